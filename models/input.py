@@ -1,0 +1,67 @@
+"""Seconds to bring samples to the devices: reading, decoding, copying. They bound every family alike.
+
+Source: S. Shi et al., A DAG model of synchronous SGD, arXiv:1805.03812, tables II and V (``t_io = D/B_io``,
+``t_h2d = D/B_pcie``, storage shared by the machines that read it); the decode rate is our own term.
+"""
+
+from dataclasses import dataclass
+
+from planner.cluster import MachineGroup
+
+__all__ = ["InputTime", "input_time"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputTime:
+    """Seconds of one iteration's reading, decoding and copying, and whether they overlap one another."""
+
+    read_s: float
+    decode_s: float
+    copy_s: float
+    is_pipelined: bool = True
+
+    @property
+    def bound_s(self) -> float:
+        """Seconds between two batches.
+
+        The slowest stage of a pipeline, or the sum where one thread does all in turn.
+        """
+        stages = (self.read_s, self.decode_s, self.copy_s)
+        return max(stages) if self.is_pipelined else sum(stages)
+
+
+def input_time(
+    group: MachineGroup,
+    *,
+    num_machines: int,
+    devices_per_machine: int,
+    batch_per_device: float,
+    sample_bytes: float,
+    device_sample_bytes: float,
+    read_s_per_sample: float | None = None,
+    is_pipelined: bool = True,
+) -> InputTime:
+    """Return the seconds of input for one iteration.
+
+    Parameters
+    ----------
+    num_machines, devices_per_machine
+        Those that read at the same time: a shared store divides by the machines, a machine's disk by its devices.
+    sample_bytes, device_sample_bytes
+        Of one sample as stored, and as copied to the device.
+    read_s_per_sample
+        Measured reading of one device's sample; then storage and sample size are not asked.
+    """
+    on_machine = batch_per_device * devices_per_machine
+    read_s = 0.0
+    if read_s_per_sample is not None:
+        read_s = read_s_per_sample * batch_per_device
+    elif group.storage is not None:
+        readers = num_machines if group.storage.is_shared else 1
+        read_s = on_machine * sample_bytes * readers / group.storage.bandwidth_bytes_per_s
+    return InputTime(
+        read_s=read_s,
+        decode_s=on_machine / group.decode_samples_per_s,
+        copy_s=batch_per_device * device_sample_bytes / group.host_link_bytes_per_s,
+        is_pipelined=is_pipelined,
+    )

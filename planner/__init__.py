@@ -1,0 +1,45 @@
+"""planner: the provably fastest way to train a deep neural network on given machines.
+
+>>> import planner
+>>> sorted(planner.__all__) == planner.__all__
+True
+"""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from planner.api import load, plan, predict
+
+__all__ = ["load", "plan", "predict"]
+
+
+class _Package(ModuleType):
+    """This package, with its public functions imported when they are first asked for.
+
+    `planner --help` has no use for numpy and networkx. A module's ``__getattr__`` would do, but for the submodule
+    `planner.plan`: importing it sets the package's attribute ``plan``, which is to remain the function. A
+    property goes before that attribute.
+    """
+
+    @property
+    def plan(self) -> Any:
+        """The function that answers a question."""
+        from planner import api  # noqa: PLC0415
+
+        return api.plan
+
+    @plan.setter
+    def plan(self, module: ModuleType) -> None:
+        """Leave the function in place when the import system brings the submodule."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in __all__:
+            from planner import api  # noqa: PLC0415
+
+            return getattr(api, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,330 @@
+"""What a case may ask: fields of a prediction or of a network, and a closed list of formulas over them.
+
+A quantity is ``{question: NAME, field: PATH}`` or ``{formula: NAME, INPUT: ..., ...}``. An input is again one of these two, or a
+number with where it stands: ``{value: 9 h, source: section 2}``. A quantity itself is never a number, so that no case can
+hold our answer.
+
+========================= ============================================== ==============================================
+formula                   inputs                                         result
+========================= ============================================== ==============================================
+``ratio``                 of, to                                         of / to
+``change``                from, to                                       to / from - 1
+``reduction``             from, to                                       1 - to / from
+``exceeds``               larger, smaller                                1 if larger > smaller, else 0
+``scaling_factor``        one_worker, many_workers, num_workers          eq. 1 of the OSF model
+``ring_bandwidth_term``   size, num_devices, bandwidth                   first term of its eq. 7
+``ring_aggregation_term`` size, num_devices, flop_rate, bytes_per_number second term of its eq. 7
+========================= ============================================== ==============================================
+
+A field is a dotted path into :class:`planner.plan.Prediction` (``scaling_factor``, ``details.num_all_reduces``), or
+``dnn.X`` and ``dnn.layer.NAME.X`` with X one of weight_bytes (no biases), trainable_bytes, stored_bytes (batch-norm
+statistics, too) and multiply_adds, for one sample.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from planner import api
+from planner.dnn import Dnn, Layer
+from planner.errors import Fault, SpecError
+from planner.models.collectives import ring_all_reduces
+from planner.models.overlap import scaling_factor
+from planner.plan import Prediction
+from planner.problem import Problem
+from planner.spec_source import Source, nearest
+from planner.units import Dimension, parse
+
+__all__ = ["FORMULAS", "Answer", "Operand", "OperandReader", "Value", "evaluate", "fields_of", "scale_of"]
+
+_Path = tuple[str, ...]
+_BARE_UNITS = {"1": 1.0, "%": 0.01, "GMAC": 1e9}  # of counts and shares; a MAC is one multiply-add
+_NUMBER_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
+_SUFFIXES = {"_s": Dimension.TIME, "_bytes": Dimension.DATA, "_usd": Dimension.MONEY}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A number in SI units and what it measures; None for a count or a share."""
+
+    number: float
+    dimension: Dimension | None = None
+
+
+def scale_of(unit: str, dimension: Dimension | None) -> float:
+    """Return the SI value of one ``unit``; raise ValueError unless it measures the dimension.
+
+    >>> scale_of("MiB", Dimension.DATA), scale_of("%", None)
+    (1048576.0, 0.01)
+    """
+    if dimension is not None:
+        return parse(f"1 {unit}", dimension)
+    if unit not in _BARE_UNITS:
+        raise ValueError(f"{unit!r} is no unit of a bare number. Use one of {', '.join(_BARE_UNITS)}.")
+    return _BARE_UNITS[unit]
+
+
+# -- formulas --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """A function of its inputs in order, and what each of them measures: ``alike`` ones measure the same, whatever it is."""
+
+    compute: Callable[..., float]
+    inputs: Mapping[str, Dimension | Literal["alike"] | None]
+    result: Dimension | None = None
+
+
+def _bandwidth_term_s(size_bytes: float, num_devices: float, bandwidth_bytes_per_s: float) -> float:
+    """Return ``2 (N-1) D / (N beta)``."""
+    cost = ring_all_reduces(num_devices=[num_devices], bandwidth_bytes_per_s=bandwidth_bytes_per_s)
+    return float(cost.per_byte_s[0]) * size_bytes
+
+
+def _aggregation_term_s(size_bytes: float, num_devices: float, flop_per_s: float, bytes_per_number: float) -> float:
+    """Return ``(N-1) D / (N pi s)``."""
+    cost = ring_all_reduces(
+        num_devices=[num_devices],
+        bandwidth_bytes_per_s=float("inf"),
+        reduce_bytes_per_s=flop_per_s * bytes_per_number,
+    )
+    return float(cost.per_byte_s[0]) * size_bytes
+
+
+FORMULAS: Mapping[str, Formula] = {
+    "ratio": Formula(compute=lambda of, to: of / to, inputs={"of": "alike", "to": "alike"}),
+    "change": Formula(compute=lambda before, after: after / before - 1, inputs={"from": "alike", "to": "alike"}),
+    "reduction": Formula(compute=lambda before, after: 1 - after / before, inputs={"from": "alike", "to": "alike"}),
+    "exceeds": Formula(
+        compute=lambda larger, smaller: float(larger > smaller), inputs={"larger": "alike", "smaller": "alike"}
+    ),
+    "scaling_factor": Formula(
+        compute=lambda one, many, number: scaling_factor(one_worker_s=one, many_workers_s=many, num_workers=number),
+        inputs={"one_worker": Dimension.TIME, "many_workers": Dimension.TIME, "num_workers": None},
+    ),
+    "ring_bandwidth_term": Formula(
+        compute=_bandwidth_term_s,
+        inputs={"size": Dimension.DATA, "num_devices": None, "bandwidth": Dimension.RATE},
+        result=Dimension.TIME,
+    ),
+    "ring_aggregation_term": Formula(
+        compute=_aggregation_term_s,
+        inputs={
+            "size": Dimension.DATA,
+            "num_devices": None,
+            "flop_rate": Dimension.FLOP_RATE,
+            "bytes_per_number": None,
+        },
+        result=Dimension.TIME,
+    ),
+}
+
+
+# -- from text to operands -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A number that the case gives, with its source."""
+
+    value: Value
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldOf:
+    """A field of the answer to a question; ``place`` is where the case says so."""
+
+    question: str
+    field: str
+    place: _Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """A formula with its inputs."""
+
+    formula: str
+    inputs: Mapping[str, "Operand"]
+    place: _Path
+
+
+Operand = Number | FieldOf | Applied
+
+
+class OperandReader:
+    """Reads the blocks of one case file; every fault it finds is kept in ``faults``, with its place."""
+
+    def __init__(self, source: Source) -> None:
+        self.faults: list[Fault] = []
+        self._source = source
+
+    def quantity(self, block: Any, place: _Path) -> Operand | None:
+        """Return a field or a formula, or None after noting why it is neither."""
+        if not isinstance(block, dict):
+            return self._fault(
+                place, f"{block!r} is no quantity.", "Write {question: ..., field: ...} or {formula: ...}."
+            )
+        if "formula" in block:
+            return self._formula(block, place)
+        if self._has_keys(block, ("question", "field"), place):
+            return FieldOf(question=str(block["question"]), field=str(block["field"]), place=place)
+        return None
+
+    def number(self, block: Any, place: _Path) -> Number | None:
+        """Return a number with its source, or None after noting what is wrong with it."""
+        if not isinstance(block, dict):
+            return self._fault(place, f"{block!r} has no source.", "Write e.g. {value: 9 h, source: section 2}.")
+        if not self._has_keys(block, ("value", "source"), place):
+            return None
+        value = _value_of(block["value"])
+        if value is None:
+            return self._fault(
+                (*place, "value"), f"{block['value']!r} is no number or quantity.", "Write e.g. 9 h, or 8."
+            )
+        return Number(value=value, source=str(block["source"]))
+
+    def _formula(self, block: Mapping[str, Any], place: _Path) -> Applied | None:
+        """Return a formula with all its inputs."""
+        name = block["formula"]
+        formula = FORMULAS.get(name) if isinstance(name, str) else None
+        if formula is None:
+            return self._fault((*place, "formula"), f"unknown formula {name!r}.", nearest(str(name), FORMULAS))
+        if not self._has_keys(block, ("formula", *formula.inputs), place):
+            return None
+        inputs = {key: self._input(block[key], (*place, key)) for key in formula.inputs}
+        found = {key: operand for key, operand in inputs.items() if operand is not None}
+        return Applied(formula=name, inputs=found, place=place) if len(found) == len(inputs) else None
+
+    def _input(self, block: Any, place: _Path) -> Operand | None:
+        """Return a quantity, or a number with its source."""
+        is_quantity = isinstance(block, dict) and ("formula" in block or "question" in block)
+        return self.quantity(block, place) if is_quantity else self.number(block, place)
+
+    def _has_keys(self, block: Mapping[str, Any], keys: tuple[str, ...], place: _Path) -> bool:
+        """Whether a block has exactly these keys; note what is unknown or missing."""
+        unknown, missing = [key for key in block if key not in keys], [key for key in keys if key not in block]
+        for key in unknown:
+            self._fault((*place, str(key)), f"unknown key {key!r}.", nearest(str(key), keys))
+        for key in missing:
+            self._fault((*place, key), "this key is missing.", "Add it.")
+        return not unknown and not missing
+
+    def _fault(self, place: _Path, problem: str, mend: str) -> None:
+        """Note a fault."""
+        fault = Fault(field=".".join(place), problem=problem, mend=mend)
+        self.faults.append(self._source.locate(fault, place))
+
+
+def _value_of(given: Any) -> Value | None:
+    """Return a bare number, or text with a unit of any dimension; None if it is neither."""
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return Value(float(given))
+    for dimension in Dimension:
+        try:
+            return Value(parse(str(given), dimension), dimension)
+        except ValueError:  # a unit of another dimension, or none
+            continue
+    return None
+
+
+def fields_of(operand: Operand) -> list[FieldOf]:
+    """Return every field that an operand needs."""
+    if isinstance(operand, Applied):
+        return [found for part in operand.inputs.values() for found in fields_of(part)]
+    return [operand] if isinstance(operand, FieldOf) else []
+
+
+# -- from operands to values -----------------------------------------------------------------------------------------
+
+
+class Answer:
+    """A question, loaded, and its prediction, made when first asked for."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """What the question's configuration costs."""
+        return api.predict(self.problem)
+
+    def field(self, path: str) -> Value:
+        """Return a field by its dotted path; raise ValueError, in words, if there is no such number."""
+        parts = path.split(".")
+        found = self._of_dnn(parts[1:]) if parts[0] == "dnn" else _walk(self.prediction, parts)
+        dimension = next((unit for part in parts for end, unit in _SUFFIXES.items() if part.endswith(end)), None)
+        return Value(found, dimension)
+
+    def _of_dnn(self, parts: list[str]) -> float:
+        """Return a field of the network or of one of its layers, whose name may contain dots."""
+        part: Dnn | Layer = self.problem.dnn
+        if parts[0] == "layer":
+            layers = {layer.name: layer for layer in self.problem.dnn.layers}
+            name, parts = ".".join(parts[1:-1]), parts[-1:]
+            if name not in layers:
+                raise ValueError(f"{self.problem.dnn.name} has no layer {name!r}. {nearest(name, layers)}")
+            part = layers[name]
+        size = _NUMBER_BYTES[self.problem.training.dtype]
+        fields = {
+            "weight_bytes": part.num_weights * size,
+            "trainable_bytes": part.num_trainable * size,
+            "stored_bytes": (part.num_trainable + part.num_moving) * size,
+            "multiply_adds": part.num_multiply_adds,
+        }
+        return float(_walk(fields, parts))
+
+
+def _walk(whole: Any, parts: list[str]) -> float:
+    """Return the number at the end of a path through dataclasses and mappings."""
+    for part in parts:
+        names = list(whole) if isinstance(whole, Mapping) else list(whole.__slots__) if is_dataclass(whole) else []
+        if part not in names:
+            raise ValueError(f"there is no field {part!r}. {nearest(part, names) if names else ''}".rstrip())
+        whole = whole[part] if isinstance(whole, Mapping) else getattr(whole, part)
+    if isinstance(whole, bool) or not isinstance(whole, int | float):
+        raise ValueError(f"the field {parts[-1]!r} holds no number.")
+    return float(whole)
+
+
+def evaluate(operand: Operand, answers: Mapping[str, Answer], source: Source) -> Value:
+    """Return the value of an operand.
+
+    Raises
+    ------
+    SpecError
+        At the operand's place: for an unknown field, inputs of the wrong dimension, or a division by zero.
+    """
+    if isinstance(operand, Number):
+        return operand.value
+    try:
+        if isinstance(operand, FieldOf):
+            return answers[operand.question].field(operand.field)
+        values = {key: evaluate(part, answers, source) for key, part in operand.inputs.items()}
+        return _apply(FORMULAS[operand.formula], values)
+    except ZeroDivisionError:
+        raise _error(operand, "it divides by zero.", source) from None
+    except ValueError as error:
+        raise _error(operand, str(error), source) from None
+
+
+def _apply(formula: Formula, values: Mapping[str, Value]) -> Value:
+    """Return a formula's result; raise ValueError if an input measures the wrong thing."""
+    alike = [values[key].dimension for key, wanted in formula.inputs.items() if wanted == "alike"]
+    for key, wanted in formula.inputs.items():
+        should = alike[0] if wanted == "alike" else wanted
+        if values[key].dimension is not should:
+            raise ValueError(
+                f"{key} must be a {should or 'bare number'}, and is a {values[key].dimension or 'bare number'}."
+            )
+    return Value(formula.compute(*(values[key].number for key in formula.inputs)), formula.result)
+
+
+def _error(operand: FieldOf | Applied, problem: str, source: Source) -> SpecError:
+    """Return the error of one operand."""
+    path = (*operand.place, "field" if isinstance(operand, FieldOf) else "formula")
+    problem, _, mend = problem.partition(". ")
+    fault = Fault(field=".".join(path), problem=f"{problem.rstrip('.')}.", mend=mend)
+    return SpecError.of([source.locate(fault, path)])

@@ -1,0 +1,3 @@
+"""The command line: one file a command, no logic; heavy libraries are imported when a command runs."""
+
+__all__ = ["app"]

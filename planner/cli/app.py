@@ -1,0 +1,24 @@
+"""All commands, put together."""
+
+import typer
+
+from planner.cli.case import case
+from planner.cli.init import init
+from planner.cli.plan import plan
+from planner.cli.predict import predict
+from planner.cli.schema import schema
+from planner.cli.show import show
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="planner",
+    help="Find the provably fastest way to train a deep neural network on given machines.",
+    epilog="Exit codes: 0 answered; 1 no plan exists, or a case is off; 2 the input is wrong; 3 a limit came first.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for command in (plan, predict, init, show, schema, case):
+    app.command()(command)

@@ -1,0 +1,28 @@
+"""``planner case``: published and measured results, reproduced: theirs, ours, difference."""
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["case"]
+
+
+def case(
+    name: Annotated[str | None, typer.Argument(help="Which case; all names if left out.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every case.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.case/1) on stdout.")] = False,
+) -> None:
+    """Reproduce a published result; exit code 1 where a figure is outside its tolerance."""
+    from planner.case import case_names, result_text, run_case, to_document  # noqa: PLC0415
+    from planner.documents import dump  # noqa: PLC0415
+
+    if name is None and not every and not json:
+        print("\n".join(case_names()))
+        return
+    results = [run_case(one) for one in (case_names() if name is None else (name,))]
+    if json:
+        print(dump(to_document(results)))
+    else:
+        print("\n\n".join(result_text(result) for result in results))
+    if not all(row.ok for result in results for row in result.rows):
+        raise typer.Exit(1)

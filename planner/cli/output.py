@@ -1,0 +1,44 @@
+"""What commands share: limits read, files written whole or not at all."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from planner.errors import Fault, SpecError
+from planner.units import Dimension, parse
+
+__all__ = ["limit_s", "write_text"]
+
+
+def limit_s(text: str) -> float:
+    """Return the seconds of ``--time-limit``."""
+    try:
+        return parse(text, Dimension.TIME)
+    except ValueError as error:
+        raise SpecError.of([Fault(file="command line", field="--time-limit", value=text, problem=str(error))]) from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole: a reader sees the old one or the new one, never a part.
+
+    Raises
+    ------
+    SpecError
+        If the file cannot be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(path)
+    except OSError as error:
+        fault = Fault(
+            file=str(path),
+            value=str(path),
+            problem=f"it cannot be written: {error.strerror}.",
+            mend="Name another file.",
+        )
+        raise SpecError.of([fault]) from None

@@ -1,0 +1,81 @@
+"""``planner plan``: the best plan of a question."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["plan"]
+
+_SHORT = "Short question"
+
+
+def plan(
+    spec: Annotated[Path | None, typer.Argument(help="The question, YAML or JSON; `planner init` writes one.")] = None,
+    dnn: Annotated[
+        str | None, typer.Option(help="Zoo name, *.graph.txt profile or trace file.", rich_help_panel=_SHORT)
+    ] = None,
+    machines: Annotated[
+        str | None, typer.Option(help="Machines x devices x type, e.g. 4x8xrtx-2080-ti.", rich_help_panel=_SHORT)
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="A testbed by name, e.g. osf-testbed.", rich_help_panel=_SHORT)
+    ] = None,
+    network: Annotated[
+        str | None, typer.Option(help="Rate of a network card, e.g. '25 Gbit/s'.", rich_help_panel=_SHORT)
+    ] = None,
+    latency: Annotated[str | None, typer.Option(help="Per hop, e.g. '20 us'.", rich_help_panel=_SHORT)] = None,
+    inside: Annotated[
+        str | None, typer.Option(help="Link inside a machine, e.g. nvlink-3.", rich_help_panel=_SHORT)
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples per device.", rich_help_panel=_SHORT)] = None,
+    global_batch: Annotated[
+        int | None,
+        typer.Option(help="Samples per iteration; then the number of devices is open.", rich_help_panel=_SHORT),
+    ] = None,
+    dataset_samples: Annotated[int | None, typer.Option(help="Samples of an epoch.", rich_help_panel=_SHORT)] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="iteration_time, epoch_time or training_time.", rich_help_panel=_SHORT)
+    ] = None,
+    top: Annotated[
+        int, typer.Option(min=0, max=100, help="Rank this many alternatives, other numbers of devices included.")
+    ] = 0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.plan/1) on stdout.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the plan's JSON to a file, too.")] = None,
+    time_limit: Annotated[
+        str, typer.Option(help="Stop searching after this; the best so far is given with its bound.")
+    ] = "60 s",
+) -> None:
+    """Find the best plan, with its proof.
+
+    E.g. planner plan --dnn vgg16 --machines 4x8xrtx-2080-ti --network "25 Gbit/s"
+    """
+    import planner  # noqa: PLC0415
+    from planner.cli.output import limit_s, write_text  # noqa: PLC0415
+    from planner.cli.question import question_of  # noqa: PLC0415
+    from planner.documents import dump, plan_document  # noqa: PLC0415
+    from planner.report import plan_text  # noqa: PLC0415
+
+    flags = {
+        "dnn": dnn,
+        "machines": machines,
+        "cluster": cluster,
+        "network": network,
+        "latency": latency,
+        "inside": inside,
+        "batch": batch,
+        "global_batch": global_batch,
+        "dataset_samples": dataset_samples,
+        "objective": objective,
+    }
+    seconds = limit_s(time_limit)
+    problem = planner.load(question_of(spec, flags))
+    found = planner.plan(problem, num_alternatives=top, time_limit_s=seconds)
+    if json or out:
+        text = dump(plan_document(found))
+        if out:
+            write_text(out, text + "\n")
+        if json:
+            print(text)
+    if not json:
+        print(plan_text(found, problem, top=top))

@@ -1,0 +1,42 @@
+"""``planner predict``: what a given configuration costs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["predict"]
+
+
+def predict(
+    spec: Annotated[
+        Path, typer.Argument(help="A spec with a configuration block, or a plan that `planner plan --out` wrote.")
+    ],
+    json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.prediction/1) on stdout.")] = False,
+) -> None:
+    """Predict time, breakdown and memory of a given configuration."""
+    import planner  # noqa: PLC0415
+    from planner.api import configuration_of  # noqa: PLC0415
+    from planner.documents import dump, prediction_document  # noqa: PLC0415
+    from planner.families import FAMILIES  # noqa: PLC0415
+    from planner.report import prediction_text  # noqa: PLC0415
+
+    problem = planner.load(spec)
+    family, configuration = configuration_of(problem)
+    prediction = planner.predict(problem, configuration)
+    explanation = FAMILIES[family].explain(problem, configuration, prediction)
+    block, not_modelled = configuration.to_document(), FAMILIES[family].NOT_MODELLED
+    if not json:
+        print(prediction_text(problem, family, block, prediction, explanation, not_modelled))
+        return
+    document = prediction_document(
+        problem=problem.resolved,
+        family=family,
+        configuration=block,
+        prediction=prediction,
+        explanation=explanation,
+        assumptions=problem.assumptions,
+        warnings=problem.warnings,
+        not_modelled=not_modelled,
+    )
+    print(dump(document))

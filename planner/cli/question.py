@@ -1,0 +1,68 @@
+"""Short questions: flags instead of a spec file."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from planner.errors import Fault, SpecError
+
+__all__ = ["question_of"]
+
+_MACHINES = re.compile(r"(\d+)x(?:(\d+)x)?(.+)")
+
+
+def question_of(spec: Path | None, flags: dict[str, Any]) -> Path | dict[str, Any]:
+    """Return the spec's path, or a mapping of the same keys made of flags.
+
+    Raises
+    ------
+    SpecError
+        If both or neither are given, or ``--machines`` has no meaning.
+    """
+    given = [f"--{name.replace('_', '-')}" for name, value in flags.items() if value is not None]
+    if spec is not None:
+        if given:
+            raise _fault(
+                " ".join(given), "a spec and flags are given.", "Give one or the other; put these into the spec."
+            )
+        return spec
+    if flags["dnn"] is None:
+        raise _fault("", "there is no question.", "Give a spec (see `planner init`), or --dnn and --machines.")
+    dnn: dict[str, Any] = {_source(flags["dnn"]): flags["dnn"]}
+    for flag, key in (("batch", "batch_per_device"), ("global_batch", "global_batch"), ("dataset_samples",) * 2):
+        if flags[flag] is not None:
+            dnn[key] = flags[flag]
+    question = {"dnn": dnn, "cluster": _cluster(flags)}
+    return question if flags["objective"] is None else {**question, "objective": flags["objective"]}
+
+
+def _source(dnn: str) -> str:
+    """Return the key that a network's name belongs under: a file by its ending, or the zoo."""
+    if dnn.endswith((".graph.txt", ".graph")):
+        return "profile"
+    return "trace" if dnn.endswith((".txt", ".csv", ".tsv")) else "zoo"
+
+
+def _cluster(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return the cluster of ``--cluster`` or of ``--machines`` and ``--network``."""
+    if flags["cluster"] is not None:
+        if flags["machines"] is not None:
+            raise _fault("--cluster --machines", "both describe the machines.", "Give one of them.")
+        return {"preset": flags["cluster"]}
+    if flags["machines"] is None:
+        raise _fault("", "there are no machines.", "Add --machines 4x8xrtx-2080-ti, or --cluster osf-testbed.")
+    found = _MACHINES.fullmatch(flags["machines"])
+    if found is None:
+        mend = "Write machines x devices x type, e.g. 4x8xrtx-2080-ti."
+        raise _fault("--machines", f"{flags['machines']!r} has no meaning.", mend, flags["machines"])
+    count, devices, device = found.groups()
+    machine: dict[str, Any] = {"count": int(count), "devices": int(devices or 1), "device": device}
+    for key in ("network", "latency", "inside"):
+        if flags[key] is not None:
+            machine[key] = flags[key]
+    return {"machines": [machine]}
+
+
+def _fault(field: str, problem: str, mend: str, value: str = "") -> SpecError:
+    """Return the error of a flag."""
+    return SpecError.of([Fault(file="command line", field=field, problem=problem, mend=mend, value=value)])

@@ -1,0 +1,34 @@
+"""``planner schema``: JSON Schemas, for editors and for readers of the documents."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+__all__ = ["schema"]
+
+
+class Document(StrEnum):
+    """What has a schema."""
+
+    SPEC = "spec"
+    PLAN = "plan"
+    PREDICTION = "prediction"
+    CASE = "case"
+    SHOW = "show"
+    ERROR = "error"
+
+
+def schema(
+    document: Annotated[Document, typer.Argument(help="Which one.")] = Document.SPEC,
+    json: Annotated[bool, typer.Option("--json", help="A schema is JSON anyway.")] = False,
+) -> None:
+    """Print the JSON Schema of a spec or of an answer."""
+    import json as library  # noqa: PLC0415
+
+    from planner.documents import MODELS  # noqa: PLC0415
+    from planner.spec import Spec  # noqa: PLC0415
+
+    model = Spec if document is Document.SPEC else MODELS[document.value]
+    found = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema(by_alias=True)}
+    print(library.dumps(found, indent=2, ensure_ascii=False))

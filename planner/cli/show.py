@@ -1,0 +1,154 @@
+"""``planner show``: what is built in, and what a spec describes."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["show"]
+
+
+class What(StrEnum):
+    """What can be shown."""
+
+    DNN = "dnn"
+    CLUSTER = "cluster"
+    DEVICES = "devices"
+    LINKS = "links"
+
+
+def show(
+    what: Annotated[What, typer.Argument(help="Which table.")],
+    name: Annotated[
+        str | None, typer.Argument(help="A zoo network, a testbed, a device, or a spec file; all names if left out.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.show/1) on stdout.")] = False,
+) -> None:
+    """Show networks, clusters, devices and links: those built in, or those of a spec."""
+    from planner.documents import dump  # noqa: PLC0415
+    from planner.report import table  # noqa: PLC0415
+
+    makers: dict[What, Callable[[str | None], tuple[list[dict[str, Any]], dict[str, Any]]]] = {
+        What.DNN: _dnn,
+        What.CLUSTER: _cluster,
+        What.DEVICES: _devices,
+        What.LINKS: _links,
+    }
+    rows, totals = makers[what](name)
+    if json:
+        print(dump({"schema": "planner.show/1", "what": what.value, "rows": rows, "totals": totals}))
+        return
+    print(table(rows))
+    for key, value in totals.items():
+        print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")
+
+
+def _dnn(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the networks of the zoo, or the layers of one."""
+    from planner import zoo  # noqa: PLC0415
+
+    if name is None:
+        networks = [zoo.build(known) for known in zoo.names()]
+        return [{"name": known, **_totals(dnn)} for known, dnn in zip(zoo.names(), networks, strict=True)], {}
+    dnn = _problem(name).dnn if Path(name).suffix in (".yaml", ".yml", ".json") else zoo.build(name)
+    rows = [
+        {
+            "layer": layer.name,
+            "kind": layer.kind,
+            "inputs": ", ".join(dnn.inputs_of(layer.name)),
+            "output": "x".join(map(str, layer.output_shape)),
+            "trainable": layer.num_trainable,
+            "multiply_adds": layer.num_multiply_adds,
+        }
+        for layer in dnn.layers
+    ]
+    return rows, {**_totals(dnn), "source": dnn.source}
+
+
+def _totals(dnn: Any) -> dict[str, Any]:
+    """Return the totals of a network."""
+    return {
+        "trainable": dnn.num_trainable,
+        "weights": dnn.num_weights,
+        "multiply_adds": dnn.num_multiply_adds,
+        "weight_layers": dnn.num_weight_layers,
+        "tensors": dnn.num_trainable_tensors,
+        "activations": dnn.num_stored_elements,
+    }
+
+
+def _problem(name: str) -> Any:
+    """Return the problem of a spec file."""
+    import planner  # noqa: PLC0415
+
+    return planner.load(Path(name))
+
+
+def _cluster(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the testbeds, or the machines of one."""
+    import planner  # noqa: PLC0415
+    from planner import data  # noqa: PLC0415
+
+    if name is None:
+        presets = [(known, data.preset(known)) for known in data.preset_names()]
+        return [{"name": known, "source": preset["source"]} for known, preset in presets], {}
+    is_file = Path(name).suffix in (".yaml", ".yml", ".json")
+    question = {"dnn": {"zoo": "alexnet"}, "cluster": {"preset": name}, "fix": {"num_devices": 1}}
+    cluster = (planner.load(Path(name)) if is_file else planner.load(question)).cluster
+    rows = [_machine_row(group, cluster) for group in cluster.machine_groups]
+    return rows, {"machines": cluster.num_machines, "devices": cluster.num_devices, "source": cluster.source}
+
+
+def _machine_row(group: Any, cluster: Any) -> dict[str, Any]:
+    """Return one group of machines."""
+    from planner.units import Dimension, format_human  # noqa: PLC0415
+
+    def rate(value: float | None) -> str:
+        return "" if value is None or value == float("inf") else format_human(value, Dimension.RATE)
+
+    edges = cluster.graph.edges(group.name, data=True)
+    link = next((data["link"] for _, _, data in edges), None)
+    storage = group.storage
+    return {
+        "name": group.name,
+        "machines": group.count,
+        "devices": group.devices_per_machine,
+        "device": group.device.name,
+        "inside": rate(group.inside.bandwidth_bytes_per_s if group.inside else None),
+        "network": rate(link.bandwidth_bytes_per_s if link else None),
+        "nics": group.num_nics,
+        "latency": format_human(link.latency_s, Dimension.TIME) if link else "",
+        "storage": f"{rate(storage.bandwidth_bytes_per_s)} {'shared' if storage.is_shared else 'local'}"
+        if storage
+        else "",
+    }
+
+
+def _devices(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the device table, or one row of it with its source."""
+    from planner import data  # noqa: PLC0415
+
+    rows = data.device_rows()
+    if name is not None:
+        wanted = data.device(name).name
+        return [
+            {"field": key, "value": value} for row in rows if row["name"] == wanted for key, value in row.items()
+        ], {}
+    rates = [f"{dtype}_tflop_per_s" for dtype in ("fp32", "tf32", "fp16", "bf16", "fp8")]
+    columns = ["name", *rates, "memory_gib", "memory_bandwidth_gb_per_s", "power_w", "verified"]
+    unverified = sum(row["verified"] == "no" for row in rows)
+    return [{column: row[column] for column in columns} for row in rows], {
+        "devices": len(rows),
+        "unverified, from memory": unverified,
+        "sources": "planner show devices NAME",
+    }
+
+
+def _links(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the named links inside machines."""
+    from planner import data  # noqa: PLC0415
+
+    rows: list[dict[str, Any]] = [dict(row) for row in data.link_rows()]
+    return [row for row in rows if name in (None, row["name"])], {}

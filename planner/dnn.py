@@ -1,0 +1,191 @@
+"""The network to train: a directed graph of layers, behind a thin typed wrapper round networkx.
+
+Everything is counted per sample and in elements; bytes and seconds belong to a data type, a batch and a device, so they
+live in :class:`planner.cost.Profile` and in the cost models. Order is topological, ties by insertion.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import networkx as nx
+
+__all__ = ["Dnn", "Layer", "Tensor"]
+
+_MOVING = "moving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A stored array of a layer. ``role``: weight, bias, scale, shift (trained) or moving (batch-norm statistics)."""
+
+    name: str
+    num_elements: int
+    role: str = "weight"
+
+    @property
+    def is_trainable(self) -> bool:
+        """Whether it has a gradient, which has to be exchanged."""
+        return self.role != _MOVING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One operator.
+
+    Attributes
+    ----------
+    kind
+        convolution, fully_connected, batch_norm, pooling, activation, add, concatenate, dropout, flatten, input, ...
+    output_shape
+        Of one sample: (channels, height, width) or (features,).
+    num_multiply_adds
+        Of one sample, forward; 0 where no weights are involved. These are the connections of the Adam model.
+    tensors
+        In order of registration.
+    is_in_place
+        The output overwrites the input, so that nothing more is kept for the backward pass.
+    """
+
+    name: str
+    kind: str
+    output_shape: tuple[int, ...]
+    num_multiply_adds: int = 0
+    tensors: tuple[Tensor, ...] = ()
+    is_in_place: bool = False
+
+    @property
+    def num_output_elements(self) -> int:
+        """Elements of the output of one sample; the neurons of the Adam model."""
+        return prod(self.output_shape)
+
+    @property
+    def num_stored_elements(self) -> int:
+        """Elements kept from forward to backward, for one sample."""
+        return 0 if self.is_in_place else self.num_output_elements
+
+    @property
+    def num_trainable(self) -> int:
+        """Trainable parameters."""
+        return sum(tensor.num_elements for tensor in self.tensors if tensor.is_trainable)
+
+    @property
+    def num_weights(self) -> int:
+        """Weights alone, without biases and batch norm."""
+        return sum(tensor.num_elements for tensor in self.tensors if tensor.role == "weight")
+
+    @property
+    def num_moving(self) -> int:
+        """Batch-norm statistics: stored, not trained."""
+        return sum(tensor.num_elements for tensor in self.tensors if not tensor.is_trainable)
+
+
+class Dnn:
+    """A network as a graph: nodes are layer names with a ``layer``, edges carry ``num_elements`` per sample.
+
+    Parameters
+    ----------
+    name
+        For messages and reports.
+    layers
+        Each layer with the names of the layers whose outputs it reads, in any order that names no unknown layer.
+    source
+        Where the shapes or figures come from.
+    dataset_samples
+        Of the data set the network is usually trained on, where there is one; a spec overrides it.
+
+    Raises
+    ------
+    ValueError
+        If a name is used twice or unknown, there is no layer, or the graph has a cycle (which is named).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: Iterable[tuple[Layer, Sequence[str]]],
+        *,
+        source: str = "",
+        dataset_samples: int | None = None,
+    ) -> None:
+        self.name = name
+        self.source = source
+        self.dataset_samples = dataset_samples
+        graph: nx.DiGraph[str] = nx.DiGraph(name=name)
+        wanted = list(layers)
+        for layer, _ in wanted:
+            if layer.name in graph:
+                raise ValueError(f"layer {layer.name!r} stands twice; give every layer its own name")
+            graph.add_node(layer.name, layer=layer)
+        if not wanted:
+            raise ValueError("there is no layer")
+        for layer, inputs in wanted:
+            for source_name in inputs:
+                if source_name not in graph:
+                    raise ValueError(f"layer {layer.name!r} reads {source_name!r}, which does not exist")
+                carried: Layer = graph.nodes[source_name]["layer"]
+                graph.add_edge(source_name, layer.name, num_elements=carried.num_output_elements)
+        self._graph = graph
+        nx.freeze(graph)
+        self.layers = self._order()
+
+    def _order(self) -> tuple[Layer, ...]:
+        """Return the layers in topological order, ties by insertion."""
+        position = {name: index for index, name in enumerate(self._graph)}
+        try:
+            names = list(nx.lexicographical_topological_sort(self._graph, key=position.__getitem__))
+        except nx.NetworkXUnfeasible:
+            cycle = " -> ".join(edge[0] for edge in nx.find_cycle(self._graph))
+            raise ValueError(f"the layers form a cycle: {cycle} -> ...; remove one of these edges") from None
+        return tuple(self._graph.nodes[name]["layer"] for name in names)
+
+    @property
+    def graph(self) -> "nx.DiGraph[Any]":
+        """The networkx graph itself, frozen."""
+        return self._graph
+
+    def inputs_of(self, name: str) -> tuple[str, ...]:
+        """Return the names of the layers that ``name`` reads, in the order they were given."""
+        return tuple(self._graph.predecessors(name))
+
+    @cached_property
+    def num_trainable(self) -> int:
+        """Trainable parameters, in total."""
+        return sum(layer.num_trainable for layer in self.layers)
+
+    @cached_property
+    def num_weights(self) -> int:
+        """Weights without biases and batch norm, in total."""
+        return sum(layer.num_weights for layer in self.layers)
+
+    @cached_property
+    def num_moving(self) -> int:
+        """Batch-norm statistics, in total."""
+        return sum(layer.num_moving for layer in self.layers)
+
+    @cached_property
+    def num_multiply_adds(self) -> int:
+        """Multiply-adds of one sample's forward pass."""
+        return sum(layer.num_multiply_adds for layer in self.layers)
+
+    @cached_property
+    def num_stored_elements(self) -> int:
+        """Elements of activations that one sample keeps for the backward pass."""
+        return sum(layer.num_stored_elements for layer in self.layers)
+
+    @cached_property
+    def num_input_elements(self) -> int:
+        """Elements of one sample as it reaches the device."""
+        return sum(layer.num_output_elements for layer in self.layers if layer.kind == "input")
+
+    @cached_property
+    def num_weight_layers(self) -> int:
+        """Layers with weights: convolutions (shortcuts included) and fully-connected ones."""
+        return sum(1 for layer in self.layers if layer.num_weights)
+
+    @cached_property
+    def num_trainable_tensors(self) -> int:
+        """Tensors with a gradient."""
+        return sum(tensor.is_trainable for layer in self.layers for tensor in layer.tensors)

@@ -1,0 +1,295 @@
+"""The JSON contract: every document that leaves the program, its version and its schema.
+
+``planner.plan/1``, ``planner.prediction/1``, ``planner.case/1``, ``planner.show/1`` and ``planner.error/1``; a question
+is ``planner.spec/1``.
+Seconds, bytes and dollars throughout, as the keys say. Numbers that are infinite or unknown are null.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from planner.errors import Fault, PlannerError, SpecError
+from planner.plan import Alternative, Plan, Prediction
+
+__all__ = ["MODELS", "dump", "error_document", "plan_document", "prediction_document"]
+
+
+class _Document(BaseModel):
+    """A part of a document."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+class ObjectiveDocument(_Document):
+    """What is minimised; ``bound``: no plan does better; ``gap = (value - bound) / value``."""
+
+    name: str
+    value: float
+    bound: float
+    gap: float
+
+
+class ErrorBandDocument(_Document):
+    """Known error of such predictions, relative, and where it was measured."""
+
+    low: float
+    high: float
+    coverage: float
+    from_: str = Field(alias="from")
+
+
+class PredictionDocument(_Document):
+    """``breakdown_s`` sums to ``iteration_time_s``, ``breakdown_usd`` to ``cost_usd``."""
+
+    iteration_time_s: float
+    epoch_time_s: float | None
+    training_time_s: float | None
+    breakdown_s: dict[str, float]
+    communication_s: dict[str, float]
+    scaling_factor: float
+    communication_to_computation: float | None
+    memory_bytes: dict[str, float | None]
+    cost_usd: float | None
+    breakdown_usd: dict[str, float]
+    relative_error: ErrorBandDocument | None
+    details: dict[str, Any]
+
+
+class AlternativeDocument(_Document):
+    """What lost, and by how much: ``relative_loss`` 0.1 is 10 % more than the plan."""
+
+    name: str
+    family: str
+    objective: float
+    relative_loss: float
+    reason: str
+    configuration: dict[str, Any] | None
+
+
+class ProvenanceDocument(_Document):
+    """How the answer came about."""
+
+    solver: str
+    versions: dict[str, str]
+    input_digest: str
+    seed: int
+    num_candidates: int
+    num_solved: int
+
+
+class PlanDocument(_Document):
+    """The best configuration, its proof, and the resolved question."""
+
+    schema_: Literal["planner.plan/1"] = Field(alias="schema")
+    status: Literal["optimal", "feasible"]
+    problem: dict[str, Any]
+    objective: ObjectiveDocument
+    family: str
+    configuration: dict[str, Any]
+    prediction: PredictionDocument
+    explanation: list[str]
+    assumptions: list[str]
+    warnings: list[str]
+    not_modelled: list[str]
+    alternatives: list[AlternativeDocument]
+    provenance: ProvenanceDocument
+
+
+class PredictionAnswerDocument(_Document):
+    """The cost of a given configuration."""
+
+    schema_: Literal["planner.prediction/1"] = Field(alias="schema")
+    problem: dict[str, Any]
+    family: str
+    configuration: dict[str, Any]
+    prediction: PredictionDocument
+    explanation: list[str]
+    assumptions: list[str]
+    warnings: list[str]
+    not_modelled: list[str]
+
+
+class CaseRowDocument(_Document):
+    """One quantity: theirs, ours, and whether they agree within the tolerance."""
+
+    case: str
+    quantity: str
+    unit: str
+    published: float
+    ours: float
+    relative_difference: float | None
+    tolerance: str
+    class_: Literal["exact", "derived", "fitted", "measured"] = Field(alias="class")
+    ok: bool
+
+
+class CaseDocument(_Document):
+    """All rows of the cases that were asked for; cases without their data are named with the reason."""
+
+    schema_: Literal["planner.case/1"] = Field(alias="schema")
+    rows: list[CaseRowDocument]
+    skipped: dict[str, str]
+
+
+class ShowDocument(_Document):
+    """A table of what is built in."""
+
+    schema_: Literal["planner.show/1"] = Field(alias="schema")
+    what: str
+    rows: list[dict[str, Any]]
+    totals: dict[str, Any]
+
+
+class FaultDocument(_Document):
+    """One fault: where, what, and how to mend it."""
+
+    file: str | None
+    line: int | None
+    column: int | None
+    field: str | None
+    value: str | None
+    problem: str
+    mend: str | None
+
+
+class ErrorDocument(_Document):
+    """Why there is no answer. The first fault's place stands at the top; ``faults`` lists all of them."""
+
+    schema_: Literal["planner.error/1"] = Field(alias="schema")
+    kind: Literal["input", "infeasible", "limit"]
+    message: str
+    file: str | None
+    line: int | None
+    field: str | None
+    value: str | None
+    mend: str | None
+    faults: list[FaultDocument]
+
+
+MODELS: Mapping[str, type[BaseModel]] = {
+    "plan": PlanDocument,
+    "prediction": PredictionAnswerDocument,
+    "case": CaseDocument,
+    "show": ShowDocument,
+    "error": ErrorDocument,
+}
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return ``planner.plan/1``."""
+    return {
+        "schema": "planner.plan/1",
+        "status": plan.status.value,
+        "problem": dict(plan.problem),
+        "objective": {"name": plan.goal.field, "value": plan.objective, "bound": plan.bound, "gap": plan.gap},
+        "family": plan.family,
+        "configuration": plan.configuration.to_document(),
+        "prediction": _prediction(plan.prediction),
+        "explanation": list(plan.explanation),
+        "assumptions": list(plan.assumptions),
+        "warnings": list(plan.warnings),
+        "not_modelled": list(plan.not_modelled),
+        "alternatives": [_alternative(one) for one in plan.alternatives],
+        "provenance": {
+            "solver": plan.provenance.solver,
+            "versions": dict(plan.provenance.versions),
+            "input_digest": plan.provenance.input_digest,
+            "seed": plan.provenance.seed,
+            "num_candidates": plan.provenance.num_candidates,
+            "num_solved": plan.provenance.num_solved,
+        },
+    }
+
+
+def prediction_document(
+    *,
+    problem: Mapping[str, Any],
+    family: str,
+    configuration: Mapping[str, Any],
+    prediction: Prediction,
+    explanation: Sequence[str],
+    assumptions: Sequence[str],
+    warnings: Sequence[str],
+    not_modelled: Sequence[str],
+) -> dict[str, Any]:
+    """Return ``planner.prediction/1``."""
+    return {
+        "schema": "planner.prediction/1",
+        "problem": dict(problem),
+        "family": family,
+        "configuration": dict(configuration),
+        "prediction": _prediction(prediction),
+        "explanation": list(explanation),
+        "assumptions": list(assumptions),
+        "warnings": list(warnings),
+        "not_modelled": list(not_modelled),
+    }
+
+
+def _prediction(prediction: Prediction) -> dict[str, Any]:
+    """Return a prediction's fields in the order of its class."""
+    return {
+        "iteration_time_s": prediction.iteration_time_s,
+        "epoch_time_s": prediction.epoch_time_s,
+        "training_time_s": prediction.training_time_s,
+        "breakdown_s": dict(prediction.breakdown_s),
+        "communication_s": dict(prediction.communication_s),
+        "scaling_factor": prediction.scaling_factor,
+        "communication_to_computation": prediction.communication_to_computation,
+        "memory_bytes": dict(prediction.memory_bytes),
+        "cost_usd": prediction.cost_usd,
+        "breakdown_usd": dict(prediction.breakdown_usd),
+        "relative_error": None if prediction.relative_error is None else dict(prediction.relative_error),
+        "details": dict(prediction.details),
+    }
+
+
+def _alternative(one: Alternative) -> dict[str, Any]:
+    """Return one alternative."""
+    return {
+        "name": one.name,
+        "family": one.family,
+        "objective": one.objective,
+        "relative_loss": one.relative_loss,
+        "reason": one.reason,
+        "configuration": None if one.configuration is None else one.configuration.to_document(),
+    }
+
+
+def error_document(error: PlannerError, *, kind: str) -> dict[str, Any]:
+    """Return ``planner.error/1``."""
+    faults = error.faults if isinstance(error, SpecError) else ()
+    first = faults[0] if faults else Fault(problem=str(error))
+    rows = [
+        {
+            "file": fault.file or None,
+            "line": fault.line,
+            "column": fault.column,
+            "field": fault.field or None,
+            "value": fault.value or None,
+            "problem": fault.problem,
+            "mend": fault.mend or None,
+        }
+        for fault in faults
+    ]
+    top = {"file": first.file or None, "line": first.line, "field": first.field or None, "value": first.value or None}
+    top["mend"] = first.mend or None
+    return {"schema": "planner.error/1", "kind": kind, "message": str(error), **top, "faults": rows}
+
+
+def dump(document: Mapping[str, Any]) -> str:
+    """Return a document as JSON text: the same bytes for the same document."""
+    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with null for what JSON cannot write."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,72 @@
+"""Everything this project raises on purpose.
+
+::
+
+    PlannerError
+     ├─ SpecError        the input is wrong                       exit code 2
+     ├─ ModelError       a cost model was asked beyond its range  exit code 2
+     ├─ InfeasibleError  the question has no answer               exit code 1
+     ├─ NoAnswerError    a limit came before any answer           exit code 3
+     └─ SolverError      a back end misbehaved                    exit code 3
+
+Each takes one finished message, because an exception with another signature does not survive
+the trip home from a worker process. A message says where, what, and how to mend it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["Fault", "InfeasibleError", "ModelError", "NoAnswerError", "PlannerError", "SolverError", "SpecError"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that is wrong with the input: where, what, and how to mend it."""
+
+    problem: str
+    mend: str = ""
+    field: str = ""
+    value: str = ""
+    file: str = ""
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        """Return ``file:line:column: field: problem. mend``, less what is not known."""
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part not in ("", None))
+        text = ": ".join(part for part in (place, self.field, self.problem) if part)
+        return f"{text} {self.mend}".rstrip() if self.mend else text
+
+
+class PlannerError(Exception):
+    """Root of all errors that a user can cause or mend."""
+
+
+class SpecError(PlannerError):
+    """The input is wrong. ``faults`` lists every fault that was found in one pass."""
+
+    faults: tuple[Fault, ...] = ()
+
+    @classmethod
+    def of(cls, faults: Iterable[Fault]) -> "SpecError":
+        """Return one error that reports all ``faults``, a line each."""
+        found = tuple(faults)
+        error = cls("\n".join(str(fault) for fault in found))
+        error.faults = found
+        return error
+
+
+class ModelError(PlannerError):
+    """A cost model was asked beyond its range."""
+
+
+class InfeasibleError(PlannerError):
+    """The question has no answer; the message says which constraints conflict and by how much."""
+
+
+class NoAnswerError(PlannerError):
+    """A limit stopped the search before any answer was found."""
+
+
+class SolverError(PlannerError):
+    """A solver's back end failed or contradicted itself."""

@@ -1,0 +1,313 @@
+"""The family ``all_reduce``: how many devices, which batch in how many passes, and how gradients are fused.
+
+Search
+------
+Candidates are all pairs (machines m, devices a machine g) that the limits allow; each has one batch share and, by the
+memory,
+one number of micro-batches. A lower bound on each candidate's objective is computed for all of them at once. They
+are solved in the order of that bound, each by the dynamic programme of :mod:`planner.solvers.fusion`, until the next
+bound
+is no better than the incumbent. Hence the answer is the optimum over all candidates and all contiguous groupings.
+
+Two reductions, neither of which loses anything:
+
+* *Micro-batches*: the fewest that fit in memory. More of them leave computation unchanged and shorten the last backward
+  pass, during which alone communication is hidden.
+* *Batch that may vary up to a maximum*: at a given share and number of micro-batches the largest batch is best, since
+an
+  epoch has in proportion fewer iterations; and so is the largest share at a given number of micro-batches, since
+  computation
+  and input grow in proportion to it, and exposed communication does not grow. That leaves three shares: the maximum's,
+  rounded up and down, and the largest that fills its micro-batches to the memory's limit.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from planner.channel import Ends
+from planner.cost import Floats
+from planner.errors import InfeasibleError, NoAnswerError
+from planner.families import all_reduce_given
+from planner.families import all_reduce_words as words
+from planner.families.all_reduce_cost import AllReduceConfiguration, AllReduceCost, Setting
+from planner.families.all_reduce_fusion import best_ends, fusion_rules
+from planner.families.all_reduce_settings import settings_of, why_nothing_fits
+from planner.plan import Alternative, Plan, Prediction, Provenance
+from planner.problem import Problem
+from planner.solution import Status
+from planner.units import Dimension, format_human
+
+__all__ = ["NAME", "NOT_MODELLED", "configuration_of", "explain", "plan", "predict"]
+
+NAME = "all_reduce"
+NOT_MODELLED = (
+    "convergence and accuracy: a larger batch may need more epochs",
+    "variation between iterations, failures and restarts",
+    "workspaces and the framework's own memory, beyond calibration.memory_reserve",
+    "contention with other jobs on the network",
+)
+_SAME = 1e-12  # relative difference below which two objectives are one
+
+
+def predict(problem: Problem, configuration: AllReduceConfiguration) -> Prediction:
+    """Return what a configuration costs."""
+    return AllReduceCost(problem).predict(configuration)
+
+
+def explain(problem: Problem, configuration: AllReduceConfiguration, prediction: Prediction) -> tuple[str, ...]:
+    """Return what binds a configuration, and whether it fits."""
+    return words.explain(AllReduceCost(problem), configuration, prediction)
+
+
+def configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllReduceConfiguration:
+    """Return the configuration that a spec's block means."""
+    return all_reduce_given.configuration_of(AllReduceCost(problem), given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """One setting with the lower bound of its objective."""
+
+    setting: Setting
+    bound: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A solved candidate."""
+
+    setting: Setting
+    ends: Ends
+    configuration: AllReduceConfiguration
+    prediction: Prediction
+    objective: float
+
+
+def plan(problem: Problem, *, num_alternatives: int = 0, time_limit_s: float = float("inf")) -> Plan:
+    """Return the best plan of this family, and as many runners-up in number of devices as asked for.
+
+    Raises
+    ------
+    InfeasibleError
+        If nothing fits; the message says what would have to give, and by how much.
+    NoAnswerError
+        If the time limit struck before the first candidate was solved.
+    """
+    cost = AllReduceCost(problem)
+    deadline = time.monotonic() + time_limit_s
+    candidates = sorted(_candidates(cost), key=lambda one: (one.bound, one.setting.num_devices))
+    if not candidates:
+        raise InfeasibleError(why_nothing_fits(cost))
+    found: list[_Found] = []
+    bound, num_solved = float("inf"), 0
+    for candidate in candidates:
+        if len(found) > num_alternatives and candidate.bound >= found[num_alternatives].objective * (1 - _SAME):
+            break
+        if found and time.monotonic() > deadline:
+            bound = candidate.bound
+            break
+        if time.monotonic() > deadline:
+            raise NoAnswerError("the time limit came before the first candidate was solved; raise --time-limit.")
+        found.append(_solve(cost, candidate.setting))
+        found.sort(key=lambda one: (one.objective, one.setting.num_devices))
+        num_solved += 1
+    best = found[0]
+    _check_deadline(problem, best)
+    bound = min(bound, best.objective, _bound_of_other_sets(cost, best))
+    is_proven = best.objective - bound <= _SAME * best.objective
+    alternatives = [*_fusion_alternatives(cost, best), *_other_settings(best, found[1 : num_alternatives + 1])]
+    return Plan(
+        goal=problem.goal,
+        status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
+        objective=best.objective,
+        bound=best.objective if is_proven else bound,
+        family=NAME,
+        configuration=best.configuration,
+        prediction=best.prediction,
+        explanation=_why(cost, best, len(candidates), num_solved),
+        alternatives=tuple(sorted(alternatives, key=lambda one: one.objective)),
+        provenance=Provenance(
+            solver="bounded enumeration x dynamic programme over contiguous groups",
+            versions={},
+            input_digest="",
+            num_candidates=len(candidates),
+            num_solved=num_solved,
+        ),
+        assumptions=problem.assumptions,
+        warnings=problem.warnings,
+        not_modelled=NOT_MODELLED,
+        problem=problem.resolved,
+    )
+
+
+# -- candidates ------------------------------------------------------------------------------------------------------
+
+
+def _candidates(cost: AllReduceCost) -> list[_Candidate]:
+    """Return every setting that the question allows and the memory holds, with its lower bound."""
+    settings = list(settings_of(cost))
+    if not settings:
+        return []
+    bounds = _lower_bounds(cost, settings)
+    return [_Candidate(setting=one, bound=bound) for one, bound in zip(settings, bounds.tolist(), strict=True)]
+
+
+def _lower_bounds(cost: AllReduceCost, settings: Sequence[Setting]) -> Floats:
+    """Return, for every setting, an objective that no grouping can beat.
+
+    An iteration lasts at least as long as its input, and as its computation and update with the last transfer after
+    the last gradient, or all transfers after the first gradient. Transfers are counted at the least start-up and the
+    least
+    seconds a byte of all algorithms; nothing is counted where the cost is a curve.
+    """
+    shares = np.array([one.batch_per_device for one in settings], dtype=float)
+    micro = np.array([ceil(one.batch_per_device / one.num_microbatches) for one in settings], dtype=float)
+    profile, gradients = cost.profile, cost.gradients
+    backward_s = float(profile.backward_s.sum())
+    step_s = (float(profile.forward_s.sum()) + backward_s) * shares
+    exposed_s = np.zeros(len(settings))
+    if not cost.problem.calibration.all_reduce_curves and len(gradients.names):
+        forms = cost.closed_forms(
+            [one.num_machines for one in settings], [one.devices_per_machine for one in settings]
+        ).values()
+        startup_s = np.min([form.startup_s for form in forms], axis=0)
+        per_byte_s = np.min([form.per_byte_s for form in forms], axis=0)
+        ready_s, sizes = gradients.ready_s_per_sample, gradients.size_bytes
+        last_s = micro * ready_s[-1] + startup_s + per_byte_s * sizes[-1]
+        all_s = micro * ready_s[0] + startup_s + per_byte_s * gradients.total_bytes
+        exposed_s = np.maximum(np.maximum(last_s, all_s) - micro * backward_s, 0.0)
+    busy_s = step_s + exposed_s + profile.update_s
+    input_s = np.array([cost.input(one).bound_s for one in settings])
+    batches = np.array([one.global_batch_size for one in settings], dtype=float)
+    bounds: Floats = np.maximum(busy_s, input_s) * _iterations(cost.problem, batches)
+    return bounds
+
+
+def _iterations(problem: Problem, global_batch_size: Any) -> Any:
+    """Return how many iterations the goal counts: 1, those of an epoch, or those of the whole training."""
+    training = problem.training
+    if problem.goal.name == "iteration_time":
+        return 1.0
+    samples = float(training.dataset_samples or 0)
+    return samples / global_batch_size * ((training.epochs or 1.0) if problem.goal.name == "training_time" else 1.0)
+
+
+def _solve(cost: AllReduceCost, setting: Setting) -> _Found:
+    """Return the best grouping of one setting, its objective re-evaluated by the cost model."""
+    return _found(cost, setting, best_ends(cost, setting))
+
+
+def _found(cost: AllReduceCost, setting: Setting, ends: Ends) -> _Found:
+    """Return a setting and grouping with what it costs."""
+    configuration = cost.configuration(setting, ends)
+    prediction = cost.predict(configuration)
+    return _Found(
+        setting=setting,
+        ends=ends,
+        configuration=configuration,
+        prediction=prediction,
+        objective=prediction.value_of(cost.problem.goal),
+    )
+
+
+def _bound_of_other_sets(cost: AllReduceCost, best: _Found) -> float:
+    """Return a bound over the sets of machines that were not tried.
+
+    Unlike machines are taken in the order of a ring. Where that might not be the best set of its size, every machine is
+    taken to be as good as the best one in everything.
+    """
+    if cost.cluster.is_uniform:
+        return float("inf")
+    better = AllReduceCost(replace(cost.problem, cluster=cost.cluster.idealised()))
+    bound = float("inf")
+    all_machines = cost.cluster.num_machines if cost.cluster.has_equal_machines else 0
+    others = [one for one in _candidates(better) if one.setting.num_machines != all_machines]
+    for candidate in sorted(others, key=lambda one: one.bound):
+        if candidate.bound >= min(bound, best.objective):
+            break
+        bound = min(bound, _solve(better, candidate.setting).objective)
+    return bound
+
+
+def _why(cost: AllReduceCost, best: _Found, num_candidates: int, num_solved: int) -> tuple[str, ...]:
+    """Return what binds, how much of it, and how the answer was proven."""
+    prediction = best.prediction
+    lines = [words.binding(cost, best.configuration, prediction)]
+    setting = best.setting
+    if setting.num_microbatches > 1:
+        lines.append(
+            f"a device cannot hold its {setting.batch_per_device} samples at a time: {setting.num_microbatches} "
+            f"micro-batches, "
+            f"whose gradients are added up before they are exchanged"
+        )
+    if setting.global_batch_size % setting.num_devices:
+        lines.append(
+            f"{setting.num_devices} devices do not divide the batch: some have one sample less and wait for the others"
+        )
+    if num_candidates > 1:
+        lines.append(
+            f"{num_candidates:,} settings (machines, devices of each, batch) are possible; {num_solved:,} had to "
+            f"be solved, "
+            f"the others' bounds are no better"
+        )
+    return tuple(lines)
+
+
+# -- alternatives ---------------------------------------------------------------------------------------------------
+
+
+def _fusion_alternatives(cost: AllReduceCost, best: _Found) -> list[Alternative]:
+    """Return what the rules for fusion would cost on the devices of the plan."""
+    if best.setting.num_devices == 1 or not best.ends:
+        return []
+    rows = []
+    for name, ends in fusion_rules(cost, best.setting).items():
+        other = _found(cost, best.setting, ends)
+        reason = f"{len(ends)} all-reduce{'s' * (len(ends) > 1)}"
+        rows.append(_alternative(name, other, best, reason))
+    return rows
+
+
+def _other_settings(best: _Found, others: Sequence[_Found]) -> list[Alternative]:
+    """Return the runners-up in number of devices."""
+    return [_alternative(_devices(other.setting), other, best, "each with its best fusion") for other in others]
+
+
+def _alternative(name: str, other: _Found, best: _Found, reason: str) -> Alternative:
+    """Return one configuration that lost."""
+    return Alternative(
+        name=name,
+        family=NAME,
+        objective=other.objective,
+        relative_loss=other.objective / best.objective - 1 if best.objective else 0.0,
+        reason=reason,
+        configuration=other.configuration,
+    )
+
+
+def _devices(setting: Setting) -> str:
+    """Return ``32 devices on 4 machines``."""
+    return f"{setting.num_devices} devices on {setting.num_machines} machine{'s' * (setting.num_machines > 1)}"
+
+
+def _check_deadline(problem: Problem, best: _Found) -> None:
+    """Refuse a plan that misses the deadline; the fastest plan that there is says by how much."""
+    deadline_s = problem.limits.deadline_s
+    if deadline_s is None:
+        return
+    prediction = best.prediction
+    needed_s = prediction.epoch_time_s if prediction.training_time_s is None else prediction.training_time_s
+    assert needed_s is not None  # the spec asks for the size of the data set
+    if needed_s > deadline_s:
+        what = "an epoch" if prediction.training_time_s is None else "the training"
+        raise InfeasibleError(
+            f"No plan fits: {what} takes at least {format_human(needed_s, Dimension.TIME)}, and "
+            f"constraints.deadline is "
+            f"{format_human(deadline_s, Dimension.TIME)}. Raise it to "
+            f"{format_human(needed_s * 1.001, Dimension.TIME, 4)}, or add machines."
+        )

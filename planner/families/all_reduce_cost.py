@@ -1,0 +1,411 @@
+"""The cost of an all-reduce configuration: one way from a question and its decisions to seconds and bytes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from planner import channel
+from planner.channel import FusionSchedule
+from planner.cluster import Cluster
+from planner.cost import Profile, TransferCost
+from planner.errors import Fault, SpecError
+from planner.models.collectives import (
+    Affines,
+    cheapest_of,
+    delayed,
+    double_binary_tree_all_reduces,
+    ring_all_reduces,
+    two_level_all_reduces,
+)
+from planner.models.data_parallel import Gradients, Step, exposed_s, gradients_of
+from planner.models.fusion_wait import buffer_recursion_time_s
+from planner.models.input import InputTime, input_time
+from planner.models.memory import MemoryUse, Precision, data_parallel_memory
+from planner.models.overlap import csf
+from planner.plan import Prediction
+from planner.problem import Problem
+
+__all__ = ["AllReduceConfiguration", "AllReduceCost", "FusionGroup", "Setting"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusionGroup:
+    """One all-reduce: the gradients that it carries, in ready order, and its algorithm."""
+
+    tensors: tuple[str, ...]
+    algorithm: str
+    size_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllReduceConfiguration:
+    """All decisions of the family."""
+
+    num_devices: int
+    num_machines: int
+    devices_per_machine: int
+    global_batch_size: int
+    gradient_accumulation_steps: int
+    fusion_groups: tuple[FusionGroup, ...]
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the block that ``predict`` reads back."""
+        groups = [
+            {"tensors": list(group.tensors), "algorithm": group.algorithm, "size_bytes": group.size_bytes}
+            for group in self.fusion_groups
+        ]
+        return {
+            "num_devices": self.num_devices,
+            "num_machines": self.num_machines,
+            "devices_per_machine": self.devices_per_machine,
+            "global_batch_size": self.global_batch_size,
+            "gradient_accumulation_steps": self.gradient_accumulation_steps,
+            "fusion_groups": groups,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """The decisions but for fusion: how many machines and devices, which batch, in how many micro-batches."""
+
+    num_machines: int
+    devices_per_machine: int
+    global_batch_size: int
+    num_microbatches: int = 1
+
+    @property
+    def num_devices(self) -> int:
+        """Devices in all machines."""
+        return self.num_machines * self.devices_per_machine
+
+    @property
+    def batch_per_device(self) -> int:
+        """The largest share; where the batch does not divide, some devices have one sample less."""
+        return ceil(self.global_batch_size / self.num_devices)
+
+
+class AllReduceCost:
+    """What configurations of one question cost, on one type of device.
+
+    Raises
+    ------
+    SpecError
+        If the cluster has several types of device and none is pinned.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.cluster = _of_one_type(problem)
+        self.groups = self.cluster.ring_groups
+        self.device = self.groups[0].device
+        self.profile: Profile = problem.profiles[self.device.name]
+        self.precision = Precision.of(problem.training.dtype, problem.training.optimizer)
+
+    @cached_property
+    def gradients(self) -> Gradients:
+        """What has to be exchanged."""
+        unit = self.problem.calibration.fusion_unit
+        return gradients_of(self.problem.dnn, self.profile, gradient_bytes=self.precision.gradient_bytes, unit=unit)
+
+    @cached_property
+    def memory(self) -> MemoryUse:
+        """What a device holds."""
+        reserve = self.problem.calibration.memory_reserve_bytes
+        return data_parallel_memory(self.problem.dnn, self.precision, reserve_bytes=reserve)
+
+    @property
+    def memory_limit_bytes(self) -> float:
+        """What a device may hold: its memory, or the user's limit where that is less."""
+        limit = self.problem.limits.memory_per_device_bytes
+        return min(self.device.memory_bytes, float("inf") if limit is None else limit)
+
+    # -- communication -----------------------------------------------------------------------------------------------
+
+    def closed_forms(self, num_machines: Sequence[int], devices_per_machine: Sequence[int]) -> dict[str, Affines]:
+        """Return the costs of the allowed algorithms for many settings at once, negotiation included."""
+        machines, devices = np.array(num_machines), np.array(devices_per_machine)
+        fitted = self.problem.calibration
+        distinct = sorted(set(machines.tolist()))
+        links = {number: self.cluster.ring_link(number) for number in distinct} if distinct[-1:] != [1] else {}
+        inside = [group.inside for group in self.groups if group.inside is not None]
+        efficiency = fitted.bandwidth_efficiency
+        inside_bandwidth = min((link.bandwidth_bytes_per_s for link in inside), default=float("inf")) * efficiency
+        inside_latency_s = max((link.latency_s for link in inside), default=0.0)
+        one_machine = {1: (float("inf"), 0.0)}
+        network = one_machine | {
+            number: (link.bandwidth_bytes_per_s * efficiency, link.latency_s)
+            for number, link in links.items()
+            if number > 1
+        }
+        net_bandwidth, net_latency_s = np.array([network[number] for number in machines.tolist()]).T
+        has_inside = devices > 1
+        flat: dict[str, Any] = {
+            "num_devices": machines * devices,
+            "bandwidth_bytes_per_s": np.minimum(net_bandwidth, np.where(has_inside, inside_bandwidth, float("inf"))),
+            "latency_s": np.maximum(net_latency_s, np.where(has_inside, inside_latency_s, 0.0)),
+            "overhead_s": fitted.overhead_s + fitted.negotiate_s,
+            "reduce_bytes_per_s": self._reduce_bytes_per_s,
+        }
+        forms = {"ring": ring_all_reduces(**flat)}
+        # Trees run between machines, fed by a chain inside each, as NCCL's do; in one machine, between its devices.
+        has_network = machines > 1
+        trees = double_binary_tree_all_reduces(**{**flat, "num_devices": np.where(has_network, machines, devices)})
+        chain_s = np.where(has_network, 2 * (devices - 1) * inside_latency_s, 0.0)
+        forms["tree"] = Affines(startup_s=trees.startup_s + chain_s, per_byte_s=trees.per_byte_s)
+        forms["two_level"] = two_level_all_reduces(
+            num_machines=machines,
+            devices_per_machine=devices,
+            inside_bytes_per_s=inside_bandwidth,
+            network_bytes_per_s=net_bandwidth,
+            inside_latency_s=inside_latency_s,
+            network_latency_s=net_latency_s,
+            overhead_s=fitted.overhead_s + fitted.negotiate_s,
+            reduce_bytes_per_s=self._reduce_bytes_per_s,
+        )
+        pinned = self.problem.fixed.get("algorithm")
+        allowed = [pinned] if pinned else fitted.algorithms
+        return {name: forms[name] for name in allowed}
+
+    @property
+    def _reduce_bytes_per_s(self) -> float:
+        """Bytes of gradient that a device adds up in a second (eq. 7)."""
+        peak = self.device.peak_flop_per_s.get("fp32")
+        if peak is None or not self.problem.calibration.aggregation:
+            return float("inf")
+        return peak * self.precision.gradient_bytes
+
+    def transfer_costs(self, setting: Setting) -> dict[str, TransferCost]:
+        """Return the cost of an all-reduce by algorithm.
+
+        A measured or fitted curve of this many devices goes before.
+        """
+        fitted = self.problem.calibration
+        if curve := fitted.all_reduce_curves.get(setting.num_devices):
+            return {"measured": delayed(curve, fitted.negotiate_s)}
+        forms = self.closed_forms([setting.num_machines], [setting.devices_per_machine])
+        return {name: costs.at(0) for name, costs in forms.items()}
+
+    def transfer_cost(self, setting: Setting) -> TransferCost:
+        """Return the cost of an all-reduce by its cheapest algorithm."""
+        return cheapest_of(list(self.transfer_costs(setting).values()))
+
+    # -- computation and input ---------------------------------------------------------------------------------------
+
+    def step(self, setting: Setting) -> Step:
+        """Return the computation of the largest share."""
+        return Step.of(
+            self.profile, batch_per_device=setting.batch_per_device, num_microbatches=setting.num_microbatches
+        )
+
+    def ready_s(self, setting: Setting) -> Any:
+        """Return when every gradient is ready, from the start of the last backward pass."""
+        return self.gradients.ready_s_per_sample * ceil(setting.batch_per_device / setting.num_microbatches)
+
+    def input(self, setting: Setting) -> InputTime:
+        """Return the time of input: of the slowest group that takes part."""
+        training = self.problem.training
+        times = [
+            input_time(
+                group,
+                num_machines=setting.num_machines,
+                devices_per_machine=setting.devices_per_machine,
+                batch_per_device=setting.batch_per_device,
+                sample_bytes=training.sample_bytes,
+                device_sample_bytes=training.device_sample_bytes,
+                read_s_per_sample=self.profile.read_s if group.storage is None else None,
+                is_pipelined=self.problem.calibration.is_prefetch_pipelined,
+            )
+            for group in self.groups
+        ]
+        return max(times, key=lambda time: time.bound_s)
+
+    # -- a whole configuration ---------------------------------------------------------------------------------------
+
+    def setting_of(self, configuration: AllReduceConfiguration) -> Setting:
+        """Return the decisions but for fusion."""
+        return Setting(
+            num_machines=configuration.num_machines,
+            devices_per_machine=configuration.devices_per_machine,
+            global_batch_size=configuration.global_batch_size,
+            num_microbatches=configuration.gradient_accumulation_steps,
+        )
+
+    def configuration(self, setting: Setting, ends: Sequence[int]) -> AllReduceConfiguration:
+        """Return the configuration of a setting and a grouping, each group with its cheapest algorithm."""
+        return AllReduceConfiguration(
+            num_devices=setting.num_devices,
+            num_machines=setting.num_machines,
+            devices_per_machine=setting.devices_per_machine,
+            global_batch_size=setting.global_batch_size,
+            gradient_accumulation_steps=setting.num_microbatches,
+            fusion_groups=self._groups(setting, ends) if ends else (),
+        )
+
+    def _groups(self, setting: Setting, ends: Sequence[int]) -> tuple[FusionGroup, ...]:
+        """Return the groups that end at ``ends``."""
+        costs = self.transfer_costs(setting)
+        names, starts = list(costs), [0, *(end + 1 for end in ends[:-1])]
+        sizes = np.add.reduceat(self.gradients.size_bytes, starts)
+        cheapest = np.argmin([costs[name](sizes) for name in names], axis=0).tolist()
+        return tuple(
+            FusionGroup(tensors=self.gradients.names[start : end + 1], algorithm=names[chosen], size_bytes=size)
+            for start, end, chosen, size in zip(starts, ends, cheapest, sizes.tolist(), strict=True)
+        )
+
+    def schedule(self, configuration: AllReduceConfiguration) -> FusionSchedule | None:
+        """Return when every group is sent; None where there is nothing to send."""
+        if not configuration.fusion_groups or configuration.num_devices == 1:
+            return None
+        setting = self.setting_of(configuration)
+        costs = self.transfer_costs(setting)
+        for group in configuration.fusion_groups:
+            if group.algorithm not in costs:
+                raise SpecError.of([_unknown_algorithm(group.algorithm, costs, setting)])
+        seconds = [float(costs[group.algorithm](np.float64(group.size_bytes))) for group in configuration.fusion_groups]  # type: ignore[arg-type]
+        ends = np.cumsum([len(group.tensors) for group in configuration.fusion_groups]) - 1
+        fitted = self.problem.calibration
+        return channel.schedule(
+            tuple(ends.tolist()),
+            self.ready_s(setting),
+            self.gradients.size_bytes,
+            lambda _: np.array(seconds),
+            wait=fitted.wait,
+            timeout_s=fitted.timeout_s,
+        )
+
+    def predict(self, configuration: AllReduceConfiguration) -> Prediction:
+        """Return what a configuration costs.
+
+        ``iteration = max(forward + backward + exposed communication + update, input)``; with gradient accumulation only
+        the last micro-batch's backward hides communication.
+        """
+        setting, problem = self.setting_of(configuration), self.problem
+        step, read = self.step(setting), self.input(setting)
+        schedule = self.schedule(configuration)
+        negotiate_s = problem.calibration.negotiate_s
+        exposed: Mapping[str, float] = dict.fromkeys(("all_reduce", "wait", "negotiate", "misc"), 0.0)
+        if problem.variant == "printed":
+            finish_s = self._printed_finish_s(setting)
+            exposed = {**exposed, "all_reduce": max(0.0, finish_s - step.last_backward_s)}
+        elif schedule is not None:
+            exposed = exposed_s(schedule, backward_end_s=step.last_backward_s, negotiate_s=negotiate_s)
+        busy_s = step.computation_s + sum(exposed.values()) + step.update_s
+        iteration_s = max(busy_s, read.bound_s)
+        breakdown = {"forward": step.forward_s, "backward": step.backward_s}
+        breakdown |= {f"exposed_{name}": seconds for name, seconds in exposed.items()}
+        breakdown |= {"update": step.update_s, "input_stall": iteration_s - busy_s}
+        epoch_s = self.epoch_time_s(setting, iteration_s)
+        one_transfer_s = float(self.transfer_cost(setting)(np.float64(self.gradients.total_bytes)))  # type: ignore[arg-type]
+        memory = self.memory_bytes(setting)
+        return Prediction(
+            iteration_time_s=iteration_s,
+            epoch_time_s=epoch_s,
+            training_time_s=None
+            if epoch_s is None or problem.training.epochs is None
+            else epoch_s * problem.training.epochs,
+            breakdown_s=breakdown,
+            communication_s=_communication(schedule, negotiate_s),
+            scaling_factor=max(step.computation_s + step.update_s, read.bound_s) / iteration_s,
+            communication_to_computation=one_transfer_s / step.computation_s if step.computation_s else float("inf"),
+            memory_bytes=memory,
+            details=self._details(setting, step, read, schedule, one_transfer_s),
+        )
+
+    def _printed_finish_s(self, setting: Setting) -> float:
+        """Return when the last transfer ends by eq. 13 as printed, which loses gradients or sends them twice."""
+        rule = self.problem.configuration[1]["fusion_groups"] if self.problem.configuration else None
+        if not isinstance(rule, Mapping):
+            mend = "Write fusion_groups: {buffer: 100 MB}, or leave out variant."
+            text = "the printed equation 13 is about a buffer of constant size."
+            raise SpecError.of([Fault(field="variant", value="printed", problem=text, mend=mend)])
+        ready_s = self.ready_s(setting)
+        gaps_s = np.diff(ready_s)[::-1].tolist()
+        update_s = buffer_recursion_time_s(
+            self.gradients.size_bytes[::-1].tolist(),
+            [*gaps_s, 0.0],  # t_b of the layer nearest the loss counts for nothing: time starts at its end
+            self.transfer_cost(setting),
+            buffer_bytes=rule["buffer"],
+            timeout_s=self.problem.calibration.timeout_s,
+            is_printed=True,
+        )
+        return float(ready_s[0]) + update_s
+
+    def memory_bytes(self, setting: Setting) -> dict[str, float]:
+        """Return the bytes on a device, term by term and in total, with what it may hold."""
+        samples = ceil(setting.batch_per_device / setting.num_microbatches)
+        use = self.memory
+        terms: dict[str, float] = {
+            "weights": use.weights_bytes,
+            "gradients": use.gradients_bytes,
+            "optimizer": use.optimizer_bytes,
+            "activations": use.activations_per_sample_bytes * samples,
+            "reserve": use.reserve_bytes,
+        }
+        return {**terms, "total": sum(terms.values()), "limit": self.memory_limit_bytes}
+
+    def epoch_time_s(self, setting: Setting, iteration_s: float) -> float | None:
+        """Return the time of ``dataset / global batch`` iterations; the last batch counts by its share."""
+        samples = self.problem.training.dataset_samples
+        return None if samples is None else iteration_s * samples / setting.global_batch_size
+
+    def _details(
+        self, setting: Setting, step: Step, read: InputTime, schedule: FusionSchedule | None, one_transfer_s: float
+    ) -> dict[str, Any]:
+        """Return the family's own figures."""
+        rows = [] if schedule is None else _schedule_rows(schedule)
+        return {
+            "batch_per_device": setting.batch_per_device,
+            "num_all_reduces": len(rows),
+            "gradient_bytes": self.gradients.total_bytes,
+            "scaling_factor_without_overlap": csf(computation_s=step.computation_s, communication_s=one_transfer_s),
+            "last_backward_s": step.last_backward_s,
+            "input_s": {"read": read.read_s, "decode": read.decode_s, "copy": read.copy_s},
+            "schedule": rows,
+        }
+
+
+def _schedule_rows(schedule: FusionSchedule) -> list[dict[str, float]]:
+    """Return one row a group: bytes, ready, start, end; seconds from the start of the last backward pass."""
+    columns = (schedule.size_bytes, schedule.ready_s, schedule.start_s, schedule.end_s)
+    names = ("size_bytes", "ready_s", "start_s", "end_s")
+    return [dict(zip(names, row, strict=True)) for row in zip(*(column.tolist() for column in columns), strict=True)]
+
+
+def _communication(schedule: FusionSchedule | None, negotiate_s: float) -> dict[str, float]:
+    """Return all communication by kind.
+
+    Hidden or not; it sums to the time from the first gradient to the last transfer's end.
+    """
+    if schedule is None:
+        return dict.fromkeys(("all_reduce", "wait", "negotiate", "misc"), 0.0)
+    spans = exposed_s(schedule, backward_end_s=float(schedule.ready_s[0]), negotiate_s=negotiate_s)
+    return dict(spans)
+
+
+def _of_one_type(problem: Problem) -> Cluster:
+    """Return the machines of one device type: the only one, or the one that is pinned."""
+    types = list(dict.fromkeys(group.device.name for group in problem.cluster.machine_groups))
+    pinned = problem.fixed.get("device")
+    if pinned is not None and pinned not in types:
+        mend = f"Write one of {', '.join(types)}."
+        raise SpecError.of(
+            [Fault(field="fix.device", value=pinned, problem=f"{pinned!r} is not in the cluster.", mend=mend)]
+        )
+    if pinned is None and len(types) > 1:
+        problem_text = f"all_reduce needs devices of one type; the cluster has {', '.join(types)}."
+        raise SpecError.of(
+            [Fault(field="cluster", problem=problem_text, mend=f"Pin one, e.g. fix: {{device: {types[0]}}}.")]
+        )
+    return problem.cluster.of_device(pinned or types[0])
+
+
+def _unknown_algorithm(name: str, costs: Mapping[str, TransferCost], setting: Setting) -> Fault:
+    """Return the fault of a group whose algorithm has no cost here."""
+    problem = f"{name!r} has no cost for {setting.num_devices} devices."
+    return Fault(
+        field="configuration.all_reduce.fusion_groups", value=name, problem=problem, mend=f"Use {', '.join(costs)}."
+    )

@@ -1,0 +1,103 @@
+"""Layer-wise traces in the format of Table VI of the S-SGD paper.
+
+Columns ``Id Name Forward Backward Comm. Size``, times in microseconds of a whole batch and sizes in bytes of gradient,
+separated by commas or blanks, in forward order; a header line and comments (``#``) may stand. A first layer named
+``data`` is the reading of the batch. Source: S. Shi et al., arXiv:1805.03812, section VI.
+"""
+
+import math
+import re
+from pathlib import Path
+
+from planner.errors import Fault, SpecError
+from planner.importers.measured import MeasuredLayer, MeasuredNetwork, build_measured
+from planner.importers.text import read_text
+
+__all__ = ["read_layer_trace"]
+
+_US = 1e-6
+_COLUMNS = ("Id", "Name", "Forward", "Backward", "Comm.", "Size")
+_KINDS = {"data": "input", "input": "input", "conv": "convolution", "fc": "fully_connected", "relu": "activation"}
+_KINDS |= {"pool": "pooling", "drop": "dropout", "loss": "loss", "bn": "batch_norm"}
+
+
+def read_layer_trace(path: Path, *, batch_size: int) -> MeasuredNetwork:
+    """Return the network (a chain) and profile of a trace file. The measured communication is not used: it belongs to
+    its own cluster.
+
+    Raises
+    ------
+    SpecError
+        With file, line and column name of everything that is wrong, in one pass.
+    """
+    faults: list[Fault] = []
+    rows: list[MeasuredLayer] = []
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        text = line.strip()
+        fields = [part.strip() for part in (text.split(",") if "," in text else text.split())]
+        if not text or text.startswith("#") or fields[0].lower() == "id":
+            continue
+        if len(fields) != len(_COLUMNS):
+            problem = f"{len(fields)} columns instead of {len(_COLUMNS)}."
+            faults.append(
+                Fault(
+                    file=str(path), line=number, value=text[:80], problem=problem, mend=f"Write {' '.join(_COLUMNS)}."
+                )
+            )
+            continue
+        figures = [
+            _figure(path, number, column, given, faults) for column, given in zip(_COLUMNS[2:], fields[2:], strict=True)
+        ]
+        forward, backward, _, size = figures
+        rows.append(_row(fields[1], rows, forward * _US, backward * _US, size, number))
+    names = [row.name for row in rows]
+    for row in rows:
+        if names.count(row.name) > 1:
+            faults.append(
+                Fault(
+                    file=str(path),
+                    line=row.line,
+                    value=row.name,
+                    problem=f"layer {row.name!r} stands twice.",
+                    mend="Rename one.",
+                )
+            )
+    if not rows and not faults:
+        faults.append(
+            Fault(file=str(path), problem="there is no layer in it.", mend=f"Write lines of {' '.join(_COLUMNS)}.")
+        )
+    if faults:
+        raise SpecError.of(faults)
+    return build_measured(
+        path.stem.removesuffix(".trace"), rows, batch_size=batch_size, origin=f"layer-wise trace {path.name}"
+    )
+
+
+def _row(
+    name: str, before: list[MeasuredLayer], forward_s: float, backward_s: float, size: float, line: int
+) -> MeasuredLayer:
+    """Return one layer, fed by the one before it."""
+    stem = re.match(r"[a-z]+", name.lower())
+    return MeasuredLayer(
+        name=name,
+        kind=_KINDS.get(stem[0] if stem else "", "operator"),
+        inputs=(before[-1].name,) if before else (),
+        forward_s=forward_s,
+        backward_s=backward_s,
+        parameter_bytes=size,
+        line=line,
+    )
+
+
+def _figure(path: Path, line: int, column: str, given: str, faults: list[Fault]) -> float:
+    """Return a finite number >= 0, or add a fault."""
+    try:
+        value = float(given)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        problem = f"{given!r} is not a number >= 0."
+        faults.append(
+            Fault(file=str(path), line=line, field=column, value=given, problem=problem, mend="Write e.g. 288202.")
+        )
+    return value

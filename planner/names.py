@@ -1,0 +1,54 @@
+"""Names as people type them: found whatever the case and the dashes, or refused with the nearest ones."""
+
+import difflib
+import re
+from collections.abc import Mapping
+
+from planner.errors import Fault, SpecError
+
+__all__ = ["find", "fold"]
+
+
+def fold(name: str) -> str:
+    """Return ``name`` in lower case without spaces, underscores and dashes.
+
+    >>> fold("RTX_2080 Ti") == fold("rtx-2080-ti")
+    True
+    """
+    return re.sub(r"[\s_-]+", "", name).lower()
+
+
+def find(name: str, known: Mapping[str, str], what: str) -> str:
+    """Return the proper name that ``known`` gives for the folded ``name``.
+
+    Parameters
+    ----------
+    known
+        Folded name or alias -> proper name.
+    what
+        Is named, in the singular, for the message.
+
+    Raises
+    ------
+    SpecError
+        With the nearest names, or all of them if none is near.
+
+    >>> find("Red", {"red": "red", "green": "green"}, "colour")
+    'red'
+    >>> find("gren", {"red": "red", "green": "green"}, "colour")
+    Traceback (most recent call last):
+    planner.errors.SpecError: 'gren' is not a known colour. Did you mean 'green'?
+    """
+    folded = fold(name)
+    if folded in known:
+        return known[folded]
+    # dict.fromkeys keeps the order and drops a name that two of its aliases brought in.
+    near = dict.fromkeys(known[key] for key in difflib.get_close_matches(folded, known, n=3))
+    all_names = dict.fromkeys(known.values())
+    mend = f"Did you mean {_quoted(near, ' or ')}?" if near else f"Write one of {_quoted(all_names, ', ')}."
+    raise SpecError.of([Fault(problem=f"{name!r} is not a known {what}.", mend=mend, value=name)])
+
+
+def _quoted(names: Mapping[str, None], between: str) -> str:
+    """Return the names in quotes."""
+    return between.join(repr(name) for name in names)

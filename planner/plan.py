@@ -1,0 +1,125 @@
+"""What comes out: a prediction of one configuration, and a plan, which is the best one with its proof."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from planner.solution import Status
+
+__all__ = ["Alternative", "Configuration", "Goal", "Plan", "Prediction", "Provenance"]
+
+
+class Configuration(Protocol):
+    """A family's own frozen dataclass of decisions."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the block that ``predict`` reads back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What is minimised, and its unit."""
+
+    name: str = "epoch_time"
+    unit: str = "s"
+
+    @property
+    def field(self) -> str:
+        """The name with its unit, as JSON has it: ``epoch_time_s``."""
+        return f"{self.name}_{self.unit}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What one configuration costs.
+
+    Attributes
+    ----------
+    breakdown_s
+        Where an iteration's time goes; sums to ``iteration_time_s``.
+    communication_s
+        All communication, hidden or not: all_reduce, wait, negotiate, misc.
+    scaling_factor
+        One device's iteration of the same share over this iteration.
+    communication_to_computation
+        Ratio if all gradients went as one transfer (eq. 2 of the OSF model).
+    memory_bytes
+        On the fullest device; sums to its ``total``.
+    relative_error
+        Known error of such predictions, or None where none has been measured.
+    details
+        The family's own figures: schedule, counts, bound of the input.
+    """
+
+    iteration_time_s: float
+    epoch_time_s: float | None
+    training_time_s: float | None
+    breakdown_s: Mapping[str, float]
+    communication_s: Mapping[str, float]
+    scaling_factor: float
+    communication_to_computation: float
+    memory_bytes: Mapping[str, float]
+    cost_usd: float | None = None
+    breakdown_usd: Mapping[str, float] = field(default_factory=dict)
+    relative_error: Mapping[str, Any] | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def value_of(self, goal: Goal) -> float:
+        """Return the quantity that a goal minimises."""
+        value = getattr(self, goal.field)
+        assert value is not None, f"{goal.field} is not known"  # the spec refuses such goals
+        return float(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A configuration that lost: what it is, what it would cost, and how much more that is."""
+
+    name: str
+    family: str
+    objective: float
+    relative_loss: float
+    reason: str = ""
+    configuration: Configuration | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """How an answer came about, so that it can be repeated; wall times go to the log."""
+
+    solver: str
+    versions: Mapping[str, str]
+    input_digest: str
+    seed: int = 0
+    num_candidates: int = 0
+    num_solved: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The best configuration found, and how sure that is.
+
+    ``objective`` is re-evaluated by the cost model, never read off the solver; ``bound``: no plan does better, under
+    this cost model.
+    """
+
+    goal: Goal
+    status: Status
+    objective: float
+    bound: float
+    family: str
+    configuration: Configuration
+    prediction: Prediction
+    explanation: tuple[str, ...]
+    alternatives: tuple[Alternative, ...]
+    provenance: Provenance
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    not_modelled: tuple[str, ...] = ()
+    problem: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """Share of the objective that is not proven: ``(objective - bound) / objective``."""
+        return (self.objective - self.bound) / self.objective if self.objective else 0.0

@@ -1,0 +1,115 @@
+"""A question, checked and in SI units: what to train, on what, for which goal, under which limits.
+
+:mod:`planner.spec` builds a :class:`Problem` from text; families answer it. Nothing here is optional by accident: what
+the
+user left open is None, and what was assumed for them stands in ``assumptions``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.cluster import Cluster
+from planner.cost import Profile, TransferCost, Wait
+from planner.dnn import Dnn
+from planner.plan import Goal
+
+__all__ = ["Calibration", "Limits", "Problem", "Range", "Training"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Whole numbers from ``least`` to ``most``, both included; ``most`` None means no limit of the user's."""
+
+    least: int = 1
+    most: int | None = None
+
+    def __contains__(self, number: int) -> bool:
+        """Whether ``number`` is allowed."""
+        return self.least <= number and (self.most is None or number <= self.most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """The batch, the data set and the numbers' types.
+
+    Exactly one of ``batch_per_device`` and ``global_batch_size`` is given, or ``max_global_batch_size`` where the batch
+    may vary up to a maximum (then with or without ``batch_per_device``).
+    """
+
+    batch_per_device: int | None = None
+    global_batch_size: int | None = None
+    max_global_batch_size: int | None = None
+    dataset_samples: int | None = None
+    epochs: float | None = None
+    sample_bytes: float = 0.0
+    device_sample_bytes: float = 0.0
+    dtype: str = "fp32"
+    optimizer: str = "momentum"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Fitted parameters of the devices, the links and the framework.
+
+    ``all_reduce_curves``, by number of devices, measured or fitted to eq. 18, replace the closed forms where given.
+    ``negotiate_s`` is the framework's coordination per all-reduce, ``overhead_s`` the library's start-up.
+    """
+
+    bandwidth_efficiency: float = 1.0
+    overhead_s: float = 0.0
+    negotiate_s: float = 0.0
+    algorithms: tuple[str, ...] = ("ring", "tree", "two_level")
+    all_reduce_curves: Mapping[int, TransferCost] = field(default_factory=dict)
+    aggregation: bool = True
+    wait: Wait = Wait.NONE
+    timeout_s: float = float("inf")
+    fusion_unit: str = "layer"
+    is_prefetch_pipelined: bool = True
+    memory_reserve_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a plan must respect."""
+
+    devices: Range = Range()
+    machines: Range = Range()
+    memory_per_device_bytes: float | None = None
+    deadline_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One question.
+
+    Attributes
+    ----------
+    profiles
+        Seconds of the layers, by device name.
+    fixed
+        Pinned decisions, by their configuration key.
+    configuration
+        For ``predict``: family name and its block, as ``plan`` prints it.
+    variant
+        For ``predict``: ``printed`` takes a paper's equations with their slips; ``plan`` never does.
+    assumptions, warnings
+        What was assumed for the user; what makes the figures doubtful. Both are printed with every answer.
+    resolved
+        The question as a spec that needs no other file.
+    """
+
+    dnn: Dnn
+    cluster: Cluster
+    profiles: Mapping[str, Profile]
+    training: Training
+    calibration: Calibration
+    limits: Limits
+    goal: Goal
+    families: tuple[str, ...]
+    fixed: Mapping[str, Any]
+    configuration: tuple[str, Mapping[str, Any]] | None = None
+    variant: str = "corrected"
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    resolved: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,207 @@
+"""A plan, a prediction or a case as text for a terminal: the answer first, then where the time goes, then why."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from planner.plan import Alternative, Goal, Plan, Prediction
+from planner.problem import Problem
+from planner.solution import Status
+from planner.units import Dimension, format_human
+
+__all__ = ["plan_text", "prediction_text", "table"]
+
+_MOST_GROUPS = 12
+_WORDS = {
+    "exposed_all_reduce": "exposed all-reduce",
+    "exposed_wait": "exposed wait for fusion",
+    "exposed_negotiate": "exposed negotiation",
+    "exposed_misc": "exposed idle channel",
+    "update": "optimiser's update",
+    "input_stall": "waiting for input",
+    "all_reduce": "all-reduce",
+}
+
+
+def plan_text(plan: Plan, problem: Problem, *, top: int = 0) -> str:
+    """Return a plan as text: at most some forty lines, without colour."""
+    configuration = plan.configuration.to_document()
+    lines = [
+        f"{_title(problem)}: {plan.family} on {_devices(configuration)}",
+        _verdict(plan),
+        "",
+        *_prediction_lines(plan.prediction, plan.goal),
+        "",
+        *_fusion_lines(configuration, plan.prediction),
+        "",
+        "Why",
+        *_bullets(plan.explanation),
+        "",
+        *_alternative_lines(plan.alternatives, plan.objective, top),
+        *_notes(plan.assumptions, plan.warnings, plan.not_modelled),
+    ]
+    return "\n".join(lines)
+
+
+def prediction_text(
+    problem: Problem,
+    family: str,
+    configuration: Mapping[str, Any],
+    prediction: Prediction,
+    explanation: Sequence[str],
+    not_modelled: Sequence[str],
+) -> str:
+    """Return a prediction as text."""
+    lines = [
+        f"{_title(problem)}: {family} on {_devices(configuration)}, as given",
+        "",
+        *_prediction_lines(prediction, problem.goal),
+        "",
+        *_fusion_lines(configuration, prediction),
+        "",
+        "Why",
+        *_bullets(explanation),
+        "",
+        *_notes(problem.assumptions, problem.warnings, not_modelled),
+    ]
+    return "\n".join(lines)
+
+
+def table(rows: Sequence[Mapping[str, object]], *, columns: Sequence[str] | None = None) -> str:
+    """Return rows as columns of text, numbers to the right."""
+    names = list(columns or (rows[0] if rows else []))
+    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    widths = [max(len(name), *(len(line[i]) for line in cells), 0) for i, name in enumerate(names)]
+    is_number = [all(isinstance(row.get(name), int | float) for row in rows) for name in names]
+
+    def line(texts: Iterable[str]) -> str:
+        placed = (
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(texts, widths, is_number, strict=True)
+        )
+        return "  ".join(placed).rstrip()
+
+    return "\n".join([line(names), line("-" * width for width in widths), *(line(texts) for texts in cells)])
+
+
+def _cell(value: object) -> str:
+    """Return a table cell."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _time(seconds: float) -> str:
+    """Return seconds for reading."""
+    return format_human(seconds, Dimension.TIME)
+
+
+def _size(size_bytes: float) -> str:
+    """Return bytes for reading."""
+    return format_human(size_bytes, Dimension.DATA)
+
+
+def _title(problem: Problem) -> str:
+    """Return ``vgg16 on osf-testbed``."""
+    return f"{problem.dnn.name} on {problem.cluster.name}"
+
+
+def _devices(configuration: Mapping[str, Any]) -> str:
+    """Return how many devices, and how they stand."""
+    number, machines = configuration["num_devices"], configuration["num_machines"]
+    per_machine = configuration["devices_per_machine"]
+    words = f"{number} device{'s' * (number > 1)}"
+    return f"{words} ({machines} machine{'s' * (machines > 1)} x {per_machine})"
+
+
+def _verdict(plan: Plan) -> str:
+    """Return status, objective, bound and gap."""
+    name = plan.goal.name.replace("_", " ")
+    if plan.status is Status.OPTIMAL:
+        return (
+            f"Proven optimal: {name} {_time(plan.objective)} ({plan.objective:.6g} s); no plan of this "
+            f"family is faster."
+        )
+    return (
+        f"Best found, not proven: {name} {_time(plan.objective)} ({plan.objective:.6g} s); no plan is faster than "
+        f"{_time(plan.bound)} (gap {plan.gap:.2%})."
+    )
+
+
+def _prediction_lines(prediction: Prediction, goal: Goal) -> list[str]:
+    """Return times, scaling, memory, and where an iteration's time goes."""
+    times = [f"iteration {_time(prediction.iteration_time_s)}"]
+    if prediction.epoch_time_s is not None:
+        times.append(f"epoch {_time(prediction.epoch_time_s)}")
+    if prediction.training_time_s is not None:
+        times.append(f"training {_time(prediction.training_time_s)}")
+    del goal
+    memory = prediction.memory_bytes
+    limit = "" if memory["limit"] == float("inf") else f" of {_size(memory['limit'])}"
+    rate = prediction.details["batch_per_device"]
+    lines = [
+        f"  {', '.join(times)}; scaling factor {prediction.scaling_factor:.3f}",
+        f"  {rate} samples a device; {_size(memory['total'])}{limit} of its memory",
+        f"  known error: {_error_band(prediction)}",
+        "",
+        "Where an iteration's time goes",
+    ]
+    for name, seconds in prediction.breakdown_s.items():
+        share = seconds / prediction.iteration_time_s
+        if share > 1e-6:
+            lines.append(f"  {_WORDS.get(name, name):24} {_time(seconds):>9}  {share:6.1%}")
+    return lines
+
+
+def _error_band(prediction: Prediction) -> str:
+    """Return the known error of such predictions."""
+    band = prediction.relative_error
+    if band is None:
+        return "none measured yet for this family"
+    return f"{band['low']:+.0%} to {band['high']:+.0%} in {band['coverage']:.0%} of {band['from']}"
+
+
+def _fusion_lines(configuration: Mapping[str, Any], prediction: Prediction) -> list[str]:
+    """Return the groups in the order in which they are sent."""
+    groups, schedule = configuration["fusion_groups"], prediction.details["schedule"]
+    if not groups:
+        return ["No gradients to exchange."]
+    parts = ", ".join(
+        f"{_WORDS.get(name, name)} {_time(seconds)}" for name, seconds in prediction.communication_s.items() if seconds
+    )
+    many = f"{len(groups)} all-reduce{'s' * (len(groups) > 1)}"
+    lines = [
+        f"{many} of {_size(prediction.details['gradient_bytes'])} in all, hidden or not: {parts}",
+        "  send after gradient of     carrying                          size        from         to",
+    ]
+    for group, row in list(zip(groups, schedule, strict=True))[:_MOST_GROUPS]:
+        tensors = group["tensors"]
+        carried = f"{len(tensors)} gradient{'s' * (len(tensors) > 1)} by {group['algorithm']}"
+        start, end = _time(row["start_s"]), _time(row["end_s"])
+        lines.append(f"  {tensors[-1][:26]:26} {carried[:30]:30} {_size(row['size_bytes']):>10} {start:>10} {end:>10}")
+    if len(groups) > _MOST_GROUPS:
+        lines.append(f"  ... and {len(groups) - _MOST_GROUPS} more; --json has all")
+    return lines
+
+
+def _alternative_lines(alternatives: Sequence[Alternative], objective: float, top: int) -> list[str]:
+    """Return what lost, and by how much."""
+    if not alternatives:
+        return []
+    del objective
+    shown = alternatives[:top] if top else alternatives
+    lines = ["What else was weighed"]
+    for one in shown:
+        loss = f"{one.relative_loss:+.2%}" if one.relative_loss > 5e-5 else "the same"
+        lines.append(f"  {one.name[:44]:44} {_time(one.objective):>9}  {loss:>9}  {one.reason}")
+    return [*lines, ""]
+
+
+def _notes(assumptions: Sequence[str], warnings: Sequence[str], not_modelled: Sequence[str]) -> list[str]:
+    """Return assumptions, warnings and what is left out."""
+    parts = (("Assumed", assumptions), ("Mind", warnings), ("Not modelled", not_modelled))
+    return [f"{title}: {'; '.join(lines)}." for title, lines in parts if lines]
+
+
+def _bullets(lines: Iterable[str]) -> list[str]:
+    """Return lines, indented."""
+    return [f"  {line}" for line in lines]

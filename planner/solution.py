@@ -1,0 +1,52 @@
+"""What every solver returns: how sure it is, what it found, and what nobody can beat."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+__all__ = ["Solution", "Status"]
+
+T = TypeVar("T")
+
+
+class Status(StrEnum):
+    """What a search proved before it ended."""
+
+    OPTIMAL = "optimal"  # proven: the gap is within tolerance
+    FEASIBLE = "feasible"  # an incumbent, not proven best: a limit stopped the search
+    INFEASIBLE = "infeasible"  # proven: no plan exists
+    UNKNOWN = "unknown"  # stopped with neither an incumbent nor a proof
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution(Generic[T]):
+    """An answer and its proof. "No" is an answer too: ``value`` is then None, and nothing was raised.
+
+    Attributes
+    ----------
+    status
+        What was proven.
+    objective
+        Of ``value``, re-evaluated by the cost model; ``inf`` without a value.
+    bound
+        No answer does better, under this cost model; ``inf`` where none exists.
+    value
+        What was searched for; None under INFEASIBLE and UNKNOWN.
+    """
+
+    status: Status
+    objective: float
+    bound: float
+    value: T | None
+
+    @property
+    def gap(self) -> float:
+        """Return the share of the objective that a better answer could still save; ``inf`` without a value.
+
+        >>> Solution(status=Status.FEASIBLE, objective=4.0, bound=3.0, value="a").gap
+        0.25
+        """
+        if self.value is None:
+            return math.inf
+        return (self.objective - self.bound) / self.objective if self.objective else 0.0

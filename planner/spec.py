@@ -1,0 +1,405 @@
+"""The boundary: what a spec may say.
+
+Text with units comes in here and leaves as SI numbers; nothing is checked again later.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
+
+from planner.units import Dimension, example_of, parse
+
+__all__ = [
+    "AllReduceSpec",
+    "CalibrationSpec",
+    "ClusterSpec",
+    "ConstraintsSpec",
+    "CurveSpec",
+    "DeviceSpec",
+    "DnnSpec",
+    "LinkSpec",
+    "MachineSpec",
+    "NodeSpec",
+    "RangeSpec",
+    "Spec",
+]
+
+FAMILIES = ("all_reduce",)
+MOST_DEVICES = 2**24
+
+
+def _reader(dimension: Dimension) -> Callable[[object], float]:
+    """Return a validator that reads text with a unit of ``dimension``."""
+
+    def read(value: object) -> float:
+        if isinstance(value, str):
+            return parse(value, dimension)
+        raise ValueError(f"{value!r} has no unit. Write e.g. {example_of(dimension)!r}.")
+
+    return read
+
+
+def _schema(dimension: Dimension) -> WithJsonSchema:
+    """Return the JSON Schema of a quantity: text, since a bare number has no unit."""
+    return WithJsonSchema({"type": "string", "description": f"{dimension.value}, e.g. {example_of(dimension)}"})
+
+
+def _positive(value: float) -> float:
+    """Refuse zero where a division would follow."""
+    if value <= 0:
+        raise ValueError("it must be greater than 0.")
+    return value
+
+
+def _whole(value: object) -> int:
+    """Return a whole number; 1e6 counts as one, true does not."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
+        raise ValueError(f"{value!r} is not a whole number. Write e.g. 64.")
+    if value < 1:
+        raise ValueError(f"{value!r} is too small. Write a whole number of 1 or more.")
+    return int(value)
+
+
+def _number(value: object) -> float:
+    """Return a finite number greater than 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        raise ValueError(f"{value!r} is not a number greater than 0. Write e.g. 0.5.")
+    return float(value)
+
+
+Bytes = Annotated[float, BeforeValidator(_reader(Dimension.DATA)), _schema(Dimension.DATA)]
+Rate = Annotated[float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.RATE)), _schema(Dimension.RATE)]
+Seconds = Annotated[float, BeforeValidator(_reader(Dimension.TIME)), _schema(Dimension.TIME)]
+FlopRate = Annotated[
+    float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.FLOP_RATE)), _schema(Dimension.FLOP_RATE)
+]
+SampleRate = Annotated[
+    float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.SAMPLE_RATE)), _schema(Dimension.SAMPLE_RATE)
+]
+Watts = Annotated[float, BeforeValidator(_reader(Dimension.POWER)), _schema(Dimension.POWER)]
+Count = Annotated[int, BeforeValidator(_whole), WithJsonSchema({"type": "integer", "minimum": 1})]
+Positive = Annotated[float, BeforeValidator(_number), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
+Name = Annotated[str, Field(min_length=1)]
+Dtype = Literal["fp32", "tf32", "fp16", "bf16"]
+
+
+class _Model(BaseModel):
+    """Every part of a spec: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _exactly_one(model: BaseModel, keys: tuple[str, ...]) -> str:
+    """Return the one key of ``keys`` that is given."""
+    given = [key for key in keys if getattr(model, key) is not None]
+    if len(given) != 1:
+        what = f"{' and '.join(given)} are given" if given else "none is given"
+        raise ValueError(f"give exactly one of {', '.join(keys)}; {what}.")
+    return given[0]
+
+
+class LayerSpec(_Model):
+    """One layer, by multiply-adds or by measured seconds of a batch of ``dnn.profile_batch`` samples."""
+
+    name: Name
+    kind: Name = "operator"
+    inputs: list[str] = []
+    forward: Seconds | None = None
+    backward: Seconds | None = None
+    multiply_adds: Annotated[float, Field(ge=0)] = 0
+    parameters: Bytes = 0.0
+    output: Bytes = 0.0
+    in_place: bool = False
+
+
+class DnnSpec(_Model):
+    """Where the network comes from, and what it is trained with."""
+
+    zoo: Name | None = None
+    profile: Name | None = None
+    trace: Name | None = None
+    layers: Annotated[list[LayerSpec], Field(min_length=1)] | None = None
+    name: Name | None = None
+    profile_batch: Count | None = None
+    batch_per_device: Count | None = None
+    global_batch: Count | None = None
+    max_global_batch: Count | None = None
+    dataset_samples: Count | None = None
+    epochs: Positive | None = None
+    sample_bytes: Bytes | None = None
+    dtype: Dtype = "fp32"
+    optimizer: Literal["sgd", "momentum", "adam"] = "momentum"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _exactly_one(self, ("zoo", "profile", "trace", "layers"))
+        if self.global_batch is not None and (self.batch_per_device or self.max_global_batch):
+            raise ValueError("global_batch fixes the batch; leave out batch_per_device and max_global_batch.")
+        if self.profile_batch is not None and self.zoo is not None:
+            raise ValueError("profile_batch belongs to a measured profile, trace or layers, not to a zoo network.")
+        return self
+
+
+class DeviceSpec(_Model):
+    """A device that the table does not hold."""
+
+    name: Name
+    kind: Name = "gpu"
+    fp32: FlopRate | None = None
+    tf32: FlopRate | None = None
+    fp16: FlopRate | None = None
+    bf16: FlopRate | None = None
+    memory: Bytes | None = None
+    memory_bandwidth: Rate | None = None
+    power: Watts | None = None
+    verified: bool = True
+    source: str = "the spec"
+
+
+class LinkSpec(_Model):
+    """Bandwidth of one direction, and latency per hop."""
+
+    bandwidth: Rate
+    latency: Seconds = 0.0
+
+
+class StorageSpec(_Model):
+    """A disk in every machine, or one store shared by all."""
+
+    bandwidth: Rate
+    shared: bool = False
+
+
+def _tag(value: object) -> str:
+    """Tell a name.
+
+    A mapping and a list apart, so that faults speak of the one that was meant; tags stand in no path.
+    """
+    kinds = {str: "<name>", dict: "<mapping>", list: "<list>"}
+    return next((tag for kind, tag in kinds.items() if isinstance(value, kind)), "<mapping>")
+
+
+_Name = Annotated[Name, Tag("<name>")]
+DeviceOf = Annotated[_Name | Annotated[DeviceSpec, Tag("<mapping>")], Discriminator(_tag)]
+LinkOf = Annotated[_Name | Annotated[LinkSpec, Tag("<mapping>")], Discriminator(_tag)]
+
+
+class MachineSpec(_Model):
+    """A group of equal machines."""
+
+    name: Name | None = None
+    count: Count = 1
+    device: DeviceOf
+    devices: Count = 1
+    inside: LinkOf | None = None
+    network: Rate | None = None
+    nics: Count = 1
+    latency: Seconds | None = None
+    storage: StorageSpec | None = None
+    host_link: Rate | None = None
+    decode: SampleRate | None = None
+    source: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        total = self.count * self.devices
+        if total > MOST_DEVICES:
+            raise ValueError(f"{total} devices are more than {MOST_DEVICES}. Is count x devices right?")
+        return self
+
+
+class NodeSpec(MachineSpec):
+    """A machine group or a switch of a drawn cluster; its links stand under ``links``."""
+
+    name: Name
+    type: Literal["machine", "switch"] = "machine"
+    device: DeviceOf | None = None  # type: ignore[assignment]  # a switch has none
+
+
+class CableSpec(LinkSpec):
+    """A link between two nodes; at a machine group, one such link for every network card of every machine."""
+
+    ends: Annotated[list[Name], Field(min_length=2, max_length=2)]
+
+
+class ClusterSpec(_Model):
+    """The machines: groups on one switch, or any graph of nodes and links, or a testbed by name."""
+
+    name: Name | None = None
+    preset: Name | None = None
+    machines: Annotated[list[MachineSpec], Field(min_length=1)] | None = None
+    nodes: Annotated[list[NodeSpec], Field(min_length=1)] | None = None
+    links: list[CableSpec] | None = None
+    source: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _exactly_one(self, ("preset", "machines", "nodes"))
+        if self.links is not None and self.nodes is None:
+            raise ValueError("links belong to nodes; a machine group has its own network.")
+        return self
+
+
+class CurveSpec(_Model):
+    """A measured all-reduce: a CSV file with the columns size_bytes,seconds, or the points themselves."""
+
+    num_devices: Count
+    file: Name | None = None
+    points: list[tuple[Bytes, Seconds]] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _exactly_one(self, ("file", "points"))
+        return self
+
+
+class PiecewiseSpec(_Model):
+    """Equation 18, fitted for one number of devices.
+
+    ``log_slope log2 D + log_offset`` below the threshold, ``D / bandwidth + offset`` from there on.
+    """
+
+    num_devices: Count
+    log_slope: Seconds
+    log_offset: Annotated[float, Field(description="seconds, may be negative")]
+    bandwidth: Rate
+    offset: Annotated[float, Field(description="seconds, may be negative")] = 0.0
+    threshold: Bytes
+
+
+class CalibrationSpec(_Model):
+    """Fitted parameters of devices, links and framework."""
+
+    utilisation: Positive | None = None
+    utilisation_by_kind: dict[str, Positive] = {}
+    flop_per_multiply_add: Literal[1, 2] = 2
+    update: Seconds | None = None
+    bandwidth_efficiency: Positive | None = None
+    overhead: Seconds = 0.0
+    negotiate: Seconds = 0.0
+    aggregation: bool = True
+    algorithms: Annotated[list[Literal["ring", "tree", "two_level"]], Field(min_length=1)] = [
+        "ring",
+        "tree",
+        "two_level",
+    ]
+    curves: list[CurveSpec] = []
+    piecewise: list[PiecewiseSpec] = []
+    wait: Literal["none", "exact", "paper"] = "none"
+    timeout: Seconds | None = None
+    fusion_unit: Literal["layer", "tensor"] = "layer"
+    prefetch: Literal["pipelined", "single"] = "pipelined"
+    memory_reserve: Bytes = 0.0
+    source: str = ""
+
+
+class RangeSpec(_Model):
+    """How many: exactly, at least, at most."""
+
+    exactly: Count | None = None
+    at_least: Count | None = None
+    at_most: Count | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.exactly is not None and (self.at_least or self.at_most):
+            raise ValueError("exactly leaves nothing for at_least and at_most to say.")
+        if (self.at_least or 1) > (self.at_most or MOST_DEVICES):
+            raise ValueError(f"at_least {self.at_least} is more than at_most {self.at_most}.")
+        return self
+
+
+def _range(value: object) -> object:
+    """Read a bare number as ``exactly``."""
+    return {"exactly": value} if isinstance(value, int | float | str) else value
+
+
+RangeOf = Annotated[RangeSpec, BeforeValidator(_range)]
+
+
+class ConstraintsSpec(_Model):
+    """What a plan must respect."""
+
+    devices: RangeOf | None = None
+    machines: RangeOf | None = None
+    memory_per_device: Bytes | None = None
+    deadline: Seconds | None = None
+
+
+class FixSpec(_Model):
+    """Pinned decisions."""
+
+    num_devices: Count | None = None
+    num_machines: Count | None = None
+    devices_per_machine: Count | None = None
+    gradient_accumulation_steps: Count | None = None
+    algorithm: Literal["ring", "tree", "two_level"] | None = None
+    device: Name | None = None
+
+
+class GroupSpec(_Model):
+    """One fused all-reduce: the tensors (or layers) that it carries, in the order in which they become ready."""
+
+    tensors: Annotated[list[Name], Field(min_length=1)]
+    algorithm: Literal["ring", "tree", "two_level", "measured", "piecewise"] | None = None
+    size_bytes: Annotated[float, Field(ge=0)] | None = None
+
+
+class BufferSpec(_Model):
+    """Fusion by a buffer of constant size, as frameworks have it."""
+
+    buffer: Bytes
+
+
+FusionOf = Annotated[
+    Annotated[Literal["none", "one", "optimal", "mg_wfbp", "ada_fusion", "ada_fusion_idle"], Tag("<name>")]
+    | Annotated[BufferSpec, Tag("<mapping>")]
+    | Annotated[list[GroupSpec], Tag("<list>")],
+    Discriminator(_tag),
+]
+CalibrationOf = Annotated[_Name | Annotated[CalibrationSpec, Tag("<mapping>")], Discriminator(_tag)]
+
+
+class AllReduceSpec(_Model):
+    """The configuration block of the family ``all_reduce``, as ``plan`` prints it."""
+
+    num_devices: Count
+    num_machines: Count | None = None
+    devices_per_machine: Count | None = None
+    global_batch_size: Count | None = None
+    gradient_accumulation_steps: Count = 1
+    fusion_groups: FusionOf = "optimal"
+
+
+class ConfigurationSpec(_Model):
+    """A given configuration, for ``predict``."""
+
+    all_reduce: AllReduceSpec
+
+
+class Spec(_Model):
+    """A whole question."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="planner.spec/1")
+
+    dnn: DnnSpec
+    cluster: ClusterSpec
+    calibration: CalibrationOf = CalibrationSpec()
+    objective: Literal["iteration_time", "epoch_time", "training_time"] | None = None
+    constraints: ConstraintsSpec = ConstraintsSpec()
+    families: Annotated[list[Literal["all_reduce"]], Field(min_length=1)] = ["all_reduce"]
+    fix: FixSpec = FixSpec()
+    configuration: ConfigurationSpec | None = None
+    variant: Literal["corrected", "printed"] = "corrected"

@@ -1,0 +1,368 @@
+"""From a checked spec to a :class:`planner.problem.Problem`.
+
+Files read, names looked up, and every assumption said aloud.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from planner import data, zoo
+from planner.cluster import Cluster
+from planner.cost import Profile
+from planner.dnn import Dnn
+from planner.errors import Fault, SpecError
+from planner.importers.graph_profile import read_graph_profile
+from planner.importers.layer_trace import read_layer_trace
+from planner.importers.measured import MeasuredLayer, MeasuredNetwork, build_measured
+from planner.models.compute import optimizer_step_s, profile_from_flop
+from planner.models.memory import Precision
+from planner.plan import Goal
+from planner.problem import Limits, Problem, Range, Training
+from planner.spec import CalibrationSpec, DnnSpec, RangeSpec, Spec
+from planner.spec_calibration import calibration_of, read_calibration
+from planner.spec_cluster import ClusterBuilder
+from planner.spec_source import Notes, Source, faults_of, read_source
+from planner.units import Dimension, format_exact
+
+__all__ = ["load", "problem_of"]
+
+_UTILISATION = 0.5
+_BATCH = 32
+_INPUT_ELEMENT_BYTES = 4
+
+
+def load(question: str | Path | Mapping[str, Any]) -> Problem:
+    """Return the problem that a spec file, a plan file, or a mapping of the same keys asks.
+
+    Raises
+    ------
+    SpecError
+        With every fault of the text in one pass: file, line and column, field, value and mend.
+    """
+    if isinstance(question, Mapping):
+        source = Source(data=copy.deepcopy(dict(question)), file="", folder=Path(), positions={})
+    else:
+        source = read_source(Path(question))
+    if source.data.get("schema") == "planner.plan/1":
+        source = _question_of_plan(source)
+    return problem_of(source)
+
+
+def _question_of_plan(source: Source) -> Source:
+    """Return the question inside a plan, with the plan's own configuration to predict."""
+    plan = source.data
+    missing = [key for key in ("problem", "family", "configuration") if key not in plan]
+    if missing or not isinstance(plan["problem"], dict):
+        what = f"the plan lacks {', '.join(missing)}." if missing else "its problem is no mapping."
+        raise SpecError.of([Fault(file=source.file, problem=what, mend="Give a file that `planner plan --out` wrote.")])
+    question = {**plan["problem"], "configuration": {plan["family"]: plan["configuration"]}}
+    return replace(source, data=question, positions={})
+
+
+def problem_of(source: Source) -> Problem:
+    """Return the problem of plain data: checked, looked up, resolved."""
+    try:
+        spec = Spec.model_validate(source.data)
+    except ValidationError as error:
+        raise SpecError.of(faults_of(error, source, Spec)) from None
+    return _Builder(spec, source, Notes(source), copy.deepcopy(source.data)).build()
+
+
+@dataclass(slots=True)
+class _Builder:
+    """The work of one :func:`problem_of`."""
+
+    spec: Spec
+    source: Source
+    notes: Notes
+    resolved: dict[str, Any]
+
+    def build(self) -> Problem:
+        """Return the problem, or raise all faults at once."""
+        training_batch = self._batch_of_profile()
+        network = self.notes.attempt(("dnn",), lambda: self._network(training_batch))
+        calibration = self.notes.attempt(
+            ("calibration",), lambda: read_calibration(self.spec.calibration, self.source, self.resolved)
+        )
+        cluster = self.notes.attempt(("cluster",), lambda: ClusterBuilder(self.notes).build(self.spec.cluster))
+        if network is None or calibration is None or cluster is None:
+            raise SpecError.of(self.notes.faults)
+        dnn, measured = network
+        training = self._training(dnn, training_batch)
+        goal = self._goal(training)
+        fixed = {key: value for key, value in self.spec.fix.model_dump().items() if value is not None}
+        if "device" in fixed:  # by any of its names; a device that only the spec knows keeps its own
+            known = {group.device.name for group in cluster.machine_groups}
+            fixed["device"] = fixed["device"] if fixed["device"] in known else data.device(fixed["device"]).name
+        limits = self._limits(cluster, training)
+        fitted = self.notes.attempt(("calibration",), lambda: calibration_of(calibration))
+        profiles = self.notes.attempt(("dnn",), lambda: self._profiles(dnn, measured, cluster, calibration, training))
+        if self.notes.faults or fitted is None or profiles is None:
+            raise SpecError.of(self.notes.faults)
+        self._doubts(cluster, calibration, measured)
+        configuration = self.spec.configuration
+        return Problem(
+            dnn=dnn,
+            cluster=cluster,
+            profiles=profiles,
+            training=training,
+            calibration=fitted,
+            limits=limits,
+            goal=goal,
+            families=tuple(self.spec.families),
+            fixed=fixed,
+            configuration=("all_reduce", configuration.all_reduce.model_dump()) if configuration else None,
+            variant=self.spec.variant,
+            assumptions=tuple(self.notes.assumptions),
+            warnings=tuple(self.notes.warnings),
+            resolved=self.resolved,
+        )
+
+    # -- the network -------------------------------------------------------------------------------------------------
+
+    def _batch_of_profile(self) -> int:
+        """Return the batch at which a measured profile was taken."""
+        dnn = self.spec.dnn
+        if dnn.profile_batch is not None:
+            return dnn.profile_batch
+        is_measured = dnn.profile or dnn.trace or any(layer.forward is not None for layer in dnn.layers or [])
+        if not is_measured:
+            return 1
+        if dnn.batch_per_device is None:
+            self.notes.fault(
+                ("dnn",), "the batch at which the profile was measured is missing.", "Add profile_batch: 128, say."
+            )
+            return 1
+        self.notes.assumptions.append(
+            f"the profile was measured at the batch per device asked for, {dnn.batch_per_device}"
+        )
+        return dnn.batch_per_device
+
+    def _network(self, profile_batch: int) -> tuple[Dnn, Profile | None]:
+        """Return the network, and its profile where it was measured."""
+        dnn = self.spec.dnn
+        if dnn.zoo is not None:
+            return zoo.build(dnn.zoo), None
+        if dnn.profile is not None:
+            found = read_graph_profile(self.source.folder / dnn.profile, batch_size=profile_batch)
+        elif dnn.trace is not None:
+            found = read_layer_trace(self.source.folder / dnn.trace, batch_size=profile_batch)
+        else:
+            found, is_measured = self._layers(dnn, profile_batch)
+            if not is_measured:
+                return found.dnn, None
+        self.notes.warnings.extend(found.warnings)
+        self._inline(found)
+        return found.dnn, found.profile
+
+    def _layers(self, dnn: DnnSpec, profile_batch: int) -> tuple[MeasuredNetwork, bool]:
+        """Return the network of a ``layers:`` block, and whether its seconds were measured."""
+        layers = dnn.layers or []
+        rows = [
+            MeasuredLayer(
+                name=layer.name,
+                kind=layer.kind,
+                inputs=tuple(layer.inputs),
+                forward_s=layer.forward or 0.0,
+                backward_s=layer.backward or 0.0,
+                output_bytes=layer.output * profile_batch,
+                parameter_bytes=layer.parameters,
+                num_multiply_adds=int(layer.multiply_adds),
+                is_in_place=layer.in_place,
+            )
+            for layer in layers
+        ]
+        name = dnn.name or "layers"
+        origin = self.source.data["dnn"].get("name", "layers of the spec")
+        found = build_measured(name, rows, batch_size=profile_batch, origin=str(origin))
+        is_measured = any(layer.forward is not None or layer.backward is not None for layer in layers)
+        if not is_measured and not found.dnn.num_multiply_adds:
+            raise ValueError("no layer has seconds (forward, backward) or multiply_adds; give one or the other")
+        return found, is_measured
+
+    def _inline(self, found: MeasuredNetwork) -> None:
+        """Put the layers into the resolved spec, seconds and bytes of one sample, so that it needs no other file."""
+        profile = found.profile
+        inputs = [layer.name for layer in found.dnn.layers if layer.kind == "input"]
+        rows = []
+        for layer, forward_s, backward_s in zip(
+            found.dnn.layers, profile.forward_s.tolist(), profile.backward_s.tolist(), strict=True
+        ):
+            reading_s = profile.read_s or 0.0 if inputs and layer.name == inputs[0] else 0.0
+            row = {
+                "name": layer.name,
+                "kind": layer.kind,
+                "inputs": list(found.dnn.inputs_of(layer.name)),
+                "forward": format_exact(forward_s + reading_s, Dimension.TIME),
+                "backward": format_exact(backward_s, Dimension.TIME),
+                "parameters": f"{layer.num_trainable * 4} B",
+                "output": f"{layer.num_output_elements * 4} B",
+            }
+            rows.append({**row, "in_place": True} if layer.is_in_place else row)
+        old = self.resolved["dnn"]
+        kept = {
+            key: value
+            for key, value in old.items()
+            if key not in ("profile", "trace", "layers", "profile_batch", "name")
+        }
+        self.resolved["dnn"] = {"name": found.dnn.name, "layers": rows, "profile_batch": 1, **kept}
+
+    def _profiles(
+        self, dnn: Dnn, measured: Profile | None, cluster: Cluster, calibration: CalibrationSpec, training: Training
+    ) -> dict[str, Profile]:
+        """Return the seconds of every layer on every device of the cluster."""
+        precision = Precision.of(training.dtype, training.optimizer)
+        profiles = {}
+        for group in cluster.machine_groups:
+            device = group.device
+            update_s = calibration.update
+            if update_s is None:
+                update_s = optimizer_step_s(dnn.num_trainable, device, precision)
+            if measured is not None:
+                profiles[device.name] = replace(measured, update_s=update_s)
+                continue
+            profiles[device.name] = profile_from_flop(
+                dnn,
+                device,
+                dtype=training.dtype,
+                utilisation=calibration.utilisation or _UTILISATION,
+                flop_per_multiply_add=calibration.flop_per_multiply_add,
+                utilisation_by_kind=calibration.utilisation_by_kind,
+                update_s=update_s,
+            )
+        return profiles
+
+    # -- training, goal, limits --------------------------------------------------------------------------------------
+
+    def _training(self, dnn: Dnn, profile_batch: int) -> Training:
+        """Return the batch, the data set and the types, with what had to be assumed."""
+        spec, keep = self.spec.dnn, self.resolved["dnn"]
+        batch_per_device = spec.batch_per_device
+        if batch_per_device is None and spec.global_batch is None and spec.max_global_batch is None:
+            batch_per_device = profile_batch if profile_batch > 1 else _BATCH
+            keep["batch_per_device"] = batch_per_device
+            self.notes.assumptions.append(f"batch per device: {batch_per_device}")
+        if batch_per_device and spec.max_global_batch and batch_per_device > spec.max_global_batch:
+            self.notes.fault(
+                ("dnn", "max_global_batch"), "it is less than batch_per_device.", "Raise it.", spec.max_global_batch
+            )
+        dataset_samples = spec.dataset_samples or dnn.dataset_samples
+        if spec.dataset_samples is None and dataset_samples is not None:
+            keep["dataset_samples"] = dataset_samples
+            self.notes.assumptions.append(
+                f"data set: {dataset_samples:,} samples, as the network is usually trained on"
+            )
+        device_sample_bytes = dnn.num_input_elements * _INPUT_ELEMENT_BYTES
+        return Training(
+            batch_per_device=batch_per_device,
+            global_batch_size=spec.global_batch,
+            max_global_batch_size=spec.max_global_batch,
+            dataset_samples=dataset_samples,
+            epochs=spec.epochs,
+            sample_bytes=device_sample_bytes if spec.sample_bytes is None else spec.sample_bytes,
+            device_sample_bytes=device_sample_bytes,
+            dtype=spec.dtype,
+            optimizer=spec.optimizer,
+        )
+
+    def _goal(self, training: Training) -> Goal:
+        """Return what is minimised: what the spec says, else epoch time, else iteration time."""
+        name = self.spec.objective
+        if name is None:
+            name = "epoch_time" if training.dataset_samples else "iteration_time"
+            self.notes.assumptions.append(f"objective: {name}")
+        self.resolved["objective"] = name
+        if name != "iteration_time" and training.dataset_samples is None:
+            self.notes.fault(("dnn",), f"{name} needs the size of the data set.", "Add dataset_samples: 1281167, say.")
+        if name == "training_time" and training.epochs is None:
+            self.notes.fault(("dnn",), "training_time needs a number of epochs.", "Add epochs: 90, say.")
+        if name == "iteration_time" and training.max_global_batch_size is not None:
+            mend = "Ask for epoch_time, or fix dnn.global_batch."
+            self.notes.fault(
+                ("objective",),
+                "with a batch that may vary, the smallest one is trivially fastest per iteration.",
+                mend,
+                name,
+            )
+        return Goal(name=name)
+
+    def _limits(self, cluster: Cluster, training: Training) -> Limits:
+        """Return the limits; refuse the question whose answer is trivial."""
+        given = self.spec.constraints
+        devices, machines = _range(given.devices), _range(given.machines)
+        is_open = any(given is not None and given.exactly is None for given in (given.devices, given.machines))
+        is_pinned = self.spec.fix.num_devices is not None
+        if training.batch_per_device is not None and training.max_global_batch_size is None and not is_pinned:
+            if is_open:
+                name = "machines" if given.devices is None or given.devices.exactly is not None else "devices"
+                problem = (
+                    "with a fixed batch per device, fewer devices are trivially fastest per iteration, "
+                    "and more per epoch."
+                )
+                mend = "Fix dnn.global_batch, or state dnn.max_global_batch, or say how many exactly."
+                self.notes.fault(("constraints", name), problem, mend)
+            elif given.devices is None:
+                number = self._all_devices(cluster, machines)
+                devices = Range(least=number, most=number)
+        for name, wanted, most in (
+            ("devices", devices, cluster.num_devices),
+            ("machines", machines, cluster.num_machines),
+        ):
+            if wanted.least > most:
+                what = f"at least {wanted.least} are asked for, and the cluster has {most}."
+                self.notes.fault(("constraints", name), what, "Ask for fewer, or add machines.", wanted.least)
+        if given.deadline is not None and training.dataset_samples is None:
+            self.notes.fault(
+                ("constraints", "deadline"), "a deadline needs the size of the data set.", "Add dnn.dataset_samples."
+            )
+        return Limits(
+            devices=devices,
+            machines=machines,
+            memory_per_device_bytes=given.memory_per_device,
+            deadline_s=given.deadline,
+        )
+
+    def _all_devices(self, cluster: Cluster, machines: Range) -> int:
+        """Return how many devices there are, within what is pinned."""
+        fix = self.spec.fix
+        groups = [group for group in cluster.machine_groups if fix.device is None or group.device.name == fix.device]
+        per_machine = fix.devices_per_machine
+        number = fix.num_machines or (machines.most if machines.most is not None else None)
+        if number is not None:
+            return number * (per_machine or min((group.devices_per_machine for group in groups), default=1))
+        return sum(group.count * (per_machine or group.devices_per_machine) for group in groups)
+
+    def _doubts(self, cluster: Cluster, calibration: CalibrationSpec, measured: Profile | None) -> None:
+        """Warn of whatever makes the figures doubtful."""
+        used = calibration.utilisation
+        devices = {group.device.name: group.device for group in cluster.machine_groups}
+        for device in devices.values():
+            if not device.is_verified:
+                self.notes.warnings.append(f"the figures of {device.name} are unverified ({device.source})")
+        if measured is None and used is None:
+            self.notes.assumptions.append(f"utilisation of the devices: {_UTILISATION}")
+            self.notes.warnings.append(
+                "the devices are uncalibrated: give calibration.utilisation, or a measured profile"
+            )
+        if used is not None and used > 1:
+            self.notes.warnings.append(
+                f"a utilisation of {used:.4g} is above 1: right only for counts of multiply-adds, or algorithms "
+                f"that save FLOP"
+            )
+        is_fitted = calibration.bandwidth_efficiency or calibration.curves or calibration.piecewise
+        if cluster.num_devices > 1 and not is_fitted:
+            self.notes.warnings.append("the links are uncalibrated: their nominal bandwidth is taken to be reached")
+
+
+def _range(given: RangeSpec | None) -> Range:
+    """Return the range of a constraint; everything where there is none."""
+    if given is None:
+        return Range()
+    if given.exactly is not None:
+        return Range(least=given.exactly, most=given.exactly)
+    return Range(least=given.at_least or 1, most=given.at_most)

@@ -1,0 +1,97 @@
+"""The ``calibration`` block of a spec, or the file that it names, made into a :class:`planner.problem.Calibration`."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from planner.cost import TransferCost, Wait
+from planner.errors import Fault, SpecError
+from planner.importers.text import read_text
+from planner.models.collectives import MeasuredCurve, PiecewiseLogLinear
+from planner.problem import Calibration
+from planner.spec import CalibrationSpec, CurveSpec
+from planner.spec_source import Source, faults_of, read_source
+from planner.units import Dimension, format_exact, parse
+
+__all__ = ["calibration_of", "read_calibration"]
+
+
+def read_calibration(given: str | CalibrationSpec, source: Source, resolved: dict[str, Any]) -> CalibrationSpec:
+    """Return the calibration block, read from its file where the spec names one; put it into the resolved spec."""
+    if isinstance(given, CalibrationSpec):
+        block, folder, found = source.data.get("calibration", {}), source.folder, given
+    else:
+        own = read_source(source.folder / given)
+        block, folder = own.data, own.folder
+        try:
+            found = CalibrationSpec.model_validate(block)
+        except ValidationError as error:
+            raise SpecError.of(faults_of(error, own, CalibrationSpec)) from None
+    curves = [_curve_with_points(curve, folder) for curve in found.curves]
+    if block:
+        resolved["calibration"] = dict(block)
+    if curves:
+        resolved["calibration"]["curves"] = [
+            {
+                "num_devices": curve.num_devices,
+                "points": [
+                    [format_exact(size, Dimension.DATA), format_exact(seconds, Dimension.TIME)]
+                    for size, seconds in curve.points or []
+                ],
+            }
+            for curve in curves
+        ]
+    return found.model_copy(update={"curves": curves})
+
+
+def calibration_of(spec: CalibrationSpec) -> Calibration:
+    """Return the fitted parameters."""
+    curves: dict[int, TransferCost] = {}
+    for given in spec.piecewise:
+        curves[given.num_devices] = PiecewiseLogLinear(
+            log_slope_s=given.log_slope,
+            log_offset_s=given.log_offset,
+            per_byte_s=1 / given.bandwidth,
+            offset_s=given.offset,
+            threshold_bytes=given.threshold,
+        )
+    for curve in spec.curves:
+        sizes, seconds = zip(*(curve.points or []), strict=True)
+        curves[curve.num_devices] = MeasuredCurve(size_bytes=sizes, seconds=seconds)
+    return Calibration(
+        bandwidth_efficiency=spec.bandwidth_efficiency or 1.0,
+        overhead_s=spec.overhead,
+        negotiate_s=spec.negotiate,
+        algorithms=tuple(dict.fromkeys(spec.algorithms)),
+        all_reduce_curves=curves,
+        aggregation=spec.aggregation,
+        wait=Wait(spec.wait),
+        timeout_s=float("inf") if spec.timeout is None else spec.timeout,
+        fusion_unit=spec.fusion_unit,
+        is_prefetch_pipelined=spec.prefetch == "pipelined",
+        memory_reserve_bytes=spec.memory_reserve,
+    )
+
+
+def _curve_with_points(curve: CurveSpec, folder: Path) -> CurveSpec:
+    """Return the curve with its points, read from its file where it names one, sorted by size."""
+    if curve.file is None:
+        points = sorted(curve.points or [])
+    else:
+        path = folder / curve.file
+        faults, points = [], []
+        for number, row in enumerate(csv.reader(read_text(path).splitlines()), start=1):
+            if not row or row[0].startswith("#") or row[0].strip() == "size_bytes":
+                continue
+            try:
+                size, seconds = (float(cell) for cell in row)
+                points.append((parse(f"{size!r} B", Dimension.DATA), parse(f"{seconds!r} s", Dimension.TIME)))
+            except ValueError:
+                mend = "Write size_bytes,seconds, e.g. 4096,0.00012."
+                faults.append(Fault(file=str(path), line=number, problem=f"{','.join(row)!r} is no point.", mend=mend))
+        if faults:
+            raise SpecError.of(faults)
+        points.sort()
+    return curve.model_copy(update={"points": points})

@@ -1,0 +1,190 @@
+"""Text of a spec in, plain data out, with the line of everything, so that faults can say where they are."""
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from planner.errors import Fault, ModelError, SpecError
+from planner.importers.text import read_text
+
+__all__ = ["Notes", "Source", "faults_of", "nearest", "read_source"]
+
+_MOST_VALUES = 2_000_000  # YAML aliases can multiply: refuse before memory runs out
+_Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Plain data of a spec, where it came from, and the line and column of each of its parts."""
+
+    data: Any
+    file: str
+    folder: Path
+    positions: dict[_Path, tuple[int, int]]
+
+    def locate(self, fault: Fault, path: Sequence[str | int]) -> Fault:
+        """Return the fault with file, line and column of ``path``, or of its nearest parent that stands in the file."""
+        for length in range(len(path), 0, -1):
+            if position := self.positions.get(tuple(path[:length])):
+                return replace(fault, file=self.file, line=position[0], column=position[1])
+        return replace(fault, file=self.file)
+
+
+def read_source(path: Path) -> Source:
+    """Return the data of a YAML or JSON file.
+
+    Raises
+    ------
+    SpecError
+        If it is no readable text, no valid YAML (1.2), or no mapping.
+    """
+    # Imported here: `planner --help` has no use for it.
+    from ruamel.yaml import YAML  # noqa: PLC0415
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415
+
+    text = read_text(path)
+    positions: dict[_Path, tuple[int, int]] = {}
+    try:
+        tree = YAML(typ="rt", pure=True).load(StringIO(text))
+        data = _plain(tree, (), positions, [0])
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
+        problem = f"this is not valid YAML: {error.problem or error.context}."
+        fault = Fault(
+            file=str(path), line=line, column=column, problem=problem, mend="Mend it at or just above this place."
+        )
+        raise SpecError.of([fault]) from None
+    except (YAMLError, RecursionError, ValueError, OverflowError, _TooLargeError) as error:
+        fault = Fault(
+            file=str(path),
+            problem=f"this is not valid YAML: {str(error).splitlines()[0]}.",
+            mend="Start from `planner init`.",
+        )
+        raise SpecError.of([fault]) from None
+    if not isinstance(data, dict):
+        fault = Fault(
+            file=str(path),
+            problem="a spec is a mapping of keys, e.g. 'dnn: {zoo: vgg16}'.",
+            mend="Start from `planner init`.",
+        )
+        raise SpecError.of([fault])
+    return Source(data=data, file=str(path), folder=path.parent, positions=positions)
+
+
+class _TooLargeError(Exception):
+    """More values than any spec has."""
+
+
+def _plain(tree: Any, path: _Path, positions: dict[_Path, tuple[int, int]], count: list[int]) -> Any:
+    """Return dicts, lists and scalars without ruamel's types, noting positions on the way."""
+    count[0] += 1
+    if count[0] > _MOST_VALUES:
+        raise _TooLargeError(f"more than {_MOST_VALUES} values")
+    if isinstance(tree, dict):
+        for key in tree:
+            line, column = tree.lc.key(key)  # type: ignore[attr-defined]
+            positions[*path, key] = (line + 1, column + 1)
+        return {key: _plain(value, (*path, key), positions, count) for key, value in tree.items()}
+    if isinstance(tree, list):
+        for index in range(len(tree)):
+            line, column = tree.lc.item(index)  # type: ignore[attr-defined]
+            positions[*path, index] = (line + 1, column + 1)
+        return [_plain(value, (*path, index), positions, count) for index, value in enumerate(tree)]
+    for kind in (bool, int, float, str):
+        if isinstance(tree, kind):
+            return kind(tree)
+    return None if tree is None else str(tree)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return ``Did you mean 'x'?``, or the list of what is known."""
+    names = sorted(known)
+    found = difflib.get_close_matches(word, names, n=1)
+    return f"Did you mean {found[0]!r}?" if found else f"Known: {', '.join(names)}."
+
+
+def faults_of(error: ValidationError, source: Source, model: type[BaseModel], root: _Path = ()) -> list[Fault]:
+    """Return every fault that pydantic found, in our words and with its place."""
+    return [_fault(details, source, model, root) for details in error.errors(include_url=False)]
+
+
+def _fault(details: ErrorDetails, source: Source, model: type[BaseModel], root: _Path) -> Fault:
+    """Return one of pydantic's findings as a fault."""
+    path = (*root, *(part for part in details["loc"] if not str(part).startswith("<")))  # less the tags of unions
+    value = "" if details["type"] == "missing" else _short(details["input"])
+    problem, mend = _words(details, model)
+    fault = Fault(field=".".join(map(str, path)), value=value, problem=problem, mend=mend)
+    return source.locate(fault, path)
+
+
+def _words(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
+    """Return problem and mend for pydantic's error type."""
+    kind = details["type"]
+    location = [part for part in details["loc"] if not str(part).startswith("<")]
+    if kind == "extra_forbidden":
+        known = _fields_at(model, location[:-1])
+        return f"unknown key {location[-1]!r}.", nearest(str(location[-1]), known)
+    if kind == "missing":
+        return "this key is missing.", "Add it."
+    if kind == "value_error":
+        problem, _, mend = str(details["ctx"]["error"]).partition(". ")
+        return f"{problem.rstrip('.')}.", mend
+    return f"{details['msg']}; got {_short(details['input'])}.", ""
+
+
+def _short(value: object) -> str:
+    """Return a value as text of at most 80 characters."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _fields_at(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+    """Return the keys allowed at a place, by walking the models' fields."""
+    current: Any = model
+    for part in location:
+        if isinstance(part, int):
+            continue
+        field = getattr(current, "model_fields", {}).get(part)
+        current = _model_in(field.annotation) if field else None
+    return list(getattr(current, "model_fields", {}))
+
+
+def _model_in(annotation: Any) -> Any:
+    """Return the first pydantic model in a type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in getattr(annotation, "__args__", ()) if (found := _model_in(part))), None)
+
+
+@dataclass(slots=True)
+class Notes:
+    """What is noted while a problem is built: faults, so that all are told at once; assumptions; warnings."""
+
+    source: Source
+    faults: list[Fault] = field(default_factory=list)
+    assumptions: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def fault(self, path: tuple[str | int, ...], problem: str, mend: str, value: object = "") -> None:
+        """Note a fault at a place of the spec."""
+        fault = Fault(field=".".join(map(str, path)), problem=problem, mend=mend, value=str(value))
+        self.faults.append(self.source.locate(fault, path))
+
+    def attempt(self, path: tuple[str | int, ...], make: Callable[[], Any]) -> Any:
+        """Return what ``make`` returns, or None after noting why it could not."""
+        try:
+            return make()
+        except SpecError as error:
+            for fault in error.faults:
+                named = replace(fault, field=fault.field or ".".join(map(str, path)))
+                self.faults.append(named if fault.file else self.source.locate(named, path))
+        except (ValueError, ModelError) as error:
+            self.fault(path, f"{str(error).rstrip('.')}.", "")
+        return None

@@ -1,0 +1,62 @@
+"""Networks of known shape, built layer by layer when asked for.
+
+>>> build("VGG16").num_trainable
+138357544
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from planner.dnn import Dnn
+from planner.names import find, fold
+from planner.zoo.adam import adam_imagenet22k, adam_mnist
+from planner.zoo.alexnet import alexnet, overfeat
+from planner.zoo.googlenet import googlenet
+from planner.zoo.resnet import resnet
+from planner.zoo.vgg import vgg11, vgg13, vgg16, vgg16_replaced_head, vgg16c, vgg19
+
+__all__ = ["build", "names"]
+
+_FACTORIES: dict[str, Callable[[], Dnn]] = {
+    "adam-imagenet22k": adam_imagenet22k,
+    "adam-mnist": adam_mnist,
+    "alexnet": alexnet,
+    "googlenet": googlenet,
+    "googlenet-aux": partial(googlenet, auxiliary=True),
+    "overfeat": overfeat,
+    "resnet101": partial(resnet, 101),
+    "resnet152": partial(resnet, 152),
+    "resnet18": partial(resnet, 18),
+    "resnet34": partial(resnet, 34),
+    "resnet50": partial(resnet, 50),
+    "vgg11": vgg11,
+    "vgg13": vgg13,
+    "vgg16": vgg16,
+    "vgg16-replaced-head": vgg16_replaced_head,
+    "vgg16c": vgg16c,
+    "vgg19": vgg19,
+}
+# VGG by depth and the letter of its paper's Table 1.
+_ALIASES = {"vgg11a": "vgg11", "vgg13b": "vgg13", "vgg16d": "vgg16", "vgg19e": "vgg19", "inception-v1": "googlenet"}
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all networks, sorted; aliases are left out."""
+    return tuple(sorted(_FACTORIES))
+
+
+def build(name: str) -> Dnn:
+    """Build the network called ``name``.
+
+    Parameters
+    ----------
+    name
+        One of :func:`names`, or an alias such as ``vgg16d``; case and dashes do not count.
+
+    Raises
+    ------
+    SpecError
+        If there is no such network; the message suggests the nearest name.
+    """
+    known = {fold(known): known for known in names()} | {fold(alias): proper for alias, proper in _ALIASES.items()}
+    return _FACTORIES[find(name, known, "network of the zoo")]()

@@ -1,0 +1,38 @@
+"""Measured data are read in place, from the folder that PLANNER_DATA names; the report ends with how many tests used it."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Machines are shared and noisy: no test is judged by its time.
+settings.register_profile("planner", deadline=None, print_blob=True)
+settings.load_profile("planner")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "data: reads measured data from the folder that PLANNER_DATA names")
+
+
+@pytest.fixture
+def data_folder() -> Path:
+    """The folder of measured data; without it the test is skipped, and the reason is shown."""
+    name = os.environ.get("PLANNER_DATA")
+    if not name:
+        pytest.skip("PLANNER_DATA is not set: measured data are read in place")
+    folder = Path(name)
+    assert folder.is_dir(), f"PLANNER_DATA={name} is no folder"
+    return folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """End the report with the number of data tests that ran and that were skipped."""
+    ran = {
+        report.nodeid
+        for outcome in ("passed", "failed", "error")
+        for report in terminalreporter.getreports(outcome)
+        if "data" in report.keywords
+    }
+    skipped = {report.nodeid for report in terminalreporter.getreports("skipped") if "data" in report.keywords}
+    terminalreporter.write_line(f"data tests: {len(ran)} ran, {len(skipped)} skipped")

@@ -1,0 +1,155 @@
+"""The rooms: who imports whom, what a wheel holds, and what the command line's help may load."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LINKS = ("models", "solvers", "cases")
+
+LEAVES = {"planner.units", "planner.errors", "planner.names"}
+GRAPHS = {"planner.cluster", "planner.dnn"}
+WAIST = {"planner.cost", "planner.channel", "planner.solution", "planner.plan", "planner.problem"}
+INNER = LEAVES | GRAPHS | WAIST
+MODELS, SOLVERS = {"planner.models"}, {"planner.solvers"}
+BOUNDARY = {
+    "planner.spec",
+    "planner.spec_source",
+    "planner.spec_build",
+    "planner.spec_calibration",
+    "planner.spec_cluster",
+}
+HEAVY = {"pydantic", "ortools", "typer", "rich", "ruamel"}
+
+# Room -> what of ours it may import. A package stands for its modules; STYLE's table, with the names that exist.
+ALLOWED = {
+    **{leaf: LEAVES for leaf in LEAVES},
+    **{graph: LEAVES for graph in GRAPHS},
+    **{waist: LEAVES | GRAPHS | WAIST for waist in WAIST},
+    "planner.models": INNER | MODELS,
+    "planner.solvers": LEAVES | WAIST | SOLVERS,
+    "planner.families": INNER | MODELS | SOLVERS | {"planner.families"},
+    "planner.zoo": INNER | {"planner.zoo"},
+    "planner.data": INNER | {"planner.data"},
+    "planner.importers": INNER | {"planner.importers"},
+    **{module: INNER | MODELS | BOUNDARY | {"planner.data", "planner.zoo", "planner.importers"} for module in BOUNDARY},
+    "planner.report": INNER,
+    "planner.documents": INNER,
+    "planner.api": INNER | BOUNDARY | {"planner.families"},
+    "planner.case": INNER | MODELS | {"planner.api", "planner.spec_source", "planner.case_quantities", "planner.documents"},
+    "planner.case_quantities": INNER | MODELS | {"planner.api", "planner.spec_source"},
+    "planner.cases": set(),
+    "planner": {"planner.api"},
+    "planner.__main__": {"planner.cli"},
+}  # fmt: skip
+# Libraries that a room never imports.
+BARRED = {
+    **dict.fromkeys(INNER, HEAVY | {"scipy"}),
+    "planner.models": HEAVY,
+    "planner.solvers": {"pydantic", "typer", "rich", "ruamel"},
+    "planner.families": HEAVY,
+}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the packages by its import name, reached through the links."""
+    files = [path for path in (ROOT / "planner").rglob("*.py")]
+    files += [path for link in LINKS for path in (ROOT / "planner" / link).rglob("*.py")]
+    names = {}
+    for path in files:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return names
+
+
+MODULES = modules()
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every module that a file imports, also inside functions, but for type checkers alone."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            known = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES.keys()
+            found |= known or {node.module}
+    return found
+
+
+def room_of(module: str, rooms: set[str]) -> str | None:
+    """The most special room that holds a module."""
+    holding = [room for room in rooms if module == room or (room != "planner" and module.startswith(f"{room}."))]
+    return max(holding, key=len, default=None)
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_a_module_imports_only_the_rooms_below_it(module: str) -> None:
+    if module == "planner.cli" or module.startswith("planner.cli."):
+        return  # stands above all rooms
+    room = room_of(module, set(ALLOWED))
+    assert room is not None, f"{module} is in no room: put it into STYLE's table and this one"
+    ours = {name for name in imports_of(MODULES[module]) if name.split(".")[0] == "planner"}
+    below = {name for name in ours if room_of(name, ALLOWED[room] | {room}) is not None or name == "planner"}
+    assert ours == below, f"{module} must not import {sorted(ours - below)}"
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_a_room_keeps_out_the_libraries_of_others(module: str) -> None:
+    barred = BARRED.get(room_of(module, set(BARRED)) or "", set())
+    libraries = {name.split(".")[0] for name in imports_of(MODULES[module])}
+    assert not libraries & barred
+
+
+def test_nothing_imports_a_family_by_going_round_the_composer() -> None:
+    for module, path in MODULES.items():
+        if not module.startswith(("planner.families", "planner.api", "planner.cli")):
+            assert not any(name.startswith("planner.families") for name in imports_of(path)), module
+
+
+def test_the_packages_listed_are_the_folders_there_are() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    own = [path.parent for path in (ROOT / "planner").rglob("__init__.py")]
+    linked = [path.parent for link in LINKS for path in (ROOT / "planner" / link).rglob("__init__.py")]
+    assert sorted(listed) == sorted({".".join(path.relative_to(ROOT).parts) for path in own + linked})
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_each_link_leads_to_its_room(link: str) -> None:
+    assert (ROOT / "planner" / link).resolve() == ROOT / link
+
+
+def test_every_data_file_is_packaged() -> None:
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    for package, folder in (("planner.data", ROOT / "planner" / "data"), ("planner.cases", ROOT / "cases")):
+        files = {path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+        assert files
+        assert files == {path for pattern in patterns[package] for path in folder.glob(pattern) if path.is_file()}
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """The top-level modules that a run of the command line leaves loaded."""
+    code = (
+        "import sys; from planner.cli.run import run; code = run(sys.argv[1:]); "
+        "print('LOADED', *sorted({name.split('.')[0] for name in sys.modules})); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    return set(done.stdout.rsplit("LOADED", 1)[1].split())
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = {"ortools", "pandas", "plotly", "onnx", "torch", "numpy", "scipy", "networkx", "pydantic", "ruamel"}
+    assert not loaded_by("--help") & heavy
+
+
+def test_planning_a_zoo_network_loads_no_library_that_it_does_not_use() -> None:
+    heavy = {"ortools", "pandas", "plotly", "onnx", "torch", "scipy"}
+    assert not loaded_by("plan", "--dnn", "vgg16", "--cluster", "osf-testbed", "--json") & heavy
