@@ -16,7 +16,7 @@ __all__ = ["load", "plan", "predict"]
 
 
 class _Package(ModuleType):
-    """This package, with its public functions imported when they are first asked for.
+    """The package, with its public functions imported when they are first asked for.
 
     `planner --help` has no use for numpy and networkx. A module's ``__getattr__`` would do, but for the submodule
     `planner.plan`: importing it sets the package's attribute ``plan``, which is to remain the function. A

@@ -3,14 +3,15 @@
 A case is a folder. ``case.yaml`` holds inputs and named convention flags, never code and never our answer:
 
 - ``source``: the publication;
-- ``questions``: name -> a question as :func:`planner.api.load` takes it, with its ``configuration``; ``shared`` is merged under each;
+- ``questions``: name -> a question as :func:`planner.api.load` takes it, with its ``configuration``;
+- ``shared``: what all questions have in common; it is merged under each of them;
 - ``quantities``: name -> what to compute from the answers, see :mod:`planner.case_quantities`;
 - ``fit``: one parameter of all questions, searched between two bounds until one quantity meets a target;
 - ``needs``: files, relative to the folder, without which the case is skipped.
 
-``published.csv`` holds what was published, one row a quantity. A tolerance is absolute (``0.5``, in the row's unit; ``0`` is exact),
-relative (``1%``), or the way in which the source rounds: ``rounding 0.01`` to the nearest, ``rounding up 1`` to the next
-one above. ``README.md`` asks the question in its first paragraph, and explains the differences.
+``published.csv`` is what was published, a row for each. A tolerance is absolute (``0.5``, in the row's unit; 0 is
+exact), relative (``1%``), or the way in which the source rounds: ``rounding 0.01`` to the nearest, ``rounding up 1``
+to the next one above. ``README.md`` asks the question in its first paragraph, and explains the differences.
 """
 
 import csv
@@ -27,7 +28,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from planner import api
 from planner.case_quantities import Answer, Operand, OperandReader, Value, evaluate, fields_of, scale_of
 from planner.errors import Fault, SpecError
-from planner.importers.text import read_text
 from planner.names import find, fold
 from planner.spec_source import Source, faults_of, nearest, read_source
 
@@ -105,7 +105,7 @@ def run_case(name: str) -> CaseResult:
 
 def run_folder(folder: Path) -> CaseResult:
     """Return the rows of a case that lies anywhere."""
-    case, readme = _read(folder), read_text(folder / "README.md")
+    case, readme = _read(folder), _text_of(folder / "README.md")
     result = CaseResult(name=folder.name, question=_question_of(readme), readme=readme)
     missing = [path for path in case.spec.needs if not (folder / path).exists()]
     if missing:
@@ -126,7 +126,7 @@ def to_document(results: Iterable[CaseResult]) -> dict[str, Any]:
 
 
 def format_table(result: CaseResult) -> str:
-    """Return a case's rows as a table in Markdown, and its fitted parameter: what is printed, and stands in its README."""
+    """Return a case's rows as a table in Markdown, and its fitted parameter, as its README has them."""
     if result.skipped is not None:
         return f"Skipped: {result.skipped}.\n"
     head = ("quantity", "unit", "published", "ours", "difference", "tolerance", "class", "source", "within")
@@ -153,6 +153,15 @@ def _document_row(row: CaseRow) -> dict[str, Any]:
 def _root() -> Path:
     """Return the folder of all cases."""
     return Path(str(resources.files("planner.cases")))
+
+
+def _text_of(path: Path) -> str:
+    """Return a file's text; raise SpecError if there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        fault = Fault(file=str(path), problem="this is no readable text file.", mend="A case needs it, in UTF-8.")
+        raise SpecError.of([fault]) from None
 
 
 def _question_of(readme: str) -> str:
@@ -224,7 +233,7 @@ _COLUMNS = tuple(info.alias or name for name, info in PublishedSpec.model_fields
 
 def _read_published(path: Path, known: Iterable[str]) -> tuple[Source, tuple[PublishedSpec, ...]]:
     """Return the rows and the line of each; raise SpecError with every fault."""
-    reader = csv.DictReader(read_text(path).splitlines())
+    reader = csv.DictReader(_text_of(path).splitlines())
     source = Source(data={}, file=str(path), folder=path.parent, positions={})
     faults = list(_faults_of_columns(reader.fieldnames or (), source))
     rows: dict[str, PublishedSpec] = {}
@@ -311,7 +320,9 @@ class _Case:
             raise SpecError.of(self._placed(name, fault) for fault in error.faults) from None
 
     def _placed(self, name: str, fault: Fault) -> Fault:
-        """Return a question's fault with its place in this file: under the question, or else in what is shared."""
+        """Return a question's fault with its place: in another file, under the question, or else in what is shared."""
+        if fault.file:
+            return fault
         path = tuple(fault.field.split("."))
         places = [("questions", name, *path), ("shared", *path)]
         place = next((one for one in places if one in self.source.positions), places[0])

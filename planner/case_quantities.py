@@ -1,8 +1,8 @@
 """What a case may ask: fields of a prediction or of a network, and a closed list of formulas over them.
 
-A quantity is ``{question: NAME, field: PATH}`` or ``{formula: NAME, INPUT: ..., ...}``. An input is again one of these two, or a
-number with where it stands: ``{value: 9 h, source: section 2}``. A quantity itself is never a number, so that no case can
-hold our answer.
+A quantity is ``{question: NAME, field: PATH}`` or ``{formula: NAME, INPUT: ..., ...}``. An input is again one of these
+two, or a number with where it stands: ``{value: 9 h, source: section 2}``. A quantity itself is never a number, so that
+no case can hold our answer.
 
 ========================= ============================================== ==============================================
 formula                   inputs                                         result
@@ -22,7 +22,7 @@ statistics, too) and multiply_adds, for one sample.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
 
@@ -70,7 +70,7 @@ def scale_of(unit: str, dimension: Dimension | None) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
-    """A function of its inputs in order, and what each of them measures: ``alike`` ones measure the same, whatever it is."""
+    """A function of its inputs in order, and what each measures; ``alike`` ones measure the same, whatever it is."""
 
     compute: Callable[..., float]
     inputs: Mapping[str, Dimension | Literal["alike"] | None]
@@ -164,9 +164,8 @@ class OperandReader:
     def quantity(self, block: Any, place: _Path) -> Operand | None:
         """Return a field or a formula, or None after noting why it is neither."""
         if not isinstance(block, dict):
-            return self._fault(
-                place, f"{block!r} is no quantity.", "Write {question: ..., field: ...} or {formula: ...}."
-            )
+            self._fault(place, f"{block!r} is no quantity.", "Write {question: ..., field: ...} or {formula: ...}.")
+            return None
         if "formula" in block:
             return self._formula(block, place)
         if self._has_keys(block, ("question", "field"), place):
@@ -176,14 +175,14 @@ class OperandReader:
     def number(self, block: Any, place: _Path) -> Number | None:
         """Return a number with its source, or None after noting what is wrong with it."""
         if not isinstance(block, dict):
-            return self._fault(place, f"{block!r} has no source.", "Write e.g. {value: 9 h, source: section 2}.")
+            self._fault(place, f"{block!r} has no source.", "Write e.g. {value: 9 h, source: section 2}.")
+            return None
         if not self._has_keys(block, ("value", "source"), place):
             return None
         value = _value_of(block["value"])
         if value is None:
-            return self._fault(
-                (*place, "value"), f"{block['value']!r} is no number or quantity.", "Write e.g. 9 h, or 8."
-            )
+            self._fault((*place, "value"), f"{block['value']!r} is no number with a known unit.", "Write e.g. 9 h.")
+            return None
         return Number(value=value, source=str(block["source"]))
 
     def _formula(self, block: Mapping[str, Any], place: _Path) -> Applied | None:
@@ -191,7 +190,8 @@ class OperandReader:
         name = block["formula"]
         formula = FORMULAS.get(name) if isinstance(name, str) else None
         if formula is None:
-            return self._fault((*place, "formula"), f"unknown formula {name!r}.", nearest(str(name), FORMULAS))
+            self._fault((*place, "formula"), f"unknown formula {name!r}.", nearest(str(name), FORMULAS))
+            return None
         if not self._has_keys(block, ("formula", *formula.inputs), place):
             return None
         inputs = {key: self._input(block[key], (*place, key)) for key in formula.inputs}
@@ -254,38 +254,45 @@ class Answer:
     def field(self, path: str) -> Value:
         """Return a field by its dotted path; raise ValueError, in words, if there is no such number."""
         parts = path.split(".")
-        found = self._of_dnn(parts[1:]) if parts[0] == "dnn" else _walk(self.prediction, parts)
-        dimension = next((unit for part in parts for end, unit in _SUFFIXES.items() if part.endswith(end)), None)
-        return Value(found, dimension)
+        if parts[0] == "dnn":
+            return Value(self._of_dnn(parts[1:]), _dimension_of(parts[-1:]))  # a layer's name may end in _s
+        return Value(_walk(self.prediction, parts), _dimension_of(parts))
 
     def _of_dnn(self, parts: list[str]) -> float:
         """Return a field of the network or of one of its layers, whose name may contain dots."""
         part: Dnn | Layer = self.problem.dnn
-        if parts[0] == "layer":
+        if parts[:1] == ["layer"]:
             layers = {layer.name: layer for layer in self.problem.dnn.layers}
             name, parts = ".".join(parts[1:-1]), parts[-1:]
             if name not in layers:
                 raise ValueError(f"{self.problem.dnn.name} has no layer {name!r}. {nearest(name, layers)}")
             part = layers[name]
         size = _NUMBER_BYTES[self.problem.training.dtype]
-        fields = {
+        counted = {
             "weight_bytes": part.num_weights * size,
             "trainable_bytes": part.num_trainable * size,
             "stored_bytes": (part.num_trainable + part.num_moving) * size,
             "multiply_adds": part.num_multiply_adds,
         }
-        return float(_walk(fields, parts))
+        return _walk(counted, parts)
+
+
+def _dimension_of(parts: list[str]) -> Dimension | None:
+    """Return what a field measures, by the suffixes in its path: ``breakdown_s.forward`` is a time."""
+    return next((unit for part in parts for end, unit in _SUFFIXES.items() if part.endswith(end)), None)
 
 
 def _walk(whole: Any, parts: list[str]) -> float:
-    """Return the number at the end of a path through dataclasses and mappings."""
+    """Return the number at the end of a path through a prediction and its mappings."""
     for part in parts:
-        names = list(whole) if isinstance(whole, Mapping) else list(whole.__slots__) if is_dataclass(whole) else []
+        names = list(whole) if isinstance(whole, Mapping) else []
+        if isinstance(whole, Prediction):
+            names = [one.name for one in fields(whole)]
         if part not in names:
             raise ValueError(f"there is no field {part!r}. {nearest(part, names) if names else ''}".rstrip())
         whole = whole[part] if isinstance(whole, Mapping) else getattr(whole, part)
     if isinstance(whole, bool) or not isinstance(whole, int | float):
-        raise ValueError(f"the field {parts[-1]!r} holds no number.")
+        raise ValueError("the field holds no number.")
     return float(whole)
 
 

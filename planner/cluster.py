@@ -7,6 +7,7 @@ between two switches is one link. Mixed devices and mixed links are normal.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import networkx as nx
@@ -272,7 +273,7 @@ class Cluster:
             edges = [(one.name, max(near, key=lambda name: near[name]["weight"]))]
         else:
             path = nx.shortest_path(tree, one.name, other.name)
-            edges = list(zip(path, path[1:], strict=False))
+            edges = list(pairwise(path))
         cards = {group.name: group.num_nics for group in (one, other)}
         bandwidth, hop_s, between_s = float("inf"), 0.0, 0.0
         for first, second in edges:

@@ -85,7 +85,8 @@ class _Builder:
     def build(self) -> Problem:
         """Return the problem, or raise all faults at once."""
         training_batch = self._batch_of_profile()
-        network = self.notes.attempt(("dnn",), lambda: self._network(training_batch))
+        key = next(key for key in ("zoo", "profile", "trace", "layers") if getattr(self.spec.dnn, key) is not None)
+        network = self.notes.attempt(("dnn", key), lambda: self._network(training_batch))
         calibration = self.notes.attempt(
             ("calibration",), lambda: read_calibration(self.spec.calibration, self.source, self.resolved)
         )
@@ -96,9 +97,8 @@ class _Builder:
         training = self._training(dnn, training_batch)
         goal = self._goal(training)
         fixed = {key: value for key, value in self.spec.fix.model_dump().items() if value is not None}
-        if "device" in fixed:  # by any of its names; a device that only the spec knows keeps its own
-            known = {group.device.name for group in cluster.machine_groups}
-            fixed["device"] = fixed["device"] if fixed["device"] in known else data.device(fixed["device"]).name
+        if "device" in fixed:
+            fixed["device"] = self.notes.attempt(("fix", "device"), lambda: _device_name(fixed["device"], cluster))
         limits = self._limits(cluster, training)
         fitted = self.notes.attempt(("calibration",), lambda: calibration_of(calibration))
         profiles = self.notes.attempt(("dnn",), lambda: self._profiles(dnn, measured, cluster, calibration, training))
@@ -357,6 +357,12 @@ class _Builder:
         is_fitted = calibration.bandwidth_efficiency or calibration.curves or calibration.piecewise
         if cluster.num_devices > 1 and not is_fitted:
             self.notes.warnings.append("the links are uncalibrated: their nominal bandwidth is taken to be reached")
+
+
+def _device_name(given: str, cluster: Cluster) -> str:
+    """Return a device's proper name; a device that only the spec knows keeps its own."""
+    known = {group.device.name for group in cluster.machine_groups}
+    return given if given in known else data.device(given).name
 
 
 def _range(given: RangeSpec | None) -> Range:

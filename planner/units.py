@@ -128,10 +128,18 @@ def parse(text: str, dimension: Dimension) -> float:
     scale = _UNITS[dimension].get(unit)
     if scale is None:
         raise ValueError(f"{wrong} {_mend_unit(unit, number, dimension)}")
-    value = float(number) * scale
+    value = _to_si(float(number), scale)
     if value < 0 or not math.isfinite(value):
         raise ValueError(f"{wrong} It must be finite and not negative, e.g. {example_of(dimension)!r}.")
     return value
+
+
+def _to_si(number: float, scale: float) -> float:
+    """Return ``number`` times ``scale``.
+
+    Scales below 1 are reciprocals, by which dividing is exact: 20 us is 20e-6 s.
+    """
+    return number * scale if scale >= 1 else number / round(1 / scale)
 
 
 def _mend_unit(unit: str, number: str, dimension: Dimension) -> str:
@@ -148,10 +156,10 @@ def format_exact(value: float, dimension: Dimension) -> str:
     candidates = []
     for order, unit in enumerate(_PRINTED[dimension]):
         scale = _UNITS[dimension][unit]
-        number = value / scale
-        if number * scale == value and math.isfinite(number):  # the last unit's scale is 1, so one always does
-            candidates.append((len(_plain(number)), order, f"{_plain(number)} {unit}"))
-    return min(candidates)[2]
+        number = value / scale if scale >= 1 else value * round(1 / scale)
+        if math.isfinite(number) and _to_si(number, scale) == value:  # the last unit's scale is 1, so one always does
+            candidates.append((len(_plain(number)), number < 1, order, f"{_plain(number)} {unit}"))
+    return min(candidates)[-1]
 
 
 def _plain(number: float) -> str:
@@ -160,8 +168,9 @@ def _plain(number: float) -> str:
 
 
 def format_human(value: float, dimension: Dimension, digits: int = 3) -> str:
-    """Return ``value`` rounded for reading, in the unit that leaves a number of 1 or more; a rate in bits or bytes, as
-    is rounder.
+    """Return ``value`` rounded for reading, in the unit that leaves a number of 1 or more.
+
+    A rate is written in bits or bytes, whichever is rounder.
 
     >>> format_human(0.00328, Dimension.TIME), format_human(392 * 2**20, Dimension.DATA)
     ('3.28 ms', '392 MiB')

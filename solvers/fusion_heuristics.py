@@ -1,5 +1,6 @@
-"""Rules by which frameworks and papers fuse gradients. Each returns ``ends``, to be judged by
-`planner.channel.schedule`.
+"""Rules by which frameworks and papers fuse gradients.
+
+Each returns ``ends``, to be judged by `planner.channel.schedule`.
 
 Arrays are in ready order, and numbers mean what they mean in `planner.channel`. No rule proves anything:
 `fusion.optimal_groups` under the same wait is never worse.

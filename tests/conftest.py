@@ -12,7 +12,7 @@ settings.load_profile("planner")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "data: reads measured data from the folder that PLANNER_DATA names")
+    config.addinivalue_line("markers", "measured: reads measured data from the folder that PLANNER_DATA names")
 
 
 @pytest.fixture
@@ -32,7 +32,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         report.nodeid
         for outcome in ("passed", "failed", "error")
         for report in terminalreporter.getreports(outcome)
-        if "data" in report.keywords
+        if "measured" in getattr(report, "keywords", {})
     }
-    skipped = {report.nodeid for report in terminalreporter.getreports("skipped") if "data" in report.keywords}
+    skipped = {
+        report.nodeid
+        for report in terminalreporter.getreports("skipped")
+        if "measured" in getattr(report, "keywords", {})
+    }
     terminalreporter.write_line(f"data tests: {len(ran)} ran, {len(skipped)} skipped")

@@ -1,6 +1,7 @@
 import math
 import pickle
 from dataclasses import replace
+from itertools import pairwise
 
 import networkx as nx
 import pytest
@@ -27,7 +28,12 @@ def star(*groups: MachineGroup, bandwidths: tuple[float, ...]) -> Cluster:
 
 def two_racks(uplink: float, up_latency_s: float = 0.0) -> Cluster:
     """Two racks of four machines at 10, joined by one link."""
-    nodes = [machines("left", 4), machines("right", 4), Switch(name="one"), Switch(name="two")]
+    nodes: list[MachineGroup | Switch] = [
+        machines("left", 4),
+        machines("right", 4),
+        Switch(name="one"),
+        Switch(name="two"),
+    ]
     links = [
         ("left", "one", link(10, 1)),
         ("right", "two", link(10, 5)),
@@ -66,7 +72,7 @@ def walk_the_ring(cluster: Cluster, num_machines: int) -> tuple[float, float]:
             (switch,) = cluster.graph[one.name]
             path = [one.name, switch, one.name]
         ends_s, between_s = [], 0.0
-        for index, edge in enumerate(zip(path, path[1:], strict=False)):
+        for index, edge in enumerate(pairwise(path)):
             is_out, is_in = index == 0, index == len(path) - 2
             cable = (edge[0], first) if is_out else (edge[1], second) if is_in else None
             crossings[*edge, cable] = crossings.get((*edge, cable), 0) + 1
@@ -172,13 +178,13 @@ def test_a_hop_between_racks_takes_the_same_time_in_both_directions() -> None:
 
 
 def test_on_a_network_with_a_cycle_the_ring_takes_the_widest_links() -> None:
-    nodes = [machines("a"), machines("b"), machines("c")]
+    nodes: list[MachineGroup | Switch] = [machines("a"), machines("b"), machines("c")]
     triangle = Cluster("triangle", nodes, [("a", "b", link(1)), ("b", "c", link(5)), ("a", "c", link(4))])
     assert triangle.ring_link(3).bandwidth_bytes_per_s == 4
 
 
 def test_machines_at_two_switches_talk_by_way_of_the_wider_link() -> None:
-    nodes = [machines("a", 2), machines("b"), Switch(name="narrow"), Switch(name="wide")]
+    nodes: list[MachineGroup | Switch] = [machines("a", 2), machines("b"), Switch(name="narrow"), Switch(name="wide")]
     links = [("a", "narrow", link(1)), ("a", "wide", link(10)), ("b", "wide", link(10))]
     assert Cluster("both", nodes, links).ring_link(3).bandwidth_bytes_per_s == 10
 
@@ -217,7 +223,7 @@ def test_of_device_keeps_the_network_and_drops_other_machines() -> None:
     kept = cluster.of_device("gpu")
     assert [group.name for group in kept.machine_groups] == ["a", "c"]
     assert "switch" in kept.graph
-    assert set(kept.graph.edges) == {("a", "switch"), ("switch", "c")} or len(kept.graph.edges) == 2
+    assert {frozenset(edge) for edge in kept.graph.edges} == {frozenset(("a", "switch")), frozenset(("c", "switch"))}
     with pytest.raises(ValueError, match="there is no machine"):
         cluster.of_device("abacus")
 

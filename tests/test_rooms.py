@@ -27,9 +27,9 @@ HEAVY = {"pydantic", "ortools", "typer", "rich", "ruamel"}
 
 # Room -> what of ours it may import. A package stands for its modules; STYLE's table, with the names that exist.
 ALLOWED = {
-    **{leaf: LEAVES for leaf in LEAVES},
-    **{graph: LEAVES for graph in GRAPHS},
-    **{waist: LEAVES | GRAPHS | WAIST for waist in WAIST},
+    **dict.fromkeys(LEAVES, LEAVES),
+    **dict.fromkeys(GRAPHS, LEAVES),
+    **dict.fromkeys(WAIST, LEAVES | GRAPHS | WAIST),
     "planner.models": INNER | MODELS,
     "planner.solvers": LEAVES | WAIST | SOLVERS,
     "planner.families": INNER | MODELS | SOLVERS | {"planner.families"},
@@ -57,7 +57,7 @@ BARRED = {
 
 def modules() -> dict[str, Path]:
     """Every module of the packages by its import name, reached through the links."""
-    files = [path for path in (ROOT / "planner").rglob("*.py")]
+    files = list((ROOT / "planner").rglob("*.py"))
     files += [path for link in LINKS for path in (ROOT / "planner" / link).rglob("*.py")]
     names = {}
     for path in files:

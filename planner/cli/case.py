@@ -13,8 +13,8 @@ def case(
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.case/1) on stdout.")] = False,
 ) -> None:
     """Reproduce a published result; exit code 1 where a figure is outside its tolerance."""
-    from planner.case import case_names, result_text, run_case, to_document  # noqa: PLC0415
-    from planner.documents import dump  # noqa: PLC0415
+    from planner.case import case_names, format_table, run_case, to_document
+    from planner.documents import dump
 
     if name is None and not every and not json:
         print("\n".join(case_names()))
@@ -23,6 +23,6 @@ def case(
     if json:
         print(dump(to_document(results)))
     else:
-        print("\n\n".join(result_text(result) for result in results))
-    if not all(row.ok for result in results for row in result.rows):
+        print("\n".join(f"{result.name}\n{result.question}\n\n{format_table(result)}" for result in results))
+    if not all(result.ok for result in results):
         raise typer.Exit(1)

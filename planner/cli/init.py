@@ -15,7 +15,7 @@ def init(
     file: Annotated[Path | None, typer.Argument(help="Where to write it; stdout if left out.")] = None,
 ) -> None:
     """Write a commented spec to start from."""
-    from planner.cli.output import write_text  # noqa: PLC0415
+    from planner.cli.output import write_text
 
     text = resources.files("planner.data").joinpath("examples/spec.yaml").read_text(encoding="utf-8")
     if file is None:

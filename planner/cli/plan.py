@@ -50,11 +50,11 @@ def plan(
 
     E.g. planner plan --dnn vgg16 --machines 4x8xrtx-2080-ti --network "25 Gbit/s"
     """
-    import planner  # noqa: PLC0415
-    from planner.cli.output import limit_s, write_text  # noqa: PLC0415
-    from planner.cli.question import question_of  # noqa: PLC0415
-    from planner.documents import dump, plan_document  # noqa: PLC0415
-    from planner.report import plan_text  # noqa: PLC0415
+    import planner
+    from planner.cli.output import limit_s, write_text
+    from planner.cli.question import question_of
+    from planner.documents import dump, plan_document
+    from planner.report import plan_text
 
     flags = {
         "dnn": dnn,

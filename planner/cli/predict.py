@@ -15,11 +15,11 @@ def predict(
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.prediction/1) on stdout.")] = False,
 ) -> None:
     """Predict time, breakdown and memory of a given configuration."""
-    import planner  # noqa: PLC0415
-    from planner.api import configuration_of  # noqa: PLC0415
-    from planner.documents import dump, prediction_document  # noqa: PLC0415
-    from planner.families import FAMILIES  # noqa: PLC0415
-    from planner.report import prediction_text  # noqa: PLC0415
+    import planner
+    from planner.api import configuration_of
+    from planner.documents import dump, prediction_document
+    from planner.families import FAMILIES
+    from planner.report import prediction_text
 
     problem = planner.load(spec)
     family, configuration = configuration_of(problem)

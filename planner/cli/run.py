@@ -13,9 +13,9 @@ _LIMIT = (NoAnswerError, SolverError)
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code: 0, 1, 2 or 3 as the errors' tree says, 70 for a bug of ours."""
-    import typer  # noqa: PLC0415
+    import typer
 
-    from planner.cli.app import app  # noqa: PLC0415
+    from planner.cli.app import app
 
     is_json = "--json" in arguments
     usage_error = _usage_error(typer.BadParameter)
@@ -66,7 +66,7 @@ def _fail(error: PlannerError, *, is_json: bool) -> int:
     elif isinstance(error, _LIMIT):
         kind, code = "limit", 3
     if is_json:
-        from planner.documents import dump, error_document  # noqa: PLC0415
+        from planner.documents import dump, error_document
 
         print(dump(error_document(error, kind=kind)))
     else:

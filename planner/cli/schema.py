@@ -24,10 +24,10 @@ def schema(
     json: Annotated[bool, typer.Option("--json", help="A schema is JSON anyway.")] = False,
 ) -> None:
     """Print the JSON Schema of a spec or of an answer."""
-    import json as library  # noqa: PLC0415
+    import json as library
 
-    from planner.documents import MODELS  # noqa: PLC0415
-    from planner.spec import Spec  # noqa: PLC0415
+    from planner.documents import MODELS
+    from planner.spec import Spec
 
     model = Spec if document is Document.SPEC else MODELS[document.value]
     found = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema(by_alias=True)}

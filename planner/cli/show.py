@@ -27,8 +27,8 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.show/1) on stdout.")] = False,
 ) -> None:
     """Show networks, clusters, devices and links: those built in, or those of a spec."""
-    from planner.documents import dump  # noqa: PLC0415
-    from planner.report import table  # noqa: PLC0415
+    from planner.documents import dump
+    from planner.report import table
 
     makers: dict[What, Callable[[str | None], tuple[list[dict[str, Any]], dict[str, Any]]]] = {
         What.DNN: _dnn,
@@ -47,7 +47,7 @@ def show(
 
 def _dnn(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the networks of the zoo, or the layers of one."""
-    from planner import zoo  # noqa: PLC0415
+    from planner import zoo
 
     if name is None:
         networks = [zoo.build(known) for known in zoo.names()]
@@ -81,15 +81,15 @@ def _totals(dnn: Any) -> dict[str, Any]:
 
 def _problem(name: str) -> Any:
     """Return the problem of a spec file."""
-    import planner  # noqa: PLC0415
+    import planner
 
     return planner.load(Path(name))
 
 
 def _cluster(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the testbeds, or the machines of one."""
-    import planner  # noqa: PLC0415
-    from planner import data  # noqa: PLC0415
+    import planner
+    from planner import data
 
     if name is None:
         presets = [(known, data.preset(known)) for known in data.preset_names()]
@@ -103,7 +103,7 @@ def _cluster(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 def _machine_row(group: Any, cluster: Any) -> dict[str, Any]:
     """Return one group of machines."""
-    from planner.units import Dimension, format_human  # noqa: PLC0415
+    from planner.units import Dimension, format_human
 
     def rate(value: float | None) -> str:
         return "" if value is None or value == float("inf") else format_human(value, Dimension.RATE)
@@ -128,7 +128,7 @@ def _machine_row(group: Any, cluster: Any) -> dict[str, Any]:
 
 def _devices(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the device table, or one row of it with its source."""
-    from planner import data  # noqa: PLC0415
+    from planner import data
 
     rows = data.device_rows()
     if name is not None:
@@ -148,7 +148,7 @@ def _devices(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 def _links(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the named links inside machines."""
-    from planner import data  # noqa: PLC0415
+    from planner import data
 
     rows: list[dict[str, Any]] = [dict(row) for row in data.link_rows()]
     return [row for row in rows if name in (None, row["name"])], {}

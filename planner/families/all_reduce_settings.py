@@ -91,10 +91,10 @@ def why_nothing_fits(cost: AllReduceCost) -> str:
     limit = cost.memory_limit_bytes
     if needed > limit:
         return (
-            f"No plan fits: even one sample at a time needs {format_human(needed, Dimension.DATA)} on a device, "
+            f"No plan fits: even one sample at a time needs {format_human(needed, Dimension.DATA, 4)} on a device, "
             f"which may hold "
-            f"{format_human(limit, Dimension.DATA)} ({cost.device.name}). Raise memory_per_device to "
-            f"{format_human(needed, Dimension.DATA, 4)}, "
+            f"{format_human(limit, Dimension.DATA, 4)} ({cost.device.name}). Raise memory_per_device to "
+            f"{format_human(needed * 1.001, Dimension.DATA, 4)}, "
             f"take devices with more memory, or another optimizer or dtype."
         )
     steps = problem.fixed.get("gradient_accumulation_steps")

@@ -22,8 +22,9 @@ _KINDS |= {"pool": "pooling", "drop": "dropout", "loss": "loss", "bn": "batch_no
 
 
 def read_layer_trace(path: Path, *, batch_size: int) -> MeasuredNetwork:
-    """Return the network (a chain) and profile of a trace file. The measured communication is not used: it belongs to
-    its own cluster.
+    """Return the network, a chain, and the profile of a trace file.
+
+    The measured communication is not used: it belongs to its own cluster.
 
     Raises
     ------

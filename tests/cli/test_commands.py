@@ -1,0 +1,231 @@
+"""The command line as its users meet it: what goes to stdout and stderr, and the exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from pytest import CaptureFixture
+from ruamel.yaml import YAML
+
+from planner.cli.run import run
+from planner.documents import MODELS
+
+SHORT = ("plan", "--dnn", "resnet50", "--machines", "4x8xrtx-2080-ti", "--network", "25 Gbit/s")
+
+
+def answer(capsys: CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command."""
+    code = run(arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def document(capsys: CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+    """The one document on stdout, valid under its own published schema."""
+    found, out, _ = answer(capsys, *arguments, "--json")
+    assert found == code
+    parsed = json.loads(out)
+    name = parsed["schema"].removeprefix("planner.").removesuffix("/1")
+    jsonschema.validate(parsed, MODELS[name].model_json_schema(by_alias=True))
+    return parsed
+
+
+def test_a_short_question_is_answered_in_forty_lines(capsys: CaptureFixture[str]) -> None:
+    code, out, err = answer(capsys, *SHORT)
+    assert (code, err) == (0, "")
+    assert out.startswith("resnet50 on cluster: all_reduce on 32 devices (4 machines x 8)\nProven optimal: epoch time")
+    assert len(out.splitlines()) <= 50
+    assert "buffer of 25 MiB (PyTorch DDP's default)" in out
+
+
+def test_a_plan_as_json_is_the_contract(capsys: CaptureFixture[str]) -> None:
+    plan = document(capsys, *SHORT)
+    assert plan["status"] == "optimal"
+    assert plan["objective"]["gap"] == 0
+    prediction = plan["prediction"]
+    assert sum(prediction["breakdown_s"].values()) == pytest.approx(prediction["iteration_time_s"])
+    assert prediction["relative_error"] is None
+    groups = plan["configuration"]["fusion_groups"]
+    assert len(groups) == prediction["details"]["num_all_reduces"]
+
+
+def test_equal_questions_give_equal_bytes_in_two_processes() -> None:
+    command = [sys.executable, "-m", "planner", *SHORT, "--json", "--top", "3"]
+    first, second = (
+        subprocess.run(command, capture_output=True, check=True, env={**os.environ, "PYTHONHASHSEED": seed}).stdout
+        for seed in ("1", "2")
+    )
+    assert first == second
+
+
+def test_a_plan_can_be_written_predicted_and_planned_again(capsys: CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    plan = document(capsys, *SHORT, "--out", str(file))
+    assert json.loads(file.read_text()) == plan
+    prediction = document(capsys, "predict", str(file))
+    assert prediction["prediction"] == plan["prediction"]
+    assert document(capsys, "plan", str(file))["configuration"] == plan["configuration"]
+    code, out, _ = answer(capsys, "predict", str(file))
+    assert code == 0
+    assert "as given" in out
+
+
+def test_out_that_cannot_be_written_is_an_error_of_the_input(capsys: CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, err = answer(capsys, *SHORT, "--out", str(tmp_path / "no" / "plan.json"))
+    assert code == 2
+    assert "cannot be written" in err
+
+
+def test_top_ranks_other_numbers_of_devices(capsys: CaptureFixture[str]) -> None:
+    plan = document(capsys, *SHORT, "--global-batch", "1024", "--top", "4")
+    names = [one["name"] for one in plan["alternatives"]]
+    assert sum(" devices on " in name for name in names) == 4
+    losses = [one["relative_loss"] for one in plan["alternatives"]]
+    assert losses == sorted(losses)
+    assert min(losses) >= -1e-12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind", "words"),
+    [
+        (("plan",), 2, "input", "there is no question"),
+        (("plan", "none.yaml"), 2, "input", "there is no such file"),
+        (("plan", "--dnn", "vgg61", "--cluster", "osf-testbed"), 2, "input", "'vgg61' is not a known network"),
+        (("plan", "--dnn", "vgg16", "--cluster", "osf"), 2, "input", "is not a known"),
+        (("plan", "--dnn", "vgg16", "--machines", "4-8-a100"), 2, "input", "Write machines x devices x type"),
+        (("plan", "--dnn", "vgg16", "--machines", "4xa100"), 2, "input", "no network between them"),
+        (("plan", "--dnn", "vgg16", "--machines", "1000000000xa100", "--network", "1 GB/s"), 2, "input", "are more than"),
+        (("plan", "--dnn", "vgg16", "--machines", "4xa100", "--network", "25 Gbit"), 2, "input", "Write it per second"),
+        (("plan", "x.yaml", "--dnn", "vgg16"), 2, "input", "a spec and flags are given"),
+        ((*SHORT, "--batch", "many"), 2, "input", "--batch"),
+        ((*SHORT, "--time-limit", "1"), 2, "input", "The unit is missing"),
+        ((*SHORT, "--time-limit", "0 s"), 3, "limit", "time limit"),
+        ((*SHORT, "--nonsense"), 2, "input", "--nonsense"),
+        (("predict", "none.yaml"), 2, "input", "there is no such file"),
+        (("case", "no-such-case"), 2, "input", "no-such-case"),
+        (("show", "devices", "h900"), 2, "input", "h900"),
+        (("nonsense",), 2, "input", "nonsense"),
+    ],
+)  # fmt: skip
+def test_errors_have_their_exit_code_as_text_and_as_one_document(
+    capsys: CaptureFixture[str], arguments: tuple[str, ...], code: int, kind: str, words: str
+) -> None:
+    found, out, err = answer(capsys, *arguments)
+    assert (found, out) == (code, "")
+    assert words in err
+    assert "Traceback" not in err
+    error = document(capsys, *arguments, code=code)
+    assert error["schema"] == "planner.error/1"
+    assert error["kind"] == kind
+    assert words in error["message"]
+
+
+def test_infeasible_questions_leave_with_1(capsys: CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "tight.yaml"
+    file.write_text("dnn: {zoo: vgg16}\ncluster: {preset: osf-testbed}\nconstraints: {memory_per_device: 1 GiB}\n")
+    code, out, err = answer(capsys, "plan", str(file))
+    assert (code, out) == (1, "")
+    assert err.startswith("No plan fits")
+    assert document(capsys, "plan", str(file), code=1)["kind"] == "infeasible"
+
+
+def test_faults_of_a_file_all_come_with_file_line_value_and_mend(capsys: CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("dnn: {zoo: vgg16}\ncluster:\n  machines:\n    - {count: 0, device: a100, network: 25 Gbit}\n")
+    error = document(capsys, "plan", str(file), code=2)
+    assert [(fault["line"], fault["field"], fault["value"]) for fault in error["faults"]] == [
+        (4, "cluster.machines.0.count", "0"),
+        (4, "cluster.machines.0.network", "'25 Gbit'"),
+    ]
+    assert all(fault["mend"] and fault["file"] == str(file) for fault in error["faults"])
+
+
+def test_init_writes_a_spec_that_plans_and_fits_the_schema(capsys: CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    assert run(["init", str(file)]) == 0
+    capsys.readouterr()
+    assert document(capsys, "plan", str(file))["status"] == "optimal"
+    code, schema, _ = answer(capsys, "schema")
+    assert code == 0
+    jsonschema.validate(YAML(typ="safe", pure=True).load(file.read_text()), json.loads(schema))
+    code, _, err = answer(capsys, "init", str(file))
+    assert code == 2
+    assert "this file exists" in err
+    assert run(["init"]) == 0
+
+
+@pytest.mark.parametrize("name", ["spec", *MODELS])
+def test_every_schema_is_a_schema(capsys: CaptureFixture[str], name: str) -> None:
+    code, out, _ = answer(capsys, "schema", name)
+    assert code == 0
+    jsonschema.Draft202012Validator.check_schema(json.loads(out))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("dnn",), "resnet152"),
+        (("dnn", "vgg16"), "138,357,544"),
+        (("cluster",), "osf-testbed"),
+        (("cluster", "osf-testbed"), "devices: 32"),
+        (("devices",), "rtx-2080-ti"),
+        (("devices", "2080ti"), "13.45"),
+        (("links",), "nvlink-4"),
+    ],
+)
+def test_show_prints_what_is_built_in(capsys: CaptureFixture[str], arguments: tuple[str, ...], words: str) -> None:
+    code, out, _ = answer(capsys, "show", *arguments)
+    assert code == 0
+    assert words in out
+    assert document(capsys, "show", *arguments)["rows"]
+
+
+def test_show_reads_spec_files(capsys: CaptureFixture[str], tmp_path: Path) -> None:
+    run(["init", str(tmp_path / "spec.yaml")])
+    capsys.readouterr()
+    for what, words in (("dnn", "conv1_1"), ("cluster", "rtx-2080-ti")):
+        code, out, _ = answer(capsys, "show", what, str(tmp_path / "spec.yaml"))
+        assert code == 0
+        assert words in out
+
+
+def test_cases_are_listed_and_run(capsys: CaptureFixture[str]) -> None:
+    code, out, _ = answer(capsys, "case")
+    assert code == 0
+    names = out.split()
+    assert "osf-scaling-factor" in names
+    case = document(capsys, "case", "osf-scaling-factor")
+    assert all(row["ok"] for row in case["rows"])
+    code, out, _ = answer(capsys, "case", "osf-scaling-factor")
+    assert code == 0
+    assert "0.9" in out
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m planner show devices | head -1"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize(("name", "batch"), [("resnet50", 128), ("vgg16", 128), ("alexnet", 256), ("gnmt", 64)])
+def test_measured_operator_graphs_are_planned(
+    capsys: CaptureFixture[str], data_folder: Path, name: str, batch: int
+) -> None:
+    file = data_folder / "traces" / "pipedream" / f"{name}.graph.txt"
+    flags = ("--machines", "4x4xv100-sxm2-32g", "--network", "10 Gbit/s", "--batch", str(batch))
+    plan = document(capsys, "plan", "--dnn", str(file), *flags)
+    assert plan["status"] == "optimal"
+    assert plan["objective"]["name"] == "iteration_time_s"
+
+
+def test_the_shipped_trace_is_planned(capsys: CaptureFixture[str]) -> None:
+    file = Path(__file__).parents[2] / "planner" / "data" / "examples" / "alexnet-k80.trace.txt"
+    plan = document(capsys, "plan", "--dnn", str(file), "--cluster", "dag-k80", "--batch", "1024")
+    assert plan["status"] == "optimal"
+    assert plan["prediction"]["iteration_time_s"] == pytest.approx(16.83, rel=0.1)

@@ -1,0 +1,340 @@
+"""The family all_reduce against a referee that tries everything, and its properties."""
+
+from collections.abc import Iterator
+from math import ceil
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import planner
+from planner.errors import InfeasibleError, NoAnswerError, SpecError
+from planner.families.all_reduce_cost import AllReduceConfiguration, AllReduceCost, Setting
+from planner.problem import Problem
+from planner.solution import Status
+from planner.solvers.exhaustive import all_groupings
+
+OSF = {"preset": "osf-testbed"}
+
+
+def question(**changes: Any) -> dict[str, Any]:
+    """A question on a real network and testbed, with changes to its top-level blocks."""
+    base: dict[str, Any] = {"dnn": {"zoo": "vgg16", "batch_per_device": 32}, "cluster": OSF}
+    for key, block in changes.items():
+        base[key] = {**base.get(key, {}), **block} if isinstance(block, dict) and key != "cluster" else block
+    return base
+
+
+@st.composite
+def small_questions(draw: st.DrawFn) -> dict[str, Any]:
+    """A few layers, a few machines, every kind of batch, memory that may be short, every wait."""
+    layers = [
+        {
+            "name": f"layer{index}",
+            "inputs": [f"layer{index - 1}"] if index else [],
+            "multiply_adds": draw(st.integers(1, 60)) * 1e8,
+            "parameters": f"{draw(st.integers(0, 40)) * 40_000} B",
+            "output": "4 MB",
+        }
+        for index in range(draw(st.integers(1, 5)))
+    ]
+    layers[0]["parameters"] = "400 kB"
+    most = draw(st.integers(1, 9))
+    batch = draw(
+        st.sampled_from(
+            [{"global_batch": most}, {"max_global_batch": most}, {"batch_per_device": 2, "max_global_batch": 8}]
+        )
+    )
+    machine = {
+        "count": draw(st.integers(1, 3)),
+        "devices": draw(st.integers(1, 2)),
+        "device": {
+            "name": "small",
+            "fp32": "1 TFLOP/s",
+            "memory": f"{draw(st.integers(12, 60))} MB",
+            "memory_bandwidth": "100 GB/s",
+        },
+        "inside": {"bandwidth": "2 GB/s", "latency": "3 us"},
+        "network": f"{draw(st.integers(1, 40))} Gbit/s",
+        "latency": f"{draw(st.integers(0, 3000))} us",
+        "nics": draw(st.integers(1, 2)),
+    }
+    calibration = {
+        "utilisation": 1,
+        "wait": draw(st.sampled_from(["none", "exact", "paper"])),
+        "timeout": f"{draw(st.integers(1, 100))} ms",
+        "overhead": f"{draw(st.integers(0, 20))} ms",
+        "negotiate": f"{draw(st.integers(0, 2))} ms",
+    }
+    return {
+        "dnn": {"layers": layers, "dataset_samples": 1000, **batch},
+        "cluster": {"machines": [machine]},
+        "calibration": calibration,
+        "objective": "epoch_time",
+    }
+
+
+def every_setting(problem: Problem, cost: AllReduceCost) -> Iterator[Setting]:
+    """All machines, devices, batches and micro-batches, by brute force."""
+    training, group = problem.training, cost.groups[0]
+    for machines in range(1, group.count + 1):
+        for devices in range(1, group.devices_per_machine + 1):
+            number = machines * devices
+            most = training.max_global_batch_size
+            if training.global_batch_size:
+                batches = [training.global_batch_size]
+            elif training.batch_per_device:
+                batches = [training.batch_per_device * number]
+            else:
+                batches = list(range(number, (most or 0) + 1))
+            for batch in batches:
+                for steps in range(1, ceil(batch / number) + 1):
+                    if number <= batch <= (most or batch):
+                        yield Setting(
+                            num_machines=machines,
+                            devices_per_machine=devices,
+                            global_batch_size=batch,
+                            num_microbatches=steps,
+                        )
+
+
+def best_by_trying_everything(problem: Problem) -> float | None:
+    cost = AllReduceCost(problem)
+    found = []
+    for setting in every_setting(problem, cost):
+        if cost.memory_bytes(setting)["total"] > cost.memory_limit_bytes:
+            continue
+        groupings = all_groupings(len(cost.gradients.names)) if setting.num_devices > 1 else iter([()])
+        found += [cost.predict(cost.configuration(setting, ends)).value_of(problem.goal) for ends in groupings]
+    return min(found, default=None)
+
+
+@settings(max_examples=150)
+@given(small_questions())
+def test_the_plan_is_as_good_as_the_best_of_everything_tried(asked: dict[str, Any]) -> None:
+    problem = planner.load(asked)
+    truth = best_by_trying_everything(problem)
+    if truth is None:
+        with pytest.raises(InfeasibleError, match="No plan fits"):
+            planner.plan(problem)
+        return
+    found = planner.plan(problem)
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(truth, rel=1e-9)
+    assert found.bound <= found.objective
+
+
+@settings(max_examples=60)
+@given(small_questions())
+def test_a_plan_says_what_predict_says_of_its_configuration(asked: dict[str, Any]) -> None:
+    problem = planner.load(asked)
+    try:
+        found = planner.plan(problem)
+    except InfeasibleError:
+        return
+    again = planner.load({**found.problem, "configuration": {found.family: found.configuration.to_document()}})
+    assert planner.predict(again) == found.prediction
+
+
+@settings(max_examples=60)
+@given(small_questions())
+def test_the_breakdown_sums_to_the_iteration(asked: dict[str, Any]) -> None:
+    problem = planner.load(asked)
+    try:
+        prediction = planner.plan(problem).prediction
+    except InfeasibleError:
+        return
+    assert sum(prediction.breakdown_s.values()) == pytest.approx(prediction.iteration_time_s)
+    assert min(prediction.breakdown_s.values()) >= -1e-12
+    memory = dict(prediction.memory_bytes)
+    limit, total = memory.pop("limit"), memory.pop("total")
+    assert sum(memory.values()) == pytest.approx(total)
+    assert total <= limit
+
+
+@settings(max_examples=60)
+@given(small_questions(), st.floats(1.1, 10))
+def test_a_wider_network_never_hurts(asked: dict[str, Any], factor: float) -> None:
+    machine = asked["cluster"]["machines"][0]
+    wider = {**machine, "network": f"{float(machine['network'].split()[0]) * factor} Gbit/s"}
+    try:
+        narrow = planner.plan(planner.load(asked)).objective
+    except InfeasibleError:
+        return
+    assert planner.plan(planner.load({**asked, "cluster": {"machines": [wider]}})).objective <= narrow * (1 + 1e-9)
+
+
+@settings(max_examples=60)
+@given(small_questions())
+def test_one_more_machine_that_may_stay_idle_never_hurts(asked: dict[str, Any]) -> None:
+    machine = asked["cluster"]["machines"][0]
+    more = {**machine, "count": machine["count"] + 1}
+    try:
+        fewer = planner.plan(planner.load(asked)).objective
+    except InfeasibleError:
+        return
+    assert planner.plan(planner.load({**asked, "cluster": {"machines": [more]}})).objective <= fewer * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("zoo", ["alexnet", "vgg16", "resnet50", "googlenet"])
+@pytest.mark.parametrize("wait", ["none", "exact", "paper"])
+def test_the_optimum_never_loses_to_a_rule_under_the_same_wait(zoo: str, wait: str) -> None:
+    asked = question(dnn={"zoo": zoo}, calibration={"wait": wait, "overhead": "3.28 ms", "utilisation": 0.4})
+    found = planner.plan(planner.load(asked))
+    assert len(found.alternatives) == 7
+    assert all(one.objective >= found.objective * (1 - 1e-12) for one in found.alternatives)
+
+
+def test_the_same_question_gives_the_same_bytes() -> None:
+    from planner.documents import dump, plan_document
+
+    asked = question(dnn={"zoo": "resnet50"}, calibration={"utilisation": 0.4})
+    first, second = (dump(plan_document(planner.plan(planner.load(asked), num_alternatives=3))) for _ in range(2))
+    assert first == second
+
+
+def test_with_an_open_number_of_devices_a_slow_network_leaves_some_idle() -> None:
+    machines = [{"count": 16, "device": "a100", "network": "1 Gbit/s", "latency": "50 us"}]
+    asked = question(dnn={"zoo": "vgg16", "global_batch": 256}, cluster={"machines": machines})
+    asked["dnn"].pop("batch_per_device")
+    found = planner.plan(planner.load(asked), num_alternatives=3)
+    configuration = found.configuration
+    assert isinstance(configuration, AllReduceConfiguration)
+    assert configuration.num_devices < 16
+    assert len([one for one in found.alternatives if "devices on" in one.name or "device on" in one.name]) == 3
+
+
+def test_a_batch_that_does_not_fit_is_accumulated_in_micro_batches() -> None:
+    asked = question(dnn={"zoo": "resnet152", "batch_per_device": 256}, calibration={"utilisation": 0.4})
+    found = planner.plan(planner.load(asked))
+    configuration = found.configuration
+    assert isinstance(configuration, AllReduceConfiguration)
+    assert configuration.gradient_accumulation_steps > 1
+    assert found.prediction.memory_bytes["total"] <= 11 * 2**30
+    assert any("micro-batches" in line for line in found.explanation)
+
+
+def test_slow_storage_binds_the_iteration() -> None:
+    machines = [
+        {
+            "count": 4,
+            "device": "v100",
+            "devices": 4,
+            "network": "100 Gbit/s",
+            "storage": {"bandwidth": "100 MB/s", "shared": True},
+        }
+    ]
+    found = planner.plan(planner.load(question(cluster={"machines": machines})))
+    read_s = 4 * 4 * 32 * 3 * 224 * 224 * 4 / 100e6
+    assert found.prediction.iteration_time_s == pytest.approx(read_s)
+    assert found.explanation[0].startswith("input binds: read")
+
+
+def test_a_chain_of_small_messages_is_told_from_one_of_large_ones() -> None:
+    many_small = question(
+        dnn={"zoo": "resnet152", "batch_per_device": 1},
+        calibration={"utilisation": 1, "overhead": "1 s"},
+    )
+    assert "latency of small messages binds" in planner.plan(planner.load(many_small)).explanation[0]
+    few_large = question(dnn={"batch_per_device": 1}, calibration={"utilisation": 1})
+    assert "by its bandwidth" in planner.plan(planner.load(few_large)).explanation[0]
+
+
+def test_a_measured_curve_is_used_where_it_was_measured_and_nowhere_else() -> None:
+    points = [["1 kB", "1 ms"], ["1 MB", "2 ms"], ["100 MB", "90 ms"]]
+    asked = question(
+        dnn={"zoo": "vgg16", "global_batch": 512}, calibration={"curves": [{"num_devices": 8, "points": points}]}
+    )
+    asked["dnn"].pop("batch_per_device")
+    found = planner.plan(planner.load(asked))
+    configuration = found.configuration
+    assert isinstance(configuration, AllReduceConfiguration)
+    assert configuration.num_devices == 8
+    assert {group.algorithm for group in configuration.fusion_groups} == {"measured"}
+
+
+def test_unlike_links_leave_a_bound_where_a_better_set_of_machines_may_exist() -> None:
+    nodes = [{"name": f"m{index}", "device": "v100"} for index in range(3)] + [{"name": "s", "type": "switch"}]
+    rates = ["1 Gbit/s", "10 Gbit/s", "10 Gbit/s"]
+    links = [{"ends": [f"m{index}", "s"], "bandwidth": rate, "latency": "10 us"} for index, rate in enumerate(rates)]
+    asked = {
+        "dnn": {"zoo": "vgg16", "global_batch": 96},
+        "cluster": {"nodes": nodes, "links": links},
+        "constraints": {"devices": 2},
+    }
+    found = planner.plan(planner.load(asked))
+    assert found.status is Status.FEASIBLE
+    assert 0 < found.gap < 1
+    asked["constraints"] = {"devices": 3}
+    assert planner.plan(planner.load(asked)).status is Status.OPTIMAL
+
+
+def test_mixed_devices_are_refused_until_one_type_is_pinned() -> None:
+    asked = {"dnn": {"zoo": "vgg16", "global_batch": 96}, "cluster": {"preset": "gst-1g"}}
+    with pytest.raises(SpecError, match=r"needs devices of one type.*Pin one"):
+        planner.plan(planner.load(asked))
+    found = planner.plan(planner.load({**asked, "fix": {"device": "RTX 3090"}}))
+    assert isinstance(found.configuration, AllReduceConfiguration)
+    assert found.configuration.num_devices <= 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"constraints": {"memory_per_device": "1 GiB"}},
+            r"even one sample at a time needs 1\.6\d* GiB.*may hold 1 GiB",
+        ),
+        ({"constraints": {"deadline": "1 s"}}, r"takes at least .* and constraints\.deadline is 1 s"),
+        ({"fix": {"num_devices": 31, "devices_per_machine": 8}}, "no number of machines and devices meets"),
+        ({"fix": {"gradient_accumulation_steps": 64}}, "gradient_accumulation_steps: 64"),
+    ],
+)
+def test_a_question_without_answer_says_what_would_have_to_give(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InfeasibleError, match=message):
+        planner.plan(planner.load(question(**changes)))
+
+
+def test_the_memory_and_the_deadline_named_are_enough() -> None:
+    tight = planner.load(question(constraints={"memory_per_device": "1 GiB"}))
+    with pytest.raises(InfeasibleError) as error:
+        planner.plan(tight)
+    named = str(error.value).split("Raise memory_per_device to ")[1].split(",")[0]
+    planner.plan(planner.load(question(constraints={"memory_per_device": named})))
+    late = planner.load(question(constraints={"deadline": "1 s"}))
+    with pytest.raises(InfeasibleError) as error:
+        planner.plan(late)
+    named = str(error.value).split("Raise it to ")[1].split(",")[0]
+    planner.plan(planner.load(question(constraints={"deadline": named})))
+
+
+def test_a_time_limit_of_nothing_gives_no_answer() -> None:
+    with pytest.raises(NoAnswerError, match="time limit"):
+        planner.plan(planner.load(question()), time_limit_s=0)
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"num_devices": 33}, "do not make 33"),
+        ({"num_devices": 32, "fusion_groups": [{"tensors": ["fc8"]}]}, "'fc7' is in no group"),
+        ({"num_devices": 32, "fusion_groups": [{"tensors": ["fc9"]}]}, "'fc9' is no gradient"),
+        ({"num_devices": 32, "global_batch_size": 8}, "cannot be split"),
+    ],
+)
+def test_an_impossible_configuration_is_refused_with_the_numbers(block: dict[str, Any], message: str) -> None:
+    problem = planner.load(question(configuration={"all_reduce": block}))
+    with pytest.raises(SpecError, match=message):
+        planner.predict(problem)
+
+
+def test_the_printed_equation_13_is_a_variant_of_predict_alone() -> None:
+    block = {"all_reduce": {"num_devices": 32, "fusion_groups": {"buffer": "100 MB"}}}
+    calibration = {"timeout": "5 ms", "wait": "paper"}
+    corrected = planner.predict(planner.load(question(configuration=block, calibration=calibration)))
+    printed_question = question(configuration=block, calibration=calibration, variant="printed")
+    printed = planner.predict(planner.load(printed_question))
+    assert printed.iteration_time_s != pytest.approx(corrected.iteration_time_s)
+    with pytest.raises(SpecError, match="variant"):
+        planner.plan(planner.load(printed_question))

@@ -1,0 +1,161 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import Tensors, affine_costs, tensors, timeouts_s
+
+from planner import zoo
+from planner.channel import schedule
+from planner.cost import Affine, Profile, Wait
+from planner.dnn import Dnn, Layer, Tensor
+from planner.models.data_parallel import Step, exposed_s, gradients_of
+from planner.solvers.exhaustive import all_groupings
+
+
+def layer(name: str, kind: str = "fully_connected", **elements: int) -> Layer:
+    """Return a layer with a tensor for every role that is given."""
+    stored = tuple(Tensor(name=f"{name}.{role}", num_elements=count, role=role) for role, count in elements.items())
+    return Layer(name=name, kind=kind, output_shape=(1,), tensors=stored)
+
+
+def chain(*layers: Layer) -> Dnn:
+    return Dnn("chain", [(one, [layers[at - 1].name] if at else []) for at, one in enumerate(layers)])
+
+
+def profile(backward_s: list[float], update_s: float = 0.0) -> Profile:
+    return Profile(forward_s=np.array(backward_s) / 2, backward_s=np.array(backward_s), update_s=update_s)
+
+
+BLOCK = chain(
+    layer("image", "input"),
+    layer("conv", "convolution", weight=9, bias=1),
+    layer("norm", "batch_norm", scale=2, shift=2, moving=4),
+    layer("relu", "activation"),
+    layer("head", weight=20, bias=5),
+)
+BLOCK_PROFILE = profile([0, 8, 4, 2, 1])
+
+
+def test_gradients_come_in_the_reverse_of_the_forward_order_and_batch_norm_goes_with_its_layer() -> None:
+    found = gradients_of(BLOCK, BLOCK_PROFILE, gradient_bytes=4)
+    assert found.names == ("head", "conv")
+    assert found.size_bytes.tolist() == [100, 56]
+    assert found.ready_s_per_sample == pytest.approx(np.array([1, 15]))
+    assert found.total_bytes == 156
+
+
+def test_gradients_of_tensors_are_ready_with_their_layer() -> None:
+    found = gradients_of(BLOCK, BLOCK_PROFILE, gradient_bytes=2, unit="tensor")
+    assert found.names == ("head.bias", "head.weight", "norm.shift", "norm.scale", "conv.bias", "conv.weight")
+    assert found.size_bytes.tolist() == [10, 40, 4, 4, 2, 18]
+    assert found.ready_s_per_sample == pytest.approx(np.array([1, 1, 7, 7, 15, 15]))
+
+
+def test_batch_norm_with_no_layer_before_it_stands_alone() -> None:
+    dnn = chain(layer("norm", "batch_norm", scale=2, shift=2), layer("head", weight=3))
+    assert gradients_of(dnn, profile([1, 1]), gradient_bytes=4).names == ("head", "norm")
+
+
+@pytest.mark.parametrize("unit", ["layer", "tensor"])
+@pytest.mark.parametrize(
+    ("name", "num_layers", "num_tensors"), [("vgg16", 16, 32), ("resnet50", 54, 161), ("alexnet", 8, 16)]
+)
+def test_every_byte_of_a_network_is_exchanged_in_ready_order(
+    name: str, num_layers: int, num_tensors: int, unit: str
+) -> None:
+    dnn = zoo.build(name)
+    found = gradients_of(dnn, profile([1.0] * len(dnn.layers)), gradient_bytes=4, unit=unit)
+    assert found.total_bytes == 4 * dnn.num_trainable
+    assert len(found.names) == len(set(found.names)) == (num_layers if unit == "layer" else num_tensors)
+    assert (np.diff(found.ready_s_per_sample) >= 0).all()
+    assert found.ready_s_per_sample[-1] <= len(dnn.layers)
+
+
+kinds = st.sampled_from(["convolution", "batch_norm", "activation", "fully_connected"])
+
+
+@given(
+    st.lists(st.tuples(kinds, st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=8), st.sampled_from([2, 4])
+)
+def test_bytes_and_order_hold_for_any_chain(rows: list[tuple[str, int, int]], gradient_bytes: int) -> None:
+    dnn = chain(*(layer(f"l{at}", kind, weight=size, moving=1) for at, (kind, size, _) in enumerate(rows)))
+    timed = profile([float(backward_s) for _, _, backward_s in rows])
+    for unit in ("layer", "tensor"):
+        found = gradients_of(dnn, timed, gradient_bytes=gradient_bytes, unit=unit)
+        assert found.total_bytes == gradient_bytes * dnn.num_trainable
+        assert (np.diff(found.ready_s_per_sample) >= 0).all()
+
+
+# -- one step ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_multiplies_the_profile_by_the_share() -> None:
+    step = Step.of(profile([2, 4], update_s=0.5), batch_per_device=8)
+    assert (step.forward_s, step.backward_s, step.last_backward_s, step.update_s) == pytest.approx((24, 48, 48, 0.5))
+    assert step.computation_s == pytest.approx(72)
+
+
+@pytest.mark.parametrize(("num_microbatches", "last_samples"), [(1, 8), (2, 4), (3, 3), (8, 1), (5, 2)])
+def test_only_the_last_micro_batch_one_of_the_larger_ones_hides_communication(
+    num_microbatches: int, last_samples: int
+) -> None:
+    step = Step.of(profile([2, 4]), batch_per_device=8, num_microbatches=num_microbatches)
+    assert step.backward_s == pytest.approx(48)
+    assert step.last_backward_s == pytest.approx(6 * last_samples)
+
+
+# -- what is exposed ---------------------------------------------------------------------------------------------------
+
+delays_s = st.sampled_from([0.0, 0.5, 2.0])
+
+
+@given(
+    drawn=tensors(max_size=6),
+    cost=affine_costs,
+    timeout_s=timeouts_s,
+    wait=st.sampled_from(Wait),
+    late_s=st.sampled_from([0.0, 1.0, 30.0]),
+    negotiate_s=delays_s,
+    data=st.data(),
+)
+def test_what_is_exposed_sums_to_what_comes_after_the_backward_pass(
+    *,
+    drawn: Tensors,
+    cost: Affine,
+    timeout_s: float,
+    wait: Wait,
+    late_s: float,
+    negotiate_s: float,
+    data: st.DataObject,
+) -> None:
+    ends = data.draw(st.sampled_from(list(all_groupings(len(drawn.ready_s)))))
+    plan = schedule(ends, drawn.ready_s, drawn.size_bytes, cost, wait=wait, timeout_s=timeout_s)
+    backward_end_s = float(drawn.ready_s[-1]) + late_s
+    found = exposed_s(plan, backward_end_s=backward_end_s, negotiate_s=negotiate_s)
+    assert all(seconds >= 0 for seconds in found.values())
+    assert sum(found.values()) == pytest.approx(max(0, plan.finish_s - backward_end_s))
+    busy_s = np.maximum(plan.end_s, backward_end_s) - np.maximum(plan.start_s, backward_end_s)
+    assert found["all_reduce"] + found["negotiate"] == pytest.approx(busy_s.sum())
+    coordinated_s = np.minimum(plan.end_s, plan.start_s + negotiate_s)
+    exposed_coordination_s = np.maximum(coordinated_s, backward_end_s) - np.maximum(plan.start_s, backward_end_s)
+    assert found["negotiate"] == pytest.approx(exposed_coordination_s.sum())
+
+
+def test_exposed_parts_by_hand() -> None:
+    cost = Affine(startup_s=1, per_byte_s=1)
+    # Ready at 1 and 5. The first buffer waits from 1 to 5 and is sent from 5 to 9; the second from 9 to 12.
+    plan = schedule((0, 1), [1, 5], [3, 2], cost, wait=Wait.PAPER)
+    whole = exposed_s(plan, backward_end_s=0, negotiate_s=0.5)
+    assert whole == pytest.approx({"misc": 1, "wait": 4, "negotiate": 1, "all_reduce": 6})
+    after = exposed_s(plan, backward_end_s=5.25, negotiate_s=0.5)
+    assert after == pytest.approx({"misc": 0, "wait": 0, "negotiate": 0.75, "all_reduce": 6})
+    hidden = exposed_s(plan, backward_end_s=20, negotiate_s=0.5)
+    assert sum(hidden.values()) == 0
+
+
+def test_an_idle_channel_is_told_apart_from_a_waiting_buffer() -> None:
+    plan = schedule((0, 1), [0, 9], [2, 2], Affine(startup_s=0, per_byte_s=1), wait=Wait.EXACT, timeout_s=1)
+    # The buffer waits until 1 and is sent until 3; nothing is ready before 9.
+    assert exposed_s(plan, backward_end_s=0, negotiate_s=0) == pytest.approx(
+        {"wait": 1, "misc": 6, "negotiate": 0, "all_reduce": 4}
+    )
