@@ -3,7 +3,8 @@
 A case is a folder. ``case.yaml`` holds inputs and named convention flags, never code and never our answer:
 
 - ``source``: the publication;
-- ``questions``: name -> a question as :func:`planner.api.load` takes it, with its ``configuration``;
+- ``questions``: name -> a question as :func:`planner.api.load` takes it, with its ``configuration``; or a ``model`` block, the
+  inputs of one paper's own model, see :mod:`planner.case_models`;
 - ``shared``: what all questions have in common; it is merged under each of them;
 - ``quantities``: name -> what to compute from the answers, see :mod:`planner.case_quantities`;
 - ``fit``: one parameter of all questions, searched between two bounds until one quantity meets a target;
@@ -26,8 +27,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from planner import api
+from planner.case_models import model_of
 from planner.case_quantities import Answer, Operand, OperandReader, Value, evaluate, fields_of, scale_of
-from planner.errors import Fault, SpecError
+from planner.errors import Fault, ModelError, SpecError
 from planner.names import find, fold
 from planner.spec_source import Source, faults_of, nearest, read_source
 
@@ -310,6 +312,8 @@ class _Case:
         data = _merged(self.spec.shared, self.spec.questions[name])
         for parameter, value in changes.items():
             data = _merged(data, _nested(parameter.split("."), value))
+        if "model" in data:
+            return self._model_answer(name, data["model"])
         dnn = data.get("dnn")
         for key in ("profile", "trace"):
             if isinstance(dnn, dict) and isinstance(dnn.get(key), str):
@@ -318,6 +322,21 @@ class _Case:
             return Answer(api.load(data))
         except SpecError as error:
             raise SpecError.of(self._placed(name, fault) for fault in error.faults) from None
+
+    def _model_answer(self, name: str, block: Any) -> Answer:
+        """Return the answer of a paper's own model."""
+        given = dict(block) if isinstance(block, dict) else {}
+        try:
+            inputs, compute = model_of(str(given.pop("name", "")))
+            return Answer.of_model(compute(inputs.model_validate(given)))
+        except ValidationError as error:
+            place = ("questions", name, "model")
+            raise SpecError.of(faults_of(error, self.source, inputs, place)) from None
+        except ModelError as error:
+            place = ("questions", name, "model")
+            raise SpecError.of([_fault(self.source, place, str(error), "Mend the inputs.")]) from None
+        except SpecError as error:
+            raise SpecError.of(self._placed(name, replace(fault, field="model")) for fault in error.faults) from None
 
     def _placed(self, name: str, fault: Fault) -> Fault:
         """Return a question's fault with its place: in another file, under the question, or else in what is shared."""

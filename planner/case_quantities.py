@@ -18,7 +18,8 @@ formula                   inputs                                         result
 
 A field is a dotted path into :class:`planner.plan.Prediction` (``scaling_factor``, ``details.num_all_reduces``), or
 ``dnn.X`` and ``dnn.layer.NAME.X`` with X one of weight_bytes (no biases), trainable_bytes, stored_bytes (batch-norm
-statistics, too) and multiply_adds, for one sample.
+statistics, too) and multiply_adds, for one sample. Of a question with a ``model`` block it is a path into what that model
+answers, see :mod:`planner.case_models`.
 """
 
 from collections.abc import Callable, Mapping
@@ -243,8 +244,17 @@ def fields_of(operand: Operand) -> list[FieldOf]:
 class Answer:
     """A question, loaded, and its prediction, made when first asked for."""
 
+    values: Mapping[str, Any] | None = None
+
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+
+    @classmethod
+    def of_model(cls, values: Mapping[str, Any]) -> "Answer":
+        """Return the answer of a paper's own model (:mod:`planner.case_models`): a tree of numbers."""
+        answer = cls.__new__(cls)
+        answer.values = values
+        return answer
 
     @cached_property
     def prediction(self) -> Prediction:
@@ -254,6 +264,8 @@ class Answer:
     def field(self, path: str) -> Value:
         """Return a field by its dotted path; raise ValueError, in words, if there is no such number."""
         parts = path.split(".")
+        if self.values is not None:
+            return Value(_walk(self.values, parts), _dimension_of(parts))
         if parts[0] == "dnn":
             return Value(self._of_dnn(parts[1:]), _dimension_of(parts[-1:]))  # a layer's name may end in _s
         return Value(_walk(self.prediction, parts), _dimension_of(parts))
