@@ -3,7 +3,8 @@
 A case is a folder. ``case.yaml`` holds inputs and named convention flags, never code and never our answer:
 
 - ``source``: the publication;
-- ``questions``: name -> a question as :func:`planner.api.load` takes it, with its ``configuration``; or a ``model`` block, the
+- ``questions``: name -> a question as :func:`planner.api.load` takes it, with its ``configuration``; or a ``model``
+block, the
   inputs of one paper's own model, see :mod:`planner.case_models`;
 - ``shared``: what all questions have in common; it is merged under each of them;
 - ``quantities``: name -> what to compute from the answers, see :mod:`planner.case_quantities`;

@@ -291,9 +291,9 @@ def test_between_points_a_curve_is_linear() -> None:
 
 
 def test_outside_its_points_a_curve_goes_on_sensibly() -> None:
-    curve = curve_of([(100, 3), (1000, 4), (4000, 7), (8000, 15)])  # the last factor of four starts at 4000
+    curve = curve_of([(100, 3), (2000, 5), (4000, 8), (8000, 17)])  # the last factor of four starts at 2000
     assert curve(np.array([0, 1, 99, 100])) == pytest.approx(np.array([0, 3, 3, 3]))
-    assert curve(np.array([8000, 10_000, 18_000])) == pytest.approx(np.array([15, 19, 35]))
+    assert curve(np.array([8000, 10_000, 18_000])) == pytest.approx(np.array([17, 21, 37]))
 
 
 def test_a_curve_that_noise_left_flat_still_rises_beyond_its_end() -> None:

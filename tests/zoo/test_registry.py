@@ -32,15 +32,17 @@ def test_an_alias_in_any_case_means_its_network(alias: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "nearest"), [("resnet51", "resnet50"), ("vgg-16", "vgg16"), ("GoogleNet1", "googlenet")]
+    ("wrong", "nearest"), [("resnet51", "resnet50"), ("vgg61x", "vgg16"), ("GoogleNet1", "googlenet")]
 )
 def test_an_unknown_name_is_refused_and_the_nearest_suggested(wrong: str, nearest: str) -> None:
-    with pytest.raises(SpecError, match=f"'{wrong}' is not a network of the zoo. Did you mean '{nearest}'?"):
+    with pytest.raises(SpecError, match=f"'{wrong}' is not a known network of the zoo. Did you mean .*'{nearest}'"):
         zoo.build(wrong)
 
 
 def test_a_name_like_no_other_lists_all_there_are() -> None:
-    with pytest.raises(SpecError, match=r"'\?\?' is not a network of the zoo\. Known are: adam-imagenet22k, .*vgg19\."):
+    with pytest.raises(
+        SpecError, match=r"'\?\?' is not a known network of the zoo\. Write one of 'adam-imagenet22k', .*'vgg19'"
+    ):
         zoo.build("??")
 
 
