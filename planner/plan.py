@@ -12,6 +12,11 @@ __all__ = ["Alternative", "Configuration", "Goal", "Plan", "Prediction", "Proven
 class Configuration(Protocol):
     """A family's own frozen dataclass of decisions."""
 
+    @property
+    def headline(self) -> str:
+        """The decisions in a few words: ``32 devices (4 machines x 8)``."""
+        ...
+
     def to_document(self) -> dict[str, Any]:
         """Return the block that ``predict`` reads back."""
         ...

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from planner.plan import Alternative, Goal, Plan, Prediction
+from planner.plan import Alternative, Configuration, Plan, Prediction
 from planner.problem import Problem
 from planner.solution import Status
 from planner.units import Dimension, format_human
@@ -24,14 +24,13 @@ _WORDS = {
 
 def plan_text(plan: Plan, problem: Problem, *, top: int = 0) -> str:
     """Return a plan as text: at most some forty lines, without colour."""
-    configuration = plan.configuration.to_document()
     lines = [
-        f"{_title(problem)}: {plan.family} on {_devices(configuration)}",
+        f"{_title(problem)}: {plan.family} on {plan.configuration.headline}",
         _verdict(plan),
         "",
-        *_prediction_lines(plan.prediction, plan.goal),
+        *_prediction_lines(plan.prediction),
         "",
-        *_fusion_lines(configuration, plan.prediction),
+        *_decision_lines(plan.configuration, plan.prediction),
         "",
         "Why",
         *_bullets(plan.explanation),
@@ -45,18 +44,18 @@ def plan_text(plan: Plan, problem: Problem, *, top: int = 0) -> str:
 def prediction_text(
     problem: Problem,
     family: str,
-    configuration: Mapping[str, Any],
+    configuration: Configuration,
     prediction: Prediction,
     explanation: Sequence[str],
     not_modelled: Sequence[str],
 ) -> str:
     """Return a prediction as text."""
     lines = [
-        f"{_title(problem)}: {family} on {_devices(configuration)}, as given",
+        f"{_title(problem)}: {family} on {configuration.headline}, as given",
         "",
-        *_prediction_lines(prediction, problem.goal),
+        *_prediction_lines(prediction),
         "",
-        *_fusion_lines(configuration, prediction),
+        *_decision_lines(configuration, prediction),
         "",
         "Why",
         *_bullets(explanation),
@@ -105,14 +104,6 @@ def _title(problem: Problem) -> str:
     return f"{problem.dnn.name} on {problem.cluster.name}"
 
 
-def _devices(configuration: Mapping[str, Any]) -> str:
-    """Return how many devices, and how they stand."""
-    number, machines = configuration["num_devices"], configuration["num_machines"]
-    per_machine = configuration["devices_per_machine"]
-    words = f"{number} device{'s' * (number > 1)}"
-    return f"{words} ({machines} machine{'s' * (machines > 1)} x {per_machine})"
-
-
 def _verdict(plan: Plan) -> str:
     """Return status, objective, bound and gap."""
     name = plan.goal.name.replace("_", " ")
@@ -127,20 +118,16 @@ def _verdict(plan: Plan) -> str:
     )
 
 
-def _prediction_lines(prediction: Prediction, goal: Goal) -> list[str]:
+def _prediction_lines(prediction: Prediction) -> list[str]:
     """Return times, scaling, memory, and where an iteration's time goes."""
     times = [f"iteration {_time(prediction.iteration_time_s)}"]
     if prediction.epoch_time_s is not None:
         times.append(f"epoch {_time(prediction.epoch_time_s)}")
     if prediction.training_time_s is not None:
         times.append(f"training {_time(prediction.training_time_s)}")
-    del goal
-    memory = prediction.memory_bytes
-    limit = "" if memory["limit"] == float("inf") else f" of {_size(memory['limit'])}"
-    rate = prediction.details["batch_per_device"]
     lines = [
         f"  {', '.join(times)}; scaling factor {prediction.scaling_factor:.3f}",
-        f"  {rate} samples a device; {_size(memory['total'])}{limit} of its memory",
+        f"  {prediction.details['batch_per_device']} samples a device{_memory(prediction.memory_bytes)}",
         f"  known error: {_error_band(prediction)}",
         "",
         "Where an iteration's time goes",
@@ -152,12 +139,34 @@ def _prediction_lines(prediction: Prediction, goal: Goal) -> list[str]:
     return lines
 
 
+def _memory(memory: Mapping[str, float]) -> str:
+    """Return how much of a device's memory is used, where that is modelled."""
+    if not memory:
+        return ""
+    limit = "" if memory["limit"] == float("inf") else f" of {_size(memory['limit'])}"
+    return f"; {_size(memory['total'])}{limit} of its memory"
+
+
 def _error_band(prediction: Prediction) -> str:
     """Return the known error of such predictions."""
     band = prediction.relative_error
     if band is None:
         return "none measured yet for this family"
     return f"{band['low']:+.0%} to {band['high']:+.0%} in {band['coverage']:.0%} of {band['from']}"
+
+
+def _decision_lines(configuration: Configuration, prediction: Prediction) -> list[str]:
+    """Return the decisions: fusion groups as a timetable, anything else by its name."""
+    block = configuration.to_document()
+    if "fusion_groups" in block:
+        return _fusion_lines(block, prediction)
+    return ["Configuration", *(f"  {name}: {_short(value)}" for name, value in block.items())]
+
+
+def _short(value: object) -> str:
+    """Return a value as text of at most a line."""
+    text = str(value)
+    return text if len(text) <= 90 else f"{text[:87]}..."
 
 
 def _fusion_lines(configuration: Mapping[str, Any], prediction: Prediction) -> list[str]:

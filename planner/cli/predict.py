@@ -27,7 +27,7 @@ def predict(
     explanation = FAMILIES[family].explain(problem, configuration, prediction)
     block, not_modelled = configuration.to_document(), FAMILIES[family].NOT_MODELLED
     if not json:
-        print(prediction_text(problem, family, block, prediction, explanation, not_modelled))
+        print(prediction_text(problem, family, configuration, prediction, explanation, not_modelled))
         return
     document = prediction_document(
         problem=problem.resolved,

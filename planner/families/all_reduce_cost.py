@@ -52,6 +52,15 @@ class AllReduceConfiguration:
     gradient_accumulation_steps: int
     fusion_groups: tuple[FusionGroup, ...]
 
+    @property
+    def headline(self) -> str:
+        """How many devices, and how they stand."""
+        devices, machines = (
+            f"{number} {name}{'s' * (number > 1)}"
+            for number, name in ((self.num_devices, "device"), (self.num_machines, "machine"))
+        )
+        return f"{devices} ({machines} x {self.devices_per_machine})"
+
     def to_document(self) -> dict[str, Any]:
         """Return the block that ``predict`` reads back."""
         groups = [
