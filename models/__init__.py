@@ -1,3 +1,35 @@
 """Physics: the seconds and bytes of a choice. One file per phenomenon; none asks who is searching."""
 
-__all__ = ["collectives", "compute", "data_parallel", "fusion_wait", "input", "memory", "overlap"]
+from importlib import import_module
+from types import ModuleType
+
+__all__ = [
+    "bottleneck",
+    "bsp_server",
+    "collectives",
+    "compression",
+    "compute",
+    "data_parallel",
+    "fusion_wait",
+    "input",
+    "list_schedule",
+    "memory",
+    "model_replicas",
+    "overlap",
+    "replica_configuration",
+    "segments",
+    "server_links",
+    "server_network",
+    "server_pipeline",
+    "ssgd_dag",
+    "ssgd_equations",
+    "stragglers",
+    "training_flop",
+]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import a module of this room when it is first asked for."""
+    if name in __all__:
+        return import_module(f"planner.models.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

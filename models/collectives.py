@@ -246,7 +246,8 @@ class MeasuredCurve:
             seconds = np.asarray(isotonic_regression(seconds).x)
         tail = int(np.searchsorted(sizes, sizes[-1] / 4))
         tail = min(tail, len(sizes) - 2)
-        slope = float((seconds[-1] - seconds[tail]) / (sizes[-1] - sizes[tail]))
+        is_short = sizes[-1] < 2 * sizes[tail]  # points that near would make a slope of noise
+        slope = 0.0 if is_short else float((seconds[-1] - seconds[tail]) / (sizes[-1] - sizes[tail]))
         object.__setattr__(self, "_knots", (sizes, seconds, slope or float(seconds[-1] / sizes[-1])))
 
     def __call__(self, size_bytes: Floats, /) -> Floats:

@@ -7,8 +7,9 @@ Source: S. Shi et al., A DAG model of synchronous SGD, arXiv:1805.03812, tables 
 from dataclasses import dataclass
 
 from planner.cluster import MachineGroup
+from planner.models.ssgd_equations import Strategy
 
-__all__ = ["InputTime", "input_time"]
+__all__ = ["InputTime", "input_time", "stall_s"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,22 @@ class InputTime:
         """
         stages = (self.read_s, self.decode_s, self.copy_s)
         return max(stages) if self.is_pipelined else sum(stages)
+
+
+def stall_s(time: InputTime, busy_s: float, strategy: Strategy) -> float:
+    """Return how long devices that work for ``busy_s`` wait for input in a steady iteration.
+
+    A framework that reads and copies ahead waits only for what takes longer than the work; one that copies when the
+    work is done waits for the copy, and for reading that takes longer; a naive one waits for everything
+    (S. Shi et al., section IV-C, see :func:`planner.models.ssgd_equations.steady_time_s`).
+    """
+    if strategy.copies_ahead:
+        return max(0.0, time.bound_s - busy_s)
+    reading_s = max(time.read_s, time.decode_s) if time.is_pipelined else time.read_s + time.decode_s
+    if strategy.reads_ahead:
+        late_s = reading_s - busy_s
+        return max(time.copy_s, late_s) if time.is_pipelined else time.copy_s + max(0.0, late_s)
+    return reading_s + time.copy_s
 
 
 def input_time(

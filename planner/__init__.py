@@ -6,6 +6,7 @@ True
 """
 
 import sys
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from planner.api import load, plan, predict
 
 __all__ = ["load", "plan", "predict"]
+
+
+# Rooms that scripts use without importing them first: planner.solvers.fusion.optimal_groups(...).
+_ROOMS = frozenset({"errors", "models", "solvers", "units", "zoo"})
 
 
 class _Package(ModuleType):
@@ -39,6 +44,8 @@ class _Package(ModuleType):
             from planner import api  # noqa: PLC0415
 
             return getattr(api, name)
+        if name in _ROOMS:
+            return import_module(f"planner.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

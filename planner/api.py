@@ -8,15 +8,18 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from planner.data.accuracy import error_band
 from planner.errors import InfeasibleError, SpecError
-from planner.families import FAMILIES
+from planner.families import FAMILIES, PLANNED
 from planner.plan import Configuration, Plan, Prediction
 from planner.problem import Problem
 from planner.spec_build import load as load_problem
+from planner.timeline import timeline_document
 
-__all__ = ["configuration_of", "load", "plan", "predict"]
+__all__ = ["configuration_of", "load", "plan", "predict", "timeline"]
 
 DEFAULT_TIME_LIMIT_S = 60.0
+_MEASURED_FAMILY = "all_reduce"
 
 
 def load(question: str | Path | Mapping[str, Any]) -> Problem:
@@ -65,12 +68,13 @@ def plan(problem: Problem, *, num_alternatives: int = 0, time_limit_s: float = D
     plans, refusals = [], []
     for name in problem.families:
         try:
-            plans.append(FAMILIES[name].plan(problem, num_alternatives=num_alternatives, time_limit_s=time_limit_s))
+            plans.append(PLANNED[name].plan(problem, num_alternatives=num_alternatives, time_limit_s=time_limit_s))
         except InfeasibleError as error:
             refusals.append(str(error))
     if not plans:
         raise InfeasibleError("\n".join(refusals))
     best = min(plans, key=lambda one: one.objective)
+    best = replace(best, prediction=_with_known_error(problem, best.family, best.prediction))
     provenance = replace(best.provenance, versions=_versions(), input_digest=_digest(problem))
     return replace(best, provenance=provenance)
 
@@ -84,7 +88,22 @@ def predict(problem: Problem, configuration: Configuration | None = None) -> Pre
         If neither is there, or it contradicts the cluster or itself.
     """
     family, found = configuration_of(problem)
-    return FAMILIES[family].predict(problem, configuration or found)
+    prediction = FAMILIES[family].predict(problem, configuration or found)
+    return _with_known_error(problem, family, prediction)
+
+
+def timeline(problem: Problem, family: str, configuration: Configuration) -> dict[str, Any]:
+    """Return a configuration's schedule as a Chrome trace, for Perfetto.
+
+    Raises
+    ------
+    SpecError
+        If the family has no schedule to draw.
+    """
+    found = FAMILIES[family].timeline(problem, configuration)
+    if found is None:
+        raise SpecError(f"--trace: the family {family} has no schedule to draw. Leave out --trace.")
+    return timeline_document(*found)
 
 
 def configuration_of(problem: Problem) -> tuple[str, Configuration]:
@@ -94,6 +113,16 @@ def configuration_of(problem: Problem) -> tuple[str, Configuration]:
         raise SpecError(message)
     family, given = problem.configuration
     return family, FAMILIES[family].configuration_of(problem, given)
+
+
+def _with_known_error(problem: Problem, family: str, prediction: Prediction) -> Prediction:
+    """Return the prediction with the error of its like, where whole iterations of the family were measured.
+
+    The bands of other families are of parts of an iteration, and none covers computation that was only estimated.
+    """
+    if family != _MEASURED_FAMILY or not problem.is_computation_measured or problem.variant != "corrected":
+        return prediction
+    return replace(prediction, relative_error=error_band(family, is_calibrated=problem.are_links_calibrated))
 
 
 def _versions() -> dict[str, str]:

@@ -9,7 +9,10 @@ block, the
 - ``shared``: what all questions have in common; it is merged under each of them;
 - ``quantities``: name -> what to compute from the answers, see :mod:`planner.case_quantities`;
 - ``fit``: one parameter of all questions, searched between two bounds until one quantity meets a target;
-- ``needs``: files, relative to the folder, without which the case is skipped.
+- ``needs``: files without which the case is skipped, relative to the folder, or measured data as
+  ``$PLANNER_DATA/traces/...``; a ``model`` block names these the same way;
+- ``rows_from``: measured data instead of questions, quantities and ``published.csv``: a row for each measurement in a
+  file that is never copied here, see :mod:`planner.case_models.measured`.
 
 ``published.csv`` is what was published, a row for each. A tolerance is absolute (``0.5``, in the row's unit; 0 is
 exact), relative (``1%``), or the way in which the source rounds: ``rounding 0.01`` to the nearest, ``rounding up 1``
@@ -17,6 +20,7 @@ to the next one above. ``README.md`` asks the question in its first paragraph, a
 """
 
 import csv
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
@@ -29,6 +33,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from planner import api
 from planner.case_models import model_of
+from planner.case_models.measured import MeasuredRow, RowsFrom, measure_of
 from planner.case_quantities import Answer, Operand, OperandReader, Value, evaluate, fields_of, scale_of
 from planner.errors import Fault, ModelError, SpecError
 from planner.names import find, fold
@@ -38,12 +43,16 @@ __all__ = ["CaseResult", "CaseRow", "case_names", "format_table", "run_case", "r
 
 _TOLERANCE = re.compile(r"(rounding |rounding up )?(\d+(?:\.\d+)?)(%)?")
 _MOST_WITHOUT_REASON = 0.1  # of the published value
+_DATA = "$PLANNER_DATA/"
 _EXACT = 1e-9  # relative: what floating point may lose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRow:
-    """One quantity: theirs and ours, in ``unit``, and whether they agree within the tolerance."""
+    """One quantity: theirs and ours, in ``unit``, and whether they agree within the tolerance.
+
+    ``measured`` has the group and the alternatives of a row of ``rows_from``.
+    """
 
     case: str
     quantity: str
@@ -55,6 +64,7 @@ class CaseRow:
     ok: bool
     source: str
     reason: str
+    measured: MeasuredRow | None = None
 
     @property
     def relative_difference(self) -> float | None:
@@ -64,7 +74,10 @@ class CaseRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """All rows of a case; none, and the reason in ``skipped``, where its data are missing."""
+    """All rows of a case; none, and the reason in ``skipped``, where its data are missing.
+
+    ``rows_from`` is what a case of measured data says about them.
+    """
 
     name: str
     question: str
@@ -72,6 +85,7 @@ class CaseResult:
     rows: tuple[CaseRow, ...] = ()
     fitted: Mapping[str, float] = field(default_factory=dict)
     skipped: str | None = None
+    rows_from: RowsFrom | None = None
 
     @property
     def ok(self) -> bool:
@@ -108,11 +122,15 @@ def run_case(name: str) -> CaseResult:
 
 def run_folder(folder: Path) -> CaseResult:
     """Return the rows of a case that lies anywhere."""
-    case, readme = _read(folder), _text_of(folder / "README.md")
-    result = CaseResult(name=folder.name, question=_question_of(readme), readme=readme)
-    missing = [path for path in case.spec.needs if not (folder / path).exists()]
+    source, spec = _read_spec(folder)
+    case = None if spec.rows_from else _read(spec, source)
+    readme = _text_of(folder / "README.md")
+    result = CaseResult(name=folder.name, question=_question_of(readme), readme=readme, rows_from=spec.rows_from)
+    missing = [path for path in spec.needed if not (folder / _expanded(path)).exists()]
     if missing:
-        return replace(result, skipped=f"{', '.join(missing)}: no such file")
+        return replace(result, skipped=f"{', '.join(missing)}: {_why_missing(missing)}")
+    if case is None:
+        return _measured(result, spec, source)
     fitted = case.fitted()
     answers = case.answers(fitted)
     return replace(result, rows=tuple(case.row(one, answers) for one in case.published), fitted=fitted)
@@ -156,6 +174,23 @@ def _document_row(row: CaseRow) -> dict[str, Any]:
 def _root() -> Path:
     """Return the folder of all cases."""
     return Path(str(resources.files("planner.cases")))
+
+
+def _expanded(value: Any) -> Any:
+    """Return text that begins with ``$PLANNER_DATA/`` as a path below that folder.
+
+    Also in a mapping; the rest as is.
+    """
+    if isinstance(value, dict):
+        return {key: _expanded(part) for key, part in value.items()}
+    is_path = isinstance(value, str) and value.startswith(_DATA)
+    return str(Path(os.path.expandvars(value)).resolve()) if is_path else value
+
+
+def _why_missing(paths: Iterable[str]) -> str:
+    """Return why needed files are not there."""
+    is_unset = not os.environ.get("PLANNER_DATA") and any(path.startswith(_DATA) for path in paths)
+    return "PLANNER_DATA is not set" if is_unset else "no such file"
 
 
 def _text_of(path: Path) -> str:
@@ -288,8 +323,22 @@ class CaseSpec(BaseModel):
     shared: dict[str, Any] = {}
     questions: dict[str, dict[str, Any]] = {}
     fit: FitSpec | None = None
-    quantities: Annotated[dict[str, Any], Field(min_length=1)]
+    quantities: Annotated[dict[str, Any], Field(min_length=1)] | None = None
     needs: list[_Text] = []
+    rows_from: RowsFrom | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.quantities is None) == (self.rows_from is None):
+            raise ValueError("give either quantities or rows_from.")
+        if self.rows_from and (self.questions or self.shared or self.fit):
+            raise ValueError("rows_from leaves nothing for questions, shared and fit to say.")
+        return self
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """All files without which there is no answer."""
+        return (*self.needs, *([self.rows_from.path] if self.rows_from else []))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +375,7 @@ class _Case:
 
     def _model_answer(self, name: str, block: Any) -> Answer:
         """Return the answer of a paper's own model."""
-        given = dict(block) if isinstance(block, dict) else {}
+        given = _expanded(block) if isinstance(block, dict) else {}
         try:
             inputs, compute = model_of(str(given.pop("name", "")))
             return Answer.of_model(compute(inputs.model_validate(given)))
@@ -402,27 +451,32 @@ def _nested(keys: Iterable[str], value: object) -> dict[str, Any]:
     return {first: _nested(rest, value) if rest else value}
 
 
-def _read(folder: Path) -> _Case:
-    """Return a case's files, checked against themselves and each other."""
+def _read_spec(folder: Path) -> tuple[Source, CaseSpec]:
+    """Return ``case.yaml``."""
     source = read_source(folder / "case.yaml")
     try:
-        spec = CaseSpec.model_validate(source.data)
+        return source, CaseSpec.model_validate(source.data)
     except ValidationError as error:
         raise SpecError.of(faults_of(error, source, CaseSpec)) from None
+
+
+def _read(spec: CaseSpec, source: Source) -> _Case:
+    """Return a case's files, checked against themselves and each other."""
     reader = OperandReader(source)
-    found = {name: reader.quantity(block, ("quantities", name)) for name, block in spec.quantities.items()}
+    blocks = spec.quantities or {}
+    found = {name: reader.quantity(block, ("quantities", name)) for name, block in blocks.items()}
     quantities = {name: operand for name, operand in found.items() if operand is not None}
     target = reader.number(spec.fit.target, ("fit", "target")) if spec.fit else None
     if faults := reader.faults or list(_unknown_names(spec, quantities, source)):
         raise SpecError.of(faults)
-    table, published = _read_published(folder / "published.csv", quantities)
+    table, published = _read_published(source.folder / "published.csv", quantities)
     if unpublished := [name for name in quantities if (name,) not in table.positions]:
         mend = "Add its row, or drop it here."
         raise SpecError.of(
             _fault(source, ("quantities", name), "published.csv lacks it.", mend) for name in unpublished
         )
     return _Case(
-        name=folder.name,
+        name=source.folder.name,
         spec=spec,
         source=source,
         quantities=quantities,
@@ -450,3 +504,41 @@ def _unknown_names(spec: CaseSpec, quantities: Mapping[str, Operand], source: So
 def _fault(source: Source, path: tuple[str, ...], problem: str, mend: str) -> Fault:
     """Return a fault with its place."""
     return source.locate(Fault(field=".".join(path), problem=problem, mend=mend), path)
+
+
+# -- measured data ---------------------------------------------------------------------------------------------------
+
+
+def _measured(result: CaseResult, spec: CaseSpec, source: Source) -> CaseResult:
+    """Return the rows of measured data, each predicted in every way that the case names."""
+    assert spec.rows_from is not None
+    given, place = spec.rows_from, ("rows_from", "inputs")
+    inputs, measure = measure_of(given.model)
+    path = Path(_expanded(given.path))
+    try:
+        found = measure(inputs.model_validate(given.inputs), path)
+    except ValidationError as error:
+        raise SpecError.of(faults_of(error, source, inputs, place)) from None
+    except (KeyError, ValueError, OSError) as error:
+        fault = Fault(file=str(path), problem=f"the case cannot read it: {error}.", mend=f"Read {spec.source}")
+        raise SpecError.of([fault]) from None
+    rows = tuple(_measured_row(result.name, row, given) for row in found.rows)
+    return replace(result, rows=rows, fitted=found.fitted)
+
+
+def _measured_row(case: str, row: MeasuredRow, given: RowsFrom) -> CaseRow:
+    """Return one measurement beside its prediction, judged as its evaluation says."""
+    judged = given.evaluations[row.evaluation]
+    return CaseRow(
+        case=case,
+        quantity=row.quantity,
+        unit=row.unit,
+        published=row.measured,
+        ours=row.predicted,
+        tolerance=judged.tolerance,
+        class_="measured",
+        ok=_is_within(row.predicted, row.measured, judged.tolerance),
+        source=given.path.removeprefix(_DATA),
+        reason=judged.reason,
+        measured=row,
+    )

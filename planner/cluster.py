@@ -4,7 +4,7 @@ A node is a *group* of equal machines, however many; its edge to a switch stands
 between two switches is one link. Mixed devices and mixed links are normal.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -145,12 +145,22 @@ class Cluster:
 
     def of_device(self, name: str) -> "Cluster":
         """Return the same network with the machines of one device type only."""
-        kept = [node for node in self._nodes() if isinstance(node, Switch) or node.device.name == name]
+        return self.of_groups({group.name for group in self.machine_groups if group.device.name == name})
+
+    def of_groups(self, groups: Collection[str]) -> "Cluster":
+        """Return the same network with some of the machine groups only."""
+        kept = [node for node in self._nodes() if isinstance(node, Switch) or node.name in groups]
         names = {node.name for node in kept}
         links = [
             (one, other, data["link"]) for one, other, data in self._graph.edges(data=True) if {one, other} <= names
         ]
         return Cluster(self.name, kept, links, source=self.source)
+
+    def of_groups_is_connected(self, groups: Collection[str]) -> bool:
+        """Whether some of the machine groups still reach each other."""
+        switches = {node.name for node in self._nodes() if isinstance(node, Switch)}
+        part = self._graph.subgraph(switches | set(groups))
+        return set(groups) <= nx.node_connected_component(part, next(iter(groups)))
 
     def idealised(self) -> "Cluster":
         """Return as many machines, each with the best of every figure that any of them has.

@@ -12,7 +12,7 @@ from typing import Any
 
 import networkx as nx
 
-__all__ = ["Dnn", "Layer", "Tensor"]
+__all__ = ["Dnn", "Layer", "Tensor", "Window"]
 
 _MOVING = "moving"
 
@@ -32,6 +32,15 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What one output of a convolution or a pool reads: a square that slides over the padded input."""
+
+    kernel: int
+    stride: int = 1
+    padding: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
     """One operator.
 
@@ -47,6 +56,8 @@ class Layer:
         In order of registration.
     is_in_place
         The output overwrites the input, so that nothing more is kept for the backward pass.
+    window
+        Of a convolution or a pool, where it is known; a pool without one reads its whole channel.
     """
 
     name: str
@@ -55,6 +66,7 @@ class Layer:
     num_multiply_adds: int = 0
     tensors: tuple[Tensor, ...] = ()
     is_in_place: bool = False
+    window: Window | None = None
 
     @property
     def num_output_elements(self) -> int:

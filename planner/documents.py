@@ -1,7 +1,7 @@
 """The JSON contract: every document that leaves the program, its version and its schema.
 
-``planner.plan/1``, ``planner.prediction/1``, ``planner.case/1``, ``planner.show/1`` and ``planner.error/1``; a question
-is ``planner.spec/1``.
+``planner.plan/1``, ``planner.prediction/1``, ``planner.case/1``, ``planner.show/1``, ``planner.calibration/1`` and
+``planner.error/1``; a question is ``planner.spec/1``.
 Seconds, bytes and dollars throughout, as the keys say. Numbers that are infinite or unknown are null.
 """
 
@@ -34,12 +34,16 @@ class ObjectiveDocument(_Document):
 
 
 class ErrorBandDocument(_Document):
-    """Known error of such predictions, relative, and where it was measured."""
+    """Measured / predicted - 1 of such predictions.
+
+    The share of left-out rows within; where and under which conditions.
+    """
 
     low: float
     high: float
     coverage: float
     from_: str = Field(alias="from")
+    conditions: str
 
 
 class PredictionDocument(_Document):
@@ -144,6 +148,32 @@ class ShowDocument(_Document):
     totals: dict[str, Any]
 
 
+class MultiplyAddDocument(_Document):
+    """``C_muladd`` for a working set."""
+
+    working_set_bytes: float
+    seconds: float
+
+
+class InterferenceDocument(_Document):
+    """By how much so many threads slow each other down."""
+
+    num_threads: int
+    factor: float
+
+
+class CalibrationDocument(_Document):
+    """What the canonical loops of the Adam model take on this machine."""
+
+    schema_: Literal["planner.calibration/1"] = Field(alias="schema")
+    number_bytes: int
+    num_cores: int
+    multiply_add: list[MultiplyAddDocument]
+    activation_s: float
+    error_s: float
+    interference: list[InterferenceDocument]
+
+
 class FaultDocument(_Document):
     """One fault: where, what, and how to mend it."""
 
@@ -160,7 +190,7 @@ class ErrorDocument(_Document):
     """Why there is no answer. The first fault's place stands at the top; ``faults`` lists all of them."""
 
     schema_: Literal["planner.error/1"] = Field(alias="schema")
-    kind: Literal["input", "infeasible", "limit"]
+    kind: Literal["input", "infeasible", "limit", "bug"]
     message: str
     file: str | None
     line: int | None
@@ -175,6 +205,7 @@ MODELS: Mapping[str, type[BaseModel]] = {
     "prediction": PredictionAnswerDocument,
     "case": CaseDocument,
     "show": ShowDocument,
+    "calibration": CalibrationDocument,
     "error": ErrorDocument,
 }
 

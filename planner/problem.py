@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.cluster import Cluster
+from planner.cluster import Cluster, MachineGroup
 from planner.cost import Profile, TransferCost, Wait
 from planner.dnn import Dnn
 from planner.plan import Goal
@@ -43,9 +43,14 @@ class Training:
     dataset_samples: int | None = None
     epochs: float | None = None
     sample_bytes: float = 0.0
+    is_sample_size_given: bool = False
     device_sample_bytes: float = 0.0
     dtype: str = "fp32"
     optimizer: str = "momentum"
+
+    def measured_read_s(self, profile: Profile, group: MachineGroup) -> float | None:
+        """Return the measured seconds of reading one sample, unless its size and the storage are both given."""
+        return None if group.storage is not None and self.is_sample_size_given else profile.read_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +58,11 @@ class Calibration:
     """Fitted parameters of the devices, the links and the framework.
 
     ``all_reduce_curves``, by number of devices, measured or fitted to eq. 18, replace the closed forms where given.
-    ``negotiate_s`` is the framework's coordination per all-reduce, ``overhead_s`` the library's start-up.
+    ``strategy`` says what the framework overlaps, see :class:`planner.models.ssgd_equations.Strategy`.
+    ``negotiate_s`` is the framework's coordination per all-reduce, ``overhead_s`` the library's start-up;
+    ``straggler_deviation_s`` the standard deviation of a worker's time from one iteration to the next. ``num_cores``
+    share a
+    device's peak as threads; ``activation_s`` and ``error_s`` are ``C_act`` and ``C_err`` of the Adam model.
     """
 
     bandwidth_efficiency: float = 1.0
@@ -65,8 +74,14 @@ class Calibration:
     wait: Wait = Wait.NONE
     timeout_s: float = float("inf")
     fusion_unit: str = "layer"
+    strategy: str = "caffe_mpi"
     is_prefetch_pipelined: bool = True
     memory_reserve_bytes: float = 0.0
+    straggler_deviation_s: float = 0.0
+    utilisation: float = 0.5
+    num_cores: int = 1
+    activation_s: float = 0.0
+    error_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +108,8 @@ class Problem:
         For ``predict``: family name and its block, as ``plan`` prints it.
     variant
         For ``predict``: ``printed`` takes a paper's equations with their slips; ``plan`` never does.
+    is_computation_measured, are_links_calibrated
+        Whether seconds of layers, and costs of transfers, rest on measurements: which known error applies.
     assumptions, warnings
         What was assumed for the user; what makes the figures doubtful. Both are printed with every answer.
     resolved
@@ -110,6 +127,8 @@ class Problem:
     fixed: Mapping[str, Any]
     configuration: tuple[str, Mapping[str, Any]] | None = None
     variant: str = "corrected"
+    is_computation_measured: bool = False
+    are_links_calibrated: bool = False
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     resolved: Mapping[str, Any] = field(default_factory=dict)

@@ -151,8 +151,9 @@ def _error_band(prediction: Prediction) -> str:
     """Return the known error of such predictions."""
     band = prediction.relative_error
     if band is None:
-        return "none measured yet for this family"
-    return f"{band['low']:+.0%} to {band['high']:+.0%} in {band['coverage']:.0%} of {band['from']}"
+        return "none measured for such a question"
+    where = f"{band['coverage']:.0%} of what was left out in {band['from']}"
+    return f"measured times are {band['low']:+.0%} to {band['high']:+.0%} off, in {where}"
 
 
 def _decision_lines(configuration: Configuration, prediction: Prediction) -> list[str]:

@@ -19,6 +19,9 @@ from pydantic import (
     model_validator,
 )
 
+from planner import data
+from planner import zoo as networks
+from planner.errors import SpecError
 from planner.units import Dimension, example_of, parse
 
 __all__ = [
@@ -37,7 +40,9 @@ __all__ = [
 ]
 
 FAMILIES = ("all_reduce",)
-MOST_DEVICES = 2**24
+MOST_DEVICES = 2**20
+_LEAST = 1e-9
+_MOST_COUNT = 10**15
 
 
 def _reader(dimension: Dimension) -> Callable[[object], float]:
@@ -51,15 +56,22 @@ def _reader(dimension: Dimension) -> Callable[[object], float]:
     return read
 
 
+def _signed_s(value: object) -> float:
+    """Return seconds that may be negative: an intercept."""
+    if isinstance(value, str) and value.lstrip().startswith("-"):
+        return -parse(value.lstrip().removeprefix("-"), Dimension.TIME)
+    return _reader(Dimension.TIME)(value)
+
+
 def _schema(dimension: Dimension) -> WithJsonSchema:
     """Return the JSON Schema of a quantity: text, since a bare number has no unit."""
     return WithJsonSchema({"type": "string", "description": f"{dimension.value}, e.g. {example_of(dimension)}"})
 
 
 def _positive(value: float) -> float:
-    """Refuse zero where a division would follow."""
-    if value <= 0:
-        raise ValueError("it must be greater than 0.")
+    """Refuse zero, and next to nothing, where a division would follow."""
+    if value < _LEAST:
+        raise ValueError(f"it must be greater than 0, and at least {_LEAST:g} in SI units. Check the unit.")
     return value
 
 
@@ -67,6 +79,8 @@ def _whole(value: object) -> int:
     """Return a whole number; 1e6 counts as one, true does not."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
         raise ValueError(f"{value!r} is not a whole number. Write e.g. 64.")
+    if value > _MOST_COUNT:
+        raise ValueError(f"{value!r} is too large. Write a whole number of at most {_MOST_COUNT}.")
     if value < 1:
         raise ValueError(f"{value!r} is too small. Write a whole number of 1 or more.")
     return int(value)
@@ -76,6 +90,8 @@ def _number(value: object) -> float:
     """Return a finite number greater than 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
         raise ValueError(f"{value!r} is not a number greater than 0. Write e.g. 0.5.")
+    if not _LEAST <= value <= 1 / _LEAST:
+        raise ValueError(f"{value!r} is beyond all reason. Write e.g. 0.5.")
     return float(value)
 
 
@@ -88,6 +104,7 @@ FlopRate = Annotated[
 SampleRate = Annotated[
     float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.SAMPLE_RATE)), _schema(Dimension.SAMPLE_RATE)
 ]
+SignedSeconds = Annotated[float, BeforeValidator(_signed_s), _schema(Dimension.TIME)]
 Watts = Annotated[float, BeforeValidator(_reader(Dimension.POWER)), _schema(Dimension.POWER)]
 Count = Annotated[int, BeforeValidator(_whole), WithJsonSchema({"type": "integer", "minimum": 1})]
 Positive = Annotated[float, BeforeValidator(_number), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
@@ -110,6 +127,19 @@ def _exactly_one(model: BaseModel, keys: tuple[str, ...]) -> str:
     return given[0]
 
 
+def _known(find: Callable[[str], object]) -> AfterValidator:
+    """Return a validator that refuses names which a look-up refuses, with its words."""
+
+    def check(name: str) -> str:
+        try:
+            find(name)
+        except SpecError as error:
+            raise ValueError(" ".join(str(fault) for fault in error.faults)) from None
+        return name
+
+    return AfterValidator(check)
+
+
 class LayerSpec(_Model):
     """One layer, by multiply-adds or by measured seconds of a batch of ``dnn.profile_batch`` samples."""
 
@@ -118,7 +148,7 @@ class LayerSpec(_Model):
     inputs: list[str] = []
     forward: Seconds | None = None
     backward: Seconds | None = None
-    multiply_adds: Annotated[float, Field(ge=0)] = 0
+    multiply_adds: Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False, strict=True)] = 0
     parameters: Bytes = 0.0
     output: Bytes = 0.0
     in_place: bool = False
@@ -127,7 +157,7 @@ class LayerSpec(_Model):
 class DnnSpec(_Model):
     """Where the network comes from, and what it is trained with."""
 
-    zoo: Name | None = None
+    zoo: Annotated[Name, _known(networks.find_name)] | None = None
     profile: Name | None = None
     trace: Name | None = None
     layers: Annotated[list[LayerSpec], Field(min_length=1)] | None = None
@@ -192,8 +222,13 @@ def _tag(value: object) -> str:
 
 
 _Name = Annotated[Name, Tag("<name>")]
-DeviceOf = Annotated[_Name | Annotated[DeviceSpec, Tag("<mapping>")], Discriminator(_tag)]
-LinkOf = Annotated[_Name | Annotated[LinkSpec, Tag("<mapping>")], Discriminator(_tag)]
+DeviceOf = Annotated[
+    Annotated[Name, _known(data.device), Tag("<name>")] | Annotated[DeviceSpec, Tag("<mapping>")], Discriminator(_tag)
+]
+LinkOf = Annotated[
+    Annotated[Name, _known(data.inside_link), Tag("<name>")] | Annotated[LinkSpec, Tag("<mapping>")],
+    Discriminator(_tag),
+]
 
 
 class MachineSpec(_Model):
@@ -238,7 +273,7 @@ class ClusterSpec(_Model):
     """The machines: groups on one switch, or any graph of nodes and links, or a testbed by name."""
 
     name: Name | None = None
-    preset: Name | None = None
+    preset: Annotated[Name, _known(data.preset)] | None = None
     machines: Annotated[list[MachineSpec], Field(min_length=1)] | None = None
     nodes: Annotated[list[NodeSpec], Field(min_length=1)] | None = None
     links: list[CableSpec] | None = None
@@ -257,7 +292,7 @@ class CurveSpec(_Model):
 
     num_devices: Count
     file: Name | None = None
-    points: list[tuple[Bytes, Seconds]] | None = None
+    points: Annotated[list[tuple[Bytes, Seconds]], Field(min_length=2)] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -273,9 +308,9 @@ class PiecewiseSpec(_Model):
 
     num_devices: Count
     log_slope: Seconds
-    log_offset: Annotated[float, Field(description="seconds, may be negative")]
+    log_offset: SignedSeconds
     bandwidth: Rate
-    offset: Annotated[float, Field(description="seconds, may be negative")] = 0.0
+    offset: SignedSeconds = 0.0
     threshold: Bytes
 
 
@@ -300,8 +335,13 @@ class CalibrationSpec(_Model):
     wait: Literal["none", "exact", "paper"] = "none"
     timeout: Seconds | None = None
     fusion_unit: Literal["layer", "tensor"] = "layer"
+    strategy: Literal["naive", "cntk", "mxnet", "caffe_mpi"] = "caffe_mpi"
     prefetch: Literal["pipelined", "single"] = "pipelined"
     memory_reserve: Bytes = 0.0
+    straggler_deviation: Seconds = 0.0
+    cores: Count = 1
+    activation: Seconds = 0.0
+    error: Seconds = 0.0
     source: str = ""
 
 
@@ -375,6 +415,7 @@ CalibrationOf = Annotated[_Name | Annotated[CalibrationSpec, Tag("<mapping>")], 
 class AllReduceSpec(_Model):
     """The configuration block of the family ``all_reduce``, as ``plan`` prints it."""
 
+    machines: Annotated[list[Name], Field(min_length=1)] | None = None
     num_devices: Count
     num_machines: Count | None = None
     devices_per_machine: Count | None = None
@@ -383,10 +424,70 @@ class AllReduceSpec(_Model):
     fusion_groups: FusionOf = "optimal"
 
 
-class ConfigurationSpec(_Model):
-    """A given configuration, for ``predict``."""
+PlacementOf = Annotated[
+    Annotated[Literal["round_robin", "largest_first", "sliced"], Tag("<name>")]
+    | Annotated[dict[str, Annotated[int, Field(ge=0, strict=True)]], Tag("<mapping>")],
+    Discriminator(_tag),
+]
 
-    all_reduce: AllReduceSpec
+
+class ParameterServerSpec(_Model):
+    """The configuration block of the family ``parameter_server``.
+
+    Workers and shares are by the name of the machine group; tensors are placed by a rule, or each on a server by its
+    index.
+    """
+
+    num_parameter_servers: Count
+    workers: Annotated[dict[str, Count], Field(min_length=1)] | None = None
+    servers: Name | None = None
+    co_located: bool = False
+    placement: PlacementOf = "round_robin"
+    batch_shares: dict[str, Count] | None = None
+
+
+class ReplicaLayerSpec(_Model):
+    """One layer of ``model_replicas``.
+
+    P, H, R, and the worker of every segment, a row for each replica of the layer.
+    """
+
+    partitions: Count | None = None
+    threads: Count | None = None
+    replicas: Count | None = None
+    workers: list[list[Annotated[int, Field(ge=0, strict=True)]]] | None = None
+
+
+class ModelReplicasSpec(_Model):
+    """The configuration block of the family ``model_replicas``."""
+
+    num_parameter_servers: Count
+    num_replicas: Count
+    num_workers_per_replica: Count
+    samples_per_read: Count | None = None
+    layers: Annotated[list[ReplicaLayerSpec], Field(min_length=1)] | None = None
+
+
+class ConfigurationSpec(_Model):
+    """A given configuration, for ``predict``: the block of one family."""
+
+    all_reduce: AllReduceSpec | None = None
+    parameter_server: ParameterServerSpec | None = None
+    model_replicas: ModelReplicasSpec | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _exactly_one(self, tuple(type(self).model_fields))
+        return self
+
+    @property
+    def family(self) -> str:
+        """The family whose block is given."""
+        return next(name for name in type(self).model_fields if getattr(self, name) is not None)
+
+
+# A section whose keys are all commented out is empty, not wrong.
+_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
 
 
 class Spec(_Model):
@@ -396,10 +497,10 @@ class Spec(_Model):
 
     dnn: DnnSpec
     cluster: ClusterSpec
-    calibration: CalibrationOf = CalibrationSpec()
+    calibration: Annotated[CalibrationOf, _EMPTY] = CalibrationSpec()
     objective: Literal["iteration_time", "epoch_time", "training_time"] | None = None
-    constraints: ConstraintsSpec = ConstraintsSpec()
+    constraints: Annotated[ConstraintsSpec, _EMPTY] = ConstraintsSpec()
     families: Annotated[list[Literal["all_reduce"]], Field(min_length=1)] = ["all_reduce"]
-    fix: FixSpec = FixSpec()
+    fix: Annotated[FixSpec, _EMPTY] = FixSpec()
     configuration: ConfigurationSpec | None = None
     variant: Literal["corrected", "printed"] = "corrected"

@@ -23,7 +23,7 @@ from planner.models.compute import optimizer_step_s, profile_from_flop
 from planner.models.memory import Precision
 from planner.plan import Goal
 from planner.problem import Limits, Problem, Range, Training
-from planner.spec import CalibrationSpec, DnnSpec, RangeSpec, Spec
+from planner.spec import CalibrationSpec, ConfigurationSpec, DnnSpec, RangeSpec, Spec
 from planner.spec_calibration import calibration_of, read_calibration
 from planner.spec_cluster import ClusterBuilder
 from planner.spec_source import Notes, Source, faults_of, read_source
@@ -57,8 +57,8 @@ def _question_of_plan(source: Source) -> Source:
     """Return the question inside a plan, with the plan's own configuration to predict."""
     plan = source.data
     missing = [key for key in ("problem", "family", "configuration") if key not in plan]
-    if missing or not isinstance(plan["problem"], dict):
-        what = f"the plan lacks {', '.join(missing)}." if missing else "its problem is no mapping."
+    if missing or not isinstance(plan["problem"], dict) or not isinstance(plan["family"], str):
+        what = f"the plan lacks {', '.join(missing)}." if missing else "its problem or its family is of the wrong kind."
         raise SpecError.of([Fault(file=source.file, problem=what, mend="Give a file that `planner plan --out` wrote.")])
     question = {**plan["problem"], "configuration": {plan["family"]: plan["configuration"]}}
     return replace(source, data=question, positions={})
@@ -104,7 +104,9 @@ class _Builder:
         profiles = self.notes.attempt(("dnn",), lambda: self._profiles(dnn, measured, cluster, calibration, training))
         if self.notes.faults or fitted is None or profiles is None:
             raise SpecError.of(self.notes.faults)
-        self._doubts(cluster, calibration, measured)
+        self._doubts(dnn, cluster, calibration, measured)
+        if self.notes.faults:
+            raise SpecError.of(self.notes.faults)
         configuration = self.spec.configuration
         return Problem(
             dnn=dnn,
@@ -116,8 +118,10 @@ class _Builder:
             goal=goal,
             families=tuple(self.spec.families),
             fixed=fixed,
-            configuration=("all_reduce", configuration.all_reduce.model_dump()) if configuration else None,
+            configuration=None if configuration is None else _block_of(configuration),
             variant=self.spec.variant,
+            is_computation_measured=measured is not None or calibration.utilisation is not None,
+            are_links_calibrated=_is_fitted(calibration),
             assumptions=tuple(self.notes.assumptions),
             warnings=tuple(self.notes.warnings),
             resolved=self.resolved,
@@ -181,6 +185,14 @@ class _Builder:
         origin = self.source.data["dnn"].get("name", "layers of the spec")
         found = build_measured(name, rows, batch_size=profile_batch, origin=str(origin))
         is_measured = any(layer.forward is not None or layer.backward is not None for layer in layers)
+        if is_measured and (
+            counted := [layer.name for layer in layers if layer.multiply_adds and layer.forward is None]
+        ):
+            raise ValueError(
+                f"layer {counted[0]!r} has multiply_adds and no seconds, others have seconds; give seconds of all "
+                f"layers, "
+                f"or of none"
+            )
         if not is_measured and not found.dnn.num_multiply_adds:
             raise ValueError("no layer has seconds (forward, backward) or multiply_adds; give one or the other")
         return found, is_measured
@@ -265,6 +277,7 @@ class _Builder:
             dataset_samples=dataset_samples,
             epochs=spec.epochs,
             sample_bytes=device_sample_bytes if spec.sample_bytes is None else spec.sample_bytes,
+            is_sample_size_given=spec.sample_bytes is not None,
             device_sample_bytes=device_sample_bytes,
             dtype=spec.dtype,
             optimizer=spec.optimizer,
@@ -295,6 +308,7 @@ class _Builder:
         """Return the limits; refuse the question whose answer is trivial."""
         given = self.spec.constraints
         devices, machines = _range(given.devices), _range(given.machines)
+        self._check_equal_machines(cluster, devices_given=given.devices is not None)
         is_open = any(given is not None and given.exactly is None for given in (given.devices, given.machines))
         is_pinned = self.spec.fix.num_devices is not None
         if training.batch_per_device is not None and training.max_global_batch_size is None and not is_pinned:
@@ -327,6 +341,20 @@ class _Builder:
             deadline_s=given.deadline,
         )
 
+    def _check_equal_machines(self, cluster: Cluster, *, devices_given: bool) -> None:
+        """Refuse the question that leaves open how many devices of unequal machines take part."""
+        fix = self.spec.fix
+        counts = {group.name: group.devices_per_machine for group in cluster.machine_groups}
+        is_said = fix.devices_per_machine or fix.num_devices or devices_given or self.spec.dnn.batch_per_device is None
+        if len(set(counts.values())) > 1 and not is_said and not fix.device:
+            text = ", ".join(f"{name} has {count}" for name, count in counts.items())
+            mend = "Add fix: {devices_per_machine: ...}, or fix dnn.global_batch instead of batch_per_device."
+            self.notes.fault(
+                ("cluster",),
+                f"machines have unequal numbers of devices ({text}), and a plan uses as many of each.",
+                mend,
+            )
+
     def _all_devices(self, cluster: Cluster, machines: Range) -> int:
         """Return how many devices there are, within what is pinned."""
         fix = self.spec.fix
@@ -337,7 +365,7 @@ class _Builder:
             return number * (per_machine or min((group.devices_per_machine for group in groups), default=1))
         return sum(group.count * (per_machine or group.devices_per_machine) for group in groups)
 
-    def _doubts(self, cluster: Cluster, calibration: CalibrationSpec, measured: Profile | None) -> None:
+    def _doubts(self, dnn: Dnn, cluster: Cluster, calibration: CalibrationSpec, measured: Profile | None) -> None:
         """Warn of whatever makes the figures doubtful."""
         used = calibration.utilisation
         devices = {group.device.name: group.device for group in cluster.machine_groups}
@@ -354,9 +382,38 @@ class _Builder:
                 f"a utilisation of {used:.4g} is above 1: right only for counts of multiply-adds, or algorithms "
                 f"that save FLOP"
             )
-        is_fitted = calibration.bandwidth_efficiency or calibration.curves or calibration.piecewise
-        if cluster.num_devices > 1 and not is_fitted:
+        by_kind = calibration.utilisation_by_kind
+        for kind in by_kind:
+            if kind not in {layer.kind for layer in dnn.layers}:
+                known = ", ".join(sorted({layer.kind for layer in dnn.layers if layer.num_multiply_adds}))
+                self.notes.fault(
+                    ("calibration", "utilisation_by_kind", kind),
+                    f"{dnn.name} has no layer of this kind.",
+                    f"Known: {known}.",
+                )
+        for name, share in {"bandwidth_efficiency": calibration.bandwidth_efficiency or 0, **by_kind}.items():
+            if share > 1:
+                self.notes.warnings.append(f"calibration: {name} {share:.4g} is above 1")
+        for device in devices.values():
+            if device.memory_bytes == float("inf"):
+                self.notes.warnings.append(f"the memory of {device.name} is not known: nothing is checked against it")
+        graph = cluster.graph
+        if graph.number_of_edges() >= graph.number_of_nodes():
+            self.notes.warnings.append(
+                "the network has cycles: rings are laid on its widest spanning tree, other links idle"
+            )
+        if cluster.num_devices > 1 and not _is_fitted(calibration):
             self.notes.warnings.append("the links are uncalibrated: their nominal bandwidth is taken to be reached")
+
+
+def _block_of(configuration: ConfigurationSpec) -> tuple[str, dict[str, Any]]:
+    """Return the family of a configuration, and its block."""
+    return configuration.family, getattr(configuration, configuration.family).model_dump()
+
+
+def _is_fitted(calibration: CalibrationSpec) -> bool:
+    """Whether anything about the links was measured."""
+    return bool(calibration.bandwidth_efficiency or calibration.curves or calibration.piecewise)
 
 
 def _device_name(given: str, cluster: Cluster) -> str:

@@ -58,6 +58,8 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
             threshold_bytes=given.threshold,
         )
     for curve in spec.curves:
+        if curve.num_devices in curves:
+            raise ValueError(f"there are two curves for {curve.num_devices} devices; keep one")
         sizes, seconds = zip(*(curve.points or []), strict=True)
         curves[curve.num_devices] = MeasuredCurve(size_bytes=sizes, seconds=seconds)
     return Calibration(
@@ -70,8 +72,14 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         wait=Wait(spec.wait),
         timeout_s=float("inf") if spec.timeout is None else spec.timeout,
         fusion_unit=spec.fusion_unit,
+        strategy=spec.strategy,
         is_prefetch_pipelined=spec.prefetch == "pipelined",
         memory_reserve_bytes=spec.memory_reserve,
+        straggler_deviation_s=spec.straggler_deviation,
+        utilisation=spec.utilisation or 0.5,
+        num_cores=spec.cores,
+        activation_s=spec.activation,
+        error_s=spec.error,
     )
 
 

@@ -89,18 +89,25 @@ def _plain(tree: Any, path: _Path, positions: dict[_Path, tuple[int, int]], coun
         raise _TooLargeError(f"more than {_MOST_VALUES} values")
     if isinstance(tree, dict):
         for key in tree:
-            line, column = tree.lc.key(key)  # type: ignore[attr-defined]
-            positions[*path, key] = (line + 1, column + 1)
+            _note(positions, (*path, key), lambda key=key: tree.lc.key(key))  # type: ignore[attr-defined, misc]
         return {key: _plain(value, (*path, key), positions, count) for key, value in tree.items()}
     if isinstance(tree, list):
         for index in range(len(tree)):
-            line, column = tree.lc.item(index)  # type: ignore[attr-defined]
-            positions[*path, index] = (line + 1, column + 1)
+            _note(positions, (*path, index), lambda index=index: tree.lc.item(index))  # type: ignore[attr-defined, misc]
         return [_plain(value, (*path, index), positions, count) for index, value in enumerate(tree)]
     for kind in (bool, int, float, str):
         if isinstance(tree, kind):
             return kind(tree)
     return None if tree is None else str(tree)
+
+
+def _note(positions: dict[_Path, tuple[int, int]], path: _Path, find: Callable[[], tuple[int, int]]) -> None:
+    """Note the place of a part; one that came by a merge or a tag has none, its parent's stands for it."""
+    try:
+        line, column = find()
+    except (AttributeError, KeyError, TypeError, IndexError):
+        return
+    positions[path] = (line + 1, column + 1)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -136,7 +143,32 @@ def _words(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     if kind == "value_error":
         problem, _, mend = str(details["ctx"]["error"]).partition(". ")
         return f"{problem.rstrip('.')}.", mend
-    return f"{details['msg']}; got {_short(details['input'])}.", ""
+    what, mend = _WORDS.get(kind, (details["msg"], "Mend this value."))
+    return f"{what.format(**details.get('ctx', {}))}; got {_short(details['input'])}.", mend
+
+
+# pydantic's error types in our words, with what to do.
+_WORDS = {
+    "model_type": ("this must be a mapping of keys", "Write e.g. {key: value}, or keys indented below it."),
+    "model_attributes_type": ("this must be a mapping of keys", "Write e.g. {key: value}, or keys indented below it."),
+    "dict_type": ("this must be a mapping", "Write e.g. {name: value}."),
+    "list_type": ("this must be a list", "Write e.g. [first, second]."),
+    "tuple_type": ("this must be a pair", "Write e.g. [1 MB, 2 ms]."),
+    "string_type": ("this must be text", "Put it in quotes."),
+    "string_too_short": ("this text is empty", "Fill it."),
+    "too_short": ("there must be at least {min_length}", "Add what is missing."),
+    "too_long": ("there may be at most {max_length}", "Remove what is too much."),
+    "literal_error": ("it must be {expected}", "Write one of these."),
+    "bool_type": ("this must be true or false", "Write true or false."),
+    "bool_parsing": ("this must be true or false", "Write true or false."),
+    "float_type": ("this must be a number", "Write e.g. 1.5."),
+    "int_type": ("this must be a whole number", "Write e.g. 1."),
+    "finite_number": ("this must be a finite number", "Write e.g. 1.5."),
+    "greater_than_equal": ("it must be at least {ge}", "Raise it."),
+    "less_than_equal": ("it may be at most {le}", "Lower it; check the unit."),
+    "invalid_key": ("keys must be text", "Put the key in quotes."),
+    "missing_argument": ("a value is missing", "Write e.g. [1 MB, 2 ms]."),
+}
 
 
 def _short(value: object) -> str:
@@ -186,5 +218,8 @@ class Notes:
                 named = replace(fault, field=fault.field or ".".join(map(str, path)))
                 self.faults.append(named if fault.file else self.source.locate(named, path))
         except (ValueError, ModelError) as error:
-            self.fault(path, f"{str(error).rstrip('.')}.", "")
+            problem, _, mend = str(error).replace("; ", ". ", 1).partition(". ")
+            self.fault(
+                path, f"{problem.rstrip('.')}.", f"{mend[:1].upper()}{mend[1:]}".rstrip(".") + "." if mend else ""
+            )
         return None

@@ -13,7 +13,15 @@ LINKS = ("models", "solvers", "cases")
 
 LEAVES = {"planner.units", "planner.errors", "planner.names"}
 GRAPHS = {"planner.cluster", "planner.dnn"}
-WAIST = {"planner.cost", "planner.channel", "planner.solution", "planner.plan", "planner.problem"}
+WAIST = {
+    "planner.cost",
+    "planner.channel",
+    "planner.fifo",
+    "planner.solution",
+    "planner.plan",
+    "planner.problem",
+    "planner.timeline",
+}
 INNER = LEAVES | GRAPHS | WAIST
 MODELS, SOLVERS = {"planner.models"}, {"planner.solvers"}
 BOUNDARY = {
@@ -39,9 +47,11 @@ ALLOWED = {
     **{module: INNER | MODELS | BOUNDARY | {"planner.data", "planner.zoo", "planner.importers"} for module in BOUNDARY},
     "planner.report": INNER,
     "planner.documents": INNER,
-    "planner.api": INNER | BOUNDARY | {"planner.families"},
+    "planner.measure": INNER,
+    "planner.api": INNER | BOUNDARY | {"planner.families", "planner.data"},
     "planner.case": INNER | MODELS | {"planner.api", "planner.spec_source", "planner.case_quantities", "planner.case_models"},
-    "planner.case_models": INNER | MODELS | {"planner.case_models", "planner.zoo", "planner.data", "planner.importers", "planner.spec"},
+    "planner.case_models": INNER | MODELS | SOLVERS | {"planner.case_models", "planner.zoo", "planner.data", "planner.importers", "planner.spec"},
+    "planner.accuracy": INNER | MODELS | {"planner.case", "planner.case_models", "planner.data"},
     "planner.case_quantities": INNER | MODELS | {"planner.api", "planner.spec_source"},
     "planner.cases": set(),
     "planner": {"planner.api"},

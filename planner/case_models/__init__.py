@@ -16,7 +16,12 @@ from planner.names import find, fold
 __all__ = ["MODULES", "model_of"]
 
 # Name in a case -> module of this room; imported when asked for.
-MODULES: dict[str, str] = {}
+MODULES: dict[str, str] = {
+    "adam": "adam",
+    "bsp_server": "bsp_server",
+    "gst": "gst",
+    "ssgd": "ssgd",
+}
 
 
 def model_of(name: str) -> tuple[type[BaseModel], Callable[[Any], Mapping[str, Any]]]:

@@ -2,6 +2,7 @@
 
 import typer
 
+from planner.cli.calibrate import calibrate
 from planner.cli.case import case
 from planner.cli.init import init
 from planner.cli.plan import plan
@@ -20,5 +21,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (plan, predict, init, show, schema, case):
+for command in (plan, predict, init, show, schema, case, calibrate):
     app.command()(command)

@@ -1,5 +1,6 @@
 """``planner case``: published and measured results, reproduced: theirs, ours, difference."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,12 +11,19 @@ __all__ = ["case"]
 def case(
     name: Annotated[str | None, typer.Argument(help="Which case; all names if left out.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every case.")] = False,
+    accuracy: Annotated[
+        Path | None, typer.Option(help="Write the page of measured cases (docs/accuracy.md), and go no further.")
+    ] = None,
+    bands: Annotated[Path | None, typer.Option(help="With --accuracy: write the bands that plans carry, too.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.case/1) on stdout.")] = False,
 ) -> None:
     """Reproduce a published result; exit code 1 where a figure is outside its tolerance."""
     from planner.case import case_names, format_table, run_case, to_document
     from planner.documents import dump
 
+    if accuracy is not None:
+        _write_accuracy(accuracy, bands)
+        return
     if name is None and not every and not json:
         print("\n".join(case_names()))
         return
@@ -26,3 +34,14 @@ def case(
         print("\n".join(f"{result.name}\n{result.question}\n\n{format_table(result)}" for result in results))
     if not all(result.ok for result in results):
         raise typer.Exit(1)
+
+
+def _write_accuracy(page: Path, bands: Path | None) -> None:
+    """Write the page, and the bands where a file is named for them."""
+    from planner.accuracy import accuracy_page, bands_text, measured_results
+    from planner.cli.output import write_text
+
+    results = measured_results()
+    write_text(page, accuracy_page(results))
+    if bands is not None:
+        write_text(bands, bands_text(results))

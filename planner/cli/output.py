@@ -3,11 +3,12 @@
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from planner.errors import Fault, SpecError
 from planner.units import Dimension, parse
 
-__all__ = ["limit_s", "write_text"]
+__all__ = ["limit_s", "write_text", "write_trace"]
 
 
 def limit_s(text: str) -> float:
@@ -16,6 +17,15 @@ def limit_s(text: str) -> float:
         return parse(text, Dimension.TIME)
     except ValueError as error:
         raise SpecError.of([Fault(file="command line", field="--time-limit", value=text, problem=str(error))]) from None
+
+
+def write_trace(path: Path, problem: Any, family: str, configuration: Any) -> None:
+    """Write a configuration's schedule as a Chrome trace."""
+    import json
+
+    from planner.api import timeline
+
+    write_text(path, json.dumps(timeline(problem, family, configuration), separators=(",", ":")) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:

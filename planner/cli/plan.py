@@ -42,6 +42,9 @@ def plan(
     ] = 0,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.plan/1) on stdout.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the plan's JSON to a file, too.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")
+    ] = None,
     time_limit: Annotated[
         str, typer.Option(help="Stop searching after this; the best so far is given with its bound.")
     ] = "60 s",
@@ -51,7 +54,7 @@ def plan(
     E.g. planner plan --dnn vgg16 --machines 4x8xrtx-2080-ti --network "25 Gbit/s"
     """
     import planner
-    from planner.cli.output import limit_s, write_text
+    from planner.cli.output import limit_s, write_text, write_trace
     from planner.cli.question import question_of
     from planner.documents import dump, plan_document
     from planner.report import plan_text
@@ -71,6 +74,8 @@ def plan(
     seconds = limit_s(time_limit)
     problem = planner.load(question_of(spec, flags))
     found = planner.plan(problem, num_alternatives=top, time_limit_s=seconds)
+    if trace:
+        write_trace(trace, problem, found.family, found.configuration)
     if json or out:
         text = dump(plan_document(found))
         if out:

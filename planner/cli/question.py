@@ -8,7 +8,7 @@ from planner.errors import Fault, SpecError
 
 __all__ = ["question_of"]
 
-_MACHINES = re.compile(r"(\d+)x(?:(\d+)x)?(.+)")
+_MACHINES = re.compile(r"(\d{1,12})x(?:(\d{1,12})x)?(.+)")
 
 
 def question_of(spec: Path | None, flags: dict[str, Any]) -> Path | dict[str, Any]:
@@ -46,8 +46,8 @@ def _source(dnn: str) -> str:
 def _cluster(flags: dict[str, Any]) -> dict[str, Any]:
     """Return the cluster of ``--cluster`` or of ``--machines`` and ``--network``."""
     if flags["cluster"] is not None:
-        if flags["machines"] is not None:
-            raise _fault("--cluster --machines", "both describe the machines.", "Give one of them.")
+        if also := [f"--{name}" for name in ("machines", "network", "latency", "inside") if flags[name] is not None]:
+            raise _fault(" ".join(also), "--cluster describes the machines already.", "Leave it out, or the others.")
         return {"preset": flags["cluster"]}
     if flags["machines"] is None:
         raise _fault("", "there are no machines.", "Add --machines 4x8xrtx-2080-ti, or --cluster osf-testbed.")

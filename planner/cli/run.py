@@ -38,8 +38,12 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get("PLANNER_DEBUG"):
             raise
-        print(f"planner: a bug of ours: {type(error).__name__}: {error}", file=sys.stderr)
-        print("Set PLANNER_DEBUG=1 for the traceback, and please report it.", file=sys.stderr)
+        message = f"planner: a bug of ours: {type(error).__name__}: {error}"
+        print(message, "Set PLANNER_DEBUG=1 for the traceback, and please report it.", sep="\n", file=sys.stderr)
+        if is_json:
+            from planner.documents import dump, error_document
+
+            print(dump(error_document(PlannerError(message), kind="bug")))
         return 70
 
 

@@ -16,6 +16,7 @@ class Document(StrEnum):
     PREDICTION = "prediction"
     CASE = "case"
     SHOW = "show"
+    CALIBRATION = "calibration"
     ERROR = "error"
 
 

@@ -151,4 +151,6 @@ def _links(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     from planner import data
 
     rows: list[dict[str, Any]] = [dict(row) for row in data.link_rows()]
+    if name is not None:
+        data.inside_link(name)  # refuses an unknown name, with the nearest
     return [row for row in rows if name in (None, row["name"])], {}

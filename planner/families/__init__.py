@@ -3,15 +3,16 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from planner.families import all_reduce
+from planner.families import all_reduce, model_replicas, parameter_server
 from planner.plan import Configuration, Plan, Prediction
 from planner.problem import Problem
+from planner.timeline import Timeline
 
-__all__ = ["FAMILIES", "Family"]
+__all__ = ["FAMILIES", "PLANNED", "Family", "PlannedFamily"]
 
 
 class Family(Protocol):
-    """What every module of this room offers."""
+    """What the module of a family offers: the cost of a given configuration."""
 
     @property
     def NAME(self) -> str:  # noqa: N802  # a module's constant
@@ -23,10 +24,6 @@ class Family(Protocol):
         """What its predictions leave out, in words."""
         ...
 
-    def plan(self, problem: Problem, *, num_alternatives: int = 0, time_limit_s: float = float("inf")) -> Plan:
-        """Return the best plan of the family; raise InfeasibleError where there is none."""
-        ...
-
     def predict(self, problem: Problem, configuration: Any) -> Prediction:
         """Return what a configuration of the family costs."""
         ...
@@ -35,9 +32,26 @@ class Family(Protocol):
         """Return what binds, in words."""
         ...
 
+    def timeline(self, problem: Problem, configuration: Any) -> Timeline | None:
+        """Return what runs where and when, or None for a family without a schedule."""
+        ...
+
     def configuration_of(self, problem: Problem, given: Mapping[str, Any]) -> Configuration:
         """Return the configuration that a spec's block means; raise SpecError where it means none."""
         ...
 
 
-FAMILIES: Mapping[str, Family] = {all_reduce.NAME: all_reduce}
+class PlannedFamily(Family, Protocol):
+    """A family whose configurations are searched, too."""
+
+    def plan(self, problem: Problem, *, num_alternatives: int = 0, time_limit_s: float = float("inf")) -> Plan:
+        """Return the best plan of the family; raise InfeasibleError where there is none."""
+        ...
+
+
+FAMILIES: Mapping[str, Family] = {
+    all_reduce.NAME: all_reduce,
+    parameter_server.NAME: parameter_server,
+    model_replicas.NAME: model_replicas,
+}
+PLANNED: Mapping[str, PlannedFamily] = {all_reduce.NAME: all_reduce}

@@ -23,8 +23,9 @@ an
 
 import time
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from math import ceil
 from typing import Any
 
@@ -33,7 +34,7 @@ import numpy as np
 from planner.channel import Ends
 from planner.cost import Affine, Floats
 from planner.errors import InfeasibleError, NoAnswerError
-from planner.families import all_reduce_given
+from planner.families import all_reduce_given, all_reduce_timeline
 from planner.families import all_reduce_words as words
 from planner.families.all_reduce_cost import AllReduceConfiguration, AllReduceCost, Setting
 from planner.families.all_reduce_fusion import best_ends, fusion_rules
@@ -42,9 +43,10 @@ from planner.plan import Alternative, Plan, Prediction, Provenance
 from planner.problem import Problem
 from planner.solution import Status
 from planner.solvers.fusion import optimal_groups
+from planner.timeline import Timeline
 from planner.units import Dimension, format_human
 
-__all__ = ["NAME", "NOT_MODELLED", "configuration_of", "explain", "plan", "predict"]
+__all__ = ["NAME", "NOT_MODELLED", "configuration_of", "explain", "plan", "predict", "timeline"]
 
 NAME = "all_reduce"
 NOT_MODELLED = (
@@ -53,28 +55,36 @@ NOT_MODELLED = (
     "workspaces and the framework's own memory, beyond calibration.memory_reserve",
     "contention with other jobs on the network",
 )
+_MOST_GROUPS = 8  # of unlike machines, of which all sets are tried
+_TOO_SHORT = "the time limit came before the first candidate was solved; raise --time-limit."
 _SAME = 1e-12  # relative difference below which two objectives are one
 
 
 def predict(problem: Problem, configuration: AllReduceConfiguration) -> Prediction:
     """Return what a configuration costs."""
-    return AllReduceCost(problem).predict(configuration)
+    return AllReduceCost(problem, configuration.machines).predict(configuration)
 
 
 def explain(problem: Problem, configuration: AllReduceConfiguration, prediction: Prediction) -> tuple[str, ...]:
     """Return what binds a configuration, and whether it fits."""
-    return words.explain(AllReduceCost(problem), configuration, prediction)
+    return words.explain(AllReduceCost(problem, configuration.machines), configuration, prediction)
+
+
+def timeline(problem: Problem, configuration: AllReduceConfiguration) -> Timeline:
+    """Return what each resource does when, over three iterations."""
+    return all_reduce_timeline.timeline(AllReduceCost(problem, configuration.machines), configuration)
 
 
 def configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllReduceConfiguration:
     """Return the configuration that a spec's block means."""
-    return all_reduce_given.configuration_of(AllReduceCost(problem), given)
+    return all_reduce_given.configuration_of(problem, given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """One setting with the lower bound of its objective."""
+    """One setting on some groups of machines, with the lower bound of its objective."""
 
+    cost: AllReduceCost
     setting: Setting
     bound: float
 
@@ -83,6 +93,7 @@ class _Candidate:
 class _Found:
     """A solved candidate."""
 
+    cost: AllReduceCost
     setting: Setting
     ends: Ends
     configuration: AllReduceConfiguration
@@ -100,31 +111,18 @@ def plan(problem: Problem, *, num_alternatives: int = 0, time_limit_s: float = f
     NoAnswerError
         If the time limit struck before the first candidate was solved.
     """
-    cost = AllReduceCost(problem)
     deadline = time.monotonic() + time_limit_s
-    candidates = sorted(_candidates(cost), key=lambda one: (one.bound, one.setting.num_devices))
+    whole = AllReduceCost(problem)
+    candidates = [one for cost in _sets_of_groups(whole) for one in _candidates(cost, deadline)]
+    candidates.sort(key=lambda one: (one.bound, one.setting.num_devices, len(one.cost.machines)))
     if not candidates:
-        raise InfeasibleError(why_nothing_fits(cost))
-    found: list[_Found] = []
-    bound, num_solved = float("inf"), 0
-    for candidate in candidates:
-        if len(found) > num_alternatives and candidate.bound >= found[num_alternatives].objective * (1 - _SAME):
-            break
-        if found and time.monotonic() > deadline:
-            bound = candidate.bound
-            break
-        if time.monotonic() > deadline:
-            raise NoAnswerError("the time limit came before the first candidate was solved; raise --time-limit.")
-        if len(found) > num_alternatives and _relaxed(cost, candidate) >= found[num_alternatives].objective * (
-            1 - _SAME
-        ):
-            continue
-        insort(found, _solve(cost, candidate.setting), key=lambda one: (one.objective, one.setting.num_devices))
-        num_solved += 1
+        raise InfeasibleError(why_nothing_fits(whole))
+    found, bound = _search(candidates, num_alternatives, deadline)
     best = found[0]
-    _check_deadline(problem, best)
-    bound = min(bound, best.objective, _bound_of_other_sets(cost, best))
+    bound = min(bound, best.objective, _bound_of_other_sets(whole, best, deadline))
+    _check_deadline(problem, best, bound)
     is_proven = best.objective - bound <= _SAME * best.objective
+    cost, num_solved = best.cost, len(found)
     alternatives = [*_fusion_alternatives(cost, best), *_other_settings(best, found[1 : num_alternatives + 1])]
     return Plan(
         goal=problem.goal,
@@ -150,16 +148,57 @@ def plan(problem: Problem, *, num_alternatives: int = 0, time_limit_s: float = f
     )
 
 
+def _search(candidates: Sequence[_Candidate], num_alternatives: int, deadline: float) -> tuple[list[_Found], float]:
+    """Return what was solved, the best first, and a bound on all that was not."""
+    found: list[_Found] = []
+    for candidate in candidates:
+        has_enough = len(found) > num_alternatives
+        enough = found[num_alternatives].objective * (1 - _SAME) if has_enough else float("inf")
+        if candidate.bound >= enough:
+            break
+        if time.monotonic() > deadline:
+            if found:
+                return found, candidate.bound
+            raise NoAnswerError(_TOO_SHORT)
+        if has_enough and _relaxed(candidate) >= enough:
+            continue
+        insort(
+            found, _solve(candidate.cost, candidate.setting), key=lambda one: (one.objective, one.setting.num_devices)
+        )
+    return found, float("inf")
+
+
 # -- candidates ------------------------------------------------------------------------------------------------------
 
 
-def _candidates(cost: AllReduceCost) -> list[_Candidate]:
+def _sets_of_groups(whole: AllReduceCost) -> Iterator[AllReduceCost]:
+    """Yield the costs on every set of machine groups, the whole one first.
+
+    What an iteration costs on a tree of links depends on which groups take part and on how many machines do, not
+    on which of their equal machines. Hence all sets of groups are all there is to choose, while they are few.
+    """
+    yield whole
+    names = [group.name for group in whole.cluster.machine_groups]
+    if not whole.cluster.is_uniform and len(names) <= _MOST_GROUPS:
+        for size in range(1, len(names)):
+            for chosen in combinations(names, size):
+                if whole.cluster.of_groups_is_connected(chosen):
+                    yield AllReduceCost(whole.problem, chosen)
+
+
+def _candidates(cost: AllReduceCost, deadline: float = float("inf")) -> list[_Candidate]:
     """Return every setting that the question allows and the memory holds, with its lower bound."""
-    settings = list(settings_of(cost))
+    settings = []
+    for setting in settings_of(cost):
+        settings.append(setting)
+        if not len(settings) % 4096 and time.monotonic() > deadline:
+            raise NoAnswerError(_TOO_SHORT)
     if not settings:
         return []
     bounds = _lower_bounds(cost, settings)
-    return [_Candidate(setting=one, bound=bound) for one, bound in zip(settings, bounds.tolist(), strict=True)]
+    return [
+        _Candidate(cost=cost, setting=one, bound=bound) for one, bound in zip(settings, bounds.tolist(), strict=True)
+    ]
 
 
 def _lower_bounds(cost: AllReduceCost, settings: Sequence[Setting]) -> Floats:
@@ -200,13 +239,14 @@ def _least_finish_s(cost: AllReduceCost, settings: Sequence[Setting], micro: Flo
     return finish_s
 
 
-def _relaxed(cost: AllReduceCost, candidate: _Candidate) -> float:
+def _relaxed(candidate: _Candidate) -> float:
     """Return a closer bound on one candidate, some twenty times as fast as solving it.
 
     The best groups under an affine cost below all algorithms', which has the least start-up and the least seconds a
     byte.
     """
-    setting, fitted = candidate.setting, cost.problem.calibration
+    cost, setting = candidate.cost, candidate.setting
+    fitted = cost.problem.calibration
     forms = list(cost.transfer_costs(setting).values())
     affine = [form for form in forms if isinstance(form, Affine)]
     if setting.num_devices == 1 or len(affine) < len(forms) or not cost.gradients.names:
@@ -239,6 +279,7 @@ def _found(cost: AllReduceCost, setting: Setting, ends: Ends) -> _Found:
     configuration = cost.configuration(setting, ends)
     prediction = cost.predict(configuration)
     return _Found(
+        cost=cost,
         setting=setting,
         ends=ends,
         configuration=configuration,
@@ -247,21 +288,20 @@ def _found(cost: AllReduceCost, setting: Setting, ends: Ends) -> _Found:
     )
 
 
-def _bound_of_other_sets(cost: AllReduceCost, best: _Found) -> float:
-    """Return a bound over the sets of machines that were not tried.
+def _bound_of_other_sets(whole: AllReduceCost, best: _Found, deadline: float) -> float:
+    """Return a bound over the sets of machines that were not tried, where there are too many groups to try all.
 
-    Unlike machines are taken in the order of a ring. Where that might not be the best set of its size, every machine is
-    taken to be as good as the best one in everything.
+    Every machine is then taken to be as good as the best one in everything.
     """
-    if cost.cluster.is_uniform:
+    if whole.cluster.is_uniform or len(whole.cluster.machine_groups) <= _MOST_GROUPS:
         return float("inf")
-    better = AllReduceCost(replace(cost.problem, cluster=cost.cluster.idealised()))
+    better = AllReduceCost(replace(whole.problem, cluster=whole.cluster.idealised()))
     bound = float("inf")
-    all_machines = cost.cluster.num_machines if cost.cluster.has_equal_machines else 0
-    others = [one for one in _candidates(better) if one.setting.num_machines != all_machines]
-    for candidate in sorted(others, key=lambda one: one.bound):
+    for candidate in sorted(_candidates(better, deadline), key=lambda one: one.bound):
         if candidate.bound >= min(bound, best.objective):
             break
+        if time.monotonic() > deadline:
+            return min(bound, candidate.bound)
         bound = min(bound, _solve(better, candidate.setting).objective)
     return bound
 
@@ -271,7 +311,7 @@ def _why(cost: AllReduceCost, best: _Found, num_candidates: int, num_solved: int
     prediction = best.prediction
     lines = [words.binding(cost, best.configuration, prediction)]
     setting = best.setting
-    if setting.num_microbatches > 1:
+    if setting.num_microbatches > 1 and "gradient_accumulation_steps" not in cost.problem.fixed:
         lines.append(
             f"a device cannot hold its {setting.batch_per_device} samples at a time: {setting.num_microbatches} "
             f"micro-batches, "
@@ -327,19 +367,22 @@ def _devices(setting: Setting) -> str:
     return f"{setting.num_devices} devices on {setting.num_machines} machine{'s' * (setting.num_machines > 1)}"
 
 
-def _check_deadline(problem: Problem, best: _Found) -> None:
-    """Refuse a plan that misses the deadline; the fastest plan that there is says by how much."""
-    deadline_s = problem.limits.deadline_s
-    if deadline_s is None:
-        return
-    prediction = best.prediction
+def _check_deadline(problem: Problem, best: _Found, bound: float) -> None:
+    """Refuse a plan that misses the deadline; say by how much, if no plan meets it, or that none was found."""
+    deadline_s, prediction = problem.limits.deadline_s, best.prediction
     needed_s = prediction.epoch_time_s if prediction.training_time_s is None else prediction.training_time_s
-    assert needed_s is not None  # the spec asks for the size of the data set
-    if needed_s > deadline_s:
-        what = "an epoch" if prediction.training_time_s is None else "the training"
-        raise InfeasibleError(
-            f"No plan fits: {what} takes at least {format_human(needed_s, Dimension.TIME)}, and "
-            f"constraints.deadline is "
-            f"{format_human(deadline_s, Dimension.TIME)}. Raise it to "
-            f"{format_human(needed_s * 1.001, Dimension.TIME, 4)}, or add machines."
+    if deadline_s is None or needed_s is None or needed_s <= deadline_s:
+        return
+    least_s = needed_s * bound / best.objective
+    what = "an epoch" if prediction.training_time_s is None else "the training"
+    limit = f"constraints.deadline is {format_human(deadline_s, Dimension.TIME)}"
+    if least_s <= deadline_s:
+        raise NoAnswerError(
+            f"No plan found: {what} takes {format_human(needed_s, Dimension.TIME)} with the best one, {limit}, "
+            f"and it is "
+            f"only proven that none takes less than {format_human(least_s, Dimension.TIME)}. Raise --time-limit."
         )
+    raise InfeasibleError(
+        f"No plan fits: {what} takes at least {format_human(least_s, Dimension.TIME)}, and {limit}. Raise it to "
+        f"{format_human(needed_s * 1.001, Dimension.TIME, 4)}, or add machines."
+    )

@@ -1,7 +1,7 @@
 """The cost of an all-reduce configuration: one way from a question and its decisions to seconds and bytes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -23,9 +23,10 @@ from planner.models.collectives import (
 )
 from planner.models.data_parallel import Gradients, Step, exposed_s, gradients_of
 from planner.models.fusion_wait import buffer_recursion_time_s
-from planner.models.input import InputTime, input_time
+from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import MemoryUse, Precision, data_parallel_memory
 from planner.models.overlap import csf
+from planner.models.ssgd_equations import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem
 
@@ -43,7 +44,7 @@ class FusionGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduceConfiguration:
-    """All decisions of the family."""
+    """All decisions of the family; ``machines`` names the groups that take part, where there are several."""
 
     num_devices: int
     num_machines: int
@@ -51,6 +52,7 @@ class AllReduceConfiguration:
     global_batch_size: int
     gradient_accumulation_steps: int
     fusion_groups: tuple[FusionGroup, ...]
+    machines: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -59,7 +61,8 @@ class AllReduceConfiguration:
             f"{number} {name}{'s' * (number > 1)}"
             for number, name in ((self.num_devices, "device"), (self.num_machines, "machine"))
         )
-        return f"{devices} ({machines} x {self.devices_per_machine})"
+        groups = f" of {', '.join(self.machines)}" if self.machines else ""
+        return f"{devices} ({machines} x {self.devices_per_machine}{groups})"
 
     def to_document(self) -> dict[str, Any]:
         """Return the block that ``predict`` reads back."""
@@ -68,6 +71,7 @@ class AllReduceConfiguration:
             for group in self.fusion_groups
         ]
         return {
+            **({"machines": list(self.machines)} if self.machines else {}),
             "num_devices": self.num_devices,
             "num_machines": self.num_machines,
             "devices_per_machine": self.devices_per_machine,
@@ -98,7 +102,7 @@ class Setting:
 
 
 class AllReduceCost:
-    """What configurations of one question cost, on one type of device.
+    """What configurations of one question cost, on one type of device, on some groups of machines or on all.
 
     Raises
     ------
@@ -106,13 +110,20 @@ class AllReduceCost:
         If the cluster has several types of device and none is pinned.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, machines: Collection[str] = ()) -> None:
         self.problem = problem
-        self.cluster = _of_one_type(problem)
+        whole = _of_one_type(problem)
+        self.cluster = whole.of_groups(machines) if machines else whole
+        self.machines = tuple(machines) if len(whole.machine_groups) > 1 else ()
         self.groups = self.cluster.ring_groups
         self.device = self.groups[0].device
         self.profile: Profile = problem.profiles[self.device.name]
         self.precision = Precision.of(problem.training.dtype, problem.training.optimizer)
+
+    @property
+    def strategy(self) -> Strategy:
+        """What the framework overlaps."""
+        return Strategy(self.problem.calibration.strategy)
 
     @cached_property
     def gradients(self) -> Gradients:
@@ -211,8 +222,11 @@ class AllReduceCost:
         )
 
     def ready_s(self, setting: Setting) -> Any:
-        """Return when every gradient is ready, from the start of the last backward pass."""
-        return self.gradients.ready_s_per_sample * ceil(setting.batch_per_device / setting.num_microbatches)
+        """Return when every gradient may be sent, from the start of the last backward pass."""
+        samples = ceil(setting.batch_per_device / setting.num_microbatches)
+        if not self.strategy.overlaps_gradients:
+            return np.full(len(self.gradients.names), self.step(setting).last_backward_s)
+        return self.gradients.ready_s_per_sample * samples
 
     def input(self, setting: Setting) -> InputTime:
         """Return the time of input: of the slowest group that takes part."""
@@ -225,7 +239,7 @@ class AllReduceCost:
                 batch_per_device=setting.batch_per_device,
                 sample_bytes=training.sample_bytes,
                 device_sample_bytes=training.device_sample_bytes,
-                read_s_per_sample=self.profile.read_s if group.storage is None else None,
+                read_s_per_sample=training.measured_read_s(self.profile, group),
                 is_pipelined=self.problem.calibration.is_prefetch_pipelined,
             )
             for group in self.groups
@@ -252,7 +266,13 @@ class AllReduceCost:
             global_batch_size=setting.global_batch_size,
             gradient_accumulation_steps=setting.num_microbatches,
             fusion_groups=self._groups(setting, ends) if ends else (),
+            machines=self.machines,
         )
+
+    def of(self, configuration: AllReduceConfiguration) -> "AllReduceCost":
+        """Return the costs on the groups of machines that a configuration names."""
+        same = configuration.machines == self.machines or not configuration.machines
+        return self if same else AllReduceCost(self.problem, configuration.machines)
 
     def _groups(self, setting: Setting, ends: Sequence[int]) -> tuple[FusionGroup, ...]:
         """Return the groups that end at ``ends``."""
@@ -303,7 +323,7 @@ class AllReduceCost:
         elif schedule is not None:
             exposed = exposed_s(schedule, backward_end_s=step.last_backward_s, negotiate_s=negotiate_s)
         busy_s = step.computation_s + sum(exposed.values()) + step.update_s
-        iteration_s = max(busy_s, read.bound_s)
+        iteration_s = busy_s + stall_s(read, busy_s, self.strategy)
         breakdown = {"forward": step.forward_s, "backward": step.backward_s}
         breakdown |= {f"exposed_{name}": seconds for name, seconds in exposed.items()}
         breakdown |= {"update": step.update_s, "input_stall": iteration_s - busy_s}
@@ -318,7 +338,7 @@ class AllReduceCost:
             else epoch_s * problem.training.epochs,
             breakdown_s=breakdown,
             communication_s=_communication(schedule, negotiate_s),
-            scaling_factor=max(step.computation_s + step.update_s, read.bound_s) / iteration_s,
+            scaling_factor=self._alone_s(setting) / iteration_s,
             communication_to_computation=one_transfer_s / step.computation_s if step.computation_s else float("inf"),
             memory_bytes=memory,
             details=self._details(setting, step, read, schedule, one_transfer_s),
@@ -342,6 +362,13 @@ class AllReduceCost:
             is_printed=True,
         )
         return float(ready_s[0]) + update_s
+
+    def _alone_s(self, setting: Setting) -> float:
+        """Return the iteration of one device alone with the same share."""
+        alone = replace(setting, num_machines=1, devices_per_machine=1, global_batch_size=setting.batch_per_device)
+        step = self.step(alone)
+        busy_s = step.computation_s + step.update_s
+        return busy_s + stall_s(self.input(alone), busy_s, self.strategy)
 
     def memory_bytes(self, setting: Setting) -> dict[str, float]:
         """Return the bytes on a device, term by term and in total, with what it may hold."""

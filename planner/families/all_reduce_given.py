@@ -10,12 +10,13 @@ from planner.errors import Fault, SpecError
 from planner.families.all_reduce_cost import AllReduceConfiguration, AllReduceCost, FusionGroup, Setting
 from planner.families.all_reduce_fusion import best_ends, fusion_rules, one_transfer_s
 from planner.families.all_reduce_settings import ANY_NUMBER, batches_of
+from planner.problem import Problem
 from planner.solvers.fusion_heuristics import constant_buffer
 
 __all__ = ["configuration_of"]
 
 
-def configuration_of(cost: AllReduceCost, given: Mapping[str, Any]) -> AllReduceConfiguration:
+def configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllReduceConfiguration:
     """Return the configuration that a spec's block means.
 
     ``fusion_groups`` may list the groups, or name a rule: none, one, optimal, mg_wfbp, ada_fusion, ada_fusion_idle, or
@@ -27,6 +28,11 @@ def configuration_of(cost: AllReduceCost, given: Mapping[str, Any]) -> AllReduce
         Where the numbers contradict one another or the cluster, or the groups are no partition of the gradients in
         ready order.
     """
+    machines = given["machines"] or ()
+    known = [group.name for group in problem.cluster.machine_groups]
+    if unknown := [name for name in machines if name not in known]:
+        raise _wrong("machines", unknown[0], f"there are no machines {unknown[0]!r}; there are {', '.join(known)}.")
+    cost = AllReduceCost(problem, machines)
     setting = _given_setting(cost, given)
     rule = given["fusion_groups"]
     if setting.num_devices == 1:

@@ -10,6 +10,7 @@ from planner.dnn import Dnn, Layer, Tensor
 
 __all__ = ["MeasuredLayer", "MeasuredNetwork", "build_measured"]
 
+_MOST = 1e18  # seconds or bytes
 _ELEMENT_BYTES = 4  # profiles of these formats are of fp32
 
 
@@ -53,6 +54,12 @@ def build_measured(name: str, rows: Sequence[MeasuredLayer], *, batch_size: int,
     ValueError
         If the graph is impossible (see :class:`planner.dnn.Dnn`).
     """
+    total_s = sum(row.forward_s + row.backward_s for row in rows if row.kind != "input")
+    most = max((max(row.forward_s, row.backward_s, row.output_bytes, row.parameter_bytes) for row in rows), default=0)
+    if most > _MOST:
+        raise ValueError(f"a figure of {most:g} is beyond all reason; check the units")
+    if not total_s and not any(row.num_multiply_adds for row in rows):
+        raise ValueError("all layers take 0 s; give the seconds of forward and backward")
     by_name = {row.name: row for row in rows}
     dnn = Dnn(name, [(_layer(row, batch_size), row.inputs) for row in rows], source=origin)
     ordered = [by_name[layer.name] for layer in dnn.layers]

@@ -15,7 +15,7 @@ from planner.zoo.googlenet import googlenet
 from planner.zoo.resnet import resnet
 from planner.zoo.vgg import vgg11, vgg13, vgg16, vgg16_replaced_head, vgg16c, vgg19
 
-__all__ = ["build", "names"]
+__all__ = ["build", "find_name", "names"]
 
 _FACTORIES: dict[str, Callable[[], Dnn]] = {
     "adam-imagenet22k": adam_imagenet22k,
@@ -45,6 +45,12 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_FACTORIES))
 
 
+def find_name(name: str) -> str:
+    """Return the proper name of a network; raise SpecError, with the nearest one, if there is none."""
+    known = {fold(known): known for known in names()} | {fold(alias): proper for alias, proper in _ALIASES.items()}
+    return find(name, known, "network of the zoo")
+
+
 def build(name: str) -> Dnn:
     """Build the network called ``name``.
 
@@ -58,5 +64,4 @@ def build(name: str) -> Dnn:
     SpecError
         If there is no such network; the message suggests the nearest name.
     """
-    known = {fold(known): known for known in names()} | {fold(alias): proper for alias, proper in _ALIASES.items()}
-    return _FACTORIES[find(name, known, "network of the zoo")]()
+    return _FACTORIES[find_name(name)]()

@@ -7,7 +7,7 @@ flattening work in place; only convolutions and fully-connected layers count mul
 from math import prod
 from typing import Self
 
-from planner.dnn import Dnn, Layer, Tensor
+from planner.dnn import Dnn, Layer, Tensor, Window
 
 __all__ = ["IMAGENET_SAMPLES", "Builder"]
 
@@ -77,6 +77,7 @@ class Builder:
             output_shape=(num_channels, height, width),
             num_multiply_adds=tensors[0].num_elements * height * width,
             tensors=tensors,
+            window=Window(kernel=kernel, stride=stride, padding=padding),
         )
         return self._append(layer, self._last)
 
@@ -105,11 +106,12 @@ class Builder:
 
     def max_pool(self, name: str, *, kernel: int, stride: int, padding: int = 0, ceil: bool = False) -> Self:
         """Append a max pool; with ``ceil`` a last window that overhangs the edge counts, too."""
-        return self._pool(name, self._slide(name, kernel, stride, padding, ceil=ceil))
+        window = Window(kernel=kernel, stride=stride, padding=padding)
+        return self._pool(name, self._slide(name, kernel, stride, padding, ceil=ceil), window)
 
     def average_pool(self, name: str, *, kernel: int, stride: int) -> Self:
         """Append an average pool without padding."""
-        return self._pool(name, self._slide(name, kernel, stride, 0))
+        return self._pool(name, self._slide(name, kernel, stride, 0), Window(kernel=kernel, stride=stride))
 
     def global_average_pool(self, name: str) -> Self:
         """Append an average over the whole image: (channels, 1, 1)."""
@@ -167,8 +169,9 @@ class Builder:
         """Append a layer that keeps the shape."""
         return self._append(Layer(name=name, kind=kind, output_shape=self.shape, is_in_place=is_in_place), self._last)
 
-    def _pool(self, name: str, size: tuple[int, int]) -> Self:
-        return self._append(Layer(name=name, kind="pooling", output_shape=(self._image(name)[0], *size)), self._last)
+    def _pool(self, name: str, size: tuple[int, int], window: Window | None = None) -> Self:
+        shape = (self._image(name)[0], *size)
+        return self._append(Layer(name=name, kind="pooling", output_shape=shape, window=window), self._last)
 
     def _image(self, name: str) -> tuple[int, int, int]:
         """Return the last layer's shape if it is an image."""

@@ -229,3 +229,77 @@ def test_the_shipped_trace_is_planned(capsys: CaptureFixture[str]) -> None:
     plan = document(capsys, "plan", "--dnn", str(file), "--cluster", "dag-k80", "--batch", "1024")
     assert plan["status"] == "optimal"
     assert plan["prediction"]["iteration_time_s"] == pytest.approx(16.83, rel=0.1)
+
+
+def test_a_trace_shows_devices_and_links_as_rows_and_arrows_between_them(
+    capsys: CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "trace.json"
+    plan = document(capsys, *SHORT, "--trace", str(file))
+    events = json.loads(file.read_text())["traceEvents"]
+    rows = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"each of 32 devices: compute", "network"} <= rows
+    transfers = [event for event in events if event["ph"] == "X" and event["name"].startswith("all-reduce")]
+    assert len(transfers) == 3 * len(plan["configuration"]["fusion_groups"])
+    assert sum(event["ph"] == "s" for event in events) == sum(event["ph"] == "f" for event in events) > 0
+
+
+FAMILY_SPECS = {
+    "parameter_server": "dnn: {zoo: vgg16, batch_per_device: 32}\ncluster: {preset: gst-1g}\n"
+    "configuration: {parameter_server: {num_parameter_servers: 1}}\n",
+    "model_replicas": "dnn: {zoo: adam-mnist, batch_per_device: 70}\ncluster: {preset: adam-20}\n"
+    "calibration: {cores: 16}\n"
+    "configuration: {model_replicas: {num_parameter_servers: 2, num_replicas: 9, num_workers_per_replica: 2}}\n",
+}
+
+
+@pytest.mark.parametrize("family", FAMILY_SPECS)
+def test_every_family_is_predicted_and_reads_back_what_it_prints(
+    capsys: CaptureFixture[str], tmp_path: Path, family: str
+) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(FAMILY_SPECS[family])
+    first = document(capsys, "predict", str(file))
+    prediction = first["prediction"]
+    assert sum(prediction["breakdown_s"].values()) == pytest.approx(prediction["iteration_time_s"])
+    assert prediction["relative_error"] is None
+    file.write_text(json.dumps({**first["problem"], "configuration": {family: first["configuration"]}}))
+    second = document(capsys, "predict", str(file))
+    assert (second["prediction"], second["configuration"]) == (prediction, first["configuration"])
+    code, out, _ = answer(capsys, "predict", str(file))
+    assert code == 0
+    assert "as given" in out
+    code, _, err = answer(capsys, "predict", str(file), "--trace", str(tmp_path / "t.json"))
+    assert code == 2
+    assert "has no schedule to draw" in err
+
+
+WORKERS = "num_parameter_servers: 2, num_replicas: 1, num_workers_per_replica: 2"
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ("num_parameter_servers: 3, num_replicas: 9, num_workers_per_replica: 2", "C1: 3 servers"),
+        (WORKERS + ", layers: [{threads: 17}, {}, {}, {}, {}, {}, {}]", "C2: "),
+        (WORKERS + ", layers: [{partitions: 3}, {}, {}, {}, {}, {}, {}]", "C3: "),
+        (WORKERS + ", layers: [{workers: [[0, 0]]}, {}, {}, {}, {}, {}, {}]", "C3: "),
+        (WORKERS + ", layers: [{}]", "the network has 7"),
+    ],
+)
+def test_a_replica_configuration_that_breaks_a_constraint_names_it(
+    capsys: CaptureFixture[str], tmp_path: Path, block: str, words: str
+) -> None:
+    file = tmp_path / "spec.yaml"
+    head = FAMILY_SPECS["model_replicas"].split("configuration")[0]
+    file.write_text(f"{head}configuration: {{model_replicas: {{{block}}}}}\n")
+    code, _, err = answer(capsys, "predict", str(file))
+    assert code == 2
+    assert words in err
+
+
+def test_a_measured_profile_carries_the_known_error_and_an_estimate_none(capsys: CaptureFixture[str]) -> None:
+    file = Path(__file__).parents[2] / "planner" / "data" / "examples" / "alexnet-k80.trace.txt"
+    plan = document(capsys, "plan", "--dnn", str(file), "--cluster", "dag-k80", "--batch", "1024")
+    assert plan["prediction"]["relative_error"]["from"] == "measured-hkbu-resnet50"
+    assert document(capsys, *SHORT)["prediction"]["relative_error"] is None

@@ -254,20 +254,78 @@ def test_a_measured_curve_is_used_where_it_was_measured_and_nowhere_else() -> No
     assert {group.algorithm for group in configuration.fusion_groups} == {"measured"}
 
 
-def test_unlike_links_leave_a_bound_where_a_better_set_of_machines_may_exist() -> None:
-    nodes = [{"name": f"m{index}", "device": "v100"} for index in range(3)] + [{"name": "s", "type": "switch"}]
-    rates = ["1 Gbit/s", "10 Gbit/s", "10 Gbit/s"]
-    links = [{"ends": [f"m{index}", "s"], "bandwidth": rate, "latency": "10 us"} for index, rate in enumerate(rates)]
-    asked = {
-        "dnn": {"zoo": "vgg16", "global_batch": 96},
-        "cluster": {"nodes": nodes, "links": links},
-        "constraints": {"devices": 2},
-    }
+def unlike(num_machines: int) -> dict[str, Any]:
+    """One machine with a slow link beside others with fast ones, all on one switch."""
+    nodes = [{"name": f"m{index}", "device": "v100"} for index in range(num_machines)] + [
+        {"name": "s", "type": "switch"}
+    ]
+    links = [
+        {"ends": [f"m{index}", "s"], "bandwidth": f"{10 if index else 1} Gbit/s", "latency": "10 us"}
+        for index in range(num_machines)
+    ]
+    return {"nodes": nodes, "links": links}
+
+
+def test_of_unlike_machines_the_best_set_is_chosen_and_proven() -> None:
+    asked: dict[str, Any] = {"dnn": {"zoo": "vgg16", "global_batch": 96}, "cluster": unlike(3)}
+    found = planner.plan(planner.load({**asked, "constraints": {"devices": 2}}))
+    assert found.status is Status.OPTIMAL
+    assert isinstance(found.configuration, AllReduceConfiguration)
+    assert found.configuration.machines == ("m1", "m2")
+    again = planner.load({**found.problem, "configuration": {"all_reduce": found.configuration.to_document()}})
+    assert planner.predict(again) == found.prediction
+
+
+def test_a_bad_machine_that_may_stay_idle_never_hurts() -> None:
+    good = {"name": "a", "count": 2, "device": "a100", "devices": 8, "inside": "nvlink-3", "network": "100 Gbit/s"}
+    bad = {**good, "name": "b", "inside": "pcie-3-x16", "network": "1 Mbit/s", "storage": {"bandwidth": "1 MB/s"}}
+    asked: dict[str, Any] = {"dnn": {"zoo": "vgg16", "global_batch": 256}, "constraints": {"deadline": "1 h"}}
+    alone = planner.plan(planner.load({**asked, "cluster": {"machines": [good]}}))
+    for machines in ([good, bad], [bad, good]):
+        both = planner.plan(planner.load({**asked, "cluster": {"machines": machines}}))
+        assert both.objective == pytest.approx(alone.objective)
+        assert both.status is Status.OPTIMAL
+
+
+def test_machines_with_unequal_numbers_of_devices_each_count() -> None:
+    eight = {"name": "a", "count": 1, "device": "a100", "devices": 8, "inside": "nvlink-3", "network": "100 Gbit/s"}
+    four = {**eight, "name": "b", "devices": 4}
+    asked: dict[str, Any] = {"dnn": {"zoo": "vgg16", "global_batch": 256}, "cluster": {"machines": [four, eight]}}
+    found = planner.plan(planner.load({**asked, "fix": {"num_machines": 1, "devices_per_machine": 8}}))
+    assert isinstance(found.configuration, AllReduceConfiguration)
+    assert found.configuration.machines == ("a",)
+    with pytest.raises(SpecError, match="unequal numbers of devices"):
+        planner.load({**asked, "dnn": {"zoo": "vgg16", "batch_per_device": 8}})
+
+
+def test_more_unlike_groups_than_can_be_tried_leave_a_bound() -> None:
+    asked = {"dnn": {"zoo": "vgg16", "global_batch": 96}, "cluster": unlike(10), "constraints": {"devices": 2}}
     found = planner.plan(planner.load(asked))
     assert found.status is Status.FEASIBLE
     assert 0 < found.gap < 1
-    asked["constraints"] = {"devices": 3}
-    assert planner.plan(planner.load(asked)).status is Status.OPTIMAL
+
+
+def test_a_deadline_that_is_missed_but_not_proven_impossible_is_no_proof() -> None:
+    asked = {
+        "dnn": {"zoo": "vgg16", "global_batch": 96},
+        "cluster": unlike(10),
+        "constraints": {"devices": 2, "deadline": "3 h"},
+    }
+    with pytest.raises(NoAnswerError, match="only proven that none takes less than"):
+        planner.plan(planner.load(asked))
+
+
+def test_the_scaling_factor_counts_the_input_of_one_device_alone() -> None:
+    machine = {"count": 8, "device": "k80", "network": "10 Gbit/s", "storage": {"bandwidth": "10 MB/s", "shared": True}}
+    asked: dict[str, Any] = {
+        "dnn": {"zoo": "resnet50", "batch_per_device": 32, "sample_bytes": "100 kB"},
+        "cluster": {"machines": [machine]},
+    }
+    many = planner.plan(planner.load(asked)).prediction
+    one = planner.plan(planner.load({**asked, "cluster": {"machines": [{**machine, "count": 1}]}})).prediction
+    assert one.epoch_time_s is not None
+    assert many.epoch_time_s is not None
+    assert many.scaling_factor == pytest.approx(one.epoch_time_s / (8 * many.epoch_time_s))
 
 
 def test_mixed_devices_are_refused_until_one_type_is_pinned() -> None:

@@ -1,0 +1,121 @@
+"""Gradient compression: what it saves on the wire, what it costs to compute, and the best ratio.
+
+Source: X. Zhang et al., Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter
+Server, section V-C. The ratio ``r`` is the share of the gradient that is *removed*: packets are multiplied by 1 - r,
+and compressing takes ``k / (1 - r)^2``, the text's "inverse square" in the only reading with an optimum (``k / r^2``
+falls with r, as does the transfer). Left out: decompression, and what a lossy gradient does to convergence.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from planner.cost import Floats
+from planner.errors import ModelError
+
+__all__ = ["Compression", "OptimalCompression", "compressed_time_s", "optimal_compression", "optimal_scale_s"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Compression:
+    """A ratio, or an array of them, and the seconds ``k`` of passing over the gradient without removing anything.
+
+    Raises
+    ------
+    ModelError
+        Unless ``0 <= removed < 1`` and ``scale_s >= 0``.
+    """
+
+    removed: float | Floats
+    scale_s: float
+
+    def __post_init__(self) -> None:
+        share = np.asarray(self.removed)
+        if not ((share >= 0) & (share < 1)).all():
+            raise ModelError(f"removed is {self.removed}. It must be a share from 0 to below 1: 1 sends nothing.")
+        if not 0 <= self.scale_s < float("inf"):
+            raise ModelError(f"scale_s is {self.scale_s}. It must be finite and not negative.")
+
+    @property
+    def kept(self) -> Floats:
+        """The share that is sent."""
+        return np.asarray(1 - np.asarray(self.removed))
+
+    @property
+    def time_s(self) -> Floats:
+        """Seconds of compressing one worker's whole gradient; they join the push."""
+        return np.asarray(self.scale_s / self.kept**2)
+
+
+def compressed_time_s(compression: Compression, *, transfer_s: ArrayLike) -> Floats:
+    """Return ``A (1 - r) + k / (1 - r)^2``, where all of the ``A`` seconds shrink with the packets."""
+    return np.asarray(np.asarray(transfer_s, dtype=np.float64) * compression.kept + compression.time_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimalCompression:
+    """The best ratio and its proof.
+
+    Attributes
+    ----------
+    removed, time_s
+        The ratio ``r*`` and the seconds with it.
+    bound_s
+        No ratio takes less; equals ``time_s`` up to rounding.
+    is_interior
+        Whether r* > 0; else compressing is best done without removing anything, that is, not at all.
+    pays
+        Whether it beats not compressing, which takes ``A`` and saves k itself.
+    """
+
+    removed: float
+    time_s: float
+    bound_s: float
+    is_interior: bool
+    pays: bool
+
+
+def optimal_compression(*, scale_s: float, transfer_s: float) -> OptimalCompression:
+    """Return the ratio that minimises ``A (1 - r) + k / (1 - r)^2``.
+
+    Parameters
+    ----------
+    scale_s, transfer_s
+        ``k`` and ``A``, both > 0.
+
+    Raises
+    ------
+    ModelError
+        If one is not positive: without k the more is removed the better, and no best ratio exists.
+
+    Notes
+    -----
+    With ``x = 1 - r`` the time is convex, and ``x* = (2k/A)^(1/3)`` where that is below 1, else 1. Proof: by the
+    inequality of the means ``Ax/2 + Ax/2 + k/x^2 >= 3 (A^2 k / 4)^(1/3)``, met at x*; for ``2k >= A`` the
+    tangent at 1 falls, so no x <= 1 takes less than ``A + k``. It pays where ``27 k < 4 A``.
+
+    Exact only where all of A scales with the packets. Start-up, queueing and the part hidden behind the backward
+    pass do not: then scan the ratio with :func:`planner.models.bottleneck.evaluate`.
+
+    >>> round(optimal_compression(scale_s=0.032, transfer_s=1).removed, 9)
+    0.6
+    """
+    if not (0 < scale_s < float("inf") and 0 < transfer_s < float("inf")):
+        raise ModelError(f"scale_s is {scale_s} and transfer_s {transfer_s}. Both must be positive and finite.")
+    kept = min(1.0, float(np.cbrt(2 * scale_s / transfer_s)))
+    is_interior = kept < 1
+    time_s = transfer_s * kept + scale_s / kept**2
+    means_s = 3 * float(np.cbrt(scale_s) * np.cbrt(transfer_s / 2) ** 2)
+    return OptimalCompression(
+        removed=1 - kept,
+        time_s=time_s,
+        bound_s=means_s if is_interior else transfer_s + scale_s,
+        is_interior=is_interior,
+        pays=27 * scale_s < 4 * transfer_s,
+    )
+
+
+def optimal_scale_s(*, removed: float, transfer_s: float) -> float:
+    """Return the ``k`` for which a ratio is the best one: ``A (1 - r)^3 / 2``."""
+    return float(transfer_s * Compression(removed=removed, scale_s=0.0).kept ** 3 / 2)

@@ -1,0 +1,171 @@
+"""The Adam model of training with model replicas: one configuration, and the best and worst of an enumeration.
+
+The enumeration is that of figure 15, over <workers, replicas, servers>: all machines are used, so that the machines
+left over by the replicas are servers; every layer is partitioned over all workers and not replicated.
+Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.2783270.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from planner import zoo
+from planner.models.model_replicas import (
+    ByPartitions,
+    ByThreads,
+    Connections,
+    Constants,
+    EpochTime,
+    Reading,
+    ReplicaModel,
+    Training,
+)
+from planner.models.replica_configuration import Limits, ReplicaConfiguration, check
+from planner.models.segments import chain_of
+from planner.spec import Bytes, Count, Name, Positive, Rate, Seconds
+from planner.units import Dimension, parse
+
+__all__ = ["Inputs", "answer"]
+
+_FLOP_PER_MULTIPLY_ADD = 2
+
+
+def _frequency(value: object) -> float:
+    """Read text with a unit of frequency, greater than 0."""
+    frequency = parse(str(value), Dimension.FREQUENCY)
+    if frequency <= 0:
+        raise ValueError("it must be greater than 0.")
+    return frequency
+
+
+def _factors(value: dict[int, float]) -> dict[int, float]:
+    """Refuse interference below 1: threads do not speed each other up."""
+    if 1 not in value or min(value.values()) < 1:
+        raise ValueError(f"{value}: give a factor for 1 thread, and none below 1.")
+    return value
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ConfigurationInputs(_Part):
+    """<workers, replicas, servers>, as section 6 writes it."""
+
+    workers: Count
+    replicas: Count
+    servers: Count
+
+
+class Inputs(_Part):
+    """A network of the zoo on equal machines.
+
+    ``utilisation`` is of a core's multiply-adds at one partition without cache effect; ``cache_effect`` multiplies
+    C_muladd by P, ``interference`` everything by H. ``search`` lists the numbers of workers of the enumeration.
+    """
+
+    dnn: Name
+    machines: Count
+    cores: Count
+    clock: Annotated[float, BeforeValidator(_frequency)]
+    flop_per_cycle: Count
+    utilisation: Positive
+    cache_effect: dict[int, Positive]
+    interference: Annotated[dict[int, float], AfterValidator(_factors)] = {}
+    activation: Seconds
+    error: Seconds
+    network: Rate
+    latency: Seconds
+    number: Bytes
+    threads: Count
+    samples: Count
+    samples_per_read: Count
+    samples_per_write: Count
+    reading: Reading = Reading.PRINTED
+    mix: Annotated[float, Field(ge=0, le=1)] = 0.0
+    connections: Connections = Connections.COUNTED
+    configuration: ConfigurationInputs
+    search: list[Count] = []
+
+
+def answer(inputs: Inputs) -> Mapping[str, Any]:
+    """Return the epoch of the configuration, its parts, and of the enumeration, if any, the best and the worst.
+
+    Raises
+    ------
+    ModelError
+        For a configuration that breaks a constraint, or a number of workers without a cache effect.
+    """
+    model = ReplicaModel(chain_of(zoo.build(inputs.dnn)), _constants(inputs), connections=inputs.connections)
+    given = inputs.configuration
+    found = _epoch(inputs, model, (given.workers, given.replicas, given.servers))
+    return {
+        "peak_gigaflop": _core_flop(inputs) * inputs.cores / 1e9,
+        "connections": sum(stage.num_connections for stage in model.stages),
+        "weights": sum(stage.num_weights for stage in model.stages),
+        "epoch_time_s": found.epoch_time_s,
+        "parts_s": found.parts_s,
+        "remote_activations": {
+            stage.name: layer.forward.num_received for stage, layer in zip(model.stages, found.layers, strict=True)
+        },
+        "remote_errors": {
+            stage.name: layer.backward.num_received for stage, layer in zip(model.stages, found.layers, strict=True)
+        },
+        "read_bytes": found.read_bytes,
+        "written_bytes": found.written_bytes,
+        **_extremes(inputs, model),
+    }
+
+
+def _extremes(inputs: Inputs, model: ReplicaModel) -> dict[str, Any]:
+    """Return the best and the worst of the enumeration; the first of equals."""
+    total = inputs.machines
+    points = [(w, r, total - w * r) for w in inputs.search for r in range(1, total) if w * r < total]
+    if not points:
+        return {}
+    times_s = {point: _epoch(inputs, model, point).epoch_time_s for point in points}
+    names = ("workers", "replicas", "servers", "epoch_time_s")
+    ends = {"best": min(points, key=times_s.__getitem__), "worst": max(points, key=times_s.__getitem__)}
+    return {end: dict(zip(names, (*point, times_s[point]), strict=True)) for end, point in ends.items()}
+
+
+def _epoch(inputs: Inputs, model: ReplicaModel, point: tuple[int, int, int]) -> EpochTime:
+    """Return the epoch of <workers, replicas, servers>."""
+    workers, replicas, servers = point
+    configuration = ReplicaConfiguration.uniform(
+        num_workers=workers,
+        num_replicas=replicas,
+        num_servers=servers,
+        num_threads=inputs.threads,
+        num_layers=len(model.stages),
+    )
+    check(configuration, Limits(num_machines=inputs.machines, num_cores=inputs.cores), model.stages)
+    training = Training(
+        num_samples=inputs.samples,
+        samples_per_read=inputs.samples_per_read,
+        samples_per_write=inputs.samples_per_write,
+        reading=inputs.reading,
+        mix=inputs.mix,
+    )
+    return model.epoch(configuration, training)
+
+
+def _core_flop(inputs: Inputs) -> float:
+    """Return the FLOP/s of a core's peak."""
+    return inputs.clock * inputs.flop_per_cycle
+
+
+def _constants(inputs: Inputs) -> Constants:
+    """Return the constants of the model."""
+    multiply_add_s = _FLOP_PER_MULTIPLY_ADD / (inputs.utilisation * _core_flop(inputs))
+    interference = tuple(sorted(inputs.interference.items())) or ((1, 1.0), (inputs.cores, 1.0))
+    return Constants(
+        multiply_add_s=ByPartitions({p: multiply_add_s * factor for p, factor in inputs.cache_effect.items()}),
+        activation_s=inputs.activation,
+        error_s=inputs.error,
+        bandwidth_bytes_per_s=inputs.network,
+        latency_s=lambda _: inputs.latency,
+        number_bytes=inputs.number,
+        interference=ByThreads(interference),
+    )

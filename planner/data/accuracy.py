@@ -1,0 +1,40 @@
+"""How far predictions of a family were off where they were held against measurements.
+
+``accuracy.yaml`` is written from the cases of measured data, by ``planner.accuracy.bands_text``; a test compares both.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["error_band"]
+
+
+@cache
+def _bands() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the file's content."""
+    from ruamel.yaml import YAML  # noqa: PLC0415  # late: only an answer pays for it
+
+    text = resources.files("planner.data").joinpath("accuracy.yaml").read_text(encoding="utf-8")
+    found: dict[str, dict[str, dict[str, Any]]] = YAML(typ="safe", pure=True).load(text)
+    return found
+
+
+def error_band(family: str, *, is_calibrated: bool = False) -> Mapping[str, Any] | None:
+    """Return the band of measured / predicted - 1, or None where nothing of the family has been measured.
+
+    Keys: ``low`` and ``high``; ``coverage``, the share of rows in groups that had no part in the band and lie in it;
+    ``from``, the name of the case; ``conditions``, in words.
+
+    Parameters
+    ----------
+    is_calibrated
+        Whether links were fitted to measurements of the same network, or their rates are those they are sold by.
+
+    >>> error_band("all_reduce")["from"], error_band("telepathy")
+    ('measured-hkbu-resnet50', None)
+    """
+    found = _bands().get(family, {}).get("calibrated" if is_calibrated else "uncalibrated")
+    return None if found is None else MappingProxyType(found)

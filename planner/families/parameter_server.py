@@ -1,0 +1,407 @@
+"""The family ``parameter_server``: what a given configuration costs.
+
+Workers run in lockstep (BSP), tensors lie on several servers. A worker is a machine: its devices add up their gradients
+over the links inside, in ready order, and the machine pushes the sums. The links are those of
+:mod:`planner.models.server_links`: every server and every worker has its own, full duplex;
+pulls come after the last push. Stragglers enter as noise on the workers' times.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from planner.cluster import MachineGroup
+from planner.cost import Floats, Profile
+from planner.errors import Fault, ModelError, SpecError
+from planner.fifo import fifo_end_s
+from planner.models.collectives import ring_all_reduces
+from planner.models.data_parallel import Gradients, gradients_of
+from planner.models.input import input_time
+from planner.models.memory import Precision, data_parallel_memory
+from planner.models.server_links import (
+    Links,
+    place_largest_first,
+    place_round_robin,
+    place_sliced,
+    pull_time_s,
+    push_end_s,
+)
+from planner.models.stragglers import standard_maximum
+from planner.plan import Prediction
+from planner.problem import Problem
+from planner.timeline import Timeline
+from planner.units import Dimension, format_human
+
+__all__ = ["NAME", "NOT_MODELLED", "ParameterServerConfiguration", "configuration_of", "explain", "predict", "timeline"]
+
+NAME = "parameter_server"
+NOT_MODELLED = (
+    "convergence and accuracy: a larger batch may need more epochs",
+    "the servers' own work, and latency, headers and congestion on the links",
+    "the share of a co-located server that needs no network",
+    "failures and restarts",
+)
+_PLACEMENTS = ("round_robin", "largest_first", "sliced")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterServerConfiguration:
+    """All decisions of the family.
+
+    Attributes
+    ----------
+    workers
+        Machines of each group that work, by the group's name.
+    servers
+        The group whose machines serve.
+    placement
+        A rule, or the server of every tensor.
+    batch_shares
+        Samples of one device, by the group's name.
+    """
+
+    num_parameter_servers: int
+    workers: Mapping[str, int]
+    servers: str
+    co_located: bool
+    placement: str | Mapping[str, int]
+    batch_shares: Mapping[str, int]
+
+    @property
+    def headline(self) -> str:
+        """How many workers and servers."""
+        workers = " + ".join(f"{count} {name}" for name, count in self.workers.items())
+        place = "on the same machines" if self.co_located else f"on {self.servers}"
+        many = "s" * (self.num_parameter_servers > 1)
+        return f"{workers} as workers, {self.num_parameter_servers} server{many} {place}"
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the block that ``predict`` reads back."""
+        return {
+            "num_parameter_servers": self.num_parameter_servers,
+            "workers": dict(self.workers),
+            "servers": self.servers,
+            "co_located": self.co_located,
+            "placement": self.placement if isinstance(self.placement, str) else dict(self.placement),
+            "batch_shares": dict(self.batch_shares),
+        }
+
+
+class ParameterServerCost:
+    """What one configuration of a question costs."""
+
+    def __init__(self, problem: Problem, configuration: ParameterServerConfiguration) -> None:
+        self.problem = problem
+        self.configuration = configuration
+        self.precision = Precision.of(problem.training.dtype, problem.training.optimizer)
+        groups = {group.name: group for group in problem.cluster.machine_groups}
+        self.groups = [groups[name] for name in configuration.workers]
+        self.server_group = groups[configuration.servers]
+
+    @property
+    def num_workers(self) -> int:
+        """Machines that work."""
+        return sum(self.configuration.workers.values())
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of one iteration."""
+        workers, shares = self.configuration.workers, self.configuration.batch_shares
+        return sum(workers[group.name] * group.devices_per_machine * shares[group.name] for group in self.groups)
+
+    def profile(self, group: MachineGroup) -> Profile:
+        """Return the seconds of the layers on a group's devices."""
+        return self.problem.profiles[group.device.name]
+
+    def gradients(self, group: MachineGroup) -> Gradients:
+        """Return the gradients with their ready times on a group's devices."""
+        return gradients_of(
+            self.problem.dnn,
+            self.profile(group),
+            gradient_bytes=self.precision.gradient_bytes,
+            unit=self.problem.calibration.fusion_unit,
+        )
+
+    def compute_s(self, group: MachineGroup) -> tuple[float, float]:
+        """Return forward and backward seconds of a group's share."""
+        share, profile = self.configuration.batch_shares[group.name], self.profile(group)
+        return float(profile.forward_s.sum()) * share, float(profile.backward_s.sum()) * share
+
+    def ready_s(self, group: MachineGroup) -> Floats:
+        """Return when a machine of the group can push each gradient, from the iteration's start."""
+        gradients = self.gradients(group)
+        forward_s, _ = self.compute_s(group)
+        own_s = forward_s + gradients.ready_s_per_sample * self.configuration.batch_shares[group.name]
+        if group.inside is None or group.devices_per_machine == 1:
+            return own_s
+        inside = ring_all_reduces(
+            num_devices=[group.devices_per_machine],
+            bandwidth_bytes_per_s=group.inside.bandwidth_bytes_per_s * self.problem.calibration.bandwidth_efficiency,
+            latency_s=group.inside.latency_s,
+        ).at(0)
+        return fifo_end_s(own_s, inside(gradients.size_bytes))
+
+    @cached_property
+    def links(self) -> Links:
+        """The links of servers and workers, at the rate that is reached."""
+        efficiency = self.problem.calibration.bandwidth_efficiency
+        rates = {group.name: self._rate(group) * efficiency for group in (*self.groups, self.server_group)}
+        return Links(
+            server_bytes_per_s=(rates[self.server_group.name],) * self.configuration.num_parameter_servers,
+            worker_bytes_per_s=tuple(
+                rates[group.name] for group in self.groups for _ in range(self.configuration.workers[group.name])
+            ),
+        )
+
+    def _rate(self, group: MachineGroup) -> float:
+        """Return the bandwidth of a machine's network cards together."""
+        edges = list(self.problem.cluster.graph.edges(group.name, data=True))
+        if not edges:
+            raise ModelError(f"machines {group.name!r} have no network: a server cannot be reached. Give them one.")
+        return float(max(data["link"].bandwidth_bytes_per_s for _, _, data in edges)) * group.num_nics
+
+    @cached_property
+    def placed_bytes(self) -> Floats:
+        """Bytes of each tensor (row) on each server (column)."""
+        sizes, placement = self.gradients(self.groups[0]).size_bytes, self.configuration.placement
+        if placement == "round_robin":
+            return place_round_robin(sizes, num_servers=self.configuration.num_parameter_servers)
+        if placement == "largest_first":
+            return place_largest_first(sizes, server_bytes_per_s=self.links.server_bytes_per_s)
+        if placement == "sliced":
+            return place_sliced(sizes, server_bytes_per_s=self.links.server_bytes_per_s)
+        assert not isinstance(placement, str)
+        placed = np.zeros((len(sizes), self.configuration.num_parameter_servers))
+        for row, name in enumerate(self.gradients(self.groups[0]).names):
+            placed[row, placement[name]] = sizes[row]
+        return placed
+
+    def predict(self) -> Prediction:
+        """Return what the configuration costs: ``max(pushes after computation, then pulls, update; input)``."""
+        slowest = max(self.groups, key=lambda group: sum(self.compute_s(group)))
+        forward_s, backward_s = self.compute_s(slowest)
+        ready = np.array([self.ready_s(group) for group in self.groups for _ in range(self._count(group))])
+        servers_s = push_end_s(ready, self.placed_bytes, self.links)
+        pushed_s = max(float(servers_s.max()), forward_s + backward_s)
+        fitted = self.problem.calibration
+        straggling_s = fitted.straggler_deviation_s * standard_maximum(self.num_workers)
+        parts = {
+            "forward": forward_s,
+            "backward": backward_s,
+            "exposed_push": pushed_s - forward_s - backward_s,
+            "pull": pull_time_s(self.placed_bytes, self.links),
+            "stragglers": straggling_s,
+            "overhead": fitted.overhead_s,
+            "update": self.profile(slowest).update_s,
+        }
+        busy_s, input_s = sum(parts.values()), self._input_s()
+        iteration_s = max(busy_s, input_s)
+        parts["input_stall"] = iteration_s - busy_s
+        return self._prediction(parts, iteration_s, servers_s)
+
+    def _count(self, group: MachineGroup) -> int:
+        """Return how many machines of a group work."""
+        return self.configuration.workers[group.name]
+
+    def _prediction(self, parts: Mapping[str, float], iteration_s: float, servers_s: Floats) -> Prediction:
+        """Return the prediction of a breakdown."""
+        training = self.problem.training
+        samples = training.dataset_samples
+        epoch_s = None if samples is None else iteration_s * samples / self.global_batch_size
+        alone_s = parts["forward"] + parts["backward"]
+        load_s = self.placed_bytes.sum(axis=0) * self.num_workers / np.array(self.links.server_bytes_per_s)
+        return Prediction(
+            iteration_time_s=iteration_s,
+            epoch_time_s=epoch_s,
+            training_time_s=None if epoch_s is None or training.epochs is None else epoch_s * training.epochs,
+            breakdown_s=parts,
+            communication_s={"push": float(load_s.max()), "pull": parts["pull"], "wait": parts["stragglers"]},
+            scaling_factor=(alone_s + parts["update"]) / iteration_s,
+            communication_to_computation=(float(load_s.max()) + parts["pull"]) / alone_s if alone_s else float("inf"),
+            memory_bytes=self._memory(),
+            details={
+                "batch_per_device": max(self.configuration.batch_shares.values()),
+                "global_batch_size": self.global_batch_size,
+                "num_workers": self.num_workers,
+                "gradient_bytes": float(self.placed_bytes.sum()),
+                "server_bytes": self.placed_bytes.sum(axis=0).tolist(),
+                "server_push_end_s": servers_s.tolist(),
+            },
+        )
+
+    def _memory(self) -> dict[str, float]:
+        """Return the bytes on the fullest worker's device."""
+        reserve = self.problem.calibration.memory_reserve_bytes
+        use = data_parallel_memory(self.problem.dnn, self.precision, reserve_bytes=reserve)
+        share = max(self.configuration.batch_shares.values())
+        terms = {
+            "weights": float(use.weights_bytes),
+            "gradients": float(use.gradients_bytes),
+            "optimizer": float(use.optimizer_bytes),
+            "activations": float(use.activations_per_sample_bytes * share),
+            "reserve": use.reserve_bytes,
+        }
+        limit = min(group.device.memory_bytes for group in self.groups)
+        return {**terms, "total": sum(terms.values()), "limit": limit}
+
+    def _input_s(self) -> float:
+        """Return the time of input of the slowest group."""
+        training = self.problem.training
+        return max(
+            input_time(
+                group,
+                num_machines=self._count(group),
+                devices_per_machine=group.devices_per_machine,
+                batch_per_device=self.configuration.batch_shares[group.name],
+                sample_bytes=training.sample_bytes,
+                device_sample_bytes=training.device_sample_bytes,
+                read_s_per_sample=training.measured_read_s(self.profile(group), group),
+                is_pipelined=self.problem.calibration.is_prefetch_pipelined,
+            ).bound_s
+            for group in self.groups
+        )
+
+
+def predict(problem: Problem, configuration: ParameterServerConfiguration) -> Prediction:
+    """Return what a configuration costs."""
+    return ParameterServerCost(problem, configuration).predict()
+
+
+def timeline(problem: Problem, configuration: ParameterServerConfiguration) -> Timeline | None:
+    """Return None: transfers share the links at changing rates, so that there are no tasks to draw."""
+    del problem, configuration
+    return None
+
+
+def explain(problem: Problem, configuration: ParameterServerConfiguration, prediction: Prediction) -> tuple[str, ...]:
+    """Return what binds: computation, the servers' links, a worker's link, stragglers or input."""
+    cost, parts = ParameterServerCost(problem, configuration), prediction.breakdown_s
+    network_s = parts["exposed_push"] + parts["pull"]
+    shares = {
+        "computation": parts["forward"] + parts["backward"] + parts["update"],
+        "communication": network_s + parts["overhead"],
+        "stragglers": parts["stragglers"],
+        "input": parts["input_stall"],
+    }
+    slowest = max(shares, key=shares.__getitem__)
+    lines = [f"{slowest} binds: {shares[slowest] / prediction.iteration_time_s:.0%} of an iteration"]
+    if slowest == "communication":
+        load_s = max(prediction.details["server_bytes"]) * cost.num_workers / min(cost.links.server_bytes_per_s)
+        own_s = prediction.details["gradient_bytes"] / min(cost.links.worker_bytes_per_s)
+        where, seconds = ("a server's link", load_s) if load_s >= own_s else ("a worker's own link", own_s)
+        lines.append(f"{where} carries {format_human(seconds, Dimension.TIME)} of pushes")
+    memory = prediction.memory_bytes
+    if memory["total"] > memory["limit"]:
+        total, limit = (format_human(memory[key], Dimension.DATA) for key in ("total", "limit"))
+        lines.append(f"it does not fit: a device would hold {total}, and has {limit}")
+    return tuple(lines)
+
+
+# -- a given configuration -------------------------------------------------------------------------------------------
+
+
+def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ParameterServerConfiguration:
+    """Return the configuration that a spec's block means.
+
+    Raises
+    ------
+    SpecError
+        Where it names machines that there are not, more of them than there are, or no batch that can be shared.
+    """
+    groups = {group.name: group for group in problem.cluster.machine_groups}
+    servers = given["servers"] or list(groups)[-1]
+    _known("servers", servers, groups)
+    num_servers, co_located = given["num_parameter_servers"], given["co_located"]
+    workers = given["workers"] or _other_machines(groups, servers, 0 if co_located else num_servers)
+    for name in workers:
+        _known("workers", name, groups)
+    _check_machines(groups, workers, servers, num_servers, co_located=co_located)
+    shares = _shares(problem, groups, workers, given)
+    return ParameterServerConfiguration(
+        num_parameter_servers=num_servers,
+        workers=workers,
+        servers=servers,
+        co_located=co_located,
+        placement=_placement(problem, groups[next(iter(workers))], given["placement"], num_servers),
+        batch_shares=shares,
+    )
+
+
+def _other_machines(groups: Mapping[str, MachineGroup], servers: str, num_servers: int) -> dict[str, int]:
+    """Return all machines that are not needed as servers; dedicated CPUs beside GPUs do not work."""
+    counts = {name: group.count - (num_servers if name == servers else 0) for name, group in groups.items()}
+    has_accelerator = any(group.device.kind != "cpu" for group in groups.values())
+    return {
+        name: count
+        for name, count in counts.items()
+        if count > 0 and not (has_accelerator and groups[name].device.kind == "cpu")
+    }
+
+
+def _check_machines(
+    groups: Mapping[str, MachineGroup], workers: Mapping[str, int], servers: str, num_servers: int, *, co_located: bool
+) -> None:
+    """Refuse more machines than there are."""
+    if not workers:
+        raise _wrong("workers", "", f"no machine is left to work beside {num_servers} servers.")
+    for name, group in groups.items():
+        working, serving = workers.get(name, 0), num_servers if name == servers else 0
+        used = max(working, serving) if co_located else working + serving
+        if used > group.count:
+            text = f"{working} workers and {serving} servers need {used} machines of {name!r}, which has {group.count}."
+            raise _wrong("workers", working, text)
+
+
+def _shares(
+    problem: Problem, groups: Mapping[str, MachineGroup], workers: Mapping[str, int], given: Mapping[str, Any]
+) -> dict[str, int]:
+    """Return the samples of one device of each group: as given, or the batch in equal parts."""
+    if given["batch_shares"] is not None:
+        shares = dict(given["batch_shares"])
+        if set(shares) != set(workers):
+            raise _wrong("batch_shares", shares, f"shares are needed for {', '.join(workers)}, and for nothing else.")
+        return shares
+    training = problem.training
+    if training.batch_per_device is not None:
+        return dict.fromkeys(workers, training.batch_per_device)
+    batch = training.global_batch_size or training.max_global_batch_size or 0
+    devices = sum(count * groups[name].devices_per_machine for name, count in workers.items())
+    if batch < devices:
+        raise _wrong("batch_shares", batch, f"a batch of {batch} leaves some of {devices} devices without a sample.")
+    return dict.fromkeys(workers, ceil(batch / devices))
+
+
+def _placement(
+    problem: Problem, group: MachineGroup, given: str | Mapping[str, int], num_servers: int
+) -> str | Mapping[str, int]:
+    """Return a placement, checked: every gradient on one of the servers."""
+    if isinstance(given, str):
+        return given
+    names = gradients_of(
+        problem.dnn, problem.profiles[group.device.name], gradient_bytes=1, unit=problem.calibration.fusion_unit
+    ).names
+    if missing := [name for name in names if name not in given]:
+        raise _wrong("placement", missing[0], f"{missing[0]!r} is on no server.")
+    if unknown := [name for name in given if name not in names]:
+        raise _wrong("placement", unknown[0], f"{unknown[0]!r} is no gradient of this network.")
+    if beyond := {name: index for name, index in given.items() if not 0 <= index < num_servers}:
+        name, index = next(iter(beyond.items()))
+        raise _wrong("placement", index, f"{name!r} is on server {index}; there are {num_servers}, from 0 on.")
+    return dict(given)
+
+
+def _known(key: str, name: str, groups: Mapping[str, MachineGroup]) -> None:
+    """Refuse the name of machines that there are not."""
+    if name not in groups:
+        raise _wrong(key, name, f"there are no machines {name!r}; there are {', '.join(groups)}.")
+
+
+def _wrong(key: str, value: object, problem: str) -> SpecError:
+    """Return the error of one key of the configuration."""
+    return SpecError.of(
+        [Fault(field=f"configuration.{NAME}.{key}", value=str(value), problem=problem, mend="Mend it.")]
+    )

@@ -1,0 +1,93 @@
+"""Configurations of the Adam model: C1 to C4, each broken once, with the numbers in the message."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner import zoo
+from planner.errors import ModelError
+from planner.models.replica_configuration import (
+    LayerChoice,
+    Limits,
+    ReplicaConfiguration,
+    broken_constraints,
+    check,
+)
+from planner.models.segments import chain_of
+
+STAGES = chain_of(zoo.build("adam-mnist"))
+LIMITS = Limits(num_machines=20, num_cores=16)
+BEST = ReplicaConfiguration.uniform(
+    num_workers=2, num_replicas=9, num_servers=2, num_threads=16, num_layers=len(STAGES)
+)
+
+
+def with_first(choice: LayerChoice) -> ReplicaConfiguration:
+    """The best configuration with another first layer."""
+    return replace(BEST, layers=(choice, *BEST.layers[1:]))
+
+
+def test_the_papers_best_configuration_breaks_nothing() -> None:
+    assert broken_constraints(BEST, LIMITS, STAGES) == ()
+    check(BEST, LIMITS, STAGES)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "message"),
+    [
+        (replace(BEST, num_replicas=10), "C1: 2 servers + 10 replicas x 2 workers = 22 machines; there are 20."),
+        (replace(BEST, num_servers=0), "C1: 0 servers, 9 replicas and 2 workers; each is at least 1."),
+        (replace(BEST, layers=BEST.layers[:3]), "3 layers are configured; the network has 7."),
+        (
+            with_first(LayerChoice.spread(2, num_threads=17)),
+            "C2: layer 'conv1': 17 threads on machines of 16 cores.",
+        ),
+        (
+            with_first(LayerChoice(num_threads=1, workers=((0, 1), (1, 0)))),
+            "C3: layer 'conv1': 2 partitions x 2 replicas = 4 workers; a replica has 2.",
+        ),
+        (
+            with_first(LayerChoice(num_threads=1, workers=((0,), (0,)))),
+            "C3: layer 'conv1': partition 0, replica 0 and partition 0, replica 1 are both on worker 0.",
+        ),
+        (
+            with_first(LayerChoice(num_threads=1, workers=((0, 2),))),
+            "C3: layer 'conv1': partition 1, replica 0 is on worker 2; there are 0 to 1.",
+        ),
+        (
+            with_first(LayerChoice(num_threads=1, workers=((0, 1), (1,)))),
+            "C4: layer 'conv1': its replicas have [2, 1] segments; each needs as many as the others, at least 1.",
+        ),
+    ],
+)
+def test_a_broken_constraint_is_named_with_its_numbers(configuration: ReplicaConfiguration, message: str) -> None:
+    assert message in broken_constraints(configuration, LIMITS, STAGES)
+    with pytest.raises(ModelError) as refusal:
+        check(configuration, LIMITS, STAGES)
+    assert message in str(refusal.value)
+
+
+def test_all_broken_constraints_are_reported_at_once() -> None:
+    wrong = replace(with_first(LayerChoice.spread(3, num_threads=20)), num_servers=5)
+    assert [fault[:2] for fault in broken_constraints(wrong, LIMITS, STAGES)] == ["C1", "C2", "C3", "C3"]
+
+
+def test_a_map_of_every_thread_becomes_a_choice() -> None:
+    entries = [(p, h, r, 2 * r + 1 - p) for p in range(2) for h in range(3) for r in range(2)]
+    choice = LayerChoice.of_map(entries)
+    assert (choice.num_partitions, choice.num_threads, choice.num_replicas) == (2, 3, 2)
+    assert choice.workers == ((1, 0), (3, 2))
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([(0, 0, 0, 2), (0, 0, 0, 3)], r"C4: partition 0, thread 0, replica 0 is mapped twice, to workers 2 and 3"),
+        ([(0, 0, 0, 2), (0, 1, 0, 3)], r"C4: threads 0 and 1 of partition 0, replica 0 are on workers 2 and 3"),
+        ([(0, 0, 0, 2), (1, 1, 0, 3)], r"the map has 2 of 2 partitions x 2 threads x 1 replicas = 4 entries"),
+        ([], "the map is empty"),
+    ],
+)
+def test_a_map_that_is_none_is_refused(entries: list[tuple[int, int, int, int]], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        LayerChoice.of_map(entries)

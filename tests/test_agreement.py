@@ -1,0 +1,163 @@
+"""Where two models cover the same situation, they say the same; where they cannot, it is said why.
+
+What SPEC says they cannot agree on: the heterogeneous-PS model pulls after the last push and the S-SGD model has no pull;
+eqs. 3 to 6 of S-SGD add reading and copying where the task graph takes the longer one; Adam's epoch charges
+reads of weights, not exchanges of gradients.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import planner
+from planner.channel import schedule
+from planner.cost import Affine, Wait
+from planner.errors import SpecError
+from planner.families.all_reduce_cost import AllReduceCost
+from planner.families.all_reduce_timeline import iteration_of
+from planner.fifo import fifo_end_s
+from planner.models.bsp_server import Exchange, algorithm_1_time_s, equal_workers_time_s
+from planner.models.overlap import unfused_update_time_s
+from planner.models.server_links import Links, iteration_time_s, place_round_robin
+from planner.models.ssgd_dag import run, task_graph
+from planner.models.ssgd_equations import Iteration, Prefetch, Strategy, steady_time_s, wait_free_time_s
+from planner.models.stragglers import standard_maximum
+
+seconds = st.floats(1e-3, 10)
+layers = st.lists(st.tuples(seconds, st.integers(1, 10**6)), min_size=1, max_size=8)
+
+
+@given(layers, st.floats(0, 1), st.floats(1e-9, 1e-6))
+def test_the_three_recursions_of_one_channel_are_one(
+    rows: list[tuple[float, int]], startup_s: float, per_byte_s: float
+) -> None:
+    cost = Affine(startup_s=startup_s, per_byte_s=per_byte_s)
+    backward_s, sizes = [row[0] for row in rows], [float(row[1]) for row in rows]
+    ready_s = np.cumsum([0.0, *backward_s[-2::-1]])
+    transfer_s = cost(np.array(sizes[::-1]))
+    osf_s = unfused_update_time_s(sizes, backward_s, cost)
+    ends = tuple(range(len(rows)))
+    assert osf_s == pytest.approx(schedule(ends, ready_s, sizes[::-1], cost, wait=Wait.NONE).finish_s)
+    assert osf_s == pytest.approx(fifo_end_s(ready_s, transfer_s)[-1])
+    iteration = Iteration.layer_wise(
+        forward_s=[0.0] * len(rows), backward_s=backward_s, all_reduce_s=cost(np.array(sizes)).tolist()
+    )
+    assert wait_free_time_s(iteration) == pytest.approx(max(sum(backward_s), backward_s[-1] + osf_s))
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("prefetch", Prefetch)
+@pytest.mark.parametrize(
+    ("storage", "batch", "wait"),
+    [("1 GB/s", 64, "none"), ("60 MB/s", 64, "none"), ("1 GB/s", 64, "exact"), ("1 GB/s", 700, "none"), ("100 GB/s", 8, "none")],
+)  # fmt: skip
+def test_prediction_formula_and_schedule_of_the_task_graph_agree(
+    strategy: Strategy, prefetch: Prefetch, storage: str, batch: int, wait: str
+) -> None:
+    machine = {
+        "count": 4, "devices": 4, "device": "v100-sxm2-32g", "network": "10 Gbit/s",
+        "storage": {"bandwidth": storage}, "host_link": "300 MB/s",
+    }  # fmt: skip
+    asked: dict[str, Any] = {
+        "dnn": {"zoo": "resnet18", "batch_per_device": batch, "sample_bytes": "110 kB"},
+        "cluster": {"machines": [machine]},
+        "calibration": {"strategy": strategy.value, "prefetch": prefetch.value, "wait": wait, "utilisation": 0.4},
+    }
+    problem = planner.load(asked)
+    found = planner.plan(problem)
+    iteration = iteration_of(AllReduceCost(problem), found.configuration)  # type: ignore[arg-type]
+    formula_s = steady_time_s(iteration, strategy, prefetch)
+    graph = task_graph(iteration, strategy, num_iterations=5, num_devices=16, prefetch=prefetch)
+    assert found.prediction.iteration_time_s == pytest.approx(formula_s)
+    assert found.prediction.iteration_time_s == pytest.approx(run(graph).steady_time_s)
+
+
+def predicted(**blocks: Any) -> Any:
+    cluster = {
+        "machines": [
+            {"name": "w", "count": 4, "device": "v100-sxm2-32g", "network": "10 Gbit/s", "latency": "0 s"},
+            {"name": "s", "count": 2, "device": "dual-xeon-gold-6126", "network": "10 Gbit/s", "latency": "0 s"},
+        ]
+    }
+    asked = {
+        "dnn": {"zoo": "alexnet", "batch_per_device": 32},
+        "cluster": cluster,
+        "fix": {"device": "v100-sxm2-32g"},
+        **blocks,
+    }
+    return planner.predict(planner.load(asked))
+
+
+def test_one_device_takes_the_same_time_in_every_family_but_for_its_exchange() -> None:
+    alone = predicted(configuration={"all_reduce": {"num_devices": 1}})
+    block = {"num_parameter_servers": 1, "workers": {"w": 1}}
+    served = predicted(configuration={"parameter_server": block})
+    parts = served.breakdown_s
+    exchange_s = parts["exposed_push"] + parts["pull"]
+    assert served.iteration_time_s - exchange_s == pytest.approx(alone.iteration_time_s)
+    assert exchange_s > 0  # a server keeps the parameters, so even one worker pushes and pulls
+
+
+def test_one_server_without_overlap_is_algorithm_1() -> None:
+    prediction = predicted(configuration={"parameter_server": {"num_parameter_servers": 1, "workers": {"w": 3}}})
+    parts, size_bytes = prediction.breakdown_s, prediction.details["gradient_bytes"]
+    compute_s = parts["forward"] + parts["backward"]
+    exchange = Exchange.of(gradient_bytes=size_bytes, parameter_bytes=size_bytes, bandwidth_bytes_per_s=1.25e9)
+    no_overlap_s = equal_workers_time_s(compute_s, exchange, num_workers=3)
+    assert algorithm_1_time_s([compute_s] * 3, exchange) == pytest.approx(no_overlap_s)
+    ready = np.full((3, 2), compute_s)
+    links = Links(server_bytes_per_s=(1.25e9,), worker_bytes_per_s=(math.inf,) * 3)
+    placed = place_round_robin([size_bytes / 2] * 2, num_servers=1)
+    assert iteration_time_s(ready, placed, links) == pytest.approx(no_overlap_s)
+    # The family overlaps pushes with the backward pass, so it is no slower, and faster by at most that pass.
+    family_s = compute_s + parts["exposed_push"] + parts["pull"]
+    assert no_overlap_s - parts["backward"] <= family_s * (1 + 1e-9)
+    assert family_s <= no_overlap_s * (1 + 1e-9)
+
+
+def test_enough_servers_make_the_workers_links_the_bottleneck_and_more_do_not_help() -> None:
+    times = [
+        predicted(
+            configuration={
+                "parameter_server": {
+                    "num_parameter_servers": k,
+                    "servers": "w",
+                    "workers": {"w": 4},
+                    "co_located": True,
+                    "placement": "sliced",
+                }
+            }
+        ).iteration_time_s
+        for k in (1, 2, 3, 4)
+    ]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 2 * times[3]
+
+
+def test_stragglers_add_the_expected_maximum_of_the_workers() -> None:
+    block = {"parameter_server": {"num_parameter_servers": 1, "workers": {"w": 4}}}
+    steady, noisy = (
+        predicted(configuration=block, calibration=fitted).iteration_time_s
+        for fitted in ({}, {"straggler_deviation": "10 ms"})
+    )
+    assert noisy - steady == pytest.approx(0.01 * standard_maximum(4))
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ({"num_parameter_servers": 3}, "0 workers and 3 servers need 3 machines of 's', which has 2"),
+        ({"num_parameter_servers": 1, "workers": {"w": 5}}, "5 workers and 0 servers need 5 machines of 'w', which has 4"),
+        ({"num_parameter_servers": 1, "workers": {"x": 1}}, "there are no machines 'x'"),
+        ({"num_parameter_servers": 1, "placement": {"fc8": 0}}, "is on no server"),
+        ({"num_parameter_servers": 1, "batch_shares": {"s": 4}}, "shares are needed for w"),
+        ({"num_parameter_servers": 1, "batch_shares": {"w": 0}}, "too small"),
+    ],
+)  # fmt: skip
+def test_a_broken_constraint_is_named_with_its_numbers(block: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        predicted(configuration={"parameter_server": block})
