@@ -33,6 +33,12 @@ def plan(
         int | None,
         typer.Option(help="Samples per iteration; then the number of devices is open.", rich_help_panel=_SHORT),
     ] = None,
+    profile_batch: Annotated[
+        int | None, typer.Option(help="Samples of the batch that a profile was measured at.", rich_help_panel=_SHORT)
+    ] = None,
+    epochs: Annotated[
+        float | None, typer.Option(help="Of the training, for training_time.", rich_help_panel=_SHORT)
+    ] = None,
     dataset_samples: Annotated[int | None, typer.Option(help="Samples of an epoch.", rich_help_panel=_SHORT)] = None,
     objective: Annotated[
         str | None, typer.Option(help="iteration_time, epoch_time or training_time.", rich_help_panel=_SHORT)
@@ -68,7 +74,9 @@ def plan(
         "inside": inside,
         "batch": batch,
         "global_batch": global_batch,
+        "profile_batch": profile_batch,
         "dataset_samples": dataset_samples,
+        "epochs": epochs,
         "objective": objective,
     }
     seconds = limit_s(time_limit)

@@ -8,6 +8,7 @@ from planner.errors import Fault, SpecError
 
 __all__ = ["question_of"]
 
+_SAME = ("global_batch", "profile_batch", "dataset_samples", "epochs")  # flags that bear their key's name
 _MACHINES = re.compile(r"(\d{1,12})x(?:(\d{1,12})x)?(.+)")
 
 
@@ -29,7 +30,7 @@ def question_of(spec: Path | None, flags: dict[str, Any]) -> Path | dict[str, An
     if flags["dnn"] is None:
         raise _fault("", "there is no question.", "Give a spec (see `planner init`), or --dnn and --machines.")
     dnn: dict[str, Any] = {_source(flags["dnn"]): flags["dnn"]}
-    for flag, key in (("batch", "batch_per_device"), ("global_batch", "global_batch"), ("dataset_samples",) * 2):
+    for flag, key in (("batch", "batch_per_device"), *((name, name) for name in _SAME)):
         if flags[flag] is not None:
             dnn[key] = flags[flag]
     question = {"dnn": dnn, "cluster": _cluster(flags)}

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 
 from planner.families.all_reduce_cost import AllReduceCost, Setting
-from planner.problem import Problem
+from planner.problem import Problem, Range
 from planner.units import Dimension, format_human
 
 __all__ = ["ANY_NUMBER", "batches_of", "settings_of", "shapes_of", "why_nothing_fits"]
@@ -75,10 +75,10 @@ def why_nothing_fits(cost: AllReduceCost) -> str:
     problem = cost.problem
     if not shapes:
         return (
-            f"No plan fits: no number of machines and devices meets constraints.devices, constraints.machines and "
-            f"fix together "
+            f"No plan fits: no number of machines and devices meets {' and '.join(_counts_asked_for(cost))} together "
             f"(the cluster has {cost.cluster.num_machines} machines of up to {cost.groups[0].devices_per_machine} "
-            f"devices)."
+            f"devices). "
+            f"Drop or change one of them."
         )
     shares = [ceil(batch / (m * g)) for m, g in shapes for batch in batches_of(problem, m * g, ANY_NUMBER)]
     if not shares:
@@ -106,3 +106,27 @@ def why_nothing_fits(cost: AllReduceCost) -> str:
         f"that, or needs more memory than a device has (it holds {most} samples at a time). Use "
         f"{ceil(share / most)} steps."
     )
+
+
+def _counts_asked_for(cost: AllReduceCost) -> list[str]:
+    """Return the limits and pins on numbers of machines and devices that the question has, with their values."""
+    limits, fixed = cost.problem.limits, cost.problem.fixed
+    asked = [
+        f"{name} {_words(allowed)}"
+        for name, allowed in (("constraints.devices", limits.devices), ("constraints.machines", limits.machines))
+        if allowed != Range()
+    ]
+    pins = ("num_devices", "num_machines", "devices_per_machine")
+    asked += [f"fix.{name} {fixed[name]}" for name in pins if name in fixed]
+    if curves := cost.problem.calibration.all_reduce_curves:
+        asked.append(f"calibration's curves for {', '.join(map(str, sorted(curves)))} devices")
+    return asked or ["the cluster"]
+
+
+def _words(allowed: Range) -> str:
+    """Return ``exactly 7``, ``at least 3``, or both ends."""
+    if allowed.least == allowed.most:
+        return f"exactly {allowed.least}"
+    least = f"at least {allowed.least}" if allowed.least > 1 else ""
+    most = f"at most {allowed.most}" if allowed.most is not None else ""
+    return ", ".join(filter(None, (least, most)))

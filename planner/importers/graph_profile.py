@@ -68,7 +68,7 @@ def read_graph_profile(path: Path, *, batch_size: int) -> MeasuredNetwork:
                     number,
                     text,
                     "this is neither an operator nor an edge.",
-                    "See the format's lines in the help of import.",
+                    "Write e.g. node1 -- Linear -- forward_compute_time=1.5, ... or node1 -- node2.",
                 )
             )
     inputs = _inputs(rows, edges, faults, path)

@@ -159,7 +159,7 @@ def test_all_faults_are_found_in_one_pass(tmp_path: Path) -> None:
     )
     assert faults_of(path) == [
         "net.graph.txt:2: operator 'node1' stands twice (first on line 1). Rename one.",
-        "net.graph.txt:3: this is neither an operator nor an edge. See the format's lines in the help of import.",
+        "net.graph.txt:3: this is neither an operator nor an edge. Write e.g. node1 -- Linear -- forward_compute_time=1.5, ... or node1 -- node2.",
         "net.graph.txt:4: node2: forward_compute_time: '-1.5' is not a number >= 0. Write forward_compute_time=1.5.",
         "net.graph.txt:5: node3: backward_compute_time: 'nan' is not a number >= 0. Write backward_compute_time=1.5.",
         "net.graph.txt:5: node3: parameter_size: 'x' is not a number >= 0. Write parameter_size=1.5.",
