@@ -74,7 +74,7 @@ def input_time(
     if read_s_per_sample is not None:
         read_s = read_s_per_sample * batch_per_device
     elif group.storage is not None:
-        readers = num_machines if group.storage.is_shared else 1
+        readers = group.storage.num_readers(num_machines)
         read_s = on_machine * sample_bytes * readers / group.storage.bandwidth_bytes_per_s
     return InputTime(
         read_s=read_s,

@@ -44,10 +44,18 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """Where samples are read from: a disk in every machine, or one store shared by all that read."""
+    """Where samples are read from: a disk in every machine, or one store shared by several machines.
+
+    ``shared_by`` is how many machines read from one such store; None: all.
+    """
 
     bandwidth_bytes_per_s: float
     is_shared: bool = False
+    shared_by: int | None = None
+
+    def num_readers(self, num_machines: int) -> int:
+        """Return how many of ``num_machines`` that read at the same time share one store."""
+        return min(num_machines, self.shared_by or num_machines) if self.is_shared else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,7 @@ class Calibration:
     """
 
     bandwidth_efficiency: float = 1.0
+    inside_efficiency: float = 1.0
     overhead_s: float = 0.0
     negotiate_s: float = 0.0
     algorithms: tuple[str, ...] = ("ring", "tree", "two_level")

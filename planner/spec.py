@@ -21,6 +21,7 @@ from pydantic import (
 
 from planner import data
 from planner import zoo as networks
+from planner.cluster import Storage
 from planner.errors import SpecError
 from planner.units import Dimension, example_of, parse
 
@@ -205,11 +206,28 @@ class LinkSpec(_Model):
     latency: Seconds = 0.0
 
 
+def _shared(value: object) -> bool | int:
+    """Return true, false, or by how many machines."""
+    return value if isinstance(value, bool) else _whole(value)
+
+
+SharedBy = Annotated[
+    bool | int,
+    BeforeValidator(_shared),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 1}]}),
+]
+
+
 class StorageSpec(_Model):
-    """A disk in every machine, or one store shared by all."""
+    """A disk in every machine, or one store shared by all, or by so many machines."""
 
     bandwidth: Rate
-    shared: bool = False
+    shared: SharedBy = False
+
+    def build(self) -> Storage:
+        """Return the storage of a machine."""
+        by = None if isinstance(self.shared, bool) else self.shared
+        return Storage(bandwidth_bytes_per_s=self.bandwidth, is_shared=bool(self.shared), shared_by=by)
 
 
 def _tag(value: object) -> str:
@@ -322,6 +340,7 @@ class CalibrationSpec(_Model):
     flop_per_multiply_add: Literal[1, 2] = 2
     update: Seconds | None = None
     bandwidth_efficiency: Positive | None = None
+    inside_efficiency: Positive | None = None
     overhead: Seconds = 0.0
     negotiate: Seconds = 0.0
     aggregation: bool = True

@@ -64,6 +64,7 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         curves[curve.num_devices] = MeasuredCurve(size_bytes=sizes, seconds=seconds)
     return Calibration(
         bandwidth_efficiency=spec.bandwidth_efficiency or 1.0,
+        inside_efficiency=spec.inside_efficiency or spec.bandwidth_efficiency or 1.0,
         overhead_s=spec.overhead,
         negotiate_s=spec.negotiate,
         algorithms=tuple(dict.fromkeys(spec.algorithms)),

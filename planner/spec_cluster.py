@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from planner import data
-from planner.cluster import Cluster, Device, Link, MachineGroup, Storage, Switch
+from planner.cluster import Cluster, Device, Link, MachineGroup, Switch
 from planner.errors import SpecError
 from planner.spec import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec, NodeSpec
 from planner.spec_source import Notes
@@ -92,7 +92,7 @@ class ClusterBuilder:
             devices_per_machine=machine.devices,
             inside=inside,
             num_nics=machine.nics,
-            storage=Storage(bandwidth_bytes_per_s=storage.bandwidth, is_shared=storage.shared) if storage else None,
+            storage=storage.build() if storage else None,
             host_link_bytes_per_s=host_link or float("inf"),
             decode_samples_per_s=machine.decode or float("inf"),
         )

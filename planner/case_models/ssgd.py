@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from planner.cluster import Device, MachineGroup, Storage
+from planner.cluster import Device, MachineGroup
 from planner.data import preset
 from planner.importers.layer_trace import read_layer_trace
 from planner.models.input import InputTime, input_time
@@ -160,7 +160,7 @@ def _input_time(samples: SampleInput, *, is_alone: bool = False) -> InputTime:
         count=testbed.count,
         device=Device(name=str(testbed.device)),
         devices_per_machine=testbed.devices,
-        storage=Storage(bandwidth_bytes_per_s=storage.bandwidth, is_shared=storage.shared) if storage else None,
+        storage=storage.build() if storage else None,
         host_link_bytes_per_s=testbed.host_link or float("inf"),
         decode_samples_per_s=testbed.decode or float("inf"),
     )

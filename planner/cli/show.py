@@ -120,9 +120,7 @@ def _machine_row(group: Any, cluster: Any) -> dict[str, Any]:
         "network": rate(link.bandwidth_bytes_per_s if link else None),
         "nics": group.num_nics,
         "latency": format_human(link.latency_s, Dimension.TIME) if link else "",
-        "storage": f"{rate(storage.bandwidth_bytes_per_s)} {'shared' if storage.is_shared else 'local'}"
-        if storage
-        else "",
+        "storage": _storage(storage, rate) if storage else "",
     }
 
 
@@ -154,3 +152,9 @@ def _links(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     if name is not None:
         data.inside_link(name)  # refuses an unknown name, with the nearest
     return [row for row in rows if name in (None, row["name"])], {}
+
+
+def _storage(storage: Any, rate: Callable[[float], str]) -> str:
+    """Return the rate of a store, and who shares it."""
+    who = f"shared by {storage.shared_by or 'all'}" if storage.is_shared else "local"
+    return f"{rate(storage.bandwidth_bytes_per_s)} {who}"

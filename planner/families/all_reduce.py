@@ -310,6 +310,7 @@ def _why(cost: AllReduceCost, best: _Found, num_candidates: int, num_solved: int
     """Return what binds, how much of it, and how the answer was proven."""
     prediction = best.prediction
     lines = [words.binding(cost, best.configuration, prediction)]
+    lines.append(f"seconds of the layers: {cost.profile.origin}")
     setting = best.setting
     if setting.num_microbatches > 1 and "gradient_accumulation_steps" not in cost.problem.fixed:
         lines.append(

@@ -153,7 +153,8 @@ class AllReduceCost:
         links = {number: self.cluster.ring_link(number) for number in distinct} if distinct[-1:] != [1] else {}
         inside = [group.inside for group in self.groups if group.inside is not None]
         efficiency = fitted.bandwidth_efficiency
-        inside_bandwidth = min((link.bandwidth_bytes_per_s for link in inside), default=float("inf")) * efficiency
+        inside_bandwidth = min((link.bandwidth_bytes_per_s for link in inside), default=float("inf"))
+        inside_bandwidth *= fitted.inside_efficiency
         inside_latency_s = max((link.latency_s for link in inside), default=0.0)
         one_machine = {1: (float("inf"), 0.0)}
         network = one_machine | {

@@ -140,7 +140,7 @@ class ParameterServerCost:
             return own_s
         inside = ring_all_reduces(
             num_devices=[group.devices_per_machine],
-            bandwidth_bytes_per_s=group.inside.bandwidth_bytes_per_s * self.problem.calibration.bandwidth_efficiency,
+            bandwidth_bytes_per_s=group.inside.bandwidth_bytes_per_s * self.problem.calibration.inside_efficiency,
             latency_s=group.inside.latency_s,
         ).at(0)
         return fifo_end_s(own_s, inside(gradients.size_bytes))

@@ -5,6 +5,14 @@ from hypothesis import strategies as st
 from planner.cluster import Device, MachineGroup, Storage
 from planner.models.input import InputTime, input_time
 
+
+def test_a_store_that_some_machines_share_divides_by_those_at_most() -> None:
+    store = Storage(bandwidth_bytes_per_s=1e9, is_shared=True, shared_by=4)
+    assert [store.num_readers(machines) for machines in (1, 3, 4, 16)] == [1, 3, 4, 4]
+    assert Storage(bandwidth_bytes_per_s=1e9, is_shared=True).num_readers(16) == 16
+    assert Storage(bandwidth_bytes_per_s=1e9).num_readers(16) == 1
+
+
 NFS = Storage(bandwidth_bytes_per_s=1.1e9, is_shared=True)  # cluster 1 of the S-SGD paper, Table II
 SSD = Storage(bandwidth_bytes_per_s=367.3e6)  # cluster 2
 IMAGE_BYTES = 110_000.0  # a JPEG of about 110 kB
