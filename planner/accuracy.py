@@ -28,10 +28,12 @@ Predictions here are held against measurements that no model was tuned to. The m
 predicted by a fit that did not see the group it stands in. An error is predicted / measured - 1.
 """
 _BANDS = """\
-## Bands that plans carry
+## Bands
 
 `low` to `high` is where measured / predicted - 1 lay; `coverage` is the share of rows that lie in the band of the other
-groups. A family that is not listed has not been measured, and its plans carry no band.
+groups. A plan or prediction of `all_reduce` carries its band where the seconds of computation were measured or
+calibrated. That of `parameter_server` is of communication alone, so that no prediction of an iteration carries it; a
+family that is not listed has not been measured.
 
 """
 _RANKS = f"""\
