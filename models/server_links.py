@@ -12,6 +12,7 @@ a machine with workers.
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,7 +139,8 @@ def push_end_s(ready_s: ArrayLike, placed_bytes: ArrayLike, links: Links) -> Flo
     and the maximum is at the start or end of a transfer.
     """
     ready, placed = _checked(ready_s, placed_bytes, links)
-    sent = [_Sent.of(row, placed, rate) for row, rate in zip(ready, links.worker_bytes_per_s, strict=True)]
+    alike = Counter((row.tobytes(), rate) for row, rate in zip(ready, links.worker_bytes_per_s, strict=True))
+    sent = [(_Sent.of(np.frombuffer(row), placed, rate), number) for (row, rate), number in alike.items()]
     return np.array([_server_end_s(sent, server, rate) for server, rate in enumerate(links.server_bytes_per_s)])
 
 
@@ -175,13 +177,13 @@ class _Sent:
         return arrived
 
 
-def _server_end_s(sent: list[_Sent], server: int, bytes_per_s: float) -> float:
-    """Return when one server's link has passed on everything."""
-    at = np.concatenate([one.bounds_s(server) for one in sent])
+def _server_end_s(sent: list[tuple[_Sent, int]], server: int, bytes_per_s: float) -> float:
+    """Return when one server's link has passed on everything; each worker stands for so many equal ones."""
+    at = np.concatenate([one.bounds_s(server) for one, _ in sent])
     if not at.size:
         return 0.0
-    total = sum(float(one.size_bytes[:, server].sum()) for one in sent)
-    arrived: Floats = np.sum([one.arrived_bytes(at, server) for one in sent], axis=0)
+    total = sum(number * float(one.size_bytes[:, server].sum()) for one, number in sent)
+    arrived: Floats = np.sum([number * one.arrived_bytes(at, server) for one, number in sent], axis=0)
     return float(np.max(at + np.maximum(total - arrived, 0.0) / bytes_per_s))
 
 

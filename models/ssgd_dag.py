@@ -339,7 +339,7 @@ def _span(task: SsgdTask, start_s: float, end_s: float) -> Span:
     """Return what a task looks like."""
     return Span(
         row=task.resource,
-        name=task.name,
+        name=f"{task.name} #{task.iteration + 1}",
         start_s=start_s,
         end_s=end_s,
         iteration=task.iteration,

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from planner.data.accuracy import error_band
+from planner.data.accuracy import MEASURED, error_band
 from planner.errors import InfeasibleError, SpecError
 from planner.families import FAMILIES, PLANNED
 from planner.plan import Configuration, Plan, Prediction
@@ -19,7 +19,6 @@ from planner.timeline import timeline_document
 __all__ = ["configuration_of", "load", "plan", "predict", "timeline"]
 
 DEFAULT_TIME_LIMIT_S = 60.0
-_MEASURED_FAMILY = "all_reduce"
 
 
 def load(question: str | Path | Mapping[str, Any]) -> Problem:
@@ -74,7 +73,7 @@ def plan(problem: Problem, *, num_alternatives: int = 0, time_limit_s: float = D
     if not plans:
         raise InfeasibleError("\n".join(refusals))
     best = min(plans, key=lambda one: one.objective)
-    best = replace(best, prediction=_with_known_error(problem, best.family, best.prediction))
+    best = replace(best, prediction=_with_known_error(problem, best.family, best.configuration, best.prediction))
     provenance = replace(best.provenance, versions=_versions(), input_digest=_digest(problem))
     return replace(best, provenance=provenance)
 
@@ -88,8 +87,8 @@ def predict(problem: Problem, configuration: Configuration | None = None) -> Pre
         If neither is there, or it contradicts the cluster or itself.
     """
     family, found = configuration_of(problem)
-    prediction = FAMILIES[family].predict(problem, configuration or found)
-    return _with_known_error(problem, family, prediction)
+    chosen = configuration or found
+    return _with_known_error(problem, family, chosen, FAMILIES[family].predict(problem, chosen))
 
 
 def timeline(problem: Problem, family: str, configuration: Configuration) -> dict[str, Any]:
@@ -115,12 +114,21 @@ def configuration_of(problem: Problem) -> tuple[str, Configuration]:
     return family, FAMILIES[family].configuration_of(problem, given)
 
 
-def _with_known_error(problem: Problem, family: str, prediction: Prediction) -> Prediction:
+def _with_known_error(
+    problem: Problem, family: str, configuration: Configuration, prediction: Prediction
+) -> Prediction:
     """Return the prediction with the error of its like, where whole iterations of the family were measured.
 
-    The bands of other families are of parts of an iteration, and none covers computation that was only estimated.
+    A band is never borrowed: not for computation that was only estimated, other numbers of devices or other rates, nor
+    from measurements of parts of an iteration.
     """
-    if family != _MEASURED_FAMILY or not problem.is_computation_measured or problem.variant != "corrected":
+    measured = MEASURED.get(family)
+    if measured is None or not problem.is_computation_measured or problem.variant != "corrected":
+        return prediction
+    block = configuration.to_document()
+    rate = problem.cluster.ring_link(block["num_machines"]).bandwidth_bytes_per_s
+    dtype = problem.training.dtype
+    if not measured.covers(num_devices=block["num_devices"], network_bytes_per_s=rate, dtype=dtype):
         return prediction
     return replace(prediction, relative_error=error_band(family, is_calibrated=problem.are_links_calibrated))
 

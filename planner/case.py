@@ -522,6 +522,9 @@ def _measured(result: CaseResult, spec: CaseSpec, source: Source) -> CaseResult:
     except (KeyError, ValueError, OSError) as error:
         fault = Fault(file=str(path), problem=f"the case cannot read it: {error}.", mend=f"Read {spec.source}")
         raise SpecError.of([fault]) from None
+    if not found.rows:
+        fault = Fault(file=str(path), problem="there is no measurement in it.", mend=f"Read {spec.source}")
+        raise SpecError.of([fault])
     rows = tuple(_measured_row(result.name, row, given) for row in found.rows)
     return replace(result, rows=rows, fitted=found.fitted)
 

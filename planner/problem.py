@@ -83,6 +83,8 @@ class Calibration:
     num_cores: int = 1
     activation_s: float = 0.0
     error_s: float = 0.0
+    multiply_add_s: tuple[tuple[float, float], ...] = ()
+    interference: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -361,6 +361,8 @@ class CalibrationSpec(_Model):
     cores: Count = 1
     activation: Seconds = 0.0
     error: Seconds = 0.0
+    multiply_add: list[tuple[Bytes, Seconds]] = []
+    interference: list[tuple[Count, Positive]] = []
     source: str = ""
 
 
@@ -474,7 +476,12 @@ class ReplicaLayerSpec(_Model):
     partitions: Count | None = None
     threads: Count | None = None
     replicas: Count | None = None
-    workers: list[list[Annotated[int, Field(ge=0, strict=True)]]] | None = None
+    workers: (
+        Annotated[
+            list[Annotated[list[Annotated[int, Field(ge=0, strict=True)]], Field(min_length=1)]], Field(min_length=1)
+        ]
+        | None
+    ) = None
 
 
 class ModelReplicasSpec(_Model):

@@ -24,7 +24,7 @@ def read_calibration(given: str | CalibrationSpec, source: Source, resolved: dic
         block, folder, found = source.data.get("calibration", {}), source.folder, given
     else:
         own = read_source(source.folder / given)
-        block, folder = own.data, own.folder
+        block, folder = _of_measurement(own.data), own.folder
         try:
             found = CalibrationSpec.model_validate(block)
         except ValidationError as error:
@@ -44,6 +44,20 @@ def read_calibration(given: str | CalibrationSpec, source: Source, resolved: dic
             for curve in curves
         ]
     return found.model_copy(update={"curves": curves})
+
+
+def _of_measurement(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a file's block; what `planner calibrate --measure --json` wrote is translated into the block's keys."""
+    if data.get("schema") != "planner.calibration/1":
+        return data
+    return {
+        "cores": data.get("num_cores"),
+        "activation": f"{data.get('activation_s')!r} s",
+        "error": f"{data.get('error_s')!r} s",
+        "multiply_add": [[f"{one['working_set_bytes']!r} B", f"{one['seconds']!r} s"] for one in data["multiply_add"]],
+        "interference": [[one["num_threads"], one["factor"]] for one in data["interference"]],
+        "source": "planner calibrate --measure",
+    }
 
 
 def calibration_of(spec: CalibrationSpec) -> Calibration:
@@ -81,6 +95,8 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         num_cores=spec.cores,
         activation_s=spec.activation,
         error_s=spec.error,
+        multiply_add_s=tuple(spec.multiply_add),
+        interference=tuple(spec.interference),
     )
 
 

@@ -19,8 +19,11 @@ def limit_s(text: str) -> float:
         raise SpecError.of([Fault(file="command line", field="--time-limit", value=text, problem=str(error))]) from None
 
 
-def write_trace(path: Path, problem: Any, family: str, configuration: Any) -> None:
-    """Write a configuration's schedule as a Chrome trace."""
+def write_trace(path: Path, problem: Any, family: str, configuration: Any, *, question: Path | None) -> None:
+    """Write a configuration's schedule as a Chrome trace; never over the question itself."""
+    if question is not None and path.exists() and path.samefile(question):
+        text = "this is the question itself, which the trace would overwrite."
+        raise SpecError.of([Fault(file=str(path), field="--trace", problem=text, mend="Name another file.")])
     import json
 
     from planner.api import timeline

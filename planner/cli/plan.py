@@ -83,7 +83,7 @@ def plan(
     problem = planner.load(question_of(spec, flags))
     found = planner.plan(problem, num_alternatives=top, time_limit_s=seconds)
     if trace:
-        write_trace(trace, problem, found.family, found.configuration)
+        write_trace(trace, problem, found.family, found.configuration, question=spec)
     if json or out:
         text = dump(plan_document(found))
         if out:

@@ -30,7 +30,7 @@ def predict(
     prediction = planner.predict(problem, configuration)
     explanation = FAMILIES[family].explain(problem, configuration, prediction)
     if trace:
-        write_trace(trace, problem, family, configuration)
+        write_trace(trace, problem, family, configuration, question=spec)
     block, not_modelled = configuration.to_document(), FAMILIES[family].NOT_MODELLED
     if not json:
         print(prediction_text(problem, family, configuration, prediction, explanation, not_modelled))

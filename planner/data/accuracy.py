@@ -4,12 +4,13 @@
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["error_band"]
+__all__ = ["MEASURED", "Measured", "error_band"]
 
 
 @cache
@@ -20,6 +21,24 @@ def _bands() -> dict[str, dict[str, dict[str, Any]]]:
     text = resources.files("planner.data").joinpath("accuracy.yaml").read_text(encoding="utf-8")
     found: dict[str, dict[str, dict[str, Any]]] = YAML(typ="safe", pure=True).load(text)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Which questions the measurements cover: the ends of what was run, both included."""
+
+    num_devices: tuple[int, int]
+    network_bytes_per_s: tuple[float, float]
+    dtypes: tuple[str, ...]
+
+    def covers(self, *, num_devices: int, network_bytes_per_s: float, dtype: str) -> bool:
+        """Whether a question lies within them."""
+        (fewest, most), (narrowest, widest) = self.num_devices, self.network_bytes_per_s
+        return fewest <= num_devices <= most and narrowest <= network_bytes_per_s <= widest and dtype in self.dtypes
+
+
+# Of measured-hkbu-resnet50, as its conditions say in words.
+MEASURED = {"all_reduce": Measured(num_devices=(4, 32), network_bytes_per_s=(1.25e9, 1.25e10), dtypes=("fp32",))}
 
 
 def error_band(family: str, *, is_calibrated: bool = False) -> Mapping[str, Any] | None:

@@ -11,8 +11,19 @@ from typing import Any
 
 from planner.cluster import MachineGroup
 from planner.errors import Fault, SpecError
+from planner.families.inner_links import check_inner_links
 from planner.models.compute import peak_flop_per_s
-from planner.models.model_replicas import Constants, EpochTime, Reading, ReplicaModel, Training
+from planner.models.input import input_time
+from planner.models.memory import Precision
+from planner.models.model_replicas import (
+    ByThreads,
+    ByWorkingSet,
+    Constants,
+    EpochTime,
+    Reading,
+    ReplicaModel,
+    Training,
+)
 from planner.models.replica_configuration import LayerChoice, Limits, ReplicaConfiguration, broken_constraints
 from planner.models.segments import Stage, chain_of
 from planner.plan import Prediction
@@ -26,6 +37,7 @@ NOT_MODELLED = (
     "convergence under stale weights: more replicas may need more epochs",
     "the servers' own work, and writes, which are asynchronous",
     "memory of the workers",
+    "cache effects, and threads that slow each other down, unless calibration names measured ones",
 )
 
 
@@ -72,7 +84,9 @@ def predict(problem: Problem, configuration: ReplicaChoice) -> Prediction:
     parts = {name: seconds * per_iteration for name, seconds in found.parts_s.items()}
     exchange_s = parts["receive_activations"] + parts["receive_errors"]
     compute_s = parts["forward"] + parts["backward"] + parts["update"]
+    parts["input_stall"] = max(0.0, _input_s(problem, configuration) - sum(parts.values()))
     iteration_s = sum(parts.values())
+    epoch_s = iteration_s / per_iteration
     one = ReplicaChoice(configuration=_alone(chosen), samples_per_read=configuration.samples_per_read)
     alone, _ = _epoch(problem, one)
     alone_s = sum(alone.parts_s[name] for name in ("forward", "backward", "update"))
@@ -80,11 +94,11 @@ def predict(problem: Problem, configuration: ReplicaChoice) -> Prediction:
     epochs = problem.training.epochs
     return Prediction(
         iteration_time_s=iteration_s,
-        epoch_time_s=found.epoch_time_s,
-        training_time_s=None if epochs is None else found.epoch_time_s * epochs,
+        epoch_time_s=epoch_s,
+        training_time_s=None if epochs is None else epoch_s * epochs,
         breakdown_s=parts,
         communication_s={"read": parts["read"], "activations_and_errors": exchange_s},
-        scaling_factor=alone_s / (num_workers * found.epoch_time_s),
+        scaling_factor=alone_s / (num_workers * epoch_s),
         communication_to_computation=(parts["read"] + exchange_s) / compute_s,
         memory_bytes={},
         details={
@@ -97,6 +111,19 @@ def predict(problem: Problem, configuration: ReplicaChoice) -> Prediction:
             ],
         },
     )
+
+
+def _input_s(problem: Problem, configuration: ReplicaChoice) -> float:
+    """Return the seconds in which all machines read what they train on between two reads of weights."""
+    chosen, training, group = configuration.configuration, problem.training, _group(problem)
+    return input_time(
+        group,
+        num_machines=chosen.num_replicas * chosen.num_workers,
+        devices_per_machine=1,
+        batch_per_device=configuration.samples_per_read / chosen.num_workers,
+        sample_bytes=training.sample_bytes,
+        device_sample_bytes=training.device_sample_bytes,
+    ).bound_s
 
 
 def _alone(chosen: ReplicaConfiguration) -> ReplicaConfiguration:
@@ -128,11 +155,15 @@ def _model(problem: Problem) -> ReplicaModel:
         raise _wrong("num_workers_per_replica", "", "one machine has no network to replicate over.")
     core_flop_per_s = peak_flop_per_s(group.device, problem.training.dtype) * fitted.utilisation / fitted.num_cores
     constants = Constants(
-        multiply_add_s=lambda _size, _partitions: 2 / core_flop_per_s,
+        multiply_add_s=ByWorkingSet(fitted.multiply_add_s)
+        if fitted.multiply_add_s
+        else lambda _size, _partitions: 2 / core_flop_per_s,
         activation_s=fitted.activation_s,
         error_s=fitted.error_s,
         bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * group.num_nics * fitted.bandwidth_efficiency,
         latency_s=lambda _threads: link.latency_s,
+        number_bytes=Precision.of(problem.training.dtype, "sgd").gradient_bytes,
+        interference=ByThreads(fitted.interference) if fitted.interference else lambda _threads: 1.0,
     )
     return ReplicaModel(_stages(problem), constants)
 
@@ -152,6 +183,8 @@ def _group(problem: Problem) -> MachineGroup:
     groups = [group for group in problem.cluster.machine_groups if pinned in (None, group.device.name)]
     if len(groups) != 1:
         raise _wrong("num_replicas", len(groups), "model_replicas needs one group of equal machines. Pin fix.device.")
+    if (number := groups[0].devices_per_machine) > 1:
+        raise _wrong("num_replicas", number, f"model_replicas runs one device a machine; these have {number}.")
     return groups[0]
 
 
@@ -163,6 +196,7 @@ def explain(problem: Problem, configuration: ReplicaChoice, prediction: Predicti
         "reading weights": parts["read"],
         "messages between workers": parts["receive_activations"] + parts["receive_errors"],
         "computation": parts["forward"] + parts["backward"] + parts["update"],
+        "input": parts["input_stall"],
     }
     slowest = max(shares, key=shares.__getitem__)
     return (f"{slowest} binds: {shares[slowest] / prediction.iteration_time_s:.0%} of the time",)
@@ -179,12 +213,21 @@ def timeline(problem: Problem, configuration: ReplicaChoice) -> Timeline | None:
 
 def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ReplicaChoice:
     """Return the configuration that a spec's block means; raise SpecError with every constraint that it breaks."""
+    check_inner_links(problem, NAME)
     stages, group = _stages(problem), _group(problem)
+    servers, replicas, workers = (
+        given[key] for key in ("num_parameter_servers", "num_replicas", "num_workers_per_replica")
+    )
+    if (used := servers + replicas * workers) > group.count:
+        text = (
+            f"C1: {servers} servers + {replicas} replicas x {workers} workers = {used} machines; there "
+            f"are {group.count}."
+        )
+        raise _wrong("num_replicas", replicas, text)
     layers = given["layers"] or [{}] * len(stages)
     if len(layers) != len(stages):
         names = ", ".join(stage.name for stage in stages)
         raise _wrong("layers", len(layers), f"{len(layers)} layers are given; the network has {len(stages)}: {names}.")
-    workers = given["num_workers_per_replica"]
     chosen = ReplicaConfiguration(
         num_servers=given["num_parameter_servers"],
         num_replicas=given["num_replicas"],
@@ -196,15 +239,32 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ReplicaChoic
         raise SpecError.of(
             Fault(field=f"configuration.{NAME}", problem=fault, mend="Mend these numbers.") for fault in faults
         )
-    batch = problem.training.batch_per_device or problem.training.global_batch_size or 1
-    return ReplicaChoice(configuration=chosen, samples_per_read=given["samples_per_read"] or batch)
+    return ReplicaChoice(
+        configuration=chosen, samples_per_read=given["samples_per_read"] or _samples(problem, replicas)
+    )
+
+
+def _samples(problem: Problem, num_replicas: int) -> int:
+    """Return a replica's share of the batch, after which it reads again."""
+    training = problem.training
+    batch = training.global_batch_size or training.max_global_batch_size or 0
+    share = training.batch_per_device or batch // num_replicas
+    if share < 1:
+        raise _wrong(
+            "samples_per_read", batch, f"a batch of {batch} leaves some of {num_replicas} replicas without one."
+        )
+    return share
 
 
 def _layer(given: Mapping[str, Any], num_workers: int) -> LayerChoice:
     """Return one layer's choice: partitioned over all workers unless it says otherwise."""
     threads, replicas = given.get("threads") or 1, given.get("replicas") or 1
     if given.get("workers"):
-        return LayerChoice(num_threads=threads, workers=tuple(tuple(row) for row in given["workers"]))
+        rows = tuple(tuple(row) for row in given["workers"])
+        partitions = given.get("partitions") or len(rows[0])
+        if len(rows) != (given.get("replicas") or len(rows)) or {len(row) for row in rows} != {partitions}:
+            raise _wrong("layers", rows, f"{partitions} partitions x {replicas} replicas are not what workers list.")
+        return LayerChoice(num_threads=threads, workers=rows)
     partitions = given.get("partitions") or max(1, num_workers // replicas)
     return LayerChoice.spread(partitions, num_threads=threads, num_replicas=replicas)
 

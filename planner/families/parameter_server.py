@@ -17,10 +17,11 @@ import numpy as np
 from planner.cluster import MachineGroup
 from planner.cost import Floats, Profile
 from planner.errors import Fault, ModelError, SpecError
+from planner.families.inner_links import check_inner_links
 from planner.fifo import fifo_end_s
 from planner.models.collectives import ring_all_reduces
 from planner.models.data_parallel import Gradients, gradients_of
-from planner.models.input import input_time
+from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import Precision, data_parallel_memory
 from planner.models.server_links import (
     Links,
@@ -30,6 +31,7 @@ from planner.models.server_links import (
     pull_time_s,
     push_end_s,
 )
+from planner.models.ssgd_equations import Strategy
 from planner.models.stragglers import standard_maximum
 from planner.plan import Prediction
 from planner.problem import Problem
@@ -42,7 +44,8 @@ NAME = "parameter_server"
 NOT_MODELLED = (
     "convergence and accuracy: a larger batch may need more epochs",
     "the servers' own work, and latency, headers and congestion on the links",
-    "the share of a co-located server that needs no network",
+    "the share of a co-located server that needs no network, and its memory",
+    "handing parameters out again inside a machine of several devices",
     "failures and restarts",
 )
 _PLACEMENTS = ("round_robin", "largest_first", "sliced")
@@ -109,9 +112,16 @@ class ParameterServerCost:
 
     @property
     def global_batch_size(self) -> int:
-        """Samples of one iteration."""
+        """Samples of one iteration; where they do not divide, some devices have one less than their share."""
+        if self.problem.training.global_batch_size is not None:
+            return self.problem.training.global_batch_size
         workers, shares = self.configuration.workers, self.configuration.batch_shares
         return sum(workers[group.name] * group.devices_per_machine * shares[group.name] for group in self.groups)
+
+    @property
+    def strategy(self) -> Strategy:
+        """What the framework overlaps."""
+        return Strategy(self.problem.calibration.strategy)
 
     def profile(self, group: MachineGroup) -> Profile:
         """Return the seconds of the layers on a group's devices."""
@@ -136,6 +146,8 @@ class ParameterServerCost:
         gradients = self.gradients(group)
         forward_s, _ = self.compute_s(group)
         own_s = forward_s + gradients.ready_s_per_sample * self.configuration.batch_shares[group.name]
+        if not self.strategy.overlaps_gradients:
+            own_s = np.full(len(own_s), sum(self.compute_s(group)))
         if group.inside is None or group.devices_per_machine == 1:
             return own_s
         inside = ring_all_reduces(
@@ -162,7 +174,7 @@ class ParameterServerCost:
         edges = list(self.problem.cluster.graph.edges(group.name, data=True))
         if not edges:
             raise ModelError(f"machines {group.name!r} have no network: a server cannot be reached. Give them one.")
-        return float(max(data["link"].bandwidth_bytes_per_s for _, _, data in edges)) * group.num_nics
+        return float(min(data["link"].bandwidth_bytes_per_s for _, _, data in edges)) * group.num_nics
 
     @cached_property
     def placed_bytes(self) -> Floats:
@@ -198,9 +210,9 @@ class ParameterServerCost:
             "overhead": fitted.overhead_s,
             "update": self.profile(slowest).update_s,
         }
-        busy_s, input_s = sum(parts.values()), self._input_s()
-        iteration_s = max(busy_s, input_s)
-        parts["input_stall"] = iteration_s - busy_s
+        busy_s = sum(parts.values())
+        parts["input_stall"] = max(stall_s(time, busy_s, self.strategy) for time in self._inputs())
+        iteration_s = busy_s + parts["input_stall"]
         return self._prediction(parts, iteration_s, servers_s)
 
     def _count(self, group: MachineGroup) -> int:
@@ -237,33 +249,33 @@ class ParameterServerCost:
         """Return the bytes on the fullest worker's device."""
         reserve = self.problem.calibration.memory_reserve_bytes
         use = data_parallel_memory(self.problem.dnn, self.precision, reserve_bytes=reserve)
-        share = max(self.configuration.batch_shares.values())
+        shares = self.configuration.batch_shares
+        fullest = max(self.groups, key=lambda group: use.total_bytes(shares[group.name]) / group.device.memory_bytes)
         terms = {
             "weights": float(use.weights_bytes),
             "gradients": float(use.gradients_bytes),
             "optimizer": float(use.optimizer_bytes),
-            "activations": float(use.activations_per_sample_bytes * share),
+            "activations": float(use.activations_per_sample_bytes * shares[fullest.name]),
             "reserve": use.reserve_bytes,
         }
-        limit = min(group.device.memory_bytes for group in self.groups)
-        return {**terms, "total": sum(terms.values()), "limit": limit}
+        return {**terms, "total": sum(terms.values()), "limit": fullest.device.memory_bytes}
 
-    def _input_s(self) -> float:
-        """Return the time of input of the slowest group."""
+    def _inputs(self) -> list[InputTime]:
+        """Return the time of input of every group; a shared store is one store for all workers."""
         training = self.problem.training
-        return max(
+        return [
             input_time(
                 group,
-                num_machines=self._count(group),
+                num_machines=self.num_workers,
                 devices_per_machine=group.devices_per_machine,
                 batch_per_device=self.configuration.batch_shares[group.name],
                 sample_bytes=training.sample_bytes,
                 device_sample_bytes=training.device_sample_bytes,
                 read_s_per_sample=training.measured_read_s(self.profile(group), group),
                 is_pipelined=self.problem.calibration.is_prefetch_pipelined,
-            ).bound_s
+            )
             for group in self.groups
-        )
+        ]
 
 
 def predict(problem: Problem, configuration: ParameterServerConfiguration) -> Prediction:
@@ -312,6 +324,10 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ParameterSer
     SpecError
         Where it names machines that there are not, more of them than there are, or no batch that can be shared.
     """
+    check_inner_links(problem, NAME)
+    if problem.variant != "corrected":
+        text = "the printed forms of the parameter-server papers are asked in their cases."
+        raise SpecError.of([Fault(field="variant", value=problem.variant, problem=text, mend="Leave it out.")])
     groups = {group.name: group for group in problem.cluster.machine_groups}
     servers = given["servers"] or list(groups)[-1]
     _known("servers", servers, groups)
@@ -364,6 +380,10 @@ def _shares(
         shares = dict(given["batch_shares"])
         if set(shares) != set(workers):
             raise _wrong("batch_shares", shares, f"shares are needed for {', '.join(workers)}, and for nothing else.")
+        total = sum(count * groups[name].devices_per_machine * shares[name] for name, count in workers.items())
+        wanted, most = problem.training.global_batch_size, problem.training.max_global_batch_size
+        if (wanted is not None and total != wanted) or (most is not None and total > most):
+            raise _wrong("batch_shares", total, f"the shares make a batch of {total}; dnn asks for {wanted or most}.")
         return shares
     training = problem.training
     if training.batch_per_device is not None:
@@ -372,7 +392,8 @@ def _shares(
     devices = sum(count * groups[name].devices_per_machine for name, count in workers.items())
     if batch < devices:
         raise _wrong("batch_shares", batch, f"a batch of {batch} leaves some of {devices} devices without a sample.")
-    return dict.fromkeys(workers, ceil(batch / devices))
+    is_fixed = training.global_batch_size is not None
+    return dict.fromkeys(workers, ceil(batch / devices) if is_fixed else batch // devices)
 
 
 def _placement(
