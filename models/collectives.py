@@ -60,13 +60,10 @@ def ring_all_reduces(
     reduce_bytes_per_s
         Bytes of gradient a device adds up in a second: peak FLOP/s x bytes per number.
 
-    Notes
-    -----
-    ``overhead + 2 (N-1) latency + 2 (N-1)/N D/beta + (N-1)/N D/(pi s)``: a reduce-scatter, then an all-gather, in N-1
-    steps each. Source: T. Liu et al., WWW '22, doi:10.1145/3485447.3511981, eq. 7, with its ``delta`` split into
-    overhead
-    and hops; the ring: P. Patarasuk and X. Yuan, J. Parallel Distrib. Comput. 69(2), 2009,
-    doi:10.1016/j.jpdc.2008.09.002.
+    Notes ----- ``overhead + 2 (N-1) latency + 2 (N-1)/N D/beta + (N-1)/N D/(pi s)``: a reduce-scatter, then an
+    all-gather, in N-1 steps each. Source: T. Liu et al., WWW '22, doi:10.1145/3485447.3511981, eq. 7, with its
+    ``delta`` split into overhead and hops; the ring: P. Patarasuk and X. Yuan, J. Parallel Distrib. Comput. 69(2),
+    2009, doi:10.1016/j.jpdc.2008.09.002.
 
     >>> cost = ring_all_reduces(num_devices=[4], bandwidth_bytes_per_s=1e9).at(0)
     >>> float(cost(np.float64(4e9)))

@@ -1,8 +1,7 @@
 """One iteration of synchronous data-parallel training: computation, gradients as they get ready, and what is exposed.
 
 Gradients become ready in the reverse of the forward order. Time runs from the start of the (last) backward pass. The
-overlap
-of communication and computation is that of T. Liu et al., WWW '22, doi:10.1145/3485447.3511981, eqs. 3 to 16.
+overlap of communication and computation is that of T. Liu et al., WWW '22, doi:10.1145/3485447.3511981, eqs. 3 to 16.
 """
 
 from collections.abc import Mapping

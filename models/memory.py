@@ -71,8 +71,7 @@ def data_parallel_memory(dnn: Dnn, precision: Precision, *, reserve_bytes: float
     """Return what one device holds: every weight, its gradient, the optimiser's state, and activations.
 
     Every output is kept for the backward pass, except of operators that work in place; fusion buffers hold the
-    gradients
-    themselves. Leaves out workspaces and the framework's own context: give them as ``reserve_bytes``.
+    gradients themselves. Leaves out workspaces and the framework's own context: give them as ``reserve_bytes``.
     """
     per_parameter = precision.master_bytes + precision.optimizer_bytes
     return MemoryUse(

@@ -19,8 +19,7 @@ formula                   inputs                                         result
 A field is a dotted path into :class:`planner.plan.Prediction` (``scaling_factor``, ``details.num_all_reduces``), or
 ``dnn.X`` and ``dnn.layer.NAME.X`` with X one of weight_bytes (no biases), trainable_bytes, stored_bytes (batch-norm
 statistics, too) and multiply_adds, for one sample. Of a question with a ``model`` block it is a path into what that
-model
-answers, see :mod:`planner.case_models`.
+model answers, see :mod:`planner.case_models`.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,7 @@
 """A question, checked and in SI units: what to train, on what, for which goal, under which limits.
 
 :mod:`planner.spec` builds a :class:`Problem` from text; families answer it. Nothing here is optional by accident: what
-the
-user left open is None, and what was assumed for them stands in ``assumptions``.
+the user left open is None, and what was assumed for them stands in ``assumptions``.
 """
 
 from collections.abc import Mapping
@@ -58,11 +57,10 @@ class Calibration:
     """Fitted parameters of the devices, the links and the framework.
 
     ``all_reduce_curves``, by number of devices, measured or fitted to eq. 18, replace the closed forms where given.
-    ``strategy`` says what the framework overlaps, see :class:`planner.models.ssgd_equations.Strategy`.
-    ``negotiate_s`` is the framework's coordination per all-reduce, ``overhead_s`` the library's start-up;
-    ``straggler_deviation_s`` the standard deviation of a worker's time from one iteration to the next. ``num_cores``
-    share a
-    device's peak as threads; ``activation_s`` and ``error_s`` are ``C_act`` and ``C_err`` of the Adam model.
+    ``strategy`` says what the framework overlaps, see :class:`planner.models.ssgd_equations.Strategy`. ``negotiate_s``
+    is the framework's coordination per all-reduce, ``overhead_s`` the library's start-up; ``straggler_deviation_s`` the
+    standard deviation of a worker's time from one iteration to the next. ``num_cores`` share a device's peak as
+    threads; ``activation_s`` and ``error_s`` are ``C_act`` and ``C_err`` of the Adam model.
     """
 
     bandwidth_efficiency: float = 1.0

@@ -231,9 +231,9 @@ class StorageSpec(_Model):
 
 
 def _tag(value: object) -> str:
-    """Tell a name.
+    """Tell names, mappings and lists apart, so that faults speak of the one that was meant.
 
-    A mapping and a list apart, so that faults speak of the one that was meant; tags stand in no path.
+    The tags stand in no path.
     """
     kinds = {str: "<name>", dict: "<mapping>", list: "<list>"}
     return next((tag for kind, tag in kinds.items() if isinstance(value, kind)), "<mapping>")

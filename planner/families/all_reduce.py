@@ -2,23 +2,20 @@
 
 Search
 ------
-Candidates are all pairs (machines m, devices a machine g) that the limits allow; each has one batch share and, by the
-memory,
-one number of micro-batches. A lower bound on each candidate's objective is computed for all of them at once. They
-are solved in the order of that bound, each by the dynamic programme of :mod:`planner.solvers.fusion`, until the next
-bound
-is no better than the incumbent. Hence the answer is the optimum over all candidates and all contiguous groupings.
+Candidates are all sets of unlike machine groups, and on each all pairs (machines m, devices a machine g) that the
+limits allow; each has few batches worth trying and, by the memory, one number of micro-batches. A lower bound on each
+candidate's objective is computed for all of them at once. They are solved in the order of that bound, each by the
+dynamic programme of :mod:`planner.solvers.fusion`, until the next bound is no better than the incumbent. Hence the
+answer is the optimum over all candidates and all contiguous groupings.
 
 Two reductions, neither of which loses anything:
 
 * *Micro-batches*: the fewest that fit in memory. More of them leave computation unchanged and shorten the last backward
   pass, during which alone communication is hidden.
 * *Batch that may vary up to a maximum*: at a given share and number of micro-batches the largest batch is best, since
-an
-  epoch has in proportion fewer iterations; and so is the largest share at a given number of micro-batches, since
-  computation
-  and input grow in proportion to it, and exposed communication does not grow. That leaves three shares: the maximum's,
-  rounded up and down, and the largest that fills its micro-batches to the memory's limit.
+  an epoch has in proportion fewer iterations; and so is the largest share at a given number of micro-batches, since
+  computation and input grow in proportion to it, and exposed communication does not grow. That leaves three shares: the
+  maximum's, rounded up and down, and the largest that fills its micro-batches to the memory's limit.
 """
 
 import time
@@ -205,11 +202,9 @@ def _lower_bounds(cost: AllReduceCost, settings: Sequence[Setting]) -> Floats:
     """Return, for every setting, an objective that no grouping can beat.
 
     An iteration lasts at least as long as its input, and as computation and update with what communication is exposed.
-    Whatever
-    the groups, all gradients from some one on, in ready order, are sent after that one is ready. However they are
-    split,
-    that takes no less than one transfer of all their bytes, since the least of affine costs is concave. Nothing is
-    counted where the cost is a curve.
+    Whatever the groups, all gradients from some one on, in ready order, are sent after that one is ready. However they
+    are split, that takes no less than one transfer of all their bytes, since the least of affine costs is concave.
+    Nothing is counted where the cost is a curve.
     """
     shares = np.array([one.batch_per_device for one in settings], dtype=float)
     micro = np.array([ceil(one.batch_per_device / one.num_microbatches) for one in settings], dtype=float)

@@ -1,10 +1,9 @@
 """Profiled operator graphs in the text format of PipeDream's profiler.
 
 One line an operator, ``node1 -- Conv2d(...) -- forward_compute_time=1.5, backward_compute_time=3.0,
-activation_size=4096.0, parameter_size=512.0``, times in ms and sizes in bytes of the whole batch (a list
-``[4096.0; 128.0]`` where there are several outputs), and one line an edge, ``node1 -- node2``, in any order. Comments
-start
-with ``#``. Source of the format: D. Narayanan et al., PipeDream, SOSP '19, doi:10.1145/3341301.3359646.
+activation_size=4096.0, parameter_size=512.0``, times in ms and sizes in bytes of the whole batch (a list ``[4096.0;
+128.0]`` where there are several outputs), and one line an edge, ``node1 -- node2``, in any order. Comments start with
+``#``. Source of the format: D. Narayanan et al., PipeDream, SOSP '19, doi:10.1145/3341301.3359646.
 """
 
 import math
