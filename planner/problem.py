@@ -13,7 +13,7 @@ from planner.cost import Profile, TransferCost, Wait
 from planner.dnn import Dnn
 from planner.plan import Goal
 
-__all__ = ["Calibration", "Limits", "Problem", "Range", "Training"]
+__all__ = ["Calibration", "Limits", "Problem", "Queue", "Range", "Training"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,15 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """An M/M/1 queue of packets at the switch: what it forwards, the packet, and the hops over it."""
+
+    switch_bytes_per_s: float
+    packet_bytes: float = 1500.0
+    num_hops: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """Fitted parameters of the devices, the links and the framework.
 
@@ -77,6 +86,7 @@ class Calibration:
     is_prefetch_pipelined: bool = True
     memory_reserve_bytes: float = 0.0
     straggler_deviation_s: float = 0.0
+    queue: Queue | None = None
     utilisation: float = 0.5
     num_cores: int = 1
     activation_s: float = 0.0

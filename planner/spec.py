@@ -23,6 +23,7 @@ from planner import data
 from planner import zoo as networks
 from planner.cluster import Storage
 from planner.errors import SpecError
+from planner.problem import Queue
 from planner.units import Dimension, example_of, parse
 
 __all__ = [
@@ -332,6 +333,20 @@ class PiecewiseSpec(_Model):
     threshold: Bytes
 
 
+class QueueSpec(_Model):
+    """A switch that queues packets (M/M/1): the rate that it forwards, the packet, and the hops over it."""
+
+    switch: Rate
+    packet: Annotated[
+        float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.DATA)), _schema(Dimension.DATA)
+    ] = 1500.0
+    hops: Count = 1
+
+    def build(self) -> Queue:
+        """Return the queue."""
+        return Queue(switch_bytes_per_s=self.switch, packet_bytes=self.packet, num_hops=self.hops)
+
+
 class CalibrationSpec(_Model):
     """Fitted parameters of devices, links and framework."""
 
@@ -358,6 +373,7 @@ class CalibrationSpec(_Model):
     prefetch: Literal["pipelined", "single"] = "pipelined"
     memory_reserve: Bytes = 0.0
     straggler_deviation: Seconds = 0.0
+    queue: QueueSpec | None = None
     cores: Count = 1
     activation: Seconds = 0.0
     error: Seconds = 0.0
@@ -452,6 +468,13 @@ PlacementOf = Annotated[
 ]
 
 
+class CompressionSpec(_Model):
+    """Share of every gradient that is left out, and the seconds ``k`` of ``k / (1 - removed)**2`` that it takes."""
+
+    removed: Annotated[float, Field(ge=0, lt=1)]
+    time: Seconds = 0.0
+
+
 class ParameterServerSpec(_Model):
     """The configuration block of the family ``parameter_server``.
 
@@ -465,6 +488,7 @@ class ParameterServerSpec(_Model):
     co_located: bool = False
     placement: PlacementOf = "round_robin"
     batch_shares: dict[str, Count] | None = None
+    compression: CompressionSpec | None = None
 
 
 class ReplicaLayerSpec(_Model):

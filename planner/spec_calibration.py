@@ -91,6 +91,7 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         is_prefetch_pipelined=spec.prefetch == "pipelined",
         memory_reserve_bytes=spec.memory_reserve,
         straggler_deviation_s=spec.straggler_deviation,
+        queue=None if spec.queue is None else spec.queue.build(),
         utilisation=spec.utilisation or 0.5,
         num_cores=spec.cores,
         activation_s=spec.activation,

@@ -161,3 +161,21 @@ def test_stragglers_add_the_expected_maximum_of_the_workers() -> None:
 def test_a_broken_constraint_is_named_with_its_numbers(block: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words):
         predicted(configuration={"parameter_server": block})
+
+
+def test_one_worker_of_the_adam_model_computes_what_one_device_does_but_for_the_first_layers_error_terms() -> None:
+    # All families count three passes over the connections; Adam alone leaves out the first layer's backward pass (eq. 7
+    # asks for the connections above a layer), and reads weights where others exchange gradients.
+    cluster = {"machines": [{"count": 2, "device": "v100-sxm2-16g", "network": "10 Gbit/s"}]}
+    asked: dict[str, Any] = {
+        "dnn": {"zoo": "adam-mnist", "batch_per_device": 70},
+        "cluster": cluster,
+        "calibration": {"utilisation": 0.5, "update": "0 s"},
+    }
+    block = {"num_parameter_servers": 1, "num_replicas": 1, "num_workers_per_replica": 1}
+    adam = planner.predict(planner.load({**asked, "configuration": {"model_replicas": block}})).breakdown_s
+    one = planner.predict(planner.load({**asked, "configuration": {"all_reduce": {"num_devices": 1}}})).breakdown_s
+    first = next(layer for layer in planner.load(asked).dnn.layers if layer.num_multiply_adds)
+    first_s = 2 * 70 * first.num_multiply_adds / (0.5 * 15.7e12)
+    assert adam["forward"] == pytest.approx(one["forward"])
+    assert adam["backward"] + adam["update"] == pytest.approx(one["backward"] - first_s)

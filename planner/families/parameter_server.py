@@ -20,6 +20,7 @@ from planner.errors import Fault, ModelError, SpecError
 from planner.families.inner_links import check_inner_links
 from planner.fifo import fifo_end_s
 from planner.models.collectives import ring_all_reduces
+from planner.models.compression import Compression
 from planner.models.data_parallel import Gradients, gradients_of
 from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import Precision, data_parallel_memory
@@ -31,12 +32,13 @@ from planner.models.server_links import (
     pull_time_s,
     push_end_s,
 )
+from planner.models.server_network import ServerNetwork, queueing_s
 from planner.models.ssgd_equations import Strategy
 from planner.models.stragglers import standard_maximum
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline
-from planner.units import Dimension, format_human
+from planner.units import Dimension, format_exact, format_human
 
 __all__ = ["NAME", "NOT_MODELLED", "ParameterServerConfiguration", "configuration_of", "explain", "predict", "timeline"]
 
@@ -65,6 +67,9 @@ class ParameterServerConfiguration:
         A rule, or the server of every tensor.
     batch_shares
         Samples of one device, by the group's name.
+    compression
+        Share of every gradient that is not pushed, and the seconds that leaving nothing out would take.
+        Pulls are whole.
     """
 
     num_parameter_servers: int
@@ -73,6 +78,7 @@ class ParameterServerConfiguration:
     co_located: bool
     placement: str | Mapping[str, int]
     batch_shares: Mapping[str, int]
+    compression: Compression | None = None
 
     @property
     def headline(self) -> str:
@@ -91,6 +97,7 @@ class ParameterServerConfiguration:
             "co_located": self.co_located,
             "placement": self.placement if isinstance(self.placement, str) else dict(self.placement),
             "batch_shares": dict(self.batch_shares),
+            **({} if self.compression is None else {"compression": _compression_block(self.compression)}),
         }
 
 
@@ -192,20 +199,46 @@ class ParameterServerCost:
             placed[row, placement[name]] = sizes[row]
         return placed
 
+    @property
+    def pushed_bytes(self) -> Floats:
+        """What each tensor pushes to each server, after compression."""
+        compression = self.configuration.compression
+        return self.placed_bytes if compression is None else self.placed_bytes * float(compression.kept)
+
+    def _queueing_s(self) -> float:
+        """Return a packet's time at the switch, one direction (eqs. 11 and 12 of the GST model); refuse saturation."""
+        queue = self.problem.calibration.queue
+        if queue is None:
+            return 0.0
+        network = ServerNetwork(
+            num_workers=self.num_workers,
+            num_servers=self.configuration.num_parameter_servers,
+            bandwidth_bytes_per_s=min(self.links.server_bytes_per_s),
+            packet_bytes=queue.packet_bytes,
+            switch_packets_per_s=queue.switch_bytes_per_s / queue.packet_bytes,
+            num_hops=queue.num_hops,
+        )
+        try:
+            return float(queueing_s(network))
+        except ModelError as error:
+            raise SpecError.of([Fault(field="calibration.queue", problem=str(error), mend="")]) from None
+
     def predict(self) -> Prediction:
         """Return what the configuration costs: ``max(pushes after computation, then pulls, update; input)``."""
         slowest = max(self.groups, key=lambda group: sum(self.compute_s(group)))
         forward_s, backward_s = self.compute_s(slowest)
         ready = np.array([self.ready_s(group) for group in self.groups for _ in range(self._count(group))])
-        servers_s = push_end_s(ready, self.placed_bytes, self.links)
+        servers_s = push_end_s(ready, self.pushed_bytes, self.links)
         pushed_s = max(float(servers_s.max()), forward_s + backward_s)
-        fitted = self.problem.calibration
+        fitted, compression = self.problem.calibration, self.configuration.compression
         straggling_s = fitted.straggler_deviation_s * standard_maximum(self.num_workers)
         parts = {
             "forward": forward_s,
             "backward": backward_s,
             "exposed_push": pushed_s - forward_s - backward_s,
+            "compression": 0.0 if compression is None else float(compression.time_s),
             "pull": pull_time_s(self.placed_bytes, self.links),
+            "queueing": 2 * self._queueing_s(),
             "stragglers": straggling_s,
             "overhead": fitted.overhead_s,
             "update": self.profile(slowest).update_s,
@@ -225,7 +258,7 @@ class ParameterServerCost:
         samples = training.dataset_samples
         epoch_s = None if samples is None else iteration_s * samples / self.global_batch_size
         alone_s = parts["forward"] + parts["backward"]
-        load_s = self.placed_bytes.sum(axis=0) * self.num_workers / np.array(self.links.server_bytes_per_s)
+        load_s = self.pushed_bytes.sum(axis=0) * self.num_workers / np.array(self.links.server_bytes_per_s)
         return Prediction(
             iteration_time_s=iteration_s,
             epoch_time_s=epoch_s,
@@ -295,7 +328,7 @@ def explain(problem: Problem, configuration: ParameterServerConfiguration, predi
     network_s = parts["exposed_push"] + parts["pull"]
     shares = {
         "computation": parts["forward"] + parts["backward"] + parts["update"],
-        "communication": network_s + parts["overhead"],
+        "communication": network_s + parts["overhead"] + parts["queueing"] + parts["compression"],
         "stragglers": parts["stragglers"],
         "input": parts["input_stall"],
     }
@@ -344,7 +377,18 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ParameterSer
         co_located=co_located,
         placement=_placement(problem, groups[next(iter(workers))], given["placement"], num_servers),
         batch_shares=shares,
+        compression=_compression(given["compression"]),
     )
+
+
+def _compression(given: Mapping[str, Any] | None) -> Compression | None:
+    """Return the compression of a block."""
+    return None if given is None else Compression(removed=given["removed"], scale_s=given["time"])
+
+
+def _compression_block(compression: Compression) -> dict[str, Any]:
+    """Return the block that a spec reads back."""
+    return {"removed": float(compression.removed), "time": format_exact(compression.scale_s, Dimension.TIME)}
 
 
 def _other_machines(groups: Mapping[str, MachineGroup], servers: str, num_servers: int) -> dict[str, int]:

@@ -181,3 +181,23 @@ def test_the_known_error_is_not_borrowed_beyond_what_was_measured(machine: dict[
     assert planner.plan(planner.load(asked)).prediction.relative_error is not None
     other = {**asked, "dnn": {**asked["dnn"], **dnn}, "cluster": {"machines": [{**base, **machine}]}}  # type: ignore[dict-item]
     assert planner.plan(planner.load(other)).prediction.relative_error is None
+
+
+def test_a_queue_at_the_switch_delays_both_directions_and_refuses_saturation() -> None:
+    free = predicted("parameter_server", PS)
+    queued = predicted("parameter_server", PS, calibration={"queue": {"switch": "20 Gbit/s", "packet": "1500 B"}})
+    half_load_s = 1500 / 1.25e9  # a packet's own time
+    assert queued.iteration_time_s - free.iteration_time_s == pytest.approx(2 * half_load_s)
+    with pytest.raises(SpecError, match="saturated"):
+        predicted("parameter_server", PS, calibration={"queue": {"switch": "10 Gbit/s"}})
+
+
+def test_compression_shrinks_pushes_and_takes_its_own_time() -> None:
+    whole = predicted("parameter_server", PS)
+    block = {**PS, "compression": {"removed": 0.75, "time": "1 ms"}}
+    less = predicted("parameter_server", block)
+    assert less.breakdown_s["compression"] == pytest.approx(16e-3)
+    assert less.breakdown_s["pull"] == whole.breakdown_s["pull"]
+    assert less.communication_s["push"] == pytest.approx(whole.communication_s["push"] / 4)
+    with pytest.raises(SpecError, match="removed"):
+        predicted("parameter_server", {**PS, "compression": {"removed": 1}})
