@@ -3,12 +3,12 @@
 Medians in ms, measured with ``make bench`` on a shared server of two cores, CPython 3.11:
 
 =================================================  =====
-building ResNet152                                 4.9
-a whole process: ``planner --help``                73
-a whole process: ``planner plan`` on VGG16         495
-ResNet50, open number of devices, 16 machines      18
-the same, 128 machines                             46
-the same, 1,024 machines (8,192 candidates)        560
+building ResNet152                                 5.3
+a whole process: ``planner --help``                82
+a whole process: ``planner plan`` on VGG16         620
+ResNet50, open number of devices, 16 machines      20
+the same, 128 machines                             28
+the same, 1,024 machines (8,192 candidates)        363
 =================================================  =====
 
 Most of a whole process is imports. With machines the time grows as the number of candidates whose bound must be looked
