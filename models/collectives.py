@@ -264,7 +264,3 @@ class CheapestOf:
     def __call__(self, size_bytes: Floats, /) -> Floats:
         """Return seconds, in the shape of ``size_bytes``."""
         return np.min([cost(size_bytes) for cost in self.costs], axis=0)  # type: ignore[no-any-return]
-
-    def choose(self, size_bytes: Floats) -> Sequence[int]:
-        """Return the index of the cheapest cost for every size, the first where they tie."""
-        return [int(index) for index in np.argmin([cost(size_bytes) for cost in self.costs], axis=0)]

@@ -58,6 +58,17 @@ class MemoryUse:
         """Return the bytes with ``num_samples`` in flight."""
         return self.fixed_bytes + num_samples * self.activations_per_sample_bytes
 
+    def terms_bytes(self, num_samples: int, *, limit_bytes: float) -> dict[str, float]:
+        """Return every term with ``num_samples`` in flight, their total, and what a device may hold."""
+        terms: dict[str, float] = {
+            "weights": self.weights_bytes,
+            "gradients": self.gradients_bytes,
+            "optimizer": self.optimizer_bytes,
+            "activations": self.activations_per_sample_bytes * num_samples,
+            "reserve": self.reserve_bytes,
+        }
+        return {**terms, "total": sum(terms.values()), "limit": limit_bytes}
+
     def most_samples(self, limit_bytes: float) -> int:
         """Return how many samples fit at a time; 0 where not even one does."""
         if self.fixed_bytes + self.activations_per_sample_bytes > limit_bytes:

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Affine", "Floats", "Profile", "StageCost", "TransferCost", "Wait"]
+__all__ = ["Affine", "Floats", "Profile", "TransferCost", "Wait"]
 
 Floats = NDArray[np.float64]
 
@@ -18,14 +18,6 @@ class TransferCost(Protocol):
 
     def __call__(self, size_bytes: Floats, /) -> Floats:
         """Return seconds, in the shape of ``size_bytes``."""
-        ...
-
-
-class StageCost(Protocol):
-    """Seconds that layers ``first`` to ``last`` (inclusive) take as one stage."""
-
-    def __call__(self, first: int, last: int, stage: int, /) -> float:
-        """Return ``inf`` where the layers do not fit on the stage's devices."""
         ...
 
 

@@ -22,7 +22,7 @@ _WORDS = {
 }
 
 
-def plan_text(plan: Plan, problem: Problem, *, top: int = 0) -> str:
+def plan_text(plan: Plan, problem: Problem) -> str:
     """Return a plan as text: at most some forty lines, without colour."""
     lines = [
         f"{_title(problem)}: {plan.family} on {plan.configuration.headline}",
@@ -35,7 +35,7 @@ def plan_text(plan: Plan, problem: Problem, *, top: int = 0) -> str:
         "Why",
         *_bullets(plan.explanation),
         "",
-        *_alternative_lines(plan.alternatives, plan.objective, top),
+        *_alternative_lines(plan.alternatives),
         *_notes(plan.assumptions, plan.warnings, plan.not_modelled),
     ]
     return "\n".join(lines)
@@ -193,14 +193,12 @@ def _fusion_lines(configuration: Mapping[str, Any], prediction: Prediction) -> l
     return lines
 
 
-def _alternative_lines(alternatives: Sequence[Alternative], objective: float, top: int) -> list[str]:
+def _alternative_lines(alternatives: Sequence[Alternative]) -> list[str]:
     """Return what lost, and by how much."""
     if not alternatives:
         return []
-    del objective
-    shown = alternatives[:top] if top else alternatives
     lines = ["What else was weighed"]
-    for one in shown:
+    for one in alternatives:
         loss = f"{one.relative_loss:+.2%}" if one.relative_loss > 5e-5 else "the same"
         lines.append(f"  {one.name[:44]:44} {_time(one.objective):>9}  {loss:>9}  {one.reason}")
     return [*lines, ""]

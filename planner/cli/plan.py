@@ -44,7 +44,7 @@ def plan(
         str | None, typer.Option(help="iteration_time, epoch_time or training_time.", rich_help_panel=_SHORT)
     ] = None,
     top: Annotated[
-        int, typer.Option(min=0, max=100, help="Rank this many alternatives, other numbers of devices included.")
+        int, typer.Option(min=0, max=100, help="Rank this many other settings, too: numbers of machines and devices.")
     ] = 0,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.plan/1) on stdout.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the plan's JSON to a file, too.")] = None,
@@ -91,4 +91,4 @@ def plan(
         if json:
             print(text)
     if not json:
-        print(plan_text(found, problem, top=top))
+        print(plan_text(found, problem))

@@ -270,11 +270,6 @@ class AllReduceCost:
             machines=self.machines,
         )
 
-    def of(self, configuration: AllReduceConfiguration) -> "AllReduceCost":
-        """Return the costs on the groups of machines that a configuration names."""
-        same = configuration.machines == self.machines or not configuration.machines
-        return self if same else AllReduceCost(self.problem, configuration.machines)
-
     def _groups(self, setting: Setting, ends: Sequence[int]) -> tuple[FusionGroup, ...]:
         """Return the groups that end at ``ends``."""
         costs = self.transfer_costs(setting)
@@ -374,15 +369,7 @@ class AllReduceCost:
     def memory_bytes(self, setting: Setting) -> dict[str, float]:
         """Return the bytes on a device, term by term and in total, with what it may hold."""
         samples = ceil(setting.batch_per_device / setting.num_microbatches)
-        use = self.memory
-        terms: dict[str, float] = {
-            "weights": use.weights_bytes,
-            "gradients": use.gradients_bytes,
-            "optimizer": use.optimizer_bytes,
-            "activations": use.activations_per_sample_bytes * samples,
-            "reserve": use.reserve_bytes,
-        }
-        return {**terms, "total": sum(terms.values()), "limit": self.memory_limit_bytes}
+        return self.memory.terms_bytes(samples, limit_bytes=self.memory_limit_bytes)
 
     def epoch_time_s(self, setting: Setting, iteration_s: float) -> float | None:
         """Return the time of ``dataset / global batch`` iterations; the last batch counts by its share."""

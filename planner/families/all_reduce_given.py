@@ -6,10 +6,10 @@ from math import ceil
 from typing import Any
 
 from planner.channel import Ends
-from planner.errors import Fault, SpecError
 from planner.families.all_reduce_cost import AllReduceConfiguration, AllReduceCost, FusionGroup, Setting
 from planner.families.all_reduce_fusion import best_ends, fusion_rules, one_transfer_s
 from planner.families.all_reduce_settings import ANY_NUMBER, batches_of
+from planner.families.faults import wrong
 from planner.problem import Problem
 from planner.solvers.fusion_heuristics import constant_buffer
 
@@ -31,7 +31,9 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllReduceCon
     machines = given["machines"] or ()
     known = [group.name for group in problem.cluster.machine_groups]
     if unknown := [name for name in machines if name not in known]:
-        raise _wrong("machines", unknown[0], f"there are no machines {unknown[0]!r}; there are {', '.join(known)}.")
+        raise wrong(
+            "all_reduce", "machines", unknown[0], f"there are no machines {unknown[0]!r}; there are {', '.join(known)}."
+        )
     cost = AllReduceCost(problem, machines)
     setting = _given_setting(cost, given)
     rule = given["fusion_groups"]
@@ -54,24 +56,26 @@ def _given_setting(cost: AllReduceCost, given: Mapping[str, Any]) -> Setting:
     devices = devices or (number // machines if machines else 0)
     if machines * devices != number or machines > cost.cluster.num_machines or devices > most or not number:
         have = f"the cluster has {cost.cluster.num_machines} machines of {most} {cost.device.name}"
-        raise _wrong("num_devices", number, f"{machines} machines x {devices} devices do not make {number}, or {have}.")
+        raise wrong(
+            "all_reduce",
+            "num_devices",
+            number,
+            f"{machines} machines x {devices} devices do not make {number}, or {have}.",
+        )
     batch = given["global_batch_size"] or max(batches_of(cost.problem, number, ANY_NUMBER), default=0)
     steps = given["gradient_accumulation_steps"]
     if batch < number or steps > ceil(batch / number):
-        raise _wrong(
-            "global_batch_size", batch, f"a batch of {batch} cannot be split over {number} devices in {steps} steps."
+        raise wrong(
+            "all_reduce",
+            "global_batch_size",
+            batch,
+            f"a batch of {batch} cannot be split over {number} devices in {steps} steps.",
         )
     curves = cost.problem.calibration.all_reduce_curves
     if curves and number > 1 and number not in curves:
         known = ", ".join(map(str, sorted(curves)))
-        raise _wrong("num_devices", number, f"calibration.curves hold {known} devices, not {number}.")
+        raise wrong("all_reduce", "num_devices", number, f"calibration.curves hold {known} devices, not {number}.")
     return Setting(num_machines=machines, devices_per_machine=devices, global_batch_size=batch, num_microbatches=steps)
-
-
-def _wrong(key: str, value: object, problem: str) -> SpecError:
-    """Return the error of one key of the configuration."""
-    fault = Fault(field=f"configuration.all_reduce.{key}", value=str(value), problem=problem, mend="Mend this number.")
-    return SpecError.of([fault])
 
 
 def _ends_of_rule(cost: AllReduceCost, setting: Setting, rule: str | Mapping[str, float]) -> Ends:
@@ -91,13 +95,18 @@ def _given_groups(cost: AllReduceCost, setting: Setting, rows: Sequence[Mapping[
     names = [name for row in rows for name in row["tensors"]]
     known = list(cost.gradients.names)
     if names != known:
-        wrong = next((name for name in names if name not in known), None)
+        stranger = next((name for name in names if name not in known), None)
         missing = next((name for name in known if name not in names), None)
         what = (
-            f"{wrong!r} is no gradient of this network" if wrong else f"{missing!r} is in no group" if missing else ""
+            f"{stranger!r} is no gradient of this network"
+            if stranger
+            else f"{missing!r} is in no group"
+            if missing
+            else ""
         )
         what = what or "they are not in ready order, or one stands twice"
-        raise _wrong(
+        raise wrong(
+            "all_reduce",
             "fusion_groups",
             len(rows),
             f"the groups are not the network's {len(known)} gradients, last layer first: {what}.",

@@ -11,6 +11,7 @@ from typing import Any
 
 from planner.cluster import MachineGroup
 from planner.errors import Fault, SpecError
+from planner.families.faults import wrong
 from planner.families.inner_links import check_inner_links
 from planner.models.compute import peak_flop_per_s
 from planner.models.input import input_time
@@ -152,7 +153,7 @@ def _model(problem: Problem) -> ReplicaModel:
     edges = problem.cluster.graph.edges(group.name, data=True)
     link = next((data["link"] for _, _, data in edges), None)
     if link is None:
-        raise _wrong("num_workers_per_replica", "", "one machine has no network to replicate over.")
+        raise wrong(NAME, "num_workers_per_replica", "", "one machine has no network to replicate over.")
     core_flop_per_s = peak_flop_per_s(group.device, problem.training.dtype) * fitted.utilisation / fitted.num_cores
     constants = Constants(
         multiply_add_s=ByWorkingSet(fitted.multiply_add_s)
@@ -182,9 +183,11 @@ def _group(problem: Problem) -> MachineGroup:
     pinned = problem.fixed.get("device")
     groups = [group for group in problem.cluster.machine_groups if pinned in (None, group.device.name)]
     if len(groups) != 1:
-        raise _wrong("num_replicas", len(groups), "model_replicas needs one group of equal machines. Pin fix.device.")
+        raise wrong(
+            NAME, "num_replicas", len(groups), "model_replicas needs one group of equal machines. Pin fix.device."
+        )
     if (number := groups[0].devices_per_machine) > 1:
-        raise _wrong("num_replicas", number, f"model_replicas runs one device a machine; these have {number}.")
+        raise wrong(NAME, "num_replicas", number, f"model_replicas runs one device a machine; these have {number}.")
     return groups[0]
 
 
@@ -223,11 +226,13 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ReplicaChoic
             f"C1: {servers} servers + {replicas} replicas x {workers} workers = {used} machines; there "
             f"are {group.count}."
         )
-        raise _wrong("num_replicas", replicas, text)
+        raise wrong(NAME, "num_replicas", replicas, text)
     layers = given["layers"] or [{}] * len(stages)
     if len(layers) != len(stages):
         names = ", ".join(stage.name for stage in stages)
-        raise _wrong("layers", len(layers), f"{len(layers)} layers are given; the network has {len(stages)}: {names}.")
+        raise wrong(
+            NAME, "layers", len(layers), f"{len(layers)} layers are given; the network has {len(stages)}: {names}."
+        )
     chosen = ReplicaConfiguration(
         num_servers=given["num_parameter_servers"],
         num_replicas=given["num_replicas"],
@@ -250,8 +255,8 @@ def _samples(problem: Problem, num_replicas: int) -> int:
     batch = training.global_batch_size or training.max_global_batch_size or 0
     share = training.batch_per_device or batch // num_replicas
     if share < 1:
-        raise _wrong(
-            "samples_per_read", batch, f"a batch of {batch} leaves some of {num_replicas} replicas without one."
+        raise wrong(
+            NAME, "samples_per_read", batch, f"a batch of {batch} leaves some of {num_replicas} replicas without one."
         )
     return share
 
@@ -263,14 +268,9 @@ def _layer(given: Mapping[str, Any], num_workers: int) -> LayerChoice:
         rows = tuple(tuple(row) for row in given["workers"])
         partitions = given.get("partitions") or len(rows[0])
         if len(rows) != (given.get("replicas") or len(rows)) or {len(row) for row in rows} != {partitions}:
-            raise _wrong("layers", rows, f"{partitions} partitions x {replicas} replicas are not what workers list.")
+            raise wrong(
+                NAME, "layers", rows, f"{partitions} partitions x {replicas} replicas are not what workers list."
+            )
         return LayerChoice(num_threads=threads, workers=rows)
     partitions = given.get("partitions") or max(1, num_workers // replicas)
     return LayerChoice.spread(partitions, num_threads=threads, num_replicas=replicas)
-
-
-def _wrong(key: str, value: object, problem: str) -> SpecError:
-    """Return the error of one key of the configuration."""
-    return SpecError.of(
-        [Fault(field=f"configuration.{NAME}.{key}", value=str(value), problem=problem, mend="Mend it.")]
-    )

@@ -17,6 +17,7 @@ import numpy as np
 from planner.cluster import MachineGroup
 from planner.cost import Floats, Profile
 from planner.errors import Fault, ModelError, SpecError
+from planner.families.faults import wrong
 from planner.families.inner_links import check_inner_links
 from planner.fifo import fifo_end_s
 from planner.models.collectives import ring_all_reduces
@@ -284,14 +285,7 @@ class ParameterServerCost:
         use = data_parallel_memory(self.problem.dnn, self.precision, reserve_bytes=reserve)
         shares = self.configuration.batch_shares
         fullest = max(self.groups, key=lambda group: use.total_bytes(shares[group.name]) / group.device.memory_bytes)
-        terms = {
-            "weights": float(use.weights_bytes),
-            "gradients": float(use.gradients_bytes),
-            "optimizer": float(use.optimizer_bytes),
-            "activations": float(use.activations_per_sample_bytes * shares[fullest.name]),
-            "reserve": use.reserve_bytes,
-        }
-        return {**terms, "total": sum(terms.values()), "limit": fullest.device.memory_bytes}
+        return use.terms_bytes(shares[fullest.name], limit_bytes=fullest.device.memory_bytes)
 
     def _inputs(self) -> list[InputTime]:
         """Return the time of input of every group; a shared store is one store for all workers."""
@@ -407,13 +401,13 @@ def _check_machines(
 ) -> None:
     """Refuse more machines than there are."""
     if not workers:
-        raise _wrong("workers", "", f"no machine is left to work beside {num_servers} servers.")
+        raise wrong(NAME, "workers", "", f"no machine is left to work beside {num_servers} servers.")
     for name, group in groups.items():
         working, serving = workers.get(name, 0), num_servers if name == servers else 0
         used = max(working, serving) if co_located else working + serving
         if used > group.count:
             text = f"{working} workers and {serving} servers need {used} machines of {name!r}, which has {group.count}."
-            raise _wrong("workers", working, text)
+            raise wrong(NAME, "workers", working, text)
 
 
 def _shares(
@@ -423,11 +417,15 @@ def _shares(
     if given["batch_shares"] is not None:
         shares = dict(given["batch_shares"])
         if set(shares) != set(workers):
-            raise _wrong("batch_shares", shares, f"shares are needed for {', '.join(workers)}, and for nothing else.")
+            raise wrong(
+                NAME, "batch_shares", shares, f"shares are needed for {', '.join(workers)}, and for nothing else."
+            )
         total = sum(count * groups[name].devices_per_machine * shares[name] for name, count in workers.items())
         wanted, most = problem.training.global_batch_size, problem.training.max_global_batch_size
         if (wanted is not None and total != wanted) or (most is not None and total > most):
-            raise _wrong("batch_shares", total, f"the shares make a batch of {total}; dnn asks for {wanted or most}.")
+            raise wrong(
+                NAME, "batch_shares", total, f"the shares make a batch of {total}; dnn asks for {wanted or most}."
+            )
         return shares
     training = problem.training
     if training.batch_per_device is not None:
@@ -435,7 +433,9 @@ def _shares(
     batch = training.global_batch_size or training.max_global_batch_size or 0
     devices = sum(count * groups[name].devices_per_machine for name, count in workers.items())
     if batch < devices:
-        raise _wrong("batch_shares", batch, f"a batch of {batch} leaves some of {devices} devices without a sample.")
+        raise wrong(
+            NAME, "batch_shares", batch, f"a batch of {batch} leaves some of {devices} devices without a sample."
+        )
     is_fixed = training.global_batch_size is not None
     return dict.fromkeys(workers, ceil(batch / devices) if is_fixed else batch // devices)
 
@@ -450,23 +450,16 @@ def _placement(
         problem.dnn, problem.profiles[group.device.name], gradient_bytes=1, unit=problem.calibration.fusion_unit
     ).names
     if missing := [name for name in names if name not in given]:
-        raise _wrong("placement", missing[0], f"{missing[0]!r} is on no server.")
+        raise wrong(NAME, "placement", missing[0], f"{missing[0]!r} is on no server.")
     if unknown := [name for name in given if name not in names]:
-        raise _wrong("placement", unknown[0], f"{unknown[0]!r} is no gradient of this network.")
+        raise wrong(NAME, "placement", unknown[0], f"{unknown[0]!r} is no gradient of this network.")
     if beyond := {name: index for name, index in given.items() if not 0 <= index < num_servers}:
         name, index = next(iter(beyond.items()))
-        raise _wrong("placement", index, f"{name!r} is on server {index}; there are {num_servers}, from 0 on.")
+        raise wrong(NAME, "placement", index, f"{name!r} is on server {index}; there are {num_servers}, from 0 on.")
     return dict(given)
 
 
 def _known(key: str, name: str, groups: Mapping[str, MachineGroup]) -> None:
     """Refuse the name of machines that there are not."""
     if name not in groups:
-        raise _wrong(key, name, f"there are no machines {name!r}; there are {', '.join(groups)}.")
-
-
-def _wrong(key: str, value: object, problem: str) -> SpecError:
-    """Return the error of one key of the configuration."""
-    return SpecError.of(
-        [Fault(field=f"configuration.{NAME}.{key}", value=str(value), problem=problem, mend="Mend it.")]
-    )
+        raise wrong(NAME, key, name, f"there are no machines {name!r}; there are {', '.join(groups)}.")

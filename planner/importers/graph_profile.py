@@ -8,6 +8,7 @@ activation_size=4096.0, parameter_size=512.0``, times in ms and sizes in bytes o
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from planner.errors import Fault, SpecError
@@ -83,7 +84,7 @@ def read_graph_profile(path: Path, *, batch_size: int) -> MeasuredNetwork:
         )
     if faults:
         raise SpecError.of(faults)
-    ordered = [_with_inputs(rows[name], tuple(inputs[name])) for name in sorted(rows, key=_natural)]
+    ordered = [replace(rows[name], inputs=tuple(inputs[name])) for name in sorted(rows, key=_natural)]
     name = path.name.removesuffix(".txt").removesuffix(".graph")
     try:
         return build_measured(name, ordered, batch_size=batch_size, origin=f"operator graph {path.name}")
@@ -95,12 +96,6 @@ def read_graph_profile(path: Path, *, batch_size: int) -> MeasuredNetwork:
 def _step(first: str, second: str) -> str:
     """Return how the message about a cycle writes an edge of it."""
     return f" {first} -> ..." if first == second else f" {first} -> {second} -> "
-
-
-def _with_inputs(row: MeasuredLayer, inputs: tuple[str, ...]) -> MeasuredLayer:
-    """Return the row with its inputs."""
-    fields = {name: getattr(row, name) for name in MeasuredLayer.__dataclass_fields__}
-    return MeasuredLayer(**{**fields, "inputs": inputs})
 
 
 def _add_operator(
