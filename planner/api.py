@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from planner.data.accuracy import MEASURED, error_band
-from planner.errors import InfeasibleError, SpecError
-from planner.families import FAMILIES, PLANNED
+from planner.errors import SpecError
+from planner.families import FAMILIES
 from planner.plan import Configuration, Plan, Prediction
 from planner.problem import Problem
+from planner.ranking import best_plan
+from planner.search import Search
 from planner.spec_build import load as load_problem
 from planner.timeline import timeline_document
 
@@ -64,15 +66,9 @@ def plan(problem: Problem, *, num_alternatives: int = 0, time_limit_s: float = D
             f"to the physics."
         )
         raise SpecError(message)
-    plans, refusals = [], []
-    for name in problem.families:
-        try:
-            plans.append(PLANNED[name].plan(problem, num_alternatives=num_alternatives, time_limit_s=time_limit_s))
-        except InfeasibleError as error:
-            refusals.append(str(error))
-    if not plans:
-        raise InfeasibleError("\n".join(refusals))
-    best = min(plans, key=lambda one: one.objective)
+    search = Search(time_limit_s=time_limit_s, num_alternatives=num_alternatives)
+    with search.interruptible():
+        best = best_plan(problem, search)
     best = replace(best, prediction=_with_known_error(problem, best.family, best.configuration, best.prediction))
     provenance = replace(best.provenance, versions=_versions(), input_digest=_digest(problem))
     return replace(best, provenance=provenance)
@@ -136,7 +132,7 @@ def _with_known_error(
 def _versions() -> dict[str, str]:
     """Return the versions on which an answer may depend."""
     found = {}
-    for name in ("training-planner", "numpy", "scipy", "networkx"):
+    for name in ("training-planner", "numpy", "scipy", "networkx", "ortools"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:  # run from a checkout that was never installed

@@ -13,7 +13,7 @@ from planner.cost import Profile, TransferCost, Wait
 from planner.dnn import Dnn
 from planner.plan import Goal
 
-__all__ = ["Calibration", "Limits", "Problem", "Queue", "Range", "Training"]
+__all__ = ["Calibration", "CompressionOption", "Limits", "Problem", "Queue", "Range", "Training"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,8 @@ class Training:
     """The batch, the data set and the numbers' types.
 
     Exactly one of ``batch_per_device`` and ``global_batch_size`` is given, or ``max_global_batch_size`` where the batch
-    may vary up to a maximum (then with or without ``batch_per_device``).
+    may vary up to a maximum (then with or without ``batch_per_device``). ``num_devices`` are those that a fixed
+    ``batch_per_device`` is meant for: together they make the global batch on which all families are compared.
     """
 
     batch_per_device: int | None = None
@@ -46,6 +47,14 @@ class Training:
     device_sample_bytes: float = 0.0
     dtype: str = "fp32"
     optimizer: str = "momentum"
+    num_devices: int | None = None
+
+    @property
+    def fixed_batch_size(self) -> int | None:
+        """The global batch where it is fixed, directly or by devices; None where it may vary."""
+        if self.global_batch_size is None and self.batch_per_device and self.num_devices:
+            return self.batch_per_device * self.num_devices
+        return self.global_batch_size
 
     def measured_read_s(self, profile: Profile, group: MachineGroup) -> float | None:
         """Return the measured seconds of reading one sample, unless its size and the storage are both given."""
@@ -97,12 +106,25 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a plan must respect."""
+    """What a plan must respect.
+
+    ``max_staleness``: by how many iterations the gradients of asynchronous training may lag; 0 is synchronous, infinity
+    whatever comes.
+    """
 
     devices: Range = Range()
     machines: Range = Range()
     memory_per_device_bytes: float | None = None
     deadline_s: float | None = None
+    max_staleness: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressionOption:
+    """Gradients may be compressed: ``scale_s / (1 - removed)**2`` an iteration, with at most ``most_removed``."""
+
+    scale_s: float
+    most_removed: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +135,12 @@ class Problem:
     ----------
     profiles
         Seconds of the layers, by device name.
+    families
+        Those that may answer: asked for, or all, and not forbidden.
     fixed
-        Pinned decisions, by their configuration key.
+        Pinned decisions, by their configuration key; a family that lacks one of them cannot answer.
+    compression
+        Whether gradients may be compressed, and what that costs; None: they may not.
     configuration
         For ``predict``: family name and its block, as ``plan`` prints it.
     variant
@@ -136,6 +162,7 @@ class Problem:
     goal: Goal
     families: tuple[str, ...]
     fixed: Mapping[str, Any]
+    compression: CompressionOption | None = None
     configuration: tuple[str, Mapping[str, Any]] | None = None
     variant: str = "corrected"
     is_computation_measured: bool = False

@@ -4,7 +4,8 @@ Files read, names looked up, and every assumption said aloud.
 """
 
 import copy
-from collections.abc import Mapping
+import typing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner import data, zoo
-from planner.cluster import Cluster
+from planner.cluster import Cluster, MachineGroup
 from planner.cost import Profile
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
@@ -22,10 +23,11 @@ from planner.importers.measured import MeasuredLayer, MeasuredNetwork, build_mea
 from planner.models.compute import optimizer_step_s, profile_from_flop
 from planner.models.memory import Precision
 from planner.plan import Goal
-from planner.problem import Limits, Problem, Range, Training
-from planner.spec import CalibrationSpec, ConfigurationSpec, DnnSpec, RangeSpec, Spec
+from planner.problem import CompressionOption, Limits, Problem, Range, Training
+from planner.spec import CalibrationSpec, CompressionOptionSpec, DnnSpec, FamilyName, RangeSpec, Spec
 from planner.spec_calibration import calibration_of, read_calibration
 from planner.spec_cluster import ClusterBuilder
+from planner.spec_configuration import ConfigurationSpec
 from planner.spec_source import Notes, Source, faults_of, read_source
 from planner.units import Dimension, format_exact
 
@@ -99,7 +101,9 @@ class _Builder:
         fixed = {key: value for key, value in self.spec.fix.model_dump().items() if value is not None}
         if "device" in fixed:
             fixed["device"] = self.notes.attempt(("fix", "device"), lambda: _device_name(fixed["device"], cluster))
+        training = self._with_devices(training, cluster)
         limits = self._limits(cluster, training)
+        families = self._families()
         fitted = self.notes.attempt(("calibration",), lambda: calibration_of(calibration))
         profiles = self.notes.attempt(("dnn",), lambda: self._profiles(dnn, measured, cluster, calibration, training))
         if self.notes.faults or fitted is None or profiles is None:
@@ -107,7 +111,7 @@ class _Builder:
         self._doubts(dnn, cluster, calibration, measured)
         if self.notes.faults:
             raise SpecError.of(self.notes.faults)
-        configuration = self.spec.configuration
+        configuration, compression = self.spec.configuration, self.spec.compression
         return Problem(
             dnn=dnn,
             cluster=cluster,
@@ -116,8 +120,9 @@ class _Builder:
             calibration=fitted,
             limits=limits,
             goal=goal,
-            families=tuple(self.spec.families),
+            families=families,
             fixed=fixed,
+            compression=None if compression is None else _compression_of(compression),
             configuration=None if configuration is None else _block_of(configuration),
             variant=self.spec.variant,
             is_computation_measured=measured is not None or calibration.utilisation is not None,
@@ -304,25 +309,40 @@ class _Builder:
             )
         return Goal(name=name)
 
+    def _with_devices(self, training: Training, cluster: Cluster) -> Training:
+        """Return the training with the devices that a batch per device is meant for; refuse a trivial question.
+
+        On unequal devices it sets the global batch alone: which of them work, and their shares, are decisions.
+        """
+        given, fix = self.spec.constraints, self.spec.fix
+        batch = training.batch_per_device
+        if batch is None or training.max_global_batch_size is not None:
+            return training
+        is_open = any(one is not None and one.exactly is None for one in (given.devices, given.machines))
+        if is_open and fix.num_devices is None:
+            name = "machines" if given.devices is None or given.devices.exactly is not None else "devices"
+            problem = (
+                "with a fixed batch per device, fewer devices are trivially fastest per iteration, and more per epoch."
+            )
+            mend = "Fix dnn.global_batch, or state dnn.max_global_batch, or say how many exactly."
+            self.notes.fault(("constraints", name), problem, mend)
+            return training
+        groups = _training_groups(cluster, fix.device)
+        exactly = None if given.devices is None else given.devices.exactly
+        number = fix.num_devices or exactly or self._all_devices(groups, _range(given.machines))
+        alike = {(group.device.name, group.devices_per_machine) for group in groups}
+        if len(alike) <= 1 or fix.devices_per_machine:
+            return replace(training, num_devices=number)
+        self.notes.assumptions.append(
+            f"global batch: {batch * number}, {batch} samples for each of {number} unequal devices; how many of them "
+            f"work, and on which shares, is planned"
+        )
+        return replace(training, batch_per_device=None, global_batch_size=batch * number)
+
     def _limits(self, cluster: Cluster, training: Training) -> Limits:
-        """Return the limits; refuse the question whose answer is trivial."""
+        """Return the limits; refuse those that no plan can meet."""
         given = self.spec.constraints
         devices, machines = _range(given.devices), _range(given.machines)
-        self._check_equal_machines(cluster, devices_given=given.devices is not None)
-        is_open = any(given is not None and given.exactly is None for given in (given.devices, given.machines))
-        is_pinned = self.spec.fix.num_devices is not None
-        if training.batch_per_device is not None and training.max_global_batch_size is None and not is_pinned:
-            if is_open:
-                name = "machines" if given.devices is None or given.devices.exactly is not None else "devices"
-                problem = (
-                    "with a fixed batch per device, fewer devices are trivially fastest per iteration, "
-                    "and more per epoch."
-                )
-                mend = "Fix dnn.global_batch, or state dnn.max_global_batch, or say how many exactly."
-                self.notes.fault(("constraints", name), problem, mend)
-            elif given.devices is None:
-                number = self._all_devices(cluster, machines)
-                devices = Range(least=number, most=number)
         for name, wanted, most in (
             ("devices", devices, cluster.num_devices),
             ("machines", machines, cluster.num_machines),
@@ -339,26 +359,22 @@ class _Builder:
             machines=machines,
             memory_per_device_bytes=given.memory_per_device,
             deadline_s=given.deadline,
+            max_staleness=float("inf") if given.max_staleness == "unbounded" else given.max_staleness,
         )
 
-    def _check_equal_machines(self, cluster: Cluster, *, devices_given: bool) -> None:
-        """Refuse the question that leaves open how many devices of unequal machines take part."""
-        fix = self.spec.fix
-        counts = {group.name: group.devices_per_machine for group in cluster.machine_groups}
-        is_said = fix.devices_per_machine or fix.num_devices or devices_given or self.spec.dnn.batch_per_device is None
-        if len(set(counts.values())) > 1 and not is_said and not fix.device:
-            text = ", ".join(f"{name} has {count}" for name, count in counts.items())
-            mend = "Add fix: {devices_per_machine: ...}, or fix dnn.global_batch instead of batch_per_device."
+    def _families(self) -> tuple[str, ...]:
+        """Return the families that may answer; refuse to forbid all that are asked for."""
+        asked = self.spec.families or typing.get_args(FamilyName)
+        forbidden = self.spec.constraints.forbidden_families
+        if not (allowed := tuple(name for name in asked if name not in forbidden)):
             self.notes.fault(
-                ("cluster",),
-                f"machines have unequal numbers of devices ({text}), and a plan uses as many of each.",
-                mend,
+                ("constraints", "forbidden_families"), f"no family is left of {', '.join(asked)}.", "Allow one."
             )
+        return allowed
 
-    def _all_devices(self, cluster: Cluster, machines: Range) -> int:
+    def _all_devices(self, groups: Sequence[MachineGroup], machines: Range) -> int:
         """Return how many devices there are, within what is pinned."""
         fix = self.spec.fix
-        groups = [group for group in cluster.machine_groups if fix.device is None or group.device.name == fix.device]
         per_machine = fix.devices_per_machine
         number = fix.num_machines or (machines.most if machines.most is not None else None)
         if number is not None:
@@ -404,6 +420,18 @@ class _Builder:
             )
         if cluster.num_devices > 1 and not _is_fitted(calibration):
             self.notes.warnings.append("the links are uncalibrated: their nominal bandwidth is taken to be reached")
+
+
+def _training_groups(cluster: Cluster, device: str | None) -> list[MachineGroup]:
+    """Return the groups whose devices may train: of the pinned type, and no CPUs beside accelerators."""
+    groups = [group for group in cluster.machine_groups if device in (None, group.device.name)]
+    has_accelerator = any(group.device.kind != "cpu" for group in groups)
+    return [group for group in groups if not (has_accelerator and group.device.kind == "cpu")]
+
+
+def _compression_of(given: CompressionOptionSpec) -> CompressionOption:
+    """Return what may be compressed."""
+    return CompressionOption(scale_s=given.time, most_removed=given.at_most)
 
 
 def _block_of(configuration: ConfigurationSpec) -> tuple[str, dict[str, Any]]:

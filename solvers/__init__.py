@@ -6,7 +6,7 @@ Import the solver that is meant, e.g. ``from planner.solvers import fusion``: ba
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["exhaustive", "fusion", "fusion_heuristics"]
+__all__ = ["cp_sat", "exhaustive", "fusion", "fusion_heuristics"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -37,7 +37,8 @@ def test_a_spec_file_is_read_into_si_units(tmp_path: Path) -> None:
     assert (group.count, group.devices_per_machine, group.device.name) == (4, 8, "rtx-2080-ti")
     link = problem.cluster.ring_link(4)
     assert (link.bandwidth_bytes_per_s, link.latency_s) == (3.125e9, 20e-6)
-    assert problem.limits.devices == Range(least=32, most=32)
+    assert (problem.training.num_devices, problem.limits.devices) == (32, Range())
+    assert problem.training.fixed_batch_size == 32 * (problem.training.batch_per_device or 0)
 
 
 @pytest.mark.parametrize(

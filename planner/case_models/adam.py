@@ -23,7 +23,7 @@ from planner.models.model_replicas import (
 )
 from planner.models.replica_configuration import Limits, ReplicaConfiguration, check
 from planner.models.segments import chain_of
-from planner.spec import Bytes, Count, Name, Positive, Rate, Seconds
+from planner.spec_values import Bytes, Count, Name, Positive, Rate, Seconds
 from planner.units import Dimension, parse
 
 __all__ = ["Inputs", "answer"]

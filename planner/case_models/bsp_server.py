@@ -37,7 +37,7 @@ from planner.models.training_flop import (
     num_biases,
     num_pushes,
 )
-from planner.spec import Count, Name, Positive, Rate, Seconds
+from planner.spec_values import Count, Name, Positive, Rate, Seconds
 from planner.units import Dimension, parse
 
 __all__ = ["Inputs", "answer"]

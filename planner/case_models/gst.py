@@ -18,7 +18,7 @@ from planner.models.compression import Compression, optimal_compression, optimal
 from planner.models.compute import profile_from_flop
 from planner.models.server_network import ServerNetwork, queueing_s
 from planner.models.stragglers import expected_maximum_s, standard_maximum
-from planner.spec import Bytes, Count, Name, Positive, Rate, Seconds
+from planner.spec_values import Bytes, Count, Name, Positive, Rate, Seconds
 
 __all__ = ["CompressionInputs", "Inputs", "IterationInputs", "QueueInputs", "StragglersInputs", "answer"]
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from planner.case_models.measured import Measured, MeasuredRow, Parameters, fit_logs, left_out
 from planner.cost import TransferCost
 from planner.models.collectives import MeasuredCurve
-from planner.spec import Count, Name
+from planner.spec_values import Count, Name
 
 __all__ = ["Inputs", "measure"]
 

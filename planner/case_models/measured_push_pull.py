@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from planner import zoo
 from planner.case_models.measured import Measured, MeasuredRow, Parameters, fit_logs, left_out
 from planner.models.server_links import Links, iteration_time_s, place_round_robin, pull_time_s, push_end_s
-from planner.spec import Name, Rate
+from planner.spec_values import Name, Rate
 
 __all__ = ["Inputs", "Run", "measure"]
 

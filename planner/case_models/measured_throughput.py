@@ -29,7 +29,7 @@ from planner.models.collectives import (
 from planner.models.compute import profile_from_flop
 from planner.models.data_parallel import Gradients, Step, gradients_of
 from planner.solvers.fusion_heuristics import mg_wfbp, one_group, unfused
-from planner.spec import Count, Name, Rate, Seconds
+from planner.spec_values import Count, Name, Rate, Seconds
 
 __all__ = ["Inputs", "Predictor", "Run", "measure"]
 

@@ -30,7 +30,8 @@ from planner.models.ssgd_equations import (
     wait_free_time_s,
 )
 from planner.names import find, fold
-from planner.spec import Bytes, Count, MachineSpec, Name, Rate, Seconds
+from planner.spec import MachineSpec
+from planner.spec_values import Bytes, Count, Name, Rate, Seconds
 
 __all__ = ["Inputs", "answer"]
 

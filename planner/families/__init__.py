@@ -1,14 +1,17 @@
-"""Families of plans: which decisions, which cost, which solver. One file each, all of one shape; see ``Family``."""
+"""Families of plans: which decisions, which cost. One file each, all of one shape; see ``Family``.
+
+Nothing here searches, so that a plan can be checked without any solver; see :mod:`planner.families.searches`.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from planner.families import all_reduce, model_replicas, parameter_server
-from planner.plan import Configuration, Plan, Prediction
+from planner.plan import Configuration, Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline
 
-__all__ = ["FAMILIES", "PLANNED", "Family", "PlannedFamily"]
+__all__ = ["FAMILIES", "Family"]
 
 
 class Family(Protocol):
@@ -22,6 +25,11 @@ class Family(Protocol):
     @property
     def NOT_MODELLED(self) -> tuple[str, ...]:  # noqa: N802  # a module's constant
         """What its predictions leave out, in words."""
+        ...
+
+    @property
+    def DECISIONS(self) -> frozenset[str]:  # noqa: N802  # a module's constant
+        """The keys of ``fix`` that pin a decision of the family; with any other pinned, it cannot answer."""
         ...
 
     def predict(self, problem: Problem, configuration: Any) -> Prediction:
@@ -41,17 +49,8 @@ class Family(Protocol):
         ...
 
 
-class PlannedFamily(Family, Protocol):
-    """A family whose configurations are searched, too."""
-
-    def plan(self, problem: Problem, *, num_alternatives: int = 0, time_limit_s: float = float("inf")) -> Plan:
-        """Return the best plan of the family; raise InfeasibleError where there is none."""
-        ...
-
-
 FAMILIES: Mapping[str, Family] = {
     all_reduce.NAME: all_reduce,
     parameter_server.NAME: parameter_server,
     model_replicas.NAME: model_replicas,
 }
-PLANNED: Mapping[str, PlannedFamily] = {all_reduce.NAME: all_reduce}

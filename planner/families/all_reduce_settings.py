@@ -23,8 +23,9 @@ def shapes_of(cost: AllReduceCost) -> Iterator[tuple[int, int]]:
         for devices in _allowed(fixed.get("devices_per_machine"), most_devices):
             number = machines * devices
             is_pinned = fixed.get("num_devices", number) == number
+            is_meant = cost.problem.training.num_devices in (None, number)
             is_measured = not curves or number == 1 or number in curves
-            if number in limits.devices and is_pinned and is_measured:
+            if number in limits.devices and is_pinned and is_meant and is_measured:
                 yield machines, devices
 
 

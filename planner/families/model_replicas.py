@@ -31,7 +31,7 @@ from planner.plan import Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline
 
-__all__ = ["NAME", "NOT_MODELLED", "ReplicaChoice", "configuration_of", "explain", "predict", "timeline"]
+__all__ = ["DECISIONS", "NAME", "NOT_MODELLED", "ReplicaChoice", "configuration_of", "explain", "predict", "timeline"]
 
 NAME = "model_replicas"
 NOT_MODELLED = (
@@ -40,6 +40,7 @@ NOT_MODELLED = (
     "memory of the workers",
     "cache effects, and threads that slow each other down, unless calibration names measured ones",
 )
+DECISIONS = frozenset(("num_parameter_servers", "num_replicas", "num_workers_per_replica", "device"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,16 @@ from planner.problem import Problem
 from planner.timeline import Timeline
 from planner.units import Dimension, format_exact, format_human
 
-__all__ = ["NAME", "NOT_MODELLED", "ParameterServerConfiguration", "configuration_of", "explain", "predict", "timeline"]
+__all__ = [
+    "DECISIONS",
+    "NAME",
+    "NOT_MODELLED",
+    "ParameterServerConfiguration",
+    "configuration_of",
+    "explain",
+    "predict",
+    "timeline",
+]
 
 NAME = "parameter_server"
 NOT_MODELLED = (
@@ -51,6 +60,7 @@ NOT_MODELLED = (
     "handing parameters out again inside a machine of several devices",
     "failures and restarts",
 )
+DECISIONS = frozenset(("num_parameter_servers", "servers", "co_located", "synchronisation", "batch_shares", "device"))
 _PLACEMENTS = ("round_robin", "largest_first", "sliced")
 
 

@@ -100,7 +100,8 @@ def test_memory_is_that_of_the_fullest_device() -> None:
         {**machine, "name": "s", "device": "xeon-e5-2660"},
     ]
     block = {**PS, "servers": "s", "batch_shares": {"large": 100, "small": 1}}
-    memory = predicted("parameter_server", block, dnn={"zoo": "vgg16"}, cluster={"machines": machines}).memory_bytes
+    dnn = {"zoo": "vgg16", "global_batch": 101}
+    memory = predicted("parameter_server", block, dnn=dnn, cluster={"machines": machines}).memory_bytes
     assert memory["limit"] == 16 * 2**30
     assert memory["total"] < memory["limit"]
 

@@ -1,0 +1,71 @@
+"""What every family's search ends with: a plan, its status and bound, and what the goal counts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
+from planner.problem import Problem
+from planner.solution import Status
+
+__all__ = ["SAME", "TOO_SHORT", "iterations_of", "plan_of"]
+
+SAME = 1e-9  # relative difference below which two objectives are one, and a gap is closed
+TOO_SHORT = "the time limit came before the first answer was found; raise --time-limit."
+
+
+def iterations_of(problem: Problem, global_batch_size: Any) -> Any:
+    """Return how many iterations the goal counts: 1, those of an epoch, or those of the whole training.
+
+    An array of batches gives an array.
+    """
+    training = problem.training
+    if problem.goal.name == "iteration_time":
+        return 1.0
+    samples = float(training.dataset_samples or 0)
+    return samples / global_batch_size * ((training.epochs or 1.0) if problem.goal.name == "training_time" else 1.0)
+
+
+def plan_of(
+    problem: Problem,
+    *,
+    family: str,
+    configuration: Configuration,
+    prediction: Prediction,
+    bound: float,
+    explanation: Sequence[str],
+    solver: str,
+    alternatives: Sequence[Alternative] = (),
+    warnings: Sequence[str] = (),
+    not_modelled: Sequence[str] = (),
+    num_candidates: int = 0,
+    num_solved: int = 0,
+) -> Plan:
+    """Return the plan of a configuration: its objective is the prediction's, and it is optimal if the bound meets it.
+
+    Parameters
+    ----------
+    bound
+        No configuration of the family does better. One above the objective, by rounding, is lowered to it.
+    alternatives
+        In any order; they are ranked here.
+    """
+    objective = prediction.value_of(problem.goal)
+    is_proven = objective - bound <= SAME * objective
+    return Plan(
+        goal=problem.goal,
+        status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
+        objective=objective,
+        bound=objective if is_proven else bound,
+        family=family,
+        configuration=configuration,
+        prediction=prediction,
+        explanation=tuple(explanation),
+        alternatives=tuple(sorted(alternatives, key=lambda one: one.objective)),
+        provenance=Provenance(
+            solver=solver, versions={}, input_digest="", num_candidates=num_candidates, num_solved=num_solved
+        ),
+        assumptions=problem.assumptions,
+        warnings=(*problem.warnings, *warnings),
+        not_modelled=tuple(not_modelled),
+        problem=problem.resolved,
+    )

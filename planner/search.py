@@ -1,0 +1,94 @@
+"""What bounds a search: its time, an interruption, how many runners-up, and when an answer is good enough.
+
+One :class:`Search` belongs to one question; everything that searches asks it, and gives back the best so far with a
+bound when it is over.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+__all__ = ["Search"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Search:
+    """The limits of one search.
+
+    Attributes
+    ----------
+    time_limit_s
+        Wall-clock limit from now on; a guard, since where it strikes is not repeatable.
+    num_alternatives
+        How many runners-up to rank.
+    good_enough
+        A search may end with the first answer whose objective is no more than this: ``inf`` asks whether there is any
+        answer, a deadline whether one meets it. The bound it returns still holds.
+    seed
+        For whatever draws lots.
+    """
+
+    time_limit_s: float = float("inf")
+    num_alternatives: int = 0
+    good_enough: float = float("-inf")
+    seed: int = 0
+    _end_s: float = field(init=False, repr=False)
+    _interrupted: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._end_s = time.monotonic() + self.time_limit_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left, at least 0."""
+        return 0.0 if self._interrupted.is_set() else max(0.0, self._end_s - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether to stop with the best so far."""
+        return self._interrupted.is_set() or time.monotonic() >= self._end_s
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether the user stopped it."""
+        return self._interrupted.is_set()
+
+    def interrupt(self) -> None:
+        """Stop at the next chance, with the best so far."""
+        self._interrupted.set()
+
+    def part(self, time_limit_s: float, *, good_enough: float | None = None, num_alternatives: int = 0) -> "Search":
+        """Return a search within this one: it ends no later, and is interrupted with it."""
+        inner = Search(
+            time_limit_s=min(self.left_s, time_limit_s),
+            num_alternatives=num_alternatives,
+            good_enough=self.good_enough if good_enough is None else good_enough,
+            seed=self.seed,
+        )
+        inner._interrupted = self._interrupted
+        return inner
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Let the first Ctrl-C end the search with the best so far; the second one breaks off as ever.
+
+        Only the main thread may listen to signals; elsewhere nothing changes.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.getsignal(signal.SIGINT)
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            self.interrupt()
+            signal.signal(signal.SIGINT, before)
+
+        signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)

@@ -1,0 +1,133 @@
+"""Configurations in a spec: the block of each family, as ``plan`` prints it and ``predict`` reads it."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from planner.spec_values import Bytes, Count, Index, Model, Name, Seconds, Share, exactly_one, tag
+
+__all__ = ["AllReduceSpec", "ConfigurationSpec", "ModelReplicasSpec", "ParameterServerSpec", "PipelineSpec"]
+
+
+class GroupSpec(Model):
+    """One fused all-reduce: the tensors (or layers) that it carries, in the order in which they become ready."""
+
+    tensors: Annotated[list[Name], Field(min_length=1)]
+    algorithm: Literal["ring", "tree", "two_level", "measured", "piecewise"] | None = None
+    size_bytes: Annotated[float, Field(ge=0)] | None = None
+
+
+class BufferSpec(Model):
+    """Fusion by a buffer of constant size, as frameworks have it."""
+
+    buffer: Bytes
+
+
+FusionOf = Annotated[
+    Annotated[Literal["none", "one", "optimal", "mg_wfbp", "ada_fusion", "ada_fusion_idle"], Tag("<name>")]
+    | Annotated[BufferSpec, Tag("<mapping>")]
+    | Annotated[list[GroupSpec], Tag("<list>")],
+    Discriminator(tag),
+]
+
+
+class AllReduceSpec(Model):
+    """The configuration block of the family ``all_reduce``, as ``plan`` prints it."""
+
+    machines: Annotated[list[Name], Field(min_length=1)] | None = None
+    num_devices: Count
+    num_machines: Count | None = None
+    devices_per_machine: Count | None = None
+    global_batch_size: Count | None = None
+    gradient_accumulation_steps: Count = 1
+    fusion_groups: FusionOf = "optimal"
+
+
+PlacementOf = Annotated[
+    Annotated[Literal["round_robin", "largest_first", "sliced"], Tag("<name>")]
+    | Annotated[dict[str, Index], Tag("<mapping>")],
+    Discriminator(tag),
+]
+
+
+class CompressionSpec(Model):
+    """Share of every gradient that is left out, and the seconds ``k`` of ``k / (1 - removed)**2`` that it takes."""
+
+    removed: Share
+    time: Seconds = 0.0
+
+
+class ParameterServerSpec(Model):
+    """The configuration block of the family ``parameter_server``.
+
+    Workers and shares are by the name of the machine group; tensors are placed by a rule, or each on a server by its
+    index.
+    """
+
+    num_parameter_servers: Count
+    workers: Annotated[dict[str, Count], Field(min_length=1)] | None = None
+    servers: Name | None = None
+    co_located: bool = False
+    placement: PlacementOf = "round_robin"
+    batch_shares: dict[str, Count] | None = None
+    compression: CompressionSpec | None = None
+
+
+class ReplicaLayerSpec(Model):
+    """One layer of ``model_replicas``.
+
+    P, H, R, and the worker of every segment, a row for each replica of the layer.
+    """
+
+    partitions: Count | None = None
+    threads: Count | None = None
+    replicas: Count | None = None
+    workers: Annotated[list[Annotated[list[Index], Field(min_length=1)]], Field(min_length=1)] | None = None
+
+
+class ModelReplicasSpec(Model):
+    """The configuration block of the family ``model_replicas``."""
+
+    num_parameter_servers: Count
+    num_replicas: Count
+    num_workers_per_replica: Count
+    samples_per_read: Count | None = None
+    layers: Annotated[list[ReplicaLayerSpec], Field(min_length=1)] | None = None
+
+
+class StageSpec(Model):
+    """One stage of a pipeline: its first and last layer, the machines it runs on, and its replicas."""
+
+    first: Name
+    last: Name
+    machines: Name | None = None
+    replicas: Count = 1
+
+
+class PipelineSpec(Model):
+    """The configuration block of the family ``pipeline``."""
+
+    stages: Annotated[list[StageSpec], Field(min_length=1)]
+    num_microbatches: Count | None = None
+    global_batch_size: Count | None = None
+    schedule: Literal["gpipe", "1f1b", "interleaved"] = "1f1b"
+    chunks_per_device: Count = 1
+
+
+class ConfigurationSpec(Model):
+    """A given configuration, for ``predict``: the block of one family."""
+
+    all_reduce: AllReduceSpec | None = None
+    parameter_server: ParameterServerSpec | None = None
+    model_replicas: ModelReplicasSpec | None = None
+    pipeline: PipelineSpec | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        exactly_one(self, tuple(type(self).model_fields))
+        return self
+
+    @property
+    def family(self) -> str:
+        """The family whose block is given."""
+        return next(name for name in type(self).model_fields if getattr(self, name) is not None)
