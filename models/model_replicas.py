@@ -11,21 +11,30 @@ Mended, where print is displaced or its symbol stands for two things:
 Per sample and layer, each phase lasts as long as its slowest segment, computation and communication together. Sample k
 is on replica ``k mod R(l)`` of layer l; what a segment receives is averaged over the samples that it meets. Stripes of
 a convolution share its weights, which are read once for each replica of the layer. Writes are asynchronous and cost
-nothing. Left out: the servers' own work, and convergence.
+nothing, as in the paper; :mod:`planner.families.model_replicas` charges them. Left out: the servers' own work,
+convergence, and memory, which :mod:`planner.models.replica_memory` has.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
-from math import inf, lcm, log
+from math import gcd, inf
 
 import numpy as np
 
 from planner.cost import Floats
 from planner.errors import ModelError
 from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration
-from planner.models.segments import Boundary, Counts, Partition, Scheme, Stage, count_boundary, remote_counts, stripes
+from planner.models.replica_constants import (
+    ByPartitions,
+    ByThreads,
+    ByWorkingSet,
+    Connections,
+    Constants,
+    LayerSeconds,
+)
+from planner.models.segment_work import SegmentWork
+from planner.models.segments import Counts, Scheme, Stage, stripes
 
 __all__ = [
     "ByPartitions",
@@ -34,6 +43,7 @@ __all__ = [
     "Connections",
     "Constants",
     "EpochTime",
+    "LayerSeconds",
     "LayerTime",
     "Phase",
     "Reading",
@@ -43,91 +53,7 @@ __all__ = [
     "most_reading_s",
 ]
 
-# -- constants -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ByPartitions:
-    """``C_muladd`` by P, where the cache effect was measured or fitted so."""
-
-    seconds: Mapping[int, float]
-
-    def __call__(self, working_set_bytes: float, num_partitions: int, /) -> float:
-        """Return seconds; raise ModelError for a P that is not in the table."""
-        if num_partitions not in self.seconds:
-            known = ", ".join(map(str, self.seconds))
-            raise ModelError(f"C_muladd is known for P = {known}, not for {num_partitions}. Add it.")
-        return self.seconds[num_partitions]
-
-
-@dataclass(frozen=True, slots=True)
-class ByWorkingSet:
-    """``C_muladd`` by the bytes that a segment's loop touches: straight lines over the logarithm, constant outside.
-
-    >>> ByWorkingSet(((1e3, 1.0), (1e5, 3.0)))(1e5, 1)
-    3.0
-    """
-
-    points: tuple[tuple[float, float], ...]
-
-    def __call__(self, working_set_bytes: float, num_partitions: int, /) -> float:
-        """Return seconds."""
-        sizes, seconds = zip(*self.points, strict=True)
-        return float(np.interp(log(max(working_set_bytes, 1)), np.log(sizes), seconds))
-
-
-@dataclass(frozen=True, slots=True)
-class ByThreads:
-    """``C_interf`` (eq. 9) or ``C_ncost`` by H, straight lines between the points.
-
-    >>> ByThreads(((1, 1.0), (16, 2.5)))(6)
-    1.5
-    """
-
-    points: tuple[tuple[int, float], ...]
-
-    def __call__(self, num_threads: int, /) -> float:
-        """Return the factor or the seconds; raise ModelError outside the points."""
-        threads, values = zip(*self.points, strict=True)
-        if not threads[0] <= num_threads <= threads[-1]:
-            raise ModelError(f"{num_threads} threads: known for {threads[0]} to {threads[-1]} only. Measure there.")
-        return float(np.interp(num_threads, threads, values))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constants:
-    """What the canonical loops and the network take.
-
-    Attributes
-    ----------
-    multiply_add_s
-        ``C_muladd``, of a segment's working set in bytes (weights, what it reads, its neurons) and of P: the cache
-        effect, which makes model parallelism super-linear.
-    activation_s, error_s
-        ``C_act`` and ``C_err``, of a neuron.
-    bandwidth_bytes_per_s, number_bytes
-        ``C_nbw / 8`` and ``C_bits / 8``.
-    latency_s, interference
-        ``C_ncost(H)``, and ``C_interf(H) >= 1``.
-    """
-
-    multiply_add_s: Callable[[float, int], float]
-    activation_s: float
-    error_s: float
-    bandwidth_bytes_per_s: float
-    latency_s: Callable[[int], float]
-    number_bytes: float = 4.0
-    interference: Callable[[int], float] = lambda _: 1.0
-
-
-class Connections(StrEnum):
-    """``W_c'(l,p)`` of eq. 7, the connections from layer l+1 to a segment.
-
-    A padded or unpadded edge has fewer of them; the paper takes segments to have "roughly the same number".
-    """
-
-    COUNTED = "counted"
-    EVEN = "even"  # in proportion to the segment's neurons
+# -- an epoch -------------------------------------------------------------------------------------------------------
 
 
 class Reading(StrEnum):
@@ -233,6 +159,8 @@ class ReplicaModel:
     ----------
     scheme
         How layers are partitioned, see :data:`planner.models.segments.Scheme`.
+    seconds
+        Measured seconds of every layer, in place of counts times ``C_muladd``.
     """
 
     def __init__(
@@ -242,37 +170,33 @@ class ReplicaModel:
         *,
         scheme: Scheme = stripes,
         connections: Connections = Connections.COUNTED,
+        seconds: Sequence[LayerSeconds] | None = None,
     ) -> None:
         self.stages = tuple(stages)
         self.constants = constants
-        self._scheme = scheme
-        self._connections = connections
-        self._partition = cache(self._make_partition)
-        self._boundary = cache(self._make_boundary)
-        self._multiply_add_s = cache(self._make_multiply_add_s)
+        self.work = SegmentWork(stages, constants, scheme=scheme, connections=connections, seconds=seconds)
 
     def forward(self, index: int, choice: LayerChoice, before: LayerChoice | None = None) -> Phase:
         """Return eqs. 5 and 6 for layer ``index``; samples are at hand for the first layer."""
         p = choice.num_partitions
-        compute_s = self._multiply_adds_s(index, p) + self._neurons(index, p) * self.constants.activation_s
+        compute_s = self.work.forward_s(index, p)
         if index == 0 or before is None:
             return self._slowest(choice, compute_s)
-        needed = self._boundary(index, before.num_partitions, p).needed
+        needed = self.work.boundary(index, before.num_partitions, p).needed
         return self._slowest(choice, compute_s, (needed, before))
 
     def backward(self, index: int, choice: LayerChoice, after: LayerChoice | None = None) -> Phase:
         """Return eq. 7 and its communication for layer ``index``; the last layer has no error terms to receive."""
         p = choice.num_partitions
-        compute_s = self._neurons(index, p) * self.constants.error_s
+        compute_s = self.work.backward_s(index, p)
         if index == len(self.stages) - 1 or after is None:
             return self._slowest(choice, compute_s)
-        compute_s = self._multiply_add_s(index, p) * self._connections_above(index, p) + compute_s
-        returned = self._boundary(index + 1, p, after.num_partitions).returned
+        returned = self.work.boundary(index + 1, p, after.num_partitions).returned
         return self._slowest(choice, compute_s, (returned, after))
 
     def update(self, index: int, choice: LayerChoice) -> Phase:
         """Return eq. 8; weights are not communicated inside a replica."""
-        return self._slowest(choice, self._multiply_adds_s(index, choice.num_partitions))
+        return self._slowest(choice, self.work.update_s(index, choice.num_partitions))
 
     def reading_s(self, configuration: ReplicaConfiguration, training: Training) -> float:
         """Return the first term of ``T_epoch``; raise ModelError for a mix outside 0 to 1."""
@@ -291,17 +215,22 @@ class ReplicaModel:
         return num_reads * one_s / (replicas if training.reading is Reading.REPLICA else 1)
 
     def layer_times(self, configuration: ReplicaConfiguration) -> tuple[LayerTime, ...]:
-        """Return every layer's phases, per sample."""
+        """Return every layer's phases, per sample; layers that are alike, neighbours included, are costed once."""
         chosen = (None, *configuration.layers, None)
-        return tuple(
-            LayerTime(
-                forward=self.forward(index, choice, chosen[index]),
-                backward=self.backward(index, choice, chosen[index + 2]),
-                update=self.update(index, choice),
-                parallelism=choice.num_threads * choice.num_replicas * configuration.num_replicas,
-            )
-            for index, choice in enumerate(configuration.layers)
-        )
+        made: dict[tuple[Hashable, ...], LayerTime] = {}
+        found = []
+        for index, choice in enumerate(configuration.layers):
+            before, after = chosen[index], chosen[index + 2]
+            key = (self.work.alike(index), before, choice, after)
+            if key not in made:
+                made[key] = LayerTime(
+                    forward=self.forward(index, choice, before),
+                    backward=self.backward(index, choice, after),
+                    update=self.update(index, choice),
+                    parallelism=choice.num_threads * choice.num_replicas * configuration.num_replicas,
+                )
+            found.append(made[key])
+        return tuple(found)
 
     def epoch(self, configuration: ReplicaConfiguration, training: Training) -> EpochTime:
         """Return ``T_epoch`` of a configuration that breaks no constraint."""
@@ -327,41 +256,6 @@ class ReplicaModel:
             written_bytes=size / training.samples_per_write,
         )
 
-    # -- counts, by layer and partitions
-
-    def _make_partition(self, index: int, num_segments: int) -> Partition:
-        """Return the partition of a layer's output; of the samples for -1."""
-        shape = self.stages[index].output_shape if index >= 0 else self.stages[0].input_shape
-        return Partition.of(shape, num_segments, self._scheme)
-
-    def _make_boundary(self, index: int, num_before: int, num_segments: int) -> Boundary:
-        """Return what passes between a layer and the one before."""
-        stage, before = self.stages[index], self._partition(index - 1, num_before)
-        return count_boundary(stage, before, self._partition(index, num_segments))
-
-    def _make_multiply_add_s(self, index: int, num_segments: int) -> Floats:
-        """Return ``C_muladd`` of every segment, by its working set."""
-        stage, partition = self.stages[index], self._partition(index, num_segments)
-        weights = stage.num_weights * partition.num_channels / stage.output_shape[0]
-        numbers = weights + self._boundary(index, 1, num_segments).needed[:, 0] + partition.num_neurons
-        sizes = (numbers * self.constants.number_bytes).tolist()
-        return np.array([self.constants.multiply_add_s(size, num_segments) for size in sizes])
-
-    def _neurons(self, index: int, num_segments: int) -> Floats:
-        """Return ``N_neuron(l,p)``."""
-        return self._partition(index, num_segments).num_neurons.astype(np.float64)
-
-    def _multiply_adds_s(self, index: int, num_segments: int) -> Floats:
-        """Return ``C_muladd W_c(l,p)``."""
-        return self._multiply_add_s(index, num_segments) * self._boundary(index, 1, num_segments).connections[:, 0]
-
-    def _connections_above(self, index: int, num_segments: int) -> Floats:
-        """Return ``W_c'(l,p)``."""
-        if self._connections is Connections.COUNTED:
-            return np.asarray(self._boundary(index + 1, num_segments, 1).connections[0], dtype=np.float64)
-        stage = self.stages[index]
-        return self.stages[index + 1].num_connections * self._neurons(index, num_segments) / stage.num_neurons
-
     # -- from counts to seconds
 
     def _slowest(
@@ -386,15 +280,19 @@ class ReplicaModel:
 def _received(counts: Counts, source: LayerChoice, choice: LayerChoice) -> tuple[Floats, Floats]:
     """Return, for every replica and segment, what a sample brings on average, and for which share of them anything.
 
-    The residues of k modulo both numbers of replicas stand for all samples.
+    Replicas r and r' of neighbours meet in the same samples k, ``k = r modulo R`` and ``k = r' modulo R'``, if they are
+    equal modulo ``g = gcd(R, R')``: then in ``g / R'`` of the samples of r. A worker has one segment of a layer (C3).
     """
-    num_samples = lcm(choice.num_replicas, source.num_replicas)
-    numbers = np.zeros((choice.num_replicas, choice.num_partitions))
-    share = np.zeros_like(numbers)
-    for k in range(num_samples):
-        r = k % choice.num_replicas
-        remote = remote_counts(counts, choice.workers[r], source.workers[k % source.num_replicas])
-        numbers[r] += remote
-        share[r] += remote > 0
-    own = num_samples / choice.num_replicas
-    return numbers / own, share / own
+    shared = gcd(choice.num_replicas, source.num_replicas)
+    at = {worker: (r, q) for r, row in enumerate(source.workers) for q, worker in enumerate(row)}
+    needed = counts.sum(axis=1)
+    numbers = np.tile(needed.astype(np.float64), (choice.num_replicas, 1))
+    share = (numbers > 0).astype(np.float64)
+    for r, row in enumerate(choice.workers):
+        for p, worker in enumerate(row):
+            r_source, q = at.get(worker, (-1, -1))
+            if q >= 0 and (r - r_source) % shared == 0:
+                met = shared / source.num_replicas
+                numbers[r, p] -= met * counts[p, q]
+                share[r, p] *= 1 - met * (counts[p, q] == needed[p])
+    return numbers, share

@@ -6,13 +6,14 @@ times.
 
 Links are full duplex, behind a switch that is never the bottleneck. A worker sends its tensors one after the other, as
 they get ready, at the speed of its own link; what has arrived waits at the server's link, which works whenever
-something waits. Bytes flow on while the rest of their tensor is still being sent. Leaves out latency, headers, the
-switch's finite buffers (a congested server slows no sender down), the servers' own work, and servers that share
-a machine with workers.
+something waits. Bytes flow on while the rest of their tensor is still being sent. What a worker owes the server on its
+own machine takes no link: it is there when it is computed. Leaves out latency, headers, the switch's finite buffers (a
+congested server slows no sender down), and the servers' own work.
 """
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,11 +43,17 @@ class Links:
     server_bytes_per_s
         One per server; > 0 and finite.
     worker_bytes_per_s
-        One per worker; > 0, ``inf`` where it is no bottleneck.
+        One per worker, or per kind of equal workers; > 0, ``inf`` where it is no bottleneck.
+    worker_counts
+        How many equal workers each entry stands for; left out, one.
+    worker_homes
+        The server on each worker's own machine, None for none; left out, none. A worker with one stands for itself.
     """
 
     server_bytes_per_s: tuple[float, ...]
     worker_bytes_per_s: tuple[float, ...]
+    worker_counts: tuple[int, ...] = ()
+    worker_homes: tuple[int | None, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.server_bytes_per_s or not self.worker_bytes_per_s:
@@ -56,6 +63,42 @@ class Links:
             raise ModelError(f"server_bytes_per_s must be finite and > 0, not {self.server_bytes_per_s}.")
         if not all(rate > 0 for rate in self.worker_bytes_per_s):
             raise ModelError(f"worker_bytes_per_s must be > 0, not {self.worker_bytes_per_s}.")
+        self._check_workers()
+
+    def _check_workers(self) -> None:
+        """Refuse counts and homes that do not fit the workers."""
+        kinds, homes = len(self.worker_bytes_per_s), [home for home in self.worker_homes if home is not None]
+        if len(self.worker_counts) not in (0, kinds) or len(self.worker_homes) not in (0, kinds):
+            raise ModelError(
+                f"worker_counts and worker_homes must have one entry for each of {kinds} kinds of workers."
+            )
+        if any(count < 1 for count in self.worker_counts):
+            raise ModelError(f"worker_counts must be 1 or more, not {self.worker_counts}.")
+        if len(set(homes)) < len(homes) or any(not 0 <= home < len(self.server_bytes_per_s) for home in homes):
+            raise ModelError(f"worker_homes must be different servers, from 0 on, not {self.worker_homes}.")
+        if any(home is not None and count > 1 for count, home in zip(self.counts, self.homes, strict=True)):
+            raise ModelError("several workers cannot share one machine with a server: give each its own entry.")
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many workers each entry stands for."""
+        return self.worker_counts or (1,) * len(self.worker_bytes_per_s)
+
+    @property
+    def homes(self) -> tuple[int | None, ...]:
+        """The server on each worker's own machine, or None."""
+        return self.worker_homes or (None,) * len(self.worker_bytes_per_s)
+
+    @property
+    def num_workers(self) -> int:
+        """All workers."""
+        return sum(self.counts)
+
+    @property
+    def senders(self) -> NDArray[np.intp]:
+        """How many workers send to each server over the network: all but one on its own machine."""
+        at_home = [home for home in self.homes if home is not None]
+        return self.num_workers - np.bincount(at_home, minlength=len(self.server_bytes_per_s))
 
 
 # -- placements: bytes of each tensor (row) on each server (column) ----------------------------------------------------
@@ -139,9 +182,41 @@ def push_end_s(ready_s: ArrayLike, placed_bytes: ArrayLike, links: Links) -> Flo
     and the maximum is at the start or end of a transfer.
     """
     ready, placed = _checked(ready_s, placed_bytes, links)
-    alike = Counter((row.tobytes(), rate) for row, rate in zip(ready, links.worker_bytes_per_s, strict=True))
-    sent = [(_Sent.of(np.frombuffer(row), placed, rate), number) for (row, rate), number in alike.items()]
-    return np.array([_server_end_s(sent, server, rate) for server, rate in enumerate(links.server_bytes_per_s)])
+    column_of = _equal_columns(placed)
+    kinds: Counter[_Kind] = Counter()
+    at_home: dict[int, _Kind] = {}
+    for row, rate, count, home in zip(ready, links.worker_bytes_per_s, links.counts, links.homes, strict=True):
+        kind = (row.tobytes(), rate, None if home is None else column_of[home])
+        kinds[kind] += count
+        if home is not None:
+            at_home[home] = kind
+    sent = {kind: _Sent.of(np.frombuffer(kind[0]), placed, kind[1], kind[2]) for kind in kinds}
+    ends: dict[tuple[int, float, _Kind | None], float] = {}
+    found = []
+    for server, rate in enumerate(links.server_bytes_per_s):
+        alike = (column_of[server], rate, at_home.get(server))
+        if alike not in ends:
+            numbers = kinds - Counter([alike[2]] if alike[2] else [])
+            remote_s = _server_end_s([(sent[kind], number) for kind, number in numbers.items()], alike[0], rate)
+            ends[alike] = max(remote_s, _local_end_s(alike[2], placed[:, server]))
+        found.append(ends[alike])
+    return np.array(found)
+
+
+_Kind = tuple[bytes, float, int | None]  # ready times, rate, and a column equal to that of the server at home
+
+
+def _equal_columns(placed: Floats) -> list[int]:
+    """Return, for every server, the first one that holds exactly the same."""
+    first: dict[bytes, int] = {}
+    return [first.setdefault(column.tobytes(), server) for server, column in enumerate(placed.T)]
+
+
+def _local_end_s(kind: "_Kind | None", column: Floats) -> float:
+    """Return when the worker on a server's own machine has computed what that server holds; 0 without one."""
+    if kind is None or not column.any():
+        return 0.0
+    return float(np.frombuffer(kind[0])[column > 0].max())
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +228,11 @@ class _Sent:
     size_bytes: Floats
 
     @classmethod
-    def of(cls, ready: Floats, placed: Floats, bytes_per_s: float) -> "_Sent":
-        """Return the transfers over a worker's link."""
+    def of(cls, ready: Floats, placed: Floats, bytes_per_s: float, home: int | None) -> "_Sent":
+        """Return the transfers over a worker's link: all but what goes to the server at home."""
         order = np.argsort(ready, kind="stable")
-        duration = placed[order].sum(axis=1) / bytes_per_s
+        remote = placed.sum(axis=1) - (0.0 if home is None else placed[:, home])
+        duration = np.maximum(remote[order], 0.0) / bytes_per_s
         end = fifo_end_s(ready[order], duration)
         start = np.maximum(ready[order], np.append(0.0, end[:-1]))
         return cls(start, end, placed[order])
@@ -177,9 +253,9 @@ class _Sent:
         return arrived
 
 
-def _server_end_s(sent: list[tuple[_Sent, int]], server: int, bytes_per_s: float) -> float:
+def _server_end_s(sent: Sequence[tuple[_Sent, int]], server: int, bytes_per_s: float) -> float:
     """Return when one server's link has passed on everything; each worker stands for so many equal ones."""
-    at = np.concatenate([one.bounds_s(server) for one, _ in sent])
+    at = np.concatenate([np.zeros(0), *(one.bounds_s(server) for one, _ in sent)])
     if not at.size:
         return 0.0
     total = sum(number * float(one.size_bytes[:, server].sum()) for one, number in sent)
@@ -213,11 +289,15 @@ def pull_time_s(placed_bytes: ArrayLike, links: Links) -> float:
     Notes
     -----
     ``max(n P_s / B_s over servers, P / B_w over workers)``: with every flow at a constant rate the busiest link is
-    never idle, so that nothing is faster. One server: ``n T_pull``.
+    never idle, so that nothing is faster. One server: ``n T_pull``. What lies on a worker's own machine is not pulled
+    over a link: n then counts the other workers, and P the other servers' parameters.
     """
     placed = _checked_placement(placed_bytes, links)
-    servers = len(links.worker_bytes_per_s) * placed.sum(axis=0) / np.array(links.server_bytes_per_s)
-    return float(max(servers.max(), placed.sum() / min(links.worker_bytes_per_s)))
+    held = placed.sum(axis=0)
+    servers = links.senders * held / np.array(links.server_bytes_per_s)
+    at_home = np.array([0.0 if home is None else held[home] for home in links.homes])
+    workers = np.maximum(held.sum() - at_home, 0.0) / np.array(links.worker_bytes_per_s)
+    return float(max(servers.max(), workers.max()))
 
 
 def iteration_time_s(

@@ -8,17 +8,28 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from planner.checks import CheckReport
+from planner.checks import check as check_plan
+from planner.comparison import Comparison
+from planner.comparison import compare as compared
+from planner.conflicts import diagnosed
 from planner.data.accuracy import MEASURED, error_band
-from planner.errors import SpecError
+from planner.documents import plan_document
+from planner.errors import InfeasibleError, SpecError
+from planner.explanation import Explanation
+from planner.explanation import explain as explained
 from planner.families import FAMILIES
-from planner.plan import Configuration, Plan, Prediction
+from planner.networks import asked, network_of
+from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
+from planner.plan_file import read_plan
 from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
+from planner.solution import Status
 from planner.spec_build import load as load_problem
 from planner.timeline import timeline_document
 
-__all__ = ["configuration_of", "load", "plan", "predict", "timeline"]
+__all__ = ["check", "compare", "configuration_of", "explain", "load", "plan", "plan_of_file", "predict", "timeline"]
 
 DEFAULT_TIME_LIMIT_S = 60.0
 
@@ -66,10 +77,15 @@ def plan(problem: Problem, *, num_alternatives: int = 0, time_limit_s: float = D
             f"to the physics."
         )
         raise SpecError(message)
+    problem = asked(problem)
     search = Search(time_limit_s=time_limit_s, num_alternatives=num_alternatives)
     with search.interruptible():
-        best = best_plan(problem, search)
-    best = replace(best, prediction=_with_known_error(problem, best.family, best.configuration, best.prediction))
+        try:
+            best = best_plan(problem, search)
+        except InfeasibleError as error:
+            raise diagnosed(problem, error, best_plan, search) from None
+    chosen = network_of(problem, best.substitutions)
+    best = replace(best, prediction=_with_known_error(chosen, best.family, best.configuration, best.prediction))
     provenance = replace(best.provenance, versions=_versions(), input_digest=_digest(problem))
     return replace(best, provenance=provenance)
 
@@ -85,6 +101,103 @@ def predict(problem: Problem, configuration: Configuration | None = None) -> Pre
     family, found = configuration_of(problem)
     chosen = configuration or found
     return _with_known_error(problem, family, chosen, FAMILIES[family].predict(problem, chosen))
+
+
+def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> CheckReport:
+    """Return what is right and wrong about a plan of a question, recomputed from the plan alone; see planner.checks.
+
+    Raises
+    ------
+    SpecError
+        If a document is given that is no plan.
+
+    >>> import planner
+    >>> problem = planner.load({"dnn": {"zoo": "resnet50"}, "cluster": {"preset": "osf-testbed"}})
+    >>> planner.check(problem, planner.plan(problem)).is_ok
+    True
+    """
+    return check_plan(problem, plan)
+
+
+def explain(problem: Problem, plan: Plan | None = None, *, time_limit_s: float = DEFAULT_TIME_LIMIT_S) -> Explanation:
+    """Return why the best plan of a question, or a given plan of it, is as it is, and what other hardware would bring.
+
+    Parameters
+    ----------
+    plan
+        Of this question; where there is none, it is planned first, in at most half of the time.
+
+    Raises
+    ------
+    InfeasibleError, NoAnswerError
+        If there is no plan to explain.
+
+    >>> import planner
+    >>> problem = planner.load(
+    ...     {"dnn": {"zoo": "vgg16"}, "cluster": {"preset": "osf-testbed"}, "families": ["all_reduce"]}
+    ... )
+    >>> first = planner.explain(problem).sensitivities[0]
+    >>> first.words, round(first.saving, 2)
+    ('rtx-2080-ti twice as fast', 0.16)
+    """
+    search = Search(time_limit_s=time_limit_s)
+    chosen = _planned(problem, num_alternatives=1, time_limit_s=time_limit_s / 2) if plan is None else plan
+    with search.interruptible():
+        return explained(problem, chosen, search)
+
+
+def compare(one: Plan | str | Path | Mapping[str, Any], other: Plan | str | Path | Mapping[str, Any]) -> Comparison:
+    """Return what differs between two plans, given themselves, as documents or as files of ``planner plan --out``.
+
+    Raises
+    ------
+    SpecError
+        If one of them is no plan.
+    """
+    first, second = (
+        plan_document(each) if isinstance(each, Plan) else read_plan(each if isinstance(each, Mapping) else Path(each))
+        for each in (one, other)
+    )
+    return compared(first, second)
+
+
+def plan_of_file(path: Path) -> tuple[Problem, Plan]:
+    """Return the question and the plan that a file of ``planner plan --out`` holds, its prediction computed anew.
+
+    Raises
+    ------
+    SpecError
+        If the file is no plan.
+    """
+    document = read_plan(path)
+    problem = load(document)
+    family, configuration = configuration_of(problem)
+    prediction = predict(problem, configuration)
+    objective, stated = prediction.value_of(problem.goal), document["objective"]
+    doubts = []
+    if abs(objective - stated["value"]) > 1e-6 * objective:
+        doubts.append(f"the file says {stated['value']:.6g} s; this version's cost model says {objective:.6g} s")
+    found = Plan(
+        goal=problem.goal,
+        status=Status(document["status"]) if not doubts else Status.FEASIBLE,
+        objective=objective,
+        bound=min(stated["bound"], objective),
+        family=family,
+        configuration=configuration,
+        prediction=prediction,
+        explanation=tuple(document["explanation"]),
+        alternatives=tuple(
+            Alternative(**{**row, "configuration": None, "substitutions": tuple(row["substitutions"])})
+            for row in document["alternatives"]
+        ),
+        provenance=Provenance(**document["provenance"]),
+        assumptions=problem.assumptions,
+        warnings=(*problem.warnings, *doubts),
+        not_modelled=FAMILIES[family].NOT_MODELLED,
+        problem=document["problem"],
+        substitutions=problem.taken,
+    )
+    return asked(problem), found
 
 
 def timeline(problem: Problem, family: str, configuration: Configuration) -> dict[str, Any]:
@@ -110,6 +223,11 @@ def configuration_of(problem: Problem) -> tuple[str, Configuration]:
     return family, FAMILIES[family].configuration_of(problem, given)
 
 
+def _planned(problem: Problem, *, num_alternatives: int, time_limit_s: float) -> Plan:
+    """Return the best plan, where a parameter hides :func:`plan`."""
+    return plan(problem, num_alternatives=num_alternatives, time_limit_s=time_limit_s)
+
+
 def _with_known_error(
     problem: Problem, family: str, configuration: Configuration, prediction: Prediction
 ) -> Prediction:
@@ -122,6 +240,8 @@ def _with_known_error(
     if measured is None or not problem.is_computation_measured or problem.variant != "corrected":
         return prediction
     block = configuration.to_document()
+    if "groups" in block or "compression" in block:  # neither unlike devices nor compressed gradients were measured
+        return prediction
     rate = problem.cluster.ring_link(block["num_machines"]).bandwidth_bytes_per_s
     dtype = problem.training.dtype
     if not measured.covers(num_devices=block["num_devices"], network_bytes_per_s=rate, dtype=dtype):

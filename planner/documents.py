@@ -1,7 +1,7 @@
 """The JSON contract: every document that leaves the program, its version and its schema.
 
-``planner.plan/1``, ``planner.prediction/1``, ``planner.case/1``, ``planner.show/1``, ``planner.calibration/1`` and
-``planner.error/1``; a question is ``planner.spec/1``.
+``planner.plan/1``, ``planner.prediction/1``, ``planner.case/1``, ``planner.show/1``, ``planner.calibration/1``,
+``planner.check/1`` and ``planner.error/1``; a question is ``planner.spec/1``.
 Seconds, bytes and dollars throughout, as the keys say. Numbers that are infinite or unknown are null.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from planner.errors import Fault, PlannerError, SpecError
+from planner.errors import Conflict, Fault, InfeasibleError, PlannerError, SpecError
 from planner.plan import Alternative, Plan, Prediction
 
 __all__ = ["MODELS", "dump", "error_document", "plan_document", "prediction_document"]
@@ -72,6 +72,7 @@ class AlternativeDocument(_Document):
     relative_loss: float
     reason: str
     configuration: dict[str, Any] | None
+    substitutions: list[str] = []
 
 
 class ProvenanceDocument(_Document):
@@ -94,6 +95,7 @@ class PlanDocument(_Document):
     objective: ObjectiveDocument
     family: str
     configuration: dict[str, Any]
+    substitutions: list[str] = []  # plans written before there were any have none
     prediction: PredictionDocument
     explanation: list[str]
     assumptions: list[str]
@@ -186,8 +188,56 @@ class FaultDocument(_Document):
     mend: str | None
 
 
+class FindingDocument(_Document):
+    """One thing that was checked, in words and with its figures."""
+
+    name: str
+    ok: bool
+    text: str
+    values: dict[str, Any]
+
+
+class CheckDocument(_Document):
+    """What is right and wrong about a plan; ``not_checked``: what no plan can show by itself."""
+
+    schema_: Literal["planner.check/1"] = Field(alias="schema")
+    ok: bool
+    family: str
+    findings: list[FindingDocument]
+    not_checked: list[str]
+
+
+class RelaxationDocument(_Document):
+    """How far one constraint would have to give: any one of ``values`` does, the nearest first."""
+
+    field: str
+    given: str
+    values: list[str]
+    is_exact: bool
+    is_enough: bool
+    change: float | None
+    note: str
+
+
+class ConflictDocument(_Document):
+    """Constraints that leave no answer together; ``is_minimal``: there is one without any one of them, proven."""
+
+    members: list[str]
+    is_minimal: bool
+
+
+class FurtherConflictDocument(ConflictDocument):
+    """Another set, which shares no member with the ones before it and has to be settled, too."""
+
+    relaxations: list[RelaxationDocument]
+
+
 class ErrorDocument(_Document):
-    """Why there is no answer. The first fault's place stands at the top; ``faults`` lists all of them."""
+    """Why there is no answer. The first fault's place stands at the top; ``faults`` lists all of them.
+
+    ``conflict``: of an infeasible question, the constraints that conflict, and in ``relaxations`` how far each would
+    have to give; null where none of the user's constraints is the reason.
+    """
 
     schema_: Literal["planner.error/1"] = Field(alias="schema")
     kind: Literal["input", "infeasible", "limit", "bug"]
@@ -198,6 +248,94 @@ class ErrorDocument(_Document):
     value: str | None
     mend: str | None
     faults: list[FaultDocument]
+    conflict: ConflictDocument | None
+    relaxations: list[RelaxationDocument]
+    further_conflicts: list[FurtherConflictDocument]
+
+
+class DifferenceDocument(_Document):
+    """What is not the same in two plans: the value in the first, and in the second; null where there is none."""
+
+    name: str
+    values: tuple[Any, Any]
+
+
+class TermDocument(_Document):
+    """A term of the breakdown, in seconds of the objective; ``difference_s`` is second less first."""
+
+    name: str
+    seconds: tuple[float, float]
+    difference_s: float
+
+
+class ComparedObjectiveDocument(_Document):
+    """What a plan minimises, and its value."""
+
+    name: str
+    value: float
+
+
+class ComparedPlanDocument(_Document):
+    """One of two plans."""
+
+    headline: str
+    objective: ComparedObjectiveDocument
+
+
+class ComparisonDocument(_Document):
+    """``better``: 0 or 1, or null where the plans are equal or do not minimise the same."""
+
+    schema_: Literal["planner.comparison/1"] = Field(alias="schema")
+    plans: tuple[ComparedPlanDocument, ComparedPlanDocument]
+    better: Literal[0, 1] | None
+    saving: float
+    decisions: list[DifferenceDocument]
+    question: list[DifferenceDocument]
+    terms: list[TermDocument]
+    warnings: list[str]
+
+
+class BreakdownTermDocument(_Document):
+    """Seconds of an iteration, and their share of it."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+class SensitivityDocument(_Document):
+    """One change of the hardware, the question answered anew: ``saving`` is a share of the plan's objective.
+
+    It is negative where the change costs, and null where there is no such plan; ``note`` says why. ``is_proven``: else
+    the change saves at least so much.
+    """
+
+    name: str
+    words: str
+    objective: float | None
+    saving: float | None
+    is_proven: bool
+    plan: str
+    is_other_plan: bool
+    note: str
+
+
+class ExplanationDocument(_Document):
+    """What binds a plan, where its time goes, and what other hardware would bring; ``runners_up``: one a family."""
+
+    schema_: Literal["planner.explanation/1"] = Field(alias="schema")
+    status: Literal["optimal", "feasible"]
+    objective: ObjectiveDocument
+    family: str
+    headline: str
+    substitutions: list[str]
+    binding: list[str]
+    breakdown: list[BreakdownTermDocument]
+    sensitivities: list[SensitivityDocument]
+    runners_up: list[AlternativeDocument]
+    refusals: list[str]
+    proof: str
+    warnings: list[str]
 
 
 MODELS: Mapping[str, type[BaseModel]] = {
@@ -206,6 +344,9 @@ MODELS: Mapping[str, type[BaseModel]] = {
     "case": CaseDocument,
     "show": ShowDocument,
     "calibration": CalibrationDocument,
+    "check": CheckDocument,
+    "explanation": ExplanationDocument,
+    "comparison": ComparisonDocument,
     "error": ErrorDocument,
 }
 
@@ -219,6 +360,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "objective": {"name": plan.goal.field, "value": plan.objective, "bound": plan.bound, "gap": plan.gap},
         "family": plan.family,
         "configuration": plan.configuration.to_document(),
+        "substitutions": list(plan.substitutions),
         "prediction": _prediction(plan.prediction),
         "explanation": list(plan.explanation),
         "assumptions": list(plan.assumptions),
@@ -288,6 +430,7 @@ def _alternative(one: Alternative) -> dict[str, Any]:
         "relative_loss": one.relative_loss,
         "reason": one.reason,
         "configuration": None if one.configuration is None else one.configuration.to_document(),
+        "substitutions": list(one.substitutions),
     }
 
 
@@ -309,7 +452,36 @@ def error_document(error: PlannerError, *, kind: str) -> dict[str, Any]:
     ]
     top = {"file": first.file or None, "line": first.line, "field": first.field or None, "value": first.value or None}
     top["mend"] = first.mend or None
-    return {"schema": "planner.error/1", "kind": kind, "message": str(error), **top, "faults": rows}
+    document = {"schema": "planner.error/1", "kind": kind, "message": str(error), **top, "faults": rows}
+    return {**document, **_conflicts(error.conflicts if isinstance(error, InfeasibleError) else ())}
+
+
+def _conflicts(conflicts: Sequence[Conflict]) -> dict[str, Any]:
+    """Return what conflicts, the first set at the top."""
+    found = [
+        {
+            "members": [row.field for row in conflict.relaxations],
+            "is_minimal": conflict.is_minimal,
+            "relaxations": [
+                {
+                    "field": row.field,
+                    "given": row.given,
+                    "values": list(row.values),
+                    "is_exact": row.is_exact,
+                    "is_enough": row.is_enough,
+                    "change": row.change,
+                    "note": row.note,
+                }
+                for row in conflict.relaxations
+            ],
+        }
+        for conflict in conflicts
+    ]
+    if not found:
+        return {"conflict": None, "relaxations": [], "further_conflicts": []}
+    first, *others = found
+    relaxations = first.pop("relaxations")
+    return {"conflict": first, "relaxations": relaxations, "further_conflicts": others}
 
 
 def dump(document: Mapping[str, Any]) -> str:

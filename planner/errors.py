@@ -16,7 +16,17 @@ the trip home from a worker process. A message says where, what, and how to mend
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Fault", "InfeasibleError", "ModelError", "NoAnswerError", "PlannerError", "SolverError", "SpecError"]
+__all__ = [
+    "Conflict",
+    "Fault",
+    "InfeasibleError",
+    "ModelError",
+    "NoAnswerError",
+    "PlannerError",
+    "Relaxation",
+    "SolverError",
+    "SpecError",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +46,43 @@ class Fault:
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part not in ("", None))
         text = ": ".join(part for part in (place, self.field, self.problem) if part)
         return f"{text} {self.mend}".rstrip() if self.mend else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relaxation:
+    """How far one constraint would have to give.
+
+    Attributes
+    ----------
+    field, given
+        Its path in the spec, and its value there.
+    values
+        Any one of them does, the nearest first; empty where only leaving the constraint out does.
+    is_exact
+        Whether it is proven that nothing nearer does.
+    is_enough
+        Whether this alone gives a plan, with all else as asked; else another conflict remains.
+    change
+        Of the nearest value, as a share of the given one; None where that cannot be compared.
+    note
+        What to know about it.
+    """
+
+    field: str
+    given: str
+    values: tuple[str, ...]
+    is_exact: bool
+    is_enough: bool = True
+    change: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """Constraints that leave no answer together; ``is_minimal``: there is one without any one of them, proven."""
+
+    relaxations: tuple[Relaxation, ...]
+    is_minimal: bool
 
 
 class PlannerError(Exception):
@@ -61,7 +108,20 @@ class ModelError(PlannerError):
 
 
 class InfeasibleError(PlannerError):
-    """The question has no answer; the message says which constraints conflict and by how much."""
+    """The question has no answer; the message says which constraints conflict and by how much.
+
+    ``conflicts`` lists disjoint sets of constraints, each of which leaves no answer by itself; empty where none of the
+    user's constraints is the reason.
+    """
+
+    conflicts: tuple[Conflict, ...] = ()
+
+    @classmethod
+    def of(cls, message: str, conflicts: Iterable[Conflict]) -> "InfeasibleError":
+        """Return the error with what conflicts."""
+        error = cls(message)
+        error.conflicts = tuple(conflicts)
+        return error
 
 
 class NoAnswerError(PlannerError):

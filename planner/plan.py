@@ -79,7 +79,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """A configuration that lost: what it is, what it would cost, and how much more that is."""
+    """A configuration that lost: what it is, what it would cost, how much more that is, and on which network."""
 
     name: str
     family: str
@@ -87,6 +87,7 @@ class Alternative:
     relative_loss: float
     reason: str = ""
     configuration: Configuration | None = None
+    substitutions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +107,7 @@ class Plan:
     """The best configuration found, and how sure that is.
 
     ``objective`` is re-evaluated by the cost model, never read off the solver; ``bound``: no plan does better, under
-    this cost model.
+    this cost model. ``substitutions``: names of the layer replacements that the configuration's network holds.
     """
 
     goal: Goal
@@ -123,6 +124,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = ()
     problem: Mapping[str, Any] = field(default_factory=dict)
+    substitutions: tuple[str, ...] = ()
 
     @property
     def gap(self) -> float:

@@ -12,6 +12,7 @@ from planner.cluster import Cluster, MachineGroup
 from planner.cost import Profile, TransferCost, Wait
 from planner.dnn import Dnn
 from planner.plan import Goal
+from planner.substitution import Substitution
 
 __all__ = ["Calibration", "CompressionOption", "Limits", "Problem", "Queue", "Range", "Training"]
 
@@ -78,7 +79,8 @@ class Calibration:
     ``strategy`` says what the framework overlaps, see :class:`planner.models.ssgd_equations.Strategy`. ``negotiate_s``
     is the framework's coordination per all-reduce, ``overhead_s`` the library's start-up; ``straggler_deviation_s`` the
     standard deviation of a worker's time from one iteration to the next. ``num_cores`` share a device's peak as
-    threads; ``activation_s`` and ``error_s`` are ``C_act`` and ``C_err`` of the Adam model.
+    threads; ``activation_s`` and ``error_s`` are ``C_act`` and ``C_err`` of the Adam model. ``split_tensors``: a tensor
+    may be cut over several parameter servers.
     """
 
     bandwidth_efficiency: float = 1.0
@@ -91,6 +93,7 @@ class Calibration:
     wait: Wait = Wait.NONE
     timeout_s: float = float("inf")
     fusion_unit: str = "layer"
+    split_tensors: bool = False
     strategy: str = "caffe_mpi"
     is_prefetch_pipelined: bool = True
     memory_reserve_bytes: float = 0.0
@@ -141,6 +144,12 @@ class Problem:
         Pinned decisions, by their configuration key; a family that lacks one of them cannot answer.
     compression
         Whether gradients may be compressed, and what that costs; None: they may not.
+    substitutions
+        Layer replacements that may be chosen; see :mod:`planner.networks`.
+    taken
+        Names of those that ``dnn`` and ``profiles`` already hold.
+    question
+        Where a network was chosen: the problem with all of them open.
     configuration
         For ``predict``: family name and its block, as ``plan`` prints it.
     variant
@@ -163,6 +172,9 @@ class Problem:
     families: tuple[str, ...]
     fixed: Mapping[str, Any]
     compression: CompressionOption | None = None
+    substitutions: tuple[Substitution, ...] = ()
+    taken: tuple[str, ...] = ()
+    question: "Problem | None" = None
     configuration: tuple[str, Mapping[str, Any]] | None = None
     variant: str = "corrected"
     is_computation_measured: bool = False

@@ -1,17 +1,20 @@
-"""One ranking over all families: the same objective, one bound, and why the losers lost.
+"""One ranking over all networks and families: the same objective, one bound, and why the losers lost.
 
-The bound of the ranking is the least bound of any family that may answer; a family that found nothing before its limit
-leaves nothing proven.
+A question allows a network for every subset of its substitutions, and each family may answer on each. The bound of the
+ranking is the least bound of any that may answer; one that found nothing before its limit leaves no more proven than
+that the samples have to be computed, see :func:`planner.networks.computation_bound`. Changed networks that not even
+computation alone would make faster than the best plan so far are not planned at all.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.families import FAMILIES
 from planner.families.answer import SAME
 from planner.families.searches import SEARCHES
-from planner.plan import Alternative, Plan
+from planner.networks import asked, computation_bound, name_of, networks_of
+from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
@@ -19,18 +22,32 @@ from planner.units import Dimension, format_human
 
 __all__ = ["best_plan"]
 
+_COMPUTES_BY_PROFILE = ("all_reduce", "parameter_server", "pipeline")  # each sample once, in the profile's seconds
+_MOST_WORDS = 160  # letters of a refusal in an explanation
+_COMPUTATION = ("forward", "backward", "update")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """A family on a network; ``bound`` is what no plan of it can beat."""
+
+    problem: Problem
+    family: str
+    bound: float
+    is_changed: bool
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refusal:
-    """Why a family gives no plan; ``is_open``: not because there is none, but because a limit struck."""
+    """Why there is no plan; ``is_open``: not because there is none, but because a limit struck."""
 
-    family: str
+    entry: _Entry
     reason: str
     is_open: bool = False
 
 
 def best_plan(problem: Problem, search: Search) -> Plan:
-    """Return the best plan of all families that the question allows.
+    """Return the best plan of all networks and families that the question allows.
 
     Raises
     ------
@@ -41,64 +58,228 @@ def best_plan(problem: Problem, search: Search) -> Plan:
     """
     plans: list[Plan] = []
     refusals: list[_Refusal] = []
-    families = [name for name in problem.families if name in SEARCHES]
-    for index, family in enumerate(families):
-        part = search.part(search.left_s / (len(families) - index), num_alternatives=search.num_alternatives)
-        answer = _answer(problem, family, part)
-        if isinstance(answer, Plan):
-            plans.append(answer)
-        else:
-            refusals.append(answer)
-        if plans and min(one.objective for one in plans) <= search.good_enough:
+    entries = _entries(problem)
+    for index, entry in enumerate(entries):
+        least = min((one.objective for one in plans), default=float("inf"))
+        if plans and least <= search.good_enough:
+            refusals += [
+                _Refusal(entry=one, reason="an answer was good enough.", is_open=True) for one in entries[index:]
+            ]
             break
+        if entry.is_changed and entry.bound >= least * (1 - SAME):
+            continue
+        cutoff = min((one.objective for one in plans if not _is_asynchronous(one.prediction)), default=float("inf"))
+        for answer in _answers(entry, search.part(search.left_s / (len(entries) - index), cutoff=cutoff)):
+            if isinstance(answer, Plan):
+                plans.append(answer)
+            else:
+                refusals.append(answer)
     if not plans:
-        text = "\n".join(f"{one.family}: {one.reason}" if len(refusals) > 1 else one.reason for one in refusals)
-        raise (NoAnswerError if any(one.is_open for one in refusals) else InfeasibleError)(text)
+        raise (NoAnswerError if any(one.is_open for one in refusals) else InfeasibleError)(_reasons(refusals))
     best = min(plans, key=lambda one: one.objective)
-    is_open = any(one.is_open for one in refusals)
-    found = _ranked(best, [one for one in plans if one is not best], refusals, 0.0 if is_open else float("inf"))
+    found = _ranked(problem, best, [one for one in plans if one is not best], refusals)
     _check_deadline(problem, found)
     return found
 
 
-def _answer(problem: Problem, family: str, search: Search) -> Plan | _Refusal:
-    """Return a family's plan, or why there is none."""
-    if stranger := sorted(problem.fixed.keys() - FAMILIES[family].DECISIONS):
-        return _Refusal(family=family, reason=f"it does not decide fix.{stranger[0]}, which is pinned.")
-    if search.is_over:
-        return _Refusal(family=family, reason="the time limit came before its turn.", is_open=True)
-    try:
-        return SEARCHES[family](problem, search)
-    except (InfeasibleError, SpecError) as error:
-        return _Refusal(family=family, reason=str(error))
-    except NoAnswerError as error:
-        return _Refusal(family=family, reason=str(error), is_open=True)
-
-
-def _ranked(best: Plan, losers: Iterable[Plan], refusals: Iterable[_Refusal], open_bound: float) -> Plan:
-    """Return the best plan with the bound over all families, and the losers as alternatives."""
-    losers = sorted(losers, key=lambda one: one.objective)
-    bound = min([best.bound, open_bound, *(one.bound for one in losers)])
-    is_proven = best.objective - bound <= SAME * best.objective
-    others = [
-        Alternative(
-            name=f"{one.family}: {one.configuration.headline}",
-            family=one.family,
-            objective=one.objective,
-            relative_loss=one.objective / best.objective - 1 if best.objective else 0.0,
-            reason=one.explanation[0] if one.explanation else "",
-            configuration=one.configuration,
+def _entries(problem: Problem) -> list[_Entry]:
+    """Return every family on every network: the given network first, then the most promising ones."""
+    first, *others = networks_of(problem)
+    bounds = {id(one): computation_bound(one) for one in (first, *others)}
+    networks = [first, *sorted(others, key=lambda one: bounds[id(one)])]
+    return [
+        _Entry(
+            problem=network,
+            family=family,
+            bound=bounds[id(network)] if family in _COMPUTES_BY_PROFILE else 0.0,
+            is_changed=network is not first,
         )
-        for one in losers
+        for network in networks
+        for family in network.families
+        if family in SEARCHES
     ]
-    refused = tuple(f"{one.family} gives no plan: {one.reason}" for one in refusals)
+
+
+def _answers(entry: _Entry, part: Search) -> Iterator[Plan | _Refusal]:
+    """Yield a family's plan, or why there is none; after an asynchronous one its best synchronous one, too."""
+    answer = _answer(entry, part)
+    yield answer
+    limits = entry.problem.limits
+    is_pinned = "synchronisation" in entry.problem.fixed
+    if limits.max_staleness and not is_pinned and isinstance(answer, Plan) and _is_asynchronous(answer.prediction):
+        waiting = replace(entry.problem, limits=replace(limits, max_staleness=0.0))
+        second = _answer(replace(entry, problem=waiting), part)
+        if isinstance(second, Plan) and not _is_asynchronous(second.prediction):
+            yield second  # the first answer's bound covers it
+
+
+def _answer(entry: _Entry, search: Search) -> Plan | _Refusal:
+    """Return a family's plan, or why there is none."""
+    if stranger := sorted(entry.problem.fixed.keys() - FAMILIES[entry.family].DECISIONS):
+        return _Refusal(entry=entry, reason=f"it does not decide fix.{stranger[0]}, which is pinned.")
+    if search.is_over:
+        return _Refusal(entry=entry, reason="the time limit came before its turn.", is_open=True)
+    try:
+        found = SEARCHES[entry.family](entry.problem, search)
+    except (InfeasibleError, SpecError) as error:
+        return _Refusal(entry=entry, reason=str(error))
+    except NoAnswerError as error:
+        return _Refusal(entry=entry, reason=str(error), is_open=True)
+    return replace(found, substitutions=entry.problem.taken)
+
+
+def _reasons(refusals: Sequence[_Refusal]) -> str:
+    """Return why there is no plan at all, a line for each family; for changed networks only what differs."""
+    lines: dict[tuple[str, str], str] = {}
+    for one in refusals:
+        lines.setdefault((one.entry.family, one.reason), f"{_who(one)}: {one.reason}")
+    if len(lines) == 1:
+        return refusals[0].reason
+    return "\n".join(lines.values()) or "No plan fits: none of the allowed families can be searched. Allow others."
+
+
+def _who(refusal: _Refusal) -> str:
+    """Return the family, and its network where that is a changed one."""
+    taken = refusal.entry.problem.taken if refusal.entry.is_changed else ()
+    return f"{refusal.entry.family} with {', '.join(taken)}" if taken else refusal.entry.family
+
+
+# -- the ranking -----------------------------------------------------------------------------------------------------
+
+
+def _ranked(problem: Problem, best: Plan, losers: Iterable[Plan], refusals: Sequence[_Refusal]) -> Plan:
+    """Return the best plan with the bound over all that was asked, and the losers as alternatives."""
+    losers = sorted(losers, key=lambda one: one.objective)
+    open_bounds = [one.entry.bound for one in refusals if one.is_open]
+    bound = min([best.bound, *open_bounds, *(one.bound for one in losers)])
+    is_proven = best.objective - bound <= SAME * best.objective
+    own = [replace(one, substitutions=best.substitutions) for one in best.alternatives]
+    others = [_alternative(one, best) for one in losers]
+    networks = _about_networks(problem, best, losers, is_proven=is_proven)
+    staleness, warnings = _about_staleness([best, *losers])
     return replace(
         best,
         status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
         bound=best.objective if is_proven else bound,
-        alternatives=tuple(sorted([*best.alternatives, *others], key=lambda one: one.objective)),
-        explanation=(*best.explanation, *refused),
+        alternatives=tuple(sorted([*own, *others], key=lambda one: one.objective)),
+        explanation=(*best.explanation, *networks, *staleness, *_refused(refusals)),
+        warnings=(*best.warnings, *warnings),
     )
+
+
+def _alternative(one: Plan, best: Plan) -> Alternative:
+    """Return a plan that lost."""
+    network = name_of(one.substitutions, best.substitutions)
+    kind = " (asynchronous)" if _is_asynchronous(one.prediction) and not _is_asynchronous(best.prediction) else ""
+    kind = " (synchronous)" if _is_asynchronous(best.prediction) and not _is_asynchronous(one.prediction) else kind
+    return Alternative(
+        name=f"{network}{': ' if network else ''}{one.family}{kind}: {one.configuration.headline}",
+        family=one.family,
+        objective=one.objective,
+        relative_loss=one.objective / best.objective - 1 if best.objective else 0.0,
+        reason=f"{_weakness(one.prediction)}{_how_sure(one, best)}",
+        configuration=one.configuration,
+        substitutions=one.substitutions,
+    )
+
+
+def _how_sure(one: Plan, best: Plan) -> str:
+    """Return in words that a loser is not proven to be the best of its family, where that is so."""
+    if one.status is Status.OPTIMAL:
+        return ""
+    return "; the best of its family loses, too" if one.bound >= best.objective * (1 - SAME) else "; not proven"
+
+
+def _weakness(prediction: Prediction) -> str:
+    """Return what a plan spends most on beside computation, in a few words."""
+    parts = {name: seconds for name, seconds in prediction.breakdown_s.items() if name not in _COMPUTATION}
+    total_s = prediction.iteration_time_s
+    worst = max(parts, key=parts.__getitem__, default="")
+    if not worst or not total_s or parts[worst] < 0.005 * total_s:
+        return "next to nothing but computation"
+    return f"{parts[worst] / total_s:.0%} of its time is {worst.replace('all_reduce', 'all-reduce').replace('_', ' ')}"
+
+
+def _about_networks(problem: Problem, best: Plan, losers: Sequence[Plan], *, is_proven: bool) -> list[str]:
+    """Return which substitutions were taken, and what the network as given would cost."""
+    allowed = asked(problem).substitutions
+    if not best.substitutions:
+        if not allowed or "substitutions" in problem.fixed:
+            return []
+        verdict = "would make it faster" if is_proven else "was found to make it faster"
+        return [f"the network stays as given: no substitution ({', '.join(one.name for one in allowed)}) {verdict}"]
+    lines = [
+        f"{one.name}: {one.removed[0]} to {one.removed[-1]} ({len(one.removed)} layers) replaced by {one.by}"
+        for one in allowed
+        if one.name in best.substitutions
+    ]
+    if given := [one for one in losers if not one.substitutions]:
+        plain = min(given, key=lambda one: one.objective)
+        loss = plain.objective / best.objective - 1
+        lines.append(f"{name_of((), best.substitutions)}: {loss:+.0%}, with {plain.family} as its best")
+    return lines
+
+
+def _refused(refusals: Iterable[_Refusal]) -> list[str]:
+    """Return the families that give no plan, each with its reason in short, once."""
+    lines: dict[tuple[str, str], str] = {}
+    for one in refusals:
+        lines.setdefault((one.entry.family, one.reason), f"{_who(one)} gives no plan: {_short(one.reason)}")
+    return list(lines.values())
+
+
+def _short(reason: str) -> str:
+    """Return the first sentence or two of a reason, at most a line and a half."""
+    text = " ".join(reason.split())
+    if len(text) <= _MOST_WORDS:
+        return text
+    cut = text.rfind(". ", 0, _MOST_WORDS)
+    return text[: cut + 1] if cut > 0 else f"{text[: _MOST_WORDS - 3].rsplit(' ', 1)[0]} ..."
+
+
+# -- asynchronous plans ----------------------------------------------------------------------------------------------
+
+
+def _is_asynchronous(prediction: Prediction) -> bool:
+    """Whether gradients may be stale; ``most`` None means that nothing bounds it."""
+    staleness = prediction.details.get("staleness", 0)
+    most = staleness["most"] if isinstance(staleness, Mapping) else staleness
+    return most is None or bool(most > 0)
+
+
+def _about_staleness(plans: Sequence[Plan]) -> tuple[list[str], list[str]]:
+    """Return what to know where asynchronous and synchronous plans stand beside each other, and the warning.
+
+    Stale gradients usually need more epochs, of which no cost model here knows; what can be said is how many more they
+    may need until the best synchronous plan is as fast.
+    """
+    stale = [one for one in plans if _is_asynchronous(one.prediction)]
+    if not stale:
+        return [], []
+    waiting = min((one for one in plans if one not in stale), key=lambda one: one.objective, default=None)
+    warning = f"{stale[0].family} is asynchronous here: stale gradients may need more epochs, which is not modelled"
+    if waiting is None:
+        return ["no synchronous plan was found to compare with"], [warning]
+    lines = []
+    for one in dict.fromkeys(plan.family for plan in stale):
+        fastest = min(plan.objective for plan in stale if plan.family == one)
+        ratio = waiting.objective / fastest
+        if ratio > 1:
+            lines.append(
+                f"{one} is asynchronous: it wins as long as it needs less than {_times(ratio)} times the epochs of the "
+                f"best synchronous plan ({waiting.family}, {_time(waiting.objective)})"
+            )
+        else:
+            lines.append(f"{one} is asynchronous and no faster than the best synchronous plan ({waiting.family})")
+    return lines, [warning]
+
+
+def _times(ratio: float) -> str:
+    """Return a factor with enough digits to tell it from 1."""
+    return f"{ratio:.2f}" if ratio >= 1.05 else f"{ratio:.4f}"
+
+
+# -- the deadline ----------------------------------------------------------------------------------------------------
 
 
 def _check_deadline(problem: Problem, best: Plan) -> None:
@@ -109,13 +290,18 @@ def _check_deadline(problem: Problem, best: Plan) -> None:
         return
     least_s = needed_s * best.bound / best.objective
     what = "an epoch" if prediction.training_time_s is None else "the training"
-    limit = f"constraints.deadline is {format_human(deadline_s, Dimension.TIME)}"
+    limit = f"constraints.deadline is {_time(deadline_s)}"
     if least_s <= deadline_s:
         raise NoAnswerError(
-            f"No plan found: {what} takes {format_human(needed_s, Dimension.TIME)} with the best one, {limit}, and it "
-            f"is only proven that none takes less than {format_human(least_s, Dimension.TIME)}. Raise --time-limit."
+            f"No plan found: {what} takes {_time(needed_s)} with the best one, {limit}, and it is only proven that "
+            f"none takes less than {_time(least_s)}. Raise --time-limit."
         )
     raise InfeasibleError(
-        f"No plan fits: {what} takes at least {format_human(least_s, Dimension.TIME)}, and {limit}. Raise it to "
+        f"No plan fits: {what} takes at least {_time(least_s)}, and {limit}. Raise it to "
         f"{format_human(needed_s * 1.001, Dimension.TIME, 4)}, or add machines."
     )
+
+
+def _time(seconds: float) -> str:
+    """Return seconds for reading."""
+    return format_human(seconds, Dimension.TIME)

@@ -16,6 +16,7 @@ _WORDS = {
     "exposed_wait": "exposed wait for fusion",
     "exposed_negotiate": "exposed negotiation",
     "exposed_misc": "exposed idle channel",
+    "compression": "compressing gradients",
     "update": "optimiser's update",
     "input_stall": "waiting for input",
     "all_reduce": "all-reduce",
@@ -109,8 +110,8 @@ def _verdict(plan: Plan) -> str:
     name = plan.goal.name.replace("_", " ")
     if plan.status is Status.OPTIMAL:
         return (
-            f"Proven optimal: {name} {_time(plan.objective)} ({plan.objective:.6g} s); no plan of this "
-            f"family is faster."
+            f"Proven optimal: {name} {_time(plan.objective)} ({plan.objective:.6g} s); no plan of "
+            f"any allowed family is faster."
         )
     return (
         f"Best found, not proven: {name} {_time(plan.objective)} ({plan.objective:.6g} s); no plan is faster than "
@@ -127,7 +128,7 @@ def _prediction_lines(prediction: Prediction) -> list[str]:
         times.append(f"training {_time(prediction.training_time_s)}")
     lines = [
         f"  {', '.join(times)}; scaling factor {prediction.scaling_factor:.3f}",
-        f"  {prediction.details['batch_per_device']} samples a device{_memory(prediction.memory_bytes)}",
+        f"  {_samples(prediction.details)} samples a device{_memory(prediction.memory_bytes)}",
         f"  known error: {_error_band(prediction)}",
         "",
         "Where an iteration's time goes",
@@ -137,6 +138,14 @@ def _prediction_lines(prediction: Prediction) -> list[str]:
         if share > 1e-6:
             lines.append(f"  {_WORDS.get(name, name):24} {_time(seconds):>9}  {share:6.1%}")
     return lines
+
+
+def _samples(details: Mapping[str, Any]) -> str:
+    """Return the samples of a device, group by group where they differ."""
+    groups = details.get("groups")
+    if not isinstance(groups, Mapping) or not all("batch_per_device" in one for one in groups.values()):
+        return str(details["batch_per_device"])
+    return ", ".join(f"{one['batch_per_device']} ({name})" for name, one in groups.items())
 
 
 def _memory(memory: Mapping[str, float]) -> str:

@@ -28,6 +28,9 @@ class Search:
     good_enough
         A search may end with the first answer whose objective is no more than this: ``inf`` asks whether there is any
         answer, a deadline whether one meets it. The bound it returns still holds.
+    cutoff
+        Plans above this do not matter, since a better one is known elsewhere: a search that has some answer may end as
+        soon as its bound is no less. The bound it returns still holds.
     seed
         For whatever draws lots.
     """
@@ -35,6 +38,7 @@ class Search:
     time_limit_s: float = float("inf")
     num_alternatives: int = 0
     good_enough: float = float("-inf")
+    cutoff: float = float("inf")
     seed: int = 0
     _end_s: float = field(init=False, repr=False)
     _interrupted: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
@@ -61,12 +65,20 @@ class Search:
         """Stop at the next chance, with the best so far."""
         self._interrupted.set()
 
-    def part(self, time_limit_s: float, *, good_enough: float | None = None, num_alternatives: int = 0) -> "Search":
+    def part(
+        self,
+        time_limit_s: float,
+        *,
+        good_enough: float | None = None,
+        num_alternatives: int | None = None,
+        cutoff: float | None = None,
+    ) -> "Search":
         """Return a search within this one: it ends no later, and is interrupted with it."""
         inner = Search(
             time_limit_s=min(self.left_s, time_limit_s),
-            num_alternatives=num_alternatives,
+            num_alternatives=self.num_alternatives if num_alternatives is None else num_alternatives,
             good_enough=self.good_enough if good_enough is None else good_enough,
+            cutoff=self.cutoff if cutoff is None else cutoff,
             seed=self.seed,
         )
         inner._interrupted = self._interrupted

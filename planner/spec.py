@@ -20,6 +20,7 @@ from planner import zoo as networks
 from planner.cluster import Storage
 from planner.problem import Queue
 from planner.spec_configuration import ConfigurationSpec
+from planner.spec_layers import MOST_SUBSTITUTIONS, LayerSpec, SubstitutionSpec
 from planner.spec_values import (
     Bytes,
     Count,
@@ -62,20 +63,6 @@ MOST_DEVICES = 2**20
 FamilyName = Literal["all_reduce", "parameter_server", "model_replicas", "pipeline"]
 
 
-class LayerSpec(Model):
-    """One layer, by multiply-adds or by measured seconds of a batch of ``dnn.profile_batch`` samples."""
-
-    name: Name
-    kind: Name = "operator"
-    inputs: list[str] = []
-    forward: Seconds | None = None
-    backward: Seconds | None = None
-    multiply_adds: Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False, strict=True)] = 0
-    parameters: Bytes = 0.0
-    output: Bytes = 0.0
-    in_place: bool = False
-
-
 class DnnSpec(Model):
     """Where the network comes from, and what it is trained with."""
 
@@ -85,6 +72,7 @@ class DnnSpec(Model):
     layers: Annotated[list[LayerSpec], Field(min_length=1)] | None = None
     name: Name | None = None
     profile_batch: Count | None = None
+    profile_device: Name | None = None
     batch_per_device: Count | None = None
     global_batch: Count | None = None
     max_global_batch: Count | None = None
@@ -93,14 +81,21 @@ class DnnSpec(Model):
     sample_bytes: Bytes | None = None
     dtype: Dtype = "fp32"
     optimizer: Literal["sgd", "momentum", "adam"] = "momentum"
+    substitutions: list[SubstitutionSpec] = []
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         exactly_one(self, ("zoo", "profile", "trace", "layers"))
+        if (number := len(self.substitutions)) > MOST_SUBSTITUTIONS:
+            raise ValueError(
+                f"{number} substitutions make {2**number} networks to plan. Allow {MOST_SUBSTITUTIONS} at most."
+            )
         if self.global_batch is not None and (self.batch_per_device or self.max_global_batch):
             raise ValueError("global_batch fixes the batch; leave out batch_per_device and max_global_batch.")
         if self.profile_batch is not None and self.zoo is not None:
             raise ValueError("profile_batch belongs to a measured profile, trace or layers, not to a zoo network.")
+        if self.profile_device is not None and self.zoo is not None:
+            raise ValueError("profile_device belongs to a measured profile, trace or layers, not to a zoo network.")
         return self
 
 
@@ -277,6 +272,7 @@ class CalibrationSpec(Model):
     wait: Literal["none", "exact", "paper"] = "none"
     timeout: Seconds | None = None
     fusion_unit: Literal["layer", "tensor"] = "layer"
+    split_tensors: bool = False
     strategy: Literal["naive", "cntk", "mxnet", "caffe_mpi"] = "caffe_mpi"
     prefetch: Literal["pipelined", "single"] = "pipelined"
     memory_reserve: Bytes = 0.0

@@ -13,15 +13,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner import data, zoo
-from planner.cluster import Cluster, MachineGroup
+from planner.cluster import Cluster, Device, MachineGroup
 from planner.cost import Profile
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
 from planner.importers.graph_profile import read_graph_profile
 from planner.importers.layer_trace import read_layer_trace
-from planner.importers.measured import MeasuredLayer, MeasuredNetwork, build_measured
+from planner.importers.measured import MeasuredLayer, MeasuredNetwork, build_measured, scaled_to
 from planner.models.compute import optimizer_step_s, profile_from_flop
 from planner.models.memory import Precision
+from planner.networks import network_of
 from planner.plan import Goal
 from planner.problem import CompressionOption, Limits, Problem, Range, Training
 from planner.spec import CalibrationSpec, CompressionOptionSpec, DnnSpec, FamilyName, RangeSpec, Spec
@@ -29,6 +30,8 @@ from planner.spec_calibration import calibration_of, read_calibration
 from planner.spec_cluster import ClusterBuilder
 from planner.spec_configuration import ConfigurationSpec
 from planner.spec_source import Notes, Source, faults_of, read_source
+from planner.spec_substitutions import check_names, drafts_of, per_sample, substitution_of
+from planner.substitution import Substitution
 from planner.units import Dimension, format_exact
 
 __all__ = ["load", "problem_of"]
@@ -62,7 +65,10 @@ def _question_of_plan(source: Source) -> Source:
     if missing or not isinstance(plan["problem"], dict) or not isinstance(plan["family"], str):
         what = f"the plan lacks {', '.join(missing)}." if missing else "its problem or its family is of the wrong kind."
         raise SpecError.of([Fault(file=source.file, problem=what, mend="Give a file that `planner plan --out` wrote.")])
-    question = {**plan["problem"], "configuration": {plan["family"]: plan["configuration"]}}
+    given = {plan["family"]: plan["configuration"]}
+    if plan.get("substitutions"):
+        given["substitutions"] = plan["substitutions"]
+    question = {**plan["problem"], "configuration": given}
     return replace(source, data=question, positions={})
 
 
@@ -108,11 +114,19 @@ class _Builder:
         profiles = self.notes.attempt(("dnn",), lambda: self._profiles(dnn, measured, cluster, calibration, training))
         if self.notes.faults or fitted is None or profiles is None:
             raise SpecError.of(self.notes.faults)
+        drafts = drafts_of(
+            self.spec.dnn.substitutions, dnn, profile_batch=training_batch, measured=measured, notes=self.notes
+        )
+        substitutions = tuple(
+            substitution_of(one, self._profiles(one.block, one.measured, cluster, calibration, training))
+            for one in drafts
+        )
+        self._check_substitutions(substitutions)
         self._doubts(dnn, cluster, calibration, measured)
         if self.notes.faults:
             raise SpecError.of(self.notes.faults)
         configuration, compression = self.spec.configuration, self.spec.compression
-        return Problem(
+        problem = Problem(
             dnn=dnn,
             cluster=cluster,
             profiles=profiles,
@@ -123,14 +137,19 @@ class _Builder:
             families=families,
             fixed=fixed,
             compression=None if compression is None else _compression_of(compression),
+            substitutions=substitutions,
             configuration=None if configuration is None else _block_of(configuration),
             variant=self.spec.variant,
             is_computation_measured=measured is not None or calibration.utilisation is not None,
             are_links_calibrated=_is_fitted(calibration),
-            assumptions=tuple(self.notes.assumptions),
-            warnings=tuple(self.notes.warnings),
+            assumptions=tuple(dict.fromkeys(self.notes.assumptions)),
+            warnings=tuple(dict.fromkeys(self.notes.warnings)),
             resolved=self.resolved,
         )
+        if configuration is None or not (substitutions or "substitutions" in fixed):
+            return problem
+        given = configuration.substitutions
+        return network_of(problem, fixed.get("substitutions", ()) if given is None else given)
 
     # -- the network -------------------------------------------------------------------------------------------------
 
@@ -166,7 +185,7 @@ class _Builder:
             if not is_measured:
                 return found.dnn, None
         self.notes.warnings.extend(found.warnings)
-        self._inline(found)
+        self._inline(found, profile_batch)
         return found.dnn, found.profile
 
     def _layers(self, dnn: DnnSpec, profile_batch: int) -> tuple[MeasuredNetwork, bool]:
@@ -202,7 +221,7 @@ class _Builder:
             raise ValueError("no layer has seconds (forward, backward) or multiply_adds; give one or the other")
         return found, is_measured
 
-    def _inline(self, found: MeasuredNetwork) -> None:
+    def _inline(self, found: MeasuredNetwork, profile_batch: int) -> None:
         """Put the layers into the resolved spec, seconds and bytes of one sample, so that it needs no other file."""
         profile = found.profile
         inputs = [layer.name for layer in found.dnn.layers if layer.kind == "input"]
@@ -227,6 +246,9 @@ class _Builder:
             for key, value in old.items()
             if key not in ("profile", "trace", "layers", "profile_batch", "name")
         }
+        if given := self.spec.dnn.substitutions:
+            pairs = zip(old["substitutions"], given, strict=True)
+            kept["substitutions"] = [per_sample(raw, one, profile_batch) for raw, one in pairs]
         self.resolved["dnn"] = {"name": found.dnn.name, "layers": rows, "profile_batch": 1, **kept}
 
     def _profiles(
@@ -235,13 +257,18 @@ class _Builder:
         """Return the seconds of every layer on every device of the cluster."""
         precision = Precision.of(training.dtype, training.optimizer)
         profiles = {}
+        measured_on = None if measured is None else self._profile_device(cluster)
         for group in cluster.machine_groups:
             device = group.device
             update_s = calibration.update
             if update_s is None:
                 update_s = optimizer_step_s(dnn.num_trainable, device, precision)
             if measured is not None:
-                profiles[device.name] = replace(measured, update_s=update_s)
+                assert measured_on is not None
+                scaled, note = scaled_to(measured, measured_on, device, dtype=training.dtype)
+                profiles[device.name] = replace(scaled, update_s=update_s)
+                if note:
+                    (self.notes.warnings if scaled is measured else self.notes.assumptions).append(note)
                 continue
             profiles[device.name] = profile_from_flop(
                 dnn,
@@ -253,6 +280,33 @@ class _Builder:
                 update_s=update_s,
             )
         return profiles
+
+    def _profile_device(self, cluster: Cluster) -> Device:
+        """Return the device on which the profile was measured: the one given, the only one, or the first that trains.
+
+        It need not be in the cluster.
+        """
+        known = {group.device.name: group.device for group in cluster.machine_groups}
+        first = _training_groups(cluster, None)[0].device
+        if (given := self.spec.dnn.profile_device) is not None:
+            found = known.get(given) or self.notes.attempt(("dnn", "profile_device"), lambda: data.device(given))
+            return found or first
+        if len(known) > 1:
+            self.resolved["dnn"]["profile_device"] = first.name
+            self.notes.assumptions.append(
+                f"the profile was measured on {first.name}; set dnn.profile_device if it was another device"
+            )
+        return first
+
+    def _check_substitutions(self, allowed: tuple[Substitution, ...]) -> None:
+        """Refuse pinned or configured substitutions that cannot be; not where the allowed ones are wrong already."""
+        given = self.spec.configuration
+        for path, names in (
+            (("fix", "substitutions"), self.spec.fix.substitutions),
+            (("configuration", "substitutions"), given.substitutions if given else None),
+        ):
+            if not self.notes.faults:
+                self.notes.attempt(path, lambda names=names: check_names(names or (), allowed))  # type: ignore[misc]
 
     # -- training, goal, limits --------------------------------------------------------------------------------------
 

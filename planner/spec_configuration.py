@@ -31,16 +31,45 @@ FusionOf = Annotated[
 ]
 
 
+class CompressionSpec(Model):
+    """Share of every gradient that is left out, and the seconds ``k`` of ``k / (1 - removed)**2`` that it takes."""
+
+    removed: Share
+    time: Seconds = 0.0
+
+
+class GroupShareSpec(Model):
+    """What the machines of one group do: how many take part, devices of each, and the largest share of a device."""
+
+    machines: Count
+    devices_per_machine: Count | None = None
+    batch_per_device: Count
+    gradient_accumulation_steps: Count = 1
+
+
 class AllReduceSpec(Model):
-    """The configuration block of the family ``all_reduce``, as ``plan`` prints it."""
+    """The configuration block of the family ``all_reduce``, as ``plan`` prints it.
+
+    ``groups``, by the name of the group of machines, say what unlike devices do; else ``num_devices`` are all alike.
+    """
 
     machines: Annotated[list[Name], Field(min_length=1)] | None = None
-    num_devices: Count
+    groups: Annotated[dict[Name, GroupShareSpec], Field(min_length=1)] | None = None
+    num_devices: Count | None = None
     num_machines: Count | None = None
     devices_per_machine: Count | None = None
     global_batch_size: Count | None = None
     gradient_accumulation_steps: Count = 1
+    compression: CompressionSpec | None = None
     fusion_groups: FusionOf = "optimal"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.groups is None and self.num_devices is None:
+            raise ValueError("give num_devices, or groups where devices differ.")
+        if self.groups is not None and (self.machines or self.devices_per_machine):
+            raise ValueError("groups say which machines take part: leave out machines and devices_per_machine.")
+        return self
 
 
 PlacementOf = Annotated[
@@ -50,18 +79,12 @@ PlacementOf = Annotated[
 ]
 
 
-class CompressionSpec(Model):
-    """Share of every gradient that is left out, and the seconds ``k`` of ``k / (1 - removed)**2`` that it takes."""
-
-    removed: Share
-    time: Seconds = 0.0
-
-
 class ParameterServerSpec(Model):
     """The configuration block of the family ``parameter_server``.
 
     Workers and shares are by the name of the machine group; tensors are placed by a rule, or each on a server by its
-    index.
+    index. A share is the largest of its group: some devices have one sample less where shares make more than the batch.
+    ``max_staleness`` belongs to ``ssp``, ``local_steps`` to ``local_sgd``.
     """
 
     num_parameter_servers: Count
@@ -70,7 +93,11 @@ class ParameterServerSpec(Model):
     co_located: bool = False
     placement: PlacementOf = "round_robin"
     batch_shares: dict[str, Count] | None = None
+    global_batch_size: Count | None = None
     compression: CompressionSpec | None = None
+    synchronisation: Literal["bsp", "ssp", "asp", "local_sgd"] = "bsp"
+    max_staleness: Index | None = None
+    local_steps: Count | None = None
 
 
 class ReplicaLayerSpec(Model):
@@ -114,20 +141,24 @@ class PipelineSpec(Model):
     chunks_per_device: Count = 1
 
 
+_FAMILIES = ("all_reduce", "parameter_server", "model_replicas", "pipeline")
+
+
 class ConfigurationSpec(Model):
-    """A given configuration, for ``predict``: the block of one family."""
+    """A given configuration, for ``predict``: the block of one family, and the substitutions of its network."""
 
     all_reduce: AllReduceSpec | None = None
     parameter_server: ParameterServerSpec | None = None
     model_replicas: ModelReplicasSpec | None = None
     pipeline: PipelineSpec | None = None
+    substitutions: list[Name] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        exactly_one(self, tuple(type(self).model_fields))
+        exactly_one(self, _FAMILIES)
         return self
 
     @property
     def family(self) -> str:
         """The family whose block is given."""
-        return next(name for name in type(self).model_fields if getattr(self, name) is not None)
+        return next(name for name in _FAMILIES if getattr(self, name) is not None)

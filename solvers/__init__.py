@@ -6,7 +6,22 @@ Import the solver that is meant, e.g. ``from planner.solvers import fusion``: ba
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["cp_sat", "exhaustive", "fusion", "fusion_heuristics"]
+__all__ = [
+    "assignment",
+    "boxes",
+    "cp_sat",
+    "exhaustive",
+    "fusion",
+    "fusion_heuristics",
+    "layer_chain",
+    "pipeline",
+    "pipeline_cp_sat",
+    "pipeline_cuts",
+    "pipeline_fit",
+    "placement",
+    "scalar",
+    "shares",
+]
 
 
 def __getattr__(name: str) -> ModuleType:

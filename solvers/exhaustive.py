@@ -1,8 +1,8 @@
 """Referees: obviously right, slow, and for tests only. Exact solvers must agree with them on all small inputs."""
 
 import math
-from collections.abc import Iterator
-from itertools import combinations, permutations
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, permutations, product
 
 from numpy.typing import ArrayLike
 
@@ -10,7 +10,18 @@ from planner.channel import Ends, as_tensors, schedule, transfer_s
 from planner.cost import TransferCost, Wait
 from planner.solution import Solution, Status
 
-__all__ = ["all_groupings", "all_set_partitions", "best_groups", "best_partition_of_any_kind"]
+__all__ = [
+    "all_groupings",
+    "all_pipelines",
+    "all_set_partitions",
+    "all_shares",
+    "best_assignment",
+    "best_chain",
+    "best_groups",
+    "best_partition_of_any_kind",
+    "best_pipeline",
+    "best_placement",
+]
 
 Partition = tuple[tuple[int, ...], ...]
 
@@ -73,3 +84,65 @@ def all_set_partitions(num_items: int) -> Iterator[Partition]:
         for index, group in enumerate(groups):
             yield (*groups[:index], (*group, num_items - 1), *groups[index + 1 :])
         yield (*groups, (num_items - 1,))
+
+
+def best_placement(
+    num_tensors: int, num_servers: int, cost: Callable[[tuple[int, ...]], float]
+) -> Solution[tuple[int, ...]]:
+    """Return the best of all ``servers**tensors`` placements; the referee of `placement.best_placement`."""
+    seconds, best = min((cost(tried), tried) for tried in product(range(num_servers), repeat=num_tensors))
+    return Solution(status=Status.OPTIMAL, objective=seconds, bound=seconds, value=best)
+
+
+def all_shares(num_devices: tuple[int, ...], batch: int, most: int) -> Iterator[tuple[int, ...]]:
+    """Yield the largest share of each group of equal devices, where some of a group may have one sample less.
+
+    >>> list(all_shares((2, 1), 4, 3))
+    [(1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
+    """
+    for shares in product(range(1, most + 1), repeat=len(num_devices)):
+        largest = sum(number * share for number, share in zip(num_devices, shares, strict=True))
+        least = sum(number * max(1, share - 1) for number, share in zip(num_devices, shares, strict=True))
+        if least <= batch <= largest:
+            yield shares
+
+
+PipelineStages = tuple[tuple[int, int, int, int], ...]  # (first layer, last layer, device type, devices) of each stage
+
+
+def all_pipelines(num_layers: int, num_devices: Sequence[int], first: int = 0) -> Iterator[PipelineStages]:
+    """Yield every way to cut layers ``first..num_layers-1`` into stages and give each some devices of one type.
+
+    >>> list(all_pipelines(2, [1]))
+    [((0, 1, 0, 1),)]
+    """
+    if first == num_layers:
+        yield ()
+        return
+    for last, (kind, most) in product(range(first, num_layers), enumerate(num_devices)):
+        for taken in range(1, most + 1):
+            left = [number - taken * (index == kind) for index, number in enumerate(num_devices)]
+            for rest in all_pipelines(num_layers, left, last + 1):
+                yield ((first, last, kind, taken), *rest)
+
+
+def best_pipeline(
+    num_layers: int, num_devices: Sequence[int], cost: Callable[[PipelineStages], float]
+) -> Solution[PipelineStages]:
+    """Return the cheapest of all pipelines, where ``cost`` is ``inf`` for one that does not fit."""
+    objective, best = min((cost(stages), stages) for stages in all_pipelines(num_layers, num_devices))
+    if objective == math.inf:
+        return Solution(status=Status.INFEASIBLE, objective=math.inf, bound=math.inf, value=None)
+    return Solution(status=Status.OPTIMAL, objective=objective, bound=objective, value=best)
+
+
+def best_assignment(cost: Callable[[tuple[int, ...]], float], size: int) -> Solution[tuple[int, ...]]:
+    """Return the best of all permutations (the column of every row); the referee of `assignment`."""
+    objective, best = min((cost(columns), columns) for columns in permutations(range(size)))
+    return Solution(status=Status.OPTIMAL, objective=objective, bound=objective, value=best)
+
+
+def best_chain(cost: Callable[[tuple[int, ...]], float], num_states: Sequence[int]) -> Solution[tuple[int, ...]]:
+    """Return the best of all choices of one state for every layer; the referee of `layer_chain`."""
+    objective, best = min((cost(path), path) for path in product(*map(range, num_states)))
+    return Solution(status=Status.OPTIMAL, objective=objective, bound=objective, value=best)

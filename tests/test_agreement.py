@@ -66,6 +66,7 @@ def test_prediction_formula_and_schedule_of_the_task_graph_agree(
         "dnn": {"zoo": "resnet18", "batch_per_device": batch, "sample_bytes": "110 kB"},
         "cluster": {"machines": [machine]},
         "calibration": {"strategy": strategy.value, "prefetch": prefetch.value, "wait": wait, "utilisation": 0.4},
+        "families": ["all_reduce"],
     }
     problem = planner.load(asked)
     found = planner.plan(problem)

@@ -49,7 +49,8 @@ HOSTILE = {
     "a plan of the wrong kind": '{"schema": "planner.plan/1", "problem": {}, "family": [], "configuration": {}}',
     "a plan of an unknown family": '{"schema": "planner.plan/1", "problem": {}, "family": "x", "configuration": {}}',
     "printed": GOOD + "variant: printed\n",
-    "mixed": "dnn: {zoo: vgg16}\ncluster: {preset: gst-1g}\n",
+    "groups and machines": GOOD + "configuration: {all_reduce: {machines: [x], groups: {x: {machines: 1, batch_per_device: 1}}}}\n",
+    "no group": GOOD + "configuration: {all_reduce: {groups: {}}}\n",
 }  # fmt: skip
 
 

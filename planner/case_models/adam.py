@@ -6,11 +6,13 @@ Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from planner import zoo
+from planner.cost import Floats
 from planner.models.model_replicas import (
     ByPartitions,
     ByThreads,
@@ -21,8 +23,12 @@ from planner.models.model_replicas import (
     ReplicaModel,
     Training,
 )
-from planner.models.replica_configuration import Limits, ReplicaConfiguration, check
+from planner.models.replica_configuration import LayerChoice, Limits, ReplicaConfiguration, check
+from planner.models.replica_pairs import ReplicaPairs
+from planner.models.replica_states import LayerStates
 from planner.models.segments import chain_of
+from planner.solvers.assignment import two_phase_assignment
+from planner.solvers.layer_chain import cheapest_chain
 from planner.spec_values import Bytes, Count, Name, Positive, Rate, Seconds
 from planner.units import Dimension, parse
 
@@ -62,7 +68,9 @@ class Inputs(_Part):
     """A network of the zoo on equal machines.
 
     ``utilisation`` is of a core's multiply-adds at one partition without cache effect; ``cache_effect`` multiplies
-    C_muladd by P, ``interference`` everything by H. ``search`` lists the numbers of workers of the enumeration.
+    C_muladd by P, ``interference`` everything by H. ``search`` lists the numbers of workers of the enumeration;
+    ``optimise`` gives each of its settings the best maps of uniform layers, or the best layers and maps: any P of the
+    enumeration's, any number of layer replicas that fits.
     """
 
     dnn: Name
@@ -87,6 +95,7 @@ class Inputs(_Part):
     connections: Connections = Connections.COUNTED
     configuration: ConfigurationInputs
     search: list[Count] = []
+    optimise: Literal["no", "uniform", "free"] = "no"
 
 
 def answer(inputs: Inputs) -> Mapping[str, Any]:
@@ -115,40 +124,104 @@ def answer(inputs: Inputs) -> Mapping[str, Any]:
         "read_bytes": found.read_bytes,
         "written_bytes": found.written_bytes,
         **_extremes(inputs, model),
+        **_optimum(inputs, model),
     }
 
 
-def _extremes(inputs: Inputs, model: ReplicaModel) -> dict[str, Any]:
-    """Return the best and the worst of the enumeration; the first of equals."""
+def _points(inputs: Inputs) -> list[tuple[int, int, int]]:
+    """Return <workers, replicas, servers> of the enumeration, where all machines left are servers."""
     total = inputs.machines
-    points = [(w, r, total - w * r) for w in inputs.search for r in range(1, total) if w * r < total]
+    return [(w, r, total - w * r) for w in inputs.search for r in range(1, total) if w * r < total]
+
+
+def _extremes(inputs: Inputs, model: ReplicaModel) -> dict[str, Any]:
+    """Return the number of settings of the enumeration, the best and the worst; the first of equals."""
+    points = _points(inputs)
     if not points:
         return {}
     times_s = {point: _epoch(inputs, model, point).epoch_time_s for point in points}
     names = ("workers", "replicas", "servers", "epoch_time_s")
     ends = {"best": min(points, key=times_s.__getitem__), "worst": max(points, key=times_s.__getitem__)}
-    return {end: dict(zip(names, (*point, times_s[point]), strict=True)) for end, point in ends.items()}
+    extremes = {end: dict(zip(names, (*point, times_s[point]), strict=True)) for end, point in ends.items()}
+    return {"settings": len(points), **extremes}
+
+
+def _optimum(inputs: Inputs, model: ReplicaModel) -> dict[str, Any]:
+    """Return the best setting of the enumeration with its best layers and maps, and how many layers are replicated."""
+    if inputs.optimise == "no":
+        return {}
+    rows = [(_with_best_layers(inputs, model, point), point) for point in _points(inputs)]
+    times_s = [_run(inputs, model, configuration).epoch_time_s for configuration, _ in rows]
+    best = min(range(len(rows)), key=times_s.__getitem__)
+    configuration, (workers, replicas, servers) = rows[best]
+    replicated = sum(layer.num_replicas > 1 for layer in configuration.layers)
+    found = {"workers": workers, "replicas": replicas, "servers": servers, "epoch_time_s": times_s[best]}
+    return {"optimum": {**found, "replicated_layers": replicated}}
+
+
+def _with_best_layers(inputs: Inputs, model: ReplicaModel, point: tuple[int, int, int]) -> ReplicaConfiguration:
+    """Return a setting with the layers and maps that the dynamic programme finds."""
+    workers, replicas, _ = point
+    rows = [(workers, 1, inputs.threads)]
+    if inputs.optimise == "free":
+        every = (p for p in inputs.search if p <= workers)
+        rows = [(p, r, inputs.threads) for p in every for r in range(1, workers // p + 1)]
+    pairs = ReplicaPairs(model, [LayerStates.of(rows)] * len(model.stages), _assign)
+    # Reading is linear in the bytes: what one replica more of every layer adds is the price of its bytes.
+    once, twice = (_reading_s(inputs, model, point, copies) for copies in (1, 2))
+    layers = range(len(model.stages))
+    size_bytes = sum(stage.num_weights for stage in model.stages) * model.constants.number_bytes
+    price = (twice - once) / size_bytes / inputs.samples * replicas
+    every_state = np.arange(len(rows))
+    found = cheapest_chain(
+        [pairs.own_s(layer) + price * pairs.weight_bytes(layer) for layer in layers],
+        [pairs.bounds_s(layer, every_state, every_state) for layer in layers[1:]],
+        pairs.pair_s,
+    )
+    assert found.value is not None  # all states are finite
+    return _configuration(point, pairs.choices(found.value))
+
+
+def _assign(first: Floats, second: Floats) -> tuple[tuple[int, ...], float]:
+    """Return the columns and the cost of the best assignment."""
+    found = two_phase_assignment(first, second)
+    assert found.value is not None  # every square matrix has one
+    return found.value, found.objective
+
+
+def _reading_s(inputs: Inputs, model: ReplicaModel, point: tuple[int, int, int], copies: int) -> float:
+    """Return the reading of an epoch if every layer is replicated so often."""
+    layer = LayerChoice.spread(1, num_replicas=copies)
+    return model.reading_s(_configuration(point, (layer,) * len(model.stages)), _training(inputs))
+
+
+def _configuration(point: tuple[int, int, int], layers: tuple[LayerChoice, ...]) -> ReplicaConfiguration:
+    """Return <workers, replicas, servers> with layers."""
+    workers, replicas, servers = point
+    return ReplicaConfiguration(num_servers=servers, num_replicas=replicas, num_workers=workers, layers=layers)
 
 
 def _epoch(inputs: Inputs, model: ReplicaModel, point: tuple[int, int, int]) -> EpochTime:
     """Return the epoch of <workers, replicas, servers>."""
-    workers, replicas, servers = point
-    configuration = ReplicaConfiguration.uniform(
-        num_workers=workers,
-        num_replicas=replicas,
-        num_servers=servers,
-        num_threads=inputs.threads,
-        num_layers=len(model.stages),
-    )
+    layer = LayerChoice.spread(point[0], num_threads=inputs.threads)
+    return _run(inputs, model, _configuration(point, (layer,) * len(model.stages)))
+
+
+def _run(inputs: Inputs, model: ReplicaModel, configuration: ReplicaConfiguration) -> EpochTime:
+    """Return the epoch of a configuration; refuse one that breaks a constraint."""
     check(configuration, Limits(num_machines=inputs.machines, num_cores=inputs.cores), model.stages)
-    training = Training(
+    return model.epoch(configuration, _training(inputs))
+
+
+def _training(inputs: Inputs) -> Training:
+    """Return the epoch, and how often replicas exchange weights."""
+    return Training(
         num_samples=inputs.samples,
         samples_per_read=inputs.samples_per_read,
         samples_per_write=inputs.samples_per_write,
         reading=inputs.reading,
         mix=inputs.mix,
     )
-    return model.epoch(configuration, training)
 
 
 def _core_flop(inputs: Inputs) -> float:

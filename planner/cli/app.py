@@ -4,6 +4,9 @@ import typer
 
 from planner.cli.calibrate import calibrate
 from planner.cli.case import case
+from planner.cli.check import check
+from planner.cli.compare import compare
+from planner.cli.explain import explain
 from planner.cli.init import init
 from planner.cli.plan import plan
 from planner.cli.predict import predict
@@ -15,11 +18,12 @@ __all__ = ["app"]
 app = typer.Typer(
     name="planner",
     help="Find the provably fastest way to train a deep neural network on given machines.",
-    epilog="Exit codes: 0 answered; 1 no plan exists, or a case is off; 2 the input is wrong; 3 a limit came first.",
+    epilog="Exit codes: 0 answered; 1 no plan exists, a check fails or a case is off; 2 the input is wrong; "
+    "3 a limit came first.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (plan, predict, init, show, schema, case, calibrate):
+for command in (plan, predict, explain, compare, check, init, show, schema, case, calibrate):
     app.command()(command)

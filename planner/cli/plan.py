@@ -63,6 +63,7 @@ def plan(
     from planner.cli.output import limit_s, write_text, write_trace
     from planner.cli.question import question_of
     from planner.documents import dump, plan_document
+    from planner.networks import asked, network_of
     from planner.report import plan_text
 
     flags = {
@@ -82,6 +83,7 @@ def plan(
     seconds = limit_s(time_limit)
     problem = planner.load(question_of(spec, flags))
     found = planner.plan(problem, num_alternatives=top, time_limit_s=seconds)
+    problem = network_of(asked(problem), found.substitutions)
     if trace:
         write_trace(trace, problem, found.family, found.configuration, question=spec)
     if json or out:

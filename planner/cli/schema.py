@@ -17,6 +17,9 @@ class Document(StrEnum):
     CASE = "case"
     SHOW = "show"
     CALIBRATION = "calibration"
+    CHECK = "check"
+    EXPLANATION = "explanation"
+    COMPARISON = "comparison"
     ERROR = "error"
 
 

@@ -2,11 +2,15 @@
 
 from planner.data.devices import device, device_names, device_rows, inside_link, inside_links, link_rows
 from planner.data.presets import preset, preset_names
+from planner.data.substitutions import block, block_names, find_block
 
 __all__ = [
+    "block",
+    "block_names",
     "device",
     "device_names",
     "device_rows",
+    "find_block",
     "inside_link",
     "inside_links",
     "link_rows",

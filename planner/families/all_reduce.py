@@ -1,15 +1,19 @@
 """The family ``all_reduce``: synchronous data parallelism, what a given configuration costs.
 
-How many devices, which batch in how many passes, and how gradients are fused. The search stands in
-:mod:`planner.families.all_reduce_search`.
+How many devices, which batch in how many passes, how unlike devices share it, how gradients are fused and compressed.
+The search stands in :mod:`planner.families.all_reduce_search`; nothing here imports a solver before a configuration
+names a rule.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from planner.families import all_reduce_given, all_reduce_timeline
+from planner.families import all_reduce_given, all_reduce_mixed_timeline, all_reduce_timeline
+from planner.families import all_reduce_mixed_words as mixed_words
 from planner.families import all_reduce_words as words
-from planner.families.all_reduce_cost import AllReduceConfiguration, AllReduceCost
+from planner.families.all_reduce_configuration import AllReduceConfiguration
+from planner.families.all_reduce_cost import AllReduceCost
+from planner.families.all_reduce_mixed import MixedCost
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline
@@ -22,24 +26,39 @@ NOT_MODELLED = (
     "variation between iterations, failures and restarts",
     "workspaces and the framework's own memory, beyond calibration.memory_reserve",
     "contention with other jobs on the network",
+    "what leaving out parts of gradients does to accuracy, and decompressing them",
 )
 DECISIONS = frozenset(
-    ("num_devices", "num_machines", "devices_per_machine", "gradient_accumulation_steps", "algorithm", "device")
+    (
+        "num_devices",
+        "num_machines",
+        "devices_per_machine",
+        "gradient_accumulation_steps",
+        "algorithm",
+        "device",
+        "batch_shares",
+    )
 )
 
 
 def predict(problem: Problem, configuration: AllReduceConfiguration) -> Prediction:
     """Return what a configuration costs."""
+    if configuration.groups:
+        return MixedCost.of(problem, configuration.groups).predict(configuration)
     return AllReduceCost(problem, configuration.machines).predict(configuration)
 
 
 def explain(problem: Problem, configuration: AllReduceConfiguration, prediction: Prediction) -> tuple[str, ...]:
     """Return what binds a configuration, and whether it fits."""
+    if configuration.groups:
+        return mixed_words.explain(MixedCost.of(problem, configuration.groups), configuration, prediction)
     return words.explain(AllReduceCost(problem, configuration.machines), configuration, prediction)
 
 
 def timeline(problem: Problem, configuration: AllReduceConfiguration) -> Timeline:
     """Return what each resource does when, over three iterations."""
+    if configuration.groups:
+        return all_reduce_mixed_timeline.timeline(MixedCost.of(problem, configuration.groups), configuration)
     return all_reduce_timeline.timeline(AllReduceCost(problem, configuration.machines), configuration)
 
 

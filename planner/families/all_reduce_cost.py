@@ -1,7 +1,7 @@
 """The cost of an all-reduce configuration: one way from a question and its decisions to seconds and bytes."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -10,17 +10,12 @@ import numpy as np
 
 from planner import channel
 from planner.channel import FusionSchedule
-from planner.cluster import Cluster
 from planner.cost import Profile, TransferCost
 from planner.errors import Fault, SpecError
-from planner.models.collectives import (
-    Affines,
-    cheapest_of,
-    delayed,
-    double_binary_tree_all_reduces,
-    ring_all_reduces,
-    two_level_all_reduces,
-)
+from planner.families.all_reduce_configuration import AllReduceConfiguration, FusionGroup, GroupShare, Setting
+from planner.families.all_reduce_forms import Rings, closed_forms, reduce_bytes_per_s
+from planner.families.all_reduce_groups import is_mixed, one_type
+from planner.models.collectives import Affines, cheapest_of, delayed
 from planner.models.data_parallel import Gradients, Step, exposed_s, gradients_of
 from planner.models.fusion_wait import buffer_recursion_time_s
 from planner.models.input import InputTime, input_time, stall_s
@@ -30,75 +25,17 @@ from planner.models.ssgd_equations import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem
 
-__all__ = ["AllReduceConfiguration", "AllReduceCost", "FusionGroup", "Setting"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FusionGroup:
-    """One all-reduce: the gradients that it carries, in ready order, and its algorithm."""
-
-    tensors: tuple[str, ...]
-    algorithm: str
-    size_bytes: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllReduceConfiguration:
-    """All decisions of the family; ``machines`` names the groups that take part, where there are several."""
-
-    num_devices: int
-    num_machines: int
-    devices_per_machine: int
-    global_batch_size: int
-    gradient_accumulation_steps: int
-    fusion_groups: tuple[FusionGroup, ...]
-    machines: tuple[str, ...] = ()
-
-    @property
-    def headline(self) -> str:
-        """How many devices, and how they stand."""
-        devices, machines = (
-            f"{number} {name}{'s' * (number > 1)}"
-            for number, name in ((self.num_devices, "device"), (self.num_machines, "machine"))
-        )
-        groups = f" of {', '.join(self.machines)}" if self.machines else ""
-        return f"{devices} ({machines} x {self.devices_per_machine}{groups})"
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the block that ``predict`` reads back."""
-        groups = [
-            {"tensors": list(group.tensors), "algorithm": group.algorithm, "size_bytes": group.size_bytes}
-            for group in self.fusion_groups
-        ]
-        return {
-            **({"machines": list(self.machines)} if self.machines else {}),
-            "num_devices": self.num_devices,
-            "num_machines": self.num_machines,
-            "devices_per_machine": self.devices_per_machine,
-            "global_batch_size": self.global_batch_size,
-            "gradient_accumulation_steps": self.gradient_accumulation_steps,
-            "fusion_groups": groups,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """The decisions but for fusion: how many machines and devices, which batch, in how many micro-batches."""
-
-    num_machines: int
-    devices_per_machine: int
-    global_batch_size: int
-    num_microbatches: int = 1
-
-    @property
-    def num_devices(self) -> int:
-        """Devices in all machines."""
-        return self.num_machines * self.devices_per_machine
-
-    @property
-    def batch_per_device(self) -> int:
-        """The largest share; where the batch does not divide, some devices have one sample less."""
-        return ceil(self.global_batch_size / self.num_devices)
+__all__ = [
+    "AllReduceConfiguration",
+    "AllReduceCost",
+    "FusionGroup",
+    "GroupShare",
+    "Setting",
+    "communication_of",
+    "fusion_groups_of",
+    "schedule_rows",
+    "unknown_algorithm",
+]
 
 
 class AllReduceCost:
@@ -112,9 +49,9 @@ class AllReduceCost:
 
     def __init__(self, problem: Problem, machines: Collection[str] = ()) -> None:
         self.problem = problem
-        whole = _of_one_type(problem)
+        whole = one_type(problem, machines)
         self.cluster = whole.of_groups(machines) if machines else whole
-        self.machines = tuple(machines) if len(whole.machine_groups) > 1 else ()
+        self.machines = tuple(machines) if len(whole.machine_groups) > 1 or is_mixed(problem) else ()
         self.groups = self.cluster.ring_groups
         self.device = self.groups[0].device
         self.profile: Profile = problem.profiles[self.device.name]
@@ -163,41 +100,22 @@ class AllReduceCost:
             if number > 1
         }
         net_bandwidth, net_latency_s = np.array([network[number] for number in machines.tolist()]).T
-        has_inside = devices > 1
-        flat: dict[str, Any] = {
-            "num_devices": machines * devices,
-            "bandwidth_bytes_per_s": np.minimum(net_bandwidth, np.where(has_inside, inside_bandwidth, float("inf"))),
-            "latency_s": np.maximum(net_latency_s, np.where(has_inside, inside_latency_s, 0.0)),
-            "overhead_s": fitted.overhead_s + fitted.negotiate_s,
-            "reduce_bytes_per_s": self._reduce_bytes_per_s,
-        }
-        forms = {"ring": ring_all_reduces(**flat)}
-        # Trees run between machines, fed by a chain inside each, as NCCL's do; in one machine, between its devices.
-        has_network = machines > 1
-        trees = double_binary_tree_all_reduces(**{**flat, "num_devices": np.where(has_network, machines, devices)})
-        chain_s = np.where(has_network, 2 * (devices - 1) * inside_latency_s, 0.0)
-        forms["tree"] = Affines(startup_s=trees.startup_s + chain_s, per_byte_s=trees.per_byte_s)
-        forms["two_level"] = two_level_all_reduces(
+        rings = Rings(
             num_machines=machines,
-            devices_per_machine=devices,
-            inside_bytes_per_s=inside_bandwidth,
+            num_devices=machines * devices,
+            most_devices=devices,
             network_bytes_per_s=net_bandwidth,
-            inside_latency_s=inside_latency_s,
             network_latency_s=net_latency_s,
-            overhead_s=fitted.overhead_s + fitted.negotiate_s,
+            inside_bytes_per_s=inside_bandwidth,
+            inside_latency_s=inside_latency_s,
             reduce_bytes_per_s=self._reduce_bytes_per_s,
         )
-        pinned = self.problem.fixed.get("algorithm")
-        allowed = [pinned] if pinned else fitted.algorithms
-        return {name: forms[name] for name in allowed}
+        return closed_forms(self.problem, rings)
 
     @property
     def _reduce_bytes_per_s(self) -> float:
         """Bytes of gradient that a device adds up in a second (eq. 7)."""
-        peak = self.device.peak_flop_per_s.get("fp32")
-        if peak is None or not self.problem.calibration.aggregation:
-            return float("inf")
-        return peak * self.precision.gradient_bytes
+        return reduce_bytes_per_s(self.problem, self.device, self.precision)
 
     def transfer_costs(self, setting: Setting) -> dict[str, TransferCost]:
         """Return the cost of an all-reduce by algorithm.
@@ -256,6 +174,7 @@ class AllReduceCost:
             devices_per_machine=configuration.devices_per_machine,
             global_batch_size=configuration.global_batch_size,
             num_microbatches=configuration.gradient_accumulation_steps,
+            compression=configuration.compression,
         )
 
     def configuration(self, setting: Setting, ends: Sequence[int]) -> AllReduceConfiguration:
@@ -268,18 +187,12 @@ class AllReduceCost:
             gradient_accumulation_steps=setting.num_microbatches,
             fusion_groups=self._groups(setting, ends) if ends else (),
             machines=self.machines,
+            compression=setting.compression,
         )
 
     def _groups(self, setting: Setting, ends: Sequence[int]) -> tuple[FusionGroup, ...]:
         """Return the groups that end at ``ends``."""
-        costs = self.transfer_costs(setting)
-        names, starts = list(costs), [0, *(end + 1 for end in ends[:-1])]
-        sizes = np.add.reduceat(self.gradients.size_bytes, starts)
-        cheapest = np.argmin([costs[name](sizes) for name in names], axis=0).tolist()
-        return tuple(
-            FusionGroup(tensors=self.gradients.names[start : end + 1], algorithm=names[chosen], size_bytes=size)
-            for start, end, chosen, size in zip(starts, ends, cheapest, sizes.tolist(), strict=True)
-        )
+        return fusion_groups_of(self.gradients, ends, self.transfer_costs(setting), kept=setting.kept)
 
     def schedule(self, configuration: AllReduceConfiguration) -> FusionSchedule | None:
         """Return when every group is sent; None where there is nothing to send."""
@@ -289,14 +202,18 @@ class AllReduceCost:
         costs = self.transfer_costs(setting)
         for group in configuration.fusion_groups:
             if group.algorithm not in costs:
-                raise SpecError.of([_unknown_algorithm(group.algorithm, costs, setting)])
-        seconds = [float(costs[group.algorithm](np.float64(group.size_bytes))) for group in configuration.fusion_groups]  # type: ignore[arg-type]
+                raise SpecError.of([unknown_algorithm(group.algorithm, costs, setting.num_devices)])
+        kept = setting.kept
+        seconds = [
+            float(costs[group.algorithm](np.float64(group.size_bytes * kept)))  # type: ignore[arg-type]
+            for group in configuration.fusion_groups
+        ]
         ends = np.cumsum([len(group.tensors) for group in configuration.fusion_groups]) - 1
         fitted = self.problem.calibration
         return channel.schedule(
             tuple(ends.tolist()),
             self.ready_s(setting),
-            self.gradients.size_bytes,
+            self.gradients.size_bytes * kept,
             lambda _: np.array(seconds),
             wait=fitted.wait,
             timeout_s=fitted.timeout_s,
@@ -305,8 +222,9 @@ class AllReduceCost:
     def predict(self, configuration: AllReduceConfiguration) -> Prediction:
         """Return what a configuration costs.
 
-        ``iteration = max(forward + backward + exposed communication + update, input)``; with gradient accumulation only
-        the last micro-batch's backward hides communication.
+        ``iteration = max(forward + backward + compression + exposed communication + update, input)``; with gradient
+        accumulation only the last micro-batch's backward hides communication. Compressing occupies the devices before
+        the last backward pass: no gradient gets ready earlier relative to it, so nothing hides it.
         """
         setting, problem = self.setting_of(configuration), self.problem
         step, read = self.step(setting), self.input(setting)
@@ -318,13 +236,15 @@ class AllReduceCost:
             exposed = {**exposed, "all_reduce": max(0.0, finish_s - step.last_backward_s)}
         elif schedule is not None:
             exposed = exposed_s(schedule, backward_end_s=step.last_backward_s, negotiate_s=negotiate_s)
-        busy_s = step.computation_s + sum(exposed.values()) + step.update_s
+        compression_s = setting.compression_s
+        busy_s = step.computation_s + compression_s + sum(exposed.values()) + step.update_s
         iteration_s = busy_s + stall_s(read, busy_s, self.strategy)
         breakdown = {"forward": step.forward_s, "backward": step.backward_s}
+        breakdown |= {"compression": compression_s} if setting.compression is not None else {}
         breakdown |= {f"exposed_{name}": seconds for name, seconds in exposed.items()}
         breakdown |= {"update": step.update_s, "input_stall": iteration_s - busy_s}
         epoch_s = self.epoch_time_s(setting, iteration_s)
-        one_transfer_s = float(self.transfer_cost(setting)(np.float64(self.gradients.total_bytes)))  # type: ignore[arg-type]
+        one_transfer_s = float(self.transfer_cost(setting)(np.float64(self.gradients.total_bytes * setting.kept)))  # type: ignore[arg-type]
         memory = self.memory_bytes(setting)
         return Prediction(
             iteration_time_s=iteration_s,
@@ -333,7 +253,7 @@ class AllReduceCost:
             if epoch_s is None or problem.training.epochs is None
             else epoch_s * problem.training.epochs,
             breakdown_s=breakdown,
-            communication_s=_communication(schedule, negotiate_s),
+            communication_s=communication_of(schedule, negotiate_s),
             scaling_factor=self._alone_s(setting) / iteration_s,
             communication_to_computation=one_transfer_s / step.computation_s if step.computation_s else float("inf"),
             memory_bytes=memory,
@@ -380,7 +300,7 @@ class AllReduceCost:
         self, setting: Setting, step: Step, read: InputTime, schedule: FusionSchedule | None, one_transfer_s: float
     ) -> dict[str, Any]:
         """Return the family's own figures."""
-        rows = [] if schedule is None else _schedule_rows(schedule)
+        rows = [] if schedule is None else schedule_rows(schedule)
         return {
             "batch_per_device": setting.batch_per_device,
             "num_all_reduces": len(rows),
@@ -392,14 +312,14 @@ class AllReduceCost:
         }
 
 
-def _schedule_rows(schedule: FusionSchedule) -> list[dict[str, float]]:
+def schedule_rows(schedule: FusionSchedule) -> list[dict[str, float]]:
     """Return one row a group: bytes, ready, start, end; seconds from the start of the last backward pass."""
     columns = (schedule.size_bytes, schedule.ready_s, schedule.start_s, schedule.end_s)
     names = ("size_bytes", "ready_s", "start_s", "end_s")
     return [dict(zip(names, row, strict=True)) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def _communication(schedule: FusionSchedule | None, negotiate_s: float) -> dict[str, float]:
+def communication_of(schedule: FusionSchedule | None, negotiate_s: float) -> dict[str, float]:
     """Return all communication by kind.
 
     Hidden or not; it sums to the time from the first gradient to the last transfer's end.
@@ -410,26 +330,22 @@ def _communication(schedule: FusionSchedule | None, negotiate_s: float) -> dict[
     return dict(spans)
 
 
-def _of_one_type(problem: Problem) -> Cluster:
-    """Return the machines of one device type: the only one, or the one that is pinned."""
-    types = list(dict.fromkeys(group.device.name for group in problem.cluster.machine_groups))
-    pinned = problem.fixed.get("device")
-    if pinned is not None and pinned not in types:
-        mend = f"Write one of {', '.join(types)}."
-        raise SpecError.of(
-            [Fault(field="fix.device", value=pinned, problem=f"{pinned!r} is not in the cluster.", mend=mend)]
-        )
-    if pinned is None and len(types) > 1:
-        problem_text = f"all_reduce needs devices of one type; the cluster has {', '.join(types)}."
-        raise SpecError.of(
-            [Fault(field="cluster", problem=problem_text, mend=f"Pin one, e.g. fix: {{device: {types[0]}}}.")]
-        )
-    return problem.cluster.of_device(pinned or types[0])
+def fusion_groups_of(
+    gradients: Gradients, ends: Sequence[int], costs: Mapping[str, TransferCost], *, kept: float = 1.0
+) -> tuple[FusionGroup, ...]:
+    """Return the groups that end at ``ends``, each with the algorithm that is cheapest for what of it is sent."""
+    names, starts = list(costs), [0, *(end + 1 for end in ends[:-1])]
+    sizes = np.add.reduceat(gradients.size_bytes, starts)
+    cheapest = np.argmin([costs[name](sizes * kept) for name in names], axis=0).tolist()
+    return tuple(
+        FusionGroup(tensors=gradients.names[start : end + 1], algorithm=names[chosen], size_bytes=size)
+        for start, end, chosen, size in zip(starts, ends, cheapest, sizes.tolist(), strict=True)
+    )
 
 
-def _unknown_algorithm(name: str, costs: Mapping[str, TransferCost], setting: Setting) -> Fault:
+def unknown_algorithm(name: str, costs: Mapping[str, TransferCost], num_devices: int) -> Fault:
     """Return the fault of a group whose algorithm has no cost here."""
-    problem = f"{name!r} has no cost for {setting.num_devices} devices."
+    problem = f"{name!r} has no cost for {num_devices} devices."
     return Fault(
         field="configuration.all_reduce.fusion_groups", value=name, problem=problem, mend=f"Use {', '.join(costs)}."
     )

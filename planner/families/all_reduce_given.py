@@ -1,17 +1,17 @@
 """A configuration that a user gives: fusion by a named rule or as listed groups, checked against the cluster."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from planner.channel import Ends
-from planner.families.all_reduce_cost import AllReduceConfiguration, AllReduceCost, FusionGroup, Setting
-from planner.families.all_reduce_fusion import best_ends, fusion_rules, one_transfer_s
+from planner.families.all_reduce_configuration import AllReduceConfiguration, Setting
+from planner.families.all_reduce_cost import AllReduceCost
+from planner.families.all_reduce_fusion import compression_of, ends_of_rule, exchange_of, listed_groups
+from planner.families.all_reduce_mixed_given import mixed_configuration_of
 from planner.families.all_reduce_settings import ANY_NUMBER, batches_of
 from planner.families.faults import wrong
 from planner.problem import Problem
-from planner.solvers.fusion_heuristics import constant_buffer
 
 __all__ = ["configuration_of"]
 
@@ -34,14 +34,16 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllReduceCon
         raise wrong(
             "all_reduce", "machines", unknown[0], f"there are no machines {unknown[0]!r}; there are {', '.join(known)}."
         )
+    if given["groups"] is not None:
+        return mixed_configuration_of(problem, given)
     cost = AllReduceCost(problem, machines)
-    setting = _given_setting(cost, given)
+    setting = replace(_given_setting(cost, given), compression=compression_of(given["compression"]))
     rule = given["fusion_groups"]
     if setting.num_devices == 1:
         return cost.configuration(setting, ())
     if not isinstance(rule, list):
-        return cost.configuration(setting, _ends_of_rule(cost, setting, rule))
-    groups = _given_groups(cost, setting, rule)
+        return cost.configuration(setting, ends_of_rule(exchange_of(cost, setting), rule))
+    groups = listed_groups(cost.gradients, cost.transfer_costs(setting), rule, kept=setting.kept)
     return replace(cost.configuration(setting, (len(cost.gradients.names) - 1,)), fusion_groups=groups)
 
 
@@ -76,48 +78,3 @@ def _given_setting(cost: AllReduceCost, given: Mapping[str, Any]) -> Setting:
         known = ", ".join(map(str, sorted(curves)))
         raise wrong("all_reduce", "num_devices", number, f"calibration.curves hold {known} devices, not {number}.")
     return Setting(num_machines=machines, devices_per_machine=devices, global_batch_size=batch, num_microbatches=steps)
-
-
-def _ends_of_rule(cost: AllReduceCost, setting: Setting, rule: str | Mapping[str, float]) -> Ends:
-    """Return the groups of a named rule or a constant buffer."""
-    if isinstance(rule, Mapping):
-        sizes, timeout_s = cost.gradients.size_bytes, cost.problem.calibration.timeout_s
-        return constant_buffer(sizes, rule["buffer"], cost.ready_s(setting), timeout_s)
-    if rule == "optimal":
-        return best_ends(cost, setting)
-    names = {"none": "no fusion", "one": "one buffer", "mg_wfbp": "MG-WFBP", "ada_fusion": "adaFusion"}
-    names["ada_fusion_idle"] = "adaFusion, idle waiting only"
-    return fusion_rules(cost, setting)[names[rule]]
-
-
-def _given_groups(cost: AllReduceCost, setting: Setting, rows: Sequence[Mapping[str, Any]]) -> tuple[FusionGroup, ...]:
-    """Return listed groups, checked to be all gradients in ready order."""
-    names = [name for row in rows for name in row["tensors"]]
-    known = list(cost.gradients.names)
-    if names != known:
-        stranger = next((name for name in names if name not in known), None)
-        missing = next((name for name in known if name not in names), None)
-        what = (
-            f"{stranger!r} is no gradient of this network"
-            if stranger
-            else f"{missing!r} is in no group"
-            if missing
-            else ""
-        )
-        what = what or "they are not in ready order, or one stands twice"
-        raise wrong(
-            "all_reduce",
-            "fusion_groups",
-            len(rows),
-            f"the groups are not the network's {len(known)} gradients, last layer first: {what}.",
-        )
-    sizes = dict(zip(known, cost.gradients.size_bytes.tolist(), strict=True))
-    costs = cost.transfer_costs(setting)
-    groups = []
-    for row in rows:
-        size = sum(sizes[name] for name in row["tensors"])
-        cheapest = min(costs, key=lambda name: one_transfer_s(costs[name], size))  # used at once
-        groups.append(
-            FusionGroup(tensors=tuple(row["tensors"]), algorithm=row["algorithm"] or cheapest, size_bytes=size)
-        )
-    return tuple(groups)

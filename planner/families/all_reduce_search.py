@@ -27,10 +27,18 @@ import numpy as np
 from planner.channel import Ends
 from planner.cost import Affine, Floats
 from planner.errors import InfeasibleError, NoAnswerError
+from planner.families import all_reduce_mixed_search
 from planner.families import all_reduce_words as words
 from planner.families.all_reduce import NAME, NOT_MODELLED
+from planner.families.all_reduce_compression import (
+    best_compressed,
+    compression_line,
+    compression_warnings,
+    kept_intervals,
+)
 from planner.families.all_reduce_cost import AllReduceConfiguration, AllReduceCost, Setting
-from planner.families.all_reduce_fusion import best_ends, fusion_rules
+from planner.families.all_reduce_fusion import best_ends, exchange_of, fusion_rules
+from planner.families.all_reduce_groups import is_mixed
 from planner.families.all_reduce_settings import settings_of, why_nothing_fits
 from planner.families.answer import SAME, TOO_SHORT, iterations_of, plan_of
 from planner.plan import Alternative, Plan, Prediction
@@ -62,6 +70,7 @@ class _Found:
     configuration: AllReduceConfiguration
     prediction: Prediction
     objective: float
+    bound: float = float("inf")  # of the setting, where compression leaves something open
 
 
 def plan(problem: Problem, search: Search) -> Plan:
@@ -74,6 +83,8 @@ def plan(problem: Problem, search: Search) -> Plan:
     NoAnswerError
         If the time limit struck before the first candidate was solved.
     """
+    if is_mixed(problem):
+        return all_reduce_mixed_search.plan(problem, search, not_modelled=NOT_MODELLED)
     whole = AllReduceCost(problem)
     candidates = [one for cost in _sets_of_groups(whole) for one in _candidates(cost, search)]
     candidates.sort(key=lambda one: (one.bound, one.setting.num_devices, len(one.cost.machines)))
@@ -81,7 +92,7 @@ def plan(problem: Problem, search: Search) -> Plan:
         raise InfeasibleError(why_nothing_fits(whole))
     found, bound = _search(candidates, search)
     best = found[0]
-    bound = min(bound, best.objective, _bound_of_other_sets(whole, best, search))
+    bound = min([bound, best.objective, _bound_of_other_sets(whole, best, search), *(one.bound for one in found)])
     cost, num_solved = best.cost, len(found)
     return plan_of(
         problem,
@@ -94,6 +105,7 @@ def plan(problem: Problem, search: Search) -> Plan:
             *_fusion_alternatives(cost, best),
             *_other_settings(best, found[1 : search.num_alternatives + 1]),
         ],
+        warnings=compression_warnings(problem, is_used=best.setting.compression is not None),
         not_modelled=NOT_MODELLED,
         solver="bounded enumeration x dynamic programme over contiguous groups",
         num_candidates=len(candidates),
@@ -118,9 +130,8 @@ def _search(candidates: Sequence[_Candidate], search: Search) -> tuple[list[_Fou
             raise NoAnswerError(TOO_SHORT)
         if has_enough and _relaxed(candidate) >= enough:
             continue
-        insort(
-            found, _solve(candidate.cost, candidate.setting), key=lambda one: (one.objective, one.setting.num_devices)
-        )
+        solved = _solve(candidate.cost, candidate.setting, search, enough)
+        insort(found, solved, key=lambda one: (one.objective, one.setting.num_devices))
     return found, float("inf")
 
 
@@ -172,7 +183,10 @@ def _lower_bounds(cost: AllReduceCost, settings: Sequence[Setting]) -> Floats:
     step_s = (float(profile.forward_s.sum()) + backward_s) * shares
     exposed_s = np.zeros(len(settings))
     if not cost.problem.calibration.all_reduce_curves:
-        exposed_s = np.maximum(_least_finish_s(cost, settings, micro) - micro * backward_s, 0.0)
+        exposed_s = np.full(len(settings), np.inf)
+        for kept, compression_s in kept_intervals(cost.problem):
+            late_s = np.maximum(_least_finish_s(cost, settings, micro, kept) - micro * backward_s, 0.0)
+            exposed_s = np.minimum(exposed_s, late_s + compression_s)
     busy_s = step_s + exposed_s + profile.update_s
     input_s = np.array([cost.input(one).bound_s for one in settings])
     batches = np.array([one.global_batch_size for one in settings], dtype=float)
@@ -180,12 +194,15 @@ def _lower_bounds(cost: AllReduceCost, settings: Sequence[Setting]) -> Floats:
     return bounds
 
 
-def _least_finish_s(cost: AllReduceCost, settings: Sequence[Setting], micro: Floats) -> Floats:
-    """Return, for every setting, the earliest end of all transfers, from the start of the last backward pass."""
+def _least_finish_s(cost: AllReduceCost, settings: Sequence[Setting], micro: Floats, kept: float) -> Floats:
+    """Return, for every setting, the earliest end of all transfers, from the start of the last backward pass.
+
+    ``kept`` is the share of all bytes that is sent.
+    """
     machines, devices = zip(*((one.num_machines, one.devices_per_machine) for one in settings), strict=True)
     forms = list(cost.closed_forms(machines, devices).values())
     gradients = cost.gradients
-    still_bytes = np.cumsum(gradients.size_bytes[::-1])[::-1]
+    still_bytes = np.cumsum(gradients.size_bytes[::-1])[::-1] * kept
     finish_s = np.zeros(len(settings))
     for ready_s, size_bytes in zip(gradients.ready_s_per_sample.tolist(), still_bytes.tolist(), strict=True):
         transfer_s = np.min([form.startup_s + form.per_byte_s * size_bytes for form in forms], axis=0)
@@ -203,7 +220,8 @@ def _relaxed(candidate: _Candidate) -> float:
     fitted = cost.problem.calibration
     forms = list(cost.transfer_costs(setting).values())
     affine = [form for form in forms if isinstance(form, Affine)]
-    if setting.num_devices == 1 or len(affine) < len(forms) or not cost.gradients.names:
+    may_compress = cost.problem.compression is not None
+    if setting.num_devices == 1 or len(affine) < len(forms) or not cost.gradients.names or may_compress:
         return candidate.bound
     below = Affine(startup_s=min(one.startup_s for one in affine), per_byte_s=min(one.per_byte_s for one in affine))
     gradients, ready_s = cost.gradients, cost.ready_s(setting)
@@ -214,9 +232,23 @@ def _relaxed(candidate: _Candidate) -> float:
     return max(candidate.bound, busy_s * iterations)
 
 
-def _solve(cost: AllReduceCost, setting: Setting) -> _Found:
-    """Return the best grouping of one setting, its objective re-evaluated by the cost model."""
-    return _found(cost, setting, best_ends(cost, setting))
+def _solve(cost: AllReduceCost, setting: Setting, search: Search, enough: float) -> _Found:
+    """Return the best grouping of one setting, its objective re-evaluated by the cost model.
+
+    Where gradients may be compressed, with the best share kept, unless that is proven to be no better than ``enough``.
+    """
+    plain = _found(cost, setting, best_ends(exchange_of(cost, setting)))
+    compressed, bound_s = best_compressed(cost, setting, search, _limit_s(cost, setting, min(enough, plain.objective)))
+    bound = bound_s * float(iterations_of(cost.problem, setting.global_batch_size))
+    if compressed is None:
+        return replace(plain, bound=bound)
+    other = _found(cost, compressed, best_ends(exchange_of(cost, compressed)))
+    return replace(min(plain, other, key=lambda one: one.objective), bound=bound)
+
+
+def _limit_s(cost: AllReduceCost, setting: Setting, objective: float) -> float:
+    """Return the seconds of an iteration at which a setting has an objective."""
+    return objective / float(iterations_of(cost.problem, setting.global_batch_size))
 
 
 def _found(cost: AllReduceCost, setting: Setting, ends: Ends) -> _Found:
@@ -247,7 +279,8 @@ def _bound_of_other_sets(whole: AllReduceCost, best: _Found, search: Search) -> 
             break
         if search.is_over:
             return min(bound, candidate.bound)
-        bound = min(bound, _solve(better, candidate.setting).objective)
+        solved = _solve(better, candidate.setting, search, float("inf"))
+        bound = min(bound, solved.objective, solved.bound)
     return bound
 
 
@@ -257,6 +290,8 @@ def _why(cost: AllReduceCost, best: _Found, num_candidates: int, num_solved: int
     lines = [words.binding(cost, best.configuration, prediction)]
     lines.append(f"seconds of the layers: {cost.profile.origin}")
     setting = best.setting
+    if setting.compression is not None:
+        lines.append(compression_line(setting))
     if setting.num_microbatches > 1 and "gradient_accumulation_steps" not in cost.problem.fixed:
         lines.append(
             f"a device cannot hold its {setting.batch_per_device} samples at a time: {setting.num_microbatches} "
@@ -281,10 +316,11 @@ def _why(cost: AllReduceCost, best: _Found, num_candidates: int, num_solved: int
 
 def _fusion_alternatives(cost: AllReduceCost, best: _Found) -> list[Alternative]:
     """Return what the rules for fusion would cost on the devices of the plan."""
-    if best.setting.num_devices == 1 or not best.ends:
+    exchange = exchange_of(cost, best.setting)
+    if exchange is None:
         return []
     rows = []
-    for name, ends in fusion_rules(cost, best.setting).items():
+    for name, ends in fusion_rules(exchange).items():
         other = _found(cost, best.setting, ends)
         reason = f"{len(ends)} all-reduce{'s' * (len(ends) > 1)}"
         rows.append(_alternative(name, other, best, reason))

@@ -1,43 +1,47 @@
 """The family ``model_replicas``: what a given configuration of asynchronous replicas costs (Adam).
 
-A worker is a machine of one device whose cores run the threads. Reading of weights is limited by the replicas' and the
-servers' links (``serialised``); with ``variant: printed`` it is charged as the paper prints it. The model is that of
-:mod:`planner.models.model_replicas`.
+A worker is a machine of one device whose cores run the threads. At each exchange a replica writes its gradients to the
+servers, and reads the weights; both are limited by the replicas' and the servers' links (``serialised``), take equally
+long, and follow one another, as the weights of a synchronous replica must wait for its gradients. Of several replicas,
+which are asynchronous, writes could overlap reads and computation: for them this is conservative. With ``variant:
+printed`` reads are charged as the paper prints them, and writes cost nothing. The model is that of
+:mod:`planner.models.model_replicas`, memory that of :mod:`planner.models.replica_memory`; the question's numbers in
+them come from :mod:`planner.families.model_replicas_cost`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.cluster import MachineGroup
 from planner.errors import Fault, SpecError
 from planner.families.faults import wrong
 from planner.families.inner_links import check_inner_links
-from planner.models.compute import peak_flop_per_s
-from planner.models.input import input_time
-from planner.models.memory import Precision
-from planner.models.model_replicas import (
-    ByThreads,
-    ByWorkingSet,
-    Constants,
-    EpochTime,
-    Reading,
-    ReplicaModel,
-    Training,
+from planner.families.model_replicas_cost import (
+    batch_of,
+    group_of,
+    input_s,
+    memory_limit_bytes,
+    memory_of,
+    model_of,
+    share_of,
+    stages_of,
+    staleness_of,
 )
+from planner.models.model_replicas import EpochTime, Reading, ReplicaModel, Training
 from planner.models.replica_configuration import LayerChoice, Limits, ReplicaConfiguration, broken_constraints
-from planner.models.segments import Stage, chain_of
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline
+from planner.units import Dimension, format_human
 
 __all__ = ["DECISIONS", "NAME", "NOT_MODELLED", "ReplicaChoice", "configuration_of", "explain", "predict", "timeline"]
 
 NAME = "model_replicas"
 NOT_MODELLED = (
     "convergence under stale weights: more replicas may need more epochs",
-    "the servers' own work, and writes, which are asynchronous",
-    "memory of the workers",
+    "the servers' own work, and the latency of reads and writes",
+    "the memory of the servers' hosts: parameters and the optimiser's state, once over all servers",
+    "workspaces and the framework's own memory, beyond calibration.memory_reserve",
     "cache effects, and threads that slow each other down, unless calibration names measured ones",
 )
 DECISIONS = frozenset(("num_parameter_servers", "num_replicas", "num_workers_per_replica", "device"))
@@ -54,7 +58,15 @@ class ReplicaChoice:
     def headline(self) -> str:
         """Replicas, workers and servers."""
         chosen = self.configuration
-        return f"{chosen.num_replicas} replicas x {chosen.num_workers} workers, {chosen.num_servers} servers"
+        replicas, workers, servers = (
+            f"{number} {noun}{'s' * (number != 1)}"
+            for number, noun in (
+                (chosen.num_replicas, "replica"),
+                (chosen.num_workers, "worker"),
+                (chosen.num_servers, "server"),
+            )
+        )
+        return f"{replicas} x {workers}, {servers}"
 
     def to_document(self) -> dict[str, Any]:
         """Return the block that ``predict`` reads back."""
@@ -78,35 +90,44 @@ class ReplicaChoice:
 
 
 def predict(problem: Problem, configuration: ReplicaChoice) -> Prediction:
-    """Return what a configuration costs; an iteration is what all replicas train between two reads of each."""
-    found, num_samples = _epoch(problem, configuration)
-    chosen = configuration.configuration
-    batch = configuration.samples_per_read * chosen.num_replicas
-    per_iteration = batch / num_samples
-    parts = {name: seconds * per_iteration for name, seconds in found.parts_s.items()}
+    """Return what a configuration costs; an iteration is the fixed batch, or what replicas train between two reads.
+
+    ``details.staleness``: how many of the other replicas' updates are missing from the weights that a replica computes
+    on, counted in its own read intervals.
+    """
+    chosen, share = configuration.configuration, configuration.samples_per_read
+    batch = batch_of(problem, chosen.num_replicas, share)
+    model = model_of(problem)
+    found = _iteration(problem, model, configuration, batch)
+    parts = dict(found.parts_s)
+    parts["write"] = 0.0 if problem.variant == "printed" else parts["read"]
     exchange_s = parts["receive_activations"] + parts["receive_errors"]
     compute_s = parts["forward"] + parts["backward"] + parts["update"]
-    parts["input_stall"] = max(0.0, _input_s(problem, configuration) - sum(parts.values()))
-    iteration_s = sum(parts.values())
-    epoch_s = iteration_s / per_iteration
-    one = ReplicaChoice(configuration=_alone(chosen), samples_per_read=configuration.samples_per_read)
-    alone, _ = _epoch(problem, one)
-    alone_s = sum(alone.parts_s[name] for name in ("forward", "backward", "update"))
     num_workers = chosen.num_replicas * chosen.num_workers
-    epochs = problem.training.epochs
+    parts["input_stall"] = max(0.0, input_s(problem, num_workers) * batch - sum(parts.values()))
+    iteration_s = sum(parts.values())
+    one = ReplicaChoice(configuration=_alone(chosen), samples_per_read=share)
+    alone = _iteration(problem, model, one, batch)
+    alone_s = sum(alone.parts_s[name] for name in ("forward", "backward", "update"))
+    training = problem.training
+    epoch_s = None if training.dataset_samples is None else iteration_s * training.dataset_samples / batch
     return Prediction(
         iteration_time_s=iteration_s,
         epoch_time_s=epoch_s,
-        training_time_s=None if epochs is None else epoch_s * epochs,
+        training_time_s=None if epoch_s is None or training.epochs is None else epoch_s * training.epochs,
         breakdown_s=parts,
-        communication_s={"read": parts["read"], "activations_and_errors": exchange_s},
-        scaling_factor=alone_s / (num_workers * epoch_s),
-        communication_to_computation=(parts["read"] + exchange_s) / compute_s,
-        memory_bytes={},
+        communication_s={"read": parts["read"], "write": parts["write"], "activations_and_errors": exchange_s},
+        scaling_factor=alone_s / (num_workers * iteration_s),
+        communication_to_computation=(parts["read"] + parts["write"] + exchange_s) / compute_s,
+        memory_bytes=memory_of(problem, model)
+        .fullest(chosen.layers, chosen.num_workers)
+        .terms_bytes(1, limit_bytes=memory_limit_bytes(problem)),
         details={
-            "batch_per_device": configuration.samples_per_read,
+            "batch_per_device": share,
+            "global_batch_size": batch,
             "num_workers": num_workers,
-            "read_bytes": found.read_bytes,
+            "read_bytes": found.read_bytes * (training.dataset_samples or batch) / batch,
+            "staleness": staleness_of(chosen.num_replicas),
             "layers": [
                 {"forward_s": one.forward.total_s, "backward_s": one.backward.total_s, "update_s": one.update.total_s}
                 for one in found.layers
@@ -115,17 +136,14 @@ def predict(problem: Problem, configuration: ReplicaChoice) -> Prediction:
     )
 
 
-def _input_s(problem: Problem, configuration: ReplicaChoice) -> float:
-    """Return the seconds in which all machines read what they train on between two reads of weights."""
-    chosen, training, group = configuration.configuration, problem.training, _group(problem)
-    return input_time(
-        group,
-        num_machines=chosen.num_replicas * chosen.num_workers,
-        devices_per_machine=1,
-        batch_per_device=configuration.samples_per_read / chosen.num_workers,
-        sample_bytes=training.sample_bytes,
-        device_sample_bytes=training.device_sample_bytes,
-    ).bound_s
+def _iteration(problem: Problem, model: ReplicaModel, configuration: ReplicaChoice, batch: int) -> EpochTime:
+    """Return what so many samples take."""
+    training = Training(
+        num_samples=batch,
+        samples_per_read=configuration.samples_per_read,
+        reading=Reading.PRINTED if problem.variant == "printed" else Reading.SERIALISED,
+    )
+    return model.epoch(configuration.configuration, training)
 
 
 def _alone(chosen: ReplicaConfiguration) -> ReplicaConfiguration:
@@ -134,76 +152,23 @@ def _alone(chosen: ReplicaConfiguration) -> ReplicaConfiguration:
     return ReplicaConfiguration(num_servers=1, num_replicas=1, num_workers=1, layers=layers)
 
 
-def _epoch(problem: Problem, configuration: ReplicaChoice) -> tuple[EpochTime, int]:
-    """Return the epoch of a configuration, and its samples."""
-    num_samples = problem.training.dataset_samples
-    if num_samples is None:
-        mend = "Add dataset_samples: 60000, say."
-        raise SpecError.of([Fault(field="dnn", problem="model_replicas needs the size of the data set.", mend=mend)])
-    training = Training(
-        num_samples=num_samples,
-        samples_per_read=configuration.samples_per_read,
-        reading=Reading.PRINTED if problem.variant == "printed" else Reading.SERIALISED,
-    )
-    return _model(problem).epoch(configuration.configuration, training), num_samples
-
-
-def _model(problem: Problem) -> ReplicaModel:
-    """Return the costs on the machines of the question."""
-    fitted, group = problem.calibration, _group(problem)
-    edges = problem.cluster.graph.edges(group.name, data=True)
-    link = next((data["link"] for _, _, data in edges), None)
-    if link is None:
-        raise wrong(NAME, "num_workers_per_replica", "", "one machine has no network to replicate over.")
-    core_flop_per_s = peak_flop_per_s(group.device, problem.training.dtype) * fitted.utilisation / fitted.num_cores
-    constants = Constants(
-        multiply_add_s=ByWorkingSet(fitted.multiply_add_s)
-        if fitted.multiply_add_s
-        else lambda _size, _partitions: 2 / core_flop_per_s,
-        activation_s=fitted.activation_s,
-        error_s=fitted.error_s,
-        bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * group.num_nics * fitted.bandwidth_efficiency,
-        latency_s=lambda _threads: link.latency_s,
-        number_bytes=Precision.of(problem.training.dtype, "sgd").gradient_bytes,
-        interference=ByThreads(fitted.interference) if fitted.interference else lambda _threads: 1.0,
-    )
-    return ReplicaModel(_stages(problem), constants)
-
-
-def _stages(problem: Problem) -> tuple[Stage, ...]:
-    """Return the network as a chain of layers with weights; raise SpecError if it is none."""
-    try:
-        return chain_of(problem.dnn)
-    except ValueError as error:
-        mend = "Ask about a chain, such as adam-mnist, alexnet or vgg16."
-        raise SpecError.of([Fault(field="dnn", problem=f"{error}.", mend=mend)]) from None
-
-
-def _group(problem: Problem) -> MachineGroup:
-    """Return the only group of machines, or the one whose device is pinned."""
-    pinned = problem.fixed.get("device")
-    groups = [group for group in problem.cluster.machine_groups if pinned in (None, group.device.name)]
-    if len(groups) != 1:
-        raise wrong(
-            NAME, "num_replicas", len(groups), "model_replicas needs one group of equal machines. Pin fix.device."
-        )
-    if (number := groups[0].devices_per_machine) > 1:
-        raise wrong(NAME, "num_replicas", number, f"model_replicas runs one device a machine; these have {number}.")
-    return groups[0]
-
-
 def explain(problem: Problem, configuration: ReplicaChoice, prediction: Prediction) -> tuple[str, ...]:
-    """Return what binds: reading weights, messages between workers, or computation."""
+    """Return what binds: weights and gradients, messages between workers, computation or input; and whether it fits."""
     del problem, configuration
     parts = prediction.breakdown_s
     shares = {
-        "reading weights": parts["read"],
+        "reading weights and writing gradients": parts["read"] + parts["write"],
         "messages between workers": parts["receive_activations"] + parts["receive_errors"],
         "computation": parts["forward"] + parts["backward"] + parts["update"],
         "input": parts["input_stall"],
     }
     slowest = max(shares, key=shares.__getitem__)
-    return (f"{slowest} binds: {shares[slowest] / prediction.iteration_time_s:.0%} of the time",)
+    lines = [f"{slowest} binds: {shares[slowest] / prediction.iteration_time_s:.0%} of the time"]
+    memory = prediction.memory_bytes
+    if memory["total"] > memory["limit"]:
+        total, limit = (format_human(memory[key], Dimension.DATA) for key in ("total", "limit"))
+        lines.append(f"it does not fit: a worker would hold {total}, and may hold {limit}")
+    return tuple(lines)
 
 
 def timeline(problem: Problem, configuration: ReplicaChoice) -> Timeline | None:
@@ -218,7 +183,7 @@ def timeline(problem: Problem, configuration: ReplicaChoice) -> Timeline | None:
 def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ReplicaChoice:
     """Return the configuration that a spec's block means; raise SpecError with every constraint that it breaks."""
     check_inner_links(problem, NAME)
-    stages, group = _stages(problem), _group(problem)
+    stages, group = stages_of(problem), group_of(problem)
     servers, replicas, workers = (
         given[key] for key in ("num_parameter_servers", "num_replicas", "num_workers_per_replica")
     )
@@ -246,20 +211,9 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ReplicaChoic
             Fault(field=f"configuration.{NAME}", problem=fault, mend="Mend these numbers.") for fault in faults
         )
     return ReplicaChoice(
-        configuration=chosen, samples_per_read=given["samples_per_read"] or _samples(problem, replicas)
+        configuration=chosen,
+        samples_per_read=given["samples_per_read"] or problem.training.batch_per_device or share_of(problem, replicas),
     )
-
-
-def _samples(problem: Problem, num_replicas: int) -> int:
-    """Return a replica's share of the batch, after which it reads again."""
-    training = problem.training
-    batch = training.global_batch_size or training.max_global_batch_size or 0
-    share = training.batch_per_device or batch // num_replicas
-    if share < 1:
-        raise wrong(
-            NAME, "samples_per_read", batch, f"a batch of {batch} leaves some of {num_replicas} replicas without one."
-        )
-    return share
 
 
 def _layer(given: Mapping[str, Any], num_workers: int) -> LayerChoice:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from planner.families import all_reduce_search
+from planner.families import all_reduce_search, model_replicas_search, parameter_server_search, pipeline_search
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search
@@ -27,4 +27,9 @@ class FamilySearch(Protocol):
         ...
 
 
-SEARCHES: Mapping[str, FamilySearch] = {"all_reduce": all_reduce_search.plan}
+SEARCHES: Mapping[str, FamilySearch] = {
+    "all_reduce": all_reduce_search.plan,
+    "parameter_server": parameter_server_search.plan,
+    "model_replicas": model_replicas_search.plan,
+    "pipeline": pipeline_search.plan,
+}

@@ -16,11 +16,12 @@ from planner.solution import Status
 from planner.solvers.exhaustive import all_groupings
 
 OSF = {"preset": "osf-testbed"}
+ALONE = {"families": ["all_reduce"]}
 
 
 def question(**changes: Any) -> dict[str, Any]:
     """A question on a real network and testbed, with changes to its top-level blocks."""
-    base: dict[str, Any] = {"dnn": {"zoo": "vgg16", "batch_per_device": 32}, "cluster": OSF}
+    base: dict[str, Any] = {**ALONE, "dnn": {"zoo": "vgg16", "batch_per_device": 32}, "cluster": OSF}
     for key, block in changes.items():
         base[key] = {**base.get(key, {}), **block} if isinstance(block, dict) and key != "cluster" else block
     return base
@@ -68,6 +69,7 @@ def small_questions(draw: st.DrawFn) -> dict[str, Any]:
         "negotiate": f"{draw(st.integers(0, 2))} ms",
     }
     return {
+        **ALONE,
         "dnn": {"layers": layers, "dataset_samples": 1000, **batch},
         "cluster": {"machines": [machine]},
         "calibration": calibration,
@@ -267,7 +269,7 @@ def unlike(num_machines: int) -> dict[str, Any]:
 
 
 def test_of_unlike_machines_the_best_set_is_chosen_and_proven() -> None:
-    asked: dict[str, Any] = {"dnn": {"zoo": "vgg16", "global_batch": 96}, "cluster": unlike(3)}
+    asked: dict[str, Any] = {**ALONE, "dnn": {"zoo": "vgg16", "global_batch": 96}, "cluster": unlike(3)}
     found = planner.plan(planner.load({**asked, "constraints": {"devices": 2}}))
     assert found.status is Status.OPTIMAL
     assert isinstance(found.configuration, AllReduceConfiguration)
@@ -279,7 +281,7 @@ def test_of_unlike_machines_the_best_set_is_chosen_and_proven() -> None:
 def test_a_bad_machine_that_may_stay_idle_never_hurts() -> None:
     good = {"name": "a", "count": 2, "device": "a100", "devices": 8, "inside": "nvlink-3", "network": "100 Gbit/s"}
     bad = {**good, "name": "b", "inside": "pcie-3-x16", "network": "1 Mbit/s", "storage": {"bandwidth": "1 MB/s"}}
-    asked: dict[str, Any] = {"dnn": {"zoo": "vgg16", "global_batch": 256}, "constraints": {"deadline": "1 h"}}
+    asked: dict[str, Any] = {**ALONE, "dnn": {"zoo": "vgg16", "global_batch": 256}, "constraints": {"deadline": "1 h"}}
     alone = planner.plan(planner.load({**asked, "cluster": {"machines": [good]}}))
     for machines in ([good, bad], [bad, good]):
         both = planner.plan(planner.load({**asked, "cluster": {"machines": machines}}))
@@ -290,7 +292,11 @@ def test_a_bad_machine_that_may_stay_idle_never_hurts() -> None:
 def test_machines_with_unequal_numbers_of_devices_each_count() -> None:
     eight = {"name": "a", "count": 1, "device": "a100", "devices": 8, "inside": "nvlink-3", "network": "100 Gbit/s"}
     four = {**eight, "name": "b", "devices": 4}
-    asked: dict[str, Any] = {"dnn": {"zoo": "vgg16", "global_batch": 256}, "cluster": {"machines": [four, eight]}}
+    asked: dict[str, Any] = {
+        **ALONE,
+        "dnn": {"zoo": "vgg16", "global_batch": 256},
+        "cluster": {"machines": [four, eight]},
+    }
     found = planner.plan(planner.load({**asked, "fix": {"num_machines": 1, "devices_per_machine": 8}}))
     assert isinstance(found.configuration, AllReduceConfiguration)
     assert found.configuration.machines == ("a",)
@@ -300,7 +306,7 @@ def test_machines_with_unequal_numbers_of_devices_each_count() -> None:
 
 
 def test_more_unlike_groups_than_can_be_tried_leave_a_bound() -> None:
-    asked = {"dnn": {"zoo": "vgg16", "global_batch": 96}, "cluster": unlike(10), "constraints": {"devices": 2}}
+    asked = {**ALONE, "dnn": {"zoo": "vgg16", "global_batch": 96}, "cluster": unlike(10), "constraints": {"devices": 2}}
     found = planner.plan(planner.load(asked))
     assert found.status is Status.FEASIBLE
     assert 0 < found.gap < 1
@@ -308,6 +314,7 @@ def test_more_unlike_groups_than_can_be_tried_leave_a_bound() -> None:
 
 def test_a_deadline_that_is_missed_but_not_proven_impossible_is_no_proof() -> None:
     asked = {
+        **ALONE,
         "dnn": {"zoo": "vgg16", "global_batch": 96},
         "cluster": unlike(10),
         "constraints": {"devices": 2, "deadline": "3 h"},
@@ -319,6 +326,7 @@ def test_a_deadline_that_is_missed_but_not_proven_impossible_is_no_proof() -> No
 def test_the_scaling_factor_counts_the_input_of_one_device_alone() -> None:
     machine = {"count": 8, "device": "k80", "network": "10 Gbit/s", "storage": {"bandwidth": "10 MB/s", "shared": True}}
     asked: dict[str, Any] = {
+        **ALONE,
         "dnn": {"zoo": "resnet50", "batch_per_device": 32, "sample_bytes": "100 kB"},
         "cluster": {"machines": [machine]},
     }
@@ -329,13 +337,14 @@ def test_the_scaling_factor_counts_the_input_of_one_device_alone() -> None:
     assert many.scaling_factor == pytest.approx(one.epoch_time_s / (8 * many.epoch_time_s))
 
 
-def test_mixed_devices_are_refused_until_one_type_is_pinned() -> None:
-    asked = {"dnn": {"zoo": "vgg16", "global_batch": 96}, "cluster": {"preset": "gst-1g"}}
-    with pytest.raises(SpecError, match=r"needs devices of one type.*Pin one"):
-        planner.plan(planner.load(asked))
-    found = planner.plan(planner.load({**asked, "fix": {"device": "RTX 3090"}}))
+def test_cpus_beside_accelerators_leave_one_type_of_device() -> None:
+    asked = {**ALONE, "dnn": {"zoo": "vgg16", "global_batch": 96}, "cluster": {"preset": "gst-1g"}}
+    found = planner.plan(planner.load(asked))
+    pinned = planner.plan(planner.load({**asked, "fix": {"device": "RTX 3090"}}))
     assert isinstance(found.configuration, AllReduceConfiguration)
     assert found.configuration.num_devices <= 3
+    assert not found.configuration.groups
+    assert found.objective == pytest.approx(pinned.objective)
 
 
 @pytest.mark.parametrize(

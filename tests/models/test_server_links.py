@@ -45,7 +45,7 @@ class Instance:
 
 
 @st.composite
-def instances(draw: st.DrawFn, worker_rates: st.SearchStrategy[float] = any_rates) -> Instance:
+def instances(draw: st.DrawFn, worker_rates: st.SearchStrategy[float] = any_rates, homes: bool = False) -> Instance:
     size = draw(sizes)
     servers = draw(st.lists(rates, min_size=1, max_size=3))
     workers = draw(st.lists(worker_rates, min_size=1, max_size=4))
@@ -62,7 +62,13 @@ def instances(draw: st.DrawFn, worker_rates: st.SearchStrategy[float] = any_rate
     return Instance(
         ready_s=np.array(ready),
         placed_bytes=draw(st.sampled_from(places)),
-        links=Links(server_bytes_per_s=tuple(servers), worker_bytes_per_s=tuple(workers)),
+        links=Links(
+            server_bytes_per_s=tuple(servers),
+            worker_bytes_per_s=tuple(workers),
+            worker_homes=tuple(
+                (*range(len(servers)), *[None] * len(workers))[: len(workers)] if homes else [None] * len(workers)
+            ),
+        ),
     )
 
 
@@ -93,7 +99,12 @@ def simulate(given: Instance, num_pieces: int) -> list[float]:
     while events:
         now, _, what, where, tensor = heapq.heappop(events)
         parts = given.placed_bytes[tensor] / num_pieces
+        home = given.links.homes[where] if what != "server done" else None
+        if home is not None:  # no link on the own machine
+            parts = np.where(np.arange(len(parts)) == home, 0.0, parts)
         if what == "ready":
+            if home is not None and given.placed_bytes[tensor, home]:
+                ends[home] = max(ends[home], now)
             queues.setdefault(("worker", where), []).extend([(tensor, float(parts.sum()))] * num_pieces)
             serve(now, ("worker", where))
         elif what == "worker done":
@@ -104,7 +115,7 @@ def simulate(given: Instance, num_pieces: int) -> list[float]:
             serve(now, ("worker", where))
         else:
             busy.discard(("server", where))
-            ends[where] = now
+            ends[where] = max(ends[where], now)
             serve(now, ("server", where))
     return ends
 
@@ -124,6 +135,46 @@ def test_a_simulation_agrees_but_for_one_piece_on_a_workers_link(drawn: Instance
     piece_s = drawn.placed_bytes.sum(axis=1).max() / num_pieces / min(drawn.links.worker_bytes_per_s)
     for ours, theirs in zip(found, simulate(drawn, num_pieces), strict=True):
         assert ours - SLACK_S <= theirs <= ours + piece_s + SLACK_S
+
+
+@given(instances(worker_rates=st.just(math.inf), homes=True))
+def test_what_goes_to_the_own_machine_needs_no_link(drawn: Instance) -> None:
+    found = push_end_s(drawn.ready_s, drawn.placed_bytes, drawn.links)
+    assert found.tolist() == pytest.approx(simulate(drawn, num_pieces=1))
+
+
+@given(instances(homes=True), st.sampled_from([1, 8]))
+def test_a_simulation_agrees_with_servers_at_home_but_for_one_piece(drawn: Instance, num_pieces: int) -> None:
+    found = push_end_s(drawn.ready_s, drawn.placed_bytes, drawn.links)
+    piece_s = drawn.placed_bytes.sum(axis=1).max() / num_pieces / min(drawn.links.worker_bytes_per_s)
+    for ours, theirs in zip(found, simulate(drawn, num_pieces), strict=True):
+        assert ours - SLACK_S <= theirs <= ours + piece_s + SLACK_S
+
+
+@given(instances(homes=True))
+def test_a_server_at_home_never_makes_an_iteration_longer(drawn: Instance) -> None:
+    apart = Links(server_bytes_per_s=drawn.links.server_bytes_per_s, worker_bytes_per_s=drawn.links.worker_bytes_per_s)
+    at_home_s = iteration_time_s(drawn.ready_s, drawn.placed_bytes, drawn.links)
+    assert at_home_s <= iteration_time_s(drawn.ready_s, drawn.placed_bytes, apart) + SLACK_S
+
+
+@given(instances(), st.integers(1, 3))
+def test_equal_workers_may_be_counted_instead_of_listed(drawn: Instance, number: int) -> None:
+    servers, rates = drawn.links.server_bytes_per_s, drawn.links.worker_bytes_per_s
+    listed = Links(server_bytes_per_s=servers, worker_bytes_per_s=rates * number)
+    counted = Links(server_bytes_per_s=servers, worker_bytes_per_s=rates, worker_counts=(number,) * len(rates))
+    long, short = (
+        iteration_time_s(ready, drawn.placed_bytes, links)
+        for ready, links in ((np.tile(drawn.ready_s, (number, 1)), listed), (drawn.ready_s, counted))
+    )
+    assert long == pytest.approx(short)
+
+
+def test_two_machines_that_serve_themselves_exchange_half() -> None:
+    links = Links(server_bytes_per_s=(1, 1), worker_bytes_per_s=(1, 1), worker_homes=(0, 1))
+    placed = place_sliced([8], server_bytes_per_s=[1, 1])
+    assert push_end_s([[1], [1]], placed, links).tolist() == [5, 5]
+    assert pull_time_s(placed, links) == 4
 
 
 def test_a_simulation_of_ever_smaller_pieces_converges() -> None:
@@ -281,6 +332,16 @@ def test_largest_first_keeps_vggs_first_classifier_layer_alone() -> None:
     [
         (lambda: Links(server_bytes_per_s=(), worker_bytes_per_s=(1,)), "not 0 servers and 1 workers"),
         (lambda: Links(server_bytes_per_s=(1,), worker_bytes_per_s=()), "not 1 servers and 0 workers"),
+        (
+            lambda: Links(server_bytes_per_s=(1,), worker_bytes_per_s=(1,), worker_counts=(1, 1)),
+            "one entry for each of 1",
+        ),
+        (lambda: Links(server_bytes_per_s=(1,), worker_bytes_per_s=(1,), worker_counts=(0,)), r"1 or more, not \(0,\)"),
+        (lambda: Links(server_bytes_per_s=(1,), worker_bytes_per_s=(1, 1), worker_homes=(0, 0)), r"different servers"),
+        (
+            lambda: Links(server_bytes_per_s=(1,), worker_bytes_per_s=(1,), worker_counts=(2,), worker_homes=(0,)),
+            "own entry",
+        ),
         (lambda: Links(server_bytes_per_s=(0,), worker_bytes_per_s=(1,)), r"finite and > 0, not \(0,\)"),
         (lambda: Links(server_bytes_per_s=(1,), worker_bytes_per_s=(0,)), r"must be > 0, not \(0,\)"),
         (lambda: place_round_robin([1], num_servers=0), "at least 1 server, not 0"),

@@ -1,0 +1,211 @@
+"""What the workers of a model replica keep in memory.
+
+A worker holds, for every segment that is mapped to it (W weights, N neurons of layer l; ``w(l,p)`` the part of the
+weights that segment p needs: all of a convolution's, its share of a fully-connected layer's):
+
+* its weights and their gradients, ``w(l,p)`` times the bytes of each, once for all of its threads; batch-norm
+  statistics in fp32;
+* for H(l) samples at a time, one a thread, its outputs that the backward pass needs (of what follows the layer neuron
+  by neuron, too), and what it reads of the layer before that its worker does not hold.
+
+Of what a segment reads its worker holds a part if a segment of the layer before is there whose replica has the same
+samples, all of them: ``R(l-1)`` divides ``R(l)``, and ``r' = r modulo R(l-1)``. Samples themselves are read from
+outside. Parts of numbers are rounded up. The optimiser's state, and master copies in mixed precision, are the servers'.
+Left out: error terms on their way, and workspaces; give them as a reserve. One worker with one thread thus holds what
+a device of data-parallel training does with one sample (:func:`planner.models.memory.data_parallel_memory`), less the
+optimiser's state. An assumption of ours: the paper (F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015,
+doi:10.1145/2783258.2783270) has no model of memory.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost import Floats
+from planner.models.memory import MemoryUse, Precision
+from planner.models.replica_configuration import LayerChoice
+from planner.models.replica_states import LayerStates
+from planner.models.segment_work import SegmentWork
+from planner.models.segments import Counts
+from planner.models.stripe_counts import stripe_channels, stripe_sizes
+
+__all__ = ["Kept", "ReplicaMemory"]
+
+_STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a layer keeps beside its trained weights: batch-norm statistics, and outputs of a sample, in elements."""
+
+    num_moving: int
+    num_stored: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Segments:
+    """Bytes of every segment of a layer: weights, gradients, and its outputs of one sample."""
+
+    weights: Counts
+    gradients: Counts
+    outputs: Counts
+
+
+class ReplicaMemory:
+    """Bytes on the workers of any configuration of a chain of layers, cut into stripes.
+
+    Parameters
+    ----------
+    kept
+        Of every layer.
+    reserve_bytes
+        On every worker, for what is not modelled.
+    """
+
+    def __init__(
+        self, work: SegmentWork, kept: Sequence[Kept], precision: Precision, *, reserve_bytes: float = 0.0
+    ) -> None:
+        self.reserve_bytes = reserve_bytes
+        self._work = work
+        self._kept = tuple(kept)
+        self._precision = precision
+        first: dict[Hashable, int] = {}
+        self._first_alike = [
+            first.setdefault((work.alike(index), one, index == 0), index) for index, one in enumerate(self._kept)
+        ]
+        self._made: dict[tuple[int, int], _Segments] = {}
+        self._tables: dict[tuple[int, int], tuple[LayerStates, Floats, Floats]] = {}
+
+    # -- a configuration
+
+    def fullest(self, layers: Sequence[LayerChoice], num_workers: int) -> MemoryUse:
+        """Return what the fullest of the workers of a replica holds, with all threads of its segments busy."""
+        weights, gradients, activations = by_worker = self.by_worker(layers, num_workers)
+        worker = int(by_worker.sum(axis=0).argmax())
+        return MemoryUse(
+            weights_bytes=int(weights[worker]),
+            gradients_bytes=int(gradients[worker]),
+            optimizer_bytes=0,
+            activations_per_sample_bytes=int(activations[worker]),
+            reserve_bytes=self.reserve_bytes,
+        )
+
+    def by_worker(self, layers: Sequence[LayerChoice], num_workers: int) -> Counts:
+        """Return the bytes of weights, gradients and activations (row) on every worker (column)."""
+        found = np.zeros((3, num_workers), dtype=np.int64)
+        made: dict[tuple[int, LayerChoice, LayerChoice | None], tuple[Counts, Counts]] = {}
+        before = None
+        for index, choice in enumerate(layers):
+            key = (self._first_alike[index], choice, before)
+            if key not in made:  # equal layers are counted once
+                made[key] = np.ravel(choice.workers), self._of_layer(index, choice, before)
+            workers, kept = made[key]
+            found[:, workers] += kept  # segments of a layer are on different workers (C3)
+            before = choice
+        return found
+
+    def _of_layer(self, index: int, choice: LayerChoice, before: LayerChoice | None) -> Counts:
+        """Return the bytes of weights, gradients and activations (row) of every segment, replica after replica."""
+        one = self._segments(index, choice.num_partitions)
+        received = self._received(index, choice, before) * self._precision.activation_bytes
+        rows = [np.tile(bytes_, choice.num_replicas) for bytes_ in (one.weights, one.gradients)]
+        activations = (one.outputs[np.newaxis] + received) * choice.num_threads
+        return np.stack([*rows, activations.ravel()])
+
+    def _received(self, index: int, choice: LayerChoice, before: LayerChoice | None) -> Counts:
+        """Return, for every replica and segment, what a sample brings that is not on the worker, at most."""
+        p_before = 1 if before is None else before.num_partitions
+        counts = self._work.boundary(index, p_before, choice.num_partitions).needed
+        found = np.tile(counts.sum(axis=1), (choice.num_replicas, 1))
+        if before is None or choice.num_replicas % before.num_replicas:
+            return found
+        at = {worker: (r, q) for r, row in enumerate(before.workers) for q, worker in enumerate(row)}
+        for r, row in enumerate(choice.workers):
+            for p, worker in enumerate(row):
+                r_before, q = at.get(worker, (-1, -1))
+                if q >= 0 and r % before.num_replicas == r_before:
+                    found[r, p] -= counts[p, q]
+        return found
+
+    def _segments(self, index: int, num_segments: int) -> _Segments:
+        """Return the bytes of every segment, made once for equal layers."""
+        key = (self._first_alike[index], num_segments)
+        if key not in self._made:
+            stage, kept, precision = self._work.stages[index], self._kept[index], self._precision
+            shape, neurons = stage.output_shape, stage.num_neurons
+            channels = stripe_channels(shape, num_segments)
+            trained, moving = (-(-number * channels // shape[0]) for number in (stage.num_weights, kept.num_moving))
+            outputs = -(-kept.num_stored * stripe_sizes(shape, num_segments) // neurons)
+            self._made[key] = _Segments(
+                weights=trained * precision.weight_bytes + moving * _STATISTIC_BYTES,
+                gradients=trained * precision.gradient_bytes,
+                outputs=outputs * precision.activation_bytes,
+            )
+        return self._made[key]
+
+    # -- bounds, for a search
+
+    def most_bytes(self, num_threads: int) -> float:
+        """Return no less than any worker of any configuration holds: all layers, and all that they read once more."""
+        total = self.reserve_bytes
+        for index in range(len(self._kept)):
+            one = self._segments(index, 1)
+            read = self._work.boundary(index, 1, 1).needed.sum() * self._precision.activation_bytes
+            total += float(one.weights[0] + one.gradients[0] + num_threads * (one.outputs[0] + read))
+        return total
+
+    def of_states(self, index: int, states: LayerStates) -> tuple[Floats, Floats]:
+        """Return the bytes of a layer in each state: of all its segments in a replica, and of the largest one.
+
+        No map has less: nothing is counted that another layer's segment may bring. No reserve.
+        """
+        key = (self._first_alike[index], id(states))  # equal layers share their states, which are kept beside
+        if key not in self._tables:
+            self._tables[key] = states, *self._of_states(index, states)
+        return self._tables[key][1:]
+
+    def _of_states(self, index: int, states: LayerStates) -> tuple[Floats, Floats]:
+        """Return the table of one layer."""
+        every, largest = np.zeros((2, states.partitions.size))
+        by_p = {p: self._alone(index, p) for p in np.unique(states.partitions).tolist()}
+        made: dict[tuple[int, int], tuple[float, float]] = {}
+        for state in range(states.partitions.size):
+            p, r, h = states.at(state)
+            if (p, h) not in made:
+                fixed, outputs = by_p[p]
+                one = fixed + h * outputs
+                made[p, h] = float(one.sum()), float(one.max())
+            every[state], largest[state] = made[p, h][0] * r, made[p, h][1]
+        return every, largest
+
+    def _alone(self, index: int, num_segments: int) -> tuple[Counts, Counts]:
+        """Return what each segment holds of its own, whatever the samples and for each of them."""
+        one = self._segments(index, num_segments)
+        outputs = one.outputs
+        if index == 0:  # samples come from outside, whatever the map
+            read = self._work.boundary(0, 1, num_segments).needed.sum(axis=1)
+            outputs = outputs + read * self._precision.activation_bytes
+        return one.weights + one.gradients, outputs
+
+    # -- a map that saves memory
+
+    def spread(self, layers: Sequence[LayerChoice], num_workers: int) -> tuple[LayerChoice, ...]:
+        """Return the same layers, each segment on the worker that is least full, the largest segments first.
+
+        It minds memory alone: what neighbours have to send each other is not asked. Ties go to the lower index.
+        """
+        load = np.zeros(num_workers)
+        found: list[LayerChoice] = []
+        for index, layer in enumerate(layers):
+            fixed, outputs = self._alone(index, layer.num_partitions)
+            sizes = np.tile(fixed + layer.num_threads * outputs, layer.num_replicas)
+            order = np.argsort(-sizes, kind="stable")
+            free = np.argsort(load, kind="stable")[: sizes.size]
+            places = np.empty(sizes.size, dtype=np.int64)
+            places[order] = free
+            rows = places.reshape(layer.num_replicas, layer.num_partitions).tolist()
+            found.append(LayerChoice(num_threads=layer.num_threads, workers=tuple(map(tuple, rows))))
+            added = self._of_layer(index, found[-1], found[-2] if index else None).sum(axis=0)
+            load[places] += added
+        return tuple(found)

@@ -1,0 +1,69 @@
+"""What may be chosen for a layer of the Adam model: partitions P, replicas R, threads H, less what is never best."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.models.model_replicas import ReplicaModel
+from planner.models.stripe_counts import num_stripes
+
+__all__ = ["Ints", "LayerStates", "all_states", "worthwhile_threads"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerStates:
+    """What may be chosen for a layer, by index: P, R and H, in rising order of the workers that they need."""
+
+    partitions: Ints
+    replicas: Ints
+    threads: Ints
+
+    @property
+    def workers(self) -> Ints:
+        """``P R``."""
+        return self.partitions * self.replicas
+
+    def at(self, index: int) -> tuple[int, int, int]:
+        """Return P, R and H of one state."""
+        return int(self.partitions[index]), int(self.replicas[index]), int(self.threads[index])
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, int]]) -> "LayerStates":
+        """Return the states of rows (P, R, H)."""
+        ordered = np.array(sorted(rows, key=lambda row: (row[0] * row[1], row)), dtype=np.int64)
+        return cls(*ordered.T)
+
+
+def all_states(shape: tuple[int, ...], num_workers: int, threads: Sequence[int]) -> LayerStates:
+    """Return every P, R and H of a layer on so many workers.
+
+    More partitions than rows (or neurons) are left out: the surplus segments are empty.
+    """
+    most = min(num_workers, num_stripes(shape))
+    rows = [(p, r, h) for p in range(1, most + 1) for r in range(1, num_workers // p + 1) for h in threads]
+    return LayerStates.of(rows)
+
+
+def worthwhile_threads(model: ReplicaModel, threads: Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers of threads of which one is best for any layer, whatever its neighbours.
+
+    A phase's share of H threads is ``(C_interf(H) U + C_ncost(H) share + A C_bits H / C_nbw) / (H R)``: the bytes cost
+    the same for every H, and the rest falls with ``C_interf / H`` and ``C_ncost / H``. An H for which another one has
+    both no larger is never needed (the larger H of two that are alike stays).
+    """
+    constants = model.constants
+    rates = {h: (constants.interference(h) / h, constants.latency_s(h) / h) for h in threads}
+
+    def is_beaten(h: int) -> bool:
+        busy, waiting = rates[h]
+        return any(
+            one[0] <= busy and one[1] <= waiting and (one != rates[h] or other > h)
+            for other, one in rates.items()
+            if other != h
+        )
+
+    return tuple(h for h in threads if not is_beaten(h))

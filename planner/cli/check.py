@@ -1,0 +1,25 @@
+"""``planner check``: whether a plan is what it says."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["check"]
+
+
+def check(
+    plan: Annotated[Path, typer.Argument(help="A plan that `planner plan --out` wrote.")],
+    json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.check/1) on stdout.")] = False,
+) -> None:
+    """Recompute a plan's feasibility and objective from its file alone, without any solver.
+
+    Exit code 0 if all checks pass, 1 if one fails, 2 if the file is no plan.
+    """
+    from planner.checks import check_file, report_text
+    from planner.documents import dump
+
+    report = check_file(plan)
+    print(dump(report.to_document()) if json else report_text(report))
+    if not report.is_ok:
+        raise typer.Exit(1)

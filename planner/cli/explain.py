@@ -1,0 +1,29 @@
+"""``planner explain``: why a plan is as it is, and what other hardware would bring."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["explain"]
+
+
+def explain(
+    plan: Annotated[Path, typer.Argument(help="A plan that `planner plan --out` wrote, or a spec, planned first.")],
+    json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.explanation/1) on stdout.")] = False,
+    time_limit: Annotated[
+        str, typer.Option(help="For all questions on other hardware together; each gets an equal part.")
+    ] = "60 s",
+) -> None:
+    """Explain a plan: what binds, and what twice the bandwidth, faster devices or another machine would bring."""
+    import planner
+    from planner.api import plan_of_file
+    from planner.cli.output import limit_s
+    from planner.documents import dump
+    from planner.explanation_report import explanation_text
+    from planner.plan_file import is_plan
+
+    seconds = limit_s(time_limit)
+    problem, given = plan_of_file(plan) if is_plan(plan) else (planner.load(plan), None)
+    found = planner.explain(problem, given, time_limit_s=seconds)
+    print(dump(found.to_document()) if json else explanation_text(found))

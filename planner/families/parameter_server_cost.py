@@ -1,0 +1,441 @@
+"""The cost of a configuration of parameter servers: one way from a question and its decisions to seconds and bytes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from planner.cluster import Cluster, MachineGroup
+from planner.cost import Floats, Profile
+from planner.errors import Fault, ModelError, SpecError
+from planner.families.parameter_server_asynchronous import Steady, steady
+from planner.models.collectives import ring_all_reduces
+from planner.models.compression import Compression
+from planner.models.data_parallel import Gradients, gradients_of
+from planner.models.input import InputTime, input_time, stall_s
+from planner.models.memory import Precision, data_parallel_memory
+from planner.models.server_links import (
+    Links,
+    place_largest_first,
+    place_round_robin,
+    place_sliced,
+    pull_time_s,
+    push_end_s,
+)
+from planner.models.server_network import ServerNetwork, queueing_s
+from planner.models.ssgd_equations import Strategy
+from planner.models.stragglers import standard_maximum
+from planner.plan import Prediction
+from planner.problem import Problem
+from planner.units import Dimension, format_exact
+
+__all__ = [
+    "ParameterServerConfiguration",
+    "ParameterServerCost",
+    "group_inputs",
+    "memory_limit_bytes",
+    "network_bytes_per_s",
+    "network_latency_s",
+    "packet_queueing_s",
+    "ready_times_s",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterServerConfiguration:
+    """All decisions of the family.
+
+    Attributes
+    ----------
+    workers
+        Machines of each group that work, by the group's name.
+    servers
+        The group whose machines serve.
+    co_located
+        Whether servers stand on the first machines of their group that work, instead of on others.
+    placement
+        A rule, or the server of every tensor.
+    batch_shares
+        Samples of one device, by the group's name: the largest share. Where they make more than the batch, some
+        devices have one sample less.
+    global_batch_size
+        Samples of one iteration; left out, what the question fixes, or all shares together.
+    compression
+        Share of every gradient that is not pushed, and the seconds that leaving nothing out would take.
+        Pulls are whole.
+    synchronisation, staleness
+        ``bsp``; ``ssp``, and by how many iterations the fastest worker may lead; ``asp``; ``local_sgd``, and how many
+        iterations in a row exchange nothing (its local steps less one).
+    """
+
+    num_parameter_servers: int
+    workers: Mapping[str, int]
+    servers: str
+    co_located: bool
+    placement: str | Mapping[str, int]
+    batch_shares: Mapping[str, int]
+    global_batch_size: int | None = None
+    compression: Compression | None = None
+    synchronisation: str = "bsp"
+    staleness: int = 0
+
+    @property
+    def headline(self) -> str:
+        """How many workers and servers, and how they keep in step if not by a barrier."""
+        workers = " + ".join(f"{count} {name}" for name, count in self.workers.items())
+        place = "on the same machines" if self.co_located else f"on {self.servers}"
+        many = "s" * (self.num_parameter_servers > 1)
+        return f"{workers} as workers, {self.num_parameter_servers} server{many} {place}{self._steps}"
+
+    @property
+    def _steps(self) -> str:
+        """How workers keep in step, in words; nothing under BSP."""
+        words = {
+            "ssp": f", SSP({self.staleness})",
+            "asp": ", ASP",
+            "local_sgd": f", local SGD({self.staleness + 1})",
+        }
+        return words.get(self.synchronisation, "")
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the block that ``predict`` reads back."""
+        steps = {"ssp": {"max_staleness": self.staleness}, "local_sgd": {"local_steps": self.staleness + 1}}
+        batch = {} if self.global_batch_size is None else {"global_batch_size": self.global_batch_size}
+        return {
+            "num_parameter_servers": self.num_parameter_servers,
+            "workers": dict(self.workers),
+            "servers": self.servers,
+            "co_located": self.co_located,
+            "placement": self.placement if isinstance(self.placement, str) else dict(self.placement),
+            "batch_shares": dict(self.batch_shares),
+            **batch,
+            **({} if self.compression is None else {"compression": _compression_block(self.compression)}),
+            **({} if self.synchronisation == "bsp" else {"synchronisation": self.synchronisation}),
+            **steps.get(self.synchronisation, {}),
+        }
+
+
+def _compression_block(compression: Compression) -> dict[str, Any]:
+    """Return the block that a spec reads back."""
+    return {"removed": float(compression.removed), "time": format_exact(compression.scale_s, Dimension.TIME)}
+
+
+# -- what a group of machines costs, whatever the configuration --------------------------------------------------------
+
+
+def ready_times_s(problem: Problem, group: MachineGroup, gradients: Gradients, share: Floats) -> Floats:
+    """Return when a machine of the group can push each gradient (last axis), from the iteration's start.
+
+    Parameters
+    ----------
+    share
+        Samples of one of its devices; an array of any shape.
+
+    Notes
+    -----
+    The devices of a machine add up their gradients over the links inside, one after the other in ready order:
+    ``end_j = max(end_(j-1), ready_j) + time_j``.
+    """
+    profile, shares = problem.profiles[group.device.name], np.asarray(share, dtype=float)[..., None]
+    forward_s, backward_s = float(profile.forward_s.sum()), float(profile.backward_s.sum())
+    if Strategy(problem.calibration.strategy).overlaps_gradients:
+        own_s = (forward_s + gradients.ready_s_per_sample) * shares
+    else:
+        own_s = np.broadcast_to((forward_s + backward_s) * shares, (*shares.shape[:-1], len(gradients.names)))
+    if group.inside is None or group.devices_per_machine == 1:
+        return np.asarray(own_s)
+    inside = ring_all_reduces(
+        num_devices=[group.devices_per_machine],
+        bandwidth_bytes_per_s=group.inside.bandwidth_bytes_per_s * problem.calibration.inside_efficiency,
+        latency_s=group.inside.latency_s,
+    ).at(0)
+    done_s = np.cumsum(inside(gradients.size_bytes))
+    # The recursion without a loop: the last wait was for some gradient, and from there on the link was busy.
+    return np.asarray(np.maximum.accumulate(own_s - np.append(0.0, done_s[:-1]), axis=-1) + done_s)
+
+
+def network_bytes_per_s(problem: Problem, group: MachineGroup) -> float:
+    """Return the bandwidth of a machine's network cards together, at the rate that is reached."""
+    edges = list(problem.cluster.graph.edges(group.name, data=True))
+    if not edges:
+        raise ModelError(f"machines {group.name!r} have no network: a server cannot be reached. Give them one.")
+    slowest = float(min(data["link"].bandwidth_bytes_per_s for _, _, data in edges))
+    return slowest * group.num_nics * problem.calibration.bandwidth_efficiency
+
+
+def network_latency_s(cluster: Cluster, one: str, other: str) -> float:
+    """Return the latency of the way between machines of two groups, as all-reduce counts it from machine to machine."""
+    names = {one, other}
+    part = cluster.of_groups(names) if cluster.of_groups_is_connected(names) else cluster
+    return part.ring_link(part.num_machines).latency_s
+
+
+def memory_limit_bytes(problem: Problem, group: MachineGroup) -> float:
+    """Return what a device may hold: its memory, or the user's limit where that is less."""
+    limit = problem.limits.memory_per_device_bytes
+    return min(group.device.memory_bytes, float("inf") if limit is None else limit)
+
+
+def packet_queueing_s(problem: Problem, server_bytes_per_s: float) -> float:
+    """Return a packet's time at the switch, one direction (eqs. 11 and 12 of the GST model); refuse saturation.
+
+    Its arrivals are those of one saturated link, however many workers and servers there are.
+    """
+    queue = problem.calibration.queue
+    if queue is None:
+        return 0.0
+    network = ServerNetwork(
+        num_workers=1,
+        bandwidth_bytes_per_s=server_bytes_per_s,
+        packet_bytes=queue.packet_bytes,
+        switch_packets_per_s=queue.switch_bytes_per_s / queue.packet_bytes,
+        num_hops=queue.num_hops,
+    )
+    try:
+        return float(queueing_s(network))
+    except ModelError as error:
+        raise SpecError.of([Fault(field="calibration.queue", problem=str(error), mend="")]) from None
+
+
+def group_inputs(problem: Problem, group: MachineGroup, *, num_workers: int, share: float) -> InputTime:
+    """Return the time of a group's input; a shared store is one store for all workers."""
+    training = problem.training
+    return input_time(
+        group,
+        num_machines=num_workers,
+        devices_per_machine=group.devices_per_machine,
+        batch_per_device=share,
+        sample_bytes=training.sample_bytes,
+        device_sample_bytes=training.device_sample_bytes,
+        read_s_per_sample=training.measured_read_s(problem.profiles[group.device.name], group),
+        is_pipelined=problem.calibration.is_prefetch_pipelined,
+    )
+
+
+# -- a configuration -------------------------------------------------------------------------------------------------
+
+
+class ParameterServerCost:
+    """What one configuration of a question costs."""
+
+    def __init__(self, problem: Problem, configuration: ParameterServerConfiguration) -> None:
+        self.problem = problem
+        self.configuration = configuration
+        self.precision = Precision.of(problem.training.dtype, problem.training.optimizer)
+        groups = {group.name: group for group in problem.cluster.machine_groups}
+        self.groups = [groups[name] for name in configuration.workers]
+        self.server_group = groups[configuration.servers]
+
+    @property
+    def num_workers(self) -> int:
+        """Machines that work."""
+        return sum(self.configuration.workers.values())
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of one iteration; where they do not divide, some devices have one less than their share."""
+        fixed = self.configuration.global_batch_size or self.problem.training.global_batch_size
+        return self._most_samples if fixed is None else fixed
+
+    @property
+    def _most_samples(self) -> int:
+        """Samples of one iteration if every device had its group's largest share."""
+        workers, shares = self.configuration.workers, self.configuration.batch_shares
+        return sum(workers[group.name] * group.devices_per_machine * shares[group.name] for group in self.groups)
+
+    @property
+    def strategy(self) -> Strategy:
+        """What the framework overlaps."""
+        return Strategy(self.problem.calibration.strategy)
+
+    def profile(self, group: MachineGroup) -> Profile:
+        """Return the seconds of the layers on a group's devices."""
+        return self.problem.profiles[group.device.name]
+
+    def gradients(self, group: MachineGroup) -> Gradients:
+        """Return the gradients with their ready times on a group's devices."""
+        return gradients_of(
+            self.problem.dnn,
+            self.profile(group),
+            gradient_bytes=self.precision.gradient_bytes,
+            unit=self.problem.calibration.fusion_unit,
+        )
+
+    def compute_s(self, group: MachineGroup) -> tuple[float, float]:
+        """Return forward and backward seconds of a group's share."""
+        share, profile = self.configuration.batch_shares[group.name], self.profile(group)
+        return float(profile.forward_s.sum()) * share, float(profile.backward_s.sum()) * share
+
+    def ready_s(self, group: MachineGroup) -> Floats:
+        """Return when a machine of the group can push each gradient, from the iteration's start."""
+        share = np.array(float(self.configuration.batch_shares[group.name]))
+        return ready_times_s(self.problem, group, self.gradients(group), share)
+
+    # -- network -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _entries(self) -> list[tuple[MachineGroup, int, int | None]]:
+        """Workers that are alike: their group, how many they are, and the server on their machine."""
+        found: list[tuple[MachineGroup, int, int | None]] = []
+        for group in self.groups:
+            count = self.configuration.workers[group.name]
+            serves = self.configuration.co_located and group.name == self.configuration.servers
+            at_home = min(count, self.configuration.num_parameter_servers) if serves else 0
+            found += [(group, 1, server) for server in range(at_home)]
+            found += [(group, count - at_home, None)] * (count > at_home)
+        return found
+
+    @cached_property
+    def links(self) -> Links:
+        """The links of servers and workers, at the rate that is reached."""
+        rates = {group.name: network_bytes_per_s(self.problem, group) for group in (*self.groups, self.server_group)}
+        return Links(
+            server_bytes_per_s=(rates[self.server_group.name],) * self.configuration.num_parameter_servers,
+            worker_bytes_per_s=tuple(rates[group.name] for group, _, _ in self._entries),
+            worker_counts=tuple(count for _, count, _ in self._entries),
+            worker_homes=tuple(home for _, _, home in self._entries),
+        )
+
+    @property
+    def latency_s(self) -> float:
+        """The longest way of a gradient over the network; 0 where the only server is the only worker's own machine."""
+        is_one = self.configuration.num_parameter_servers == 1
+        far = [group.name for group, _, home in self._entries if home is None or not is_one]
+        cluster, servers = self.problem.cluster, self.server_group.name
+        return max((network_latency_s(cluster, name, servers) for name in dict.fromkeys(far)), default=0.0)
+
+    @cached_property
+    def placed_bytes(self) -> Floats:
+        """Bytes of each tensor (row) on each server (column)."""
+        sizes, placement = self.gradients(self.groups[0]).size_bytes, self.configuration.placement
+        if placement == "round_robin":
+            return place_round_robin(sizes, num_servers=self.configuration.num_parameter_servers)
+        if placement == "largest_first":
+            return place_largest_first(sizes, server_bytes_per_s=self.links.server_bytes_per_s)
+        if placement == "sliced":
+            return place_sliced(sizes, server_bytes_per_s=self.links.server_bytes_per_s)
+        assert not isinstance(placement, str)
+        placed = np.zeros((len(sizes), self.configuration.num_parameter_servers))
+        for row, name in enumerate(self.gradients(self.groups[0]).names):
+            placed[row, placement[name]] = sizes[row]
+        return placed
+
+    @property
+    def pushed_bytes(self) -> Floats:
+        """What each tensor pushes to each server, after compression."""
+        compression = self.configuration.compression
+        return self.placed_bytes if compression is None else self.placed_bytes * float(compression.kept)
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def predict(self) -> Prediction:
+        """Return what the configuration costs."""
+        if self.configuration.synchronisation != "bsp":
+            return self._predict_asynchronous()
+        parts, servers_s = self.busy_parts_s()
+        busy_s = sum(parts.values())
+        parts["input_stall"] = self.with_input_s(busy_s) - busy_s
+        return self._prediction(parts, {"server_push_end_s": servers_s.tolist()})
+
+    def with_input_s(self, busy_s: float) -> float:
+        """Return the seconds of an iteration that is busy for so long, with what the slowest input adds."""
+        return busy_s + max(stall_s(time, busy_s, self.strategy) for time in self._inputs())
+
+    def busy_parts_s(self) -> tuple[dict[str, float], Floats]:
+        """Return where the time of an iteration goes but for waiting for input, and every server's end of pushes."""
+        slowest = max(self.groups, key=lambda group: sum(self.compute_s(group)))
+        forward_s, backward_s = self.compute_s(slowest)
+        ready = np.array([self.ready_s(group) for group, _, _ in self._entries])
+        servers_s = push_end_s(ready, self.pushed_bytes, self.links)
+        pushed_s = max(float(servers_s.max()), forward_s + backward_s, float(ready.max(initial=0.0)))
+        fitted, compression = self.problem.calibration, self.configuration.compression
+        deviation_s = fitted.straggler_deviation_s
+        return {
+            "forward": forward_s,
+            "backward": backward_s,
+            "exposed_push": pushed_s - forward_s - backward_s,
+            "compression": 0.0 if compression is None else float(compression.time_s),
+            "pull": pull_time_s(self.placed_bytes, self.links),
+            "latency": 2 * self.latency_s,
+            "queueing": 2 * packet_queueing_s(self.problem, min(self.links.server_bytes_per_s)),
+            "stragglers": deviation_s and deviation_s * standard_maximum(self.num_workers),
+            "overhead": fitted.overhead_s,
+            "update": max(self.profile(group).update_s for group in self.groups),
+        }, servers_s
+
+    def _predict_asynchronous(self) -> Prediction:
+        """Return the cost without a barrier: the time in which each share of the batch is worked through once."""
+        run = self.steady()
+        iteration_s = self._most_samples / run.samples_per_s
+        parts = {name: iteration_s * share for name, share in run.time_shares.items()}
+        staleness = {"mean": run.mean_staleness, "most": run.most_staleness}
+        return self._prediction(parts, {"synchronisation": run.synchronisation, "staleness": staleness})
+
+    def steady(self) -> Steady:
+        """Return the steady state of workers without a barrier."""
+        chosen, fitted = self.configuration, self.problem.calibration
+        seconds: dict[str, dict[str, float]] = {}
+        for group, time in zip(self.groups, self._inputs(), strict=True):
+            forward_s, backward_s = self.compute_s(group)
+            parts = {"forward": forward_s, "backward": backward_s, "update": self.profile(group).update_s}
+            parts["exposed_push"] = max(float(self.ready_s(group).max(initial=0.0)) - forward_s - backward_s, 0.0)
+            parts["overhead"] = fitted.overhead_s
+            parts["compression"] = 0.0 if chosen.compression is None else float(chosen.compression.time_s)
+            parts["input_stall"] = stall_s(time, sum(parts.values()), self.strategy)
+            seconds[group.name] = parts
+        return steady(
+            seconds=[seconds[group.name] for group, _, _ in self._entries],
+            samples=[group.devices_per_machine * chosen.batch_shares[group.name] for group, _, _ in self._entries],
+            links=self.links,
+            pushed_bytes=self.pushed_bytes.sum(axis=0),
+            pulled_bytes=self.placed_bytes.sum(axis=0),
+            latency_s=self.latency_s + packet_queueing_s(self.problem, min(self.links.server_bytes_per_s)),
+            deviation_s=fitted.straggler_deviation_s,
+            synchronisation=chosen.synchronisation,
+            staleness=chosen.staleness,
+        )
+
+    def _prediction(self, parts: Mapping[str, float], details: Mapping[str, Any]) -> Prediction:
+        """Return the prediction of a breakdown."""
+        training, iteration_s = self.problem.training, sum(parts.values())
+        samples = training.dataset_samples
+        epoch_s = None if samples is None else iteration_s * samples / self.global_batch_size
+        alone_s = max(sum(self.compute_s(group)) for group in self.groups)
+        update_s = max(self.profile(group).update_s for group in self.groups)
+        load_s = self.pushed_bytes.sum(axis=0) * self.links.senders / np.array(self.links.server_bytes_per_s)
+        pull_s = pull_time_s(self.placed_bytes, self.links)
+        return Prediction(
+            iteration_time_s=iteration_s,
+            epoch_time_s=epoch_s,
+            training_time_s=None if epoch_s is None or training.epochs is None else epoch_s * training.epochs,
+            breakdown_s=parts,
+            communication_s={"push": float(load_s.max()), "pull": pull_s, "wait": parts["stragglers"]},
+            scaling_factor=(alone_s + update_s) / iteration_s,
+            communication_to_computation=(float(load_s.max()) + pull_s) / alone_s if alone_s else float("inf"),
+            memory_bytes=self._memory(),
+            details={
+                "batch_per_device": max(self.configuration.batch_shares.values()),
+                "global_batch_size": self.global_batch_size,
+                "num_workers": self.num_workers,
+                "gradient_bytes": float(self.placed_bytes.sum()),
+                "server_bytes": self.placed_bytes.sum(axis=0).tolist(),
+                **details,
+            },
+        )
+
+    def _memory(self) -> dict[str, float]:
+        """Return the bytes on the fullest worker's device."""
+        reserve = self.problem.calibration.memory_reserve_bytes
+        use = data_parallel_memory(self.problem.dnn, self.precision, reserve_bytes=reserve)
+        shares = self.configuration.batch_shares
+        limits = {group.name: memory_limit_bytes(self.problem, group) for group in self.groups}
+        fullest = max(limits, key=lambda name: use.total_bytes(shares[name]) / limits[name])
+        return use.terms_bytes(shares[fullest], limit_bytes=limits[fullest])
+
+    def _inputs(self) -> Iterator[InputTime]:
+        """Yield the time of input of every group."""
+        for group in self.groups:
+            share = self.configuration.batch_shares[group.name]
+            yield group_inputs(self.problem, group, num_workers=self.num_workers, share=share)

@@ -1,0 +1,339 @@
+"""The cost of a pipeline: one way from a question and its decisions to seconds and bytes.
+
+The stages' times come from :mod:`planner.models.pipeline_stages`, their schedule from a simulation
+(:mod:`planner.models.pipeline_schedule`), input from :mod:`planner.models.input`. An iteration is the simulated
+makespan and what the devices then wait for input. Gradients are synchronous: the pipeline drains before the update.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from planner.cluster import Cluster, MachineGroup
+from planner.cost import Floats
+from planner.families.inner_links import check_inner_links
+from planner.models.input import InputTime, input_time, stall_s
+from planner.models.memory import Precision
+from planner.models.pipeline_schedule import ScheduleRun, peak_weight, simulate
+from planner.models.pipeline_stages import LayerBytes, Place, Stage, StageCosts, StageMachines, places_of
+from planner.models.ssgd_equations import Strategy
+from planner.problem import Problem
+
+__all__ = ["PipelineConfiguration", "PipelineCost", "PipelineStage", "Shape", "StageTimes"]
+
+NAME = "pipeline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStage:
+    """A stage by names: its first and last layer, its machine group, and how many devices share its micro-batches."""
+
+    first: str
+    last: str
+    machines: str
+    replicas: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineConfiguration:
+    """All decisions of the family.
+
+    Stages cover the layers in order. The interleaved schedule has ``chunks_per_device`` times as many stages as
+    devices; stage k then runs on the devices of stage ``k mod p``.
+    """
+
+    stages: tuple[PipelineStage, ...]
+    num_microbatches: int
+    global_batch_size: int
+    schedule: str = "1f1b"
+    chunks_per_device: int = 1
+
+    @property
+    def num_stages(self) -> int:
+        """Stages of different devices: p."""
+        return len(self.stages) // self.chunks_per_device
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of all stages."""
+        return sum(stage.replicas for stage in self.stages[: self.num_stages])
+
+    @property
+    def headline(self) -> str:
+        """Stages with their replicas, micro-batches and schedule."""
+        replicas = "-".join(str(stage.replicas) for stage in self.stages[: self.num_stages])
+        stages = f"{self.num_stages} stage{'s' * (self.num_stages > 1)}"
+        chunks = f" x {self.chunks_per_device} chunks" if self.chunks_per_device > 1 else ""
+        return (
+            f"{self.num_devices} device{'s' * (self.num_devices > 1)} ({stages}{chunks}: {replicas}), "
+            f"{self.num_microbatches} micro-batch{'es' * (self.num_microbatches > 1)}, {self.schedule}"
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the block that ``predict`` reads back."""
+        return {
+            "stages": [
+                {"first": one.first, "last": one.last, "machines": one.machines, "replicas": one.replicas}
+                for one in self.stages
+            ],
+            "num_microbatches": self.num_microbatches,
+            "global_batch_size": self.global_batch_size,
+            "schedule": self.schedule,
+            "chunks_per_device": self.chunks_per_device,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A configuration by indices of layers and groups, as a search has it."""
+
+    stages: tuple[Stage, ...]
+    num_microbatches: int
+    global_batch_size: int
+    schedule: str = "1f1b"
+    chunks_per_device: int = 1
+
+    @property
+    def num_devices_in_line(self) -> int:
+        """p: stages of different devices."""
+        return len(self.stages) // self.chunks_per_device
+
+    @property
+    def microbatch_size(self) -> int:
+        """Samples of the largest micro-batch; where the batch does not divide, all are taken to be as large."""
+        return ceil(self.global_batch_size / self.num_microbatches)
+
+    def num_samples(self, stage: Stage) -> int:
+        """Return the samples of a micro-batch on the replica of a stage that has most of them."""
+        return ceil(self.microbatch_size / stage.replicas)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTimes:
+    """What :func:`planner.models.pipeline_schedule.simulate` takes: by stage, transfers by boundary."""
+
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]
+    transfer_s: tuple[float, ...]
+    sync_s: tuple[float, ...]
+    update_s: tuple[float, ...]
+
+
+class PipelineCost:
+    """What pipelines of one question cost; groups are those of the cluster, or of the pinned device.
+
+    Raises
+    ------
+    SpecError
+        If a link between switches could be narrower than all machines together.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        check_inner_links(problem, NAME)
+        self.problem = problem
+        pinned = problem.fixed.get("device")
+        self.groups = tuple(one for one in problem.cluster.machine_groups if pinned in (None, one.device.name))
+        self.group_index = {group.name: index for index, group in enumerate(self.groups)}
+
+    @cached_property
+    def costs(self) -> StageCosts:
+        """What any stage costs."""
+        training, fitted = self.problem.training, self.problem.calibration
+        return StageCosts(
+            layers=LayerBytes.of(self.problem.dnn, Precision.of(training.dtype, training.optimizer)),
+            machines=tuple(self._machines(group) for group in self.groups),
+            latency_s=_latencies_s(self.problem.cluster, self.groups),
+            reserve_bytes=fitted.memory_reserve_bytes,
+        )
+
+    @cached_property
+    def layer_index(self) -> dict[str, int]:
+        """Position of every layer in the order of the line."""
+        return {name: index for index, name in enumerate(self.costs.layers.names)}
+
+    def _machines(self, group: MachineGroup) -> StageMachines:
+        """Return a group at the rates that it reaches."""
+        fitted, limit = self.problem.calibration, self.problem.limits.memory_per_device_bytes
+        precision = Precision.of(self.problem.training.dtype, self.problem.training.optimizer)
+        peak = group.device.peak_flop_per_s.get("fp32") if fitted.aggregation else None
+        pinned = self.problem.fixed.get("algorithm")
+        inside = group.inside
+        return StageMachines(
+            name=group.name,
+            num_machines=group.count,
+            devices_per_machine=group.devices_per_machine,
+            profile=self.problem.profiles[group.device.name],
+            memory_limit_bytes=min(group.device.memory_bytes, float("inf") if limit is None else limit),
+            network_bytes_per_s=_network_bytes_per_s(self.problem.cluster, group) * fitted.bandwidth_efficiency,
+            network_latency_s=_latency_s(self.problem.cluster, group, group),
+            inside_bytes_per_s=float("inf")
+            if inside is None
+            else inside.bandwidth_bytes_per_s * fitted.inside_efficiency,
+            inside_latency_s=0.0 if inside is None else inside.latency_s,
+            overhead_s=fitted.overhead_s,
+            delay_s=fitted.negotiate_s,
+            reduce_bytes_per_s=float("inf") if peak is None else peak * precision.gradient_bytes,
+            algorithms=(pinned,) if pinned else fitted.algorithms,
+            curves=fitted.all_reduce_curves,
+        )
+
+    # -- configurations ----------------------------------------------------------------------------------------------
+
+    def configuration(self, shape: Shape) -> PipelineConfiguration:
+        """Return a shape by its names."""
+        names = self.costs.layers.names
+        return PipelineConfiguration(
+            stages=tuple(
+                PipelineStage(
+                    first=names[one.first],
+                    last=names[one.last],
+                    machines=self.groups[one.group].name,
+                    replicas=one.replicas,
+                )
+                for one in shape.stages
+            ),
+            num_microbatches=shape.num_microbatches,
+            global_batch_size=shape.global_batch_size,
+            schedule=shape.schedule,
+            chunks_per_device=shape.chunks_per_device,
+        )
+
+    def shape(self, configuration: PipelineConfiguration) -> Shape:
+        """Return a configuration by its indices."""
+        return Shape(
+            stages=tuple(
+                Stage(
+                    first=self.layer_index[one.first],
+                    last=self.layer_index[one.last],
+                    group=self.group_index[one.machines],
+                    replicas=one.replicas,
+                )
+                for one in configuration.stages
+            ),
+            num_microbatches=configuration.num_microbatches,
+            global_batch_size=configuration.global_batch_size,
+            schedule=configuration.schedule,
+            chunks_per_device=configuration.chunks_per_device,
+        )
+
+    def places(self, shape: Shape) -> tuple[Place, ...]:
+        """Return where every stage stands; chunks of a device stand where its first one does."""
+        p = shape.num_devices_in_line
+        return places_of(shape.stages[:p], self.costs.machines) * shape.chunks_per_device
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def times(self, shape: Shape) -> StageTimes:
+        """Return the seconds of every stage and boundary."""
+        costs, places, stages = self.costs, self.places(shape), shape.stages
+        runs = [(one.first, one.last, one.group, shape.num_samples(one)) for one in stages]
+        return StageTimes(
+            forward_s=tuple(float(costs.forward_s(i, j, group=g, num_samples=b)) for i, j, g, b in runs),
+            backward_s=tuple(float(costs.backward_s(i, j, group=g, num_samples=b)) for i, j, g, b in runs),
+            transfer_s=tuple(
+                costs.transfer_s(stages[k + 1].first, places[k], places[k + 1], microbatch_size=shape.microbatch_size)
+                for k in range(len(stages) - 1)
+            ),
+            sync_s=tuple(costs.sync_s(one.first, one.last, place) for one, place in zip(stages, places, strict=True)),
+            update_s=tuple(float(costs.update_s(i, j, group=g)) for i, j, g, _ in runs),
+        )
+
+    def run(
+        self, shape: Shape, times: StageTimes | None = None, *, with_transfers: bool = True, with_tasks: bool = False
+    ) -> ScheduleRun:
+        """Return the simulated iteration, without input; without transfers, what it would be if they were free."""
+        found = times or self.times(shape)
+        transfer_s = found.transfer_s if with_transfers else (0.0,) * len(found.transfer_s)
+        return simulate(
+            found.forward_s,
+            found.backward_s,
+            transfer_s,
+            transfer_s,
+            num_microbatches=shape.num_microbatches,
+            schedule=shape.schedule,
+            sync_s=found.sync_s,
+            update_s=found.update_s,
+            chunks_per_device=shape.chunks_per_device,
+            with_tasks=with_tasks,
+        )
+
+    def iteration_time_s(self, shape: Shape) -> float:
+        """Return the seconds of an iteration, input included: what a search minimises for a fixed batch."""
+        makespan_s = self.run(shape).makespan_s
+        return makespan_s + self.stall_s(shape, makespan_s)
+
+    def stall_s(self, shape: Shape, makespan_s: float) -> float:
+        """Return how long the devices wait for input in a steady iteration."""
+        return stall_s(self.input(shape), makespan_s, Strategy(self.problem.calibration.strategy))
+
+    def input(self, shape: Shape) -> InputTime:
+        """Return the time of input: the machines of the first stage read all samples."""
+        training, place = self.problem.training, self.places(shape)[0]
+        group = self.groups[place.group]
+        return input_time(
+            group,
+            num_machines=place.num_machines,
+            devices_per_machine=place.most_per_machine,
+            batch_per_device=ceil(shape.global_batch_size / place.replicas),
+            sample_bytes=training.sample_bytes,
+            device_sample_bytes=training.device_sample_bytes,
+            read_s_per_sample=training.measured_read_s(self.problem.profiles[group.device.name], group),
+            is_pipelined=self.problem.calibration.is_prefetch_pipelined,
+        )
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+
+    def memory_bytes(self, shape: Shape) -> list[dict[str, float]]:
+        """Return, by device in line, the bytes term by term and in total, with what it may hold."""
+        p, costs = shape.num_devices_in_line, self.costs
+        stages = [costs.memory(one.first, one.last, num_samples=shape.num_samples(one)) for one in shape.stages]
+        held = peak_weight(
+            [float(one.in_flight_bytes) for one in stages],
+            shape.schedule,
+            p,
+            shape.num_microbatches,
+            shape.chunks_per_device,
+        )
+        rows = []
+        for device in range(p):
+            chunks = stages[device::p]
+            terms = {
+                "weights": float(sum(one.weights_bytes for one in chunks)),
+                "gradients": float(sum(one.gradients_bytes for one in chunks)),
+                "optimizer": float(sum(one.optimizer_bytes for one in chunks)),
+                "activations": float(held[device]),
+                "boundaries": float(sum(one.error_bytes for one in chunks)),
+                "reserve": costs.reserve_bytes,
+            }
+            limit = costs.machines[shape.stages[device].group].memory_limit_bytes
+            rows.append({**terms, "total": sum(terms.values()), "limit": limit})
+        return rows
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether every device holds what it must."""
+        return all(row["total"] <= row["limit"] for row in self.memory_bytes(shape))
+
+
+def _network_bytes_per_s(cluster: Cluster, group: MachineGroup) -> float:
+    """Return the rate of a machine's network cards together; infinite where there is no network."""
+    rates = [data["link"].bandwidth_bytes_per_s for _, _, data in cluster.graph.edges(group.name, data=True)]
+    return float(max(rates, default=float("inf"))) * group.num_nics
+
+
+def _latencies_s(cluster: Cluster, groups: Sequence[MachineGroup]) -> Floats:
+    """Return the latency between machines of any two groups."""
+    return np.array([[_latency_s(cluster, one, other) for other in groups] for one in groups])
+
+
+def _latency_s(cluster: Cluster, one: MachineGroup, other: MachineGroup) -> float:
+    """Return the latency between a machine of one group and a machine of the other, as a ring over both has it.
+
+    Groups that only reach each other by way of a third one have the longest latency of the whole ring.
+    """
+    names = {one.name, other.name}
+    part = cluster.of_groups(names) if cluster.of_groups_is_connected(names) else cluster
+    return part.ring_link(part.num_machines).latency_s if part.num_machines > 1 else 0.0

@@ -1,0 +1,240 @@
+"""The search of the family ``pipeline``.
+
+Domain: every cut of the layers, in their order, into stages; for each stage a machine group and any number of its
+devices up to the samples of a micro-batch; numbers of micro-batches that divide the batch; GPipe, 1F1B, and the
+interleaved schedule with 2 or 4 chunks a device, there with equal replicas of one group and with the cuts that make the
+slowest chunk as fast as can be. A pinned number of micro-batches need not divide the batch.
+
+Each pair of micro-batches and schedule is a source of shapes in the order of a lower bound of their iteration
+(:mod:`planner.solvers.pipeline`; first with the number of stages left open, then by number of stages). The source with
+the least bound gives the next shape, which is simulated, until no bound is below the best simulated iteration: that is
+then the optimum of the domain. Quick answers come first (one stage on more and more devices; equal shares of balanced
+stages), so that a limit finds one.
+
+*Large clusters.* With more than ``MOST_REPLICAS`` devices in a group a choice stands for all numbers of devices that
+have the same share of a micro-batch: the least of them is simulated, and the bound holds for all. The bound of the
+first shape of such a source then stays that of what was not simulated; the status is FEASIBLE where it leaves a gap.
+
+*A batch that may vary up to a maximum.* Only the maximum is searched. No smaller batch does better than the devices'
+whole rate allows, which bounds the rest; where that is below the answer, the plan says so by its gap.
+"""
+
+import heapq
+from dataclasses import dataclass, field
+from itertools import islice
+
+from planner.errors import InfeasibleError, NoAnswerError
+from planner.families.answer import SAME, TOO_SHORT, iterations_of, plan_of
+from planner.families.pipeline import NAME, NOT_MODELLED, explain, predict
+from planner.families.pipeline_cost import Shape
+from planner.families.pipeline_domain import Domain
+from planner.families.pipeline_infeasible import why_nothing_fits
+from planner.families.pipeline_memory import fitting
+from planner.families.pipeline_quick import quick_shapes
+from planner.families.pipeline_sources import sources_of
+from planner.plan import Alternative, Plan
+from planner.problem import Problem
+from planner.search import Search
+
+__all__ = ["plan"]
+
+_MOST_COARSE = 12  # shapes of a coarse source: its bound is that of the first, the others may be better answers
+_MOST_FIRST = 40  # quick shapes tried before it is asked whether anything fits
+_REASON_S = 5.0  # to find how much memory is missing
+
+
+_ONE_STAGE = (1, "")
+
+
+def _kind(shape: Shape) -> tuple[int, str]:
+    """Return the number of stages and the schedule, which makes no difference to one stage."""
+    return (shape.num_devices_in_line, shape.schedule) if shape.num_devices_in_line > 1 else _ONE_STAGE
+
+
+@dataclass(slots=True)
+class Found:
+    """The best shape so far, and the best by number of stages and schedule.
+
+    ``enough_s``: an answer of so many seconds will do; ``needless_s``: one above it matters to nobody.
+    """
+
+    domain: Domain
+    enough_s: float
+    needless_s: float = float("inf")
+    best: Shape | None = None
+    best_s: float = float("inf")
+    num_simulated: int = 0
+    by_kind: dict[tuple[int, str], tuple[float, Shape]] = field(default_factory=dict)
+
+    @property
+    def cutoff_s(self) -> float:
+        """Bounds from here on are no better; ``inf`` before the first answer, which is needed in any case."""
+        return float("inf") if self.best is None else min(self.best_s * (1 - SAME), self.needless_s)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the answer is as good as was asked for."""
+        return self.best is not None and self.best_s <= self.enough_s
+
+    def try_shape(self, shape: Shape) -> None:
+        """Simulate a shape, if it is allowed, and keep it where it is the best of its kind."""
+        if not self.domain.allows(shape):
+            return
+        self.num_simulated += 1
+        seconds = self.domain.cost.iteration_time_s(shape)
+        kind = _kind(shape)
+        if seconds < self.by_kind.get(kind, (float("inf"),))[0]:
+            self.by_kind[kind] = (seconds, shape)
+        if seconds < self.best_s:
+            self.best, self.best_s = shape, seconds
+
+
+def plan(problem: Problem, search: Search) -> Plan:
+    """Return the best pipeline, with the best of other numbers of stages and schedules that were simulated.
+
+    Raises
+    ------
+    InfeasibleError
+        If nothing fits; the message says what would have to give, and by how much.
+    NoAnswerError
+        If the time limit struck before the first pipeline that fits was found.
+    """
+    domain = Domain(problem)
+    if reason := domain.why_empty():
+        raise InfeasibleError(reason)
+    count = float(iterations_of(problem, domain.batch))
+    found = Found(domain, search.good_enough / count, search.cutoff / count)
+    bound_s, num_sources = _search(domain, found, search)
+    if found.best is None:
+        if bound_s < float("inf"):
+            raise NoAnswerError(TOO_SHORT)
+        raise InfeasibleError(why_nothing_fits(domain, search.part(_REASON_S)))
+    configuration = domain.cost.configuration(found.best)
+    prediction = predict(problem, configuration)
+    objective = prediction.value_of(problem.goal)
+    bound = min(objective, bound_s * count, domain.bound_of_smaller_batches)
+    return plan_of(
+        problem,
+        family=NAME,
+        configuration=configuration,
+        prediction=prediction,
+        bound=bound,
+        explanation=(
+            *explain(problem, configuration, prediction),
+            *_why(domain, found, num_sources, bound / count),
+        ),
+        alternatives=_alternatives(domain, found, search.num_alternatives),
+        not_modelled=NOT_MODELLED,
+        solver="best-first search on a dynamic programme's bound x simulation of the schedule",
+        num_candidates=num_sources,
+        num_solved=found.num_simulated,
+    )
+
+
+def _search(domain: Domain, found: Found, search: Search) -> tuple[float, int]:
+    """Return a bound in seconds of an iteration on all that was not simulated, and the number of sources."""
+    if not _first_answer(domain, found, search):
+        return float("inf"), 0
+    for shape in quick_shapes(domain):
+        if found.is_enough or search.is_over:
+            break
+        found.try_shape(shape)
+    sources = sources_of(domain, search)
+    heap = [(source.bound, index) for index, source in enumerate(sources)]
+    heapq.heapify(heap)
+    least_s = float("inf")  # of what the shapes of coarse sources stand for
+    taken = [0] * len(sources)
+    while heap and heap[0][0] < found.cutoff_s and not found.is_enough and not search.is_over:
+        bound_s, index = heapq.heappop(heap)
+        source = sources[index]
+        if source.bound > bound_s:  # another source's bound has raised it
+            if source.bound < found.cutoff_s:
+                heapq.heappush(heap, (source.bound, index))
+            continue
+        following = source.next(found.cutoff_s, heap[0][0] if heap else float("inf"))
+        while source.hints and not found.is_enough:
+            found.try_shape(source.hints.pop(0))
+        if following is not None:
+            found.try_shape(following)
+            taken[index] += 1
+            if source.is_coarse:
+                least_s = min(least_s, source.bound_of_last)
+        is_done = source.is_coarse and taken[index] >= _MOST_COARSE
+        if source.bound < found.cutoff_s and not is_done:
+            heapq.heappush(heap, (source.bound, index))
+    least_s = min(least_s, *(sources[index].bound for _, index in heap), float("inf"))
+    return min(found.best_s, found.needless_s, least_s) if found.best is not None else least_s, len(sources)
+
+
+def _first_answer(domain: Domain, found: Found, search: Search) -> bool:
+    """Find any shape that fits, by the quick ones or else by the recursion; return whether there may be one."""
+    for shape in islice(quick_shapes(domain), _MOST_FIRST):
+        if found.best is not None or search.is_over:
+            return True
+        found.try_shape(shape)
+    if found.best is not None:
+        return True
+    fits = fitting(domain, search)
+    if fits.shape is not None:
+        found.try_shape(fits.shape)
+    return fits.shape is not None or not fits.is_proven
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def _why(domain: Domain, found: Found, num_sources: int, bound_s: float) -> list[str]:
+    """Return whether pipelining pays, and how the answer was proven."""
+    assert found.best is not None
+    lines = []
+    is_proven = found.best_s - bound_s <= SAME * found.best_s
+    parallel = found.by_kind.get(_ONE_STAGE)
+    if parallel is not None:
+        seconds, shape = parallel
+        replicas = shape.stages[0].replicas
+        what = f"data parallelism without overlap (one stage on {replicas} device{'s' * (replicas > 1)})"
+        if found.best.num_devices_in_line == 1:
+            verdict = "is the best pipeline" if is_proven else "is the best pipeline that was found"
+            lines.append(f"pipelining {'does not pay' if is_proven else 'may not pay'} here: {what} {verdict}")
+        else:
+            lines.append(f"{what} would take {seconds / found.best_s - 1:.1%} longer")
+    elif not domain.fits_one_stage:
+        lines.append("the whole network fits on no device, so that it must be split into stages")
+    rest = "not all others are ruled out by their bounds"
+    if is_proven:
+        rest = "the others' bounds are no better"
+    elif bound_s >= found.needless_s * (1 - SAME):
+        rest = "the others' bounds are no better than an answer that is known already"
+    lines.append(
+        f"{num_sources:,} settings of micro-batches and schedule are possible; {found.num_simulated:,} pipelines were "
+        f"simulated, {rest}"
+    )
+    if domain.problem.training.fixed_batch_size is None:
+        lines.append(f"only the largest batch, {domain.batch}, was searched; smaller ones are bounded")
+    return lines
+
+
+def _alternatives(domain: Domain, found: Found, number: int) -> list[Alternative]:
+    """Return the best simulated pipelines of other numbers of stages or schedules."""
+    assert found.best is not None
+    count = float(iterations_of(domain.problem, domain.batch))
+    best_kind = _kind(found.best)
+    rows = []
+    for (stages, schedule), (seconds, shape) in sorted(found.by_kind.items(), key=lambda item: (item[1][0], item[0])):
+        if (stages, schedule) == best_kind:
+            continue
+        name = "data parallel, one stage" if stages == 1 else f"{stages} stages, {schedule}"
+        configuration = domain.cost.configuration(shape)
+        loss = seconds / found.best_s - 1 if found.best_s else 0.0
+        rows.append(
+            Alternative(
+                name=name,
+                family=NAME,
+                objective=seconds * count,
+                relative_loss=loss,
+                reason=f"the best that was simulated: {configuration.headline}",
+                configuration=configuration,
+            )
+        )
+    kept = rows[: max(number, 0)]
+    return kept + [one for one in rows[len(kept) :] if one.name.startswith("data parallel")][:1]

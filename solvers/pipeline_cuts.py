@@ -1,0 +1,71 @@
+"""Cuts of a line into runs as equal as can be."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.cost import Floats
+
+__all__ = ["balanced_cuts", "balanced_cuts_of"]
+
+_CLOSE = 1e-14  # relative width at which a bisection ends
+
+
+def balanced_cuts(seconds: Floats, num_parts: int) -> tuple[int, ...]:
+    """Return the last layer of each of ``num_parts`` runs of layers, of which the longest takes as little as it can.
+
+    Parameters
+    ----------
+    seconds
+        By layer; >= 0, at least ``num_parts`` of them.
+
+    >>> balanced_cuts(np.array([3.0, 1, 1, 1, 3]), 3)
+    (0, 3, 4)
+    """
+    total = np.concatenate([[0.0], np.cumsum(seconds)])
+    return balanced_cuts_of([total] * num_parts)
+
+
+def balanced_cuts_of(totals: Sequence[Floats]) -> tuple[int, ...]:
+    """Return the last layer of each run, where every run has seconds of its own; a heuristic where they differ.
+
+    Parameters
+    ----------
+    totals
+        For each run, L + 1 prefix sums of what the layers take there; at least as many layers as runs.
+
+    Notes
+    -----
+    Bisection over the longest run's seconds T: runs are filled one after another. With equal seconds that tells whether
+    T suffices, and of the runs that are no longer than the least T the first are the longest. With different ones a run
+    may be left with a layer that suits it ill, as none may be empty. O(n log L) a step, with prefix sums.
+
+    >>> balanced_cuts_of([np.array([0.0, 1, 2, 3, 4]), np.array([0.0, 3, 6, 9, 12])])
+    (2, 3)
+    """
+    low, high = 0.0, max(float(one[-1]) for one in totals)
+    best = _filled(totals, high)
+    assert best is not None, f"{len(totals[0]) - 1} layers do not make {len(totals)} runs"
+    for _ in range(64):
+        middle = (low + high) / 2
+        found = _filled(totals, middle)
+        if found is None:
+            low = middle
+        else:
+            best, high = found, middle
+        if high - low <= _CLOSE * high:
+            break
+    return best
+
+
+def _filled(totals: Sequence[Floats], most_s: float) -> tuple[int, ...] | None:
+    """Return the last layers of runs of at most ``most_s``, or None if there would be more of them."""
+    num_layers, start, ends = len(totals[0]) - 1, 0, []
+    for part, total in enumerate(totals):
+        far = int(np.searchsorted(total, total[start] + most_s * (1 + 1e-12), side="right")) - 1
+        if far <= start:
+            return None  # not even its first layer
+        end = min(far, num_layers - (len(totals) - 1 - part))
+        ends.append(end - 1)
+        start = end
+    return tuple(ends) if start == num_layers else None

@@ -1,0 +1,208 @@
+"""``planner explain`` and ``planner compare`` as their users meet them, hostile files included."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from pytest import CaptureFixture
+
+from planner.cli.run import run
+from planner.documents import MODELS
+
+SPEC = "dnn: {zoo: alexnet, batch_per_device: 32}\ncluster: {preset: osf-testbed}\nfamilies: [all_reduce]\n"
+HEAD = """
+dnn:
+  zoo: vgg16
+  batch_per_device: 32
+  substitutions: [{name: head, layers: [fc6, ..., fc8], by: vgg16-conv-head}]
+cluster: {preset: osf-testbed}
+families: [all_reduce]
+"""
+
+
+def answer(capsys: CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = run(arguments)
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    assert "a bug of ours" not in err, err
+    return code, out, err
+
+
+def document(capsys: CaptureFixture[str], *arguments: str) -> Any:
+    code, out, _ = answer(capsys, *arguments, "--json")
+    assert code == 0
+    parsed = json.loads(out)
+    name = parsed["schema"].removeprefix("planner.").removesuffix("/1")
+    jsonschema.validate(parsed, MODELS[name].model_json_schema(by_alias=True))
+    return parsed
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    file = tmp_path / "spec.yaml"
+    file.write_text(SPEC)
+    return str(file)
+
+
+@pytest.fixture
+def plan(capsys: CaptureFixture[str], tmp_path: Path, spec: str) -> str:
+    file = str(tmp_path / "plan.json")
+    assert answer(capsys, "plan", spec, "--out", file)[0] == 0
+    return file
+
+
+def test_a_plan_and_its_spec_are_explained_alike(capsys: CaptureFixture[str], plan: str, spec: str) -> None:
+    of_plan, of_spec = document(capsys, "explain", plan), document(capsys, "explain", spec)
+    assert of_plan["sensitivities"] == of_spec["sensitivities"]
+    assert of_plan["binding"] == of_spec["binding"]
+    code, out, err = answer(capsys, "explain", plan)
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) <= 40
+    assert "In short: " in out
+
+
+def test_a_plan_with_substitutions_is_explained_on_its_own_network(capsys: CaptureFixture[str], tmp_path: Path) -> None:
+    spec, file = tmp_path / "head.yaml", str(tmp_path / "head.json")
+    spec.write_text(HEAD)
+    assert answer(capsys, "plan", str(spec), "--out", file)[0] == 0
+    found = document(capsys, "explain", file)
+    assert found["substitutions"] == ["head"]
+    assert [one["substitutions"] for one in found["runners_up"]] == [["head"], []]
+    _, out, _ = answer(capsys, "explain", file)
+    assert out.startswith("vgg16 on osf-testbed: all_reduce on 32 devices (4 machines x 8), with head\n")
+    assert "without head: all_reduce" in out
+
+
+def test_a_plan_that_claims_too_much_is_explained_as_what_it_is(capsys: CaptureFixture[str], plan: str) -> None:
+    stated = json.loads(Path(plan).read_text())
+    stated["objective"]["value"] /= 2
+    Path(plan).write_text(json.dumps(stated))
+    found = document(capsys, "explain", plan)
+    assert found["status"] == "feasible"
+    assert found["objective"]["value"] == pytest.approx(2 * stated["objective"]["value"])
+    assert any("the file says" in warning for warning in found["warnings"])
+
+
+def test_two_plans_are_compared(capsys: CaptureFixture[str], plan: str, tmp_path: Path) -> None:
+    other, file = tmp_path / "other.yaml", str(tmp_path / "other.json")
+    other.write_text(SPEC + "constraints: {machines: 2}\n")
+    assert answer(capsys, "plan", str(other), "--out", file)[0] == 0
+    found = document(capsys, "compare", plan, file)
+    assert found["better"] == 0
+    assert {"name": "num_machines", "values": [4, 2]} in found["decisions"]
+    assert {"name": "constraints.machines", "values": [None, 2]} in found["question"]
+    code, out, err = answer(capsys, "compare", plan, file)
+    assert (code, err) == (0, "")
+    assert "plan.json is better: it saves" in out
+    assert len(out.splitlines()) <= 40
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(
+    capsys: CaptureFixture[str], plan: str, tmp_path: Path
+) -> None:
+    (tmp_path / "b").mkdir()
+    other = tmp_path / "b" / "plan.json"
+    stated = json.loads(Path(plan).read_text())
+    stated["objective"]["value"] *= 2
+    other.write_text(json.dumps(stated))
+    _, out, _ = answer(capsys, "compare", plan, str(other))
+    assert f"{plan} is better" in out
+
+
+NO_PLANS = {
+    "empty": "",
+    "blank": " \n",
+    "no JSON": "schema: planner.plan/1\n",
+    "a list": "[]",
+    "a number": "1",
+    "no schema": "{}",
+    "another document": '{"schema": "planner.prediction/1"}',
+    "an older schema": '{"schema": "planner.plan/0", "problem": {}}',
+    "nothing but a schema": '{"schema": "planner.plan/1"}',
+    "deep": '{"schema": "planner.plan/1", "problem": ' + "[" * 100_000,
+    "no number": '{"schema": "planner.plan/1", "status": NaN}',
+    "beyond numbers": '{"schema": "planner.plan/1", "status": 1e999}',
+    "long number": '{"schema": "planner.plan/1", "status": ' + "9" * 5000 + "}",
+}
+
+
+@pytest.mark.parametrize("name", NO_PLANS)
+def test_a_file_that_is_no_plan_is_refused_in_words(
+    capsys: CaptureFixture[str], tmp_path: Path, plan: str, name: str
+) -> None:
+    file = tmp_path / "bad.json"
+    file.write_text(NO_PLANS[name])
+    for arguments in (("compare", str(file), plan), ("compare", plan, str(file)), ("explain", str(file))):
+        code, out, _ = answer(capsys, *arguments, "--json")
+        assert code == 2, arguments
+        assert json.loads(out)["kind"] == "input"
+        assert str(file) in json.loads(out)["message"]
+
+
+@pytest.mark.parametrize("cut", [0.1, 0.5, 0.99])
+def test_a_truncated_plan_is_refused_with_its_line(
+    capsys: CaptureFixture[str], tmp_path: Path, plan: str, cut: float
+) -> None:
+    text = Path(plan).read_text()
+    file = tmp_path / "cut.json"
+    file.write_text(text[: int(len(text) * cut)])
+    for arguments in (("compare", plan, str(file)), ("explain", str(file))):
+        code, _, err = answer(capsys, *arguments)
+        assert code == 2
+        assert f"{file}:" in err
+        assert "not all of it" in err
+
+
+def test_missing_files_and_folders_are_refused(capsys: CaptureFixture[str], tmp_path: Path, plan: str) -> None:
+    for file in (tmp_path / "none.json", tmp_path):
+        for arguments in (("compare", plan, str(file)), ("explain", str(file))):
+            assert answer(capsys, *arguments)[0] == 2
+
+
+def test_a_plan_whose_question_was_spoiled_is_refused(capsys: CaptureFixture[str], plan: str) -> None:
+    stated = json.loads(Path(plan).read_text())
+    changes: list[dict[str, Any]] = [
+        {"family": "telepathy"},
+        {"problem": {}},
+        {"configuration": {"num_devices": 10**6}},
+        {"substitutions": ["x"]},
+    ]
+    for change in changes:
+        Path(plan).write_text(json.dumps({**stated, **change}))
+        code, _, err = answer(capsys, "explain", plan)
+        assert (code, bool(err)) == (2, True), change
+
+
+def test_limits_without_a_unit_are_refused(capsys: CaptureFixture[str], plan: str) -> None:
+    code, _, err = answer(capsys, "explain", plan, "--time-limit", "5")
+    assert code == 2
+    assert "--time-limit" in err
+
+
+def test_a_spec_without_an_answer_has_no_explanation(capsys: CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(SPEC + "constraints: {deadline: 1 us}\n")
+    assert answer(capsys, "explain", str(file))[0] == 1
+
+
+def test_the_outputs_in_the_documentation_are_those_of_its_commands(
+    capsys: CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "explain.md").read_text()
+    question = text.split("```yaml question.yaml\n")[1].split("```")[0]
+    plain = "".join(line for line in question.splitlines(keepends=True) if "head" not in line and "substit" not in line)
+    monkeypatch.chdir(tmp_path)
+    for name, content in (("with", question), ("as-given", plain)):
+        Path(f"{name}.yaml").write_text(content)
+        _, planned, _ = answer(capsys, "plan", f"{name}.yaml", "--out", f"{name}.json")
+        assert planned
+        if name == "with":
+            reasons = text.split("network as given would cost:\n\n```\n")[1].split("```")[0]
+            assert reasons in planned
+    blocks = [block.split("```")[0] for block in text.split("```console\n$ planner ")[1:]]
+    assert len(blocks) == 2
+    for block in blocks:
+        command, expected = block.split("\n", 1)
+        assert answer(capsys, *command.split())[1].rstrip() == expected.rstrip()

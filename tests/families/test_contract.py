@@ -1,0 +1,190 @@
+"""Every registered family on the same questions: what it answers passes the checker, and limits are kept.
+
+A new family is picked up by its registration.
+"""
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+import planner
+from planner import data
+from planner.checks import check, report_text
+from planner.documents import dump, plan_document
+from planner.errors import InfeasibleError, NoAnswerError, SpecError
+from planner.families import FAMILIES
+from planner.families.answer import TOO_SHORT
+from planner.families.searches import SEARCHES
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.ranking import best_plan
+from planner.search import Search
+from planner.solution import Status
+
+LAYERS: list[dict[str, Any]] = [
+    {"name": "data", "kind": "input", "output": "12 kB"},
+    {
+        "name": "one",
+        "kind": "fully_connected",
+        "inputs": ["data"],
+        "multiply_adds": 2e8,
+        "parameters": "2 MB",
+        "output": "400 kB",
+    },
+    {
+        "name": "two",
+        "kind": "fully_connected",
+        "inputs": ["one"],
+        "multiply_adds": 3e8,
+        "parameters": "4 MB",
+        "output": "200 kB",
+    },
+    {
+        "name": "three",
+        "kind": "fully_connected",
+        "inputs": ["two"],
+        "multiply_adds": 1e8,
+        "parameters": "500 kB",
+        "output": "4 kB",
+    },
+]
+DNN: dict[str, Any] = {"layers": LAYERS, "global_batch": 24, "dataset_samples": 5_000}
+TOY: dict[str, Any] = {"name": "toy", "fp32": "1 TFLOP/s", "memory": "64 MiB"}
+FAST: dict[str, Any] = {"name": "fast", "fp32": "3 TFLOP/s", "memory": "128 MiB"}
+EQUAL: dict[str, Any] = {"machines": [{"count": 3, "device": TOY, "network": "10 Gbit/s", "latency": "20 us"}]}
+INSIDE: dict[str, Any] = {
+    "machines": [{"count": 2, "devices": 2, "device": TOY, "inside": "pcie-3-x16", "network": "10 Gbit/s"}]
+}
+MIXED: dict[str, Any] = {
+    "machines": [
+        {"name": "slow", "count": 2, "device": TOY, "network": "1 Gbit/s", "latency": "20 us"},
+        {"name": "quick", "count": 1, "device": FAST, "network": "10 Gbit/s", "latency": "20 us"},
+    ]
+}
+QUESTIONS: dict[str, dict[str, Any]] = {
+    "equal machines": {"dnn": DNN, "cluster": EQUAL},
+    "machines of two devices": {"dnn": DNN, "cluster": INSIDE},
+    "mixed machines": {"dnn": DNN, "cluster": MIXED},
+    "a batch that may vary": {"dnn": {"layers": LAYERS, "max_global_batch": 16, "dataset_samples": 5_000}, "cluster": EQUAL},
+    "a batch per device": {"dnn": {"layers": LAYERS, "batch_per_device": 5}, "cluster": EQUAL},
+    "an iteration": {"dnn": DNN, "cluster": EQUAL, "objective": "iteration_time"},
+    "a training": {"dnn": {**DNN, "epochs": 7}, "cluster": EQUAL, "objective": "training_time"},
+    "little memory": {"dnn": DNN, "cluster": INSIDE, "constraints": {"memory_per_device": "24 MiB"}},
+    "at most two machines": {"dnn": DNN, "cluster": EQUAL, "constraints": {"machines": {"at_most": 2}}},
+    "exactly three machines": {"dnn": DNN, "cluster": EQUAL, "constraints": {"machines": 3}},
+    "a deadline": {"dnn": DNN, "cluster": EQUAL, "constraints": {"deadline": "60 s"}},
+    "stale gradients": {"dnn": DNN, "cluster": EQUAL, "constraints": {"max_staleness": 2}},
+    "a pinned device": {"dnn": DNN, "cluster": MIXED, "fix": {"device": "toy"}},
+    "slow storage": {
+        "dnn": {**DNN, "sample_bytes": "1 MB"},
+        "cluster": {"machines": [{**EQUAL["machines"][0], "storage": {"bandwidth": "100 MB/s", "shared": True}, "host_link": "1 GB/s"}]},
+    },
+    "measured seconds": {
+        "dnn": {
+            "layers": [{**layer, "multiply_adds": 0, "forward": "2 ms", "backward": "5 ms"} for layer in LAYERS],
+            "profile_batch": 4, "global_batch": 12, "dataset_samples": 1_000,
+        },
+        "cluster": EQUAL,
+        "calibration": {"negotiate": "1 ms", "wait": "exact", "timeout": "4 ms", "strategy": "mxnet"},
+    },
+    **{f"preset {name}": {"dnn": {"zoo": "adam-mnist"}, "cluster": {"preset": name}} for name in data.preset_names()},
+}  # fmt: skip
+CASES = [(family, name) for family in SEARCHES for name in QUESTIONS]
+GENEROUS_S = 30.0  # far beyond what any of these needs, and a guard
+
+
+@cache
+def problem_of(family: str, name: str) -> Problem:
+    """The question, put to one family alone."""
+    return planner.load({**QUESTIONS[name], "families": [family]})
+
+
+@cache
+def answer(family: str, name: str) -> Plan | str:
+    """The plan, or why there is none."""
+    return searched(family, name)
+
+
+def searched(family: str, name: str) -> Plan | str:
+    """Search anew."""
+    try:
+        return planner.plan(problem_of(family, name), time_limit_s=GENEROUS_S)
+    except (InfeasibleError, NoAnswerError) as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(("family", "name"), CASES)
+def test_a_plan_passes_the_checker_and_a_refusal_has_a_reason(family: str, name: str) -> None:
+    found = answer(family, name)
+    if isinstance(found, str):
+        assert found.strip()
+        return
+    report = check(problem_of(family, name), found)
+    assert report.is_ok, report_text(report)
+    assert found.family == family
+    assert 0 <= found.bound <= found.objective
+    assert (found.status is Status.OPTIMAL) == (found.bound == found.objective)
+    costs = FAMILIES[family].predict(problem_of(family, name), found.configuration)
+    assert found.objective == costs.value_of(found.goal)
+
+
+@pytest.mark.parametrize("family", SEARCHES)
+def test_a_family_answers_most_questions(family: str) -> None:
+    plans = [name for name in QUESTIONS if isinstance(answer(family, name), Plan)]
+    assert len(plans) > len(QUESTIONS) / 2, plans  # else the checks above see too little
+
+
+@pytest.mark.parametrize(("family", "name"), CASES[:: max(1, len(CASES) // 16)])
+def test_the_same_question_gives_the_same_bytes(family: str, name: str) -> None:
+    first, second = answer(family, name), searched(family, name)
+    texts = [one if isinstance(one, str) else dump(plan_document(one)) for one in (first, second)]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("family", SEARCHES)
+@pytest.mark.parametrize("name", ["equal machines", "mixed machines", "a batch that may vary"])
+@pytest.mark.parametrize("limit_s", [0.0, 1e-3, 0.05])
+def test_a_short_limit_gives_no_answer_or_a_plan_with_its_bound(family: str, name: str, limit_s: float) -> None:
+    problem, best = problem_of(family, name), answer(family, name)
+    try:
+        found = SEARCHES[family](problem, Search(time_limit_s=limit_s))
+    except NoAnswerError as error:
+        assert str(error) == TOO_SHORT
+        return
+    except (InfeasibleError, SpecError):
+        assert isinstance(best, str)
+        return
+    assert isinstance(best, Plan)
+    assert found.bound <= best.objective * (1 + 1e-9)
+    assert found.objective >= best.bound * (1 - 1e-9)
+    assert (found.status is Status.OPTIMAL) == (found.bound == found.objective)
+
+
+@pytest.mark.parametrize("family", SEARCHES)
+@pytest.mark.parametrize("name", ["equal machines", "mixed machines", "stale gradients"])
+def test_an_answer_that_is_good_enough_ends_the_search_with_a_true_bound(family: str, name: str) -> None:
+    problem, best = problem_of(family, name), answer(family, name)
+    if isinstance(best, str):
+        with pytest.raises((InfeasibleError, NoAnswerError)):
+            best_plan(problem, Search(good_enough=float("inf")))
+        return
+    for wanted in (float("inf"), best.objective * 1.5, best.objective):
+        found = SEARCHES[family](problem, Search(good_enough=wanted))
+        assert found.objective <= max(wanted, best.objective) * (1 + 1e-9)
+        assert found.bound <= best.objective * (1 + 1e-9)
+        assert found.objective >= best.bound * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("family", SEARCHES)
+def test_twice_as_fast_machines_and_links_halve_the_time(family: str) -> None:
+    slow, fast = answer(family, "equal machines"), planner.plan(planner.load(twice_as_fast(family)))
+    assert isinstance(slow, Plan)
+    assert fast.objective == pytest.approx(slow.objective / 2, rel=1e-6)
+
+
+def twice_as_fast(family: str) -> dict[str, Any]:
+    """The question with equal machines, everything that takes time being twice as fast."""
+    device = {**TOY, "fp32": "2 TFLOP/s"}
+    machine = {"count": 3, "device": device, "network": "20 Gbit/s", "latency": "10 us"}
+    return {"dnn": DNN, "cluster": {"machines": [machine]}, "families": [family]}

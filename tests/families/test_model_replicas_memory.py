@@ -1,0 +1,210 @@
+"""The family model_replicas where a worker's memory is tight, against every configuration tried, and what it says."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replicas import cost_of, every_chain, every_configuration, question, questions
+
+import planner
+from planner.checks import check, report_text
+from planner.checks.replica_memory import fullest_bytes
+from planner.documents import dump, plan_document
+from planner.errors import InfeasibleError, NoAnswerError
+from planner.families.model_replicas import configuration_of, explain, predict
+from planner.families.model_replicas_cost import memory_of, model_of, threads_of
+from planner.families.model_replicas_layers import Layers
+from planner.families.model_replicas_memory import Fitting
+from planner.families.model_replicas_search import plan
+from planner.families.model_replicas_space import search_space
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.search import Search
+from planner.solution import Status
+
+
+def limited(problem: Problem, limit_bytes: float | None) -> Problem:
+    """The question with so much memory in each device."""
+    return replace(problem, limits=replace(problem.limits, memory_per_device_bytes=limit_bytes))
+
+
+def answer(problem: Problem) -> Plan | InfeasibleError | NoAnswerError:
+    try:
+        return plan(problem, Search())
+    except (InfeasibleError, NoAnswerError) as error:
+        return error
+
+
+# -- against every configuration -------------------------------------------------------------------------------------
+
+
+@given(questions(), st.floats(0, 1))
+@settings(deadline=None, max_examples=60)
+def test_a_plan_fits_and_its_bound_is_below_every_configuration_that_fits(problem: Problem, share: float) -> None:
+    every = [(predict(problem, one), one) for one in every_configuration(problem)]
+    if not every:
+        return
+    sizes = [one.memory_bytes["total"] for one, _ in every]
+    limit_bytes = min(sizes) * 0.9 + share * (max(sizes) - min(sizes) * 0.9)
+    asked = limited(problem, limit_bytes)
+    fitting = [
+        one.value_of(problem.goal) for one, size in zip((row for row, _ in every), sizes, strict=True) if size <= limit_bytes
+    ]  # fmt: skip
+    found = answer(asked)
+    if isinstance(found, InfeasibleError):
+        assert not fitting
+        return
+    if isinstance(found, NoAnswerError):  # not proven; what is said to be enough is
+        assert "that none has less than" in str(found)
+        return
+    assert found.prediction.memory_bytes["total"] <= limit_bytes
+    assert found.objective >= min(fitting) * (1 - 1e-9)
+    assert found.bound <= min(fitting) * (1 + 1e-9)
+    if found.status is Status.OPTIMAL:
+        assert found.objective == pytest.approx(min(fitting))
+    for other in found.alternatives:
+        assert predict(problem, other.configuration).memory_bytes["total"] <= limit_bytes  # type: ignore[arg-type]
+
+
+@given(questions(), st.integers(1, 3), st.sampled_from([0.0, 1e-7]), st.floats(0, 1))
+@settings(deadline=None, max_examples=40)
+def test_a_price_of_memory_bounds_whatever_fits(problem: Problem, num_workers: int, price: float, share: float) -> None:
+    model, threads = model_of(problem), threads_of(problem)[-1:]
+    memory = memory_of(problem, model)
+    rows = [
+        (memory.fullest(layers, num_workers).total_bytes(1), cost_of(model, layers, price))
+        for layers in every_chain(model, num_workers, threads)
+    ]
+    least, most = min(rows)[0], max(rows)[0]
+    limit_bytes = least + share * (most - least)
+    truth = min(cost for size, cost in rows if size <= limit_bytes)
+    fitting = Fitting(limited(problem, limit_bytes), Layers(model, threads, num_workers), threads)
+    assert fitting.may_fit(num_workers)
+    for unit in (1e-10, 1e-8, 1e-6):
+        for _, bound in fitting._priced(num_workers, price, unit, lambda: False):
+            assert bound <= truth * (1 + 1e-9)
+
+
+@given(questions())
+@settings(deadline=None, max_examples=25)
+def test_more_memory_never_hurts(problem: Problem) -> None:
+    free = answer(limited(problem, None))
+    if not isinstance(free, Plan):
+        return
+    whole = free.prediction.memory_bytes["total"]
+    objectives = []
+    for share in (0.2, 0.35, 0.5, 0.7, 0.85, 1.0):
+        found = answer(limited(problem, share * whole))
+        objectives.append(found.objective if isinstance(found, Plan) else float("inf"))
+    assert all(later <= one * (1 + 1e-9) for one, later in pairwise(objectives))
+    assert objectives[-1] == pytest.approx(free.objective)
+
+
+@given(questions(), st.sampled_from(["fp32", "fp16"]))
+@settings(deadline=None, max_examples=25)
+def test_the_checker_counts_the_same_bytes_in_plain_loops(problem: Problem, dtype: str) -> None:
+    problem = replace(problem, training=replace(problem.training, dtype=dtype))
+    for index, choice in enumerate(every_configuration(problem)):
+        if index % 7 == 0:
+            block = choice.to_document()
+            assert predict(problem, choice).memory_bytes["total"] == fullest_bytes(problem, block)
+        if index > 300:
+            break
+
+
+@pytest.mark.parametrize("dnn", ["adam-imagenet22k", "vgg16"])
+def test_the_checker_agrees_on_real_networks(dnn: str) -> None:
+    problem = planner.load(question(machine={"count": 6}, dnn={"zoo": dnn}, calibration={"memory_reserve": "100 MB"}))
+    workers = [[0, 1], [2, 3]]
+    odd = {"partitions": 2, "replicas": 2, "threads": 2, "workers": workers}
+    number = len(model_of(problem).stages)
+    layers = [odd if index % 3 == 1 else {"partitions": 3, "threads": 1} for index in range(number)]
+    block = {
+        "num_parameter_servers": 1, "num_replicas": 1, "num_workers_per_replica": 4, "layers": layers, "samples_per_read": 120,
+    }  # fmt: skip
+    choice = configuration_of(problem, block)
+    assert predict(problem, choice).memory_bytes["total"] == fullest_bytes(problem, choice.to_document())
+
+
+# -- what is said ----------------------------------------------------------------------------------------------------
+
+
+def tight(share: float, **changes: Any) -> Problem:
+    """ImageNet-22K on six workers at most, each with a share of what the free plan takes."""
+    problem = planner.load(question(machine={"count": 7}, dnn={"zoo": "adam-imagenet22k"}, **changes))
+    free = plan(problem, Search()).prediction.memory_bytes["total"]
+    return limited(problem, share * free)
+
+
+def test_terms_sum_to_the_total_and_a_plan_that_fits_passes_the_checker() -> None:
+    problem = tight(0.75)
+    found = plan(problem, Search())
+    memory = found.prediction.memory_bytes
+    terms = ("weights", "gradients", "optimizer", "activations", "reserve")
+    assert memory["total"] == pytest.approx(sum(memory[name] for name in terms)) and memory["optimizer"] == 0
+    assert memory["total"] <= memory["limit"] == problem.limits.memory_per_device_bytes
+    assert found.bound <= found.objective
+    report = check(problem, json.loads(dump(plan_document(found))))
+    assert not [one for one in report.findings if not one.is_ok and "memory" in one.name], report_text(report)
+    assert any(one.name == "memory w" for one in report.findings)
+
+
+def test_the_checker_refuses_what_does_not_fit() -> None:
+    problem = planner.load(question(machine={"count": 7}, dnn={"zoo": "adam-imagenet22k"}))
+    found = plan(problem, Search())
+    size = found.prediction.memory_bytes["total"]
+    report = check(limited(problem, size * 0.99), json.loads(dump(plan_document(found))))
+    assert "memory w" in [one.name for one in report.findings if not one.is_ok]
+    lines = explain(problem, found.configuration, predict(limited(problem, size * 0.99), found.configuration))  # type: ignore[arg-type]
+    assert any("it does not fit" in line for line in lines)
+
+
+def test_where_the_whole_network_fits_nothing_changes() -> None:
+    problem = planner.load(question(machine={"count": 7}))
+    free, same = (plan(limited(problem, limit), Search()) for limit in (None, 2.0**30))
+    assert free.configuration == same.configuration and same.status is Status.OPTIMAL
+    layers = Layers(model_of(problem), threads_of(problem), 6)
+    assert Fitting(limited(problem, 2.0**30), layers, threads_of(problem)).is_ample
+    assert not Fitting(limited(problem, 2.0**20), layers, threads_of(problem)).is_ample
+
+
+def test_no_memory_is_proven_infeasible_and_what_is_said_to_be_enough_is_enough() -> None:
+    with pytest.raises(
+        InfeasibleError, match=r"holds at least .* and may hold .* Raise memory_per_device to"
+    ) as caught:
+        plan(tight(0.01), Search())
+    said = str(caught.value).split("Raise memory_per_device to ")[1].split(",")[0]
+    problem = planner.load(
+        question(machine={"count": 7}, dnn={"zoo": "adam-imagenet22k"}, constraints={"memory_per_device": said})
+    )
+    assert plan(problem, Search()).objective > 0
+
+
+def test_a_limit_that_strikes_before_anything_fits_is_no_proof() -> None:
+    problem = tight(0.75)
+    with pytest.raises(NoAnswerError, match="time limit"):
+        plan(problem, Search(time_limit_s=0))
+
+
+def test_the_space_of_uniform_layers_leaves_out_what_does_not_fit() -> None:
+    free = limited(tight(1.0), None)
+    most = max(predict(free, choice).memory_bytes["total"] for choice, _ in search_space(free))
+    some = search_space(limited(free, most * 0.5))
+    assert 0 < len(some) < len(search_space(free))
+    assert all(predict(free, choice).memory_bytes["total"] <= most * 0.5 for choice, _ in some)
+
+
+def test_the_conflict_names_the_memory_and_a_value_that_does() -> None:
+    asked = question(
+        machine={"count": 3}, dnn={"zoo": "adam-imagenet22k"}, constraints={"memory_per_device": "100 MiB"}
+    )
+    with pytest.raises(InfeasibleError, match=r"constraints.memory_per_device: 100 MiB -> ") as caught:
+        planner.plan(planner.load(asked))
+    value = str(caught.value).split("100 MiB -> ")[1].splitlines()[0].split(" (")[0]
+    asked["constraints"] = {"memory_per_device": value}
+    found = planner.plan(planner.load(asked))
+    assert found.prediction.memory_bytes["total"] <= found.prediction.memory_bytes["limit"]

@@ -1,0 +1,128 @@
+"""Whether anything fits, and how much memory would do, against every pipeline of the domain; answers without a search."""
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import planner
+from planner.errors import InfeasibleError
+from planner.families import pipeline_memory, pipeline_sources
+from planner.families.pipeline_cost import PipelineCost, Shape
+from planner.families.pipeline_domain import Domain
+from planner.families.pipeline_memory import fitting, least_memory, numbers_of_stages_that_fit
+from planner.families.pipeline_search import plan
+from planner.problem import Problem
+from planner.search import Search
+from tests.families.test_pipeline_search import MACHINE, every_shape, is_allowed, layer, question, small_questions
+
+
+class AnySize(PipelineCost):
+    """Costs of devices whose memory never ends."""
+
+    def fits(self, shape: Shape) -> bool:
+        return True
+
+
+def shares(problem: Problem) -> list[tuple[float, Shape]]:
+    """What the fullest device of every pipeline holds in parts of its memory, memory alone left aside."""
+    cost, found = AnySize(problem), []
+    for shape in every_shape(problem, cost):
+        if is_allowed(problem, cost, shape):
+            found.append((max(row["total"] / row["limit"] for row in cost.memory_bytes(shape)), shape))
+    return found
+
+
+@settings(max_examples=120, deadline=None)
+@given(small_questions(), st.sampled_from([4096, 0]))
+def test_what_is_said_to_fit_fits_and_the_least_memory_is_that_of_every_pipeline(
+    asked: dict[str, Any], most_budgets: int
+) -> None:
+    problem = planner.load(asked)
+    domain, every = Domain(problem), shares(problem)
+    if domain.why_empty():
+        assert not every
+        return
+    least = min((share for share, _ in every), default=float("inf"))
+    with patch.object(pipeline_memory, "_MOST_BUDGETS", most_budgets):
+        found, needed = fitting(domain, Search()), least_memory(domain, Search())
+    if found.shape is not None:
+        assert domain.allows(found.shape) and least <= 1
+    elif found.is_proven:
+        assert least > 1
+    if needed is not None:
+        assert needed.scale >= least * (1 - 1e-5)
+        assert not needed.is_proven or needed.scale == pytest.approx(least, rel=1e-5)
+    if len(domain.num_devices) == 1 or (most_budgets and not domain.is_limited):
+        assert found.is_proven
+        assert (needed is None) == (not every)
+        assert needed is None or needed.is_proven
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_questions())
+def test_numbers_of_stages_that_are_said_to_fit_are_those_of_every_pipeline(asked: dict[str, Any]) -> None:
+    problem = planner.load({**asked, "fix": {}})
+    if Domain(problem).why_empty():
+        return
+    found = set(numbers_of_stages_that_fit(Domain(problem), Search()))
+    plain = [(share, shape) for share, shape in shares(problem) if shape.schedule != "interleaved"]
+    truth = {len(shape.stages) for share, shape in plain if share <= 1}
+    assert found <= truth
+    if len(problem.cluster.machine_groups) == 1 or not Domain(problem).is_limited:
+        assert found == truth
+
+
+def no_search(*_: object, **__: object) -> None:
+    raise AssertionError("tables were filled")
+
+
+def large(num_layers: int, memory: str, **changes: Any) -> dict[str, Any]:
+    """Layers of 100 MB of parameters on 8 machines of 4 devices."""
+    layers = [layer(index, 2, "100 MB", "4 kB") for index in range(num_layers)]
+    asked = question(num_layers, dnn={"layers": layers, "global_batch": 64}, cluster={"machines": [{**MACHINE, "count": 8, "devices": 4}]}, **changes)  # fmt: skip
+    return {**asked, "constraints": {"memory_per_device": memory}}
+
+
+def test_no_search_is_needed_to_know_that_nothing_fits() -> None:
+    with (
+        patch.object(pipeline_sources, "BestFirst", no_search),
+        pytest.raises(InfeasibleError, match="for any split, some stage needs at least"),
+    ):
+        plan(planner.load(large(30, "100 MB")), Search())
+
+
+def test_any_plan_is_given_at_once_where_only_many_stages_fit() -> None:
+    problem = planner.load(large(30, "1500 MB"))
+    with patch.object(pipeline_sources, "BestFirst", no_search):
+        found = plan(problem, Search(good_enough=float("inf")))
+    assert found.configuration.to_document()["stages"][1:]
+    assert found.prediction.memory_bytes["total"] <= found.prediction.memory_bytes["limit"]
+
+
+def test_more_devices_than_stages_can_use_are_not_blamed_on_memory() -> None:
+    asked = question(2, dnn={"global_batch": 1}, cluster={"machines": [{**MACHINE, "count": 4, "devices": 1}]})
+    with pytest.raises(InfeasibleError, match="no stages use as many devices") as caught:
+        plan(planner.load({**asked, "fix": {"num_devices": 4}}), Search())
+    assert "memory" not in str(caught.value)
+    one = question(1)
+    with pytest.raises(InfeasibleError, match="the interleaved schedule needs"):
+        plan(planner.load({**one, "fix": {"schedule": "interleaved"}}), Search())
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_questions(), st.floats(0.3, 2.0))
+def test_a_cutoff_costs_no_better_plan_and_proves_that_there_is_none(asked: dict[str, Any], share: float) -> None:
+    problem = planner.load(asked)
+    try:
+        truth = plan(problem, Search()).objective
+    except InfeasibleError:
+        return
+    found = plan(problem, Search(cutoff=truth * share))
+    assert found.bound <= truth * (1 + 1e-9) <= found.objective * (1 + 1e-9) ** 2
+    if share <= 1:
+        assert found.bound >= truth * share * (1 - 1e-9)
+    else:
+        assert found.objective == pytest.approx(truth)

@@ -1,0 +1,339 @@
+"""The search over pipelines against every pipeline tried, and its bound against the simulation."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.cost import Floats
+from planner.models.pipeline_schedule import simulate
+from planner.search import Search
+from planner.solution import Solution, Status
+from planner.solvers.exhaustive import PipelineStages, all_groupings, all_pipelines, best_pipeline
+from planner.solvers.pipeline import BestFirst, Choice, Integers, Schedule, Stage, StageSeconds, balanced_cuts, bound_s
+from planner.solvers.pipeline_cuts import balanced_cuts_of
+
+whole_s = st.integers(0, 9).map(float)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """Costs without any structure: every number is drawn for itself, boundaries for every pair of choices and place."""
+
+    num_devices: tuple[int, ...]
+    num_places: tuple[int, ...]
+    choices: tuple[Choice, ...]
+    layer_s: Floats  # (2, C, L, L)
+    flush_s: Floats  # (C, A, L, L)
+    cut_s: Floats  # (2, L, C, A, C, A)
+    room: Integers  # (C, L, L)
+    first_s: Floats  # (C,)
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layer_s[0, 0])
+
+    @property
+    def work_s(self) -> None:
+        return None
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        return (1,) * len(self.num_devices)
+
+    @property
+    def speeds(self) -> tuple[float, ...]:
+        return (1.0,) * len(self.num_devices)
+
+    @property
+    def floor_s(self) -> Floats:
+        return self.first_s
+
+    def stages(self, firsts: Integers, lasts: Integers, choices: Integers, places: Integers, /) -> StageSeconds:
+        return StageSeconds(
+            forward_s=self.layer_s[0, choices, firsts, lasts],
+            backward_s=self.layer_s[1, choices, firsts, lasts],
+            flush_s=self.flush_s[choices, places, firsts, lasts],
+            most_in_flight=self.room[choices, firsts, lasts],
+        )
+
+    def out_s(self, lasts: Integers, choices: Integers, places: Integers, /) -> Floats:
+        least = self.cut_s.min(axis=(4, 5))[:, np.minimum(lasts + 1, self.num_layers - 1), choices, places]
+        return np.where(lasts + 1 < self.num_layers, least, 0.0)
+
+    def in_s(self, firsts: Integers, choices: Integers, places: Integers, /) -> Floats:
+        return np.where(firsts > 0, self.cut_s.min(axis=(2, 3))[:, firsts, choices, places], 0.0)
+
+    def boundary_s(self, cut: int, left: int, place: int, rights: Integers, places: Integers, /) -> Floats:
+        return self.cut_s[:, cut, left, place, rights, places]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """What one configuration takes, read off the drawn numbers one by one."""
+
+    forward_s: list[float]
+    backward_s: list[float]
+    out_s: list[float]
+    back_s: list[float]
+    flush_s: list[float]
+    fits: bool
+
+
+def times_of(costs: Drawn, stages: PipelineStages, schedule: Schedule) -> Times:
+    index = {(one.type_index, one.num_devices): position for position, one in enumerate(costs.choices)}
+    used, n, m = [0] * len(costs.num_devices), len(stages), schedule.num_microbatches
+    before: tuple[int, ...] = ()
+    rows: list[list[float]] = [[], [], [], [], []]
+    fits = True
+    for position, (first, last, kind, taken) in enumerate(stages):
+        c, place = index[kind, taken], used[kind] % costs.num_places[kind]
+        fits &= bool(costs.room[c, first, last] >= (m if schedule.is_gpipe else min(m, n - position)))
+        rows[0].append(float(costs.layer_s[0, c, first, last]))
+        rows[1].append(float(costs.layer_s[1, c, first, last]))
+        rows[4].append(float(costs.flush_s[c, place, first, last]))
+        if position:
+            rows[2].append(float(costs.cut_s[0, first, *before, c, place]))
+            rows[3].append(float(costs.cut_s[1, first, *before, c, place]))
+        before = (c, place)
+        used[kind] += taken
+    return Times(
+        forward_s=rows[0], backward_s=rows[1], out_s=rows[2], back_s=rows[3], flush_s=rows[4], fits=fits
+    )  # fmt: skip
+
+
+def simulated_s(times: Times, schedule: Schedule) -> float:
+    run = simulate(
+        times.forward_s,
+        times.backward_s,
+        times.out_s,
+        times.back_s,
+        num_microbatches=schedule.num_microbatches,
+        schedule="gpipe" if schedule.is_gpipe else "1f1b",
+        sync_s=times.flush_s,
+    )
+    return run.makespan_s
+
+
+def bound_of(times: Times, schedule: Schedule) -> float:
+    return bound_s(times.forward_s, times.backward_s, times.out_s, times.back_s, times.flush_s, schedule)
+
+
+def floor_of(costs: Drawn, stages: PipelineStages) -> float:
+    index = {(one.type_index, one.num_devices): position for position, one in enumerate(costs.choices)}
+    return float(costs.first_s[index[stages[0][2:]]])
+
+
+@st.composite
+def drawn_costs(
+    draw: st.DrawFn, most_layers: int = 4, most_devices: tuple[int, ...] = (3, 2), least_layers: int = 1
+) -> Drawn:
+    """Small whole numbers, so that ties are common; memory that is sometimes short."""
+    num_types = draw(st.integers(1, len(most_devices)))
+    num_devices = tuple(draw(st.integers(1, most)) for most in most_devices[:num_types])
+    num_places = tuple(draw(st.sampled_from([1, 2])) for _ in num_devices)
+    choices = tuple(
+        Choice(type_index=kind, num_devices=number)
+        for kind, most in enumerate(num_devices)
+        for number in range(1, most + 1)
+    )
+    layers, c, a = draw(st.integers(least_layers, most_layers)), len(choices), max(num_places)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    scarce, slow, idle = (draw(st.booleans()) for _ in range(3))
+    return Drawn(
+        num_devices=num_devices,
+        num_places=num_places,
+        choices=choices,
+        layer_s=rng.integers(0, 9, (2, c, layers, layers)).astype(float),
+        flush_s=rng.integers(0, 9, (c, a, layers, layers)).astype(float),
+        cut_s=rng.integers(0, 9 if slow else 2, (2, layers, c, a, c, a)).astype(float),
+        room=rng.integers(0, 5, (c, layers, layers)) if scarce else np.full((c, layers, layers), 99),
+        first_s=rng.integers(0, 60, c).astype(float) * idle,
+    )
+
+
+schedules = st.builds(Schedule, num_microbatches=st.integers(1, 6), is_gpipe=st.booleans())
+
+
+def simulate_in_order(
+    costs: Drawn, schedule: Schedule, *, is_open: bool, search: Search | None = None
+) -> Solution[PipelineStages]:
+    """Simulate candidates until the next bound is no better than the best of them."""
+    numbers = range(1, min(costs.num_layers, sum(costs.num_devices)) + 1)
+    ordered = BestFirst(costs, schedule, numbers, search or Search(), is_open=is_open)
+    best, value = math.inf, None
+    while (candidate := ordered.next(best)) is not None:
+        stages = plain(costs, candidate.stages)
+        times = times_of(costs, stages, schedule)
+        assert times.fits
+        seconds = max(simulated_s(times, schedule), floor_of(costs, stages))
+        assert candidate.bound <= seconds + 1e-9
+        if seconds < best:
+            best, value = seconds, stages
+    status = Status.INFEASIBLE if value is None else Status.OPTIMAL
+    return Solution(status=status, objective=best, bound=min(best, ordered.bound), value=value)
+
+
+def plain(costs: Drawn, stages: Sequence[Stage]) -> PipelineStages:
+    kinds = [costs.choices[one.choice] for one in stages]
+    return tuple(
+        (one.first, one.last, kind.type_index, kind.num_devices) for one, kind in zip(stages, kinds, strict=True)
+    )
+
+
+times_s = st.lists(whole_s, min_size=1, max_size=5)
+
+
+@settings(max_examples=600)
+@given(st.data(), st.integers(1, 5), st.builds(Schedule, num_microbatches=st.integers(1, 14), is_gpipe=st.booleans()))
+def test_no_simulation_is_below_the_bound(data: st.DataObject, n: int, schedule: Schedule) -> None:
+    rows = [data.draw(st.lists(whole_s, min_size=size, max_size=size)) for size in (n, n, n - 1, n - 1, n)]
+    times = Times(forward_s=rows[0], backward_s=rows[1], out_s=rows[2], back_s=rows[3], flush_s=rows[4], fits=True)
+    assert bound_of(times, schedule) <= simulated_s(times, schedule) + 1e-9
+
+
+@pytest.mark.parametrize("is_gpipe", [False, True])
+@pytest.mark.parametrize("num_stages", [1, 2, 4, 8])
+def test_the_bound_of_equal_stages_is_the_simulation(num_stages: int, is_gpipe: bool) -> None:
+    schedule = Schedule(num_microbatches=8, is_gpipe=is_gpipe)
+    rows = [[1.0] * num_stages, [2.0] * num_stages, [0.0] * (num_stages - 1), [0.0] * (num_stages - 1)]
+    times = Times(
+        forward_s=rows[0], backward_s=rows[1], out_s=rows[2], back_s=rows[3], flush_s=[0.5] * num_stages, fits=True
+    )
+    assert (
+        bound_of(times, schedule)
+        == pytest.approx(simulated_s(times, schedule))
+        == pytest.approx(3 * (7 + num_stages) + 0.5)
+    )
+
+
+def test_the_bound_sees_transfers_that_one_forward_one_backward_cannot_hide() -> None:
+    times = Times(forward_s=[1, 1], backward_s=[1, 1], out_s=[3], back_s=[3], flush_s=[0, 0], fits=True)
+    schedule = Schedule(num_microbatches=8)
+    assert bound_of(times, schedule) == pytest.approx(1 + 4 * (2 + 2 + 6))
+    assert bound_of(times, schedule) <= simulated_s(times, schedule)
+
+
+@settings(max_examples=250)
+@given(drawn_costs(), schedules, st.booleans())
+def test_simulating_in_the_order_of_bounds_agrees_with_every_pipeline_simulated(
+    costs: Drawn, schedule: Schedule, is_open: bool
+) -> None:
+    def cost(stages: PipelineStages) -> float:
+        times = times_of(costs, stages, schedule)
+        return max(simulated_s(times, schedule), floor_of(costs, stages)) if times.fits else math.inf
+
+    found = simulate_in_order(costs, schedule, is_open=is_open)
+    truth = best_pipeline(costs.num_layers, costs.num_devices, cost)
+    assert found.status is truth.status
+    assert found.objective == pytest.approx(truth.objective)
+    assert found.bound <= found.objective
+
+
+@settings(max_examples=250)
+@given(drawn_costs(), schedules, st.booleans())
+def test_candidates_come_in_the_order_of_their_bounds_and_none_is_left_out(
+    costs: Drawn, schedule: Schedule, is_open: bool
+) -> None:
+    wanted = []
+    for stages in all_pipelines(costs.num_layers, costs.num_devices):
+        times = times_of(costs, stages, schedule)
+        if times.fits:
+            wanted.append((max(bound_of(times, schedule), floor_of(costs, stages)), stages))
+    numbers = range(1, costs.num_layers + 1)
+    ordered = BestFirst(costs, schedule, numbers, Search(), is_open=is_open)
+    given_out = []
+    while (candidate := ordered.next(math.inf)) is not None:
+        given_out.append((candidate.bound, plain(costs, candidate.stages)))
+    assert [bound for bound, _ in given_out] == sorted(bound for bound, _ in given_out)
+    assert sorted(stages for _, stages in given_out) == sorted(stages for _, stages in wanted)
+    assert [bound for bound, _ in given_out] == pytest.approx(sorted(bound for bound, _ in wanted))
+
+
+@settings(max_examples=25)
+@given(drawn_costs(most_layers=6, least_layers=6, most_devices=(4, 4)), schedules)
+def test_the_order_of_bounds_agrees_on_six_layers_and_four_devices_of_each_of_two_types(
+    costs: Drawn, schedule: Schedule
+) -> None:
+    def cost(stages: PipelineStages) -> float:
+        times = times_of(costs, stages, schedule)
+        return max(bound_of(times, schedule), floor_of(costs, stages)) if times.fits else math.inf
+
+    found = BestFirst(costs, schedule, range(1, 7), Search()).next(math.inf)
+    truth = best_pipeline(costs.num_layers, costs.num_devices, cost)
+    assert (math.inf if found is None else found.bound) == pytest.approx(truth.objective)
+
+
+@settings(max_examples=150)
+@given(drawn_costs(), schedules, st.data(), st.booleans())
+def test_limits_on_stages_and_on_devices_used_are_kept_and_lose_nothing(
+    costs: Drawn, schedule: Schedule, data: st.DataObject, is_open: bool
+) -> None:
+    number = data.draw(st.integers(1, costs.num_layers))
+    shape = tuple(most + 1 for most in costs.num_devices)
+    allowed = np.random.default_rng(data.draw(st.integers(0, 999))).random(shape) < 0.4
+
+    def cost(stages: PipelineStages) -> float:
+        times = times_of(costs, stages, schedule)
+        used = [0] * len(costs.num_devices)
+        for _, _, kind, taken in stages:
+            used[kind] += taken
+        may = times.fits and len(stages) == number and bool(allowed[tuple(used)])
+        return max(bound_of(times, schedule), floor_of(costs, stages)) if may else math.inf
+
+    found = BestFirst(costs, schedule, [number], Search(), allowed=allowed, is_open=is_open).next(math.inf)
+    truth = best_pipeline(costs.num_layers, costs.num_devices, cost)
+    assert (math.inf if found is None else found.bound) == pytest.approx(truth.objective)
+
+
+def test_a_search_that_is_over_claims_no_bound() -> None:
+    costs = Drawn(
+        num_devices=(1,), num_places=(1,), choices=(Choice(type_index=0, num_devices=1),), layer_s=np.ones((2, 1, 1, 1)),
+        flush_s=np.zeros((1, 1, 1, 1)), cut_s=np.zeros((2, 1, 1, 1, 1, 1)), room=np.ones((1, 1, 1), dtype=int), first_s=np.zeros(1),
+    )  # fmt: skip
+    over = BestFirst(costs, Schedule(num_microbatches=1), [1], Search(time_limit_s=0.0))
+    assert over.next(math.inf) is None
+    assert over.bound == 0.0
+    done = BestFirst(costs, Schedule(num_microbatches=1), [1], Search())
+    assert done.next(math.inf) is not None
+    assert done.bound == math.inf
+
+
+@settings(max_examples=100)
+@given(st.data(), st.integers(1, 6), st.integers(1, 4))
+def test_cuts_for_runs_of_different_speeds_are_cuts_and_no_longer_than_the_same_for_the_slowest(
+    data: st.DataObject, num_layers: int, parts: int
+) -> None:
+    parts = min(parts, num_layers)
+    seconds = data.draw(st.lists(st.integers(0, 9).map(float), min_size=num_layers, max_size=num_layers))
+    total = np.concatenate(([0.0], np.cumsum(seconds)))
+    speeds = data.draw(st.lists(st.integers(1, 4), min_size=parts, max_size=parts))
+
+    def longest(ends: Sequence[int]) -> float:
+        starts = [0, *(end + 1 for end in ends[:-1])]
+        return max(sum(seconds[i : j + 1]) / v for v, i, j in zip(speeds, starts, ends, strict=True))
+
+    found = balanced_cuts_of([total / v for v in speeds])
+    assert len(found) == parts and list(found) == sorted(set(found)) and found[-1] == num_layers - 1
+    same = balanced_cuts(np.array(seconds), parts)
+    starts = [0, *(end + 1 for end in same[:-1])]
+    most = max(sum(seconds[i : j + 1]) for i, j in zip(starts, same, strict=True)) / min(speeds)
+    assert longest(found) <= most * (1 + 1e-9)
+
+
+@given(st.lists(st.integers(0, 20).map(float), min_size=1, max_size=9), st.data())
+def test_balanced_cuts_make_the_longest_run_as_short_as_any_cuts_do(seconds: list[float], data: st.DataObject) -> None:
+    parts = data.draw(st.integers(1, len(seconds)))
+
+    def longest(ends: Sequence[int]) -> float:
+        starts = [0, *(end + 1 for end in ends[:-1])]
+        return max(sum(seconds[i : j + 1]) for i, j in zip(starts, ends, strict=True))
+
+    found = balanced_cuts(np.array(seconds), parts)
+    assert len(found) == parts and list(found) == sorted(set(found)) and found[-1] == len(seconds) - 1
+    truth = min(longest(ends) for ends in all_groupings(len(seconds)) if len(ends) == parts)
+    assert longest(found) == pytest.approx(truth)

@@ -1,0 +1,159 @@
+"""What a cutoff, units and passes over many layers leave out of the tables is nothing that a search would give."""
+
+import math
+from dataclasses import dataclass
+from unittest.mock import patch
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.cost import Floats
+from planner.search import Search
+from planner.solvers import pipeline_tables
+from planner.solvers.pipeline import BestFirst, Candidate, Choice, Integers, Schedule, StageSeconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Seconds of layers by type, shared by the devices of a stage, with losses; the rest drawn for itself."""
+
+    num_devices: tuple[int, ...]
+    choices: tuple[Choice, ...]
+    sums_s: Floats  # (2, T, L + 1)
+    losses: Floats  # (C, L, L), >= 1
+    flush_s: Floats  # (C, L, L)
+    cut_s: Floats  # (L + 1)
+    room: Integers  # (C, L, L)
+    units: tuple[int, ...]
+
+    @property
+    def num_layers(self) -> int:
+        return self.sums_s.shape[-1] - 1
+
+    @property
+    def num_places(self) -> tuple[int, ...]:
+        return (1,) * len(self.num_devices)
+
+    @property
+    def work_s(self) -> Floats:
+        return self.sums_s[:, 0].sum(axis=0)
+
+    @property
+    def speeds(self) -> tuple[float, ...]:
+        seconds = np.diff(self.sums_s.sum(axis=0), axis=1)
+        return tuple((seconds[0] / seconds).max(axis=1).tolist())
+
+    @property
+    def floor_s(self) -> Floats:
+        return np.zeros(len(self.choices))
+
+    def stages(self, firsts: Integers, lasts: Integers, choices: Integers, places: Integers, /) -> StageSeconds:
+        kinds = np.array([one.type_index for one in self.choices])[choices]
+        shared = self.losses[choices, firsts, lasts] / np.array([one.num_devices for one in self.choices])[choices]
+        forward_s, backward_s = (row[kinds, lasts + 1] - row[kinds, firsts] for row in self.sums_s)
+        at = (choices, firsts, lasts)
+        return StageSeconds(
+            forward_s=forward_s * shared,
+            backward_s=backward_s * shared,
+            flush_s=self.flush_s[at] + 0.0 * places,
+            most_in_flight=self.room[at],
+        )
+
+    def out_s(self, lasts: Integers, choices: Integers, places: Integers, /) -> Floats:
+        row = self.cut_s[lasts + 1] + 0.0 * (choices + places)
+        return np.array([row, row])
+
+    def in_s(self, firsts: Integers, choices: Integers, places: Integers, /) -> Floats:
+        row = self.cut_s[firsts] + 0.0 * (choices + places)
+        return np.array([row, row])
+
+    def boundary_s(self, cut: int, left: int, place: int, rights: Integers, places: Integers, /) -> Floats:
+        return np.full((2, len(rights)), self.cut_s[cut])
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> Line:
+    num_devices = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=2)))
+    layers = draw(st.integers(1, 6))
+    choices = tuple(
+        Choice(type_index=kind, num_devices=r) for kind, most in enumerate(num_devices) for r in range(1, most + 1)
+    )
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    seconds = rng.integers(1, 9, (2, len(num_devices), layers)).astype(float)
+    c, is_wasteful, is_scarce = len(choices), draw(st.booleans()), draw(st.booleans())
+    cut_s = rng.integers(0, 4, layers + 1).astype(float) * draw(st.booleans())
+    cut_s[[0, -1]] = 0.0
+    return Line(
+        num_devices=num_devices,
+        choices=choices,
+        sums_s=np.concatenate((np.zeros((2, len(num_devices), 1)), np.cumsum(seconds, axis=2)), axis=2),
+        losses=1.0 + rng.random((c, layers, layers)) * is_wasteful,
+        flush_s=rng.integers(0, 9, (c, layers, layers)).astype(float) * is_wasteful,
+        cut_s=cut_s,
+        room=rng.integers(0, 5, (c, layers, layers)) if is_scarce else np.full((c, layers, layers), 99),
+        units=tuple(draw(st.sampled_from([1, 1, 2, 3])) for _ in num_devices),
+    )
+
+
+def below(line: Line, schedule: Schedule, cutoff: float, most: float, *, is_open: bool) -> list[Candidate]:
+    """All candidates with a bound below ``most`` of a search whose tables know a cutoff."""
+    numbers = range(1, min(line.num_layers, sum(line.num_devices)) + 1)
+    ordered = BestFirst(line, schedule, numbers, Search(), cutoff=cutoff, is_open=is_open)
+    found = []
+    while (candidate := ordered.next(most)) is not None:
+        found.append(candidate)
+    assert ordered.bound >= most
+    return found
+
+
+def plain(found: list[Candidate]) -> list[tuple[float, tuple[tuple[int, int, int], ...]]]:
+    return sorted(
+        (round(one.bound, 9), tuple((stage.first, stage.last, stage.choice) for stage in one.stages)) for one in found
+    )
+
+
+schedules = st.builds(Schedule, num_microbatches=st.integers(1, 6), is_gpipe=st.booleans())
+
+
+@settings(max_examples=200, deadline=None)
+@given(lines(), schedules, st.booleans(), st.integers(0, 12), st.sampled_from([1, 7, 200_000]))
+def test_a_cutoff_units_and_passes_lose_no_candidate_below_the_cutoff(
+    line: Line, schedule: Schedule, is_open: bool, rank: int, most_at_once: int
+) -> None:
+    every = below(line, schedule, math.inf, math.inf, is_open=is_open)
+    assume_some = sorted(one.bound for one in every)[: rank + 1]
+    cutoff = assume_some[-1] * (1 + 1e-6) if assume_some else 1.0
+    with patch.object(pipeline_tables, "_MOST_AT_ONCE", most_at_once):
+        kept = below(line, schedule, cutoff, cutoff, is_open=is_open)
+    assert plain(kept) == plain([one for one in every if one.bound < cutoff])
+
+
+def test_layers_whose_stages_all_end_behind_them_are_filled_in_one_pass() -> None:
+    """64 equal layers on 4 devices with a cutoff near the best: stages hold about 16 layers, so few passes suffice."""
+    layers = 64
+    line = Line(
+        num_devices=(4,),
+        choices=tuple(Choice(type_index=0, num_devices=r) for r in (1, 2, 3, 4)),
+        sums_s=np.broadcast_to(np.arange(layers + 1.0), (2, 1, layers + 1)),
+        losses=np.ones((4, layers, layers)),
+        flush_s=np.zeros((4, layers, layers)),
+        cut_s=np.zeros(layers + 1),
+        room=np.full((4, layers, layers), 99),
+        units=(1,),
+    )
+    passes = []
+    fill = pipeline_tables.Tables._add
+
+    def counted(self: pipeline_tables.Tables, pairs: pipeline_tables._Pairs) -> None:
+        passes.append(len(pairs.move))
+        fill(self, pairs)
+
+    schedule, perfect_s = Schedule(num_microbatches=8), 8 * 2 * 64 / 4
+    with patch.object(pipeline_tables.Tables, "_add", counted):
+        tables = pipeline_tables.Tables(line, schedule, 0, Search(), cutoff=perfect_s * 1.05)
+        assert len(passes) < layers / 4
+        assert tables.entries[2, 0, 0, 0] == perfect_s
+        passes.clear()
+        pipeline_tables.Tables(line, schedule, 0, Search())
+        assert len(passes) == layers

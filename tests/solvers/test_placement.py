@@ -1,0 +1,222 @@
+"""Placements of tensors on servers: against every placement tried, the exact model of the links, and their bound."""
+
+import math
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.cost import Floats
+from planner.models.server_links import Links, iteration_time_s, place_largest_first
+from planner.search import Search
+from planner.solution import Status
+from planner.solvers import exhaustive
+from planner.solvers.placement import Arrivals, Placement, arrivals, best_placement, lower_bound, objective
+
+SLACK_S = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """Tensors in ready order on some kinds of workers, and servers; ``home_kind`` as for ``arrivals``."""
+
+    ready_s: Floats
+    size_bytes: Floats
+    server_bytes_per_s: tuple[float, ...]
+    worker_counts: tuple[int, ...]
+    worker_bytes_per_s: tuple[float, ...]
+    home_kind: int | None = None
+
+    def arrivals(self) -> Arrivals:
+        return arrivals(
+            self.ready_s,
+            self.size_bytes,
+            self.server_bytes_per_s,
+            worker_counts=self.worker_counts,
+            worker_bytes_per_s=self.worker_bytes_per_s,
+            home_kind=self.home_kind,
+        )
+
+    def exact_s(self, placement: Placement) -> float:
+        """What the model of every link says."""
+        servers = len(self.server_bytes_per_s)
+        rows: list[Floats] = []
+        rates, counts, homes = [], [], []
+        for kind, (count, rate) in enumerate(zip(self.worker_counts, self.worker_bytes_per_s, strict=True)):
+            at_home = servers if kind == self.home_kind else 0
+            entries = [(1, home) for home in range(at_home)] + [(count - at_home, None)] * (count > at_home)
+            for number, home in entries:
+                rows.append(self.ready_s[kind])
+                rates.append(rate)
+                counts.append(number)
+                homes.append(home)
+        links = Links(
+            server_bytes_per_s=self.server_bytes_per_s,
+            worker_bytes_per_s=tuple(rates),
+            worker_counts=tuple(counts),
+            worker_homes=tuple(homes),
+        )
+        placed = np.zeros((len(self.size_bytes), servers))
+        placed[np.arange(len(placement)), list(placement)] = self.size_bytes
+        pushes_s = iteration_time_s(rows, placed, links)
+        # All computing is over before pulls start, also where nothing has to be sent.
+        return max(pushes_s, pushes_s + float(self.ready_s.max()) - self._push_s(rows, placed, links))
+
+    def _push_s(self, rows: list[Floats], placed: Floats, links: Links) -> float:
+        return iteration_time_s(rows, placed, links, parameters_bytes=np.zeros_like(placed))
+
+
+@st.composite
+def instances(
+    draw: st.DrawFn, worker_rates: tuple[float, ...] = (math.inf, 1.0, 4.0), homes: bool = True, most_tensors: int = 6
+) -> Instance:
+    sizes = draw(st.lists(st.integers(1, 12).map(float), min_size=1, max_size=most_tensors))
+    kinds = draw(st.integers(1, 3))
+    gaps = st.lists(st.integers(0, 9).map(float), min_size=len(sizes), max_size=len(sizes))
+    ready = np.cumsum([draw(gaps) for _ in range(kinds)], axis=1)
+    counts = tuple(draw(st.integers(1, 3)) for _ in range(kinds))
+    home = draw(st.none() | st.integers(0, kinds - 1)) if homes else None
+    rates = st.sampled_from([0.5, 1.0, 2.0, 3.0])
+    most = 3 if home is None else counts[home]
+    servers = (
+        draw(st.lists(rates, min_size=1, max_size=most)) if home is None else [draw(rates)] * draw(st.integers(1, most))
+    )
+    return Instance(
+        ready_s=ready,
+        size_bytes=np.array(sizes),
+        server_bytes_per_s=tuple(servers),
+        worker_counts=counts,
+        worker_bytes_per_s=tuple(draw(st.sampled_from(worker_rates)) for _ in range(kinds)),
+        home_kind=home,
+    )
+
+
+placements = st.lists(st.integers(0, 99), min_size=6, max_size=6)
+
+
+@settings(max_examples=150)
+@given(instances(worker_rates=(math.inf,)) | instances(homes=False), placements)
+def test_the_rows_are_the_model_of_the_links(drawn: Instance, draws: list[int]) -> None:
+    placement = tuple(draw % len(drawn.server_bytes_per_s) for draw in draws[: len(drawn.size_bytes)])
+    assert objective(drawn.arrivals(), placement) == pytest.approx(drawn.exact_s(placement))
+
+
+@settings(max_examples=100)
+@given(instances(), placements)
+def test_the_rows_are_never_above_the_model_where_they_relax_it(drawn: Instance, draws: list[int]) -> None:
+    placement = tuple(draw % len(drawn.server_bytes_per_s) for draw in draws[: len(drawn.size_bytes)])
+    assert objective(drawn.arrivals(), placement) <= drawn.exact_s(placement) + SLACK_S
+
+
+@settings(max_examples=120)
+@given(instances(worker_rates=(math.inf,)) | instances(homes=False))
+def test_the_optimum_agrees_with_every_placement_tried(drawn: Instance) -> None:
+    rows = drawn.arrivals()
+    found = best_placement(rows, Search(), evaluate=drawn.exact_s)
+    tensors, servers = len(drawn.size_bytes), len(drawn.server_bytes_per_s)
+    truth = exhaustive.best_placement(tensors, servers, lambda tried: objective(rows, tried))
+    assert found.status is truth.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(truth.objective)
+    assert found.value is not None
+    assert drawn.exact_s(found.value) == pytest.approx(found.objective)
+    assert lower_bound(rows) <= truth.objective + SLACK_S
+
+
+@settings(max_examples=40)
+@given(instances(most_tensors=4))
+def test_the_bound_holds_also_where_rows_relax_the_model(drawn: Instance) -> None:
+    found = best_placement(drawn.arrivals(), Search(), evaluate=drawn.exact_s)
+    truth = exhaustive.best_placement(len(drawn.size_bytes), len(drawn.server_bytes_per_s), drawn.exact_s)
+    assert found.bound <= truth.objective + SLACK_S
+    assert truth.objective <= found.objective + SLACK_S
+    if found.status is Status.OPTIMAL:
+        assert found.objective == pytest.approx(truth.objective)
+
+
+def test_balanced_loads_are_not_the_best_placement() -> None:
+    # 18 bytes, two servers, one of twice the link: 12 and 6 are in balance, which only the last tensor on the slow server
+    # makes. It is late there: 6 + 6/1 s, then 6 s of pulls. With 13 and 5 bytes all is over after 15.5 s.
+    drawn = Instance(
+        ready_s=np.array([[1.0, 3.0, 3.0, 6.0]]),
+        size_bytes=np.array([5.0, 5.0, 2.0, 6.0]),
+        server_bytes_per_s=(2.0, 1.0),
+        worker_counts=(1,),
+        worker_bytes_per_s=(math.inf,),
+    )
+    rates = np.array(drawn.server_bytes_per_s)
+
+    def drain_s(placement: Placement) -> Floats:
+        loads: Floats = np.bincount(placement, weights=drawn.size_bytes, minlength=2) / rates
+        return loads
+
+    best = best_placement(drawn.arrivals(), Search())
+    truth = exhaustive.best_placement(4, 2, drawn.exact_s)
+    assert best.status is Status.OPTIMAL
+    assert best.objective == pytest.approx(truth.objective) == pytest.approx(15.5)
+    in_balance = [tried for tried in product(range(2), repeat=4) if np.ptp(drain_s(tried)) == 0]
+    assert in_balance == [(0, 0, 0, 1)]
+    assert drawn.exact_s(in_balance[0]) == pytest.approx(18)
+
+
+@given(instances(homes=False))
+def test_relabelled_equal_servers_and_doubled_times_change_nothing_else(drawn: Instance) -> None:
+    rows = drawn.arrivals()
+    once = best_placement(rows, Search())
+    again = best_placement(rows, Search())
+    assert once == again
+    twice = Instance(
+        ready_s=2 * drawn.ready_s,
+        size_bytes=drawn.size_bytes,
+        server_bytes_per_s=tuple(rate / 2 for rate in drawn.server_bytes_per_s[::-1]),
+        worker_counts=drawn.worker_counts,
+        worker_bytes_per_s=tuple(rate / 2 for rate in drawn.worker_bytes_per_s),
+    )
+    assert best_placement(twice.arrivals(), Search()).objective == pytest.approx(2 * once.objective)
+
+
+def test_a_large_placement_is_closer_to_its_bound_than_largest_first() -> None:
+    rng = np.random.default_rng(3)
+    drawn = Instance(
+        ready_s=np.sort(rng.uniform(0, 3, (2, 120)), axis=1),
+        size_bytes=rng.lognormal(1, 1.5, 120),
+        server_bytes_per_s=(40.0,) * 7,
+        worker_counts=(3, 2),
+        worker_bytes_per_s=(math.inf, math.inf),
+    )
+    rows = drawn.arrivals()
+    found = best_placement(rows, Search(), most_work=1.0)
+    simple = place_largest_first(drawn.size_bytes, server_bytes_per_s=drawn.server_bytes_per_s).argmax(axis=1)
+    assert found.value is not None
+    assert found.bound <= found.objective <= objective(rows, tuple(simple.tolist()))
+    assert found.gap < 0.02
+
+
+def test_a_search_that_is_over_returns_a_placement_and_a_bound() -> None:
+    search = Search()
+    search.interrupt()
+    rng = np.random.default_rng(5)
+    rows = arrivals(
+        np.cumsum(rng.uniform(0, 1, (1, 30)), axis=1),
+        rng.uniform(1, 9, 30),
+        [5.0] * 4,
+        worker_counts=[4],
+        worker_bytes_per_s=[math.inf],
+    )
+    found = best_placement(rows, search)
+    assert found.value is not None
+    assert lower_bound(rows) == found.bound <= found.objective
+
+
+def test_a_tensor_behind_another_on_its_workers_link_reaches_an_idle_server_late() -> None:
+    # The slow server hears nothing until the first tensor is through, after 4 s: 4 + 4 / 0.5 s, then 8 s of pulls.
+    drawn = Instance(
+        ready_s=np.array([[0.0, 0.0]]),
+        size_bytes=np.array([4.0, 4.0]),
+        server_bytes_per_s=(3.0, 0.5),
+        worker_counts=(1,),
+        worker_bytes_per_s=(1.0,),
+    )
+    assert objective(drawn.arrivals(), (0, 1)) == pytest.approx(drawn.exact_s((0, 1))) == pytest.approx(20)

@@ -1,0 +1,216 @@
+"""The ranking over networks and families: made-up families, so that bounds, limits and staleness can be chosen."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import planner
+from planner import ranking
+from planner.errors import InfeasibleError, NoAnswerError
+from planner.networks import computation_bound
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.ranking import best_plan
+from planner.search import Search
+from planner.solution import Status
+
+QUESTION: dict[str, Any] = {
+    "dnn": {"zoo": "vgg16", "batch_per_device": 32},
+    "cluster": {"preset": "osf-testbed"},
+    "constraints": {"max_staleness": "unbounded"},
+}
+SLOW = {"name": "slow", "layers": ["fc8"], "by": {"layers": [{"name": "x", "multiply_adds": 1e15, "output": "4000 B"}]}}
+FAMILIES = ("all_reduce", "parameter_server", "pipeline")
+
+Found = Callable[[Problem, Search], Plan]
+
+
+@pytest.fixture(scope="module")
+def base() -> Plan:
+    return planner.plan(planner.load({**QUESTION, "families": ["all_reduce"]}))
+
+
+@pytest.fixture
+def rank(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
+    """Return a ranking in which only these families exist."""
+
+    def ranked(searches: Mapping[str, Found], search: Search | None = None, **question: Any) -> Plan:
+        monkeypatch.setattr(ranking, "SEARCHES", searches)
+        monkeypatch.setattr(
+            ranking, "FAMILIES", dict.fromkeys((*FAMILIES, "model_replicas"), SimpleNamespace(DECISIONS=frozenset()))
+        )
+        return best_plan(planner.load({**QUESTION, **question}), search or Search())
+
+    return ranked
+
+
+def answer(base: Plan, seconds: float, *, bound: float | None = None, most: float | None = 0.0) -> Plan:
+    """A plan that takes so long; ``most`` None is unbounded staleness."""
+    details = {**base.prediction.details, "staleness": {"mean": 0.5, "most": most}}
+    return replace(
+        base,
+        objective=seconds,
+        bound=seconds if bound is None else bound,
+        prediction=replace(
+            base.prediction, details=details, breakdown_s={"forward": 0.6, "bubble": 0.4}, iteration_time_s=1.0
+        ),
+        alternatives=(),
+        explanation=("why",),
+        warnings=(),
+    )
+
+
+def always(plan: Plan) -> Found:
+    return lambda problem, search: replace(plan, warnings=problem.warnings)
+
+
+def fails(error: Exception) -> Found:
+    def search(problem: Problem, search: Search) -> Plan:
+        raise error
+
+    return search
+
+
+def test_the_best_of_all_families_wins_and_losers_say_what_they_spend_time_on(rank: Any, base: Plan) -> None:
+    slow = replace(answer(base, 700), family="pipeline")
+    found = rank({"all_reduce": always(answer(base, 600)), "pipeline": always(slow)})
+    assert (found.family, found.objective, found.status) == ("all_reduce", 600, Status.OPTIMAL)
+    (loser,) = found.alternatives
+    assert loser.name.startswith("pipeline: ")
+    assert loser.relative_loss == pytest.approx(1 / 6)
+    assert loser.reason == "40% of its time is bubble"
+
+
+def test_the_bound_is_the_least_of_all_that_may_answer(rank: Any, base: Plan) -> None:
+    found = rank({"all_reduce": always(answer(base, 600)), "pipeline": always(answer(base, 700, bound=550))})
+    assert (found.bound, found.status) == (550, Status.FEASIBLE)
+
+
+def test_a_family_without_an_answer_in_time_leaves_only_the_computation_proven(rank: Any, base: Plan) -> None:
+    found = rank({"all_reduce": always(answer(base, 600)), "pipeline": fails(NoAnswerError("too short"))})
+    assert found.bound == pytest.approx(computation_bound(planner.load(QUESTION)))
+    assert 0 < found.bound < 600
+    assert found.status is Status.FEASIBLE
+    assert "pipeline gives no plan: too short" in found.explanation
+
+
+def test_model_replicas_computes_in_its_own_seconds_and_leaves_nothing_proven(rank: Any, base: Plan) -> None:
+    found = rank({"all_reduce": always(answer(base, 600)), "model_replicas": fails(NoAnswerError("too short"))})
+    assert found.bound == 0
+
+
+def test_refusals_are_cut_to_a_line(rank: Any, base: Plan) -> None:
+    long = "No plan fits: one thing is wrong. " + "And another one is, too. " * 20
+    found = rank({"all_reduce": always(answer(base, 600)), "pipeline": fails(InfeasibleError(long))})
+    (line,) = [line for line in found.explanation if "gives no plan" in line]
+    assert len(line) < 200
+    assert line.endswith(".")
+
+
+def test_where_nothing_fits_every_family_says_why(rank: Any) -> None:
+    families = {name: fails(InfeasibleError(f"{name} is too large.")) for name in FAMILIES}
+    with pytest.raises(InfeasibleError) as caught:
+        rank(families)
+    assert str(caught.value).splitlines() == [f"{name}: {name} is too large." for name in FAMILIES]
+
+
+def test_families_without_a_search_are_named_as_the_reason(rank: Any) -> None:
+    with pytest.raises(InfeasibleError, match="none of the allowed families can be searched"):
+        rank({}, families=["pipeline"])
+
+
+def test_one_that_came_too_late_is_no_proof_that_nothing_fits(rank: Any) -> None:
+    with pytest.raises(NoAnswerError):
+        rank({"all_reduce": fails(InfeasibleError("no")), "pipeline": fails(NoAnswerError("late"))})
+
+
+# -- networks --------------------------------------------------------------------------------------------------------
+
+
+def test_a_network_that_not_even_computation_makes_faster_is_not_planned(rank: Any, base: Plan) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def search(problem: Problem, search: Search) -> Plan:
+        asked.append(problem.taken)
+        return answer(base, 600)
+
+    dnn = {**QUESTION["dnn"], "substitutions": [SLOW]}
+    found = rank({"all_reduce": search}, dnn=dnn)
+    assert asked == [()]
+    assert found.status is Status.OPTIMAL
+    rank({"all_reduce": lambda problem, search: (asked.append(problem.taken), answer(base, 1e9))[1]}, dnn=dnn)  # type: ignore[func-returns-value]
+    assert asked == [(), (), ("slow",)]
+
+
+# -- limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_time_that_one_family_leaves_goes_to_the_next(rank: Any, base: Plan) -> None:
+    left: list[float] = []
+
+    def search(problem: Problem, search: Search) -> Plan:
+        left.append(search.left_s)
+        return answer(base, 600)
+
+    rank(dict.fromkeys(FAMILIES, search), Search(time_limit_s=90))
+    assert left[0] <= 30 < left[1] <= 45 < left[2] <= 90
+
+
+def test_an_interruption_gives_what_is_there_unproven(rank: Any, base: Plan) -> None:
+    def search(problem: Problem, search: Search) -> Plan:
+        search.interrupt()
+        return answer(base, 600)
+
+    found = rank({"all_reduce": search, "pipeline": always(answer(base, 1))})
+    assert (found.objective, found.status) == (600, Status.FEASIBLE)
+    assert 0 < found.bound < 600
+
+
+def test_a_good_answer_ends_the_search_and_the_bound_still_holds(rank: Any, base: Plan) -> None:
+    found = rank(
+        {"all_reduce": always(answer(base, 600)), "pipeline": always(answer(base, 560))},
+        Search(good_enough=float("inf")),
+    )
+    assert found.objective == 600
+    assert found.status is Status.FEASIBLE
+    assert found.bound <= 560
+
+
+# -- staleness -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [3.0, None])
+def test_an_asynchronous_plan_never_stands_beside_others_without_its_break_even(
+    rank: Any, base: Plan, most: float | None
+) -> None:
+    stale = replace(answer(base, 500, most=most), family="parameter_server")
+    found = rank({"all_reduce": always(answer(base, 615)), "parameter_server": always(stale)})
+    assert found.family == "parameter_server"
+    (line,) = [line for line in found.explanation if "asynchronous" in line]
+    assert "less than 1.23 times the epochs of the best synchronous plan (all_reduce" in line
+    assert any("asynchronous" in warning for warning in found.warnings)
+    assert found.alternatives[0].name.startswith("all_reduce (synchronous): ")
+
+
+def test_an_asynchronous_loser_says_so_too(rank: Any, base: Plan) -> None:
+    stale = replace(answer(base, 700, most=2.0), family="parameter_server")
+    found = rank({"all_reduce": always(answer(base, 600)), "parameter_server": always(stale)})
+    assert found.alternatives[0].name.startswith("parameter_server (asynchronous): ")
+    assert any("no faster than the best synchronous plan" in line for line in found.explanation)
+
+
+def test_the_best_synchronous_plan_of_the_same_family_is_sought_to_compare_with(rank: Any, base: Plan) -> None:
+    def search(problem: Problem, search: Search) -> Plan:
+        return answer(base, 500, most=3.0) if problem.limits.max_staleness else answer(base, 550)
+
+    found = rank({"all_reduce": search})
+    assert found.objective == 500
+    assert any("less than 1.10 times" in line for line in found.explanation)
+
+
+def test_without_a_synchronous_plan_the_explanation_says_that(rank: Any, base: Plan) -> None:
+    found = rank({"all_reduce": always(answer(base, 500, most=3.0))}, constraints={"max_staleness": 3})
+    assert "no synchronous plan was found to compare with" in found.explanation
