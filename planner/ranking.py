@@ -23,6 +23,7 @@ from planner.units import Dimension, format_human
 __all__ = ["best_plan"]
 
 _COMPUTES_BY_PROFILE = ("all_reduce", "parameter_server", "pipeline")  # each sample once, in the profile's seconds
+_CLOSE = 1.1  # a family that comes this close is searched to its end, so that the runner-up is its best
 _MOST_WORDS = 160  # letters of a refusal in an explanation
 _COMPUTATION = ("forward", "backward", "update")
 
@@ -68,7 +69,8 @@ def best_plan(problem: Problem, search: Search) -> Plan:
             break
         if entry.is_changed and entry.bound >= least * (1 - SAME):
             continue
-        cutoff = min((one.objective for one in plans if not _is_asynchronous(one.prediction)), default=float("inf"))
+        known = [one.objective for one in plans if not _is_asynchronous(one.prediction)]
+        cutoff = _CLOSE * min(known, default=float("inf"))
         for answer in _answers(entry, search.part(search.left_s / (len(entries) - index), cutoff=cutoff)):
             if isinstance(answer, Plan):
                 plans.append(answer)
@@ -187,7 +189,8 @@ def _how_sure(one: Plan, best: Plan) -> str:
     """Return in words that a loser is not proven to be the best of its family, where that is so."""
     if one.status is Status.OPTIMAL:
         return ""
-    return "; the best of its family loses, too" if one.bound >= best.objective * (1 - SAME) else "; not proven"
+    least = one.bound / best.objective - 1 if best.objective else 0.0
+    return f"; the best of its family: {least:+.1%} or more" if least >= -SAME else "; not proven"
 
 
 def _weakness(prediction: Prediction) -> str:

@@ -32,7 +32,7 @@ __all__ = ["Box", "BoxCost", "Found", "best_vector"]
 V = TypeVar("V")
 
 _SAME = 1e-9  # relative difference below which two objectives are one
-_BATCH = 64  # boxes that are taken up together
+_BATCH = 256  # boxes that are taken up together
 _PROBES = 8  # of them, in which a vector is tried
 
 

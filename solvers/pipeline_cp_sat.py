@@ -19,7 +19,7 @@ Objective, one of two:
 - *schedule*: the makespan. Starts of every forward and backward of every stage and micro-batch, and of every transfer;
   the order on a device (1F1B or GPipe) and on a channel is fixed, so precedences ``start >= start + duration`` are all
   there is, and no disjunction is needed.
-- *bound*: the terms (1) ``m (F + B)``, (4) and E of :mod:`planner.solvers.pipeline`, which are linear:
+- *bound*: the terms (1) ``m (F + B)``, (4) and E of :mod:`planner.solvers.pipeline_bound`, all linear:
   ``finish[s] >= m (F[s] + B[s])``, ``finish[s] >= F + B + 2 X[s] + finish[s+1]``, ``all[s] >= finish[s] + Y[s]``,
   ``all[s] >= F + X[s] + all[s+1]``. It is below the bound of the search, which has more terms.
 

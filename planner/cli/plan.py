@@ -16,7 +16,10 @@ def plan(
         str | None, typer.Option(help="Zoo name, *.graph.txt profile or trace file.", rich_help_panel=_SHORT)
     ] = None,
     machines: Annotated[
-        str | None, typer.Option(help="Machines x devices x type, e.g. 4x8xrtx-2080-ti.", rich_help_panel=_SHORT)
+        str | None,
+        typer.Option(
+            help="Machines x devices x type, e.g. 4x8xrtx-2080-ti; unlike ones after commas.", rich_help_panel=_SHORT
+        ),
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="A testbed by name, e.g. osf-testbed.", rich_help_panel=_SHORT)
@@ -42,6 +45,9 @@ def plan(
     dataset_samples: Annotated[int | None, typer.Option(help="Samples of an epoch.", rich_help_panel=_SHORT)] = None,
     objective: Annotated[
         str | None, typer.Option(help="iteration_time, epoch_time or training_time.", rich_help_panel=_SHORT)
+    ] = None,
+    families: Annotated[
+        str | None, typer.Option(help="Those to try, e.g. all_reduce,pipeline; else all.", rich_help_panel=_SHORT)
     ] = None,
     top: Annotated[
         int, typer.Option(min=0, max=100, help="Rank this many other settings, too: numbers of machines and devices.")
@@ -79,6 +85,7 @@ def plan(
         "dataset_samples": dataset_samples,
         "epochs": epochs,
         "objective": objective,
+        "families": families,
     }
     seconds = limit_s(time_limit)
     problem = planner.load(question_of(spec, flags))

@@ -33,7 +33,9 @@ def question_of(spec: Path | None, flags: dict[str, Any]) -> Path | dict[str, An
     for flag, key in (("batch", "batch_per_device"), *((name, name) for name in _SAME)):
         if flags[flag] is not None:
             dnn[key] = flags[flag]
-    question = {"dnn": dnn, "cluster": _cluster(flags)}
+    question: dict[str, Any] = {"dnn": dnn, "cluster": _cluster(flags)}
+    if flags["families"] is not None:
+        question["families"] = [name.strip() for name in flags["families"].split(",")]
     return question if flags["objective"] is None else {**question, "objective": flags["objective"]}
 
 
@@ -52,16 +54,18 @@ def _cluster(flags: dict[str, Any]) -> dict[str, Any]:
         return {"preset": flags["cluster"]}
     if flags["machines"] is None:
         raise _fault("", "there are no machines.", "Add --machines 4x8xrtx-2080-ti, or --cluster osf-testbed.")
-    found = _MACHINES.fullmatch(flags["machines"])
+    links = {key: flags[key] for key in ("network", "latency", "inside") if flags[key] is not None}
+    return {"machines": [{**_machines(part), **links} for part in flags["machines"].split(",")]}
+
+
+def _machines(text: str) -> dict[str, Any]:
+    """Return the group of equal machines of ``4x8xrtx-2080-ti``."""
+    found = _MACHINES.fullmatch(text.strip())
     if found is None:
-        mend = "Write machines x devices x type, e.g. 4x8xrtx-2080-ti."
-        raise _fault("--machines", f"{flags['machines']!r} has no meaning.", mend, flags["machines"])
+        mend = "Write machines x devices x type, e.g. 4x8xrtx-2080-ti; put commas between unlike ones."
+        raise _fault("--machines", f"{text!r} has no meaning.", mend, text)
     count, devices, device = found.groups()
-    machine: dict[str, Any] = {"count": int(count), "devices": int(devices or 1), "device": device}
-    for key in ("network", "latency", "inside"):
-        if flags[key] is not None:
-            machine[key] = flags[key]
-    return {"machines": [machine]}
+    return {"count": int(count), "devices": int(devices or 1), "device": device}
 
 
 def _fault(field: str, problem: str, mend: str, value: str = "") -> SpecError:

@@ -105,7 +105,7 @@ class _Splits:
         self.groups = sorted(groups, key=lambda group: (-domain.num_devices[group], group))
         counts = [domain.num_devices[group] for group in self.groups]
         budgets = prod(count + 1 for count in counts[1:])
-        self.is_pooled = budgets > _MOST_BUDGETS
+        self.is_pooled = len(counts) > 1 and budgets > _MOST_BUDGETS
         self.fewest = FewestDevices(domain.num_layers, [sum(counts)] if self.is_pooled else counts, self._needs)
 
     @property

@@ -5,11 +5,12 @@ devices up to the samples of a micro-batch; numbers of micro-batches that divide
 interleaved schedule with 2 or 4 chunks a device, there with equal replicas of one group and with the cuts that make the
 slowest chunk as fast as can be. A pinned number of micro-batches need not divide the batch.
 
-Each pair of micro-batches and schedule is a source of shapes in the order of a lower bound of their iteration
-(:mod:`planner.solvers.pipeline`; first with the number of stages left open, then by number of stages). The source with
-the least bound gives the next shape, which is simulated, until no bound is below the best simulated iteration: that is
-then the optimum of the domain. Quick answers come first (one stage on more and more devices; equal shares of balanced
-stages), so that a limit finds one.
+Whether anything fits at all is told first (:mod:`planner.families.pipeline_memory`). Each pair of micro-batches and
+schedule is a source of shapes in the order of a lower bound of their iteration (:mod:`planner.solvers.pipeline_bound`;
+first with the number of stages left open, then by number of stages). The source with the least bound gives the next
+shape, which is simulated, until no bound is below the best simulated iteration: that is then the optimum of the domain;
+or until none is below the search's cutoff. Quick answers come first (:mod:`planner.families.pipeline_quick`), so that a
+limit finds one.
 
 *Large clusters.* With more than ``MOST_REPLICAS`` devices in a group a choice stands for all numbers of devices that
 have the same share of a micro-batch: the least of them is simulated, and the bound holds for all. The bound of the
@@ -206,8 +207,7 @@ def _why(domain: Domain, found: Found, num_sources: int, bound_s: float) -> list
     elif bound_s >= found.needless_s * (1 - SAME):
         rest = "the others' bounds are no better than an answer that is known already"
     lines.append(
-        f"{num_sources:,} settings of micro-batches and schedule are possible; {found.num_simulated:,} pipelines were "
-        f"simulated, {rest}"
+        f"settings of micro-batches and schedule: {num_sources:,}; pipelines simulated: {found.num_simulated:,}; {rest}"
     )
     if domain.problem.training.fixed_batch_size is None:
         lines.append(f"only the largest batch, {domain.batch}, was searched; smaller ones are bounded")

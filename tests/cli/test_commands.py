@@ -212,16 +212,34 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert done.stderr == ""
 
 
+PIPEDREAM = ("--machines", "4x4xv100-sxm2-32g", "--network", "10 Gbit/s")
+
+
 @pytest.mark.measured
-@pytest.mark.parametrize(("name", "batch"), [("resnet50", 128), ("vgg16", 128), ("alexnet", 256), ("gnmt", 64)])
+@pytest.mark.parametrize(
+    ("name", "batch", "family"), [("resnet50", 128, "all_reduce"), ("vgg16", 128, "pipeline"), ("alexnet", 256, None)]
+)
 def test_measured_operator_graphs_are_planned(
-    capsys: CaptureFixture[str], data_folder: Path, name: str, batch: int
+    capsys: CaptureFixture[str], data_folder: Path, name: str, batch: int, family: str | None
 ) -> None:
     file = data_folder / "traces" / "pipedream" / f"{name}.graph.txt"
-    flags = ("--machines", "4x4xv100-sxm2-32g", "--network", "10 Gbit/s", "--batch", str(batch))
-    plan = document(capsys, "plan", "--dnn", str(file), *flags)
+    plan = document(capsys, "plan", "--dnn", str(file), *PIPEDREAM, "--batch", str(batch))
     assert plan["status"] == "optimal"
     assert plan["objective"]["name"] == "iteration_time_s"
+    assert family in (None, plan["family"])
+
+
+@pytest.mark.measured
+def test_a_recurrent_network_is_a_pipeline_even_where_the_limit_strikes(
+    capsys: CaptureFixture[str], data_folder: Path
+) -> None:
+    file = data_folder / "traces" / "pipedream" / "gnmt.graph.txt"
+    flags = ("--dnn", str(file), *PIPEDREAM, "--batch", "64")
+    plan = document(capsys, "plan", *flags, "--time-limit", "8 s")
+    alone = document(capsys, "plan", *flags, "--families", "all_reduce")
+    assert (plan["family"], alone["status"]) == ("pipeline", "optimal")
+    assert plan["objective"]["value"] < alone["objective"]["value"] / 2
+    assert 0 <= plan["objective"]["gap"] < 0.5
 
 
 def test_the_shipped_trace_is_planned(capsys: CaptureFixture[str]) -> None:

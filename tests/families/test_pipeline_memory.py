@@ -1,22 +1,24 @@
 """Whether anything fits, and how much memory would do, against every pipeline of the domain; answers without a search."""
 
+from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pipelines import MACHINE, every_shape, is_allowed, layer, question, small_questions
 
 import planner
 from planner.errors import InfeasibleError
-from planner.families import pipeline_memory, pipeline_sources
+from planner.families import pipeline_memory, pipeline_search, pipeline_sources
 from planner.families.pipeline_cost import PipelineCost, Shape
 from planner.families.pipeline_domain import Domain
-from planner.families.pipeline_memory import fitting, least_memory, numbers_of_stages_that_fit
+from planner.families.pipeline_memory import Fitting, fitting, least_memory, numbers_of_stages_that_fit
+from planner.families.pipeline_quick import quick_shapes
 from planner.families.pipeline_search import plan
 from planner.problem import Problem
 from planner.search import Search
-from tests.families.test_pipeline_search import MACHINE, every_shape, is_allowed, layer, question, small_questions
 
 
 class AnySize(PipelineCost):
@@ -112,17 +114,49 @@ def test_more_devices_than_stages_can_use_are_not_blamed_on_memory() -> None:
         plan(planner.load({**one, "fix": {"schedule": "interleaved"}}), Search())
 
 
-@settings(max_examples=60, deadline=None)
-@given(small_questions(), st.floats(0.3, 2.0))
-def test_a_cutoff_costs_no_better_plan_and_proves_that_there_is_none(asked: dict[str, Any], share: float) -> None:
+@settings(max_examples=100, deadline=None)
+@given(small_questions(), st.floats(0.3, 2.0), st.sampled_from(["all", "one", "none"]))
+def test_a_cutoff_costs_no_better_plan_and_proves_that_there_is_none(
+    asked: dict[str, Any], share: float, quick: str
+) -> None:
+    """Also where the first answers are poor, or where none is found before the search proper."""
     problem = planner.load(asked)
     try:
         truth = plan(problem, Search()).objective
     except InfeasibleError:
         return
-    found = plan(problem, Search(cutoff=truth * share))
+    most = {"all": None, "one": 1, "none": 0}[quick]
+    unknown = Fitting(shape=None, is_proven=False)
+    with (
+        patch.object(pipeline_search, "quick_shapes", lambda domain: islice(quick_shapes(domain), most)),
+        patch.object(pipeline_search, "fitting", fitting if quick != "none" else lambda *_: unknown),
+    ):
+        found = plan(problem, Search(cutoff=truth * share))
     assert found.bound <= truth * (1 + 1e-9) <= found.objective * (1 + 1e-9) ** 2
     if share <= 1:
         assert found.bound >= truth * share * (1 - 1e-9)
     else:
         assert found.objective == pytest.approx(truth)
+
+
+def test_the_least_memory_of_interleaved_pipelines_is_told_where_they_alone_may_be_chosen() -> None:
+    asked = question(4, dnn={"layers": [layer(index, 2, "100 MB", "4 kB") for index in range(4)], "global_batch": 4})
+    asked["fix"] = {"schedule": "interleaved", "num_stages": 2}
+    with pytest.raises(InfeasibleError, match="needs at least") as caught:
+        plan(planner.load({**asked, "constraints": {"memory_per_device": "200 MB"}}), Search())
+    amount, unit = str(caught.value).split(" to ")[1].rstrip(".").split(" ")
+    enough = {**asked, "constraints": {"memory_per_device": f"{amount} {unit}"}}
+    assert plan(planner.load(enough), Search()).objective > 0
+    less = {**asked, "constraints": {"memory_per_device": f"{float(amount) * 0.997} {unit}"}}
+    with pytest.raises(InfeasibleError):
+        plan(planner.load(less), Search())
+
+
+def test_where_all_bounds_reach_the_cutoff_no_more_than_the_cutoff_is_claimed() -> None:
+    problem = planner.load(question(4, fix={"num_microbatches": 4, "schedule": "1f1b"}))
+    truth = plan(problem, Search()).objective
+    with patch.object(pipeline_search, "quick_shapes", lambda domain: islice(quick_shapes(domain), 1)):
+        found = plan(problem, Search(cutoff=truth * 0.6))
+    assert found.objective > truth * 1.1
+    assert found.bound == pytest.approx(truth * 0.6)
+    assert any("no better than an answer that is known" in line for line in found.explanation)

@@ -29,7 +29,7 @@ class Line:
 
     @property
     def num_layers(self) -> int:
-        return self.sums_s.shape[-1] - 1
+        return len(self.cut_s) - 1
 
     @property
     def num_places(self) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ class Line:
 
     @property
     def work_s(self) -> Floats:
-        return self.sums_s[:, 0].sum(axis=0)
+        return np.asarray(self.sums_s[:, 0].sum(axis=0))
 
     @property
     def speeds(self) -> tuple[float, ...]:

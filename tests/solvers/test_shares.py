@@ -36,29 +36,37 @@ class Slopes:
         return np.asarray(np.floor(limit_s[:, None] / np.array(self.slopes) * (1 + 1e-12) + 1e-9))
 
 
-slopes = st.builds(
-    Slopes,
-    slopes=st.lists(st.integers(1, 9).map(float), min_size=1, max_size=3).map(tuple),
-    extras=st.lists(
-        st.lists(st.integers(0, 9) | st.just(0), min_size=16, max_size=16).map(tuple), min_size=3, max_size=3
-    ).map(tuple),
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """Kinds of workers, a batch, and what shares cost."""
+
+    workers: Workers
+    cost: Slopes
 
 
-def workers_of(cost: Slopes, counts: list[int], batch: int, *, is_monotone: bool = True) -> Workers:
-    number = len(cost.slopes)
-    return Workers(
-        counts=np.array(counts[:number]), batch=batch, least=np.ones(number, dtype=np.int64), is_monotone=is_monotone
+def drawn(seed: int) -> Instance:
+    """An instance by lot: hypothesis alone draws too many whose kinds or extras are alike."""
+    lots = np.random.default_rng(seed)
+    number = int(lots.integers(1, 4))
+    extras = lots.integers(0, 10, (number, 16)) * (lots.random((number, 16)) < 0.5)
+    workers = Workers(
+        counts=lots.integers(1, 5, number),
+        batch=int(lots.integers(1, 17)),
+        least=np.ones(number, dtype=np.int64),
+        is_monotone=bool(lots.random() < 0.8),
     )
+    slopes = tuple(lots.integers(1, 10, number).astype(float).tolist())
+    return Instance(workers=workers, cost=Slopes(slopes=slopes, extras=tuple(map(tuple, extras.tolist()))))
 
 
-@settings(max_examples=300)
-@given(slopes, st.lists(st.integers(1, 4), min_size=3, max_size=3), st.integers(1, 16), st.booleans())
-def test_the_best_shares_are_as_good_as_all_tried(
-    cost: Slopes, counts: list[int], batch: int, is_monotone: bool
-) -> None:
-    workers = workers_of(cost, counts, batch, is_monotone=is_monotone)
-    tried = list(all_shares(tuple(workers.counts.tolist()), batch, batch))
+instances = st.integers(0, 2**32 - 1).map(drawn)
+
+
+@settings(max_examples=400)
+@given(instances)
+def test_the_best_shares_are_as_good_as_all_tried(instance: Instance) -> None:
+    workers, cost = instance.workers, instance.cost
+    tried = all_shares(tuple(workers.counts.tolist()), workers.batch, workers.batch)
     valid = [row for row in tried if workers.are_valid(np.array([row]))[0]]
     found = best_shares(workers, cost)
     if not valid:
@@ -71,9 +79,9 @@ def test_the_best_shares_are_as_good_as_all_tried(
     assert found.value in valid
 
 
-@given(slopes, st.lists(st.integers(1, 4), min_size=3, max_size=3), st.integers(1, 16))
-def test_below_the_optimum_there_are_no_shares(cost: Slopes, counts: list[int], batch: int) -> None:
-    workers = workers_of(cost, counts, batch)
+@given(instances)
+def test_below_the_optimum_there_are_no_shares(instance: Instance) -> None:
+    workers, cost = instance.workers, instance.cost
     best = best_shares(workers, cost)
     if best.value is None:
         return
