@@ -101,6 +101,7 @@ class PlanDocument(_Document):
     assumptions: list[str]
     warnings: list[str]
     not_modelled: list[str]
+    domain: list[str]
     alternatives: list[AlternativeDocument]
     provenance: ProvenanceDocument
 
@@ -366,6 +367,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "assumptions": list(plan.assumptions),
         "warnings": list(plan.warnings),
         "not_modelled": list(plan.not_modelled),
+        "domain": list(plan.domain),
         "alternatives": [_alternative(one) for one in plan.alternatives],
         "provenance": {
             "solver": plan.provenance.solver,

@@ -123,6 +123,7 @@ class Plan:
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = ()
+    domain: tuple[str, ...] = ()
     problem: Mapping[str, Any] = field(default_factory=dict)
     substitutions: tuple[str, ...] = ()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.families import FAMILIES
 from planner.families.answer import SAME
-from planner.families.searches import SEARCHES
+from planner.families.searches import DOMAINS, SEARCHES
 from planner.networks import asked, computation_bound, name_of, networks_of
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem
@@ -119,9 +119,7 @@ def _answer(entry: _Entry, search: Search) -> Plan | _Refusal:
     """Return a family's plan, or why there is none."""
     if stranger := sorted(entry.problem.fixed.keys() - FAMILIES[entry.family].DECISIONS):
         return _Refusal(entry=entry, reason=f"it does not decide fix.{stranger[0]}, which is pinned.")
-    if search.is_over:
-        return _Refusal(entry=entry, reason="the time limit came before its turn.", is_open=True)
-    try:
+    try:  # even where the time is over: a family that does not apply says so at once
         found = SEARCHES[entry.family](entry.problem, search)
     except (InfeasibleError, SpecError) as error:
         return _Refusal(entry=entry, reason=str(error))
@@ -166,6 +164,7 @@ def _ranked(problem: Problem, best: Plan, losers: Iterable[Plan], refusals: Sequ
         alternatives=tuple(sorted([*own, *others], key=lambda one: one.objective)),
         explanation=(*best.explanation, *networks, *staleness, *_refused(refusals)),
         warnings=(*best.warnings, *warnings),
+        domain=tuple(f"{name}: {DOMAINS[name]}" for name in dict.fromkeys(one.family for one in (best, *losers))),
     )
 
 

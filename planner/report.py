@@ -37,7 +37,7 @@ def plan_text(plan: Plan, problem: Problem) -> str:
         *_bullets(plan.explanation),
         "",
         *_alternative_lines(plan.alternatives),
-        *_notes(plan.assumptions, plan.warnings, plan.not_modelled),
+        *_notes(plan.assumptions, plan.warnings, plan.not_modelled, plan.domain),
     ]
     return "\n".join(lines)
 
@@ -111,7 +111,7 @@ def _verdict(plan: Plan) -> str:
     if plan.status is Status.OPTIMAL:
         return (
             f"Proven optimal: {name} {_time(plan.objective)} ({plan.objective:.6g} s); no plan of "
-            f"any allowed family is faster."
+            f"any allowed family is faster, of those searched (see below)."
         )
     return (
         f"Best found, not proven: {name} {_time(plan.objective)} ({plan.objective:.6g} s); no plan is faster than "
@@ -213,9 +213,11 @@ def _alternative_lines(alternatives: Sequence[Alternative]) -> list[str]:
     return [*lines, ""]
 
 
-def _notes(assumptions: Sequence[str], warnings: Sequence[str], not_modelled: Sequence[str]) -> list[str]:
+def _notes(
+    assumptions: Sequence[str], warnings: Sequence[str], not_modelled: Sequence[str], domain: Sequence[str] = ()
+) -> list[str]:
     """Return assumptions, warnings and what is left out."""
-    parts = (("Assumed", assumptions), ("Mind", warnings), ("Not modelled", not_modelled))
+    parts = (("Assumed", assumptions), ("Mind", warnings), ("Not modelled", not_modelled), ("Searched", domain))
     return [f"{title}: {'; '.join(lines)}." for title, lines in parts if lines]
 
 

@@ -164,7 +164,11 @@ def test_an_interruption_gives_what_is_there_unproven(rank: Any, base: Plan) -> 
         search.interrupt()
         return answer(base, 600)
 
-    found = rank({"all_reduce": search, "pipeline": always(answer(base, 1))})
+    def late(problem: Problem, search: Search) -> Plan:
+        assert search.is_over
+        raise NoAnswerError("too late")
+
+    found = rank({"all_reduce": search, "pipeline": late})
     assert (found.objective, found.status) == (600, Status.FEASIBLE)
     assert 0 < found.bound < 600
 

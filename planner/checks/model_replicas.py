@@ -59,7 +59,9 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], found: Prediction) 
     for layer, row in zip(block["layers"], rows, strict=True):
         parallelism = layer["threads"] * layer["replicas"] * block["num_replicas"]
         seconds += (row["forward_s"] + row["backward_s"] + row["update_s"]) / parallelism * batch
-    return seconds + sum(found.breakdown_s[name] for name in ("read", "write", "input_stall"))
+    return seconds + sum(
+        found.breakdown_s[name] for name in ("read", "write", "latency", "overhead", "optimizer", "input_stall")
+    )
 
 
 def _segments(problem: Problem, block: Mapping[str, Any], found: Prediction) -> Iterator[Finding]:

@@ -18,8 +18,9 @@ from planner.families.faults import wrong
 from planner.families.inner_links import check_inner_links
 from planner.families.model_replicas_cost import (
     batch_of,
+    exchange_parts_s,
     group_of,
-    input_s,
+    input_of,
     memory_limit_bytes,
     memory_of,
     model_of,
@@ -27,8 +28,10 @@ from planner.families.model_replicas_cost import (
     stages_of,
     staleness_of,
 )
+from planner.models.input import stall_s
 from planner.models.model_replicas import EpochTime, Reading, ReplicaModel, Training
 from planner.models.replica_configuration import LayerChoice, Limits, ReplicaConfiguration, broken_constraints
+from planner.models.ssgd_equations import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline
@@ -39,7 +42,7 @@ __all__ = ["DECISIONS", "NAME", "NOT_MODELLED", "ReplicaChoice", "configuration_
 NAME = "model_replicas"
 NOT_MODELLED = (
     "convergence under stale weights: more replicas may need more epochs",
-    "the servers' own work, and the latency of reads and writes",
+    "the servers' own work",
     "the memory of the servers' hosts: parameters and the optimiser's state, once over all servers",
     "workspaces and the framework's own memory, beyond calibration.memory_reserve",
     "cache effects, and threads that slow each other down, unless calibration names measured ones",
@@ -104,7 +107,9 @@ def predict(problem: Problem, configuration: ReplicaChoice) -> Prediction:
     exchange_s = parts["receive_activations"] + parts["receive_errors"]
     compute_s = parts["forward"] + parts["backward"] + parts["update"]
     num_workers = chosen.num_replicas * chosen.num_workers
-    parts["input_stall"] = max(0.0, input_s(problem, num_workers) * batch - sum(parts.values()))
+    parts |= exchange_parts_s(problem)
+    read = input_of(problem, num_workers, batch)
+    parts["input_stall"] = stall_s(read, sum(parts.values()), Strategy(problem.calibration.strategy))
     iteration_s = sum(parts.values())
     one = ReplicaChoice(configuration=_alone(chosen), samples_per_read=share)
     alone = _iteration(problem, model, one, batch)
@@ -157,9 +162,9 @@ def explain(problem: Problem, configuration: ReplicaChoice, prediction: Predicti
     del problem, configuration
     parts = prediction.breakdown_s
     shares = {
-        "reading weights and writing gradients": parts["read"] + parts["write"],
+        "reading weights and writing gradients": parts["read"] + parts["write"] + parts["latency"] + parts["overhead"],
         "messages between workers": parts["receive_activations"] + parts["receive_errors"],
-        "computation": parts["forward"] + parts["backward"] + parts["update"],
+        "computation": parts["forward"] + parts["backward"] + parts["update"] + parts["optimizer"],
         "input": parts["input_stall"],
     }
     slowest = max(shares, key=shares.__getitem__)

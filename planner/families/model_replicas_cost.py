@@ -15,7 +15,7 @@ import numpy as np
 from planner.cluster import MachineGroup
 from planner.errors import Fault, ModelError, SpecError
 from planner.families.faults import wrong
-from planner.models.input import input_time
+from planner.models.input import InputTime, input_time
 from planner.models.memory import Precision
 from planner.models.model_replicas import ByThreads, ByWorkingSet, Constants, LayerSeconds, ReplicaModel
 from planner.models.replica_memory import Kept, ReplicaMemory
@@ -24,7 +24,9 @@ from planner.problem import Problem
 
 __all__ = [
     "batch_of",
+    "exchange_parts_s",
     "group_of",
+    "input_of",
     "input_s",
     "memory_limit_bytes",
     "memory_of",
@@ -170,15 +172,34 @@ def batch_of(problem: Problem, num_replicas: int, samples_per_read: int) -> int:
 
 def input_s(problem: Problem, num_workers: int) -> float:
     """Return the seconds of input for one sample, where so many machines read at the same time."""
+    return input_of(problem, num_workers, 1.0).bound_s
+
+
+def input_of(problem: Problem, num_workers: int, num_samples: float) -> InputTime:
+    """Return the time of input for so many samples, of which each machine reads its share at the same time."""
     training = problem.training
     return input_time(
         group_of(problem),
         num_machines=num_workers,
         devices_per_machine=1,
-        batch_per_device=1 / num_workers,
+        batch_per_device=num_samples / num_workers,
         sample_bytes=training.sample_bytes,
         device_sample_bytes=training.device_sample_bytes,
-    ).bound_s
+    )
+
+
+def exchange_parts_s(problem: Problem) -> dict[str, float]:
+    """Return what each exchange costs beside its bytes: latency there and back, start-up, and the optimiser's step.
+
+    Other families pay the same; the paper has none of it, and neither has ``variant: printed``.
+    """
+    is_printed = problem.variant == "printed"
+    profile = problem.profiles[group_of(problem).device.name]
+    return {
+        "latency": 0.0 if is_printed else 2 * model_of(problem).constants.latency_s(1),
+        "overhead": 0.0 if is_printed else problem.calibration.overhead_s,
+        "optimizer": 0.0 if is_printed else profile.update_s,
+    }
 
 
 def staleness_of(num_replicas: int) -> Mapping[str, float | None]:

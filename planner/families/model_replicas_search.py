@@ -41,6 +41,7 @@ from planner.families.model_replicas_memory import Fitting
 from planner.families.model_replicas_settings import (
     Setting,
     bound_of,
+    fixed_of_goal,
     is_asynchronous_allowed,
     samples_of_goal,
     settings_of,
@@ -186,16 +187,17 @@ def _search(
             break
         setting = candidate.setting
         scale = samples_of_goal(problem, setting) / setting.num_replicas
+        fixed = fixed_of_goal(problem, setting)
         solved = fitting.best(
             setting.num_workers,
             setting.price_s_per_byte(fitting.layers.model.constants.bandwidth_bytes_per_s),
-            enough=enough / scale,
+            enough=(enough - fixed) / scale,
             is_over=lambda: search.is_over,
         )
         num_solved += 1
         if solved.status is not Status.OPTIMAL:
-            bound = min(bound, max(candidate.bound, solved.bound * scale))
-        if solved.value is not None and solved.objective * scale < enough:
+            bound = min(bound, max(candidate.bound, solved.bound * scale + fixed))
+        if solved.value is not None and solved.objective * scale + fixed < enough:
             configuration = ReplicaConfiguration(
                 num_servers=setting.num_servers,
                 num_replicas=setting.num_replicas,

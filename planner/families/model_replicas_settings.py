@@ -4,12 +4,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.errors import SpecError
-from planner.families.model_replicas_cost import batch_of, group_of, input_s, share_of
+from planner.families.model_replicas_cost import batch_of, exchange_parts_s, group_of, input_s, share_of
 from planner.families.model_replicas_layers import Layers
 from planner.models.model_replicas import ReplicaModel
 from planner.problem import Problem, Range
 
-__all__ = ["Setting", "bound_of", "is_asynchronous_allowed", "samples_of_goal", "settings_of", "why_nothing_fits"]
+__all__ = [
+    "Setting",
+    "bound_of",
+    "fixed_of_goal",
+    "is_asynchronous_allowed",
+    "samples_of_goal",
+    "settings_of",
+    "why_nothing_fits",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +111,18 @@ def samples_of_goal(problem: Problem, setting: Setting) -> float:
     return (training.dataset_samples or 0) * epochs
 
 
+def fixed_of_goal(problem: Problem, setting: Setting) -> float:
+    """Return the seconds of the goal that depend on no layer: latency, start-up and optimiser of every exchange."""
+    batch = batch_of(problem, setting.num_replicas, setting.samples_per_read)
+    return sum(exchange_parts_s(problem).values()) * samples_of_goal(problem, setting) / batch
+
+
 def bound_of(problem: Problem, model: ReplicaModel, layers: Layers, setting: Setting) -> float:
     """Return an objective that no choice of layers of a setting beats: by computation and exchanges, or by input."""
     price = setting.price_s_per_byte(model.constants.bandwidth_bytes_per_s)
-    per_sample_s = layers.bound(setting.num_workers, price) / setting.num_replicas
-    return max(per_sample_s, input_s(problem, setting.all_workers)) * samples_of_goal(problem, setting)
+    samples = samples_of_goal(problem, setting)
+    busy = layers.bound(setting.num_workers, price) / setting.num_replicas * samples + fixed_of_goal(problem, setting)
+    return max(busy, input_s(problem, setting.all_workers) * samples)
 
 
 def why_nothing_fits(problem: Problem) -> str:

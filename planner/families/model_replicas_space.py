@@ -16,7 +16,7 @@ from planner.families.model_replicas_cost import (
     model_of,
     threads_of,
 )
-from planner.families.model_replicas_settings import Setting, samples_of_goal, settings_of
+from planner.families.model_replicas_settings import Setting, fixed_of_goal, samples_of_goal, settings_of
 from planner.models.model_replicas import ReplicaModel
 from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration
 from planner.problem import Problem
@@ -100,8 +100,9 @@ def _objective(problem: Problem, model: ReplicaModel, setting: Setting, sample_s
     constants = model.constants
     size_bytes = sum(stage.num_weights for stage in model.stages) * constants.number_bytes
     exchange_s = setting.price_s_per_byte(constants.bandwidth_bytes_per_s) * size_bytes
-    per_sample_s = max((sample_s + exchange_s) / setting.num_replicas, input_s(problem, setting.all_workers))
-    return per_sample_s * samples_of_goal(problem, setting)
+    samples = samples_of_goal(problem, setting)
+    busy = (sample_s + exchange_s) / setting.num_replicas * samples + fixed_of_goal(problem, setting)
+    return max(busy, input_s(problem, setting.all_workers) * samples)
 
 
 # -- the paper's rule for maps ---------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def plan(problem: Problem, search: Search) -> Plan:
     stale = stale_answer(space, [one.configuration for one in incumbents.found], search)
     lines = [*_why(problem, best, incumbents), *_curve_lines(problem, best, curve), *stale.lines]
     others = [_alternative(one, best) for one in curve]
-    if stale.best is not None and (stale.is_pinned or stale.objective < best.objective):
+    if stale.best is not None and (stale.is_pinned or stale.objective < best.objective * (1 - SAME)):
         configuration, prediction = stale.best, stale.prediction
         assert prediction is not None
         lines = [*words.explain(problem, configuration, prediction), *stale.lines]

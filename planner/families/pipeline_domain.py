@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -93,12 +93,16 @@ class Domain:
 
     @cached_property
     def numbers_of_microbatches(self) -> list[int]:
-        """Those that divide the batch, or the pinned one."""
+        """The fewest micro-batches of every size, some ``2 sqrt(batch)`` numbers, or the pinned one.
+
+        A micro-batch counts as the largest, hence more of the same size take no less time, and keep no less in memory.
+        """
         pinned = self.problem.fixed.get("num_microbatches")
         if pinned is not None:
             return [pinned] * (1 <= pinned <= self.batch)
-        small = [one for one in range(1, int(self.batch**0.5) + 1) if self.batch % one == 0]
-        return sorted({*small, *(self.batch // one for one in small)})
+        root = int(self.batch**0.5) + 1
+        sizes = {*range(1, min(root, self.batch) + 1), *(ceil(self.batch / one) for one in range(1, root + 1))}
+        return sorted({ceil(self.batch / size) for size in sizes})
 
     @property
     def schedules(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The search of the family ``pipeline``.
 
 Domain: every cut of the layers, in their order, into stages; for each stage a machine group and any number of its
-devices up to the samples of a micro-batch; numbers of micro-batches that divide the batch; GPipe, 1F1B, and the
+devices up to the samples of a micro-batch; the fewest micro-batches of every size; GPipe, 1F1B, and the
 interleaved schedule with 2 or 4 chunks a device, there with equal replicas of one group and with the cuts that make the
 slowest chunk as fast as can be. A pinned number of micro-batches need not divide the batch.
 

@@ -8,7 +8,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search
 
-__all__ = ["SEARCHES", "FamilySearch"]
+__all__ = ["DOMAINS", "SEARCHES", "FamilySearch"]
 
 
 class FamilySearch(Protocol):
@@ -32,4 +32,14 @@ SEARCHES: Mapping[str, FamilySearch] = {
     "parameter_server": parameter_server_search.plan,
     "model_replicas": model_replicas_search.plan,
     "pipeline": pipeline_search.plan,
+}
+
+# What each search covers, where that is less than `predict` accepts: a bound says nothing about the rest.
+DOMAINS: Mapping[str, str] = {
+    "all_reduce": "as many devices of each machine that takes part (all that it has, where it has fewer); gradients "
+    "grouped in the order in which they become ready",
+    "parameter_server": "the servers are machines of one group; a tensor is whole, or sliced over all servers",
+    "model_replicas": "each layer's segments are stripes of equal size",
+    "pipeline": "stages of consecutive layers on devices of one group; interleaved schedules with 2 or 4 chunks a "
+    "device, equal replicas, and evenly cut",
 }
