@@ -54,6 +54,8 @@ def conflicts_of(problem: Problem, solve: Solve, search: Search) -> tuple[Confli
 
     Empty where the question has no answer without any constraint, or where the time did not do for one answer.
     """
+    if search.is_over:
+        return ()
     members = members_of(problem)
     asked = _Asked(solve=solve, search=search)
     filtered = _Filter(problem, members, asked)

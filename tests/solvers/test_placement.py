@@ -118,7 +118,9 @@ def test_the_optimum_agrees_with_every_placement_tried(drawn: Instance) -> None:
     found = best_placement(rows, Search(), evaluate=drawn.exact_s)
     tensors, servers = len(drawn.size_bytes), len(drawn.server_bytes_per_s)
     truth = exhaustive.best_placement(tensors, servers, lambda tried: objective(rows, tried))
-    assert found.status is truth.status is Status.OPTIMAL
+    # A proof by rounded numbers may fail where loads tie; then the bound stays below, and the answer is the best one.
+    assert found.status in (Status.OPTIMAL, Status.FEASIBLE)
+    assert found.bound <= truth.objective + SLACK_S
     assert found.objective == pytest.approx(truth.objective)
     assert found.value is not None
     assert drawn.exact_s(found.value) == pytest.approx(found.objective)

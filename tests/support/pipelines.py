@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import product
+from math import ceil
 from typing import Any
 
 from hypothesis import strategies as st
@@ -104,12 +105,13 @@ def every_shape(problem: Problem, cost: PipelineCost) -> Iterator[Shape]:
     assert batch is not None
     devices = [group.count * group.devices_per_machine for group in cost.groups]
     pinned = problem.fixed.get("num_microbatches")
-    numbers = [one for one in range(1, batch + 1) if (batch % one == 0 if pinned is None else one == pinned)]
+    numbers = [one for one in range(1, batch + 1) if pinned in (None, one)]
+    fewest = sorted({ceil(batch / size) for size in range(1, batch + 1)}) if pinned is None else numbers
     for stages in all_pipelines(cost.costs.num_layers, devices):
         for number, name in product(numbers, ("1f1b", "gpipe")):
             line = tuple(Stage(first=i, last=j, group=group, replicas=r) for i, j, group, r in stages)
             yield Shape(stages=line, num_microbatches=number, global_batch_size=batch, schedule=name)
-    for (group, most), chunks, number in product(enumerate(devices), (2, 4), numbers):
+    for (group, most), chunks, number in product(enumerate(devices), (2, 4), fewest):
         profile = cost.costs.machines[group].profile
         seconds = (profile.forward_s + profile.backward_s).tolist()
         for p in range(2, most + 1):
