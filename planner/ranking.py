@@ -78,7 +78,8 @@ def best_plan(problem: Problem, search: Search) -> Plan:
                 refusals.append(answer)
     if not plans:
         raise (NoAnswerError if any(one.is_open for one in refusals) else InfeasibleError)(_reasons(refusals))
-    best = min(plans, key=lambda one: one.objective)
+    least = min(one.objective for one in plans)
+    best = next(one for one in plans if one.objective <= least * (1 + SAME))  # of equals, the family asked first
     found = _ranked(problem, best, [one for one in plans if one is not best], refusals)
     _check_deadline(problem, found)
     return found

@@ -327,7 +327,7 @@ class ConstraintsSpec(Model):
 
     devices: RangeOf | None = None
     machines: RangeOf | None = None
-    memory_per_device: Bytes | None = None
+    memory_per_device: PositiveBytes | None = None
     deadline: Seconds | None = None
     max_staleness: StalenessOf = 0
     forbidden_families: list[FamilyName] = []

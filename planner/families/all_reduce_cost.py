@@ -334,6 +334,8 @@ def fusion_groups_of(
     gradients: Gradients, ends: Sequence[int], costs: Mapping[str, TransferCost], *, kept: float = 1.0
 ) -> tuple[FusionGroup, ...]:
     """Return the groups that end at ``ends``, each with the algorithm that is cheapest for what of it is sent."""
+    if not gradients.names:
+        return ()
     names, starts = list(costs), [0, *(end + 1 for end in ends[:-1])]
     sizes = np.add.reduceat(gradients.size_bytes, starts)
     cheapest = np.argmin([costs[name](sizes * kept) for name in names], axis=0).tolist()
