@@ -19,6 +19,7 @@ __all__ = [
     "pipeline_cuts",
     "pipeline_fit",
     "placement",
+    "placement_rows",
     "scalar",
     "shares",
 ]

@@ -42,7 +42,8 @@ from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.placement import Placement, arrivals, best_placement
+from planner.solvers.placement import best_placement
+from planner.solvers.placement_rows import Placement, arrivals
 from planner.solvers.scalar import minimise
 
 __all__ = ["plan", "row_configuration"]

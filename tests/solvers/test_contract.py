@@ -18,7 +18,17 @@ from planner.cost import Affine, Floats
 from planner.models.pipeline_schedule import simulate
 from planner.search import Search
 from planner.solution import Solution, Status
-from planner.solvers import assignment, boxes, fusion, layer_chain, pipeline_cp_sat, placement, scalar, shares
+from planner.solvers import (
+    assignment,
+    boxes,
+    fusion,
+    layer_chain,
+    pipeline_cp_sat,
+    placement,
+    placement_rows,
+    scalar,
+    shares,
+)
 from planner.solvers.pipeline import Schedule
 
 NUM_INSTANCES = 6
@@ -142,7 +152,7 @@ def batch_shares(seed: int) -> Instance:
 
 def servers(seed: int) -> Instance:
     draw = np.random.default_rng(seed)
-    given = placement.arrivals(
+    given = placement_rows.arrivals(
         np.sort(draw.random((1, 6)), axis=1),
         draw.integers(1, 9, 6).astype(float),
         [20.0, 20.0, 35.0],
@@ -151,7 +161,7 @@ def servers(seed: int) -> Instance:
     )
     return Instance(
         solve=lambda search: placement.best_placement(given, search),
-        cost=lambda chosen: placement.objective(given, chosen),
+        cost=lambda chosen: placement_rows.objective(given, chosen),
     )
 
 
