@@ -29,7 +29,14 @@ from typing import Any
 
 import pytest
 
-from planner.models.asynchronous import AsynchronousRun, Synchronisation, WorkerKind, samples_per_s_bound, simulate
+from planner.models.asynchronous import (
+    AsynchronousRun,
+    Exchange,
+    Synchronisation,
+    WorkerKind,
+    samples_per_s_bound,
+    simulate,
+)
 from planner.solvers.scalar import minimise
 
 SIZE_BYTES, LINK_BYTES_PER_S = 1e8, 1.25e9
@@ -74,7 +81,7 @@ def test_growth_with_workers_that_serve(benchmark: Any, num_workers: int) -> Non
 @pytest.mark.parametrize("num_workers", [4, 1000])
 def test_the_bound_alone(benchmark: Any, num_workers: int) -> None:
     asked = question(num_workers, num_workers // 4)
-    benchmark(lambda: samples_per_s_bound(**asked, synchronisation=Synchronisation.ASP))
+    benchmark(lambda: samples_per_s_bound(Exchange.of(**asked, synchronisation=Synchronisation.ASP)))
 
 
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-6])

@@ -45,6 +45,7 @@ from planner.models.asynchronous_exchange import Exchange, Synchronisation, Work
 
 __all__ = [
     "AsynchronousRun",
+    "Exchange",
     "Synchronisation",
     "WorkerKind",
     "break_even_epochs",
@@ -189,8 +190,7 @@ def _num_rounds(num_workers: int, num_iterations: int | None) -> int:
 def _run_of(exchange: Exchange, record: Record, rounds: int) -> AsynchronousRun:
     """Return what a record of so many rounds says."""
     per_s = _exchanges_per_s(record)
-    samples = np.array([worker.samples for worker in exchange.workers]) * exchange.num_steps
-    measured, limit = float(per_s @ samples), float(exchanges_per_s_bound(exchange) @ samples)
+    measured, limit = float(per_s @ _samples(exchange)), samples_per_s_bound(exchange)
     mean_staleness, most_staleness = (
         missed / exchange.num_workers for missed in (record.missed.mean, record.missed.most)
     )
@@ -241,39 +241,22 @@ def _relative_error(rounds_s: Sequence[float]) -> float:
     return float(means.std(ddof=1) / means.mean() / math.sqrt(len(means)))
 
 
-def samples_per_s_bound(
-    kinds: Sequence[WorkerKind],
-    *,
-    push_bytes: Sequence[float],
-    pull_bytes: Sequence[float],
-    server_bytes_per_s: Sequence[float],
-    latency_s: float = 0.0,
-    synchronisation: Synchronisation,
-    bound: int = 0,
-    num_iterations: int | None = None,  # this and the seed change nothing: the arguments are those of simulate
-    seed: int = 0,
-    home: Sequence[int | None] | None = None,
-) -> float:
-    """Return samples a second that no run exceeds in the long run; arguments as of :func:`simulate`.
+def samples_per_s_bound(exchange: Exchange) -> float:
+    """Return samples a second that no run exceeds in the long run, whatever its seed.
 
     Proof: :func:`planner.models.asynchronous_bound.exchanges_per_s_bound`.
 
-    >>> samples_per_s_bound([WorkerKind(count=4, compute_s=1.0, samples=8)], push_bytes=[5e8], pull_bytes=[5e8],
-    ...                     server_bytes_per_s=[1e9], synchronisation=Synchronisation.ASP)
+    >>> four = [WorkerKind(count=4, compute_s=1.0, samples=8)]
+    >>> samples_per_s_bound(Exchange.of(four, push_bytes=[5e8], pull_bytes=[5e8], server_bytes_per_s=[1e9],
+    ...                                 synchronisation=Synchronisation.ASP))
     16.0
     """
-    exchange = Exchange.of(
-        kinds,
-        push_bytes=push_bytes,
-        pull_bytes=pull_bytes,
-        server_bytes_per_s=server_bytes_per_s,
-        latency_s=latency_s,
-        synchronisation=synchronisation,
-        bound=bound,
-        home=home,
-    )
-    samples = np.array([worker.samples for worker in exchange.workers]) * exchange.num_steps
-    return float(exchanges_per_s_bound(exchange) @ samples)
+    return float(exchanges_per_s_bound(exchange) @ _samples(exchange))
+
+
+def _samples(exchange: Exchange) -> Floats:
+    """Return the samples of each worker between two of its exchanges."""
+    return np.array([worker.samples for worker in exchange.workers], dtype=np.float64) * exchange.num_steps
 
 
 def break_even_epochs(*, samples_per_s: float, synchronous_samples_per_s: float) -> float:

@@ -93,12 +93,18 @@ class Exchange:
         push_bytes: Sequence[float],
         pull_bytes: Sequence[float],
         server_bytes_per_s: Sequence[float],
-        latency_s: float,
+        latency_s: float = 0.0,
         synchronisation: Synchronisation,
-        bound: int,
-        home: Sequence[int | None] | None,
+        bound: int = 0,
+        home: Sequence[int | None] | None = None,
     ) -> "Exchange":
-        """Return the question; raise ModelError where a number is out of range."""
+        """Return the question, as :func:`planner.models.asynchronous.simulate` is asked it.
+
+        Raises
+        ------
+        ModelError
+            If a number is out of range.
+        """
         workers = tuple(kind for kind in kinds for _ in range(kind.count))
         exchange = cls(
             workers=workers,

@@ -15,7 +15,7 @@ nothing, as in the paper; :mod:`planner.families.model_replicas` charges them. L
 convergence, and memory, which :mod:`planner.models.replica_memory` has.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import gcd, inf
@@ -34,7 +34,7 @@ from planner.models.replica_constants import (
     LayerSeconds,
 )
 from planner.models.segment_work import SegmentWork
-from planner.models.segments import Counts, Scheme, Stage, stripes
+from planner.models.segments import Counts, Stage
 
 __all__ = [
     "ByPartitions",
@@ -157,24 +157,14 @@ class ReplicaModel:
 
     Parameters
     ----------
-    scheme
-        How layers are partitioned, see :data:`planner.models.segments.Scheme`.
-    seconds
-        Measured seconds of every layer, in place of counts times ``C_muladd``.
+    work
+        What every segment of the chain computes and exchanges.
     """
 
-    def __init__(
-        self,
-        stages: Sequence[Stage],
-        constants: Constants,
-        *,
-        scheme: Scheme = stripes,
-        connections: Connections = Connections.COUNTED,
-        seconds: Sequence[LayerSeconds] | None = None,
-    ) -> None:
-        self.stages = tuple(stages)
-        self.constants = constants
-        self.work = SegmentWork(stages, constants, scheme=scheme, connections=connections, seconds=seconds)
+    def __init__(self, work: SegmentWork) -> None:
+        self.work = work
+        self.stages = work.stages
+        self.constants = work.constants
 
     def forward(self, index: int, choice: LayerChoice, before: LayerChoice | None = None) -> Phase:
         """Return eqs. 5 and 6 for layer ``index``; samples are at hand for the first layer."""
@@ -216,21 +206,27 @@ class ReplicaModel:
 
     def layer_times(self, configuration: ReplicaConfiguration) -> tuple[LayerTime, ...]:
         """Return every layer's phases, per sample; layers that are alike, neighbours included, are costed once."""
-        chosen = (None, *configuration.layers, None)
-        made: dict[tuple[Hashable, ...], LayerTime] = {}
+        numbers: dict[LayerChoice, int] = {}  # a choice may be large: it is looked up once, its number thereafter
+        chosen = [-1, *(numbers.setdefault(one, len(numbers)) for one in configuration.layers), -1]
+        made: dict[tuple[int, ...], LayerTime] = {}
         found = []
-        for index, choice in enumerate(configuration.layers):
-            before, after = chosen[index], chosen[index + 2]
-            key = (self.work.alike(index), before, choice, after)
+        for index in range(len(configuration.layers)):
+            key = (self.work.alike(index), *chosen[index : index + 3])
             if key not in made:
-                made[key] = LayerTime(
-                    forward=self.forward(index, choice, before),
-                    backward=self.backward(index, choice, after),
-                    update=self.update(index, choice),
-                    parallelism=choice.num_threads * choice.num_replicas * configuration.num_replicas,
-                )
+                made[key] = self.layer_time(index, configuration)
             found.append(made[key])
         return tuple(found)
+
+    def layer_time(self, index: int, configuration: ReplicaConfiguration) -> LayerTime:
+        """Return the phases of one layer, per sample."""
+        before, choice, after = (None, *configuration.layers, None)[index : index + 3]
+        assert choice is not None
+        return LayerTime(
+            forward=self.forward(index, choice, before),
+            backward=self.backward(index, choice, after),
+            update=self.update(index, choice),
+            parallelism=choice.num_threads * choice.num_replicas * configuration.num_replicas,
+        )
 
     def epoch(self, configuration: ReplicaConfiguration, training: Training) -> EpochTime:
         """Return ``T_epoch`` of a configuration that breaks no constraint."""

@@ -17,7 +17,9 @@ Every one of m micro-batches passes forward through all stages and backward thro
   are never stale.
 
 All orders are fixed, so start times are longest paths in a graph that does not depend on the times: the makespan is
-monotone in every time given, and doubles if all double.
+monotone in every time given, and doubles if all double. GPipe is two lines of equal jobs, for which these paths have a
+closed form; of many micro-batches under the other schedules the steady rounds are leapt over, exactly
+(:mod:`planner.models.pipeline_steady`).
 
 Sources: those of the orders. No closed form holds for unequal stages.
 """
@@ -30,6 +32,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.errors import ModelError
+from planner.models.pipeline_at_once import end_at_once_s
 from planner.models.pipeline_orders import (
     SCHEDULES,
     Order,
@@ -39,8 +42,10 @@ from planner.models.pipeline_orders import (
     order_of,
     peak_weight,
 )
+from planner.models.pipeline_steady import least_microbatches, steady_end_s
 
 __all__ = [
+    "MOST_LISTED",
     "SCHEDULES",
     "PipelineTask",
     "ScheduleRun",
@@ -50,6 +55,10 @@ __all__ = [
     "peak_weight",
     "simulate",
 ]
+
+MOST_LISTED = 500_000  # forwards and backwards
+_AT_ONCE = 8  # devices from which on numpy is faster than the walk under 1F1B
+_MANY = 64  # micro-batches from which on leaps may pay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +142,8 @@ def simulate(
     Raises
     ------
     ModelError
-        If a time is negative or not finite, the lengths do not agree, or the schedule does not exist for these numbers.
+        If a time is negative or not finite, the lengths do not agree, or the schedule does not exist for these numbers;
+        or if there are too many tasks to list, or to simulate where they do not become regular.
 
     >>> run = simulate([2, 1], [2, 1], [0], [0], num_microbatches=2, schedule="1f1b")
     >>> run.makespan_s, run.in_flight
@@ -147,16 +157,19 @@ def simulate(
         raise ModelError(f"{num_stages} stages are no multiple of {chunks_per_device} chunks a device.")
     num_devices = num_stages // chunks_per_device
     check_schedule(schedule, num_devices, num_microbatches, chunks_per_device)
+    times = (forward_s, backward_s, forward_transfer_s, backward_transfer_s)
     walk = None
-    if with_tasks or num_devices < _AT_ONCE.get(schedule, num_devices + 1):
-        orders = order_of(schedule, num_devices, num_microbatches, chunks_per_device)
-        walk = _Walk(orders, forward_s, backward_s, forward_transfer_s, backward_transfer_s, num_microbatches)
+    if with_tasks or _is_walked(schedule, num_devices, num_microbatches):
+        _check_number(num_stages, num_microbatches, with_tasks=with_tasks)
+        walk = _Walk(order_of(schedule, num_devices, num_microbatches, chunks_per_device), *times, num_microbatches)
         walk.run()
         compute_end_s = np.array(walk.free_s)
-    else:
-        compute_end_s = _end_s(
-            schedule, forward_s, backward_s, forward_transfer_s, backward_transfer_s, num_microbatches
+    elif _is_leapt(schedule, num_devices, num_microbatches):
+        compute_end_s = steady_end_s(
+            *times, num_microbatches=num_microbatches, schedule=schedule, chunks_per_device=chunks_per_device
         )
+    else:
+        compute_end_s = end_at_once_s(schedule, *times, num_microbatches)
     by_device = [
         np.asarray(one, dtype=np.float64).reshape(chunks_per_device, num_devices).sum(axis=0)
         for one in (forward_s, backward_s, sync_s, update_s)
@@ -239,78 +252,24 @@ class _Walk:
         return [other for other, is_woken in woken.items() if is_woken]
 
 
-def _end_s(
-    schedule: str,
-    forward_s: Sequence[float],
-    backward_s: Sequence[float],
-    forward_transfer_s: Sequence[float],
-    backward_transfer_s: Sequence[float],
-    num_microbatches: int,
-) -> Floats:
-    """Return the end of every device's last backward; the same as the walk's, but for rounding, and quicker."""
-    at_once = _gpipe_end_s if schedule == "gpipe" else _one_forward_one_backward_end_s
-    return at_once(
-        np.asarray(forward_s, dtype=np.float64),
-        np.asarray(backward_s, dtype=np.float64),
-        np.asarray(forward_transfer_s, dtype=np.float64),
-        np.asarray(backward_transfer_s, dtype=np.float64),
-        num_microbatches,
-    )
+def _is_walked(schedule: str, p: int, m: int) -> bool:
+    """Whether walking from task to task is the quickest."""
+    return not (schedule == "gpipe" or _is_leapt(schedule, p, m) or (schedule == "1f1b" and p >= _AT_ONCE))
 
 
-def _gpipe_end_s(f: Floats, b: Floats, c: Floats, c_back: Floats, m: int) -> Floats:
-    """Return the end of every device's last backward under GPipe: stage after stage, all micro-batches at once."""
-    ready_s, ends_s = np.zeros(m), np.zeros(len(f))
-    for stage, seconds in enumerate(f.tolist()):
-        done_s = _in_turn_s(ready_s, seconds)
-        ends_s[stage] = done_s[-1]
-        if stage + 1 < len(f):
-            ready_s = _in_turn_s(done_s, c[stage])
-    ready_s = np.zeros(m)
-    for stage in range(len(f) - 1, -1, -1):
-        done_s = _in_turn_s(np.maximum(ready_s, ends_s[stage]), b[stage])
-        ends_s[stage] = done_s[-1]
-        if stage:
-            ready_s = _in_turn_s(done_s, c_back[stage - 1])
-    return ends_s
+def _is_leapt(schedule: str, p: int, m: int) -> bool:
+    """Whether there are so many micro-batches that steady rounds are worth a leap; warm-up and drain have p^2 tasks."""
+    return schedule != "gpipe" and m > max(_MANY, p * p // 2, 2 * least_microbatches(p, schedule))
 
 
-def _in_turn_s(ready_s: Floats, seconds: float) -> Floats:
-    """Return when jobs of equal length end, one at a time: ``max over k <= j of (ready_k - k s) + (j + 1) s``."""
-    before_s = np.arange(len(ready_s)) * seconds
-    latest_s: Floats = np.maximum.accumulate(ready_s - before_s)
-    return latest_s + before_s + seconds
-
-
-def _one_forward_one_backward_end_s(f: Floats, b: Floats, c: Floats, c_back: Floats, m: int) -> Floats:
-    """Return the end of every device's last backward under 1F1B: round after round, all devices at once.
-
-    Round r holds the forward of micro-batch r on every device, and after it on device i the backward of micro-batch
-    ``r - (p - i) + 1``, whose error left device i + 1 in the round before. So backwards of a round do not depend on one
-    another; its forwards are a chain ``e_i = max(e_{i-1} + c_{i-1}, g_i) + f_i``, that is ``D_i + max over k <= i of
-    (g_k + f_k - D_k)`` with ``D_i`` the sum of all f and c up to i.
-    """
-    p = len(f)
-    path_s = np.cumsum(f) + np.concatenate(([0.0], np.cumsum(c)))
-    shift_s = f - path_s
-    free_s, sent_s, sent_back_s, error_s = np.zeros(p), np.zeros(p - 1), np.zeros(p - 1), np.zeros(p)
-    for number in range(m + p - 1):
-        if number < m:
-            free_s[1:] = np.maximum(free_s[1:], sent_s + c)
-            free_s = path_s + np.maximum.accumulate(free_s + shift_s)
-            sent_s = np.maximum(free_s[:-1], sent_s) + c
-        low, high = max(0, p - 1 - number), min(p, m + p - 1 - number)
-        ends_s = np.maximum(free_s[low:high], error_s[low:high]) + b[low:high]
-        free_s[low:high] = ends_s
-        first = max(low, 1)  # device 0 sends no error
-        sent_back_s[first - 1 : high - 1] = np.maximum(ends_s[first - low :], sent_back_s[first - 1 : high - 1])
-        sent_back_s[first - 1 : high - 1] += c_back[first - 1 : high - 1]
-        error_s[first - 1 : high - 1] = sent_back_s[first - 1 : high - 1]
-    return free_s
-
-
-# From how many devices on numpy is faster than the walk.
-_AT_ONCE = {"gpipe": 1, "1f1b": 8}
+def _check_number(num_stages: int, m: int, *, with_tasks: bool) -> None:
+    """Refuse to list more tasks than a reader of a timeline could bear."""
+    if with_tasks and 2 * m * num_stages > MOST_LISTED:
+        most = MOST_LISTED // (2 * num_stages)
+        raise ModelError(
+            f"{m} micro-batches through {num_stages} stages are too many tasks to draw. Take {most} micro-batches or "
+            f"fewer, or leave out the timeline."
+        )
 
 
 def _tasks(walk: _Walk, sync_s: Sequence[float], update_s: Sequence[float]) -> tuple[PipelineTask, ...]:

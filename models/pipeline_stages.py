@@ -298,6 +298,11 @@ class StageCosts:
         """Prefix sums of forward and backward seconds of one sample, by group."""
         return tuple((_prefix(one.profile.forward_s), _prefix(one.profile.backward_s)) for one in self.machines)
 
+    @cached_property
+    def _all_reduces(self) -> dict[Place, TransferCost]:
+        """Costs of exchanges by place, as they are asked for: searches ask for few places, many times."""
+        return {}
+
     def forward_s(self, first: Positions, last: Positions, *, group: int, num_samples: Any) -> Any:
         """Return the forward seconds of ``num_samples`` on one device: ``ceil(b / r)`` of a micro-batch."""
         return _run(self._seconds[group][0], first, last) * num_samples
@@ -317,7 +322,9 @@ class StageCosts:
     def sync_s(self, first: Positions, last: Positions, place: Place) -> Any:
         """Return the seconds in which the replicas of a stage exchange its gradients; 0 for one replica."""
         size = np.asarray(self.gradient_bytes(first, last), dtype=np.float64)
-        seconds = self.machines[place.group].all_reduce(place)(size) if place.replicas > 1 else size * 0.0
+        if place.replicas > 1 and place not in self._all_reduces:
+            self._all_reduces[place] = self.machines[place.group].all_reduce(place)
+        seconds = self._all_reduces[place](size) if place.replicas > 1 else size * 0.0
         return seconds if size.ndim else float(seconds)
 
     def boundary_bytes(self, position: Positions) -> Any:

@@ -20,7 +20,6 @@ Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
@@ -28,8 +27,8 @@ import numpy as np
 from planner.cost import Floats
 from planner.models.model_replicas import ReplicaModel
 from planner.models.replica_configuration import LayerChoice
+from planner.models.replica_phases import LayerExtremes, PhaseExtremes
 from planner.models.replica_states import Ints, LayerStates
-from planner.models.segment_work import SegmentWork
 from planner.models.segments import Counts
 from planner.models.stripe_counts import num_stripes, stripe_sizes
 
@@ -39,63 +38,6 @@ _MOST_KEPT = 1_000_000  # pairs of states of two layers, whose bounds are kept
 # Two matrices (seconds of the later layer's forward phase, of the earlier one's backward phase) by later segment (row)
 # and earlier segment (column) -> the column of every row, and the least sum of the worst entries of both.
 Assign = Callable[[Floats, Floats], tuple[tuple[int, ...], float]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Phase:
-    """A phase that receives messages, by P: two of its segments (rows 0 and 1), and the least of any segment.
-
-    ``seconds`` is computation on one thread; ``numbers`` what comes in from all segments of the neighbour.
-    """
-
-    seconds: Floats
-    numbers: Floats
-    least_s: Floats
-    least_numbers: Floats
-
-    @classmethod
-    def of(cls, partitions: Ints, seconds: Callable[[int], Floats], numbers: Callable[[int], Counts]) -> "_Phase":
-        """Return the phase for some numbers of partitions: the segment that computes most, and that receives most."""
-        found = np.zeros((6, int(partitions.max()) + 1))
-        for p in partitions.tolist():
-            busy_s, received = seconds(p), numbers(p)
-            slow = int(np.lexsort((-received, -busy_s))[0])
-            full = int(np.lexsort((-busy_s, -received))[0])
-            found[:, p] = busy_s[slow], busy_s[full], received[slow], received[full], busy_s.min(), received.min()
-        return cls(found[:2], found[2:4], found[4], found[5])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Layer:
-    """The phases of a layer by P: forward, backward, the longest update, and the neurons of the largest segment."""
-
-    forward: _Phase
-    backward: _Phase
-    update_s: Floats
-    largest: Floats
-
-    @classmethod
-    def of(cls, work: SegmentWork, layer: int, partitions: Ints) -> "_Layer":
-        """Return a layer for some numbers of partitions."""
-
-        def returned(p: int) -> Counts:
-            is_last = layer == len(work.stages) - 1
-            return np.zeros(p, dtype=np.int64) if is_last else work.boundary(layer + 1, p, 1).returned[:, 0]
-
-        update_s, largest = np.zeros((2, int(partitions.max()) + 1))
-        for p in partitions.tolist():
-            update_s[p] = work.update_s(layer, p).max()
-            largest[p] = stripe_sizes(work.stages[layer].output_shape, p).max()
-        return cls(
-            forward=_Phase.of(
-                partitions,
-                lambda p: work.forward_s(layer, p),
-                lambda p: work.boundary(layer, 1, p).needed[:, 0],
-            ),
-            backward=_Phase.of(partitions, lambda p: work.backward_s(layer, p), returned),
-            update_s=update_s,
-            largest=largest,
-        )
 
 
 class ReplicaPairs:
@@ -122,12 +64,12 @@ class ReplicaPairs:
         for h in sorted(threads):
             self._busy[h], self._waiting[h] = constants.interference(h) / h, constants.latency_s(h) / h
         self._number_s = constants.number_bytes / constants.bandwidth_bytes_per_s
-        self._layers: list[_Layer] = []
-        made: dict[tuple[Hashable, int], _Layer] = {}
+        self._layers: list[LayerExtremes] = []
+        made: dict[tuple[Hashable, int], LayerExtremes] = {}
         for layer, one in enumerate(self.states):
             key = (model.work.alike(layer), id(one))  # equal layers are made once
             if key not in made:
-                made[key] = _Layer.of(model.work, layer, np.unique(one.partitions))
+                made[key] = LayerExtremes.of(model.work, layer, np.unique(one.partitions))
             self._layers.append(made[key])
         first: dict[Hashable, int] = {}
         self._first_alike = [
@@ -178,7 +120,7 @@ class ReplicaPairs:
             floor_s = floor_s + self._floor_of_phase(self._layers[layer].backward, states, shape)
         return np.asarray(floor_s)
 
-    def _floor_of_phase(self, phase: _Phase, states: LayerStates, neighbour: tuple[int, ...]) -> Floats:
+    def _floor_of_phase(self, phase: PhaseExtremes, states: LayerStates, neighbour: tuple[int, ...]) -> Floats:
         """Return the least seconds of a phase with any state of the neighbour, whose output has a shape."""
         p, rows = states.partitions, num_stripes(neighbour)
         partner = stripe_sizes(neighbour, 1)[0] / rows * (rows + p - 1) / p
@@ -188,7 +130,7 @@ class ReplicaPairs:
         seconds = np.maximum(busy * phase.seconds[0, p], np.minimum(kept.max(axis=0), alone))
         return np.asarray(seconds / states.replicas)
 
-    def _alone_s(self, phase: _Phase, states: LayerStates) -> Floats:
+    def _alone_s(self, phase: PhaseExtremes, states: LayerStates) -> Floats:
         """Return no more than the seconds of a segment without a partner."""
         p, h = states.partitions, states.threads
         receives = phase.least_numbers[p] > 0
@@ -211,7 +153,7 @@ class ReplicaPairs:
         return np.asarray(forward_s + backward_s)
 
     def _phase_bound_s(
-        self, phase: _Phase, states: LayerStates, neighbours: LayerStates, shared: Ints, largest: Floats
+        self, phase: PhaseExtremes, states: LayerStates, neighbours: LayerStates, shared: Ints, largest: Floats
     ) -> Floats:
         """Return the least seconds of a phase, by state (row) and the neighbour's state (column)."""
         p, h = states.partitions, states.threads
@@ -229,6 +171,17 @@ class ReplicaPairs:
         alone = self._alone_s(phase, states)[:, np.newaxis]
         np.maximum(worst, np.where(has_singles, alone, 0.0), out=worst)
         return np.asarray(worst / states.replicas[:, np.newaxis])
+
+    def all_bounds_s(self, kept: Sequence[Ints]) -> list[Floats]:
+        """Return :meth:`bounds_s` of every layer but the first for the states kept of each; equal layers share them."""
+        made: dict[tuple[int, int, int], Floats] = {}
+        found = []
+        for layer in range(1, len(kept)):
+            key = (self._first_alike[layer], id(kept[layer - 1]), id(kept[layer]))
+            if key not in made:
+                made[key] = self.bounds_s(layer, kept[layer - 1], kept[layer])
+            found.append(made[key])
+        return found
 
     def bounds_s(self, layer: int, before: Ints, after: Ints) -> Floats:
         """Return :meth:`bound_s`, and the exact cost of what :meth:`pair_s` was asked before."""

@@ -5,7 +5,7 @@ interfere (eq. 9). Everything is made once for each number of partitions; equal 
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from dataclasses import fields
 from functools import cache
 
 import numpy as np
@@ -23,6 +23,10 @@ class SegmentWork:
 
     Parameters
     ----------
+    scheme
+        How layers are partitioned, see :data:`planner.models.segments.Scheme`.
+    connections
+        How those above a segment are counted.
     seconds
         Measured seconds of every layer, in place of counts; None to count.
     """
@@ -42,8 +46,14 @@ class SegmentWork:
         self._connections = connections
         self._seconds = None if seconds is None else tuple(seconds)
         first: dict[Hashable, int] = {}
-        alike = ((replace(stage, name=""), self.shape_before(index)) for index, stage in enumerate(self.stages))
+        alike = ((*_without_name(stage), self.shape_before(index)) for index, stage in enumerate(self.stages))
         self._first_alike = [first.setdefault(key, index) for index, key in enumerate(alike)]
+        kinds: dict[Hashable, int] = {}
+        later = [*self._first_alike[1:], -1]
+        measured = self._seconds or (None,) * len(later)
+        self._kinds = [
+            kinds.setdefault(key, len(kinds)) for key in zip(self._first_alike, later, measured, strict=True)
+        ]
         self._boundary = cache(self._make_boundary)
         self._multiply_add_s = cache(self._make_multiply_add_s)
         self.forward_s = cache(self._forward_s)
@@ -54,10 +64,9 @@ class SegmentWork:
         """Return the shape of what a layer reads, as the layer before has it."""
         return self.stages[index - 1].output_shape if index else self.stages[0].input_shape
 
-    def alike(self, index: int) -> Hashable:
-        """Return a key that layers share which compute and exchange the same, in both directions."""
-        later = self._first_alike[index + 1] if index + 1 < len(self.stages) else -1
-        return self._first_alike[index], later, None if self._seconds is None else self._seconds[index]
+    def alike(self, index: int) -> int:
+        """Return a number that layers share which compute and exchange the same, in both directions."""
+        return self._kinds[index]
 
     def boundary(self, index: int, num_before: int, num_segments: int) -> Boundary:
         """Return what passes between a layer and the one before."""
@@ -141,6 +150,11 @@ class SegmentWork:
             return np.asarray(self.boundary(index + 1, num_segments, 1).connections[0], dtype=np.float64)
         stage = self.stages[index]
         return self.stages[index + 1].num_connections * self.num_neurons(index, num_segments) / stage.num_neurons
+
+
+def _without_name(stage: Stage) -> tuple[Hashable, ...]:
+    """Return all that a layer is, but for its name."""
+    return tuple(getattr(stage, field.name) for field in fields(stage) if field.name != "name")
 
 
 def _shares(connections: Floats, neurons: Floats) -> Floats:

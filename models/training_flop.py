@@ -29,6 +29,7 @@ __all__ = [
     "num_pushes",
 ]
 
+_COUNTED_BY_WEIGHTS = ("convolution", "fully_connected")
 Variant = Literal["corrected", "printed"]
 BackwardCount = Literal["once", "per_sample"]
 
@@ -89,7 +90,7 @@ class Counting:
 
 
 def layer_forward_flop(layer: Layer, *, variant: Variant = "corrected", output_pixels: int | None = None) -> float:
-    """Return the FLOP of one sample: ``2 inch kh kw outn outh outw`` (eqs. 3, 4 and 20), 0 without weights.
+    """Return the FLOP of one sample: ``2 inch kh kw outn outh outw`` (eqs. 3, 4 and 20), 0 without multiply-adds.
 
     Parameters
     ----------
@@ -100,10 +101,12 @@ def layer_forward_flop(layer: Layer, *, variant: Variant = "corrected", output_p
 
     Notes
     -----
-    ``inch kh kw outn`` is the number of weights. Fully-connected layers have ``kh = kw = outh = outw = 1``.
+    ``inch kh kw outn`` is the number of weights. Fully-connected layers have ``kh = kw = outh = outw = 1``. The paper
+    knows no other layers with multiply-adds; those of a transformer count 2 FLOP each: attention multiplies without
+    weights, and an embedding has weights that it does not multiply.
     """
-    if not layer.num_weights:
-        return 0.0
+    if layer.kind not in _COUNTED_BY_WEIGHTS:
+        return 2.0 * layer.num_multiply_adds
     height, width = layer.output_shape[1:] if len(layer.output_shape) > 1 else (1, 1)
     pixels = height if variant == "printed" else height * width
     return 2.0 * layer.num_weights * (pixels if output_pixels is None else output_pixels)

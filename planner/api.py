@@ -71,23 +71,10 @@ def plan(problem: Problem, *, num_alternatives: int = 0, time_limit_s: float = D
     >>> found.status.value, found.configuration.num_devices
     ('optimal', 32)
     """
-    if problem.variant != "corrected":
-        message = (
-            f"variant: {problem.variant!r} is for `planner predict` and cases. Leave it out: a plan keeps "
-            f"to the physics."
-        )
-        raise SpecError(message)
-    problem = asked(problem)
+    _refuse_variant(problem)
     search = Search(time_limit_s=time_limit_s, num_alternatives=num_alternatives)
     with search.interruptible():
-        try:
-            best = best_plan(problem, search)
-        except InfeasibleError as error:
-            raise diagnosed(problem, error, best_plan, search) from None
-    chosen = network_of(problem, best.substitutions)
-    best = replace(best, prediction=_with_known_error(chosen, best.family, best.configuration, best.prediction))
-    provenance = replace(best.provenance, versions=_versions(), input_digest=_digest(problem))
-    return replace(best, provenance=provenance)
+        return _planned(asked(problem), search)
 
 
 def predict(problem: Problem, configuration: Configuration | None = None) -> Prediction:
@@ -140,9 +127,10 @@ def explain(problem: Problem, plan: Plan | None = None, *, time_limit_s: float =
     >>> first.words, round(first.saving, 2)
     ('rtx-2080-ti twice as fast', 0.16)
     """
+    _refuse_variant(problem)
     search = Search(time_limit_s=time_limit_s)
-    chosen = _planned(problem, num_alternatives=1, time_limit_s=time_limit_s / 2) if plan is None else plan
-    with search.interruptible():
+    with search.interruptible():  # one search for all: an interruption of the plan leaves out the questions after it
+        chosen = _planned(asked(problem), search.part(time_limit_s / 2, num_alternatives=1)) if plan is None else plan
         return explained(problem, chosen, search)
 
 
@@ -223,9 +211,26 @@ def configuration_of(problem: Problem) -> tuple[str, Configuration]:
     return family, FAMILIES[family].configuration_of(problem, given)
 
 
-def _planned(problem: Problem, *, num_alternatives: int, time_limit_s: float) -> Plan:
-    """Return the best plan, where a parameter hides :func:`plan`."""
-    return plan(problem, num_alternatives=num_alternatives, time_limit_s=time_limit_s)
+def _refuse_variant(problem: Problem) -> None:
+    """Refuse to plan by a paper's printed equations."""
+    if problem.variant != "corrected":
+        message = (
+            f"variant: {problem.variant!r} is for `planner predict` and cases. Leave it out: a plan keeps "
+            f"to the physics."
+        )
+        raise SpecError(message)
+
+
+def _planned(problem: Problem, search: Search) -> Plan:
+    """Return the best plan within a search, with its provenance; why there is none where there is none."""
+    try:
+        best = best_plan(problem, search)
+    except InfeasibleError as error:
+        raise diagnosed(problem, error, best_plan, search) from None
+    chosen = network_of(problem, best.substitutions)
+    best = replace(best, prediction=_with_known_error(chosen, best.family, best.configuration, best.prediction))
+    provenance = replace(best.provenance, versions=_versions(), input_digest=_digest(problem))
+    return replace(best, provenance=provenance)
 
 
 def _with_known_error(

@@ -225,7 +225,7 @@ def _doubts(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
     if None not in batches and abs(batches[0] - batches[1]) > 0.5:
         sizes = f"{batches[0]:.0f} and {batches[1]:.0f}"
         yield f"the global batches differ, {sizes}: epochs of them need not be worth the same"
-    for key in ("zoo", "name", "dataset_samples", "epochs", "dtype", "optimizer"):
+    for key in ("zoo", "name", "transformer", "sequence_length", "dataset_samples", "epochs", "dtype", "optimizer"):
         values = _pair(both, lambda plan, key=key: _dnn(plan).get(key))
         if values[0] != values[1]:
             yield f"dnn.{key} differs, {values[0]} and {values[1]}: the plans answer different questions"

@@ -12,7 +12,9 @@ from typing import Any
 
 import networkx as nx
 
-__all__ = ["Dnn", "Layer", "Tensor", "Window"]
+from planner.transformer import Transformer
+
+__all__ = ["Dnn", "Layer", "Repeat", "Tensor", "Window"]
 
 _MOVING = "moving"
 
@@ -49,9 +51,10 @@ class Layer:
     kind
         convolution, fully_connected, batch_norm, pooling, activation, add, concatenate, dropout, flatten, input, ...
     output_shape
-        Of one sample: (channels, height, width) or (features,).
+        Of one sample: (channels, height, width) or (features,); (features, tokens, 1) of a sequence.
     num_multiply_adds
-        Of one sample, forward; 0 where no weights are involved. These are the connections of the Adam model.
+        Of one sample, forward; 0 where nothing is multiplied and added up. Products of two activations (attention)
+        count, although they have no weights. These are the connections of the Adam model.
     tensors
         In order of registration.
     is_in_place
@@ -94,6 +97,19 @@ class Layer:
         return sum(tensor.num_elements for tensor in self.tensors if not tensor.is_trainable)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """Consecutive layers that are copies of one block: ``count`` times ``num_layers`` layers from index ``first`` on.
+
+    Repeats of one ``kind`` hold copies of the same block.
+    """
+
+    first: int
+    num_layers: int
+    count: int
+    kind: str
+
+
 class Dnn:
     """A network as a graph: nodes are layer names with a ``layer``, edges carry ``num_elements`` per sample.
 
@@ -107,6 +123,10 @@ class Dnn:
         Where the shapes or figures come from.
     dataset_samples
         Of the data set the network is usually trained on, where there is one; a spec overrides it.
+    transformer
+        The sizes that the layers were made of, where the network is a transformer.
+    repeats
+        Which consecutive layers are copies of one block, indices into ``layers``.
 
     Raises
     ------
@@ -121,10 +141,14 @@ class Dnn:
         *,
         source: str = "",
         dataset_samples: int | None = None,
+        transformer: Transformer | None = None,
+        repeats: Sequence[Repeat] = (),
     ) -> None:
         self.name = name
         self.source = source
         self.dataset_samples = dataset_samples
+        self.transformer = transformer
+        self.repeats = tuple(repeats)
         graph: nx.DiGraph[str] = nx.DiGraph(name=name)
         wanted = list(layers)
         for layer, _ in wanted:

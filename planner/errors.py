@@ -61,7 +61,8 @@ class Relaxation:
     is_exact
         Whether it is proven that nothing nearer does.
     is_enough
-        Whether this alone gives a plan, with all else as asked; else another conflict remains.
+        Whether this gives a plan, with all else as asked, but for the changes made before it; else another conflict
+        remains, or it is not known in time.
     change
         Of the nearest value, as a share of the given one; None where that cannot be compared.
     note
@@ -110,7 +111,8 @@ class ModelError(PlannerError):
 class InfeasibleError(PlannerError):
     """The question has no answer; the message says which constraints conflict and by how much.
 
-    ``conflicts`` lists disjoint sets of constraints, each of which leaves no answer by itself; empty where none of the
+    ``conflicts`` lists sets of constraints that leave no answer: the first one of the question as asked, each further
+    one of the question with the first change made that was not enough in those before it. It is empty where none of the
     user's constraints is the reason.
     """
 

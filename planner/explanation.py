@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from planner.documents import alternative_document
 from planner.families import FAMILIES
 from planner.networks import asked, network_of
 from planner.plan import Alternative, Plan
@@ -68,7 +69,7 @@ class Explanation:
                 {"name": name, "seconds": seconds, "share": share} for name, seconds, share in self.breakdown
             ],
             "sensitivities": [asdict(one) for one in self.sensitivities],
-            "runners_up": [_runner_up(one) for one in self.runners_up],
+            "runners_up": [alternative_document(one) for one in self.runners_up],
             "refusals": list(self.refusals),
             "proof": self.proof,
             "warnings": list(self.warnings),
@@ -114,16 +115,3 @@ def _proof(plan: Plan) -> str:
     if plan.status is Status.OPTIMAL:
         return "no plan of any allowed family is better, under this cost model"
     return f"no plan is better by more than {plan.gap:.1%}, under this cost model; this one is not proven best"
-
-
-def _runner_up(one: Alternative) -> dict[str, Any]:
-    """Return an alternative as documents have it."""
-    return {
-        "name": one.name,
-        "family": one.family,
-        "objective": one.objective,
-        "relative_loss": one.relative_loss,
-        "reason": one.reason,
-        "configuration": None if one.configuration is None else one.configuration.to_document(),
-        "substitutions": list(one.substitutions),
-    }

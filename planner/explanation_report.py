@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from planner.explanation import Explanation
 from planner.plan import Alternative
-from planner.sensitivity import Sensitivity
+from planner.sensitivity import LEFT_OUT, Sensitivity
 from planner.solution import Status
 from planner.units import Dimension, format_human
 
@@ -92,7 +92,10 @@ def _effect(one: Sensitivity) -> str:
 
 def _in_short(explanation: Explanation) -> list[str]:
     """Return the savings in a sentence, and a doubt where the plan itself is not proven best."""
-    lines = [f"  In short: {in_short(explanation.sensitivities)}."]
+    rows = explanation.sensitivities
+    lines = [f"  In short: {in_short(rows)}."]
+    if left_out := sum(one.note.startswith(LEFT_OUT) for one in rows):
+        lines.append(f"  Interrupted: {left_out} of {len(rows)} changes were left out.")
     if explanation.plan.status is not Status.OPTIMAL:
         lines.append("  The plan is not proven best: part of a saving may be what a longer search would find anyway.")
     return lines

@@ -1,61 +1,87 @@
-"""A plan read back from the file that ``planner plan --out`` wrote; every hostile file is refused in words."""
+"""A plan read back from the file that ``planner plan --out`` wrote; every hostile file is refused in words.
+
+Whether a file is a plan is told by its content, whatever its name. What is read has the form of ``planner.plan/1``:
+every field is there and of its type, no key stands twice, and a number is a number, not text that looks like one. What
+the figures say is not judged here, see :mod:`planner.checks`.
+"""
 
 import json
-import math
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from planner.documents import PlanDocument
+from planner.document_schemas import PlanDocument
+from planner.documents import finite
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_text
 
 __all__ = ["is_plan", "read_plan"]
 
 _SCHEMA = "planner.plan/1"
+_SPEC = "planner.spec/"  # a question may name its schema, too
 _MEND = "Give a file that `planner plan --out` wrote."
 _MOST_FAULTS = 5
-_MOST_HEAD = 200  # letters in which a schema stands, if it does
+_MOST_LETTERS = 60  # of a value that is shown
+# Of JSON that is cut off, whose first key it is, or of YAML.
+_SCHEMA_LINE = re.compile(r"""(?:\A\s*\{\s*|^)["']?schema["']?\s*:\s*["']?(planner\.[a-z]+/)""", re.MULTILINE)
 
 
 def read_plan(source: Path | Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan's document, checked against its schema.
+    """Return a plan's document, checked against its schema; ``source`` is a file, or a document that was read.
 
     Raises
     ------
     SpecError
-        If the file cannot be read, is no JSON, is no plan of this version, or lacks something that a plan has.
+        If the file cannot be read, is no JSON, is no plan of this version, or a field of it is missing or of another
+        type.
     """
     file = "" if isinstance(source, Mapping) else str(source)
-    document = source if isinstance(source, Mapping) else _parsed(source)
-    if not isinstance(document, Mapping) or not isinstance(document.get("schema"), str):
+    document = finite(source) if isinstance(source, Mapping) else _parsed(source)
+    if not isinstance(document, Mapping):
         raise _error(file, "this is no plan.")
-    if document["schema"] != _SCHEMA:
-        raise _error(file, f"its schema is {document['schema'][:60]!r}, not {_SCHEMA!r}.", field="schema")
+    schema = document.get("schema")
+    if not isinstance(schema, str):
+        raise _error(file, f"this is no plan: {'it has no schema' if schema is None else 'its schema is no text'}.")
+    if schema != _SCHEMA:
+        raise _error(file, f"its schema is {_shown(schema)}, not {_SCHEMA!r}.", field="schema")
     try:
-        plan = PlanDocument.model_validate(document)
+        plan = PlanDocument.model_validate(document, strict=True)
     except ValidationError as error:
         raise SpecError.of(_faults(error, file)) from None
     for name, value in (("objective.value", plan.objective.value), ("prediction", plan.prediction.iteration_time_s)):
-        if not 0 <= value < math.inf:
+        if value < 0:
             raise _error(file, f"a plan takes no {value} s.", field=name)
     return plan.model_dump(by_alias=True)
 
 
 def is_plan(path: Path) -> bool:
-    """Whether a file is to be read as a plan, and not as a spec: JSON, whole or not, with a schema at its top."""
-    if path.suffix != ".json" or not path.is_file():
-        return False
+    """Whether a file is to be read as a plan, and not as a spec: its content has the schema of an answer at its top.
+
+    So is one that is cut off, or that is no JSON any more: reading it as a plan then says what is wrong with it.
+
+    Raises
+    ------
+    SpecError
+        If the file cannot be read, is empty, or is no text.
+    """
     text = read_text(path)
-    return text.lstrip().startswith("{") and '"schema"' in text[:_MOST_HEAD]
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        found = _SCHEMA_LINE.search(text)
+        return found is not None and found[1] != _SPEC
+    schema = document.get("schema") if isinstance(document, Mapping) else None
+    return schema is not None and not str(schema).startswith(_SPEC)
 
 
 def _parsed(path: Path) -> Any:
     """Return what a JSON file holds."""
     try:
-        return json.loads(read_text(path), parse_constant=_refused, parse_float=_finite)
+        document = json.loads(read_text(path), object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         fault = Fault(
             file=str(path),
@@ -65,35 +91,60 @@ def _parsed(path: Path) -> Any:
             mend=_MEND,
         )
         raise SpecError.of([fault]) from None
+    except _TwiceError as error:
+        raise _error(str(path), "this key stands twice.", field=str(error)) from None
     except (RecursionError, ValueError):
         raise _error(str(path), "this JSON is nested too deeply, or holds a number that is none.") from None
+    if faults := [
+        Fault(file=str(path), field=field, problem=f"{_shown(value)} is not a finite number.", mend=_MEND)
+        for field, value in _not_finite(document, "")
+    ]:
+        raise SpecError.of(faults[:_MOST_FAULTS])
+    return document
 
 
-def _finite(text: str) -> float:
-    """Return a number; refuse one beyond all floats."""
-    value = float(text)
-    return value if math.isfinite(value) else _refused(text)
+class _TwiceError(Exception):
+    """A key that stands twice in one object, where one reader takes the first and another the last."""
 
 
-def _refused(text: str) -> float:
-    """Refuse NaN and infinity, which JSON does not know."""
-    raise ValueError(f"{text} is no number")
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; refuse one with a key that stands twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _TwiceError(next(name for name in names if names.count(name) > 1))
+    return found
+
+
+def _not_finite(value: Any, path: str) -> Iterator[tuple[str, float]]:
+    """Yield where NaN, infinity, or a number beyond all floats stands: a plan holds none of them."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _not_finite(part, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from _not_finite(part, f"{path}.{index}")
+    elif isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
+        yield path, value
 
 
 def _faults(error: ValidationError, file: str) -> list[Fault]:
-    """Return what a plan lacks, or has too much, the first few of it."""
-    rows = error.errors(include_url=False, include_input=False)
-    faults = [
-        Fault(
-            file=file,
-            field=".".join(map(str, row["loc"])),
-            problem=f"{row['msg'].rstrip('.')}.",
-            mend=f"A plan of {_SCHEMA} looks otherwise. {_MEND}",
-        )
-        for row in rows[:_MOST_FAULTS]
-    ]
+    """Return what a plan lacks, or has too much, or of another type, the first few of it."""
+    rows = error.errors(include_url=False)
+    faults = []
+    for row in rows[:_MOST_FAULTS]:
+        value = "" if row["type"] == "missing" else _shown(row["input"])
+        problem = f"{row['msg'].rstrip('.')}{'; got ' if value else ''}{value}."
+        mend = f"A plan of {_SCHEMA} looks otherwise. {_MEND}"
+        faults.append(Fault(file=file, field=".".join(map(str, row["loc"])), value=value, problem=problem, mend=mend))
     more = len(rows) - len(faults)
     return faults + [Fault(file=file, problem=f"and {more} more such faults.")] * (more > 0)
+
+
+def _shown(value: object) -> str:
+    """Return a value as text of a few words."""
+    text = repr(value)
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 3]}..."
 
 
 def _error(file: str, problem: str, field: str = "") -> SpecError:

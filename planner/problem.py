@@ -28,6 +28,12 @@ class Range:
         """Whether ``number`` is allowed."""
         return self.least <= number and (self.most is None or number <= self.most)
 
+    def pinned(self, number: int | None) -> "Range":
+        """Return what is left with a pinned number, if there is one: nothing, where it lies outside."""
+        if number is None:
+            return self
+        return Range(least=max(self.least, number), most=number if self.most is None else min(number, self.most))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
@@ -111,15 +117,16 @@ class Calibration:
 class Limits:
     """What a plan must respect.
 
-    ``max_staleness``: by how many iterations the gradients of asynchronous training may lag; 0 is synchronous, infinity
-    whatever comes.
+    ``max_staleness``: by how many iterations the gradients of asynchronous training may lag: ``s`` of SSP(s), ``H - 1``
+    of local SGD(H), infinity whatever comes. 0 is synchronous, whatever is pinned. None: the user does not say, and
+    training is synchronous unless a pin asks for something else.
     """
 
     devices: Range = Range()
     machines: Range = Range()
     memory_per_device_bytes: float | None = None
     deadline_s: float | None = None
-    max_staleness: float = 0.0
+    max_staleness: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.families import FAMILIES
 from planner.families.answer import SAME
-from planner.families.searches import DOMAINS, SEARCHES
+from planner.families.searches import BOUNDS, DOMAINS, SEARCHES
 from planner.networks import asked, computation_bound, name_of, networks_of
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem
@@ -22,8 +22,8 @@ from planner.units import Dimension, format_human
 
 __all__ = ["best_plan"]
 
-_COMPUTES_BY_PROFILE = ("all_reduce", "parameter_server", "pipeline")  # each sample once, in the profile's seconds
-_CLOSE = 1.1  # a family that comes this close is searched to its end, so that the runner-up is its best
+_CLOSE = 1.1  # a family that may come this close is searched on, so that the runner-up is its best
+_MOST_QUESTIONS = 12_000  # of whether time is over, until a family that loses is searched no longer
 _MOST_WORDS = 160  # letters of a refusal in an explanation
 _COMPUTATION = ("forward", "backward", "update")
 
@@ -45,6 +45,38 @@ class _Refusal:
     entry: _Entry
     reason: str
     is_open: bool = False
+
+
+@dataclass(kw_only=True)
+class _Counted(Search):
+    """A search that is over after so many questions, too: unlike time, they are the same on every machine."""
+
+    questions_left: int
+
+    @classmethod
+    def within(cls, search: Search) -> "_Counted":
+        """Return a search that ends with another one, and is interrupted with it."""
+        own = cls(
+            time_limit_s=search.left_s,
+            num_alternatives=search.num_alternatives,
+            good_enough=search.good_enough,
+            cutoff=search.cutoff,
+            seed=search.seed,
+            questions_left=_MOST_QUESTIONS,
+        )
+        own._interrupted = search._interrupted
+        return own
+
+    @property
+    def is_over(self) -> bool:
+        """Whether to stop with the best so far."""
+        self.questions_left -= 1
+        return self.is_counted_out or Search.is_over.__get__(self)
+
+    @property
+    def is_counted_out(self) -> bool:
+        """Whether it was the questions that ended it."""
+        return self.questions_left < 0
 
 
 def best_plan(problem: Problem, search: Search) -> Plan:
@@ -88,13 +120,12 @@ def best_plan(problem: Problem, search: Search) -> Plan:
 def _entries(problem: Problem) -> list[_Entry]:
     """Return every family on every network: the given network first, then the most promising ones."""
     first, *others = networks_of(problem)
-    bounds = {id(one): computation_bound(one) for one in (first, *others)}
-    networks = [first, *sorted(others, key=lambda one: bounds[id(one)])]
+    networks = [first, *sorted(others, key=computation_bound)]
     return [
         _Entry(
             problem=network,
             family=family,
-            bound=bounds[id(network)] if family in _COMPUTES_BY_PROFILE else 0.0,
+            bound=BOUNDS[family](network),
             is_changed=network is not first,
         )
         for network in networks
@@ -117,9 +148,34 @@ def _answers(entry: _Entry, part: Search) -> Iterator[Plan | _Refusal]:
 
 
 def _answer(entry: _Entry, search: Search) -> Plan | _Refusal:
-    """Return a family's plan, or why there is none."""
+    """Return a family's plan, or why there is none.
+
+    Where a plan is known, a family that comes close to it is searched for its best, but only with counted work; if that
+    does not prove that it loses, it is searched on until its bound does, or its share of the time is over.
+    """
+    if search.cutoff == float("inf"):
+        return _searched(entry, search)
+    counted = _Counted.within(search)
+    first = _searched(entry, counted)
+    known = search.cutoff / _CLOSE
+    has_lost = isinstance(first, Plan) and first.bound >= known * (1 - SAME)
+    is_final = isinstance(first, Plan) and first.status is Status.OPTIMAL
+    if has_lost or is_final or not counted.is_counted_out or search.is_over:
+        return first
+    second = _searched(entry, search.part(search.left_s, cutoff=known))
+    plans = [one for one in (first, second) if isinstance(one, Plan)]
+    if not plans:
+        return second
+    best, bound = min(plans, key=lambda one: one.objective), max(one.bound for one in plans)
+    is_proven = best.objective - bound <= SAME * best.objective
+    status = Status.OPTIMAL if is_proven else Status.FEASIBLE
+    return replace(best, status=status, bound=best.objective if is_proven else bound)
+
+
+def _searched(entry: _Entry, search: Search) -> Plan | _Refusal:
+    """Return what a family's search answers."""
     if stranger := sorted(entry.problem.fixed.keys() - FAMILIES[entry.family].DECISIONS):
-        return _Refusal(entry=entry, reason=f"it does not decide fix.{stranger[0]}, which is pinned.")
+        return _Refusal(entry=entry, reason=f"{entry.family} does not decide fix.{stranger[0]}, which is pinned.")
     try:  # even where the time is over: a family that does not apply says so at once
         found = SEARCHES[entry.family](entry.problem, search)
     except (InfeasibleError, SpecError) as error:
@@ -293,16 +349,28 @@ def _check_deadline(problem: Problem, best: Plan) -> None:
         return
     least_s = needed_s * best.bound / best.objective
     what = "an epoch" if prediction.training_time_s is None else "the training"
-    limit = f"constraints.deadline is {_time(deadline_s)}"
     if least_s <= deadline_s:
+        needed, limit = _apart(needed_s, deadline_s)
         raise NoAnswerError(
-            f"No plan found: {what} takes {_time(needed_s)} with the best one, {limit}, and it is only proven that "
-            f"none takes less than {_time(least_s)}. Raise --time-limit."
+            f"No plan found: {what} takes {needed} with the best one, and constraints.deadline is {limit}: it is "
+            f"missed by {_time(needed_s - deadline_s)}. It is only proven that none takes less than {_time(least_s)}. "
+            f"Raise --time-limit."
         )
+    least, limit = _apart(least_s, deadline_s)
     raise InfeasibleError(
-        f"No plan fits: {what} takes at least {_time(least_s)}, and {limit}. Raise it to "
-        f"{format_human(needed_s * 1.001, Dimension.TIME, 4)}, or add machines."
+        f"No plan fits: {what} takes at least {least}, and constraints.deadline is {limit}: it is missed by at least "
+        f"{_time(least_s - deadline_s)}. Raise it to {format_human(needed_s * 1.001, Dimension.TIME, 4)}, or add "
+        f"machines."
     )
+
+
+def _apart(seconds: float, other_s: float) -> tuple[str, str]:
+    """Return two different times with as many digits as it takes to tell them apart; :func:`format_human` has 3."""
+    for digits in range(3, 17):
+        one, other = (format_human(value, Dimension.TIME, digits) for value in (seconds, other_s))
+        if one != other:
+            return one, other
+    return f"{seconds!r} s", f"{other_s!r} s"
 
 
 def _time(seconds: float) -> str:

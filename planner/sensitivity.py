@@ -11,9 +11,12 @@ from planner.ranking import best_plan
 from planner.search import Search
 from planner.solution import Status
 
-__all__ = ["Perturbation", "Sensitivity", "headline", "perturbations", "sensitivities"]
+__all__ = ["LEFT_OUT", "Perturbation", "Sensitivity", "headline", "perturbations", "sensitivities"]
 
+LEFT_OUT = "left out: interrupted"  # how the note of a change begins that was not answered because of Ctrl-C
 _MOST_WORDS = 110  # letters of a reason
+_TOO_LATE = "not asked: the time limit came first"
+_TOO_SHORT = "no answer within its part of the time limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +85,8 @@ class Sensitivity:
 def sensitivities(problem: Problem, plan: Plan, search: Search) -> tuple[Sensitivity, ...]:
     """Return what each change would bring to a plan's question, the largest saving first; what has no answer last.
 
-    Each question is given an equal part of the time that is left.
+    Each question is given an equal part of the time that is left. After an interruption no more are asked: those are
+    named, and said to be left out.
     """
     changes = perturbations(problem)
     found = [
@@ -97,11 +101,13 @@ def _sensitivity(change: Perturbation, plan: Plan, search: Search) -> Sensitivit
     if change.problem is None:
         return Sensitivity(name=change.name, words=change.words, note=f"not asked: {change.reason}")
     if search.is_over:
-        return Sensitivity(name=change.name, words=change.words, note="not asked: the time limit came first")
+        note = f"{LEFT_OUT} before it was asked" if search.was_interrupted else _TOO_LATE
+        return Sensitivity(name=change.name, words=change.words, note=note)
     try:
         found = best_plan(change.problem, search)
     except NoAnswerError:
-        return Sensitivity(name=change.name, words=change.words, note="no answer within its part of the time limit")
+        note = f"{LEFT_OUT} before it was answered" if search.was_interrupted else _TOO_SHORT
+        return Sensitivity(name=change.name, words=change.words, note=note)
     except InfeasibleError as error:
         return Sensitivity(name=change.name, words=change.words, note=f"no plan: {_short(str(error))}")
     except PlannerError as error:

@@ -15,27 +15,24 @@ from pydantic import (
     model_validator,
 )
 
-from planner import data
 from planner import zoo as networks
-from planner.cluster import Storage
 from planner.problem import Queue
 from planner.spec_configuration import ConfigurationSpec
 from planner.spec_layers import MOST_SUBSTITUTIONS, LayerSpec, SubstitutionSpec
+from planner.spec_machines import MOST_DEVICES, ClusterSpec
+from planner.spec_transformer import Tokens, TransformerSpec
 from planner.spec_values import (
     Bytes,
     Count,
     Dtype,
-    FlopRate,
     Model,
     Name,
     Positive,
     PositiveBytes,
     Rate,
-    SampleRate,
     Seconds,
     Share,
     SignedSeconds,
-    Watts,
     exactly_one,
     known,
     tag,
@@ -44,21 +41,14 @@ from planner.spec_values import (
 
 __all__ = [
     "CalibrationSpec",
-    "ClusterSpec",
     "CompressionOptionSpec",
     "ConstraintsSpec",
     "CurveSpec",
-    "DeviceSpec",
     "DnnSpec",
     "FamilyName",
-    "LinkSpec",
-    "MachineSpec",
-    "NodeSpec",
     "RangeSpec",
     "Spec",
 ]
-
-MOST_DEVICES = 2**20
 
 FamilyName = Literal["all_reduce", "parameter_server", "model_replicas", "pipeline"]
 
@@ -70,6 +60,8 @@ class DnnSpec(Model):
     profile: Name | None = None
     trace: Name | None = None
     layers: Annotated[list[LayerSpec], Field(min_length=1)] | None = None
+    transformer: TransformerSpec | None = None
+    sequence_length: Tokens | None = None
     name: Name | None = None
     profile_batch: Count | None = None
     profile_device: Name | None = None
@@ -85,129 +77,20 @@ class DnnSpec(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        exactly_one(self, ("zoo", "profile", "trace", "layers"))
+        given = exactly_one(self, ("zoo", "profile", "trace", "layers", "transformer"))
+        if self.sequence_length is not None and given != "zoo":
+            where = "stands in the transformer" if given == "transformer" else "belongs to a transformer of the zoo"
+            raise ValueError(f"sequence_length {where}. Leave it out here.")
         if (number := len(self.substitutions)) > MOST_SUBSTITUTIONS:
             raise ValueError(
                 f"{number} substitutions make {2**number} networks to plan. Allow {MOST_SUBSTITUTIONS} at most."
             )
         if self.global_batch is not None and (self.batch_per_device or self.max_global_batch):
             raise ValueError("global_batch fixes the batch; leave out batch_per_device and max_global_batch.")
-        if self.profile_batch is not None and self.zoo is not None:
-            raise ValueError("profile_batch belongs to a measured profile, trace or layers, not to a zoo network.")
-        if self.profile_device is not None and self.zoo is not None:
-            raise ValueError("profile_device belongs to a measured profile, trace or layers, not to a zoo network.")
-        return self
-
-
-class DeviceSpec(Model):
-    """A device that the table does not hold."""
-
-    name: Name
-    kind: Name = "gpu"
-    fp32: FlopRate | None = None
-    tf32: FlopRate | None = None
-    fp16: FlopRate | None = None
-    bf16: FlopRate | None = None
-    memory: Bytes | None = None
-    memory_bandwidth: Rate | None = None
-    power: Watts | None = None
-    verified: bool = True
-    source: str = "the spec"
-
-
-class LinkSpec(Model):
-    """Bandwidth of one direction, and latency per hop."""
-
-    bandwidth: Rate
-    latency: Seconds = 0.0
-
-
-def _shared(value: object) -> bool | int:
-    """Return true, false, or by how many machines."""
-    return value if isinstance(value, bool) else whole(value)
-
-
-SharedBy = Annotated[
-    bool | int,
-    BeforeValidator(_shared),
-    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 1}]}),
-]
-
-
-class StorageSpec(Model):
-    """A disk in every machine, or one store shared by all, or by so many machines."""
-
-    bandwidth: Rate
-    shared: SharedBy = False
-
-    def build(self) -> Storage:
-        """Return the storage of a machine."""
-        by = None if isinstance(self.shared, bool) else self.shared
-        return Storage(bandwidth_bytes_per_s=self.bandwidth, is_shared=bool(self.shared), shared_by=by)
-
-
-DeviceOf = Annotated[
-    Annotated[Name, known(data.device), Tag("<name>")] | Annotated[DeviceSpec, Tag("<mapping>")], Discriminator(tag)
-]
-LinkOf = Annotated[
-    Annotated[Name, known(data.inside_link), Tag("<name>")] | Annotated[LinkSpec, Tag("<mapping>")],
-    Discriminator(tag),
-]
-
-
-class MachineSpec(Model):
-    """A group of equal machines."""
-
-    name: Name | None = None
-    count: Count = 1
-    device: DeviceOf
-    devices: Count = 1
-    inside: LinkOf | None = None
-    network: Rate | None = None
-    nics: Count = 1
-    latency: Seconds | None = None
-    storage: StorageSpec | None = None
-    host_link: Rate | None = None
-    decode: SampleRate | None = None
-    source: str = ""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        total = self.count * self.devices
-        if total > MOST_DEVICES:
-            raise ValueError(f"{total} devices are more than {MOST_DEVICES}. Is count x devices right?")
-        return self
-
-
-class NodeSpec(MachineSpec):
-    """A machine group or a switch of a drawn cluster; its links stand under ``links``."""
-
-    name: Name
-    type: Literal["machine", "switch"] = "machine"
-    device: DeviceOf | None = None  # type: ignore[assignment]  # a switch has none
-
-
-class CableSpec(LinkSpec):
-    """A link between two nodes; at a machine group, one such link for every network card of every machine."""
-
-    ends: Annotated[list[Name], Field(min_length=2, max_length=2)]
-
-
-class ClusterSpec(Model):
-    """The machines: groups on one switch, or any graph of nodes and links, or a testbed by name."""
-
-    name: Name | None = None
-    preset: Annotated[Name, known(data.preset)] | None = None
-    machines: Annotated[list[MachineSpec], Field(min_length=1)] | None = None
-    nodes: Annotated[list[NodeSpec], Field(min_length=1)] | None = None
-    links: list[CableSpec] | None = None
-    source: str = ""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        exactly_one(self, ("preset", "machines", "nodes"))
-        if self.links is not None and self.nodes is None:
-            raise ValueError("links belong to nodes; a machine group has its own network.")
+        for key in ("profile_batch", "profile_device"):
+            if getattr(self, key) is not None and given in ("zoo", "transformer"):
+                what = "zoo network" if given == "zoo" else given
+                raise ValueError(f"{key} belongs to a measured profile, trace or layers, not to a {what}.")
         return self
 
 
@@ -329,7 +212,7 @@ class ConstraintsSpec(Model):
     machines: RangeOf | None = None
     memory_per_device: PositiveBytes | None = None
     deadline: Seconds | None = None
-    max_staleness: StalenessOf = 0
+    max_staleness: StalenessOf | None = None
     forbidden_families: list[FamilyName] = []
 
 

@@ -15,7 +15,9 @@ from planner.spec import CalibrationSpec, CurveSpec
 from planner.spec_source import Source, faults_of, read_source
 from planner.units import Dimension, format_exact, parse
 
-__all__ = ["calibration_of", "read_calibration"]
+__all__ = ["UTILISATION", "calibration_of", "read_calibration"]
+
+UTILISATION = 0.5  # of a device's peak, where nothing was measured
 
 
 def read_calibration(given: str | CalibrationSpec, source: Source, resolved: dict[str, Any]) -> CalibrationSpec:
@@ -93,7 +95,7 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         memory_reserve_bytes=spec.memory_reserve,
         straggler_deviation_s=spec.straggler_deviation,
         queue=None if spec.queue is None else spec.queue.build(),
-        utilisation=spec.utilisation or 0.5,
+        utilisation=spec.utilisation or UTILISATION,
         num_cores=spec.cores,
         activation_s=spec.activation,
         error_s=spec.error,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from planner import data
 from planner.cluster import Cluster, Device, Link, MachineGroup, Switch
 from planner.errors import SpecError
-from planner.spec import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec, NodeSpec
+from planner.spec_machines import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec, NodeSpec
 from planner.spec_source import Notes
 from planner.units import Dimension, format_human
 

@@ -35,6 +35,10 @@ class Source:
                 return replace(fault, file=self.file, line=position[0], column=position[1])
         return replace(fault, file=self.file)
 
+    def fault(self, path: Sequence[str | int], problem: str, mend: str, value: object = "") -> Fault:
+        """Return a fault at ``path``, with its place."""
+        return self.locate(Fault(field=".".join(map(str, path)), problem=problem, mend=mend, value=str(value)), path)
+
 
 def read_source(path: Path) -> Source:
     """Return the data of a YAML or JSON file.
@@ -206,8 +210,7 @@ class Notes:
 
     def fault(self, path: tuple[str | int, ...], problem: str, mend: str, value: object = "") -> None:
         """Note a fault at a place of the spec."""
-        fault = Fault(field=".".join(map(str, path)), problem=problem, mend=mend, value=str(value))
-        self.faults.append(self.source.locate(fault, path))
+        self.faults.append(self.source.fault(path, problem, mend, value))
 
     def attempt(self, path: tuple[str | int, ...], make: Callable[[], Any]) -> Any:
         """Return what ``make`` returns, or None after noting why it could not."""

@@ -13,7 +13,7 @@ Search
     in batches, as arrays. It ends when no box is left whose bound is less than the incumbent.
 Proves
     that nothing is better than the least bound of a box that is still open, or than the incumbent if there is none.
-    A limit on the number of boxes makes the end repeatable; time is a guard.
+    Limits on the numbers of boxes and of solved leaves make the end repeatable; time is a guard.
 """
 
 import heapq
@@ -119,17 +119,19 @@ def best_vector(
     *,
     split: Callable[[Box], Sequence[Box]] = Box.halves,
     most_boxes: int = 20_000,
+    most_solved: int = 20_000,
 ) -> Found[V]:
     """Return the best vector of all boxes, with a bound on what was left open.
 
-    ``split`` returns smaller boxes that together hold all that is possible of a box.
+    ``split`` returns smaller boxes that together hold all that is possible of a box. It ends after ``most_boxes`` were
+    bounded, and before more than ``most_solved`` leaves are solved.
     """
     found: Found[V] = Found()
     _push(found, roots, cost, [0.0] * len(roots))
     found.offer(cost.probe([box for *_, box in sorted(found._heap)[:_PROBES]], float("inf")))
     while found._heap:
         is_enough = found.value is not None and found.objective <= search.good_enough
-        if is_enough or search.is_over or found.num_boxes >= most_boxes:
+        if is_enough or search.is_over or found.num_boxes >= most_boxes or found.num_solved >= most_solved:
             break
         taken = [
             heapq.heappop(found._heap) for _ in range(min(_BATCH, len(found._heap))) if found._heap[0][0] < found.enough
@@ -137,7 +139,7 @@ def best_vector(
         if not taken:
             found._heap.clear()
             break
-        _take_up(found, taken, cost, search, split)
+        _take_up(found, taken, cost, search, split, most_solved)
     left = [bound for bound, *_ in found._heap]
     found.open_bound = min([found.open_bound, *left])
     return found
@@ -149,6 +151,7 @@ def _take_up(
     cost: BoxCost[V],
     search: Search,
     split: Callable[[Box], Sequence[Box]],
+    most_solved: int,
 ) -> None:
     """Bound boxes more closely; solve the leaves among them, halve the others."""
     closed = _closer(found, taken, cost)
@@ -159,7 +162,8 @@ def _take_up(
     for bound, leaf in sorted(((b, box) for b, box in closed if box.is_leaf), key=lambda one: (one[0], one[1].low)):
         if bound >= found.enough:
             continue
-        if search.is_over or (found.value is not None and found.objective <= search.good_enough):
+        is_enough = found.value is not None and found.objective <= search.good_enough
+        if is_enough or search.is_over or found.num_solved >= most_solved:
             found.open_bound = min(found.open_bound, bound)
             continue
         solution = cost.solve(leaf, bound, found.enough)

@@ -1,5 +1,6 @@
 """Cuts of a line into runs as equal as can be."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -43,12 +44,14 @@ def balanced_cuts_of(totals: Sequence[Floats]) -> tuple[int, ...]:
     >>> balanced_cuts_of([np.array([0.0, 1, 2, 3, 4]), np.array([0.0, 3, 6, 9, 12])])
     (2, 3)
     """
-    low, high = 0.0, max(float(one[-1]) for one in totals)
-    best = _filled(totals, high)
+    known = {id(one): one.tolist() for one in totals}
+    rows = [known[id(one)] for one in totals]
+    low, high = 0.0, max(one[-1] for one in rows)
+    best = _filled(rows, high)
     assert best is not None, f"{len(totals[0]) - 1} layers do not make {len(totals)} runs"
     for _ in range(64):
         middle = (low + high) / 2
-        found = _filled(totals, middle)
+        found = _filled(rows, middle)
         if found is None:
             low = middle
         else:
@@ -58,11 +61,11 @@ def balanced_cuts_of(totals: Sequence[Floats]) -> tuple[int, ...]:
     return best
 
 
-def _filled(totals: Sequence[Floats], most_s: float) -> tuple[int, ...] | None:
+def _filled(totals: Sequence[list[float]], most_s: float) -> tuple[int, ...] | None:
     """Return the last layers of runs of at most ``most_s``, or None if there would be more of them."""
     num_layers, start, ends = len(totals[0]) - 1, 0, []
     for part, total in enumerate(totals):
-        far = int(np.searchsorted(total, total[start] + most_s * (1 + 1e-12), side="right")) - 1
+        far = bisect_right(total, total[start] + most_s * (1 + 1e-12), start) - 1
         if far <= start:
             return None  # not even its first layer
         end = min(far, num_layers - (len(totals) - 1 - part))

@@ -5,6 +5,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -19,7 +20,7 @@ from pytest import CaptureFixture, MonkeyPatch
 
 import planner
 from planner import channel
-from planner.checks import all_reduce, check, model_replicas, parameter_server, pipeline, report_text
+from planner.checks import all_reduce, check, check_file, model_replicas, parameter_server, pipeline, report_text
 from planner.checks.facts import Facts
 from planner.checks.limits import limits_kept
 from planner.cli.run import run
@@ -240,6 +241,176 @@ def test_every_number_that_was_tampered_with_is_found(change: Callable[[dict[str
     assert "FAIL" in report_text(report)
 
 
+LEAVES: list[Any] = [None, "x", True, -1, 0, 1e308, 10**400, float("nan"), float("-inf"), [], {}]
+
+
+def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The path of every part of a document, whole lists and mappings included."""
+    if path:
+        yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield from places(part, (*path, key))
+
+
+@cache
+def with_a_loser(family: str) -> str:
+    """The JSON of the plan of a family, and of itself as an alternative."""
+    document = json.loads(document_of(family))
+    document["alternatives"] = [
+        {
+            "name": "itself",
+            "family": family,
+            "objective": document["objective"]["value"],
+            "relative_loss": 0.0,
+            "reason": "it ties",
+            "configuration": copy.deepcopy(document["configuration"]),
+            "substitutions": [],
+        }
+    ]
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize("family", sorted(BLOCKS))
+@settings(max_examples=80)
+@given(st.data())
+def test_whatever_stands_in_a_field_there_is_a_verdict_or_a_fault(family: str, data: st.DataObject) -> None:
+    document = json.loads(with_a_loser(family))
+    path = data.draw(st.sampled_from(list(places(document))))
+    section = data.draw(st.sampled_from([path, path[:1], path[:2]]))  # deep lists would be drawn nearly always
+    put(*section, value=data.draw(st.sampled_from(LEAVES)))(document)
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(document, file)
+        file.flush()
+        try:
+            report = check_file(Path(file.name))
+        except SpecError as error:
+            assert error.faults  # anything else that is raised fails this test
+            for fault in error.faults:  # a question may name another file, which is then the one that is at fault
+                assert fault.problem
+                assert fault.file == file.name or fault.field.startswith("problem")
+            return
+    if section[0] in ("objective", "prediction", "configuration", "status", "family", "problem"):
+        unchanged = json.loads(with_a_loser(family))
+        assert not report.is_ok or document[section[0]] == unchanged[section[0]] or section[-1] in SILENT, section
+
+
+# What the objective does not rest on and nothing else in the plan repeats.
+SILENT = {"relative_error"}
+
+
+@pytest.mark.parametrize(
+    ("family", "path"),
+    [
+        ("all_reduce", ("prediction", "memory_bytes", "weights")),
+        ("all_reduce", ("prediction", "details", "schedule", 0, "size_bytes")),
+        ("all_reduce", ("configuration", "num_machines")),
+        ("all_reduce", ("configuration", "devices_per_machine")),
+        ("all_reduce", ("configuration", "fusion_groups", 0, "size_bytes")),
+        ("parameter_server", ("configuration", "batch_shares")),
+        ("pipeline", ("configuration", "global_batch_size")),
+        ("pipeline", ("configuration", "stages", 0, "machines")),
+        ("model_replicas", ("configuration", "layers", 0, "threads")),
+        ("model_replicas", ("configuration", "samples_per_read")),
+    ],
+)
+def test_a_null_where_a_figure_belongs_fails(family: str, path: tuple[str | int, ...]) -> None:
+    document = json.loads(document_of(family))
+    put(*path)(document)
+    report = checked(document)
+    assert not report.is_ok
+    assert any(str(path[-1]) in one.text or "null" in one.text for one in report.faults), report_text(report)
+
+
+@pytest.mark.parametrize("value", [{}, [], "x", True])
+def test_a_detail_of_another_kind_fails(value: Any) -> None:
+    document = json.loads(document_of("all_reduce"))
+    put("prediction", "details", "schedule", 0, "size_bytes", value=value)(document)
+    assert "details" in {one.name for one in checked(document).faults}
+
+
+# -- what lost -----------------------------------------------------------------------------------------------------
+
+
+def with_losers(family: str, plan: dict[str, Any], *others: dict[str, Any], **limits: Any) -> dict[str, Any]:
+    """The document of a given configuration, called optimal, and of others that are said to have lost to it."""
+    documents: list[dict[str, Any]] = []
+    for block in (plan, *others):
+        asked = question(configuration={family: block}, constraints=limits)
+        documents.append(json.loads(dump(plan_document(given_plan(planner.load(asked))))))
+    first = documents[0]
+    first["alternatives"] = [
+        {
+            "name": "another",
+            "family": family,
+            "objective": one["objective"]["value"],
+            "relative_loss": one["objective"]["value"] / first["objective"]["value"] - 1,
+            "reason": "",
+            "configuration": one["configuration"],
+            "substitutions": [],
+        }
+        for one in documents[1:]
+    ]
+    return first
+
+
+SERVERS = {"num_parameter_servers": 1, "workers": {"machines-0": 2}}
+
+
+def test_an_alternative_that_is_better_than_the_plan_fails() -> None:
+    many, few = {"num_devices": 8}, {"num_devices": 2}
+    assert checked(with_losers("all_reduce", many, few)).is_ok
+    report = checked(with_losers("all_reduce", few, many))
+    assert [one.name for one in report.faults] == ["ranking"], report_text(report)
+    assert "less than the bound" in report_text(report)
+    document = with_losers("all_reduce", few, many)
+    put("objective", "bound", value=0.0)(document)  # then only the plan itself is in its way
+    put("objective", "gap", value=1.0)(document)
+    put("status", value="feasible")(document)
+    report = checked(document)
+    assert [one.name for one in report.faults] == ["ranking"], report_text(report)
+    assert "less than the plan's" in report_text(report)
+
+
+def test_an_alternative_without_a_configuration_is_ranked_by_what_it_states() -> None:
+    document = with_losers("all_reduce", {"num_devices": 8}, {"num_devices": 2})
+    put("alternatives", 0, "configuration")(document)
+    assert checked(document).is_ok
+    put("alternatives", 0, "objective", value=document["objective"]["value"] / 2)(document)
+    put("alternatives", 0, "relative_loss", value=-0.5)(document)
+    assert [one.name for one in checked(document).faults] == ["ranking"]
+
+
+def test_an_alternative_that_ties_but_for_rounding_passes() -> None:
+    document = with_losers("all_reduce", {"num_devices": 8}, {"num_devices": 8})
+    put("alternatives", 0, "objective", times=1 - 1e-10)(document)
+    put("alternatives", 0, "relative_loss", value=-1e-10)(document)
+    assert checked(document).is_ok
+
+
+def test_an_asynchronous_alternative_is_not_ranked_with_a_synchronous_plan() -> None:
+    stale = {**SERVERS, "synchronisation": "local_sgd", "local_steps": 4}
+    document = with_losers("parameter_server", SERVERS, stale, max_staleness=3)
+    assert document["alternatives"][0]["objective"] < document["objective"]["bound"]
+    report = checked(document)
+    assert report.is_ok, report_text(report)
+    two = {**SERVERS, "num_parameter_servers": 2}
+    report = checked(with_losers("parameter_server", SERVERS, two))
+    assert [one.name for one in report.faults] == ["ranking"], report_text(report)
+    slow = {**two, "synchronisation": "local_sgd", "local_steps": 2}
+    report = checked(with_losers("parameter_server", slow, stale, max_staleness=3))  # both are asynchronous
+    assert [one.name for one in report.faults] == ["ranking"], report_text(report)
+
+
+def test_an_alternative_that_costs_something_else_fails() -> None:
+    document = with_losers("all_reduce", {"num_devices": 8}, {"num_devices": 2})
+    put("alternatives", 0, "objective", times=2.0)(document)
+    put("alternatives", 0, "relative_loss", value=2 * (document["alternatives"][0]["relative_loss"] + 1) - 1)(document)
+    assert [one.name for one in checked(document).faults] == ["alternatives.0"]
+    put("alternatives", 0, "configuration", "num_devices", value=10**6)(document)
+    assert "alternatives.0" in {one.name for one in checked(document).faults}
+
+
 # The configuration is also refused where it is rebuilt; these look at what the checker itself makes of the block.
 @pytest.mark.parametrize(
     ("family", "change", "name"),
@@ -443,9 +614,14 @@ def no_plans() -> Iterator[tuple[str, str]]:
     """Texts of files that hold no plan, and a part of the message."""
     plan = json.loads(document_of("all_reduce"))
     yield "", "the file is empty"
-    yield "[1, 2]", "a spec is a mapping"
-    yield document_of("all_reduce")[:400], "not valid YAML"
-    yield "dnn: {zoo: vgg16}\ncluster: {preset: osf-testbed}\n", "no schema"
+    yield "[1, 2]", "this is no plan"
+    yield document_of("all_reduce")[:400], "not all of it"
+    yield "dnn: {zoo: vgg16}\ncluster: {preset: osf-testbed}\n", "this is no JSON"
+    yield '{"dnn": {"zoo": "vgg16"}, "cluster": {"preset": "osf-testbed"}}', "no schema"
+    yield document_of("all_reduce").replace('"gap": 0.0', '"gap": 0.0, "gap": 0.1'), "gap: this key stands twice"
+    yield json.dumps({**plan, "objective": {**plan["objective"], "bound": float("nan")}}), "objective.bound: nan is not"
+    yield json.dumps({**plan, "objective": {**plan["objective"], "value": "1.5"}}), "objective.value: "
+    yield json.dumps({**plan, "explanation": [1]}), "explanation.0: "
     yield json.dumps({**plan, "schema": "planner.plan/0"}), "planner.plan/0"
     yield json.dumps({**plan, "schema": "planner.prediction/1"}), "planner.prediction/1"
     yield json.dumps({key: value for key, value in plan.items() if key != "objective"}), "objective"

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 import planner
 from planner.comparison import Comparison
@@ -135,8 +136,18 @@ def test_a_comparison_of_long_questions_is_forty_lines_at_most(plain: dict[str, 
 
 
 def test_a_comparison_keeps_its_contract(plain: dict[str, Any]) -> None:
-    other = edited(plain, objective__value=plain["objective"]["value"] * 2)
-    ComparisonDocument.model_validate(planner.compare(plain, other).to_document())
+    other = edited(plain, objective__value=plain["objective"]["value"] * 2, configuration__num_devices=16)
+    found = planner.compare(plain, other)
+    stated = found.to_document()
+    read = ComparisonDocument.model_validate(stated)
+    assert read.model_dump(by_alias=True, mode="json") == stated
+    assert read.better == 0
+    assert read.saving == pytest.approx(0.5)
+    assert [one.objective.value for one in read.plans] == list(found.objectives)
+    assert [(one.name, one.values) for one in read.decisions] == [("num_devices", (32, 16))]
+    assert [one.difference_s for one in read.terms] == [one.difference_s for one in found.terms]
+    with pytest.raises(ValidationError, match="saving"):
+        ComparisonDocument.model_validate({key: value for key, value in stated.items() if key != "saving"})
 
 
 @pytest.mark.parametrize(

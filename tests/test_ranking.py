@@ -10,6 +10,7 @@ import pytest
 import planner
 from planner import ranking
 from planner.errors import InfeasibleError, NoAnswerError
+from planner.families.searches import BOUNDS
 from planner.networks import computation_bound
 from planner.plan import Plan
 from planner.problem import Problem
@@ -97,9 +98,13 @@ def test_a_family_without_an_answer_in_time_leaves_only_the_computation_proven(r
     assert "pipeline gives no plan: too short" in found.explanation
 
 
-def test_model_replicas_computes_in_its_own_seconds_and_leaves_nothing_proven(rank: Any, base: Plan) -> None:
+def test_a_family_that_came_too_late_counts_by_the_bound_it_has_without_a_search(
+    rank: Any, base: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranking, "BOUNDS", {**BOUNDS, "model_replicas": lambda problem: 345.0})
     found = rank({"all_reduce": always(answer(base, 600)), "model_replicas": fails(NoAnswerError("too short"))})
-    assert found.bound == 0
+    assert found.bound == 345.0
+    assert found.status is Status.FEASIBLE
 
 
 def test_refusals_are_cut_to_a_line(rank: Any, base: Plan) -> None:
@@ -157,6 +162,41 @@ def test_time_that_one_family_leaves_goes_to_the_next(rank: Any, base: Plan) -> 
 
     rank(dict.fromkeys(FAMILIES, search), Search(time_limit_s=90))
     assert left[0] <= 30 < left[1] <= 45 < left[2] <= 90
+
+
+def test_a_family_that_cannot_come_close_is_searched_no_longer_than_to_prove_that(rank: Any, base: Plan) -> None:
+    """Its bound creeps up to what it finds in the end; how fast time passes does not matter."""
+    asked: list[int] = []
+
+    def creeping(problem: Problem, search: Search) -> Plan:
+        steps = 0
+        while not search.is_over and 500 + steps / 100 < min(search.cutoff, 900):
+            steps += 1
+        asked.append(steps)
+        return replace(answer(base, 900, bound=500 + steps / 100), family="pipeline", status=Status.FEASIBLE)
+
+    found = rank({"all_reduce": always(answer(base, 600)), "pipeline": creeping})
+    assert (found.objective, found.status) == (600, Status.OPTIMAL)
+    assert asked == [ranking._MOST_QUESTIONS]  # its bound has passed the best plan long before
+
+    asked.clear()
+    found = rank({"all_reduce": always(answer(base, 700)), "pipeline": creeping})
+    assert (found.objective, found.status) == (700, Status.OPTIMAL)
+    assert asked == [ranking._MOST_QUESTIONS, 20_000]  # to come close, which it cannot; to prove that it loses
+
+
+def test_the_better_plan_and_the_closer_bound_of_both_searches_of_a_family_count(rank: Any, base: Plan) -> None:
+    def search(problem: Problem, search: Search) -> Plan:
+        is_first = search.cutoff > 650
+        for _ in range(ranking._MOST_QUESTIONS + 1):  # to come close takes more than that
+            if not is_first or search.is_over:
+                break
+        seconds, bound = (610.0, 400.0) if is_first else (640.0, 600.0)
+        return replace(answer(base, seconds, bound=bound), family="pipeline", status=Status.FEASIBLE)
+
+    found = rank({"all_reduce": always(answer(base, 600)), "pipeline": search})
+    assert (found.objective, found.bound) == (600, 600)
+    assert found.alternatives[0].objective == 610
 
 
 def test_an_interruption_gives_what_is_there_unproven(rank: Any, base: Plan) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from planner import zoo
+from planner.case_models.values import Hertz
 from planner.cost import Floats
 from planner.models.model_replicas import (
     ByPartitions,
@@ -26,23 +27,15 @@ from planner.models.model_replicas import (
 from planner.models.replica_configuration import LayerChoice, Limits, ReplicaConfiguration, check
 from planner.models.replica_pairs import ReplicaPairs
 from planner.models.replica_states import LayerStates
+from planner.models.segment_work import SegmentWork
 from planner.models.segments import chain_of
 from planner.solvers.assignment import two_phase_assignment
 from planner.solvers.layer_chain import cheapest_chain
 from planner.spec_values import Bytes, Count, Name, Positive, Rate, Seconds
-from planner.units import Dimension, parse
 
 __all__ = ["Inputs", "answer"]
 
 _FLOP_PER_MULTIPLY_ADD = 2
-
-
-def _frequency(value: object) -> float:
-    """Read text with a unit of frequency, greater than 0."""
-    frequency = parse(str(value), Dimension.FREQUENCY)
-    if frequency <= 0:
-        raise ValueError("it must be greater than 0.")
-    return frequency
 
 
 def _factors(value: dict[int, float]) -> dict[int, float]:
@@ -76,7 +69,7 @@ class Inputs(_Part):
     dnn: Name
     machines: Count
     cores: Count
-    clock: Annotated[float, BeforeValidator(_frequency)]
+    clock: Hertz
     flop_per_cycle: Count
     utilisation: Positive
     cache_effect: dict[int, Positive]
@@ -106,7 +99,9 @@ def answer(inputs: Inputs) -> Mapping[str, Any]:
     ModelError
         For a configuration that breaks a constraint, or a number of workers without a cache effect.
     """
-    model = ReplicaModel(chain_of(zoo.build(inputs.dnn)), _constants(inputs), connections=inputs.connections)
+    model = ReplicaModel(
+        SegmentWork(chain_of(zoo.build(inputs.dnn)), _constants(inputs), connections=inputs.connections)
+    )
     given = inputs.configuration
     found = _epoch(inputs, model, (given.workers, given.replicas, given.servers))
     return {

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from planner import zoo
+from planner.case_models.values import Hertz
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_text
 from planner.models.bsp_server import (
@@ -38,23 +39,11 @@ from planner.models.training_flop import (
     num_pushes,
 )
 from planner.spec_values import Count, Name, Positive, Rate, Seconds
-from planner.units import Dimension, parse
 
 __all__ = ["Inputs", "answer"]
 
 _NUMBER_BYTES = 4  # parameters and gradients are fp32
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-def _frequency(value: object) -> float:
-    """Read a clock's frequency; refuse zero."""
-    found = parse(str(value), Dimension.FREQUENCY)
-    if found <= 0:
-        raise ValueError("it must be greater than 0.")
-    return found
-
-
-Hertz = Annotated[float, BeforeValidator(_frequency), WithJsonSchema({"type": "string"})]
 
 
 def _shares(value: dict[int, float]) -> dict[int, float]:

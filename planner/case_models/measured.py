@@ -8,11 +8,11 @@ rounded to three digits, so that what is printed is what was used. A row's predi
 group (:func:`left_out`).
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Protocol, Self, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
@@ -22,12 +22,16 @@ from planner.names import find, fold
 __all__ = [
     "BandSpec",
     "EvaluationSpec",
+    "Folds",
     "Measured",
     "MeasuredRow",
+    "Parameters",
     "RowsFrom",
     "fit_logs",
     "left_out",
+    "left_out_each",
     "measure_of",
+    "share_of",
 ]
 
 # Name in a case -> module of this room; imported when asked for.
@@ -36,8 +40,18 @@ _DIGITS = 3
 _LEAST = 1e-12  # of a parameter, so that it has a logarithm
 
 _Text = Annotated[str, Field(min_length=1)]
-_Row = TypeVar("_Row")
 Parameters = tuple[float, ...]
+
+
+class _Timed(Protocol):
+    @property
+    def measured_s(self) -> float: ...
+
+
+_Row = TypeVar("_Row")
+_TimedRow = TypeVar("_TimedRow", bound=_Timed)
+# Evaluation -> the group of a row, and a fit to the rows of other groups.
+Folds = Mapping[str, tuple[Callable[[_Row], str], Callable[[Sequence[_Row]], Parameters]]]
 
 
 class EvaluationSpec(BaseModel, extra="forbid", frozen=True):
@@ -129,9 +143,24 @@ def left_out(
         yield from ((row, parameters) for row in rows if group_of(row) == group)
 
 
+def left_out_each(rows: Sequence[_Row], folds: Folds[_Row]) -> Iterator[tuple[str, str, _Row, Parameters]]:
+    """Yield evaluation, group, row and parameters of every row in every evaluation that leaves its group out."""
+    for name, (group_of, fit) in folds.items():
+        yield from ((name, group_of(row), row, found) for row, found in left_out(rows, group_of, fit))
+
+
+def share_of(name: str, names: Iterable[str], shares: Sequence[float]) -> float:
+    """Return the share that is fitted for one of several names: its own, or the one of all.
+
+    >>> share_of("b", ["a", "b"], (0.5, 0.7)), share_of("b", ["a", "b"], (0.6,))
+    (0.7, 0.6)
+    """
+    return shares[list(names).index(name)] if len(shares) > 1 else shares[0]
+
+
 def fit_logs(
-    rows: Sequence[_Row],
-    ratio: Callable[[_Row, Parameters], float],
+    rows: Sequence[_TimedRow],
+    predicted_s: Callable[[_TimedRow, Parameters], float],
     *,
     start: Parameters,
     most: Parameters,
@@ -140,19 +169,21 @@ def fit_logs(
 
     Parameters
     ----------
-    ratio
-        Predicted over measured.
+    rows, predicted_s
+        What was measured, and what some parameters make of it.
     start, most
         Where the search begins, and the largest value of each parameter.
 
-    >>> fit_logs([2.0, 8.0], lambda row, parameters: parameters[0] / row, start=(1.0,), most=(100.0,))
+    >>> from types import SimpleNamespace as Row
+    >>> rows = [Row(measured_s=2.0), Row(measured_s=8.0)]
+    >>> fit_logs(rows, lambda row, parameters: parameters[0], start=(1.0,), most=(100.0,))
     (4.0,)
     """
     from scipy.optimize import least_squares  # noqa: PLC0415  # late: most cases fit nothing
 
     def logs(log_parameters: Any) -> Any:
         parameters = tuple(np.exp(log_parameters).tolist())
-        return np.log([ratio(row, parameters) for row in rows])
+        return np.log([predicted_s(row, parameters) / row.measured_s for row in rows])
 
     found = least_squares(logs, np.log(start), bounds=(np.log(_LEAST), np.log(most)), diff_step=[1e-3])
     return tuple(float(f"{value:.{_DIGITS}g}") for value in np.exp(found.x).tolist())

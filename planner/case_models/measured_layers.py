@@ -77,12 +77,7 @@ def measure(inputs: Inputs, path: Path) -> Measured:
         return parameters[0] * _sum_s(curves[one.num_nodes], one.sizes_bytes)
 
     def fit(rows: Sequence[Sent]) -> Parameters:
-        return fit_logs(
-            rows,
-            lambda one, found: predicted_s(one, found) / one.measured_s,
-            start=(1.0,),
-            most=(100.0,),
-        )
+        return fit_logs(rows, predicted_s, start=(1.0,), most=(100.0,))
 
     rows = _rows("curve alone", ((one, predicted_s(one, (1.0,))) for one in sent))
     found = left_out(sent, lambda one: one.num_nodes, lambda rest: fit([one for one in rest if not one.is_merged]))

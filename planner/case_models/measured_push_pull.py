@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from planner import zoo
-from planner.case_models.measured import Measured, MeasuredRow, Parameters, fit_logs, left_out
+from planner.case_models.measured import Folds, Measured, MeasuredRow, Parameters, fit_logs, left_out_each, share_of
 from planner.models.server_links import Links, iteration_time_s, place_round_robin, pull_time_s, push_end_s
 from planner.spec_values import Name, Rate
 
@@ -81,15 +81,14 @@ def measure(inputs: Inputs, path: Path) -> Measured:
     """
     runs = _read_phases(inputs, path / inputs.phases)
     in_common, each = partial(_fit, inputs, num_shares=1), partial(_fit, inputs, num_shares=len(inputs.networks))
-    folds: dict[str, tuple[Callable[[Run], str], Callable[[Sequence[Run]], Parameters]]] = {
+    folds: Folds[Run] = {
         "other networks": (lambda run: run.network, in_common),
         "other DNNs": (lambda run: run.dnn, each),
     }
     rows = [_row("alone", run.network, run, run.alone_s) for run in runs]
     rows += [_row("nominal", run.network, run, _update_time_s(inputs, run, (1.0,))) for run in runs]
-    for name, (group_of, fit) in folds.items():
-        for run, found in left_out(runs, group_of, fit):
-            rows.append(_row(name, group_of(run), run, _update_time_s(inputs, run, found)))
+    for name, group, run, found in left_out_each(runs, folds):
+        rows.append(_row(name, group, run, _update_time_s(inputs, run, found)))
     rows += [_stage_row(inputs, stage, run) for stage, run in _read_stages(inputs, path / inputs.stages)]
     names = (f"share of {network.name}" for network in inputs.networks.values())
     return Measured(rows=tuple(rows), fitted=dict(zip(names, each(runs), strict=True)))
@@ -108,8 +107,7 @@ def _update_time_s(inputs: Inputs, run: Run, shares: Parameters) -> float:
 def _links(inputs: Inputs, run: Run, shares: Parameters) -> Links:
     """Return links of one rate for all workers and servers."""
     networks = {network.name: network.bandwidth for network in inputs.networks.values()}
-    share = shares[list(networks).index(run.network)] if len(shares) > 1 else shares[0]
-    rate = share * networks[run.network]
+    rate = share_of(run.network, networks, shares) * networks[run.network]
     return Links(server_bytes_per_s=(rate,) * run.num_servers, worker_bytes_per_s=(rate,) * run.num_workers)
 
 
@@ -126,12 +124,7 @@ def _gradient_bytes(name: str) -> float:
 
 def _fit(inputs: Inputs, runs: Sequence[Run], *, num_shares: int) -> Parameters:
     """Return one share of all networks' rates, or one of each."""
-    return fit_logs(
-        runs,
-        lambda run, found: _update_time_s(inputs, run, found) / run.measured_s,
-        start=(0.5,) * num_shares,
-        most=(1.0,) * num_shares,
-    )
+    return fit_logs(runs, partial(_update_time_s, inputs), start=(0.5,) * num_shares, most=(1.0,) * num_shares)
 
 
 def _row(evaluation: str, group: str, run: Run, predicted_s: float) -> MeasuredRow:

@@ -7,7 +7,7 @@ Source of the methods: S. Shi et al., arXiv:2005.13247.
 """
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from planner import channel, zoo
-from planner.case_models.measured import Measured, MeasuredRow, Parameters, fit_logs, left_out
+from planner.case_models.measured import Folds, Measured, MeasuredRow, Parameters, fit_logs, left_out_each, share_of
 from planner.channel import Ends
 from planner.cluster import Device
 from planner.cost import Affine, Floats, TransferCost
@@ -95,7 +95,7 @@ class Predictor:
     def _all_reduce(self, run: Run, parameters: Parameters) -> TransferCost:
         """Return the cost of one all-reduce; the slowest link bounds a ring or a tree."""
         latency_s, inside_share, *shares = parameters
-        share = shares[list(self.inputs.networks).index(run.network)] if len(shares) > 1 else shares[0]
+        share = share_of(run.network, self.inputs.networks, shares)
         inside, network = inside_share * self.inputs.inside, share * self.inputs.networks[run.network].bandwidth
         machines = -(-run.num_devices // self.inputs.devices_per_machine)
         slowest = inside if machines == 1 else min(inside, network)
@@ -179,7 +179,7 @@ def measure(inputs: Inputs, path: Path) -> Measured:
     one_device, runs = _read(inputs, path)
     predictor = Predictor(inputs, one_device.batch_per_device, one_device.measured_s)
     in_common, each = partial(_fit, predictor, num_shares=1), partial(_fit, predictor, num_shares=len(inputs.networks))
-    folds: dict[str, tuple[Callable[[Run], str], Callable[[Sequence[Run]], Parameters]]] = {
+    folds: Folds[Run] = {
         "latency of others": (lambda run: run.network, lambda rows: (*each(rows)[:2], 1.0)),
         "other networks": (lambda run: run.network, in_common),
         "other methods": (lambda run: run.method, each),
@@ -188,9 +188,8 @@ def measure(inputs: Inputs, path: Path) -> Measured:
     rows = [_row("no communication", run.network, run, one_device.measured_s) for run in runs]
     for name, bed in (("defaults", replace(predictor, is_cheapest=True)), ("flat ring", predictor)):
         rows += [_row(name, run.network, run, bed.iteration_time_s(run, (inputs.latency, 1.0, 1.0))) for run in runs]
-    for name, (group_of, fit) in folds.items():
-        for run, found in left_out(runs, group_of, fit):
-            rows.append(_row(name, group_of(run), run, predictor.iteration_time_s(run, found)))
+    for name, group, run, found in left_out_each(runs, folds):
+        rows.append(_row(name, group, run, predictor.iteration_time_s(run, found)))
     names = ("latency a hop, s", "share of the rate inside", *(f"share of {name}" for name in inputs.networks))
     return Measured(rows=tuple(rows), fitted=dict(zip(names, each(runs), strict=True)))
 
@@ -199,7 +198,7 @@ def _fit(predictor: Predictor, runs: Sequence[Run], *, num_shares: int) -> Param
     """Return a latency, a share inside, and one share of all networks or one of each."""
     return fit_logs(
         runs,
-        lambda run, found: predictor.iteration_time_s(run, found) / run.measured_s,
+        predictor.iteration_time_s,
         start=(2e-5, *[0.5] * (1 + num_shares)),
         most=(1e-2, *[1.0] * (1 + num_shares)),  # no link carries more than its rate
     )

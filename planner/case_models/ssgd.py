@@ -30,7 +30,7 @@ from planner.models.ssgd_equations import (
     wait_free_time_s,
 )
 from planner.names import find, fold
-from planner.spec import MachineSpec
+from planner.spec_machines import MachineSpec
 from planner.spec_values import Bytes, Count, Name, Rate, Seconds
 
 __all__ = ["Inputs", "answer"]

@@ -5,7 +5,7 @@ configuration. Feasibility is judged by plain Python of this package, and the co
 loops, as a second opinion on the cost model itself. What no plan can show by itself is that nothing beats its bound.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.checks import all_reduce, model_replicas, parameter_server, pipeline
-from planner.checks.certificate import certificate, stated_figures
+from planner.checks.certificate import certificate, is_asynchronous, other_kinds, plain, ranking, stated_figures
 from planner.checks.facts import Facts
 from planner.checks.limits import limits_kept
-from planner.checks.report import CheckReport, Finding, agree, report_text
-from planner.documents import PlanDocument, plan_document
+from planner.checks.report import CheckReport, Finding, agree, agreement, report_text
+from planner.documents import plan_document
 from planner.errors import Fault, ModelError, SpecError
 from planner.families import FAMILIES
 from planner.networks import asked, network_of
-from planner.plan import Plan, Prediction
+from planner.plan import Configuration, Plan, Prediction
+from planner.plan_file import read_plan
 from planner.problem import Problem
 from planner.spec_build import load
 from planner.spec_configuration import ConfigurationSpec
-from planner.spec_source import read_source
 
 __all__ = ["CheckReport", "Finding", "check", "check_file", "report_text"]
 
@@ -35,8 +35,9 @@ _FACTS: Mapping[str, Callable[[Problem, Mapping[str, Any], Prediction], Facts]] 
     "model_replicas": model_replicas.facts_of,
     "pipeline": pipeline.facts_of,
 }
+_NO_CONFIGURATION = (SpecError, ModelError, ValidationError)
+_MOST_FAULTS = 5  # of a configuration that are told
 _NOT_CHECKED = "that nothing is better than the bound, which takes a search"
-_MEND = "Give a file that `planner plan --out` wrote."
 
 
 def check_file(path: Path) -> CheckReport:
@@ -47,9 +48,12 @@ def check_file(path: Path) -> CheckReport:
     SpecError
         If the file holds no plan, or a question that cannot be asked.
     """
-    document = read_source(path).data
-    _checked_form(document, str(path))
-    return check(load(document["problem"]), document)
+    document = read_plan(path)
+    try:
+        problem = load(document["problem"])
+    except SpecError as error:
+        raise _of_file(error, path) from None
+    return _checked(problem, document)
 
 
 def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> CheckReport:
@@ -60,8 +64,11 @@ def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> CheckReport:
     SpecError
         If the document is no plan.
     """
-    document = plan_document(plan) if isinstance(plan, Plan) else plan
-    _checked_form(document, "")
+    return _checked(problem, read_plan(plan_document(plan) if isinstance(plan, Plan) else plan))
+
+
+def _checked(problem: Problem, document: Mapping[str, Any]) -> CheckReport:
+    """Return what is right and wrong about a document that has the form of a plan."""
     findings = list(certificate(document))
     family, block = document["family"], document["configuration"]
     if family not in FAMILIES:
@@ -73,30 +80,24 @@ def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> CheckReport:
     if network is None:
         return _report(family, "", findings)
     try:
-        headline, found = _predicted(network, family, block)
-    except (SpecError, ModelError, ValidationError) as error:
-        text = " ".join(str(error).split())
-        findings.append(Finding(name="configuration", is_ok=False, text=f"it means nothing here: {text}"))
+        configuration, found = _predicted(network, family, block)
+    except _NO_CONFIGURATION as error:
+        findings.append(Finding(name="configuration", is_ok=False, text=_meaningless(error)))
         return _report(family, "", findings)
     findings += stated_figures(network, document, found)
-    findings += _facts_kept(network, document, found)
-    return _report(family, headline, findings)
+    findings += _alternatives(question, document, found)
+    strange = list(_strange("configuration", block, configuration))
+    findings += strange or _facts_kept(network, document, found)  # no other block can be judged by what stands in it
+    return _report(family, configuration.headline, findings)
 
 
-def _checked_form(document: Any, file: str) -> None:
-    """Refuse what is no plan."""
-    schema = document.get("schema") if isinstance(document, Mapping) else None
-    if schema != "planner.plan/1":
-        what = f"its schema is {schema!r}, not 'planner.plan/1'." if schema else "this is no plan: it has no schema."
-        raise SpecError.of([Fault(file=file, field="schema", problem=what, mend=_MEND)])
-    try:
-        PlanDocument.model_validate(document)
-    except ValidationError as error:
-        faults = [
-            Fault(file=file, field=".".join(map(str, one["loc"])), problem=f"{one['msg']}.", mend=_MEND)
-            for one in error.errors()
-        ]
-        raise SpecError.of(faults) from None
+def _of_file(error: SpecError, path: Path) -> SpecError:
+    """Return the error of a question with its places in the plan's file."""
+    if not error.faults:
+        return SpecError.of([Fault(file=str(path), field="problem", problem=str(error))])
+    return SpecError.of(
+        replace(one, file=one.file or str(path), field=f"problem.{one.field}".rstrip(".")) for one in error.faults
+    )
 
 
 def _network(problem: Problem, document: Mapping[str, Any]) -> tuple[Problem | None, list[Finding]]:
@@ -114,12 +115,51 @@ def _network(problem: Problem, document: Mapping[str, Any]) -> tuple[Problem | N
     return network_of(problem, taken), findings
 
 
-def _predicted(problem: Problem, family: str, block: Mapping[str, Any]) -> tuple[str, Prediction]:
-    """Return the headline of a configuration and what it costs, rebuilt from its block."""
+def _predicted(problem: Problem, family: str, block: Mapping[str, Any]) -> tuple[Configuration, Prediction]:
+    """Return a configuration and what it costs, rebuilt from its block."""
     given = getattr(ConfigurationSpec.model_validate({family: block}), family).model_dump()
     problem = replace(problem, configuration=(family, given))
     configuration = FAMILIES[family].configuration_of(problem, given)
-    return configuration.headline, FAMILIES[family].predict(problem, configuration)
+    return configuration, FAMILIES[family].predict(problem, configuration)
+
+
+def _meaningless(error: Exception) -> str:
+    """Return why a configuration cannot be rebuilt."""
+    return f"it means nothing here: {' '.join(str(error).split())}"
+
+
+def _alternatives(question: Problem, document: Mapping[str, Any], found: Prediction) -> Iterator[Finding]:
+    """Yield whether what lost costs what is stated, and is no better than the plan; limits are not looked at.
+
+    One without a configuration cannot be recomputed; it is taken to be of the plan's kind.
+    """
+    are_stale, is_stale = [], is_asynchronous(found)
+    for index, one in enumerate(document["alternatives"]):
+        name, other = f"alternatives.{index}", found
+        if one["configuration"] is not None:
+            try:
+                configuration, other = _predicted_loser(question, one)
+            except _NO_CONFIGURATION as error:
+                yield Finding(name=name, is_ok=False, text=_meaningless(error))
+            else:
+                yield agreement(name, [(question.goal.field, one["objective"], other.value_of(question.goal))])
+                yield from _strange(f"{name}.configuration", one["configuration"], configuration)
+        are_stale.append(is_asynchronous(other))
+    yield ranking(document, is_stale=is_stale, are_stale=are_stale)
+
+
+def _strange(name: str, block: Mapping[str, Any], configuration: Configuration) -> Iterator[Finding]:
+    """Yield that a block is not of the form in which its family prints it, if so."""
+    if faults := list(other_kinds(name, block, plain(configuration.to_document()))):
+        yield Finding(name=name, is_ok=False, text="; ".join(faults[:_MOST_FAULTS]))
+
+
+def _predicted_loser(question: Problem, one: Mapping[str, Any]) -> tuple[Configuration, Prediction]:
+    """Return an alternative's configuration, and what it costs on its own network."""
+    known = [allowed.name for allowed in question.substitutions]
+    if one["family"] not in FAMILIES or not set(one["substitutions"]) <= set(known):
+        raise SpecError(f"{one['family']} with {', '.join(one['substitutions']) or 'no substitutions'} is unknown")
+    return _predicted(network_of(question, one["substitutions"]), one["family"], one["configuration"])
 
 
 def _facts_kept(network: Problem, document: Mapping[str, Any], found: Prediction) -> list[Finding]:

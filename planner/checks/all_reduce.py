@@ -80,11 +80,12 @@ def _decisions(problem: Problem, block: Mapping[str, Any], parts: _Parts) -> dic
     kinds = list(dict.fromkeys(groups[name].device.name for name in parts if name in groups))
     used = list(dict.fromkeys(one["algorithm"] for one in block["fusion_groups"]))
     shares = {part["batch_per_device"] for part in parts.values()}
+    each = list(dict.fromkeys(part["devices_per_machine"] for part in parts.values()))
     wanted = problem.fixed.get("algorithm")
     return {
         "num_devices": block["num_devices"],
         "num_machines": block["num_machines"],
-        "devices_per_machine": max((part["devices_per_machine"] for part in parts.values()), default=0),
+        "devices_per_machine": each[0] if len(each) == 1 else each,
         "gradient_accumulation_steps": max((part["steps"] for part in parts.values()), default=0),
         "device": kinds[0] if len(kinds) == 1 else kinds,
         # One device sends nothing, and a measured curve knows no algorithm.

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.checks.facts import holds
@@ -11,9 +11,18 @@ from planner.checks.report import SAME, Finding, agree, agreement
 from planner.plan import Prediction
 from planner.problem import Problem
 
-__all__ = ["certificate", "stated_figures"]
+__all__ = ["certificate", "is_asynchronous", "other_kinds", "plain", "ranking", "stated_figures"]
 
-_NUMBERS = ("iteration_time_s", "epoch_time_s", "training_time_s", "scaling_factor", "communication_to_computation")
+_NUMBERS = (
+    "iteration_time_s",
+    "epoch_time_s",
+    "training_time_s",
+    "scaling_factor",
+    "communication_to_computation",
+    "cost_usd",
+)
+_MOST_LETTERS = 40  # of a value that is shown
+_TIE = 2 * SAME  # of plans that tie, the family asked first wins; the least is no further below it than this
 _TABLES = ("breakdown_s", "communication_s", "memory_bytes", "breakdown_usd")
 
 
@@ -37,44 +46,79 @@ def stated_figures(problem: Problem, document: Mapping[str, Any], found: Predict
     yield _sum("breakdown_s sums up", stated["breakdown_s"], stated["iteration_time_s"])
     if stated["memory_bytes"]:
         terms = {name: size for name, size in stated["memory_bytes"].items() if name not in ("total", "limit")}
-        yield _sum("memory_bytes sums up", terms, stated["memory_bytes"]["total"])
-    rows = list(_pairs("details", stated["details"], _plain(found.details)))
+        yield _sum("memory_bytes sums up", terms, stated["memory_bytes"].get("total"))
+    rows = list(_pairs("details", stated["details"], plain(found.details)))
     if rows:
         yield agreement("details", rows)
 
 
-def _sum(name: str, terms: Mapping[str, float], whole: float) -> Finding:
-    """Return whether terms make up a whole."""
-    found = math.fsum(float(one) for one in terms.values())
-    is_ok = abs(found - whole) <= SAME * max(abs(whole), math.fsum(abs(float(one)) for one in terms.values()))
+def _sum(name: str, terms: Mapping[str, float | None], whole: float | None) -> Finding:
+    """Return whether terms make up a whole; a term that is unknown makes up none."""
+    known = [float(one) for one in terms.values() if one is not None]
+    if whole is None or len(known) < len(terms):
+        return Finding(name=name, is_ok=False, text="a term of it, or the sum, is null")
+    found, size = sum(known), sum(map(abs, known))
+    is_ok = math.isfinite(size) and abs(found - whole) <= SAME * max(abs(whole), size)
     return holds(name, is_ok, f"to {whole:.9g}", f"to {found:.12g}, not to {whole:.12g}")
 
 
-def _plain(value: Any) -> Any:
-    """Return the family's figures as JSON would hold them."""
+def plain(value: Any) -> Any:
+    """Return a family's figures as JSON would hold them."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     return value
 
 
 def _pairs(path: str, stated: Any, found: Any) -> Iterator[tuple[str, float | None, float | None]]:
-    """Yield all numbers of nested figures, stated and recomputed; what one side lacks counts as nan."""
-    if isinstance(stated, Mapping) or isinstance(found, Mapping):
-        old, new = (one if isinstance(one, Mapping) else {} for one in (stated, found))
-        for key in dict.fromkeys((*old, *new)):
-            yield from _pairs(f"{path}.{key}", old.get(key, math.nan), new.get(key, math.nan))
-    elif isinstance(stated, list) or isinstance(found, list):
-        old_rows, new_rows = (one if isinstance(one, list) else [] for one in (stated, found))
-        for index in range(max(len(old_rows), len(new_rows))):
-            pair = [rows[index] if index < len(rows) else math.nan for rows in (old_rows, new_rows)]
+    """Yield all numbers of nested figures, stated and recomputed; what is no number, or not there, counts as nan.
+
+    A part of another kind (a mapping where a number belongs) yields one pair that does not agree.
+    """
+    if isinstance(stated, Mapping) and isinstance(found, Mapping):
+        for key in dict.fromkeys((*stated, *found)):
+            yield from _pairs(f"{path}.{key}", stated.get(key, math.nan), found.get(key, math.nan))
+    elif isinstance(stated, list) and isinstance(found, list):
+        for index in range(max(len(stated), len(found))):
+            pair = [rows[index] if index < len(rows) else math.nan for rows in (stated, found)]
             yield from _pairs(f"{path}.{index}", *pair)
-    elif isinstance(stated, int | float) or isinstance(found, int | float):
-        numbers = [one if isinstance(one, int | float) or one is None else math.nan for one in (stated, found)]
+    elif _is_number(stated) or _is_number(found):
+        numbers = [one if _is_number(one) or one is None else math.nan for one in (stated, found)]
         yield path, numbers[0], numbers[1]
-    elif stated != found:
+    elif stated != found or type(stated) is not type(found):
         yield path, math.nan, math.nan
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def other_kinds(path: str, stated: Any, found: Any) -> Iterator[str]:
+    """Yield in words where a block is not of the form that its family prints: keys, lengths, and kinds of values.
+
+    Only a block of that form can be judged by what stands in it.
+    """
+    if isinstance(stated, Mapping) and isinstance(found, Mapping):
+        for key in dict.fromkeys((*stated, *found)):
+            if key not in stated or key not in found:
+                yield f"{path}.{key} is {'missing' if key in found else 'unknown'}"
+            else:
+                yield from other_kinds(f"{path}.{key}", stated[key], found[key])
+    elif isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
+        for index, pair in enumerate(zip(stated, found, strict=True)):
+            yield from other_kinds(f"{path}.{index}", *pair)
+    elif isinstance(stated, list) and isinstance(found, list):
+        yield f"{path} has {len(stated)} entries, and read back it has {len(found)}"
+    elif type(stated) is not type(found) and not (type(stated) is int and type(found) is float):
+        yield f"{path} is stated as {_short(stated)}, and read back it is {_short(found)}"
+
+
+def _short(value: Any) -> str:
+    """Return a value as JSON has it, in a few letters."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 3]}..."
 
 
 def certificate(document: Mapping[str, Any]) -> Iterator[Finding]:
@@ -112,3 +156,30 @@ def certificate(document: Mapping[str, Any]) -> Iterator[Finding]:
         f"the one that was planned ({digest})",
         f"it was changed after planning: its digest is {digest}, and {stated} was planned",
     )
+
+
+def is_asynchronous(found: Prediction) -> bool:
+    """Whether gradients may be stale; no limit on how stale is infinity, or None."""
+    staleness = found.details.get("staleness", 0)
+    most = staleness.get("most") if isinstance(staleness, Mapping) else staleness
+    return most is None or bool(most > 0)
+
+
+def ranking(document: Mapping[str, Any], *, is_stale: bool, are_stale: Sequence[bool]) -> Finding:
+    """Return whether what lost is no better than the plan, nor than the bound that nothing beats.
+
+    ``is_stale``, ``are_stale``: whether the plan, and each alternative, is asynchronous. An asynchronous one is not
+    ranked with synchronous plans, since it may need more epochs; a synchronous one is ranked with every plan.
+    """
+    value, bound = document["objective"]["value"], document["objective"]["bound"]
+    faults = []
+    for index, (one, other) in enumerate(zip(document["alternatives"], are_stale, strict=True)):
+        objective = one["objective"]
+        if other and not is_stale:
+            continue
+        if objective < bound * (1 - _TIE):
+            faults.append(f"alternatives.{index} takes {objective:.12g}, less than the bound {bound:.12g}")
+        elif objective < value * (1 - _TIE):
+            faults.append(f"alternatives.{index} takes {objective:.12g}, less than the plan's {value:.12g}")
+    right = f"none of {len(are_stale)} alternatives is better than the plan, or than the bound"
+    return holds("ranking", not faults, right, "; ".join(faults))

@@ -96,13 +96,20 @@ def _memory(problem: Problem, facts: Facts) -> Iterator[Finding]:
 
 
 def _staleness(problem: Problem, facts: Facts) -> Finding:
-    """Return whether gradients lag no more than is allowed."""
-    most = problem.limits.max_staleness
+    """Return whether gradients lag no more than is allowed.
+
+    Where the user sets no limit, training is synchronous, unless a pin or the only family asked for is not.
+    """
+    name, lag, most = "constraints.max_staleness", facts.staleness, problem.limits.max_staleness
+    if most is not None:
+        wrong = f"gradients may lag by {lag:g}, and {most:g} is allowed"
+        return holds(name, lag <= most, f"{lag:g} of at most {most:g}", wrong)
+    is_asked = problem.fixed.get("synchronisation", "bsp") != "bsp" or problem.families == ("model_replicas",)
     return holds(
-        "constraints.max_staleness",
-        facts.staleness <= most or problem.families == ("model_replicas",),
-        f"{facts.staleness:g} of at most {most:g}",
-        f"gradients may lag by {facts.staleness:g}, and {most:g} is allowed",
+        name,
+        lag == 0 or is_asked,
+        f"{lag:g}, as asked for" if lag else "0: synchronous",
+        f"gradients may lag by {lag:g}; neither constraints.max_staleness nor fix.synchronisation allows that",
     )
 
 

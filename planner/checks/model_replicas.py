@@ -27,6 +27,8 @@ def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> F
             "num_parameter_servers": servers,
             "num_replicas": replicas,
             "num_workers_per_replica": workers,
+            "num_machines": servers + replicas * workers,
+            "num_devices": replicas * workers,
             "device": next(one.device.name for one in problem.cluster.machine_groups if one.name == group),
         },
         global_batch_size=_batch(problem, block),

@@ -44,6 +44,8 @@ def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> F
             "synchronisation": synchronisation,
             "batch_shares": "equal" if len(set(shares.values())) == 1 else "unequal",
             "device": kinds[0] if len(kinds) == 1 else kinds,
+            "num_machines": sum(machines.values()),
+            "num_devices": sum(devices.values()),
         },
         global_batch_size=_batch(problem, block, devices),
         staleness=_staleness(block, synchronisation),
@@ -98,14 +100,20 @@ def _placement(block: Mapping[str, Any], sent: Sequence[Gradient]) -> Iterator[F
 def _iteration_s(problem: Problem, block: Mapping[str, Any], found: Prediction) -> float | None:
     """Return a lockstep iteration: pushes as queues, then pulls, the update, and waiting for input.
 
-    Latency, queueing at the switch and stragglers are closed forms, and taken as predicted. None where there are too
-    many machines and tensors for slow loops.
+    Latency, queueing at the switch and stragglers are closed forms, and taken as predicted; the first two are 0 where
+    nothing is sent. None where there are too many machines and tensors for slow loops.
     """
     groups, workers = groups_of(problem), block["workers"]
     compression = block.get("compression")
     kept = 1.0 - compression["removed"] if compression else 1.0
     compress_s = parse(compression["time"], Dimension.TIME) / kept**2 if compression else 0.0
     servers = block["num_parameter_servers"]
+    kinds = len(workers) + (servers if block["co_located"] else 0)
+    if (
+        kinds * servers * len(gradients_of(problem, problem.profiles[groups[next(iter(workers))].device.name]))
+        > _MOST_STEPS
+    ):
+        return None
     placed = _placed(problem, block)
     ready = {name: _ready_s(problem, groups[name], block["batch_shares"][name]) for name in workers}
     rates = {name: _rate(problem, groups[name]) for name in dict.fromkeys((*workers, block["servers"]))}
@@ -113,8 +121,6 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], found: Prediction) 
     finished_s, pull_s = [0.0], 0.0
     loads = [0.0] * servers
     alike = Counter(_machines(block))
-    if len(alike) * len(placed) * servers > _MOST_STEPS:
-        return None
     for (name, home), count in alike.items():
         free_s, pulled = 0.0, 0.0
         for ready_s, row in zip(ready[name], placed, strict=True):
@@ -134,9 +140,12 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], found: Prediction) 
         profile = problem.profiles[groups[name].device.name]
         computed_s = total(profile.forward_s) + total(profile.backward_s)
         finished_s.append(computed_s * block["batch_shares"][name])
-    others = ("latency", "queueing", "stragglers", "overhead")
+    are_sent = servers > 1 or any(home is None for _, home in alike)
+    others = ("latency", "queueing", "stragglers") if are_sent else ("stragglers",)
     updates_s = [problem.profiles[groups[name].device.name].update_s for name in workers]
     busy_s = max(finished_s) + compress_s + pull_s + max(updates_s)
+    if are_sent or any(groups[name].devices_per_machine > 1 for name in workers):
+        busy_s += problem.calibration.overhead_s
     busy_s += total(found.breakdown_s.get(one, 0.0) for one in others)
     waits_s = [
         stall_s(
@@ -163,6 +172,8 @@ def _machines(block: Mapping[str, Any]) -> Iterator[tuple[str, int | None]]:
 def _rate(problem: Problem, group: MachineGroup) -> float:
     """Return the bytes a second of a machine's network cards together."""
     edges = problem.cluster.graph.edges(group.name, data=True)
+    if not edges:  # the only machine there is, which sends nothing
+        return 1.0
     slowest = min(float(data["link"].bandwidth_bytes_per_s) for _, _, data in edges)
     return slowest * group.num_nics * problem.calibration.bandwidth_efficiency
 

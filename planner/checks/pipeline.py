@@ -13,6 +13,9 @@ from planner.problem import Problem
 __all__ = ["facts_of", "makespan_s", "orders_of"]
 
 _Task = tuple[str, int, int]  # forward or backward, stage, micro-batch
+_MOST_TASKS = 400_000  # forwards and backwards that are replayed, a second or two
+_ROUNDS_IN_FLIGHT = 4
+_ROUNDING = 1e-9
 
 
 def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> Facts:
@@ -26,6 +29,9 @@ def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> F
     findings = [*_layers(problem, stages), *_chunks(block)]
     is_sound = all(one.is_ok for one in findings) and set(devices) <= set(groups)
     kinds = list(dict.fromkeys(groups[name].device.name for name in devices if name in groups))
+    is_long = _is_long(block)
+    if is_sound and is_long:
+        findings.append(_work(problem, block, found))
     machines = {
         name: ceil(count / groups[name].devices_per_machine) for name, count in devices.items() if name in groups
     }
@@ -42,7 +48,7 @@ def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> F
             "device": kinds[0] if len(kinds) == 1 else kinds,
         },
         global_batch_size=block["global_batch_size"],
-        iteration_s=_iteration_s(problem, block, found.details) if is_sound else None,
+        iteration_s=_iteration_s(problem, block, found.details) if is_sound and not is_long else None,
         findings=tuple(findings),
     )
 
@@ -177,18 +183,42 @@ def makespan_s(
     return max(free + after for free, after in zip(free_s, after_s, strict=True))
 
 
+def _seconds(problem: Problem, block: Mapping[str, Any]) -> tuple[list[float], list[float]]:
+    """Return what a micro-batch takes in every stage, forward and backward."""
+    groups, forward_s, backward_s = groups_of(problem), [], []
+    for stage, run in zip(block["stages"], _runs(problem, block), strict=True):
+        profile = problem.profiles[groups[stage["machines"]].device.name]
+        samples = _samples(block, stage)
+        forward_s.append(total(profile.forward_s[index] for index in run) * samples)
+        backward_s.append(total(profile.backward_s[index] for index in run) * samples)
+    return forward_s, backward_s
+
+
+def _is_long(block: Mapping[str, Any]) -> bool:
+    """Whether a replay would take too long."""
+    return 2 * len(block["stages"]) * int(block["num_microbatches"]) > _MOST_TASKS
+
+
+def _work(problem: Problem, block: Mapping[str, Any], found: Prediction) -> Finding:
+    """Return whether the iteration is long enough for each device's own work: what is known without a replay."""
+    m, num_devices = block["num_microbatches"], len(block["stages"]) // block["chunks_per_device"]
+    stage_s = [f + b for f, b in zip(*_seconds(problem, block), strict=True)]
+    least_s = max(m * total(stage_s[device::num_devices]) for device in range(num_devices))
+    return holds(
+        "schedule time",
+        found.iteration_time_s >= least_s * (1 - _ROUNDING),
+        f"{2 * m * len(stage_s):,} tasks are too many to replay; no less than a device's work of {least_s:.9g} s",
+        f"a device works {least_s:.12g} s, and the iteration is predicted to take {found.iteration_time_s:.12g} s",
+    )
+
+
 def _iteration_s(problem: Problem, block: Mapping[str, Any], details: Mapping[str, Any]) -> float | None:
     """Return the iteration: the replayed schedule, exchanges and updates, and waiting for input."""
     groups, stages, rows = groups_of(problem), block["stages"], details.get("stages", [])
     if len(rows) != len(stages):
         return None
     num_devices = len(stages) // block["chunks_per_device"]
-    forward_s, backward_s = [], []
-    for stage, run in zip(stages, _runs(problem, block), strict=True):
-        profile = problem.profiles[groups[stage["machines"]].device.name]
-        samples = _samples(block, stage)
-        forward_s.append(total(profile.forward_s[index] for index in run) * samples)
-        backward_s.append(total(profile.backward_s[index] for index in run) * samples)
+    forward_s, backward_s = _seconds(problem, block)
     transfer_s = [row["transfer_s"] for row in rows]
     after_s = [
         total(row["gradients_s"] + row["update_s"] for row in rows[device::num_devices])
@@ -215,12 +245,15 @@ def _memory_bytes(problem: Problem, block: Mapping[str, Any]) -> dict[str, float
     """Return the bytes on the fullest device of each group, counted along each device's order of tasks.
 
     Weights, gradients and the optimiser's state of its layers; for every micro-batch between forward and backward the
-    layers' outputs and the stage's input; one error in and one out.
+    layers' outputs and the stage's input; one error in and one out. GPipe holds all micro-batches; the other orders
+    hold their most long before so many rounds of as many micro-batches as there are devices are through.
     """
     stages, runs = block["stages"], _runs(problem, block)
     num_devices = len(stages) // block["chunks_per_device"]
     number_bytes = 2 if problem.training.dtype in ("fp16", "bf16") else 4
-    orders = orders_of(block["schedule"], num_devices, block["num_microbatches"], block["chunks_per_device"])
+    m, is_gpipe = block["num_microbatches"], block["schedule"] == "gpipe"
+    enough = 1 if is_gpipe else min(m, _ROUNDS_IN_FLIGHT * num_devices)
+    orders = orders_of(block["schedule"], num_devices, enough, block["chunks_per_device"])
     fullest: dict[str, float] = {}
     for device, order in enumerate(orders):
         fixed, held = problem.calibration.memory_reserve_bytes, {}
@@ -230,7 +263,7 @@ def _memory_bytes(problem: Problem, block: Mapping[str, Any]) -> dict[str, float
             received = _crossing(problem, run.start) * number_bytes
             sent = _crossing(problem, run.stop) * number_bytes
             fixed += own + (received + sent) * samples
-            held[index] = (per_sample + received) * samples
+            held[index] = (per_sample + received) * samples * (m if is_gpipe else 1)
         now, most = 0.0, 0.0
         for kind, stage, _ in order:
             now += held[stage] if kind == "forward" else -held[stage]

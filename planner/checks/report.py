@@ -1,5 +1,6 @@
 """What a check found: one finding for everything that was looked at, right or wrong."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,4 +89,6 @@ def _many(rows: Sequence[tuple[str, float | None, float | None]]) -> str:
 
 def _number(value: float | None) -> str:
     """Return a figure with all the digits that are compared."""
-    return "nothing" if value is None else f"{value:.12g}"
+    if value is None:
+        return "nothing"
+    return "no number" if math.isnan(value) else f"{value:.12g}"

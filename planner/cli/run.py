@@ -8,11 +8,24 @@ from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, 
 
 __all__ = ["run"]
 
+_INTERRUPTED = 130  # 128 and the signal's number, as shells have it
 _LIMIT = (NoAnswerError, SolverError)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code: 0, 1, 2 or 3 as the errors' tree says, 70 for a bug of ours."""
+    """Run one command and return its exit code: 0, 1, 2 or 3 as the errors' tree says, 70 for a bug of ours.
+
+    130 after Ctrl-C, whenever it comes, but for a search, which the first one ends with the best so far.
+    """
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Run one command; a Ctrl-C leaves as it came."""
     import typer
 
     from planner.cli.app import app
@@ -22,6 +35,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = app(args=list(arguments), prog_name="planner", standalone_mode=False)
         sys.stdout.flush()
+        if code == _INTERRUPTED:  # typer leaves in silence after Ctrl-C
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except typer.Exit as leaving:
         return leaving.exit_code
@@ -29,9 +44,8 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(error, is_json=is_json)
     except usage_error as error:
         return _usage(error, is_json=is_json)
-    except (typer.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
-        return 130
+    except typer.Abort:  # what click makes of Ctrl-C at its own questions
+        raise KeyboardInterrupt from None
     except BrokenPipeError:  # the reader went away: `planner show devices | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

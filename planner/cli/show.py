@@ -53,6 +53,8 @@ def _dnn(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         networks = [zoo.build(known) for known in zoo.names()]
         return [{"name": known, **_totals(dnn)} for known, dnn in zip(zoo.names(), networks, strict=True)], {}
     dnn = _problem(name).dnn if Path(name).suffix in (".yaml", ".yml", ".json") else zoo.build(name)
+    if dnn.transformer is not None:
+        return _operators(dnn)
     rows = [
         {
             "layer": layer.name,
@@ -65,6 +67,43 @@ def _dnn(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         for layer in dnn.layers
     ]
     return rows, {**_totals(dnn), "source": dnn.source}
+
+
+def _operators(dnn: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the operators of a transformer, each kind of block once with its count, and what they come to."""
+    from planner.models.transformer_operators import flop_per_sample, parts
+
+    transformer = dnn.transformer
+    rows = [
+        {
+            "part": f"{part.count} x {part.name}" if part.kind else part.name,
+            "operator": operator.name,
+            "kind": operator.kind,
+            "output": "x".join(map(str, operator.output_shape)),
+            "product": str(operator.product or ""),
+            "trainable": operator.weight_elements,
+            "forward_flop": operator.forward_flop,
+            "backward_flop": operator.backward_flop,
+        }
+        for part in parts(transformer)
+        for operator in part.operators
+    ]
+    tokens = transformer.sequence_length
+    half, full = (flop_per_sample(transformer, has_full_attention=whole) for whole in (False, True))
+    blocks = flop_per_sample(transformer, has_logits=False)
+    totals = {
+        "trainable": transformer.num_parameters,
+        "active_per_token": transformer.num_active_parameters,
+        "layers": transformer.num_layers,
+        "tokens_per_sample": tokens,
+        "attention": "causal: half of each product counts" if transformer.is_causal else "full",
+        "forward_flop_per_token": round(half.forward_flop / tokens),
+        "backward_flop_per_token": round(half.backward_flop / tokens),
+        "forward_flop_per_token_full_attention": round(full.forward_flop / tokens),
+        "forward_flop_per_token_without_logits": round(blocks.forward_flop / tokens),
+        "source": dnn.source,
+    }
+    return rows, totals
 
 
 def _totals(dnn: Any) -> dict[str, Any]:

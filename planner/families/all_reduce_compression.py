@@ -27,6 +27,7 @@ __all__ = ["best_compressed", "compression_line", "compression_warnings", "kept_
 
 _ROUGH, _FINE = 1e-3, 1e-6  # relative gaps: to tell whether compression can pay, and of the answer
 _NUM_INTERVALS = 32
+_MOST_KEPT = 6_000  # shares kept that are tried for one setting
 
 
 def kept_intervals(problem: Problem) -> Iterator[tuple[float, float]]:
@@ -45,12 +46,14 @@ def kept_intervals(problem: Problem) -> Iterator[tuple[float, float]]:
 
 
 def best_compressed(
-    cost: AllReduceCost, setting: Setting, search: Search, limit_s: float
+    cost: AllReduceCost, setting: Setting, search: Search, *, limit_s: float, least_s: float
 ) -> tuple[Setting | None, float]:
     """Return a setting with the best share kept, or None where compressing cannot end an iteration before ``limit_s``.
 
-    The second number is a bound on the seconds of an iteration of all compressed plans of the setting; ``inf`` where
-    there are none, or none below the limit.
+    A share that is proven to end none before ``least_s``, as a better plan is known, is only roughly the best one: that
+    it loses is decided by its bound, not by how long there is time to refine it. The second number is a bound on the
+    seconds of an iteration of all compressed plans of the setting; ``inf`` where there are none, or none below the
+    limit.
     """
     option, exchange = cost.problem.compression, exchange_of(cost, setting)
     costs = cost.transfer_costs(setting).values() if exchange is not None else ()
@@ -70,10 +73,13 @@ def best_compressed(
         """Return the seconds of compressing."""
         return option.scale_s / kept**2
 
-    rough = minimise(rising, falling, low, 1.0, tolerance=_ROUGH, search=search)
+    own = search.part(float("inf"), good_enough=float("-inf"))  # which counts more than one iteration's seconds
+    rough = minimise(rising, falling, low, 1.0, tolerance=_ROUGH, search=own, most_evaluations=_MOST_KEPT)
     if rough.bound >= limit_s:
         return None, float("inf")
-    fine = minimise(rising, falling, low, 1.0, tolerance=_FINE, search=search)
+    fine = rough
+    if rough.bound < least_s:
+        fine = minimise(rising, falling, low, 1.0, tolerance=_FINE, search=own, most_evaluations=_MOST_KEPT)
     bound_s = max(fine.bound, rough.bound)
     if fine.value is None:
         return None, bound_s

@@ -35,8 +35,8 @@ class Rings:
     most_devices: Ints
     network_bytes_per_s: Floats
     network_latency_s: Floats
-    inside_bytes_per_s: float
-    inside_latency_s: float
+    inside_bytes_per_s: Floats | float
+    inside_latency_s: Floats | float
     reduce_bytes_per_s: float
     is_even: bool = True
 

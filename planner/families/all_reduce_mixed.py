@@ -6,8 +6,7 @@ when the last transfer has ended, and the slowest update ends the iteration (`pl
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -15,191 +14,29 @@ import numpy as np
 
 from planner import channel
 from planner.channel import FusionSchedule
-from planner.cluster import MachineGroup
-from planner.cost import TransferCost
 from planner.errors import SpecError
 from planner.families.all_reduce_configuration import AllReduceConfiguration, GroupShare
 from planner.families.all_reduce_cost import communication_of, fusion_groups_of, schedule_rows, unknown_algorithm
-from planner.families.all_reduce_forms import Ints, Rings, closed_forms, reduce_bytes_per_s
-from planner.models.collectives import Affines, cheapest_of, delayed
+from planner.families.all_reduce_forms import Ints
+from planner.families.all_reduce_mixed_parts import MixedParts
+from planner.models.collectives import cheapest_of
 from planner.models.compression import Compression
-from planner.models.data_parallel import Gradients, Kinds, exposed_s, gradients_of
-from planner.models.input import InputTime, input_time, stall_s
-from planner.models.memory import MemoryUse, Precision, data_parallel_memory
+from planner.models.data_parallel import Kinds, exposed_s
+from planner.models.input import InputTime, stall_s
 from planner.models.overlap import csf
-from planner.models.ssgd_equations import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem
 
-__all__ = ["InputRates", "MixedCost"]
+__all__ = ["MixedCost"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputRates:
-    """Seconds of input of a group, for every sample of one device; reading a store that all share, of the batch."""
-
-    read_s: float
-    read_of_batch_s: float
-    decode_s: float
-    copy_s: float
-    is_pipelined: bool
-
-    def at(self, share: float, batch: float) -> InputTime:
-        """Return the input of one iteration."""
-        return InputTime(
-            read_s=self.read_s * share + self.read_of_batch_s * batch,
-            decode_s=self.decode_s * share,
-            copy_s=self.copy_s * share,
-            is_pipelined=self.is_pipelined,
-        )
-
-
-class MixedCost:
+class MixedCost(MixedParts):
     """What configurations of one question cost on given groups, so many devices of each machine of a group."""
-
-    def __init__(self, problem: Problem, names: Sequence[str], devices_per_machine: Sequence[int]) -> None:
-        self.problem = problem
-        self.cluster = problem.cluster.of_groups(names)
-        devices = dict(zip(names, devices_per_machine, strict=True))
-        self.groups: tuple[MachineGroup, ...] = self.cluster.machine_groups
-        self.names = tuple(group.name for group in self.groups)
-        self.devices: Ints = np.array([devices[name] for name in self.names], dtype=np.int64)
-        self.precision = Precision.of(problem.training.dtype, problem.training.optimizer)
 
     @classmethod
     def of(cls, problem: Problem, groups: Sequence[GroupShare]) -> "MixedCost":
         """Return the cost on the groups of a configuration."""
         return cls(problem, [one.name for one in groups], [one.devices_per_machine for one in groups])
-
-    @property
-    def strategy(self) -> Strategy:
-        """What the framework overlaps."""
-        return Strategy(self.problem.calibration.strategy)
-
-    @cached_property
-    def memory(self) -> MemoryUse:
-        """What a device holds."""
-        reserve = self.problem.calibration.memory_reserve_bytes
-        return data_parallel_memory(self.problem.dnn, self.precision, reserve_bytes=reserve)
-
-    def memory_limit_bytes(self, group: MachineGroup) -> float:
-        """Return what a device of a group may hold: its memory, or the user's limit where that is less."""
-        limit = self.problem.limits.memory_per_device_bytes
-        return min(group.device.memory_bytes, float("inf") if limit is None else limit)
-
-    @cached_property
-    def most_at_a_time(self) -> Ints:
-        """Samples that a device of each group holds; 0 where not even one fits."""
-        most = [self.memory.most_samples(self.memory_limit_bytes(group)) for group in self.groups]
-        return np.array(most, dtype=np.int64)
-
-    def _gradients_on(self, group: MachineGroup) -> Gradients:
-        """Return what has to be exchanged, and when it is ready on the devices of a group."""
-        profile, unit = self.problem.profiles[group.device.name], self.problem.calibration.fusion_unit
-        return gradients_of(self.problem.dnn, profile, gradient_bytes=self.precision.gradient_bytes, unit=unit)
-
-    @cached_property
-    def gradients(self) -> Gradients:
-        """What has to be exchanged; its ready times are those of the first group."""
-        return self._gradients_on(self.groups[0])
-
-    @cached_property
-    def kinds(self) -> Kinds:
-        """The devices of each group."""
-        profiles = [self.problem.profiles[group.device.name] for group in self.groups]
-        backward_s = np.array([float(profile.backward_s.sum()) for profile in profiles])
-        ready_s = np.array([self._gradients_on(group).ready_s_per_sample for group in self.groups])
-        if not self.strategy.overlaps_gradients:
-            ready_s = np.broadcast_to(backward_s[:, None], ready_s.shape)
-        steps = self.problem.fixed.get("gradient_accumulation_steps")
-        return Kinds(
-            forward_s=np.array([float(profile.forward_s.sum()) for profile in profiles]),
-            backward_s=backward_s,
-            update_s=np.array([profile.update_s for profile in profiles]),
-            ready_s_per_sample=ready_s,
-            most_at_a_time=np.maximum(self.most_at_a_time, 1),
-            num_microbatches=None if steps is None else np.full(len(profiles), steps, dtype=np.int64),
-        )
-
-    # -- communication -----------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _network(self) -> tuple[float, float]:
-        """Bandwidth and latency of a ring over machines of all groups."""
-        if self.cluster.num_machines == 1:
-            return float("inf"), 0.0
-        link = self.cluster.ring_link(self.cluster.num_machines)
-        return link.bandwidth_bytes_per_s * self.problem.calibration.bandwidth_efficiency, link.latency_s
-
-    def closed_forms(self, num_machines: Ints, num_devices: Ints) -> dict[str, Affines]:
-        """Return the costs of the algorithms for many numbers of machines and devices at once.
-
-        None of them falls as machines join. Two levels need equally many devices in every machine.
-        """
-        used = zip(self.groups, self.devices.tolist(), strict=True)
-        inside = [group.inside for group, devices in used if devices > 1 and group.inside is not None]
-        bandwidth = min((link.bandwidth_bytes_per_s for link in inside), default=float("inf"))
-        has_network = num_machines > 1
-        rings = Rings(
-            num_machines=num_machines,
-            num_devices=num_devices,
-            most_devices=np.full_like(num_machines, int(self.devices.max())),
-            network_bytes_per_s=np.where(has_network, self._network[0], float("inf")),
-            network_latency_s=np.where(has_network, self._network[1], 0.0),
-            inside_bytes_per_s=bandwidth * self.problem.calibration.inside_efficiency,
-            inside_latency_s=max((link.latency_s for link in inside), default=0.0),
-            reduce_bytes_per_s=min(
-                reduce_bytes_per_s(self.problem, group.device, self.precision) for group in self.groups
-            ),
-            is_even=len(set(self.devices.tolist())) == 1,
-        )
-        return closed_forms(self.problem, rings)
-
-    def transfer_costs(self, num_machines: int, num_devices: int) -> dict[str, TransferCost]:
-        """Return the cost of an all-reduce by algorithm; a curve of this many devices goes before."""
-        fitted = self.problem.calibration
-        if curve := fitted.all_reduce_curves.get(num_devices):
-            return {"measured": delayed(curve, fitted.negotiate_s)}
-        forms = self.closed_forms(np.array([num_machines]), np.array([num_devices]))
-        return {name: costs.at(0) for name, costs in forms.items()}
-
-    # -- input -------------------------------------------------------------------------------------------------------
-
-    def input_rates(self, num_machines: int) -> tuple[InputRates, ...]:
-        """Return the input of each group while so many machines read.
-
-        Of a store that all share, each group waits for the whole batch; of one that some share, for as many machines
-        like its own.
-        """
-        return tuple(
-            self._rates(group, devices, num_machines)
-            for group, devices in zip(self.groups, self.devices.tolist(), strict=True)
-        )
-
-    def _rates(self, group: MachineGroup, devices: int, num_machines: int) -> InputRates:
-        """Return the input of one group."""
-        training, store = self.problem.training, group.storage
-        one = input_time(
-            group,
-            num_machines=num_machines,
-            devices_per_machine=devices,
-            batch_per_device=1,
-            sample_bytes=training.sample_bytes,
-            device_sample_bytes=training.device_sample_bytes,
-            read_s_per_sample=training.measured_read_s(self.problem.profiles[group.device.name], group),
-            is_pipelined=self.problem.calibration.is_prefetch_pipelined,
-        )
-        is_measured = training.measured_read_s(self.problem.profiles[group.device.name], group) is not None
-        is_common = not is_measured and store is not None and store.is_shared and store.shared_by is None
-        return InputRates(
-            read_s=0.0 if is_common else one.read_s,
-            read_of_batch_s=training.sample_bytes / store.bandwidth_bytes_per_s if is_common and store else 0.0,
-            decode_s=one.decode_s,
-            copy_s=one.copy_s,
-            is_pipelined=one.is_pipelined,
-        )
-
-    # -- a whole configuration ---------------------------------------------------------------------------------------
 
     def configuration(
         self,
@@ -348,7 +185,7 @@ class MixedCost:
         samples, rate = 0, 0.0
         for index, one in enumerate(self._rows(configuration)):
             share = one.batch_per_device
-            input_alone = self._rates(self.groups[index], 1, 1).at(share, share)
+            input_alone = self.rates_of(self.groups[index], 1, 1).at(share, share)
             busy_s = float(alone_s[index])
             seconds = busy_s + stall_s(input_alone, busy_s, self.strategy)
             samples += one.num_devices * one.batch_per_device

@@ -1,68 +1,36 @@
-"""A team of machine groups, and the seconds of an iteration of given machines by the shares of their devices."""
-
-from dataclasses import dataclass
+"""The seconds of an iteration of given machines by the shares of their devices."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.cost import Affine, Floats, TransferCost
-from planner.families.all_reduce_mixed import MixedCost
+from planner.families.all_reduce_forms import Ints
+from planner.families.all_reduce_mixed_team import Shape, Team
 from planner.models.collectives import cheapest_of
 from planner.models.input import stall_s
-from planner.solvers.boxes import Box
 from planner.solvers.shares import finish_times_s
 
-__all__ = ["LeafCost", "Team"]
-
-Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Team:
-    """Groups that take part, with the interval of the share of gradients that is sent; None: they are not compressed.
-
-    ``has_free_links``: a relaxation, in which all-reduces cost nothing and groups may stay idle.
-    """
-
-    cost: MixedCost
-    kept: tuple[float, float] | None = None
-    has_free_links: bool = False
-
-    @property
-    def least_kept(self) -> float:
-        """The smallest share that may be sent."""
-        return 1.0 if self.kept is None else self.kept[0]
-
-    def compression_s(self, kept: float | None) -> float:
-        """Return the seconds of compressing to a share."""
-        option = self.cost.problem.compression
-        return 0.0 if kept is None or option is None else option.scale_s / kept**2
-
-    @property
-    def least_compression_s(self) -> float:
-        """The least seconds of compressing."""
-        return self.compression_s(None if self.kept is None else self.kept[1])
+__all__ = ["LeafCost"]
 
 
 class LeafCost:
-    """Seconds of an iteration of one leaf by the shares, at a given share of gradients kept.
+    """Seconds of an iteration of one shape by the shares, at a given share of gradients kept.
 
     Without input and compression where ``has_input`` is false and gradients are compressed, see
     :meth:`planner.families.all_reduce_mixed_boxes.MixedBoxes.solve`; all of it otherwise.
     """
 
-    def __init__(self, team: Team, leaf: Box, kept: float | None, *, has_input: bool | None = None) -> None:
-        self.cost = team.cost
-        self.machines = sum(leaf.low[:-2])
-        self.counts = np.array(leaf.low[:-2], dtype=np.int64) * team.cost.devices
+    def __init__(self, team: Team, shape: Shape, kept: float | None, *, has_input: bool | None = None) -> None:
+        self.cost = team.cost_of(shape)
+        self.machines = sum(shape.machines)
+        self.counts = np.array(shape.machines, dtype=np.int64) * self.cost.devices
         self.kept = 1.0 if kept is None else kept
         self.has_input = kept is None if has_input is None else has_input
         self.extra_s = team.compression_s(kept) if self.has_input else 0.0
-        costs = list(team.cost.transfer_costs(self.machines, int(self.counts.sum())).values())
+        costs = list(self.cost.transfer_costs(self.machines, int(self.counts.sum())).values())
         self.transfer: TransferCost = cheapest_of(costs)
-        self.sizes = team.cost.gradients.size_bytes * self.kept
+        self.sizes = self.cost.gradients.size_bytes * self.kept
         self.is_alone = int(self.counts.sum()) == 1 or not len(self.sizes)
-        self.rates = team.cost.input_rates(self.machines)
+        self.rates = self.cost.input_rates(self.machines)
         is_affine = all(isinstance(one, Affine) for one in costs)
         still_bytes = np.cumsum(self.sizes[::-1])[::-1]
         seconds = self.transfer(still_bytes) if is_affine and len(self.sizes) else np.zeros(len(self.sizes))

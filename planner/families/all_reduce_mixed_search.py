@@ -1,15 +1,15 @@
 """The search of the family ``all_reduce`` on unlike devices: who takes part, which shares, which fusion, in one proof.
 
-Decisions: how many machines of each group (none, too); at most how many devices of each machine, one number for all
-groups, so that a smaller machine gives all it has; where the batch may vary, the batch; the share of a device of each
-group; fusion groups; whether and how far gradients are compressed. Micro-batches are the fewest that fit in each
-group's memory, as on devices of one type.
+Decisions: how many machines of each group (none, too), and how many devices of each of its machines; where the batch
+may vary, the batch; the share of a device of each group; fusion groups; whether and how far gradients are compressed.
+Micro-batches are the fewest that fit in each group's memory, as on devices of one type.
 
-Every set of up to eight groups that reach each other is a *team*, with each number of devices of a machine. Machine
-counts and batches of all teams are searched together by branch and bound over boxes (:mod:`planner.solvers.boxes`,
-bounds in :mod:`planner.families.all_reduce_mixed_boxes`); a leaf, whose counts are fixed, by enumerating the shares
-that can beat the incumbent, each with the dynamic programme for fusion (:mod:`planner.solvers.shares`). It ends with a
-proof, or after a fixed number of boxes with the bound that is left.
+Every set of up to eight groups that reach each other is a *team*, with each number that may be the most devices of a
+machine. How many devices of each group take part, and batches, are searched for all teams together by branch and bound
+over boxes (:mod:`planner.solvers.boxes`, bounds in :mod:`planner.families.all_reduce_mixed_bounds`); a leaf, whose
+numbers are fixed, over the ways in which its devices stand in machines (:mod:`planner.families.all_reduce_mixed_team`),
+and by enumerating the shares that can beat the incumbent, each with the dynamic programme for fusion
+(:mod:`planner.solvers.shares`). It ends with a proof, or after a fixed number of boxes with the bound that is left.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,9 +28,10 @@ from planner.families.all_reduce_configuration import AllReduceConfiguration
 from planner.families.all_reduce_fusion import best_ends, fusion_rules, mixed_exchange_of
 from planner.families.all_reduce_groups import taking_part
 from planner.families.all_reduce_mixed import MixedCost
-from planner.families.all_reduce_mixed_boxes import Choice, MixedBoxes, batches_from
-from planner.families.all_reduce_mixed_leaf import Team
-from planner.families.answer import SAME, TOO_SHORT, plan_of
+from planner.families.all_reduce_mixed_boxes import Choice, MixedBoxes
+from planner.families.all_reduce_mixed_rows import batches_from
+from planner.families.all_reduce_mixed_team import Team
+from planner.families.answer import SAME, TOO_SHORT, alternative_of, plan_of
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem
 from planner.search import Search
@@ -43,9 +44,8 @@ __all__ = ["plan"]
 NAME = "all_reduce"
 _MOST_GROUPS = 8  # of which all sets are tried
 _MOST_BOXES = 20_000
-_MOST_BOXES_OF_ALTERNATIVES = 400
+_MOST_BOXES_OF_ALTERNATIVES, _MOST_SOLVED_OF_ALTERNATIVES = 400, 40
 _KEPT_INTERVALS = 6
-_SHARE_OF_TIME = 0.1  # of what is left, for one alternative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def plan(problem: Problem, search: Search, *, not_modelled: Sequence[str]) -> Pl
         alternatives=alternatives,
         warnings=_warnings(problem, best),
         not_modelled=not_modelled,
-        solver="branch and bound over machine counts x enumerated shares x dynamic programme over contiguous groups",
+        solver="branch and bound over device counts x enumerated shares x dynamic programme over contiguous groups",
         num_candidates=found.num_boxes,
         num_solved=found.num_solved,
     )
@@ -107,8 +107,8 @@ def _teams(problem: Problem) -> Iterator[Team]:
         for chosen in combinations(names, size):
             if cluster.of_groups_is_connected(chosen):
                 groups = [group for group in cluster.machine_groups if group.name in chosen]
-                for devices in _devices_of(problem, groups):
-                    cost = MixedCost(problem, [group.name for group in groups], devices)
+                for caps in _caps_of(problem, groups):
+                    cost = MixedCost(problem, [group.name for group in groups], caps)
                     if (cost.most_at_a_time > 0).all() and _has_algorithm(cost):
                         yield from _compressed_teams(cost)
 
@@ -128,8 +128,8 @@ def _speed(problem: Problem, group: MachineGroup) -> float:
     return group.count * group.devices_per_machine / max(sample_s, 1e-30)
 
 
-def _devices_of(problem: Problem, groups: Sequence[MachineGroup]) -> Iterator[list[int]]:
-    """Yield the devices of a machine of each group: at most so many, or exactly the pinned number."""
+def _caps_of(problem: Problem, groups: Sequence[MachineGroup]) -> Iterator[list[int]]:
+    """Yield the most devices of a machine of each group, of which some group uses all; or the pinned number."""
     most = [group.devices_per_machine for group in groups]
     pinned = problem.fixed.get("devices_per_machine")
     if pinned is not None:
@@ -180,7 +180,7 @@ def _bound_beyond(problem: Problem, search: Search) -> float:
 def _answer(boxes: MixedBoxes, choice: Choice) -> _Answer:
     """Return a choice with its best fusion, its objective re-evaluated by the cost model."""
     cost, compression = boxes.configured(choice)
-    bare = cost.configuration(choice.machines, choice.shares, choice.batch, compression=compression)
+    bare = cost.configuration(choice.shape.machines, choice.shares, choice.batch, compression=compression)
     ends = best_ends(mixed_exchange_of(cost, bare))
     return _with_ends(cost, bare, ends)
 
@@ -234,7 +234,7 @@ def _why(problem: Problem, best: _Answer, found: Found[Choice], alternatives: Se
             f"one less and wait for the others"
         )
     lines.append(
-        f"{found.num_boxes:,} boxes of machine counts were bounded, and {found.num_solved:,} single counts solved over "
+        f"{found.num_boxes:,} boxes of device counts were bounded, and {found.num_solved:,} single counts solved over "
         f"all shares and fusions"
     )
     return tuple(lines)
@@ -258,7 +258,7 @@ def _fusion_alternatives(best: _Answer, problem: Problem) -> list[Alternative]:
     rows = []
     for name, ends in fusion_rules(exchange).items():
         other = _with_ends(best.cost, best.configuration, ends)
-        rows.append(_alternative(name, other, best, f"{len(ends)} all-reduce{'s' * (len(ends) > 1)}"))
+        rows.append(alternative_of(name, other, best, f"{len(ends)} all-reduce{'s' * (len(ends) > 1)}", family=NAME))
     return rows
 
 
@@ -282,30 +282,25 @@ def _decision_alternatives(problem: Problem, best: _Answer, search: Search) -> l
 
 def _best_of(problem: Problem, name: str, best: _Answer, search: Search) -> list[Alternative]:
     """Return the best plan of a narrower question, found with bounded effort; none where there is none."""
-    part = search.part(search.left_s * _SHARE_OF_TIME, good_enough=float("-inf"))
+    part = search.part(float("inf"), good_enough=float("-inf"))
     boxes = MixedBoxes(problem, list(_teams(problem)), part)
     if not boxes.roots or part.is_over:
         return []
-    found = best_vector(boxes.roots, boxes, part, split=boxes.split, most_boxes=_MOST_BOXES_OF_ALTERNATIVES)
+    found = best_vector(
+        boxes.roots,
+        boxes,
+        part,
+        split=boxes.split,
+        most_boxes=_MOST_BOXES_OF_ALTERNATIVES,
+        most_solved=_MOST_SOLVED_OF_ALTERNATIVES,
+    )
     if found.value is None:
         return []
     other = _answer(boxes, found.value)
     if other.objective < best.objective * (1 - SAME):
         return []  # the search of the plan itself was cut off: a loss would be none
     proof = "" if found.solution.status is Status.OPTIMAL else ", not proven best"
-    return [_alternative(name, other, best, f"{other.configuration.headline}{proof}")]
-
-
-def _alternative(name: str, other: _Answer, best: _Answer, reason: str) -> Alternative:
-    """Return one configuration that lost."""
-    return Alternative(
-        name=name,
-        family=NAME,
-        objective=other.objective,
-        relative_loss=other.objective / best.objective - 1 if best.objective else 0.0,
-        reason=reason,
-        configuration=other.configuration,
-    )
+    return [alternative_of(name, other, best, f"{other.configuration.headline}{proof}", family=NAME)]
 
 
 # -- no answer -------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from planner.families.all_reduce_cost import AllReduceConfiguration, AllReduceCo
 from planner.families.all_reduce_fusion import best_ends, exchange_of, fusion_rules
 from planner.families.all_reduce_groups import is_mixed
 from planner.families.all_reduce_settings import settings_of, why_nothing_fits
-from planner.families.answer import SAME, TOO_SHORT, iterations_of, plan_of
+from planner.families.answer import SAME, TOO_SHORT, alternative_of, iterations_of, plan_of
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem
 from planner.search import Search
@@ -130,7 +130,8 @@ def _search(candidates: Sequence[_Candidate], search: Search) -> tuple[list[_Fou
             raise NoAnswerError(TOO_SHORT)
         if has_enough and _relaxed(candidate) >= enough:
             continue
-        solved = _solve(candidate.cost, candidate.setting, search, enough)
+        least = found[0].objective if found else float("inf")
+        solved = _solve(candidate.cost, candidate.setting, search, enough, least)
         insort(found, solved, key=lambda one: (one.objective, one.setting.num_devices))
     return found, float("inf")
 
@@ -232,13 +233,20 @@ def _relaxed(candidate: _Candidate) -> float:
     return max(candidate.bound, busy_s * iterations)
 
 
-def _solve(cost: AllReduceCost, setting: Setting, search: Search, enough: float) -> _Found:
+def _solve(cost: AllReduceCost, setting: Setting, search: Search, enough: float, least: float = float("inf")) -> _Found:
     """Return the best grouping of one setting, its objective re-evaluated by the cost model.
 
-    Where gradients may be compressed, with the best share kept, unless that is proven to be no better than ``enough``.
+    Where gradients may be compressed, with the best share kept, unless that is proven to be no better than ``enough``;
+    one that is proven to lose against ``least`` is only roughly the best.
     """
     plain = _found(cost, setting, best_ends(exchange_of(cost, setting)))
-    compressed, bound_s = best_compressed(cost, setting, search, _limit_s(cost, setting, min(enough, plain.objective)))
+    compressed, bound_s = best_compressed(
+        cost,
+        setting,
+        search,
+        limit_s=_limit_s(cost, setting, min(enough, plain.objective)),
+        least_s=_limit_s(cost, setting, least),
+    )
     bound = bound_s * float(iterations_of(cost.problem, setting.global_batch_size))
     if compressed is None:
         return replace(plain, bound=bound)
@@ -323,25 +331,14 @@ def _fusion_alternatives(cost: AllReduceCost, best: _Found) -> list[Alternative]
     for name, ends in fusion_rules(exchange).items():
         other = _found(cost, best.setting, ends)
         reason = f"{len(ends)} all-reduce{'s' * (len(ends) > 1)}"
-        rows.append(_alternative(name, other, best, reason))
+        rows.append(alternative_of(name, other, best, reason, family=NAME))
     return rows
 
 
 def _other_settings(best: _Found, others: Sequence[_Found]) -> list[Alternative]:
     """Return the runners-up in number of devices."""
-    return [_alternative(_devices(other.setting), other, best, "each with its best fusion") for other in others]
-
-
-def _alternative(name: str, other: _Found, best: _Found, reason: str) -> Alternative:
-    """Return one configuration that lost."""
-    return Alternative(
-        name=name,
-        family=NAME,
-        objective=other.objective,
-        relative_loss=other.objective / best.objective - 1 if best.objective else 0.0,
-        reason=reason,
-        configuration=other.configuration,
-    )
+    reason = "each with its best fusion"
+    return [alternative_of(_devices(other.setting), other, best, reason, family=NAME) for other in others]
 
 
 def _devices(setting: Setting) -> str:

@@ -1,13 +1,13 @@
 """What every family's search ends with: a plan, its status and bound, and what the goal counts."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
 from planner.problem import Problem
 from planner.solution import Status
 
-__all__ = ["SAME", "TOO_SHORT", "iterations_of", "plan_of"]
+__all__ = ["SAME", "TOO_SHORT", "Costed", "alternative_of", "iterations_of", "plan_of"]
 
 SAME = 1e-9  # relative difference below which two objectives are one, and a gap is closed
 TOO_SHORT = "the time limit came before the first answer was found; raise --time-limit."
@@ -23,6 +23,32 @@ def iterations_of(problem: Problem, global_batch_size: Any) -> Any:
         return 1.0
     samples = float(training.dataset_samples or 0)
     return samples / global_batch_size * ((training.epochs or 1.0) if problem.goal.name == "training_time" else 1.0)
+
+
+class Costed(Protocol):
+    """A configuration and what the goal counts of it."""
+
+    @property
+    def configuration(self) -> Configuration:
+        """The decisions."""
+        ...
+
+    @property
+    def objective(self) -> float:
+        """In the goal's unit."""
+        ...
+
+
+def alternative_of(name: str, other: Costed, best: Costed, reason: str, *, family: str) -> Alternative:
+    """Return a configuration that lost against the best."""
+    return Alternative(
+        name=name,
+        family=family,
+        objective=other.objective,
+        relative_loss=other.objective / best.objective - 1 if best.objective else 0.0,
+        reason=reason,
+        configuration=other.configuration,
+    )
 
 
 def plan_of(

@@ -47,7 +47,9 @@ NOT_MODELLED = (
     "workspaces and the framework's own memory, beyond calibration.memory_reserve",
     "cache effects, and threads that slow each other down, unless calibration names measured ones",
 )
-DECISIONS = frozenset(("num_parameter_servers", "num_replicas", "num_workers_per_replica", "device"))
+DECISIONS = frozenset(
+    ("num_parameter_servers", "num_replicas", "num_workers_per_replica", "num_machines", "num_devices", "device")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,20 +102,14 @@ def predict(problem: Problem, configuration: ReplicaChoice) -> Prediction:
     """
     chosen, share = configuration.configuration, configuration.samples_per_read
     batch = batch_of(problem, chosen.num_replicas, share)
+    num_workers = chosen.num_replicas * chosen.num_workers
     model = model_of(problem)
     found = _iteration(problem, model, configuration, batch)
-    parts = dict(found.parts_s)
-    parts["write"] = 0.0 if problem.variant == "printed" else parts["read"]
-    exchange_s = parts["receive_activations"] + parts["receive_errors"]
-    compute_s = parts["forward"] + parts["backward"] + parts["update"]
-    num_workers = chosen.num_replicas * chosen.num_workers
-    parts |= exchange_parts_s(problem)
-    read = input_of(problem, num_workers, batch)
-    parts["input_stall"] = stall_s(read, sum(parts.values()), Strategy(problem.calibration.strategy))
+    parts = _parts_s(problem, found, num_workers, batch)
     iteration_s = sum(parts.values())
     one = ReplicaChoice(configuration=_alone(chosen), samples_per_read=share)
-    alone = _iteration(problem, model, one, batch)
-    alone_s = sum(alone.parts_s[name] for name in ("forward", "backward", "update"))
+    alone_s = _computation_s(_iteration(problem, model, one, batch).parts_s)
+    exchange_s = parts["receive_activations"] + parts["receive_errors"]
     training = problem.training
     epoch_s = None if training.dataset_samples is None else iteration_s * training.dataset_samples / batch
     return Prediction(
@@ -123,7 +119,7 @@ def predict(problem: Problem, configuration: ReplicaChoice) -> Prediction:
         breakdown_s=parts,
         communication_s={"read": parts["read"], "write": parts["write"], "activations_and_errors": exchange_s},
         scaling_factor=alone_s / (num_workers * iteration_s),
-        communication_to_computation=(parts["read"] + parts["write"] + exchange_s) / compute_s,
+        communication_to_computation=(parts["read"] + parts["write"] + exchange_s) / _computation_s(parts),
         memory_bytes=memory_of(problem, model)
         .fullest(chosen.layers, chosen.num_workers)
         .terms_bytes(1, limit_bytes=memory_limit_bytes(problem)),
@@ -139,6 +135,21 @@ def predict(problem: Problem, configuration: ReplicaChoice) -> Prediction:
             ],
         },
     )
+
+
+def _parts_s(problem: Problem, found: EpochTime, num_workers: int, batch: int) -> dict[str, float]:
+    """Return the parts of an iteration: those of the model, and what every family pays beside them."""
+    parts = dict(found.parts_s)
+    parts["write"] = 0.0 if problem.variant == "printed" else parts["read"]
+    parts |= exchange_parts_s(problem)
+    read = input_of(problem, num_workers, batch)
+    parts["input_stall"] = stall_s(read, sum(parts.values()), Strategy(problem.calibration.strategy))
+    return parts
+
+
+def _computation_s(parts_s: Mapping[str, float]) -> float:
+    """Return the seconds of an iteration that are computation."""
+    return parts_s["forward"] + parts_s["backward"] + parts_s["update"]
 
 
 def _iteration(problem: Problem, model: ReplicaModel, configuration: ReplicaChoice, batch: int) -> EpochTime:
@@ -192,7 +203,7 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ReplicaChoic
     servers, replicas, workers = (
         given[key] for key in ("num_parameter_servers", "num_replicas", "num_workers_per_replica")
     )
-    if (used := servers + replicas * workers) > group.count:
+    if (used := servers + replicas * workers) > group.count:  # at once: layers are spread over that many workers
         text = (
             f"C1: {servers} servers + {replicas} replicas x {workers} workers = {used} machines; there "
             f"are {group.count}."
@@ -215,10 +226,19 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ReplicaChoic
         raise SpecError.of(
             Fault(field=f"configuration.{NAME}", problem=fault, mend="Mend these numbers.") for fault in faults
         )
-    return ReplicaChoice(
-        configuration=chosen,
-        samples_per_read=given["samples_per_read"] or problem.training.batch_per_device or share_of(problem, replicas),
-    )
+    share = given["samples_per_read"] or problem.training.batch_per_device or share_of(problem, replicas)
+    _check_batch(problem, replicas, share)
+    return ReplicaChoice(configuration=chosen, samples_per_read=share)
+
+
+def _check_batch(problem: Problem, num_replicas: int, samples_per_read: int) -> None:
+    """Refuse replicas that train another batch than the question's, or a larger one than it allows."""
+    training, batch = problem.training, batch_of(problem, num_replicas, samples_per_read)
+    wanted, most = training.global_batch_size, training.max_global_batch_size
+    if (wanted is not None and batch != wanted) or (most is not None and batch > most):
+        asked = f"at most {most}" if wanted is None else f"{wanted}"
+        text = f"{num_replicas} replicas x {samples_per_read} samples make a batch of {batch}; dnn asks for {asked}."
+        raise wrong(NAME, "samples_per_read", samples_per_read, text)
 
 
 def _layer(given: Mapping[str, Any], num_workers: int) -> LayerChoice:

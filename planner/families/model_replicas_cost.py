@@ -12,13 +12,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from planner.cluster import MachineGroup
+from planner.cluster import Link, MachineGroup
 from planner.errors import Fault, ModelError, SpecError
 from planner.families.faults import wrong
 from planner.models.input import InputTime, input_time
 from planner.models.memory import Precision
 from planner.models.model_replicas import ByThreads, ByWorkingSet, Constants, LayerSeconds, ReplicaModel
 from planner.models.replica_memory import Kept, ReplicaMemory
+from planner.models.segment_work import SegmentWork
 from planner.models.segments import Stage, chain_of
 from planner.problem import Problem
 
@@ -70,11 +71,7 @@ def stages_of(problem: Problem) -> tuple[Stage, ...]:
 
 def model_of(problem: Problem) -> ReplicaModel:
     """Return the costs on the machines of the question."""
-    fitted, group = problem.calibration, group_of(problem)
-    edges = problem.cluster.graph.edges(group.name, data=True)
-    link = next((data["link"] for _, _, data in edges), None)
-    if link is None:
-        raise wrong(_NAME, "num_workers_per_replica", "", "one machine has no network to replicate over.")
+    fitted, group, link = problem.calibration, group_of(problem), _link_of(problem)
     stages = stages_of(problem)
     constants = Constants(
         multiply_add_s=ByWorkingSet(fitted.multiply_add_s) if fitted.multiply_add_s else lambda _size, _partitions: 0.0,
@@ -85,7 +82,18 @@ def model_of(problem: Problem) -> ReplicaModel:
         number_bytes=Precision.of(problem.training.dtype, "sgd").gradient_bytes,
         interference=ByThreads(fitted.interference) if fitted.interference else lambda _threads: 1.0,
     )
-    return ReplicaModel(stages, constants, seconds=None if fitted.multiply_add_s else _seconds(problem, stages))
+    return ReplicaModel(
+        SegmentWork(stages, constants, seconds=None if fitted.multiply_add_s else _seconds(problem, stages))
+    )
+
+
+def _link_of(problem: Problem) -> Link:
+    """Return the link of every machine; raise SpecError if there is none."""
+    edges = problem.cluster.graph.edges(group_of(problem).name, data=True)
+    link: Link | None = next((data["link"] for _, _, data in edges), None)
+    if link is None:
+        raise wrong(_NAME, "num_workers_per_replica", "", "one machine has no network to replicate over.")
+    return link
 
 
 def _seconds(problem: Problem, stages: tuple[Stage, ...]) -> tuple[LayerSeconds, ...]:
@@ -196,7 +204,7 @@ def exchange_parts_s(problem: Problem) -> dict[str, float]:
     is_printed = problem.variant == "printed"
     profile = problem.profiles[group_of(problem).device.name]
     return {
-        "latency": 0.0 if is_printed else 2 * model_of(problem).constants.latency_s(1),
+        "latency": 0.0 if is_printed else 2 * _link_of(problem).latency_s,
         "overhead": 0.0 if is_printed else problem.calibration.overhead_s,
         "optimizer": 0.0 if is_printed else profile.update_s,
     }

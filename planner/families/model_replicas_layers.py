@@ -57,7 +57,8 @@ class Layers:
         self._own_s = self._of_every_layer(self._pairs.own_s)
         self._floor_s = self._of_every_layer(self._pairs.floor_s)
         self._read_bytes = [self._pairs.weight_bytes(layer) for layer in layers]
-        self._workers = [one.workers for one in states]
+        workers = {id(one): one.workers for one in states}
+        self._workers = [workers[id(one)] for one in states]
 
     def _of_every_layer(self, cost_s: Callable[[int], Floats]) -> list[Floats]:
         """Return what the states of every layer cost, made once for layers that are alike."""
@@ -151,14 +152,16 @@ class Layers:
 
     def _all(self, num_workers: int) -> list[Indices]:
         """Return every state that so many workers hold."""
-        return [np.arange(np.searchsorted(workers, num_workers, side="right")) for workers in self._workers]
+        made = {id(workers): workers for workers in self._workers}  # equal layers share theirs
+        every = {key: np.arange(np.searchsorted(workers, num_workers, side="right")) for key, workers in made.items()}
+        return [every[id(workers)] for workers in self._workers]
 
     def _on(
         self, kept: Sequence[Indices], priced: Sequence[Floats], enough: float, is_over: Callable[[], bool]
     ) -> Solution[tuple[LayerChoice, ...]]:
         """Return the cheapest chain of some states."""
         nodes = [own[some] + read[some] for own, read, some in zip(self._own_s, priced, kept, strict=True)]
-        bounds = [self._pairs.bounds_s(layer, kept[layer - 1], kept[layer]) for layer in range(1, len(kept))]
+        bounds = self._pairs.all_bounds_s(kept)
 
         def pair_s(layer: int, before: int, after: int) -> float:
             return self._pairs.pair_s(layer, int(kept[layer - 1][before]), int(kept[layer][after]))

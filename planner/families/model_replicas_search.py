@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
-from planner.families.answer import SAME, TOO_SHORT, plan_of
+from planner.families.answer import SAME, TOO_SHORT, alternative_of, plan_of
 from planner.families.inner_links import check_inner_links
 from planner.families.model_replicas import NAME, NOT_MODELLED, ReplicaChoice, explain, predict
 from planner.families.model_replicas_cost import group_of, model_of, threads_of
@@ -79,7 +79,7 @@ class _Found:
     """A solved setting."""
 
     setting: Setting
-    choice: ReplicaChoice
+    configuration: ReplicaChoice
     prediction: Prediction
     objective: float
 
@@ -115,11 +115,11 @@ def plan(problem: Problem, search: Search) -> Plan:
     return plan_of(
         problem,
         family=NAME,
-        configuration=best.choice,
+        configuration=best.configuration,
         prediction=best.prediction,
         bound=min(bound, best.objective),
         explanation=_why(problem, best, len(settings), num_solved, space),
-        alternatives=[*_other_ways(problem, fitting, best, space), *(_alternative(best, one) for one in others)],
+        alternatives=[*_other_ways(problem, fitting, best, space), *_others(best, others)],
         warnings=[_ASYNCHRONOUS] if best.setting.num_replicas > 1 else [],
         not_modelled=NOT_MODELLED,
         solver="bounded enumeration x dynamic programme over layers x bottleneck assignment",
@@ -220,7 +220,9 @@ def _found(problem: Problem, setting: Setting, configuration: ReplicaConfigurati
     """Return a configuration with what it costs."""
     choice = ReplicaChoice(configuration=configuration, samples_per_read=setting.samples_per_read)
     prediction = predict(problem, choice)
-    return _Found(setting=setting, choice=choice, prediction=prediction, objective=prediction.value_of(problem.goal))
+    return _Found(
+        setting=setting, configuration=choice, prediction=prediction, objective=prediction.value_of(problem.goal)
+    )
 
 
 def _least_stale(found: Sequence[_Found]) -> _Found:
@@ -235,12 +237,12 @@ def _least_stale(found: Sequence[_Found]) -> _Found:
 def _why(problem: Problem, best: _Found, num_settings: int, num_solved: int, space: _Space) -> list[str]:
     """Return what binds, what was chosen, and how the answer was proven."""
     setting = best.setting
-    lines = list(explain(problem, best.choice, best.prediction))
+    lines = list(explain(problem, best.configuration, best.prediction))
     if setting.num_replicas == 1:
         why = (
             ""
             if is_asynchronous_allowed(problem)
-            else f": constraints.max_staleness is {problem.limits.max_staleness:g}"
+            else f": constraints.max_staleness is {problem.limits.max_staleness or 0:g}"
         )
         lines.append(f"one model replica, hence synchronous{why}")
     if idle := group_of(problem).count - setting.num_machines:
@@ -258,31 +260,25 @@ def _why(problem: Problem, best: _Found, num_settings: int, num_solved: int, spa
     return lines
 
 
+def _others(best: _Found, others: Sequence[_Found]) -> list[Alternative]:
+    """Return other settings, as plans that lost."""
+    reason = "each layer at its best"
+    return [alternative_of(one.configuration.headline, one, best, reason, family=NAME) for one in others]
+
+
 def _other_ways(problem: Problem, fitting: Fitting, best: _Found, space: _Space) -> list[Alternative]:
     """Return what the paper's two simplifications cost, where they fit: uniform layers, maps by the sum of messages."""
     rows = []
     has_messages = best.prediction.communication_s["activations_and_errors"] > 0
     if has_messages and best.setting.num_workers <= _MOST_MACHINES_OF_SPACE:
-        layers = sum_rule(fitting.layers.model, best.choice.configuration.layers)
-        by_sum = replace(best.choice.configuration, layers=layers)
+        layers = sum_rule(fitting.layers.model, best.configuration.configuration.layers)
+        by_sum = replace(best.configuration.configuration, layers=layers)
         if fitting.fits(layers, best.setting.num_workers):
             rows.append(
                 ("maps by the least sum of messages", _found(problem, best.setting, by_sum), "the paper's rule")
             )
     if space:
         choice, objective = min(space, key=lambda row: row[1])
-        uniform = replace(best, choice=choice, objective=objective)
+        uniform = replace(best, configuration=choice, objective=objective)
         rows.append(("uniform layers", uniform, f"all partitioned over all workers: {choice.headline}"))
-    return [_alternative(best, other, name, reason) for name, other, reason in rows]
-
-
-def _alternative(best: _Found, other: _Found, name: str = "", reason: str = "each layer at its best") -> Alternative:
-    """Return one configuration that lost."""
-    return Alternative(
-        name=name or other.choice.headline,
-        family=NAME,
-        objective=other.objective,
-        relative_loss=other.objective / best.objective - 1 if best.objective else 0.0,
-        reason=reason,
-        configuration=other.choice,
-    )
+    return [alternative_of(name, other, best, reason, family=NAME) for name, other, reason in rows]

@@ -14,10 +14,15 @@ __all__ = [
     "bound_of",
     "fixed_of_goal",
     "is_asynchronous_allowed",
+    "most_devices",
+    "most_machines",
     "samples_of_goal",
     "settings_of",
     "why_nothing_fits",
 ]
+
+_SHAPE = ("num_parameter_servers", "num_replicas", "num_workers_per_replica")  # pins of a setting's own numbers,
+_COUNTS = ("num_machines", "num_devices")  # and those of what they come to, which other families know as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +56,12 @@ class Setting:
 
 
 def is_asynchronous_allowed(problem: Problem) -> bool:
-    """Whether replicas may run beside one another: their staleness has no bound (or no other family was asked for)."""
-    return problem.limits.max_staleness == float("inf") or problem.families == ("model_replicas",)
+    """Whether replicas may run beside one another: their staleness has no bound.
+
+    Where the user sets no limit, asking for this family alone allows it.
+    """
+    most = problem.limits.max_staleness
+    return most == float("inf") or (most is None and problem.families == ("model_replicas",))
 
 
 def settings_of(problem: Problem) -> Iterator[Setting]:
@@ -62,8 +71,8 @@ def settings_of(problem: Problem) -> Iterator[Setting]:
     servers: as many as there are workers are enough, and until then every machine left does best as a server. One more
     than that would change nothing, and stays idle unless the question asks for it.
     """
-    fixed, most = problem.fixed, _most_machines(problem)
-    least = problem.limits.machines.least
+    fixed, most, least = problem.fixed, most_machines(problem), _machines_of(problem).least
+    devices = _devices_of(problem)
     pinned_servers = fixed.get("num_parameter_servers")
     for replicas in _numbers(problem, "num_replicas", most):
         if replicas > 1 and not is_asynchronous_allowed(problem):
@@ -76,14 +85,30 @@ def settings_of(problem: Problem) -> Iterator[Setting]:
             left = most - trained
             servers = max(min(trained, left), least - trained) if pinned_servers is None else pinned_servers
             is_within = 1 <= servers <= left and trained + servers >= least
-            if is_within and trained in problem.limits.devices:
+            if is_within and trained in devices:
                 yield Setting(num_servers=servers, num_replicas=replicas, num_workers=workers, samples_per_read=share)
 
 
-def _most_machines(problem: Problem) -> int:
+def _machines_of(problem: Problem) -> Range:
+    """Return how many machines may train or serve, by the limits and the pin."""
+    return problem.limits.machines.pinned(problem.fixed.get("num_machines"))
+
+
+def _devices_of(problem: Problem) -> Range:
+    """Return how many devices may train, by the limits and the pin: a machine has one, and a server trains none."""
+    return problem.limits.devices.pinned(problem.fixed.get("num_devices"))
+
+
+def most_machines(problem: Problem) -> int:
     """Return how many machines may be used."""
-    count, most = group_of(problem).count, problem.limits.machines.most
+    count, most = group_of(problem).count, _machines_of(problem).most
     return count if most is None else min(count, most)
+
+
+def most_devices(problem: Problem) -> int:
+    """Return how many devices may train: one machine at least serves."""
+    left, most = most_machines(problem) - 1, _devices_of(problem).most
+    return left if most is None else min(left, most)
 
 
 def _numbers(problem: Problem, pin: str, most: int) -> range:
@@ -127,24 +152,15 @@ def bound_of(problem: Problem, model: ReplicaModel, layers: Layers, setting: Set
 
 def why_nothing_fits(problem: Problem) -> str:
     """Return which limits and pins leave no setting, and what would have to give."""
-    group, fixed, limits = group_of(problem), problem.fixed, problem.limits
-    names = ("num_parameter_servers", "num_replicas", "num_workers_per_replica")
-    servers, replicas, workers = (fixed.get(name, 1) for name in names)
+    fixed, limits = problem.fixed, problem.limits
+    servers, replicas, workers = (fixed.get(name, 1) for name in _SHAPE)
     if replicas > 1 and not is_asynchronous_allowed(problem):
         return (
             f"No plan fits: fix.num_replicas is {replicas}; replicas train asynchronously, and "
-            f"constraints.max_staleness is {limits.max_staleness:g}. Set it to unbounded, or pin 1."
+            f"constraints.max_staleness is {limits.max_staleness or 0:g}. Set it to unbounded, or pin 1."
         )
-    most = _most_machines(problem)
-    pins = " and ".join(f"fix.{name} {fixed[name]}" for name in names if name in fixed)
-    needed = servers + replicas * workers
-    if needed > most:
-        limit = f"constraints.machines allows {most}" if most < group.count else f"there are {most}"
-        return (
-            f"No plan fits: {servers} servers + {replicas} replicas x {workers} workers need at least {needed} "
-            f"machines{f' with {pins}' if pins else ''}; {limit}. Raise the number of machines to {needed}"
-            f"{', or pin less' if pins else ''}."
-        )
+    if (needed := servers + replicas * workers) > most_machines(problem):
+        return _too_few_machines(problem, needed, f"{servers} servers + {replicas} replicas x {workers} workers need")
     if _share(problem, replicas) is None:
         training = problem.training
         batch = training.fixed_batch_size or training.max_global_batch_size
@@ -154,10 +170,25 @@ def why_nothing_fits(problem: Problem) -> str:
         for name, allowed in (("machines", limits.machines), ("devices", limits.devices))
         if allowed != Range()
     ]
+    pins = [f"fix.{name} {fixed[name]}" for name in (*_COUNTS, *_SHAPE) if name in fixed]
     return (
-        f"No plan fits: no numbers of servers, replicas and workers on up to {most} machines meet "
-        f"{' and '.join([*asked, *([pins] if pins else [])])} together (every worker is a device that trains, every "
-        f"server a machine more). Drop or change one of them."
+        f"No plan fits: no numbers of servers, replicas and workers on up to {most_machines(problem)} machines meet "
+        f"{' and '.join([*asked, *pins])} together (every worker is a device that trains, every server a machine "
+        f"more). Drop or change one of them."
+    )
+
+
+def _too_few_machines(problem: Problem, needed: int, what: str) -> str:
+    """Return what needs so many machines, and what allows no more of them than there may be."""
+    fixed, most = problem.fixed, most_machines(problem)
+    pins = " and ".join(f"fix.{name} {fixed[name]}" for name in _SHAPE if name in fixed)
+    limit = f"there are {most}"
+    if most < group_of(problem).count:
+        limit = "fix.num_machines" if fixed.get("num_machines") == most else "constraints.machines"
+        limit = f"{limit} allows {most}"
+    return (
+        f"No plan fits: {what} at least {needed} machines{f' with {pins}' if pins else ''}; {limit}. Raise the number "
+        f"of machines to {needed}{', or pin less' if pins else ''}."
     )
 
 

@@ -54,6 +54,7 @@ def search_space(
     """
     model, threads = model or model_of(problem), threads_of(problem)[-1]
     memory, limit_bytes = memory_of(problem, model), memory_limit_bytes(problem)
+    kinds = _kinds(model)
     is_ample = memory.most_bytes(threads) <= limit_bytes
     sample_s: dict[int, float] = {}  # inf where it does not fit
     rows = []
@@ -63,8 +64,8 @@ def search_space(
             continue
         choice = _uniform(model, setting, threads)
         if workers not in sample_s:
-            layers = model.layer_times(choice.configuration)
-            seconds = sum(layer.per_sample_s for layer in layers) * setting.num_replicas
+            per_sample_s = (number * model.layer_time(one, choice.configuration).per_sample_s for one, number in kinds)
+            seconds = sum(per_sample_s) * setting.num_replicas
             fits = is_ample or memory.fullest(choice.configuration.layers, workers).total_bytes(1) <= limit_bytes
             sample_s[workers] = seconds if fits else float("inf")
         if sample_s[workers] < float("inf"):
@@ -81,6 +82,14 @@ def search_space_csv(problem: Problem, num_workers: Sequence[int] | None = None)
         chosen = choice.configuration
         table.writerow([chosen.num_workers, chosen.num_replicas, chosen.num_servers, repr(objective)])
     return text.getvalue()
+
+
+def _kinds(model: ReplicaModel) -> list[tuple[int, int]]:
+    """Return one layer of every kind, and how many are alike: in a uniform configuration they cost the same."""
+    kinds: dict[tuple[int, bool], list[int]] = {}
+    for index in range(len(model.stages)):
+        kinds.setdefault((model.work.alike(index), index == 0), []).append(index)
+    return [(some[0], len(some)) for some in kinds.values()]
 
 
 def _uniform(model: ReplicaModel, setting: Setting, num_threads: int) -> ReplicaChoice:

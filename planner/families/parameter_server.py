@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.families import parameter_server_given, parameter_server_words
-from planner.families.parameter_server_cost import ParameterServerConfiguration, ParameterServerCost
+from planner.families.parameter_server_configuration import ParameterServerConfiguration
+from planner.families.parameter_server_cost import ParameterServerCost
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline
@@ -36,7 +37,18 @@ NOT_MODELLED = (
     "handing parameters out again inside a machine of several devices",
     "failures and restarts",
 )
-DECISIONS = frozenset(("num_parameter_servers", "servers", "co_located", "synchronisation", "batch_shares", "device"))
+DECISIONS = frozenset(
+    (
+        "num_parameter_servers",
+        "servers",
+        "co_located",
+        "synchronisation",
+        "batch_shares",
+        "device",
+        "num_machines",
+        "num_devices",
+    )
+)
 
 
 def predict(problem: Problem, configuration: ParameterServerConfiguration) -> Prediction:

@@ -1,20 +1,25 @@
 """The cost of a configuration of parameter servers: one way from a question and its decisions to seconds and bytes."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from planner.cluster import Cluster, MachineGroup
+from planner.cluster import MachineGroup
 from planner.cost import Floats, Profile
-from planner.errors import Fault, ModelError, SpecError
 from planner.families.parameter_server_asynchronous import Steady, steady
-from planner.models.collectives import ring_all_reduces
-from planner.models.compression import Compression
+from planner.families.parameter_server_configuration import ParameterServerConfiguration
+from planner.families.parameter_server_groups import (
+    group_inputs,
+    memory_limit_bytes,
+    network_bytes_per_s,
+    network_latency_s,
+    packet_queueing_s,
+    ready_times_s,
+)
 from planner.models.data_parallel import Gradients, gradients_of
-from planner.models.input import InputTime, input_time, stall_s
+from planner.models.input import InputTime, stall_s
 from planner.models.memory import Precision, data_parallel_memory
 from planner.models.server_links import (
     Links,
@@ -24,197 +29,12 @@ from planner.models.server_links import (
     pull_time_s,
     push_end_s,
 )
-from planner.models.server_network import ServerNetwork, queueing_s
 from planner.models.ssgd_equations import Strategy
 from planner.models.stragglers import standard_maximum
 from planner.plan import Prediction
 from planner.problem import Problem
-from planner.units import Dimension, format_exact
 
-__all__ = [
-    "ParameterServerConfiguration",
-    "ParameterServerCost",
-    "group_inputs",
-    "memory_limit_bytes",
-    "network_bytes_per_s",
-    "network_latency_s",
-    "packet_queueing_s",
-    "ready_times_s",
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterServerConfiguration:
-    """All decisions of the family.
-
-    Attributes
-    ----------
-    workers
-        Machines of each group that work, by the group's name.
-    servers
-        The group whose machines serve.
-    co_located
-        Whether servers stand on the first machines of their group that work, instead of on others.
-    placement
-        A rule, or the server of every tensor.
-    batch_shares
-        Samples of one device, by the group's name: the largest share. Where they make more than the batch, some
-        devices have one sample less.
-    global_batch_size
-        Samples of one iteration; left out, what the question fixes, or all shares together.
-    compression
-        Share of every gradient that is not pushed, and the seconds that leaving nothing out would take.
-        Pulls are whole.
-    synchronisation, staleness
-        ``bsp``; ``ssp``, and by how many iterations the fastest worker may lead; ``asp``; ``local_sgd``, and how many
-        iterations in a row exchange nothing (its local steps less one).
-    """
-
-    num_parameter_servers: int
-    workers: Mapping[str, int]
-    servers: str
-    co_located: bool
-    placement: str | Mapping[str, int]
-    batch_shares: Mapping[str, int]
-    global_batch_size: int | None = None
-    compression: Compression | None = None
-    synchronisation: str = "bsp"
-    staleness: int = 0
-
-    @property
-    def headline(self) -> str:
-        """How many workers and servers, and how they keep in step if not by a barrier."""
-        workers = " + ".join(f"{count} {name}" for name, count in self.workers.items())
-        place = "on the same machines" if self.co_located else f"on {self.servers}"
-        many = "s" * (self.num_parameter_servers > 1)
-        return f"{workers} as workers, {self.num_parameter_servers} server{many} {place}{self._steps}"
-
-    @property
-    def _steps(self) -> str:
-        """How workers keep in step, in words; nothing under BSP."""
-        words = {
-            "ssp": f", SSP({self.staleness})",
-            "asp": ", ASP",
-            "local_sgd": f", local SGD({self.staleness + 1})",
-        }
-        return words.get(self.synchronisation, "")
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the block that ``predict`` reads back."""
-        steps = {"ssp": {"max_staleness": self.staleness}, "local_sgd": {"local_steps": self.staleness + 1}}
-        batch = {} if self.global_batch_size is None else {"global_batch_size": self.global_batch_size}
-        return {
-            "num_parameter_servers": self.num_parameter_servers,
-            "workers": dict(self.workers),
-            "servers": self.servers,
-            "co_located": self.co_located,
-            "placement": self.placement if isinstance(self.placement, str) else dict(self.placement),
-            "batch_shares": dict(self.batch_shares),
-            **batch,
-            **({} if self.compression is None else {"compression": _compression_block(self.compression)}),
-            **({} if self.synchronisation == "bsp" else {"synchronisation": self.synchronisation}),
-            **steps.get(self.synchronisation, {}),
-        }
-
-
-def _compression_block(compression: Compression) -> dict[str, Any]:
-    """Return the block that a spec reads back."""
-    return {"removed": float(compression.removed), "time": format_exact(compression.scale_s, Dimension.TIME)}
-
-
-# -- what a group of machines costs, whatever the configuration --------------------------------------------------------
-
-
-def ready_times_s(problem: Problem, group: MachineGroup, gradients: Gradients, share: Floats) -> Floats:
-    """Return when a machine of the group can push each gradient (last axis), from the iteration's start.
-
-    Parameters
-    ----------
-    share
-        Samples of one of its devices; an array of any shape.
-
-    Notes
-    -----
-    The devices of a machine add up their gradients over the links inside, one after the other in ready order:
-    ``end_j = max(end_(j-1), ready_j) + time_j``.
-    """
-    profile, shares = problem.profiles[group.device.name], np.asarray(share, dtype=float)[..., None]
-    forward_s, backward_s = float(profile.forward_s.sum()), float(profile.backward_s.sum())
-    if Strategy(problem.calibration.strategy).overlaps_gradients:
-        own_s = (forward_s + gradients.ready_s_per_sample) * shares
-    else:
-        own_s = np.broadcast_to((forward_s + backward_s) * shares, (*shares.shape[:-1], len(gradients.names)))
-    if group.inside is None or group.devices_per_machine == 1:
-        return np.asarray(own_s)
-    inside = ring_all_reduces(
-        num_devices=[group.devices_per_machine],
-        bandwidth_bytes_per_s=group.inside.bandwidth_bytes_per_s * problem.calibration.inside_efficiency,
-        latency_s=group.inside.latency_s,
-    ).at(0)
-    done_s = np.cumsum(inside(gradients.size_bytes))
-    # The recursion without a loop: the last wait was for some gradient, and from there on the link was busy.
-    return np.asarray(np.maximum.accumulate(own_s - np.append(0.0, done_s[:-1]), axis=-1) + done_s)
-
-
-def network_bytes_per_s(problem: Problem, group: MachineGroup) -> float:
-    """Return the bandwidth of a machine's network cards together, at the rate that is reached."""
-    edges = list(problem.cluster.graph.edges(group.name, data=True))
-    if not edges:
-        raise ModelError(f"machines {group.name!r} have no network: a server cannot be reached. Give them one.")
-    slowest = float(min(data["link"].bandwidth_bytes_per_s for _, _, data in edges))
-    return slowest * group.num_nics * problem.calibration.bandwidth_efficiency
-
-
-def network_latency_s(cluster: Cluster, one: str, other: str) -> float:
-    """Return the latency of the way between machines of two groups, as all-reduce counts it from machine to machine."""
-    names = {one, other}
-    part = cluster.of_groups(names) if cluster.of_groups_is_connected(names) else cluster
-    return part.ring_link(part.num_machines).latency_s
-
-
-def memory_limit_bytes(problem: Problem, group: MachineGroup) -> float:
-    """Return what a device may hold: its memory, or the user's limit where that is less."""
-    limit = problem.limits.memory_per_device_bytes
-    return min(group.device.memory_bytes, float("inf") if limit is None else limit)
-
-
-def packet_queueing_s(problem: Problem, server_bytes_per_s: float) -> float:
-    """Return a packet's time at the switch, one direction (eqs. 11 and 12 of the GST model); refuse saturation.
-
-    Its arrivals are those of one saturated link, however many workers and servers there are.
-    """
-    queue = problem.calibration.queue
-    if queue is None:
-        return 0.0
-    network = ServerNetwork(
-        num_workers=1,
-        bandwidth_bytes_per_s=server_bytes_per_s,
-        packet_bytes=queue.packet_bytes,
-        switch_packets_per_s=queue.switch_bytes_per_s / queue.packet_bytes,
-        num_hops=queue.num_hops,
-    )
-    try:
-        return float(queueing_s(network))
-    except ModelError as error:
-        raise SpecError.of([Fault(field="calibration.queue", problem=str(error), mend="")]) from None
-
-
-def group_inputs(problem: Problem, group: MachineGroup, *, num_workers: int, share: float) -> InputTime:
-    """Return the time of a group's input; a shared store is one store for all workers."""
-    training = problem.training
-    return input_time(
-        group,
-        num_machines=num_workers,
-        devices_per_machine=group.devices_per_machine,
-        batch_per_device=share,
-        sample_bytes=training.sample_bytes,
-        device_sample_bytes=training.device_sample_bytes,
-        read_s_per_sample=training.measured_read_s(problem.profiles[group.device.name], group),
-        is_pipelined=problem.calibration.is_prefetch_pipelined,
-    )
-
-
-# -- a configuration -------------------------------------------------------------------------------------------------
+__all__ = ["ParameterServerCost"]
 
 
 class ParameterServerCost:
@@ -299,8 +119,24 @@ class ParameterServerCost:
         )
 
     @property
+    def uses_network(self) -> bool:
+        """Whether anything is sent; not where the only server is on the only worker's own machine."""
+        return self.configuration.num_parameter_servers > 1 or any(home is None for _, _, home in self._entries)
+
+    @property
+    def overhead_s(self) -> float:
+        """The library's start-up of an exchange; none where one device keeps its gradients."""
+        is_alone = not self.uses_network and self.groups[0].devices_per_machine == 1
+        return 0.0 if is_alone else self.problem.calibration.overhead_s
+
+    @property
+    def queueing_s(self) -> float:
+        """A packet's time at the switch, one direction; none where nothing is sent."""
+        return packet_queueing_s(self.problem, min(self.links.server_bytes_per_s)) if self.uses_network else 0.0
+
+    @property
     def latency_s(self) -> float:
-        """The longest way of a gradient over the network; 0 where the only server is the only worker's own machine."""
+        """The longest way of a gradient over the network; 0 where nothing is sent."""
         is_one = self.configuration.num_parameter_servers == 1
         far = [group.name for group, _, home in self._entries if home is None or not is_one]
         cluster, servers = self.problem.cluster, self.server_group.name
@@ -359,9 +195,9 @@ class ParameterServerCost:
             "compression": 0.0 if compression is None else float(compression.time_s),
             "pull": pull_time_s(self.placed_bytes, self.links),
             "latency": 2 * self.latency_s,
-            "queueing": 2 * packet_queueing_s(self.problem, min(self.links.server_bytes_per_s)),
+            "queueing": 2 * self.queueing_s,
             "stragglers": deviation_s and deviation_s * standard_maximum(self.num_workers),
-            "overhead": fitted.overhead_s,
+            "overhead": self.overhead_s,
             "update": max(self.profile(group).update_s for group in self.groups),
         }, servers_s
 
@@ -381,7 +217,7 @@ class ParameterServerCost:
             forward_s, backward_s = self.compute_s(group)
             parts = {"forward": forward_s, "backward": backward_s, "update": self.profile(group).update_s}
             parts["exposed_push"] = max(float(self.ready_s(group).max(initial=0.0)) - forward_s - backward_s, 0.0)
-            parts["overhead"] = fitted.overhead_s
+            parts["overhead"] = self.overhead_s
             parts["compression"] = 0.0 if chosen.compression is None else float(chosen.compression.time_s)
             parts["input_stall"] = stall_s(time, sum(parts.values()), self.strategy)
             seconds[group.name] = parts
@@ -391,7 +227,7 @@ class ParameterServerCost:
             links=self.links,
             pushed_bytes=self.pushed_bytes.sum(axis=0),
             pulled_bytes=self.placed_bytes.sum(axis=0),
-            latency_s=self.latency_s + packet_queueing_s(self.problem, min(self.links.server_bytes_per_s)),
+            latency_s=self.latency_s + self.queueing_s,
             deviation_s=fitted.straggler_deviation_s,
             synchronisation=chosen.synchronisation,
             staleness=chosen.staleness,

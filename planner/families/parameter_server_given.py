@@ -8,7 +8,7 @@ from planner.cluster import MachineGroup
 from planner.errors import Fault, SpecError
 from planner.families.faults import wrong
 from planner.families.inner_links import check_inner_links
-from planner.families.parameter_server_cost import ParameterServerConfiguration
+from planner.families.parameter_server_configuration import ParameterServerConfiguration
 from planner.models.compression import Compression
 from planner.models.data_parallel import gradients_of
 from planner.problem import Problem

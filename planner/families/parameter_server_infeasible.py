@@ -2,13 +2,38 @@
 
 from math import ceil
 
-from planner.families.parameter_server_boxes import Space
-from planner.families.parameter_server_cost import memory_limit_bytes
+from planner.errors import InfeasibleError
+from planner.families.parameter_server_given import may_work
+from planner.families.parameter_server_groups import memory_limit_bytes
+from planner.families.parameter_server_space import Space
 from planner.models.memory import Precision, data_parallel_memory
-from planner.problem import Range
+from planner.problem import Problem, Range
 from planner.units import Dimension, format_human
 
-__all__ = ["why_nothing_fits"]
+__all__ = ["check_pins", "why_nothing_fits"]
+
+
+def check_pins(problem: Problem) -> None:
+    """Refuse pinned numbers beyond what the cluster has, before anything of their size is built.
+
+    Raises
+    ------
+    InfeasibleError
+        With the pin, and the most that there is.
+    """
+    fixed, groups = problem.fixed, {group.name: group for group in problem.cluster.machine_groups}
+    may_serve = [group.count for name, group in groups.items() if fixed.get("servers") in (None, name)]
+    working = [groups[name] for name in may_work(groups, fixed.get("device"))]
+    there_are = {
+        "num_parameter_servers": (max(may_serve, default=0), "machines of one group that may serve"),
+        "num_machines": (problem.cluster.num_machines, "machines of the cluster"),
+        "num_devices": (sum(group.count * group.devices_per_machine for group in working), "devices that may work"),
+    }
+    for key, (most, what) in there_are.items():
+        if most and fixed.get(key, 0) > most:
+            raise InfeasibleError(
+                f"No plan fits: fix.{key}: {fixed[key]} is more than the {most} {what}. Pin {most} or less."
+            )
 
 
 def why_nothing_fits(space: Space) -> str:
@@ -30,7 +55,7 @@ def why_nothing_fits(space: Space) -> str:
             f"No plan fits: a batch of {batch} on {devices} devices needs {ceil(batch / devices)} samples on each, and "
             f"their memory holds {holds} in all. Lower the batch to {holds}, or add machines."
         )
-    fewest = max(problem.limits.devices.least * share, int(space.devices.min()) * share)
+    fewest = max(space.num_devices.least * share, int(space.devices.min()) * share)
     if batch < fewest:
         text = f"No plan fits: a batch of {batch} is less than {fewest}, one share for each device that must work."
         return f"{text} Raise the batch to {fewest} or more, or use fewer devices."
@@ -58,12 +83,12 @@ def _counts_text(space: Space) -> str:
     problem, fixed = space.problem, space.problem.fixed
     limits = {"constraints.devices": problem.limits.devices, "constraints.machines": problem.limits.machines}
     asked = [f"{name} from {one.least} to {one.most or 'all'}" for name, one in limits.items() if one != Range()]
-    pins = ("num_parameter_servers", "servers", "co_located", "device", "batch_shares")
+    pins = ("num_parameter_servers", "num_machines", "num_devices", "servers", "co_located", "device", "batch_shares")
     asked += [f"fix.{name}: {fixed[name]}" for name in pins if name in fixed]
     machines, devices = int(space.counts.sum()), int((space.counts * space.devices).sum())
     return (
         f"No plan fits: no numbers of working machines and servers meet {' and '.join(asked) or 'the batch'} together. "
         f"{machines} machines with {devices} devices may work, and {problem.cluster.num_machines} may serve; servers "
-        f"on machines of their own need at least one of them, and co-located ones stand on machines that work. Drop "
-        f"or change one of them."
+        f"on machines of their own need at least one of them, and co-located ones stand on machines that work; a "
+        f"machine that works does so with all its devices. Drop or change one of them."
     )

@@ -1,6 +1,7 @@
 """What binds a configuration of parameter servers, in words."""
 
-from planner.families.parameter_server_cost import ParameterServerConfiguration, ParameterServerCost
+from planner.families.parameter_server_configuration import ParameterServerConfiguration
+from planner.families.parameter_server_cost import ParameterServerCost
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.units import Dimension, format_human

@@ -160,7 +160,6 @@ class PipelineCost:
         fitted, limit = self.problem.calibration, self.problem.limits.memory_per_device_bytes
         precision = Precision.of(self.problem.training.dtype, self.problem.training.optimizer)
         peak = group.device.peak_flop_per_s.get("fp32") if fitted.aggregation else None
-        pinned = self.problem.fixed.get("algorithm")
         inside = group.inside
         return StageMachines(
             name=group.name,
@@ -177,7 +176,7 @@ class PipelineCost:
             overhead_s=fitted.overhead_s,
             delay_s=fitted.negotiate_s,
             reduce_bytes_per_s=float("inf") if peak is None else peak * precision.gradient_bytes,
-            algorithms=(pinned,) if pinned else fitted.algorithms,
+            algorithms=fitted.algorithms,
             curves=fitted.all_reduce_curves,
         )
 

@@ -19,7 +19,7 @@ from planner.solvers.pipeline import balanced_cuts
 __all__ = ["ANY", "CHUNKS", "Domain", "spread"]
 
 ANY = 2**40  # micro-batches in flight where memory is not short
-CHUNKS = (2, 4)  # a device, interleaved
+CHUNKS = range(2, 17)  # a device, interleaved
 _MOST_COUNTS = 2_000_000  # numbers of devices of each group that are looked at one by one
 
 
@@ -54,7 +54,7 @@ class Domain:
     def _device_limits(self) -> tuple[Range, Range]:
         """Numbers of devices and machines in all, pins included."""
         limits, fixed = self.problem.limits, self.problem.fixed
-        return _pinned(limits.devices, fixed.get("num_devices")), _pinned(limits.machines, fixed.get("num_machines"))
+        return limits.devices.pinned(fixed.get("num_devices")), limits.machines.pinned(fixed.get("num_machines"))
 
     def _most(self, count: int, devices_per_machine: int) -> int:
         """Return the devices of a group that may be used at most."""
@@ -77,6 +77,16 @@ class Domain:
     def is_limited(self) -> bool:
         """Whether not every number of the devices may be used."""
         return any(limit != Range() for limit in self._device_limits)
+
+    @cached_property
+    def most_allowed(self) -> tuple[int, ...]:
+        """Devices of each group, as many in all as limits and pins allow with some of every group, if they do."""
+        sizes = [number + 1 for number in self.num_devices]
+        if not self.is_limited or prod(sizes) > _MOST_COUNTS:
+            return self.num_devices
+        used = np.indices(sizes).reshape(len(sizes), -1)
+        used = used[:, self.allowed(used) & used.all(axis=0)]
+        return tuple(used[:, used.sum(axis=0).argmax()].tolist()) if used.size else self.num_devices
 
     def allows(self, shape: Shape) -> bool:
         """Whether limits, pins and memory allow a shape."""
@@ -194,11 +204,6 @@ class Domain:
                 shape = self.shape([Stage(first=0, last=last, group=group, replicas=replicas)], 1, "1f1b")
                 least = min(least, self.cost.stall_s(shape, float("inf")))
         return least
-
-
-def _pinned(limit: Range, number: int | None) -> Range:
-    """Return a limit with a pinned number in it."""
-    return limit if number is None else Range(least=max(limit.least, number), most=min(number, limit.most or number))
 
 
 def spread(most: int, number: int) -> list[int]:

@@ -10,7 +10,7 @@ that their devices are taken as of one kind, a shape that is found fits, but non
 ``is_proven`` tells.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -44,16 +44,16 @@ def fitting(domain: Domain, search: Search) -> Fitting:
     """Return a pipeline that fits in memory and meets all limits and pins."""
     is_proven = True
     for number in reversed(domain.numbers_of_microbatches):
+        if search.is_over:
+            return Fitting(shape=None, is_proven=False)
         found = _of_number(domain, number, search)
         if found.shape is not None:
             return found
         is_proven = is_proven and found.is_proven
-    for shape in _interleaved(domain):
+    for shape in _interleaved(domain, search, lambda: domain.memory_scale):
         if domain.allows(shape):
             return Fitting(shape=shape, is_proven=True)
-        if search.is_over:
-            return Fitting(shape=None, is_proven=False)
-    return Fitting(shape=None, is_proven=is_proven)
+    return Fitting(shape=None, is_proven=is_proven and not search.is_over)
 
 
 def numbers_of_stages_that_fit(domain: Domain, search: Search) -> list[int]:
@@ -78,13 +78,13 @@ def _of_number(domain: Domain, number: int, search: Search) -> Fitting:
         tries += [_Splits(domain, number, alone=kind) for kind in kinds]
     for splits in tries:
         for num_stages in splits.numbers_of_stages():
+            if search.is_over:
+                return Fitting(shape=None, is_proven=False)
             if not splits.may_fit(num_stages):
                 continue
             if (shape := splits.shape(num_stages)) is not None:
                 return Fitting(shape=shape, is_proven=True)
             is_proven = is_proven and splits.is_exact
-            if search.is_over:
-                return Fitting(shape=None, is_proven=False)
         if is_proven:
             break  # not even with all groups taken as one
     return Fitting(shape=None, is_proven=is_proven)
@@ -196,23 +196,46 @@ class _Splits:
         return np.array(rows)
 
 
-def _interleaved(domain: Domain) -> Iterator[Shape]:
-    """Yield the interleaved shapes that hold least, by group, stages, micro-batches and chunks; limits are met."""
+def _interleaved(domain: Domain, search: Search, most: Callable[[], float]) -> Iterator[Shape]:
+    """Yield the interleaved shapes that hold least, by group, stages, chunks and micro-batches; limits are met.
+
+    Left out are those whose weights and optimiser's states alone fill more than ``most()`` times a device. Ends before
+    the last one when the search is over.
+    """
     if "interleaved" not in domain.schedules:
         return
-    for group, most in enumerate(domain.num_devices):
-        for p, number in product(domain.numbers_of_stages, domain.numbers_of_microbatches):
-            if p < 2 or number % p:
+    for group, devices in enumerate(domain.num_devices):
+        for p, chunks in product(domain.numbers_of_stages, CHUNKS):
+            if not 2 <= p <= devices or p * chunks > domain.num_layers:
                 continue
-            replicas = np.arange(min(most // p, domain.batch // number), 0, -1)
-            used = np.zeros((len(domain.num_devices), len(replicas)), dtype=np.int64)
-            used[group] = p * replicas
-            allowed = replicas[domain.allowed(used)]
-            for chunks in CHUNKS:
-                if len(allowed) and p * chunks <= domain.num_layers:
-                    yield domain.shape(
-                        domain.balanced(group, p * chunks, int(allowed[0])), number, "interleaved", chunks
-                    )
+            if search.is_over:
+                return
+            if _least_share(domain, group, p, chunks) > most() * (1 + 1e-9):
+                continue
+            for number in domain.numbers_of_microbatches:
+                if search.is_over:
+                    return
+                replicas = _most_replicas(domain, group, p, number)
+                if number % p == 0 and replicas:
+                    cuts = domain.balanced(group, p * chunks, replicas)
+                    yield domain.shape(cuts, number, "interleaved", chunks)
+
+
+def _most_replicas(domain: Domain, group: int, p: int, number: int) -> int:
+    """Return the most replicas of p stages that have a sample of each micro-batch and meet all limits; 0 if none do."""
+    replicas = np.arange(min(domain.num_devices[group] // p, domain.batch // number), 0, -1)
+    used = np.zeros((len(domain.num_devices), len(replicas)), dtype=np.int64)
+    used[group] = p * replicas
+    return max(replicas[domain.allowed(used)].tolist(), default=0)
+
+
+def _least_share(domain: Domain, group: int, p: int, chunks: int) -> float:
+    """Return what weights, gradients and optimiser's states fill of the fullest of p devices; micro-batches add."""
+    costs, cuts = domain.cost.costs, domain.balanced(group, p * chunks, 1)
+    memory = costs.memory(np.array([one.first for one in cuts]), np.array([one.last for one in cuts]), num_samples=0)
+    by_chunk = (memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes).reshape(-1, p)
+    fullest = float(by_chunk.sum(axis=0).max()) + costs.reserve_bytes
+    return fullest / costs.machines[group].memory_limit_bytes
 
 
 # -- how much memory would do ----------------------------------------------------------------------------------------
@@ -248,13 +271,12 @@ def least_memory(domain: Domain, search: Search) -> LeastMemory | None:
                 break
             middle = (max(low, high / 2) * high) ** 0.5
         best = min(best, high)
-    for shape in _interleaved(domain):
-        if search.is_over:
-            break
-        best = min(best, _share(domain, shape))
-    if np.isinf(best):
+    shares = [best]
+    for shape in _interleaved(domain, search, lambda: shares[-1]):
+        shares.append(min(shares[-1], _share(domain, shape)))
+    if np.isinf(shares[-1]):
         return None
-    return LeastMemory(scale=float(best), is_proven=is_proven and not search.is_over)
+    return LeastMemory(scale=float(shares[-1]), is_proven=is_proven and not search.is_over)
 
 
 def _share(domain: Domain, shape: Shape) -> float:

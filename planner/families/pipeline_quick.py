@@ -1,6 +1,8 @@
 """Quick answers of the search over pipelines: shapes that are often good, so that a limit always finds one."""
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice, permutations
 
 import numpy as np
@@ -37,49 +39,69 @@ def _one_stage(domain: Domain) -> Iterator[Shape]:
     numbers, plain, last = domain.numbers_of_microbatches, _plain(domain), domain.num_layers - 1
     if not plain or 1 not in domain.numbers_of_stages:
         return
+
+    def shape(group: int, replicas: int, number: int) -> Shape:
+        return domain.shape([Stage(first=0, last=last, group=group, replicas=replicas)], number, plain[0])
+
     for group, most in enumerate(domain.num_devices):
         for number in sorted({*numbers[:4], numbers[-1]}):
             for replicas in spread(min(most, domain.batch // number), _MOST_SHAPES // 8):
-                yield domain.shape([Stage(first=0, last=last, group=group, replicas=replicas)], number, plain[0])
+                yield shape(group, replicas, number)
+        for replicas in spread(min(most, domain.batch), _MOST_SHAPES // 8):
+            yield from _fewest(domain, partial(shape, group, replicas))
 
 
 def _of_one_group(domain: Domain) -> Iterator[Shape]:
     """Yield stages of one group, as equal as they can be, with equal replicas."""
     plain, budget = _plain(domain), _MOST_SHAPES
+
+    def shape(group: int, p: int, name: str, number: int) -> Shape:
+        replicas = min(domain.num_devices[group] // p, domain.batch // number)
+        return domain.shape(domain.balanced(group, p, replicas), number, name)
+
     for group, most in enumerate(domain.num_devices):
         for p in domain.numbers_of_stages:
             if p > most or budget < 0:
                 break
             if p > _MOST_STAGES and p & (p - 1):  # powers of 2 alone
                 continue
-            for number in _near(domain, 4 * p):
-                for name in plain if p <= _MOST_STAGES else plain[:1]:
-                    budget -= 1
-                    stages = domain.balanced(group, p, min(most // p, domain.batch // number))
-                    yield domain.shape(stages, number, name)
+            for name in plain if p <= _MOST_STAGES else plain[:1]:
+                shapes = _that_fit(domain, _near(domain, 4 * p), partial(shape, group, p, name))
+                budget -= len(shapes)
+                yield from shapes
 
 
 def _of_all_groups(domain: Domain) -> Iterator[Shape]:
     """Yield stages over all groups, of each as many, cut so that the slowest stage is as fast as can be."""
     groups = range(len(domain.num_devices))
+
+    def shape(line: list[int], each: int, name: str, number: int) -> Shape:
+        return domain.shape(_shared(domain, line, each, number), number, name)
+
     for each in _STAGES_OF_A_GROUP:
         num_stages = each * len(groups)
-        if num_stages > domain.num_layers or num_stages not in domain.numbers_of_stages:
+        is_wanted = num_stages <= domain.num_layers and num_stages in domain.numbers_of_stages
+        if not is_wanted or min(domain.most_allowed) < each:
             continue
-        numbers = sorted({one for per in _MICROBATCHES_PER_STAGE for one in _near(domain, per * num_stages)})
+        numbers = sorted(
+            {
+                *(one for per in _MICROBATCHES_PER_STAGE for one in _near(domain, per * num_stages)),
+                *_near(domain, domain.batch // -(-max(domain.most_allowed) // each))[:1],  # a sample for every device
+            }
+        )
         for order in islice(permutations(groups), _MOST_ORDERS):
-            for number in numbers:
-                if stages := _shared(domain, [group for group in order for _ in range(each)], each, number):
-                    for name in _plain(domain):
-                        yield domain.shape(stages, number, name)
+            line = [group for group in order for _ in range(each)]
+            for name in _plain(domain):
+                yield from _that_fit(domain, numbers, partial(shape, line, each, name))
 
 
-def _shared(domain: Domain, line: list[int], each: int, number: int) -> list[Stage] | None:
-    """Return stages on these groups, with equal replicas of each; None where a group has too few devices."""
-    size = -(-domain.batch // number)
-    replicas = [min(domain.num_devices[group] // each, domain.batch // number) for group in line]
-    if not min(replicas):
-        return None
+def _shared(domain: Domain, line: list[int], each: int, number: int) -> list[Stage]:
+    """Return stages on these groups, with replicas of each as equal as they can be."""
+    size, seen, replicas = -(-domain.batch // number), [0] * len(domain.num_devices), []
+    for group in line:
+        most = domain.most_allowed[group]
+        replicas.append(max(1, min((most + seen[group]) // each, domain.batch // number)))  # so that they sum up to it
+        seen[group] += 1
     profiles = [domain.cost.costs.machines[group].profile for group in line]
     totals = [
         np.concatenate(([0.0], np.cumsum(one.forward_s + one.backward_s) * -(-size // r)))
@@ -91,6 +113,19 @@ def _shared(domain: Domain, line: list[int], each: int, number: int) -> list[Sta
         Stage(first=first, last=last, group=group, replicas=r)
         for first, last, group, r in zip(starts, ends, line, replicas, strict=True)
     ]
+
+
+def _that_fit(domain: Domain, numbers: list[int], shape: Callable[[int], Shape]) -> list[Shape]:
+    """Return the shapes of these numbers of micro-batches; where none fits in memory, that of the fewest that do."""
+    shapes = [shape(number) for number in numbers]
+    return shapes if any(domain.cost.fits(one) for one in shapes) else _fewest(domain, shape)
+
+
+def _fewest(domain: Domain, shape: Callable[[int], Shape]) -> list[Shape]:
+    """Return the shape of the fewest micro-batches that fit in memory; none if none do."""
+    numbers = domain.numbers_of_microbatches
+    at = bisect_left(numbers, True, key=lambda number: domain.cost.fits(shape(number)))
+    return [shape(number) for number in numbers[at : at + 1]]
 
 
 def _near(domain: Domain, wanted: int) -> list[int]:

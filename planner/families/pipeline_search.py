@@ -1,9 +1,10 @@
 """The search of the family ``pipeline``.
 
 Domain: every cut of the layers, in their order, into stages; for each stage a machine group and any number of its
-devices up to the samples of a micro-batch; the fewest micro-batches of every size; GPipe, 1F1B, and the
-interleaved schedule with 2 or 4 chunks a device, there with equal replicas of one group and with the cuts that make the
-slowest chunk as fast as can be. A pinned number of micro-batches need not divide the batch.
+devices up to the samples of a micro-batch; the fewest micro-batches of every size; GPipe, 1F1B, and the interleaved
+schedule with 2 to 16 chunks a device, there with equal replicas of one group and with the cuts that make the slowest
+chunk as fast as can be. A pinned number of micro-batches need not divide the batch. A schedule too long to simulate
+(:mod:`planner.models.pipeline_steady`) is no answer, but its bound still counts.
 
 Whether anything fits at all is told first (:mod:`planner.families.pipeline_memory`). Each pair of micro-batches and
 schedule is a source of shapes in the order of a lower bound of their iteration (:mod:`planner.solvers.pipeline_bound`;
@@ -24,7 +25,7 @@ import heapq
 from dataclasses import dataclass, field
 from itertools import islice
 
-from planner.errors import InfeasibleError, NoAnswerError
+from planner.errors import InfeasibleError, ModelError, NoAnswerError
 from planner.families.answer import SAME, TOO_SHORT, iterations_of, plan_of
 from planner.families.pipeline import NAME, NOT_MODELLED, explain, predict
 from planner.families.pipeline_cost import Shape
@@ -40,7 +41,8 @@ from planner.search import Search
 __all__ = ["plan"]
 
 _MOST_COARSE = 12  # shapes of a coarse source: its bound is that of the first, the others may be better answers
-_MOST_FIRST = 40  # quick shapes tried before it is asked whether anything fits
+_MOST_FIRST = 40  # quick shapes tried before it is asked whether anything fits,
+_MOST_FIRST_LIMITED = 600  # or where few numbers of devices are allowed: most shapes are then passed over at once
 _REASON_S = 5.0  # to find how much memory is missing
 
 
@@ -77,17 +79,24 @@ class Found:
         """Whether the answer is as good as was asked for."""
         return self.best is not None and self.best_s <= self.enough_s
 
-    def try_shape(self, shape: Shape) -> None:
-        """Simulate a shape, if it is allowed, and keep it where it is the best of its kind."""
+    def try_shape(self, shape: Shape) -> bool:
+        """Simulate a shape, if it is allowed, and keep it where it is the best of its kind.
+
+        False where its schedule is beyond what is simulated: then nothing is known of it but its bound.
+        """
         if not self.domain.allows(shape):
-            return
+            return True
+        try:
+            seconds = self.domain.cost.iteration_time_s(shape)
+        except ModelError:
+            return False
         self.num_simulated += 1
-        seconds = self.domain.cost.iteration_time_s(shape)
         kind = _kind(shape)
         if seconds < self.by_kind.get(kind, (float("inf"),))[0]:
             self.by_kind[kind] = (seconds, shape)
         if seconds < self.best_s:
             self.best, self.best_s = shape, seconds
+        return True
 
 
 def plan(problem: Problem, search: Search) -> Plan:
@@ -143,7 +152,7 @@ def _search(domain: Domain, found: Found, search: Search) -> tuple[float, int]:
     sources = sources_of(domain, search)
     heap = [(source.bound, index) for index, source in enumerate(sources)]
     heapq.heapify(heap)
-    least_s = float("inf")  # of what the shapes of coarse sources stand for
+    least_s = float("inf")  # of what the shapes of coarse sources stand for, and of schedules that are too long
     taken = [0] * len(sources)
     while heap and heap[0][0] < found.cutoff_s and not found.is_enough and not search.is_over:
         bound_s, index = heapq.heappop(heap)
@@ -156,8 +165,10 @@ def _search(domain: Domain, found: Found, search: Search) -> tuple[float, int]:
         while source.hints and not found.is_enough:
             found.try_shape(source.hints.pop(0))
         if following is not None:
-            found.try_shape(following)
+            is_known = found.try_shape(following)
             taken[index] += 1
+            if not is_known:
+                least_s = min(least_s, bound_s)
             if source.is_coarse:
                 least_s = min(least_s, source.bound_of_last)
         is_done = source.is_coarse and taken[index] >= _MOST_COARSE
@@ -169,7 +180,7 @@ def _search(domain: Domain, found: Found, search: Search) -> tuple[float, int]:
 
 def _first_answer(domain: Domain, found: Found, search: Search) -> bool:
     """Find any shape that fits, by the quick ones or else by the recursion; return whether there may be one."""
-    for shape in islice(quick_shapes(domain), _MOST_FIRST):
+    for shape in islice(quick_shapes(domain), _MOST_FIRST_LIMITED if domain.is_limited else _MOST_FIRST):
         if found.best is not None or search.is_over:
             return True
         found.try_shape(shape)

@@ -1,6 +1,6 @@
 """Sources of pipelines in the order of a lower bound of their iteration: by schedule and number of micro-batches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import product
@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost import Floats
 from planner.families.pipeline_cost import Shape
 from planner.families.pipeline_domain import CHUNKS, Domain
 from planner.families.pipeline_rows import StageRows
@@ -75,21 +76,25 @@ class PlainSource:
 
     def __init__(self, domain: Domain, schedule: Schedule, search: Search, looser: "PlainSource | None" = None) -> None:
         self.domain, self.schedule, self.search, self.looser = domain, schedule, search, looser
-        self.costs = StageRows(domain, schedule.num_microbatches)
-        samples = schedule.num_microbatches * self.costs.size
+        samples = schedule.num_microbatches * ceil(domain.batch / schedule.num_microbatches)
         self.least_s = domain.least_s_per_sample * samples
         self.bound_of_last = self.least_s
-        self._levels = [True, False] if self._is_small else [True]
+        self._levels = [True, False]
         self._found: BestFirst | None = None
         self.hints: list[Shape] = []
         self.open_bound_s = self.least_s
+
+    @cached_property
+    def costs(self) -> StageRows:
+        """The stages as arrays: only once they are asked for, as a large batch has thousands of sources."""
+        return StageRows(self.domain, self.schedule.num_microbatches)
 
     @property
     def is_coarse(self) -> bool:
         """Whether its shapes also stand for others."""
         return self.costs.is_coarse
 
-    @property
+    @cached_property
     def _is_small(self) -> bool:
         """Whether the tables by number of stages may be filled."""
         entries = prod(number + 1 for number in self.costs.num_devices) * self.domain.num_layers**2
@@ -107,6 +112,8 @@ class PlainSource:
         if self._found is None or self._levels:
             self.least_s = self.bound
             self._found = self._opened(cutoff_s, is_open=self._levels.pop(0))
+            if not self._is_small:
+                self._levels = []
             if self._levels or not self._is_small:
                 self.open_bound_s = self.bound
             self.hints = [self._shape(one) for one in self._found.dive(_NUM_DIVES)]
@@ -181,33 +188,47 @@ class InterleavedSource:
     def next(self, cutoff_s: float, until_s: float) -> Shape | None:
         """Return the next shape."""
         if self._rows is None:
-            rows = []
-            for index, shape in enumerate(self._shapes(cutoff_s)):
-                if self.search.is_over:
-                    return None
-                rows.append((self._bound_s(shape), index, shape))
-            self._rows = sorted(rows, reverse=True)
+            rows = [(self._bound_s(shape), index, shape) for index, shape in enumerate(self._shapes(cutoff_s))]
+            if not self.search.is_over:  # else some may be missing
+                self._rows = sorted(rows, reverse=True)
             return None
         return self._rows.pop()[2] if self._rows else None
 
     def _shapes(self, cutoff_s: float) -> Iterator[Shape]:
-        """Yield every shape of the domain whose work alone, shared equally by its devices, is below the cutoff."""
+        """Yield every shape of the domain that would be below the cutoff if transfers and exchanges were free.
+
+        Ends before the last one when the search is over.
+        """
         domain = self.domain
         for group, most in enumerate(domain.num_devices):
-            profile = domain.cost.costs.machines[group].profile
-            sample_s = float(profile.forward_s.sum() + profile.backward_s.sum())
-            for p, number in product(domain.numbers_of_stages, domain.numbers_of_microbatches):
-                if p < 2 or p > most or number % p:
+            for p, chunks in product(domain.numbers_of_stages, CHUNKS):
+                if not 2 <= p <= most or p * chunks > domain.num_layers:
                     continue
-                replicas = np.arange(1, min(most // p, domain.batch // number) + 1)
-                samples = number * -(-ceil(domain.batch / number) // replicas)
-                kept = replicas[samples * sample_s / p * (1 - 1e-9) < cutoff_s].tolist()
-                for chunks in CHUNKS:
-                    if kept and p * chunks <= domain.num_layers:
-                        cuts = domain.balanced(group, p * chunks, 1)
-                        for one in kept:
-                            stages = [replace(stage, replicas=one) for stage in cuts]
-                            yield domain.shape(stages, number, "interleaved", chunks)
+                cuts = domain.balanced(group, p * chunks, 1)
+                path_s, work_s = self._paths_s(group, p, cuts)
+                for number in domain.numbers_of_microbatches:
+                    if self.search.is_over:
+                        return
+                    if number % p:
+                        continue
+                    samples = -(
+                        -ceil(domain.batch / number) // np.arange(1, min(most // p, domain.batch // number) + 1)
+                    )
+                    least_s = samples * float((path_s + number * work_s).max())
+                    for one in np.flatnonzero(least_s * (1 - 1e-9) < cutoff_s).tolist():
+                        if self.search.is_over:
+                            return
+                        stages = [replace(stage, replicas=one + 1) for stage in cuts]
+                        yield domain.shape(stages, number, "interleaved", chunks)
+
+    def _paths_s(self, group: int, p: int, cuts: Sequence[Stage]) -> tuple[Floats, Floats]:
+        """Return, by device and for one sample, the way to its first task and back from its last, and its work."""
+        costs = self.domain.cost.costs
+        firsts, lasts = np.array([one.first for one in cuts]), np.array([one.last for one in cuts])
+        forward_s = costs.forward_s(firsts, lasts, group=group, num_samples=1).reshape(-1, p)
+        backward_s = costs.backward_s(firsts, lasts, group=group, num_samples=1).reshape(-1, p)
+        both_s = forward_s + backward_s
+        return np.concatenate(([0.0], np.cumsum(both_s[0, :-1]))), both_s.sum(axis=0)
 
     def _bound_s(self, shape: Shape) -> float:
         """Return what no simulation of a shape is below."""

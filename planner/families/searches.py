@@ -1,14 +1,21 @@
 """The searches of the families, by name."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from planner.families import all_reduce_search, model_replicas_search, parameter_server_search, pipeline_search
+from planner.families import (
+    all_reduce_search,
+    model_replicas_bound,
+    model_replicas_search,
+    parameter_server_search,
+    pipeline_search,
+)
+from planner.networks import computation_bound
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search
 
-__all__ = ["DOMAINS", "SEARCHES", "FamilySearch"]
+__all__ = ["BOUNDS", "DOMAINS", "SEARCHES", "FamilySearch"]
 
 
 class FamilySearch(Protocol):
@@ -34,12 +41,20 @@ SEARCHES: Mapping[str, FamilySearch] = {
     "pipeline": pipeline_search.plan,
 }
 
+# An objective that no plan of the family beats, without any search: of one that the time never came to.
+BOUNDS: Mapping[str, Callable[[Problem], float]] = {
+    "all_reduce": computation_bound,
+    "parameter_server": computation_bound,
+    "model_replicas": model_replicas_bound.least_objective,
+    "pipeline": computation_bound,
+}
+
 # What each search covers, where that is less than `predict` accepts: a bound says nothing about the rest.
 DOMAINS: Mapping[str, str] = {
-    "all_reduce": "as many devices of each machine that takes part (all that it has, where it has fewer); gradients "
-    "grouped in the order in which they become ready",
+    "all_reduce": "gradients grouped in the order in which they become ready; as many devices of each machine of a "
+    "group, and on devices of one type as many of each machine that takes part",
     "parameter_server": "the servers are machines of one group; a tensor is whole, or sliced over all servers",
     "model_replicas": "each layer's segments are stripes of equal size",
-    "pipeline": "stages of consecutive layers on devices of one group; interleaved schedules with 2 or 4 chunks a "
+    "pipeline": "stages of consecutive layers on devices of one group; interleaved schedules with 2 to 16 chunks a "
     "device, equal replicas, and evenly cut",
 }

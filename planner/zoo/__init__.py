@@ -9,13 +9,14 @@ from functools import partial
 
 from planner.dnn import Dnn
 from planner.names import find, fold
+from planner.zoo import transformers
 from planner.zoo.adam import adam_imagenet22k, adam_mnist
 from planner.zoo.alexnet import alexnet, overfeat
 from planner.zoo.googlenet import googlenet
 from planner.zoo.resnet import resnet
 from planner.zoo.vgg import vgg11, vgg13, vgg16, vgg16_replaced_head, vgg16c, vgg19
 
-__all__ = ["build", "find_name", "names"]
+__all__ = ["build", "find_name", "layered_names", "names"]
 
 _FACTORIES: dict[str, Callable[[], Dnn]] = {
     "adam-imagenet22k": adam_imagenet22k,
@@ -42,26 +43,47 @@ _ALIASES = {"vgg11a": "vgg11", "vgg13b": "vgg13", "vgg16d": "vgg16", "vgg19e": "
 
 def names() -> tuple[str, ...]:
     """Return the names of all networks, sorted; aliases are left out."""
+    return tuple(sorted([*_FACTORIES, *transformers.row_names()]))
+
+
+def layered_names() -> tuple[str, ...]:
+    """Return the names of the networks that are no transformers, sorted."""
     return tuple(sorted(_FACTORIES))
 
 
 def find_name(name: str) -> str:
     """Return the proper name of a network; raise SpecError, with the nearest one, if there is none."""
-    known = {fold(known): known for known in names()} | {fold(alias): proper for alias, proper in _ALIASES.items()}
+    layered = {fold(known): known for known in _FACTORIES} | {fold(alias): proper for alias, proper in _ALIASES.items()}
+    if fold(name) in layered:  # then the table of transformers need not be read
+        return layered[fold(name)]
+    known = {fold(known): known for known in names()} | layered
     return find(name, known, "network of the zoo")
 
 
-def build(name: str) -> Dnn:
+def build(name: str, *, sequence_length: int | None = None) -> Dnn:
     """Build the network called ``name``.
 
     Parameters
     ----------
     name
         One of :func:`names`, or an alias such as ``vgg16d``; case and dashes do not count.
+    sequence_length
+        Tokens of one sample, of a transformer that reads text; by default those that it was trained on.
 
     Raises
     ------
     SpecError
         If there is no such network; the message suggests the nearest name.
+    ValueError
+        For a sequence length of a network that has none, or another one.
     """
-    return _FACTORIES[find_name(name)]()
+    proper = find_name(name)
+    if proper in _FACTORIES:
+        if sequence_length is not None:
+            raise ValueError(f"{proper} reads no sequence of tokens. Leave out sequence_length.")
+        return _FACTORIES[proper]()
+    row = transformers.row(proper)
+    transformer = row.transformer
+    if sequence_length is not None:
+        transformer = transformers.with_sequence_length(transformer, sequence_length)
+    return transformers.dnn_of(transformer, proper, source=row.source, dataset_samples=row.dataset_samples)

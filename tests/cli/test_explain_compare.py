@@ -1,6 +1,9 @@
 """``planner explain`` and ``planner compare`` as their users meet them, hostile files included."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +11,16 @@ import jsonschema
 import pytest
 from pytest import CaptureFixture
 
+import planner
+from planner import api, sensitivity
 from planner.cli.run import run
 from planner.documents import MODELS
+from planner.errors import NoAnswerError
+from planner.explanation_report import explanation_text
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.ranking import best_plan
+from planner.search import Search
 
 SPEC = "dnn: {zoo: alexnet, batch_per_device: 32}\ncluster: {preset: osf-testbed}\nfamilies: [all_reduce]\n"
 HEAD = """
@@ -153,6 +164,150 @@ def test_a_truncated_plan_is_refused_with_its_line(
         assert code == 2
         assert f"{file}:" in err
         assert "not all of it" in err
+
+
+@pytest.mark.parametrize("name", ["plan", "plan.yaml", "plan.txt", "plan.json.bak"])
+def test_a_plan_is_told_by_its_content_whatever_its_name(
+    capsys: CaptureFixture[str], tmp_path: Path, plan: str, name: str
+) -> None:
+    file = tmp_path / name
+    stated = json.loads(Path(plan).read_text())
+    stated["objective"]["value"] /= 2  # planned anew, it would not say what the file says
+    file.write_text(json.dumps(stated, sort_keys=name.endswith("bak")))
+    found = document(capsys, "explain", str(file))
+    assert any("the file says" in warning for warning in found["warnings"])
+    assert document(capsys, "compare", str(file), plan)["saving"] == pytest.approx(0.5)
+    assert answer(capsys, "check", str(file))[0] == 1
+
+
+def test_a_spec_in_json_is_planned_first(capsys: CaptureFixture[str], tmp_path: Path, spec: str) -> None:
+    file = tmp_path / "spec.json"
+    question = {"dnn": {"zoo": "alexnet", "batch_per_device": 32}, "cluster": {"preset": "osf-testbed"}}
+    file.write_text(json.dumps({**question, "families": ["all_reduce"]}))
+    assert document(capsys, "explain", str(file)) == document(capsys, "explain", spec)
+
+
+@pytest.mark.parametrize("name", ["plan", "plan.json", "plan.yaml"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "the file is empty"),
+        (b" \n", "the file is empty"),
+        (b"\x7fELF\0\0\1", "this is a binary file"),
+        (b"\xff\xfe{\0", "this is not UTF-8 text"),
+        (b'{"schema": "planner.plan/1", "x": "\xe4"}', "this is not UTF-8 text"),
+    ],
+)
+def test_a_file_that_is_no_text_is_refused_in_words(
+    capsys: CaptureFixture[str], tmp_path: Path, plan: str, name: str, content: bytes, words: str
+) -> None:
+    folder = tmp_path / "bad"
+    folder.mkdir()
+    file = folder / name
+    file.write_bytes(content)
+    for arguments in (("explain", str(file)), ("check", str(file)), ("compare", str(file), plan)):
+        code, out, err = answer(capsys, *arguments)
+        assert (code, out) == (2, "")
+        assert f"{file}: {words}" in err
+
+
+def test_a_plan_that_was_cut_off_is_no_spec_whatever_its_name(
+    capsys: CaptureFixture[str], tmp_path: Path, plan: str
+) -> None:
+    file = tmp_path / "cut"
+    file.write_text(Path(plan).read_text()[:300])
+    code, _, err = answer(capsys, "explain", str(file))
+    assert code == 2
+    assert "not all of it" in err
+
+
+# -- Ctrl-C ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_interruption_ends_the_plan_and_all_questions_after_it(
+    capsys: CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
+    def interrupted(problem: Problem, search: Search) -> Plan:
+        found = best_plan(problem, search)
+        signal.raise_signal(signal.SIGINT)
+        assert search.was_interrupted
+        return found
+
+    def never(problem: Problem, search: Search) -> Plan:
+        raise AssertionError("a question was asked after the interruption")
+
+    monkeypatch.setattr(api, "best_plan", interrupted)
+    monkeypatch.setattr(sensitivity, "best_plan", never)
+    handler = signal.getsignal(signal.SIGINT)
+    found = document(capsys, "explain", spec)  # leaves with 0, as planner plan does with what it has
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert found["breakdown"]
+    assert {one["saving"] for one in found["sensitivities"]} == {None}
+    assert {one["note"] for one in found["sensitivities"]} == {"left out: interrupted before it was asked"}
+    monkeypatch.setattr(api, "best_plan", interrupted)
+    _, out, _ = answer(capsys, "explain", spec)
+    number = len(found["sensitivities"])
+    assert f"Interrupted: {number} of {number} changes were left out." in out
+    assert len(out.splitlines()) <= 40
+
+
+def test_what_was_known_when_interrupted_is_kept(monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
+    asked: list[str] = []
+
+    def interrupted(problem: Problem, search: Search) -> Plan:
+        found = best_plan(problem, search)
+        asked.append(problem.cluster.name)
+        if len(asked) == 2:
+            search.interrupt()
+        return found
+
+    monkeypatch.setattr(sensitivity, "best_plan", interrupted)
+    explained = planner.explain(planner.load(spec))
+    notes = [one.note for one in explained.sensitivities]
+    assert len(asked) == sum(one.saving is not None for one in explained.sensitivities) == 2
+    assert sum("left out" in note for note in notes) == len(notes) - 2
+    assert f"Interrupted: {len(notes) - 2} of {len(notes)} changes were left out." in explanation_text(explained)
+
+
+def test_a_question_that_was_being_answered_is_left_out_too(monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
+    def interrupted(problem: Problem, search: Search) -> Plan:
+        search.interrupt()
+        raise NoAnswerError("too short")
+
+    monkeypatch.setattr(sensitivity, "best_plan", interrupted)
+    notes = {one.note for one in planner.explain(planner.load(spec)).sensitivities}
+    assert notes == {"left out: interrupted before it was answered", "left out: interrupted before it was asked"}
+
+
+def test_the_second_interruption_breaks_off(
+    capsys: CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
+    def interrupted(problem: Problem, search: Search) -> Plan:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the second one was not heard")
+
+    monkeypatch.setattr(api, "best_plan", interrupted)
+    assert answer(capsys, "explain", spec) == (130, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("module", ["planner.cli.run", "typer", "planner.api", "numpy"])
+def test_an_interruption_while_modules_are_imported_leaves_one_line(module: str, spec: str) -> None:
+    code = f"""
+import sys
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupts())
+sys.argv[1:] = ["explain", {spec!r}]
+from planner.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
 def test_missing_files_and_folders_are_refused(capsys: CaptureFixture[str], tmp_path: Path, plan: str) -> None:

@@ -80,7 +80,7 @@ def small_problems(draw: st.DrawFn, most_machines: int = 4, *, is_compressed: bo
         machine(
             name,
             count=count,
-            devices=draw(st.integers(1, 2)) if sum(counts) < 4 else 1,
+            devices=draw(st.integers(1, 3 if sum(counts) < 3 else 2)) if sum(counts) < 4 else 1,
             memory=f"{draw(st.integers(25, 90))} MB",
             network=f"{draw(st.integers(1, 40))} Gbit/s",
             latency=f"{draw(st.integers(0, 3000))} us",
@@ -101,6 +101,9 @@ def small_problems(draw: st.DrawFn, most_machines: int = 4, *, is_compressed: bo
         "calibration": calibration,
         "objective": "epoch_time",
     }
+    number = draw(st.integers(-4, sum(group["count"] * group["devices"] for group in groups)))
+    if number > 0:
+        asked["constraints"] = {"devices": number}
     if is_compressed:
         asked["compression"] = {"time": f"{draw(st.integers(0, 20))} ms", "at_most": 0.75}
     row = st.tuples(st.integers(0, 9), st.integers(0, 20)).map(lambda one: (one[0] * 1e-3, one[1] * 1e-3))
@@ -111,21 +114,21 @@ def small_problems(draw: st.DrawFn, most_machines: int = 4, *, is_compressed: bo
 
 
 def every_bare_configuration(problem: Problem) -> Iterator[tuple[MixedCost, AllReduceConfiguration]]:
-    """All machines, devices of each, batches and shares by brute force, in the fewest micro-batches, not yet fused."""
+    """All machines, devices of each (by group), batches and shares by brute force, in the fewest micro-batches, not yet fused."""
     groups = problem.cluster.machine_groups
-    cap_most = max(group.devices_per_machine for group in groups)
     training = problem.training
     most = training.global_batch_size or training.max_global_batch_size or 0
     batches = [most] if training.global_batch_size else list(range(1, most + 1))
-    for machines, cap in product(product(*(range(group.count + 1) for group in groups)), range(1, cap_most + 1)):
-        chosen = [group for group, number in zip(groups, machines, strict=True) if number]
-        if not chosen:
+    every = [[(0, 0), *product(range(1, group.count + 1), range(1, group.devices_per_machine + 1))] for group in groups]
+    for rows in product(*every):
+        chosen = [(group, *row) for group, row in zip(groups, rows, strict=True) if row[0]]
+        devices = [each for _, _, each in chosen]
+        if not chosen or sum(number * each for _, number, each in chosen) not in problem.limits.devices:
             continue
-        devices = [min(cap, group.devices_per_machine) for group in chosen]
-        cost = MixedCost(problem, [group.name for group in chosen], devices)
-        if not cost.most_at_a_time.all():
+        cost = MixedCost(problem, [group.name for group, _, _ in chosen], devices)
+        if not cost.most_at_a_time.all() or not cost.transfer_costs(2, 2):
             continue
-        numbers = [number for number in machines if number]
+        numbers = [number for _, number, _ in chosen]
         counts = tuple(number * each for number, each in zip(numbers, devices, strict=True))
         for batch in batches:
             for shares in all_shares(counts, batch, batch):
@@ -366,6 +369,83 @@ def test_the_same_mixed_question_gives_the_same_bytes() -> None:
     assert first == second
 
 
+NINE: dict[str, Any] = {
+    "dnn": {"zoo": "resnet50", "global_batch": 288},
+    "families": ["all_reduce"],
+    "cluster": {
+        "machines": [
+            {"name": "fast", "count": 1, "device": "v100", "devices": 8, "inside": "nvlink-2", "network": "25 Gbit/s"},
+            {"name": "slow", "count": 1, "device": "k80", "devices": 8, "inside": "nvlink-2", "network": "25 Gbit/s"},
+        ]
+    },
+    "constraints": {"devices": 9},
+    "calibration": {"utilisation": 0.4},
+}
+
+
+def test_each_group_uses_its_own_number_of_devices_of_a_machine() -> None:
+    problem = planner.load(NINE)
+    found = planned(problem)
+    assert isinstance(found.configuration, AllReduceConfiguration)
+    assert [one.devices_per_machine for one in found.configuration.groups] == [8, 1]
+    assert found.status is Status.OPTIMAL
+    assert planner.check(problem, planner.plan(problem)).is_ok
+    for fast, slow in ((8, 1), (5, 4), (1, 8)):
+        for share in range(1, 288 // slow, 5):
+            rest = -(-(288 - slow * share) // fast)
+            groups = {
+                "fast": {"machines": 1, "devices_per_machine": fast, "batch_per_device": rest},
+                "slow": {"machines": 1, "devices_per_machine": slow, "batch_per_device": share},
+            }
+            question = {**NINE, "configuration": {"all_reduce": {"groups": groups, "fusion_groups": "optimal"}}}
+            if max(fast * (rest - 1) + 1, fast) + max(slow * (share - 1) + 1, slow) > 288:
+                continue
+            assert planner.predict(planner.load(question)).value_of(found.goal) >= found.bound * (1 - 1e-9)
+
+
+def test_a_pinned_number_of_devices_is_that_of_every_machine() -> None:
+    asked = {key: value for key, value in NINE.items() if key != "constraints"}
+    problem = planner.load({**asked, "fix": {"devices_per_machine": 4}})
+    found = planner.plan(problem)
+    assert isinstance(found.configuration, AllReduceConfiguration)
+    assert {one.devices_per_machine for one in found.configuration.groups} == {4}
+    assert planner.check(problem, found).is_ok
+    other = planner.load({**NINE, "fix": {"devices_per_machine": 8}})
+    report = planner.check(other, planner.plan(planner.load(NINE)))
+    (pin,) = [one for one in report.findings if one.name == "fix.devices_per_machine"]
+    assert not pin.is_ok
+    assert "[8, 1]" in pin.text
+
+
+class Clock:
+    """A clock by which so much time passes between two looks at it."""
+
+    def __init__(self, tick_s: float) -> None:
+        self.tick_s, self.looks = tick_s, 0
+
+    def __call__(self) -> float:
+        self.looks += 1
+        return self.looks * self.tick_s
+
+
+@pytest.mark.parametrize("compression", [{}, {"compression": {"time": "2 ms", "at_most": 0.9}}])
+@pytest.mark.parametrize("asked", [MIXED, {**MIXED, "cluster": {"machines": MIXED["cluster"]["machines"][:1]}}])
+def test_a_slow_clock_and_a_fast_one_give_the_same_bytes(
+    asked: dict[str, Any], compression: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from planner.documents import dump, plan_document
+
+    problem = planner.load({**asked, **compression})
+    clock = Clock(0.0)
+    monkeypatch.setattr("time.monotonic", clock)
+    first = dump(plan_document(planner.plan(problem, num_alternatives=2, time_limit_s=60)))
+    fast = Clock(0.95 * 60 / clock.looks)  # the whole search ends just before the limit
+    monkeypatch.setattr("time.monotonic", fast)
+    second = dump(plan_document(planner.plan(problem, num_alternatives=2, time_limit_s=60)))
+    assert fast.looks == clock.looks
+    assert second == first
+
+
 def test_a_mixed_question_without_time_gives_no_answer() -> None:
     with pytest.raises(NoAnswerError, match="time limit"):
         planned(planner.load(MIXED), time_limit_s=0)
@@ -438,7 +518,7 @@ def test_a_configuration_on_one_type_of_a_mixed_cluster_needs_its_machines_named
     ("changes", "message"),
     [
         ({"constraints": {"memory_per_device": "100 MB"}}, "even one sample at a time needs"),
-        ({"fix": {"num_machines": 3, "num_devices": 8}}, "fix.num_devices|No plan fits"),
+        ({"fix": {"num_machines": 3, "num_devices": 13}}, "fix.num_devices|No plan fits"),
         ({"dnn": {"global_batch": 3}, "constraints": {"devices": 4}}, "cannot be split over 4 devices"),
     ],
 )

@@ -178,6 +178,7 @@ def test_the_known_error_is_not_borrowed_beyond_what_was_measured(machine: dict[
         "dnn": {"zoo": "resnet50", "batch_per_device": 64},
         "cluster": {"machines": [base]},
         "calibration": {"utilisation": 0.5},
+        "families": ["all_reduce"],  # the one that was measured on such machines
     }
     assert planner.plan(planner.load(asked)).prediction.relative_error is not None
     other = {**asked, "dnn": {**asked["dnn"], **dnn}, "cluster": {"machines": [{**base, **machine}]}}  # type: ignore[dict-item]

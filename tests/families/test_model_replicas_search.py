@@ -1,5 +1,6 @@
 """The family model_replicas against every configuration tried, its limits, and what it says."""
 
+from dataclasses import replace
 from itertools import product
 from math import lcm
 from typing import Any
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 from replicas import cost_of, every_chain, every_choice, every_configuration, models, question, questions
 
 import planner
-from planner.errors import InfeasibleError
-from planner.families import model_replicas_layers
+from planner.errors import InfeasibleError, SpecError
+from planner.families import model_replicas_cost, model_replicas_layers
 from planner.families.model_replicas import predict
+from planner.families.model_replicas_bound import least_objective
 from planner.families.model_replicas_cost import group_of, model_of
 from planner.families.model_replicas_layers import Layers
 from planner.families.model_replicas_search import plan
@@ -21,6 +23,7 @@ from planner.families.model_replicas_space import search_space, search_space_csv
 from planner.models.model_replicas import ByThreads, Constants, ReplicaModel
 from planner.models.replica_configuration import LayerChoice, Limits, ReplicaConfiguration, broken_constraints
 from planner.models.replica_states import worthwhile_threads
+from planner.models.segment_work import SegmentWork
 from planner.models.segments import Stage, chain_of, remote_counts
 from planner.problem import Problem
 from planner.search import Search
@@ -57,7 +60,7 @@ def test_three_workers_of_two_layers_replicated_and_partitioned_in_every_way_agr
     constants = Constants(
         multiply_add_s=lambda size, partitions: 1e-6, activation_s=0, error_s=0, bandwidth_bytes_per_s=2e6, latency_s=lambda h: 1e-6
     )  # fmt: skip
-    model = ReplicaModel(stages, constants)
+    model = ReplicaModel(SegmentWork(stages, constants))
     pairs = Layers(model, (1,), 4)._pairs
     for before, after in product(range(len(pairs.states[0].workers)), range(len(pairs.states[1].workers))):
         p, r, _ = pairs.states[0].at(before)
@@ -146,7 +149,7 @@ def test_threads_that_are_never_best_are_left_out(
         latency_s=ByThreads(latency), interference=ByThreads(interference),
     )  # fmt: skip
     stages: tuple[Stage, ...] = chain_of(Builder((4,)).fully_connected("a", 4).build("n", source="own"))
-    assert worthwhile_threads(ReplicaModel(stages, constants), (1, 2, 3, 4)) == kept
+    assert worthwhile_threads(ReplicaModel(SegmentWork(stages, constants)), (1, 2, 3, 4)) == kept
 
 
 # -- a whole plan ----------------------------------------------------------------------------------------------------
@@ -173,6 +176,19 @@ def test_a_plan_agrees_with_every_configuration_tried(problem: Problem) -> None:
             predict(problem, alternative.configuration).value_of(problem.goal)  # type: ignore[arg-type]
         )
         assert alternative.relative_loss >= -1e-9
+
+
+@given(questions(), st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_what_no_plan_beats_lies_below_every_configuration_tried(problem: Problem, is_counted: bool) -> None:
+    if is_counted:  # a cache effect: small segments are faster
+        table = ((1e1, 1e-7), (1e4, 3e-7))
+        problem = replace(problem, calibration=replace(problem.calibration, multiply_add_s=table))
+    least = least_objective(problem)
+    values = [predict(problem, choice).value_of(problem.goal) for choice in every_configuration(problem)]
+    assert all(least <= value for value in values)
+    if values:
+        assert least > 0
 
 
 def asked_for(search: Search | None = None, **changes: Any) -> Any:
@@ -217,6 +233,38 @@ def test_a_machine_that_would_not_help_as_a_server_stays_idle_unless_it_is_asked
     assert forced.objective == pytest.approx(found.objective)
 
 
+@pytest.mark.parametrize("pinned", [{"num_machines": 5}, {"num_devices": 2}, {"num_machines": 7, "num_devices": 3}])
+def test_pins_of_machines_and_devices_mean_what_the_same_constraints_do(pinned: dict[str, int]) -> None:
+    constraints = {name.removeprefix("num_"): number for name, number in pinned.items()}
+    chosen, same = asked_for(machine={"count": 8}, fix=pinned), asked_for(machine={"count": 8}, constraints=constraints)
+    assert chosen.configuration == same.configuration
+    one = chosen.configuration.configuration
+    devices = one.num_replicas * one.num_workers
+    used = {"num_machines": one.num_servers + devices, "num_devices": devices}
+    assert {name: used[name] for name in pinned} == pinned
+    problem = planner.load(question(machine={"count": 8}, fix=pinned))
+    assert planner.check(problem, planner.plan(problem)).is_ok
+
+
+@pytest.mark.parametrize(
+    ("dnn", "share", "words"),
+    [
+        ({"max_global_batch": 100}, 60, r"2 replicas x 60 samples make a batch of 120; dnn asks for at most 100"),
+        ({"batch_per_device": 60, "max_global_batch": 100}, None, r"a batch of 120; dnn asks for at most 100"),
+        ({"global_batch": 100}, 49, r"2 replicas x 49 samples make a batch of 98; dnn asks for 100"),
+    ],
+)
+def test_a_given_configuration_trains_the_batch_that_was_asked_for(
+    dnn: dict[str, Any], share: int | None, words: str
+) -> None:
+    block = {"num_parameter_servers": 1, "num_replicas": 2, "num_workers_per_replica": 1, "samples_per_read": share}
+    asked = {**question(configuration={"model_replicas": block}), "dnn": {"zoo": "adam-mnist", **dnn}}
+    with pytest.raises(SpecError, match=words):
+        planner.predict(planner.load(asked))
+    block["samples_per_read"] = 50
+    assert planner.predict(planner.load(asked)).details["global_batch_size"] == 100
+
+
 # -- staleness, limits, reasons --------------------------------------------------------------------------------------
 
 
@@ -258,6 +306,10 @@ def test_replicas_that_read_after_samples_of_their_own_are_chosen() -> None:
         ({"constraints": {"machines": {"at_most": 1}}}, "at least 2 machines; constraints.machines allows 1. Raise"),
         ({"fix": {"num_replicas": 3, "num_workers_per_replica": 2}}, "3 replicas x 2 workers need at least 7 machines"),
         ({"dnn": {"global_batch": 1}, "fix": {"num_replicas": 2}}, "a batch of 1 leaves some of 2 replicas without a sample"),
+        ({"fix": {"num_machines": 9}}, "on up to 4 machines meet fix.num_machines 9 together"),
+        ({"fix": {"num_machines": 3, "num_workers_per_replica": 3}}, "need at least 4 machines with fix.num_workers_per_replica 3; fix.num_machines allows 3"),
+        ({"fix": {"num_devices": 4}}, "fix.num_devices 4 together"),
+        ({"fix": {"num_machines": 3}, "constraints": {"machines": {"at_most": 2}}}, "constraints.machines at most 2 and fix.num_machines 3 together"),
         ({"constraints": {"machines": 4, "devices": 4}}, "machines exactly 4 and constraints.devices exactly 4 together"),
         ({"machine": {"devices": 2}}, "one device a machine; these have 2"),
         ({"dnn": {"zoo": "resnet18"}}, "takes a chain"),
@@ -323,6 +375,15 @@ def test_measured_seconds_of_the_layers_are_those_of_one_worker() -> None:
     parts = found.breakdown_s
     assert parts["forward"] == pytest.approx(8 * 3e-3)
     assert parts["backward"] + parts["update"] == pytest.approx(8 * 8e-3)
+
+
+def test_the_chain_is_read_once_a_prediction_and_not_once_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(model_replicas_cost, "chain_of", lambda dnn: asked.append(1) or chain_of(dnn))  # type: ignore[func-returns-value]
+    found = asked_for(machine={"count": 16})
+    num_predictions = found.provenance.num_solved + len(found.alternatives)
+    assert num_predictions < found.provenance.num_candidates
+    assert len(asked) <= 1 + num_predictions
 
 
 # -- the search's own limits -----------------------------------------------------------------------------------------

@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from servers import MIXED, planned, question
 
 import planner
 from planner.errors import InfeasibleError, NoAnswerError
-from planner.families.parameter_server_boxes import Space
-from planner.families.parameter_server_cost import ParameterServerConfiguration, ParameterServerCost
-from planner.families.parameter_server_search import plan, row_configuration
-from planner.plan import Plan
+from planner.families.parameter_server_bounds import lower_bounds
+from planner.families.parameter_server_boxes import root, split, tightened
+from planner.families.parameter_server_configuration import ParameterServerConfiguration
+from planner.families.parameter_server_cost import ParameterServerCost
+from planner.families.parameter_server_search import plan
+from planner.families.parameter_server_solve import row_configuration
+from planner.families.parameter_server_space import Space
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
@@ -54,10 +58,12 @@ def small_questions(draw: st.DrawFn, split: bool) -> dict[str, Any]:
         for name in draw(st.sampled_from(["a", "ab", "ab"]))
     ]
     if len(machines) == 1:
-        machines[0]["count"] = draw(st.integers(2, 4))
+        machines[0]["count"] = draw(st.integers(1, 4))
     most = draw(st.integers(2, 8))
     batches = [{"global_batch": most}, {"max_global_batch": most}, {"batch_per_device": 2, "max_global_batch": 8}]
     limits = [{}, {"machines": {"at_most": 2}}, {"devices": {"at_least": 2}}]
+    limits = limits[: 1 if len(machines) == 1 and machines[0]["count"] == 1 else 3]
+    pins = [{"batch_shares": "equal"}, {"co_located": True}, {"co_located": False}]
     return {
         "dnn": {"layers": layers, "dataset_samples": 1000, **draw(st.sampled_from([batches[0], *batches]))},
         "cluster": {"machines": machines},
@@ -66,9 +72,11 @@ def small_questions(draw: st.DrawFn, split: bool) -> dict[str, Any]:
             "split_tensors": split,
             "strategy": draw(st.sampled_from(["caffe_mpi", "mxnet", "naive"])),
             "straggler_deviation": draw(st.sampled_from(["0 s", "10 ms"])),
+            "overhead": draw(st.sampled_from(["0 s", "20 ms"])),
+            **draw(st.sampled_from([{}, {"queue": {"switch": "100 Gbit/s", "packet": "1 MB"}}])),
         },
         "constraints": draw(st.sampled_from(limits)),
-        "fix": draw(st.sampled_from([{}, {}, {"batch_shares": "equal"}, {"co_located": True}, {"co_located": False}])),
+        "fix": draw(st.sampled_from([{}, {}, *pins, {"num_machines": 2}, {"num_devices": 2}])),
     }
 
 
@@ -91,6 +99,9 @@ def configurations(problem: Problem) -> Iterator[ParameterServerConfiguration]:
                 }
                 used = sum(counts) + (0 if co_located else number)
                 if used not in limits.machines or sum(devices.values()) not in limits.devices:
+                    continue
+                pinned = fixed.get("num_machines", used), fixed.get("num_devices", sum(devices.values()))
+                if pinned != (used, sum(devices.values())):
                     continue
                 for batch, shares in batches(problem, tuple(devices.values())):
                     yield ParameterServerConfiguration(
@@ -164,26 +175,6 @@ def test_the_plan_agrees_with_every_configuration_tried(split: bool) -> None:
 
 
 # -- larger questions ------------------------------------------------------------------------------------------------
-
-MIXED = [
-    {"name": "fast", "count": 2, "device": "v100-sxm2-16g", "network": "10 Gbit/s", "latency": "20 us"},
-    {"name": "slow", "count": 2, "device": "quadro-rtx-4000", "network": "10 Gbit/s", "latency": "20 us"},
-    {"name": "hosts", "count": 3, "device": "dual-xeon-gold-6126", "network": "25 Gbit/s", "latency": "20 us"},
-]
-
-
-def question(**changes: Any) -> dict[str, Any]:
-    base: dict[str, Any] = {
-        "dnn": {"zoo": "alexnet", "global_batch": 256},
-        "cluster": {"machines": MIXED},
-        "calibration": {"utilisation": 0.5},
-        "families": ["parameter_server"],
-    }
-    return {**base, **changes}
-
-
-def planned(**changes: Any) -> Plan:
-    return planner.plan(planner.load(question(**changes)))
 
 
 def test_a_plan_is_read_back_with_the_same_seconds(tmp_path: Any) -> None:
@@ -305,6 +296,16 @@ def test_no_ratio_of_a_grid_beats_the_bound_under_compression(asked: dict[str, A
     assert found.objective <= best * (1 + 1e-3)
 
 
+@pytest.mark.parametrize("split", [True, False], ids=["sliced", "whole"])
+def test_compression_that_costs_nothing_leaves_out_all_that_it_may(split: bool) -> None:
+    slow = [{**one, "network": "1 Gbit/s"} for one in MIXED]
+    asked = {"cluster": {"machines": slow}, "fix": {"servers": "hosts"}}
+    calibration = {"utilisation": 0.5, "split_tensors": split}
+    found = planned(**asked, calibration=calibration, compression={"time": "0 s", "at_most": 0.9})
+    assert found.configuration.to_document()["compression"]["removed"] == pytest.approx(0.9, abs=1e-3)
+    assert found.bound <= found.objective < planned(**asked, calibration=calibration).objective
+
+
 def _compressed(
     problem: Problem, configuration: ParameterServerConfiguration, removed: float | None
 ) -> ParameterServerConfiguration:
@@ -360,7 +361,9 @@ def test_a_search_that_is_over_gives_no_answer_and_one_that_is_content_stops() -
         ({"constraints": {"memory_per_device": "1 MB"}}, "even one sample at a time needs .* Raise memory_per_device"),
         ({"dnn": {"zoo": "alexnet", "global_batch": 2}, "constraints": {"devices": {"at_least": 3}}}, "batch of 2 is less than 3"),
         ({"fix": {"num_parameter_servers": 9}}, "fix.num_parameter_servers: 9"),
-        ({"cluster": {"machines": [{"name": "w", "device": "v100-sxm2-16g", "devices": 4, "inside": "nvlink-2"}]}}, "have no network"),
+        ({"fix": {"num_machines": 8}}, "fix.num_machines: 8 is more than the 7 machines of the cluster. Pin 7 or less"),
+        ({"fix": {"num_devices": 5}}, "fix.num_devices: 5 is more than the 4 devices that may work. Pin 4 or less"),
+        ({"fix": {"num_devices": 3}, "cluster": {"machines": [{**MIXED[0], "devices": 2}]}}, "does so with all its devices"),
         ({"fix": {"servers": "hosts", "co_located": True}}, "fix.servers and fix.co_located"),
         ({"constraints": {"machines": {"exactly": 1}}, "fix": {"co_located": False}}, "constraints.machines from 1 to 1"),
     ],
@@ -399,15 +402,15 @@ def test_boxes_hold_every_configuration_once_and_no_bound_is_above_what_they_hol
     problem = planner.load(asked)
     space, rows, least = Space(problem), [], float("inf")
     for index, site in enumerate(space.sites):
-        waiting = [(space.root(site), float("-inf"))]
+        waiting = [(root(space, site), float("-inf"))]
         while waiting:
             boxes, above = waiting.pop()
-            boxes = space.tightened(site, boxes)
+            boxes = tightened(space, site, boxes)
             if not len(boxes):
                 continue
-            bound = max(above, float(space.lower_bounds(site, boxes).max()))
-            if not space.is_point(boxes).all():
-                halves = space.split(site, boxes)
+            bound = max(above, float(lower_bounds(space, site, boxes).max()))
+            if not boxes.are_points.all():
+                halves = split(space, site, boxes)
                 waiting += [(halves.of(np.array([half])), bound) for half in range(len(halves))]
                 continue
             row = boxes.low[0].tolist()

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import planner
 from planner.api import configuration_of, timeline
+from planner.checks.pipeline import facts_of
 from planner.cli.run import run
-from planner.errors import SpecError
+from planner.errors import ModelError, SpecError
 from planner.families import pipeline
 from planner.families.pipeline import default_num_microbatches
 from planner.families.pipeline_cost import PipelineConfiguration, PipelineCost
@@ -234,6 +235,58 @@ def test_a_timeline_has_rows_for_stages_and_their_channels() -> None:
     spans = [event for event in document["traceEvents"] if event["ph"] == "X"]
     ends_s = max(event["ts"] + event["dur"] for event in spans) / 1e6
     assert ends_s == pytest.approx(planner.predict(problem, configuration).iteration_time_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+def test_millions_of_micro_batches_are_predicted_and_a_device_works_all_the_time(schedule: str) -> None:
+    fast = {
+        **MACHINE,
+        "network": "40000 Gbit/s",
+        "latency": "0 s",
+        "inside": {"bandwidth": "40 TB/s", "latency": "0 s"},
+    }
+    block = {"num_microbatches": 5_000_000, "schedule": schedule}
+    found = predicted(block=block, dnn={**DNN, "global_batch": 10**7}, cluster={"machines": [fast]})
+    slowest = max(found.details["stages"], key=lambda row: row["forward_s"] + row["backward_s"])
+    work_s = 5_000_000 * (slowest["forward_s"] + slowest["backward_s"])
+    assert work_s < found.iteration_time_s < (1.0001 if schedule == "1f1b" else 1.3) * work_s
+
+
+def test_millions_of_micro_batches_are_not_drawn() -> None:
+    problem, configuration = loaded(block={"num_microbatches": 5_000_000}, dnn={**DNN, "global_batch": 10**7})
+    with pytest.raises(ModelError, match="5000000 micro-batches through 2 stages are too many tasks to draw"):
+        timeline(problem, "pipeline", configuration)
+
+
+def test_a_schedule_too_long_to_replay_is_still_checked_by_its_devices_work_and_its_memory() -> None:
+    problem, configuration = loaded(block={"num_microbatches": 1_000_000}, dnn={**DNN, "global_batch": 10**7})
+    found = planner.predict(problem, configuration)
+    facts = facts_of(problem, configuration.to_document(), found)
+    assert facts.iteration_s is None
+    assert [one.is_ok for one in facts.findings if one.name == "schedule time"] == [True]
+    assert facts.memory_bytes["w"] == pytest.approx(max(row["memory_bytes"] for row in found.details["stages"]))
+    wrong = replace(found, iteration_time_s=found.iteration_time_s / 2)
+    findings = facts_of(problem, configuration.to_document(), wrong).findings
+    assert [one.is_ok for one in findings if one.name == "schedule time"] == [False]
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved"])
+def test_the_checker_counts_the_memory_of_every_schedule_as_the_cost_does(schedule: str) -> None:
+    block: dict[str, Any] = {"num_microbatches": 16, "schedule": schedule}
+    stages = TWO
+    if schedule == "interleaved":
+        block["chunks_per_device"] = 2
+        stages = [{"first": n, "last": m, "replicas": 2} for n, m in ("aa", "bb", "cd", "ef")]
+    problem, configuration = loaded(stages, block=block)
+    found = planner.predict(problem, configuration)
+    facts = facts_of(problem, configuration.to_document(), found)
+    assert facts.memory_bytes["w"] == pytest.approx(max(row["memory_bytes"] for row in found.details["stages"]))
+
+
+def test_a_pinned_algorithm_is_no_decision_of_a_pipeline() -> None:
+    """Each stage takes the cheapest of calibration.algorithms; `fix.algorithm` belongs to all-reduce."""
+    assert "algorithm" not in pipeline.DECISIONS
+    assert predicted(fix={"algorithm": "tree"}).breakdown_s == predicted().breakdown_s
 
 
 def test_the_command_line_predicts_a_pipeline_and_writes_its_trace(

@@ -1,5 +1,6 @@
 """The best pipeline against every pipeline of its domain, predicted one by one; limits, pins, reasons, measured networks."""
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -10,12 +11,14 @@ from hypothesis import strategies as st
 from pipelines import MACHINE, every_shape, is_allowed, layer, question, small_questions
 
 import planner
-from planner.errors import InfeasibleError, NoAnswerError
-from planner.families import pipeline, pipeline_rows
-from planner.families.pipeline_cost import PipelineConfiguration, PipelineCost
+from planner.errors import InfeasibleError, ModelError, NoAnswerError
+from planner.families import pipeline, pipeline_rows, pipeline_sources
+from planner.families.pipeline_cost import PipelineConfiguration, PipelineCost, Shape
 from planner.families.pipeline_domain import Domain
+from planner.families.pipeline_quick import quick_shapes
 from planner.families.pipeline_search import plan
-from planner.families.pipeline_sources import PlainSource
+from planner.families.pipeline_sources import InterleavedSource, PlainSource
+from planner.models import pipeline_schedule
 from planner.plan import Plan
 from planner.problem import Limits, Problem
 from planner.search import Search
@@ -165,6 +168,70 @@ def test_a_time_limit_gives_the_best_so_far_with_a_bound_below_it() -> None:
         plan(problem, Search(time_limit_s=0.0))
 
 
+class Counted(Search):
+    """A search that is over after so many questions, given as ``seed``; nothing here draws lots."""
+
+    @property
+    def is_over(self) -> bool:
+        self.seed -= 1
+        return self.seed < 0
+
+
+@pytest.mark.parametrize("batch", [65_536, 10_000_000])
+@pytest.mark.parametrize("asked_for", [40, 400])
+def test_a_limit_holds_for_batches_of_millions(batch: int, asked_for: int) -> None:
+    """No schedule is walked through task by task, and what was searched until then is a good answer."""
+    problem = planner.load(question(4, dnn={"global_batch": batch}))
+    orders = patch.object(pipeline_schedule, "order_of", wraps=pipeline_schedule.order_of)
+    rows = patch.object(pipeline_sources, "StageRows", wraps=pipeline_rows.StageRows)
+    with orders as walked, rows as made:
+        found = plan(problem, Counted(seed=asked_for))
+    assert all(call.args[2] <= 64 for call in walked.call_args_list)
+    assert made.call_count <= asked_for
+    assert found.bound <= found.objective
+    assert found.gap < 0.05
+
+
+def test_where_few_micro_batches_do_not_fit_the_fewest_that_do_are_tried_first() -> None:
+    problem = planner.load(question(4, dnn={"global_batch": 2**20}))
+    domain = Domain(problem)
+    fitting = [shape for shape in islice(quick_shapes(domain), 40) if domain.allows(shape)]
+    assert any(shape.num_microbatches < domain.batch // 100 for shape in fitting)
+
+
+def test_interleaved_pipelines_are_not_listed_once_the_search_is_over() -> None:
+    domain = Domain(planner.load(question(8, dnn={"global_batch": 64})))
+    source = InterleavedSource(domain, Counted(seed=5))
+    with patch.object(InterleavedSource, "_bound_s", wraps=source._bound_s) as bounded:
+        assert source.next(float("inf"), float("inf")) is None
+        assert bounded.call_count <= 5
+    assert source.bound <= min(plan(domain.problem, Search()).bound, 1.0)
+    source.search = Search()
+    assert source.next(float("inf"), float("inf")) is None
+    assert source.next(float("inf"), float("inf")) is not None
+
+
+@settings(max_examples=20)
+@given(small_questions(), st.integers(1, 3))
+def test_schedules_beyond_what_is_simulated_still_count_in_the_bound(asked: dict[str, Any], refused: int) -> None:
+    problem = planner.load(asked)
+    values = every_value(problem)
+    simulated = PipelineCost.iteration_time_s
+
+    def iteration_time_s(cost: PipelineCost, shape: Shape) -> float:
+        if shape.num_devices_in_line == refused:
+            raise ModelError("too many")
+        return simulated(cost, shape)
+
+    with patch.object(PipelineCost, "iteration_time_s", iteration_time_s):
+        try:
+            found = plan(problem, Search())
+        except (InfeasibleError, NoAnswerError):
+            return
+    assert found.bound <= min(values) * (1 + 1e-9)
+    assert line_of(found).num_stages != refused
+
+
 def test_the_search_ends_with_the_first_answer_that_is_good_enough() -> None:
     problem = planner.load(question(6))
     any_answer, truth = plan(problem, Search(good_enough=float("inf"))), plan(problem, Search())
@@ -199,6 +266,41 @@ def test_a_batch_that_may_vary_is_searched_at_its_maximum_and_bounded_below() ->
     fixed = best(question(3))
     assert found.objective == pytest.approx(fixed.objective)
     assert found.bound <= found.objective
+
+
+def test_a_pinned_number_of_machines_of_two_large_groups_is_met() -> None:
+    machines = [{**MACHINE, "name": name, "count": 100, "devices": each} for name, each in (("a", 1), ("b", 2))]
+    asked = question(5, cluster={"machines": machines}, dnn={"global_batch": 800})
+    found = best({**asked, "fix": {"num_machines": 150}}, good_enough=float("inf"))
+    assert found.prediction.details["num_machines"] == 150
+
+
+@pytest.mark.parametrize("fix", [{"num_devices": 17}, {"num_machines": 5}, {"num_machines": 1, "num_devices": 9}])
+def test_pinned_devices_and_machines_that_there_are_not_are_refused(fix: dict[str, int]) -> None:
+    machines = [{**MACHINE, "count": 4, "devices": 4}]
+    with pytest.raises(InfeasibleError, match="no number of machines and devices meets all limits and pins"):
+        best({**question(cluster={"machines": machines}), "fix": fix})
+
+
+@pytest.mark.parametrize("fix", [{"num_devices": 3}, {"num_machines": 2}, {"num_machines": 2, "num_devices": 7}])
+def test_pinned_devices_and_machines_are_what_the_plan_has(fix: dict[str, int]) -> None:
+    machines = [{**MACHINE, "count": 4, "devices": 4}]
+    found = best({**question(cluster={"machines": machines}), "fix": fix})
+    assert {key: found.prediction.details[key] for key in fix} == fix
+
+
+def test_no_other_number_of_chunks_beats_the_best_interleaved_pipeline() -> None:
+    layers = [layer(index, 1 + index * 7 % 5) for index in range(20)]
+    asked = question(dnn={"layers": layers, "global_batch": 64}, fix={"schedule": "interleaved", "num_stages": 4})
+    problem = planner.load({**asked, "cluster": {"machines": [{**MACHINE, "count": 4, "devices": 1}]}})
+    found = plan(problem, Search())
+    cost, line = PipelineCost(problem), line_of(found)
+    domain = Domain(problem)
+    assert found.status is Status.OPTIMAL
+    for chunks in range(2, 6):
+        stages = domain.balanced(0, 4 * chunks, 1)
+        other = domain.shape(stages, line.num_microbatches, "interleaved", chunks)
+        assert found.objective <= pipeline.predict(problem, cost.configuration(other)).value_of(problem.goal)
 
 
 def test_a_large_group_is_searched_in_units_with_a_true_bound() -> None:

@@ -54,7 +54,7 @@ class Instance:
         return simulate(**self.question, synchronisation=synchronisation, bound=bound, **options)
 
     def limit(self, synchronisation: Synchronisation, bound: int = 0) -> float:
-        return samples_per_s_bound(**self.question, synchronisation=synchronisation, bound=bound)
+        return samples_per_s_bound(Exchange.of(**self.question, synchronisation=synchronisation, bound=bound))
 
     def round_s(self, num_steps: int = 1) -> float:
         """A synchronous iteration by the model of servers' links: the gradient is one tensor on all servers."""

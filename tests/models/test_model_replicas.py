@@ -24,6 +24,7 @@ from planner.models.model_replicas import (
     most_reading_s,
 )
 from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration
+from planner.models.segment_work import SegmentWork
 from planner.models.segments import Stage, chain_of, unroll
 from planner.zoo.builder import Builder
 
@@ -35,7 +36,7 @@ CONSTANTS = Constants(
     bandwidth_bytes_per_s=1.25e9,
     latency_s=lambda threads: 50e-6,
 )
-MODEL = ReplicaModel(MNIST, CONSTANTS)
+MODEL = ReplicaModel(SegmentWork(MNIST, CONSTANTS))
 TRAINING = Training(num_samples=60_000, samples_per_read=70, samples_per_write=40)
 counts = st.integers(1, 4)
 
@@ -74,7 +75,7 @@ def configurations(draw: st.DrawFn) -> ReplicaConfiguration:
 
 
 def test_equations_5_to_8_of_two_layers_by_hand() -> None:
-    model = ReplicaModel(fully_connected(6, 4, 2), CONSTANTS)
+    model = ReplicaModel(SegmentWork(fully_connected(6, 4, 2), CONSTANTS))
     two = LayerChoice.spread(2, num_threads=10)
     # A segment of the first layer: 2 neurons of 6 connections, and 2 from above; it gets one remote error term.
     assert model.forward(0, two, None).total_s == pytest.approx(2e-9 * 12 + 3e-9 * 2)
@@ -87,7 +88,7 @@ def test_equations_5_to_8_of_two_layers_by_hand() -> None:
 
 
 def test_equation_9_multiplies_computation_and_not_communication() -> None:
-    slow = ReplicaModel(MNIST, replace(CONSTANTS, interference=ByThreads(((1, 1.0), (16, 2.0)))))
+    slow = ReplicaModel(SegmentWork(MNIST, replace(CONSTANTS, interference=ByThreads(((1, 1.0), (16, 2.0))))))
     ours, theirs = (model.epoch(uniform(2, 9, 2), TRAINING).parts_s for model in (MODEL, slow))
     assert theirs["receive_activations"] == pytest.approx(ours["receive_activations"])
     assert theirs["update"] == pytest.approx(2 * ours["update"])
@@ -129,7 +130,7 @@ def test_the_epoch_is_the_sum_of_its_parts_and_of_its_layers(configuration: Repl
 def test_reading_is_bounded_and_the_modes_keep_their_order(configuration: ReplicaConfiguration) -> None:
     least_s, most_s = (bound(MNIST, configuration, CONSTANTS) for bound in (least_reading_s, most_reading_s))
     assert least_s <= most_s
-    free = ReplicaModel(MNIST, replace(CONSTANTS, latency_s=lambda threads: 0.0))
+    free = ReplicaModel(SegmentWork(MNIST, replace(CONSTANTS, latency_s=lambda threads: 0.0)))
     seconds = {mode: free.reading_s(configuration, replace(TRAINING, reading=mode)) for mode in Reading}
     slack = 1 + 1e-12
     assert seconds[Reading.REPLICA] <= seconds[Reading.SERIALISED] * slack
@@ -183,7 +184,7 @@ def test_the_first_layer_receives_no_activations_and_the_last_no_error_terms() -
 @pytest.mark.parametrize("num_neurons", [8, 3000])
 def test_partitioned_an_output_layer_receives_n_activations_of_a_sample_and_replicated_half(num_neurons: int) -> None:
     stages = fully_connected(10, num_neurons, 6)
-    model = ReplicaModel(stages, CONSTANTS)
+    model = ReplicaModel(SegmentWork(stages, CONSTANTS))
     hidden, partitioned = LayerChoice.spread(2), LayerChoice.spread(2)
     replicated = LayerChoice.spread(1, num_replicas=2)
     assert model.forward(1, partitioned, hidden).num_received == num_neurons
@@ -196,7 +197,7 @@ def test_a_replicated_layer_is_read_as_often_as_it_is_replicated() -> None:
         ReplicaConfiguration(num_servers=1, num_replicas=1, num_workers=2, layers=(LayerChoice.spread(2), output))
         for output in (LayerChoice.spread(2), LayerChoice.spread(1, num_replicas=2))
     )
-    model = ReplicaModel(stages, replace(CONSTANTS, latency_s=lambda threads: 0.0))
+    model = ReplicaModel(SegmentWork(stages, replace(CONSTANTS, latency_s=lambda threads: 0.0)))
     sizes = [model.epoch(one, TRAINING).read_bytes * 70 / 60_000 / 4 for one in (once, twice)]
     assert sizes == [pytest.approx(80 + 48), pytest.approx(80 + 2 * 48)]
     assert model.reading_s(twice, TRAINING) / model.reading_s(once, TRAINING) == pytest.approx((80 + 96) / (80 + 48))
@@ -204,7 +205,7 @@ def test_a_replicated_layer_is_read_as_often_as_it_is_replicated() -> None:
 
 def test_samples_meet_the_replicas_of_neighbouring_layers_in_turn() -> None:
     # 2 replicas on workers 0 and 1, then 3 on 0, 1 and 2: of 6 samples in turn only k = 0 and 1 stay on their worker.
-    model = ReplicaModel(fully_connected(10, 9, 6), CONSTANTS)
+    model = ReplicaModel(SegmentWork(fully_connected(10, 9, 6), CONSTANTS))
     two, three = (LayerChoice.spread(1, num_replicas=number) for number in (2, 3))
     assert model.forward(1, three, two).num_received == pytest.approx(9 * 4 / 6)
     assert model.backward(0, two, three).num_received == pytest.approx(6 * 4 / 6)
@@ -217,7 +218,7 @@ def test_replication_multiplies_the_degree_of_data_parallelism() -> None:
     configuration = ReplicaConfiguration(
         num_servers=1, num_replicas=3, num_workers=2, layers=(LayerChoice.spread(1, num_threads=5, num_replicas=2),)
     )
-    (layer,) = ReplicaModel(stages, CONSTANTS).layer_times(configuration)
+    (layer,) = ReplicaModel(SegmentWork(stages, CONSTANTS)).layer_times(configuration)
     assert layer.parallelism == 5 * 2 * 3
 
 
@@ -226,13 +227,13 @@ def test_replication_multiplies_the_degree_of_data_parallelism() -> None:
 
 def test_a_smaller_working_set_makes_model_parallelism_super_linear() -> None:
     cached = ByWorkingSet(((1e6, 1e-9), (1e8, 3e-9)))
-    model = ReplicaModel(fully_connected(3000, 3000), replace(CONSTANTS, multiply_add_s=cached))
+    model = ReplicaModel(SegmentWork(fully_connected(3000, 3000), replace(CONSTANTS, multiply_add_s=cached)))
     one_s, four_s = (model.update(0, LayerChoice.spread(number)).total_s for number in (1, 4))
     assert one_s / four_s > 4
 
 
 def test_a_number_of_partitions_or_threads_that_was_not_measured_is_refused() -> None:
-    model = ReplicaModel(MNIST, replace(CONSTANTS, multiply_add_s=ByPartitions({1: 1e-9, 2: 1e-9})))
+    model = ReplicaModel(SegmentWork(MNIST, replace(CONSTANTS, multiply_add_s=ByPartitions({1: 1e-9, 2: 1e-9}))))
     with pytest.raises(ModelError, match="C_muladd is known for P = 1, 2, not for 4"):
         model.epoch(uniform(4, 1, 1), TRAINING)
     with pytest.raises(ModelError, match="32 threads: known for 1 to 16 only"):
@@ -240,7 +241,7 @@ def test_a_number_of_partitions_or_threads_that_was_not_measured_is_refused() ->
 
 
 def test_the_latency_may_grow_with_the_threads() -> None:
-    slow = ReplicaModel(MNIST, replace(CONSTANTS, latency_s=ByThreads(((1, 50e-6), (16, 200e-6)))))
+    slow = ReplicaModel(SegmentWork(MNIST, replace(CONSTANTS, latency_s=ByThreads(((1, 50e-6), (16, 200e-6))))))
     two = LayerChoice.spread(2, num_threads=16)
     ours, theirs = (model.forward(4, two, two).receive_s for model in (MODEL, slow))
     assert theirs - ours == pytest.approx(150e-6)
@@ -251,7 +252,7 @@ def test_another_partition_scheme_is_a_function() -> None:
         of_channel = np.arange(shape[0]) * num_segments // shape[0]
         return np.broadcast_to(of_channel.reshape(-1, *(1 for _ in shape[1:])), shape)
 
-    model, two = ReplicaModel(MNIST, CONSTANTS, scheme=by_channels), LayerChoice.spread(2)
+    model, two = ReplicaModel(SegmentWork(MNIST, CONSTANTS, scheme=by_channels)), LayerChoice.spread(2)
     pool, conv = (model.forward(index, two, two).num_received for index in (1, 2))
     assert pool == 0  # a pool reads its own channel, a convolution all of them
     assert conv == 16 * 12 * 12
@@ -261,7 +262,7 @@ def test_an_unrolled_recurrent_layer_takes_a_step_after_the_other_and_reads_its_
     step = Stage(
         name="rnn", kind="fully_connected", input_shape=(4,), output_shape=(4,), num_connections=32, num_weights=32
     )
-    once, thrice = (ReplicaModel(unroll(step, number), CONSTANTS) for number in (1, 3))
+    once, thrice = (ReplicaModel(SegmentWork(unroll(step, number), CONSTANTS)) for number in (1, 3))
     one, three = (uniform(1, 1, 1, layers=number) for number in (1, 3))
     assert thrice.reading_s(three, TRAINING) == pytest.approx(once.reading_s(one, TRAINING))
     parts = [model.epoch(given, TRAINING).parts_s for model, given in ((once, one), (thrice, three))]
@@ -271,12 +272,13 @@ def test_an_unrolled_recurrent_layer_takes_a_step_after_the_other_and_reads_its_
 
 def test_even_connections_are_those_counted_where_every_row_has_as_many() -> None:
     counted, even = (
-        ReplicaModel(IMAGENET, CONSTANTS, connections=one).epoch(uniform(4, 4, 4, layers=11), TRAINING)
+        ReplicaModel(SegmentWork(IMAGENET, CONSTANTS, connections=one)).epoch(uniform(4, 4, 4, layers=11), TRAINING)
         for one in Connections
     )
     assert counted.epoch_time_s == pytest.approx(even.epoch_time_s)
     counted, even = (
-        ReplicaModel(MNIST, CONSTANTS, connections=one).epoch(uniform(4, 4, 4), TRAINING) for one in Connections
+        ReplicaModel(SegmentWork(MNIST, CONSTANTS, connections=one)).epoch(uniform(4, 4, 4), TRAINING)
+        for one in Connections
     )
     assert counted.parts_s["backward"] > even.parts_s["backward"]
 
@@ -295,7 +297,7 @@ def test_printed_reading_with_all_of_the_worst_case_counts_the_replicas_twice() 
     slow = replace(
         CONSTANTS, multiply_add_s=lambda size, partitions: 1 / (0.05 * 8.4e9), activation_s=1e-9, error_s=1e-9
     )
-    model = ReplicaModel(MNIST, slow, connections=Connections.EVEN)
+    model = ReplicaModel(SegmentWork(MNIST, slow, connections=Connections.EVEN))
     best, other = uniform(2, 9, 2), uniform(4, 4, 4)
     assert model.epoch(best, TRAINING).epoch_time_s < model.epoch(other, TRAINING).epoch_time_s
     mixed = replace(TRAINING, mix=0.05)

@@ -15,6 +15,7 @@ from planner.models.model_replicas import Constants, ReplicaModel
 from planner.models.replica_configuration import LayerChoice, Limits, ReplicaConfiguration, broken_constraints
 from planner.models.replica_memory import Kept, ReplicaMemory
 from planner.models.replica_states import all_states
+from planner.models.segment_work import SegmentWork
 from planner.models.segments import chain_of
 from planner.zoo.builder import Builder
 
@@ -26,7 +27,7 @@ CONSTANTS = Constants(
 
 def memory_of(net: Dnn, precision: Precision = FP32, reserve_bytes: float = 0.0) -> ReplicaMemory:
     """Of a network whose layers are all stages of their own."""
-    model = ReplicaModel(chain_of(net), CONSTANTS)
+    model = ReplicaModel(SegmentWork(chain_of(net), CONSTANTS))
     kept = [Kept(num_moving=0, num_stored=stage.num_neurons) for stage in model.stages]
     return ReplicaMemory(model.work, kept, precision, reserve_bytes=reserve_bytes)
 
@@ -87,7 +88,7 @@ def test_one_worker_holds_what_a_device_of_data_parallel_training_does_but_the_o
     net = Builder((2, 8, 8)).conv("c", 3, kernel=3, padding=1).max_pool("p", kernel=2, stride=2).flatten("f")
     dnn = net.fully_connected("a", 5).build("n", source="own")
     precision = Precision.of(dtype, "adam")
-    model = ReplicaModel(chain_of(dnn), CONSTANTS)
+    model = ReplicaModel(SegmentWork(chain_of(dnn), CONSTANTS))
     stored = [3 * 64, sum(one.num_stored_elements for one in dnn.layers if one.name in ("p", "f")), 5]
     memory = ReplicaMemory(model.work, [Kept(num_moving=0, num_stored=one) for one in stored], precision)
     ours = memory.fullest([LayerChoice.spread(1, num_threads=threads)] * 3, 1)

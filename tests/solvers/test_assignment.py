@@ -29,7 +29,7 @@ def entries(matrix: Sequence[Sequence[float]], columns: tuple[int, ...]) -> list
     return [matrix[row][column] for row, column in enumerate(columns)]
 
 
-def agrees(found: Solution[tuple[int, ...]], cost: Callable[[tuple[int, ...]], float], size: int) -> None:
+def assert_best(found: Solution[tuple[int, ...]], cost: Callable[[tuple[int, ...]], float], size: int) -> None:
     truth = best_assignment(cost, size)
     assert found.status is truth.status is Status.OPTIMAL
     assert found.objective == found.bound == pytest.approx(truth.objective)
@@ -42,14 +42,14 @@ def agrees(found: Solution[tuple[int, ...]], cost: Callable[[tuple[int, ...]], f
 @settings(deadline=None, max_examples=100)
 def test_the_least_sum_is_that_of_every_permutation_tried(drawn: tuple[Matrix, Matrix]) -> None:
     matrix, _ = drawn
-    agrees(sum_assignment(matrix), lambda columns: sum(entries(matrix, columns)), len(matrix))
+    assert_best(sum_assignment(matrix), lambda columns: sum(entries(matrix, columns)), len(matrix))
 
 
 @given(pairs())
 @settings(deadline=None, max_examples=100)
 def test_the_least_worst_entry_is_that_of_every_permutation_tried(drawn: tuple[Matrix, Matrix]) -> None:
     matrix, _ = drawn
-    agrees(bottleneck_assignment(matrix), lambda columns: max(entries(matrix, columns)), len(matrix))
+    assert_best(bottleneck_assignment(matrix), lambda columns: max(entries(matrix, columns)), len(matrix))
 
 
 @given(pairs())
@@ -57,7 +57,7 @@ def test_the_least_worst_entry_is_that_of_every_permutation_tried(drawn: tuple[M
 def test_the_least_sum_of_two_worst_entries_is_that_of_every_permutation_tried(drawn: tuple[Matrix, Matrix]) -> None:
     one, two = drawn
     found = two_phase_assignment(one, two)
-    agrees(found, lambda columns: max(entries(one, columns)) + max(entries(two, columns)), len(one))
+    assert_best(found, lambda columns: max(entries(one, columns)) + max(entries(two, columns)), len(one))
 
 
 @given(pairs(most=7))

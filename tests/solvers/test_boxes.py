@@ -79,6 +79,14 @@ def test_a_limit_on_boxes_leaves_a_true_bound(drawn: tuple[Table, Box], most_box
     assert found.objective >= truth
 
 
+@given(tables(), st.integers(0, 3))
+def test_a_limit_on_solved_leaves_is_kept_and_leaves_a_true_bound(drawn: tuple[Table, Box], most_solved: int) -> None:
+    table, root = drawn
+    found = best_vector([root], TableCost(table, 100.0), Search(), most_solved=most_solved)
+    assert found.num_solved <= most_solved
+    assert found.solution.bound <= min(table.values()) <= found.solution.objective
+
+
 @given(tables())
 def test_a_search_that_is_over_leaves_a_true_bound(drawn: tuple[Table, Box]) -> None:
     table, root = drawn

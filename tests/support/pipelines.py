@@ -111,7 +111,7 @@ def every_shape(problem: Problem, cost: PipelineCost) -> Iterator[Shape]:
         for number, name in product(numbers, ("1f1b", "gpipe")):
             line = tuple(Stage(first=i, last=j, group=group, replicas=r) for i, j, group, r in stages)
             yield Shape(stages=line, num_microbatches=number, global_batch_size=batch, schedule=name)
-    for (group, most), chunks, number in product(enumerate(devices), (2, 4), fewest):
+    for (group, most), chunks, number in product(enumerate(devices), range(2, 17), fewest):
         profile = cost.costs.machines[group].profile
         seconds = (profile.forward_s + profile.backward_s).tolist()
         for p in range(2, most + 1):

@@ -14,6 +14,7 @@ from planner.families.model_replicas_cost import group_of, model_of, threads_of
 from planner.models.compute import profile_from_flop
 from planner.models.model_replicas import ByThreads, Constants, ReplicaModel
 from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration
+from planner.models.segment_work import SegmentWork
 from planner.models.segments import chain_of
 from planner.problem import Problem
 from planner.zoo.builder import Builder
@@ -52,7 +53,7 @@ def models(draw: st.DrawFn, most_layers: int = 3) -> ReplicaModel:
         latency_s=late,
         interference=ByThreads(((1, 1.0), (2, draw(st.sampled_from([1.0, 1.5, 2.5]))))),
     )
-    return ReplicaModel(chain_of(draw(networks(most_layers))), constants)
+    return ReplicaModel(SegmentWork(chain_of(draw(networks(most_layers))), constants))
 
 
 def every_choice(num_workers: int, num_rows: int, threads: Sequence[int]) -> Iterator[LayerChoice]:
@@ -118,7 +119,16 @@ def questions(draw: st.DrawFn) -> Problem:
             st.sampled_from([{}, {"machines": {"at_most": 3}}, {"devices": {"at_least": 2}}, {"machines": 4}])
         ),
         fix=draw(
-            st.sampled_from([{}, {"num_replicas": 2}, {"num_parameter_servers": 1}, {"num_workers_per_replica": 2}])
+            st.sampled_from(
+                [
+                    {},
+                    {"num_replicas": 2},
+                    {"num_parameter_servers": 1},
+                    {"num_workers_per_replica": 2},
+                    {"num_machines": 3},
+                    {"num_devices": 2},
+                ]
+            )
         ),
     )
     if asked["constraints"].get("machines") == 4:
@@ -137,7 +147,13 @@ def every_configuration(problem: Problem) -> Iterator[ReplicaChoice]:
     model, threads = model_of(problem), threads_of(problem)[-1:]
     for servers, replicas, workers in product(range(1, most + 1), repeat=3):
         used = servers + replicas * workers
-        pins = {"num_parameter_servers": servers, "num_replicas": replicas, "num_workers_per_replica": workers}
+        pins = {
+            "num_parameter_servers": servers,
+            "num_replicas": replicas,
+            "num_workers_per_replica": workers,
+            "num_machines": used,
+            "num_devices": replicas * workers,
+        }
         if used > most or used not in limits.machines or replicas * workers not in limits.devices:
             continue
         if any(fixed.get(name, value) != value for name, value in pins.items()):

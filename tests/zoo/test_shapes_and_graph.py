@@ -1,4 +1,4 @@
-"""Activation shapes against known ones, and properties of every network's graph."""
+"""Activation shapes against known ones, and properties of every graph; transformers have tests of their own."""
 
 import pytest
 
@@ -57,7 +57,7 @@ def layer_of(dnn: Dnn, name: str) -> Layer:
     return next(layer for layer in dnn.layers if layer.name == name)
 
 
-@pytest.fixture(scope="module", params=zoo.names())
+@pytest.fixture(scope="module", params=zoo.layered_names())
 def dnn(request: pytest.FixtureRequest) -> Dnn:
     return zoo.build(request.param)
 

@@ -1,0 +1,338 @@
+"""A transformer by its sizes: what the graph of layers, the operators and the search over layouts are built from.
+
+Sizes are counts of numbers, not bytes; a token is one position of a sample. The parameters are counted here in closed
+form, one term a tensor, as the published checkpoints hold them; :mod:`planner.models.transformer_operators` counts them
+again, operator by operator, and tests hold the two against each other and against published figures.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.transformer_parts import (
+    MOST_HEADS,
+    MOST_INNER,
+    MOST_LAYERS,
+    MOST_TOKENS,
+    MOST_WIDTH,
+    MOST_WORDS,
+    OPEN,
+    Experts,
+    Image,
+    LatentAttention,
+    check_within,
+    fill,
+)
+
+__all__ = ["Experts", "Head", "Image", "LatentAttention", "LayerKind", "NormPosition", "Positions", "Transformer"]
+
+LayerKind = Literal["dense", "moe"]
+Positions = Literal["learned", "rotary", "alibi", "none"]
+NormPosition = Literal["before", "after", "both", "shared"]
+Head = Literal["language", "masked_language", "classes", "none"]
+
+_NORMS = {"before": 2, "after": 2, "both": 4, "shared": 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transformer:
+    """A transformer: embedding, ``num_layers`` blocks of attention and feed-forward, and a head.
+
+    A field that may be left out takes its default from others; ``dataclasses.replace`` keeps what was filled in then.
+
+    Attributes
+    ----------
+    num_layers
+        Blocks.
+    hidden_size
+        Width of the stream that runs through all blocks.
+    num_heads, num_kv_heads
+        Heads of queries, and of keys and values; by default as many. Each key and value serves
+        ``num_heads / num_kv_heads`` queries.
+    head_size
+        Width of one head's query and key, and of its value but for latent attention; by default
+        ``hidden_size / num_heads``.
+    vocabulary_size
+        Rows of the embedding, padding included; 0 for images.
+    sequence_length
+        Tokens of one sample.
+    feed_forward_size
+        Inner width of a dense layer's feed-forward part; by default ``4 hidden_size``.
+    is_gated
+        Whether the feed-forward part multiplies two projections (SwiGLU and the like): three matrices, not two.
+    has_tied_embeddings
+        Whether the logits use the matrix of the embedding, which then counts once.
+    is_causal
+        Whether a token attends to those before it only, which halves the products of attention.
+    positions, num_positions
+        How positions enter; a learned table has ``num_positions`` rows, by default ``sequence_length``.
+    norm, has_norm_biases
+        ``layer_norm`` has a scale and, with biases, a shift; ``rms_norm`` a scale.
+    norm_position
+        ``before`` each of the two parts; ``after`` its residual addition (BERT); ``both``: before and after each part;
+        ``shared``: one norm before both parts, which run side by side.
+    has_biases, has_qkv_biases
+        Whether matrices have biases, and whether those of queries, keys and values do.
+    has_query_key_norms
+        Whether each head's query and key pass a norm of ``head_size``.
+    has_final_norm
+        Whether a norm follows the last block; by default, unless norms come ``after``.
+    has_embedding_norm
+        Whether a norm follows the embedding.
+    num_token_types
+        Rows of the table of segments (BERT: 2).
+    head
+        ``language``: logits of every token. ``masked_language``: BERT's transformation, and then logits of every token.
+        ``classes``: a classifier of the image. ``none``.
+    has_pooler
+        Whether the first token passes one more layer (BERT); with the head ``masked_language`` a classifier of two
+        classes reads it.
+    image
+        Set for a network that reads images.
+    experts, latent
+        Mixture of experts, and latent attention, where there are any.
+    """
+
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    vocabulary_size: int
+    sequence_length: int
+    num_kv_heads: int = OPEN
+    head_size: int = OPEN
+    feed_forward_size: int = OPEN
+    is_gated: bool = False
+    has_tied_embeddings: bool = True
+    is_causal: bool = True
+    positions: Positions = "learned"
+    num_positions: int = OPEN
+    norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
+    norm_position: NormPosition = "before"
+    has_biases: bool = True
+    has_norm_biases: bool = OPEN
+    has_qkv_biases: bool = OPEN
+    has_query_key_norms: bool = False
+    has_final_norm: bool = OPEN
+    has_embedding_norm: bool = False
+    num_token_types: int = 0
+    head: Head = OPEN
+    has_pooler: bool = False
+    image: Image | None = None
+    experts: Experts | None = None
+    latent: LatentAttention | None = None
+
+    def __post_init__(self) -> None:
+        self._check_sizes()
+        fill(self, "num_kv_heads", self.num_heads)
+        fill(self, "head_size", self._default_head_size())
+        fill(self, "feed_forward_size", 4 * self.hidden_size)
+        fill(self, "num_positions", self.sequence_length)
+        fill(self, "has_norm_biases", self.has_biases)
+        fill(self, "has_qkv_biases", self.has_biases)
+        fill(self, "has_final_norm", self.norm_position != "after")
+        fill(self, "head", "language" if self.image is None else "classes")
+        self._check_derived()
+        self._check_parts()
+
+    def _check_sizes(self) -> None:
+        """Refuse sizes of nothing, and beyond all reason."""
+        check_within("num_layers", self.num_layers, MOST_LAYERS)
+        check_within("hidden_size", self.hidden_size, MOST_WIDTH)
+        check_within("num_heads", self.num_heads, MOST_HEADS)
+        check_within("vocabulary_size", self.vocabulary_size, MOST_WORDS, least=0 if self.image else 1)
+        check_within("sequence_length", self.sequence_length, MOST_TOKENS)
+        check_within("num_token_types", self.num_token_types, MOST_WORDS, least=0)
+
+    def _default_head_size(self) -> int:
+        """Return the width of a head that none was given for."""
+        if self.head_size is not None:
+            return self.head_size
+        if self.latent is not None:
+            return self.latent.rope_size + self.latent.nope_size
+        if self.hidden_size % self.num_heads:
+            raise ValueError(
+                f"the hidden size {self.hidden_size} is no multiple of the {self.num_heads} heads. "
+                f"Give the size of a head, too, or other numbers."
+            )
+        return self.hidden_size // self.num_heads
+
+    def _check_derived(self) -> None:
+        """Refuse what was given in place of a default, where it cannot be."""
+        check_within("num_kv_heads", self.num_kv_heads, MOST_HEADS)
+        check_within("head_size", self.head_size, MOST_WIDTH)
+        check_within("feed_forward_size", self.feed_forward_size, MOST_INNER)
+        check_within("num_positions", self.num_positions, MOST_TOKENS)
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"the {self.num_heads} heads are no multiple of the {self.num_kv_heads} heads of keys and values. "
+                f"Write a number of these that divides {self.num_heads}."
+            )
+        if self.positions == "learned" and self.num_positions < self.sequence_length:
+            raise ValueError(
+                f"a sample of {self.sequence_length} tokens needs more than {self.num_positions} learned positions. "
+                f"Shorten the sequence, or raise the number of positions."
+            )
+
+    def _check_parts(self) -> None:
+        """Refuse parts that do not go together."""
+        if self.image is not None and self.sequence_length != self.image.num_tokens:
+            raise ValueError(
+                f"an image of {self.image.num_tokens} tokens gives the sequence its length, not {self.sequence_length}."
+            )
+        if (self.head == "classes") != (self.image is not None):
+            raise ValueError(
+                "the head 'classes' belongs to networks that read images, and to no others. Change head, or add image."
+            )
+        if self.latent is not None:
+            size = self.latent.rope_size + self.latent.nope_size
+            if (self.num_kv_heads, self.head_size) != (self.num_heads, size):
+                raise ValueError(
+                    f"latent attention has a key for each query, of size rope_size + nope_size = {size}. "
+                    f"Leave out the number of key and value heads, and the size of a head."
+                )
+            if self.has_query_key_norms:
+                raise ValueError("latent attention has norms of its own. Leave out those of queries and keys.")
+        if self.experts is not None and not self.num_moe_layers:
+            raise ValueError(
+                f"none of the {self.num_layers} layers has experts: the first {self.experts.num_dense_first} are "
+                f"dense. Let fewer be dense, or leave out the experts."
+            )
+
+    # -- what the blocks are -----------------------------------------------------------------------------------------
+
+    @property
+    def norms_per_layer(self) -> int:
+        """Norms of one block, those of queries and keys and of latent attention left out."""
+        return _NORMS[self.norm_position]
+
+    @property
+    def layer_kinds(self) -> tuple[LayerKind, ...]:
+        """The kind of every block, in order: ``moe`` where it has experts, else ``dense``."""
+        return tuple("moe" if self._has_experts(index) else "dense" for index in range(self.num_layers))
+
+    def _has_experts(self, index: int) -> bool:
+        """Whether a block has experts."""
+        if self.experts is None or index < self.experts.num_dense_first:
+            return False
+        return (index - self.experts.num_dense_first) % self.experts.every == 0
+
+    @property
+    def num_moe_layers(self) -> int:
+        """Blocks with experts."""
+        if self.experts is None:
+            return 0
+        return len(range(self.experts.num_dense_first, self.num_layers, self.experts.every))
+
+    @property
+    def value_head_size(self) -> int:
+        """Width of one head's value."""
+        return self.head_size if self.latent is None else self.latent.value_size
+
+    # -- parameters --------------------------------------------------------------------------------------------------
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters in all; a matrix that the embedding and the logits share counts once."""
+        return self._sum(self.block_parameters("dense"), self.block_parameters("moe") if self.experts else 0)
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Parameters that one token meets: all but those of the routed experts that it does not go to."""
+        if self.experts is None:
+            return self.num_parameters
+        idle = (self.experts.num_experts - self.experts.top_k) * self.expert_parameters
+        return self.num_parameters - self.num_moe_layers * idle
+
+    def _sum(self, dense: int, moe: int) -> int:
+        """Return embedding and head, and so much for every dense and every other block."""
+        blocks = (self.num_layers - self.num_moe_layers) * dense + self.num_moe_layers * moe
+        return self.embedding_parameters + blocks + self.head_parameters
+
+    def block_parameters(self, kind: LayerKind) -> int:
+        """Return the parameters of one block.
+
+        Raises
+        ------
+        ValueError
+            For a block with experts where the network has none.
+        """
+        norms = self.norms_per_layer * self._norm_parameters(self.hidden_size)
+        feed_forward = self._feed_forward_parameters(self.feed_forward_size) if kind == "dense" else self._moe()
+        return norms + self.attention_parameters + feed_forward
+
+    @property
+    def attention_parameters(self) -> int:
+        """Parameters of one block's attention, its norms before and after left out."""
+        hidden, heads = self.hidden_size, self.num_heads
+        output = self._matrix(heads * self.value_head_size, hidden, self.has_biases)
+        if self.latent is None:
+            columns = (heads + 2 * self.num_kv_heads) * self.head_size
+            norms = 2 * self._norm_parameters(self.head_size) if self.has_query_key_norms else 0
+            return self._matrix(hidden, columns, self.has_qkv_biases) + norms + output
+        latent, has_biases = self.latent, self.has_qkv_biases
+        rank, query = latent.query_rank, heads * self.head_size
+        down = 0 if rank is None else self._matrix(hidden, rank, has_biases) + self._norm_parameters(rank)
+        up = self._matrix(hidden if rank is None else rank, query, has_biases)
+        key_value = self._matrix(hidden, latent.key_value_rank + latent.rope_size, has_biases)
+        key_value += self._norm_parameters(latent.key_value_rank)
+        key_value += self._matrix(latent.key_value_rank, heads * (latent.nope_size + latent.value_size), has_biases)
+        return down + up + key_value + output
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of one routed expert of one block; 0 without experts."""
+        return 0 if self.experts is None else self._feed_forward_parameters(self.experts.expert_size)
+
+    def _moe(self) -> int:
+        """Return the parameters of router and experts of one block."""
+        experts = self.experts
+        if experts is None:
+            raise ValueError("the network has no experts, so none of its layers is of the kind 'moe'.")
+        router = self._matrix(self.hidden_size, experts.num_experts, experts.has_router_bias)
+        shared = experts.num_shared * experts.shared_size
+        return (
+            router
+            + experts.num_experts * self.expert_parameters
+            + (self._feed_forward_parameters(shared) if shared else 0)
+        )
+
+    def _feed_forward_parameters(self, inner: int) -> int:
+        """Return the parameters of a feed-forward part of an inner width."""
+        columns = 2 * inner if self.is_gated else inner
+        return self._matrix(self.hidden_size, columns, self.has_biases) + self._matrix(
+            inner, self.hidden_size, self.has_biases
+        )
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Parameters before the first block: tokens or patches, learned positions, segments and their norm."""
+        hidden = self.hidden_size
+        tokens = self.vocabulary_size * hidden
+        if self.image is not None:
+            tokens += self._matrix(self.image.patch_elements, hidden, True) + self.image.has_class_token * hidden
+        positions = self.num_positions * hidden if self.positions == "learned" else 0
+        norm = self._norm_parameters(hidden) if self.has_embedding_norm else 0
+        return tokens + positions + self.num_token_types * hidden + norm
+
+    @property
+    def head_parameters(self) -> int:
+        """Parameters behind the last block: final norm, transformation, logits (0 where tied), pooler, classifiers."""
+        hidden, words = self.hidden_size, self.vocabulary_size
+        found = self._norm_parameters(hidden) if self.has_final_norm else 0
+        found += self._matrix(hidden, hidden, True) if self.has_pooler else 0
+        logits = 0 if self.has_tied_embeddings else words * hidden
+        if self.head == "language":
+            return found + logits
+        if self.head == "masked_language":
+            next_sentence = self._matrix(hidden, 2, True) if self.has_pooler else 0
+            transform = self._matrix(hidden, hidden, True) + self._norm_parameters(hidden)
+            return found + transform + logits + words + next_sentence
+        return found + (self._matrix(hidden, self.image.num_classes, True) if self.image is not None else 0)
+
+    def _norm_parameters(self, width: int) -> int:
+        """Return the parameters of one norm."""
+        return width * (2 if self.norm == "layer_norm" and self.has_norm_biases else 1)
+
+    @staticmethod
+    def _matrix(rows: int, columns: int, has_bias: bool) -> int:
+        """Return the parameters of one matrix, with its bias."""
+        return rows * columns + (columns if has_bias else 0)

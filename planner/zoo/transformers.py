@@ -1,0 +1,205 @@
+"""Transformers: a table of published ones, and the graph of layers of any.
+
+The table is ``transformers.yaml``. Its rows are written as the block ``dnn.transformer`` of a spec, so that one can be
+copied there and changed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from itertools import groupby
+from typing import Any
+
+from planner.dnn import Dnn, Layer, Repeat
+from planner.models.operators import INPUT, Operator
+from planner.models.transformer_operators import block_operators, embedding_operators, head_operators
+from planner.transformer import Transformer
+from planner.transformer_parts import Experts, Image, LatentAttention
+
+__all__ = ["Row", "dnn_of", "row", "row_names", "transformer_of", "with_sequence_length"]
+
+# Key of a spec and of the table -> field.
+_FIELDS = {
+    "layers": "num_layers",
+    "hidden": "hidden_size",
+    "heads": "num_heads",
+    "kv_heads": "num_kv_heads",
+    "head_size": "head_size",
+    "feed_forward": "feed_forward_size",
+    "gated": "is_gated",
+    "vocabulary": "vocabulary_size",
+    "sequence_length": "sequence_length",
+    "tied_embeddings": "has_tied_embeddings",
+    "causal": "is_causal",
+    "positions": "positions",
+    "num_positions": "num_positions",
+    "norm": "norm",
+    "norm_position": "norm_position",
+    "biases": "has_biases",
+    "norm_biases": "has_norm_biases",
+    "qkv_biases": "has_qkv_biases",
+    "query_key_norms": "has_query_key_norms",
+    "final_norm": "has_final_norm",
+    "embedding_norm": "has_embedding_norm",
+    "token_types": "num_token_types",
+    "head": "head",
+    "pooler": "has_pooler",
+}
+_EXPERT_FIELDS = {
+    "count": "num_experts",
+    "top_k": "top_k",
+    "size": "expert_size",
+    "shared": "num_shared",
+    "shared_size": "shared_size",
+    "every": "every",
+    "dense_first": "num_dense_first",
+    "router_bias": "has_router_bias",
+}
+_IMAGE_FIELDS = {
+    "size": "image_size",
+    "patch": "patch_size",
+    "channels": "num_channels",
+    "classes": "num_classes",
+    "class_token": "has_class_token",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A published transformer.
+
+    Attributes
+    ----------
+    published
+        The number of parameters that the source names: exact, or rounded as printed, e.g. ``174.6B``.
+    source
+        Where the shape stands, and where the number of parameters.
+    """
+
+    name: str
+    transformer: Transformer
+    published: str
+    source: str
+    dataset_samples: int | None = None
+
+
+@cache
+def _table() -> dict[str, dict[str, Any]]:
+    """Return the file's content, row by name."""
+    from ruamel.yaml import YAML  # noqa: PLC0415  # late: importing the zoo reads nothing
+
+    text = resources.files("planner.zoo").joinpath("transformers.yaml").read_text(encoding="utf-8")
+    rows: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text)
+    return rows
+
+
+def row_names() -> tuple[str, ...]:
+    """Return the names of the transformers of the table, in its order."""
+    return tuple(_table())
+
+
+def row(name: str) -> Row:
+    """Return the row of a name of :func:`row_names`.
+
+    >>> row("gpt3-175b").transformer.num_layers
+    96
+    """
+    found = _table()[name]
+    return Row(
+        name=name,
+        transformer=transformer_of(found["transformer"]),
+        published=str(found["parameters"]),
+        source=found["source"],
+        dataset_samples=found.get("dataset_samples"),
+    )
+
+
+def transformer_of(block: Mapping[str, Any]) -> Transformer:
+    """Return the transformer that a block of a spec, or of the table, describes; its keys are known to be right.
+
+    Raises
+    ------
+    ValueError
+        If the sizes do not go together; the message says which, and how to mend it.
+
+    >>> sizes = {"layers": 2, "hidden": 8, "heads": 2, "vocabulary": 10, "sequence_length": 4}
+    >>> transformer_of(sizes).feed_forward_size
+    32
+    """
+    plain = {field: block[key] for key, field in _FIELDS.items() if block.get(key) is not None}
+    experts, latent, image = (block.get(key) for key in ("experts", "latent_attention", "image"))
+    if experts:
+        plain["experts"] = Experts(**_named(experts, _EXPERT_FIELDS))
+    if latent:
+        plain["latent"] = LatentAttention(**{"query_rank": None, **latent})
+    if image:
+        plain["image"] = Image(**_named(image, _IMAGE_FIELDS))
+        plain.update(vocabulary_size=0, sequence_length=plain["image"].num_tokens)
+    return Transformer(**plain)
+
+
+def _named(block: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
+    """Return a block's values by the names of the fields; what is None is left to its default."""
+    return {field: block[key] for key, field in fields.items() if block.get(key) is not None}
+
+
+def with_sequence_length(transformer: Transformer, sequence_length: int) -> Transformer:
+    """Return the transformer with samples of another length; a table of learned positions grows where it is too short.
+
+    Raises
+    ------
+    ValueError
+        For a network that reads images, or a length beyond all reason.
+    """
+    if transformer.image is not None:
+        raise ValueError("the length of an image's sequence follows from its patches. Leave out sequence_length.")
+    positions = max(transformer.num_positions, sequence_length)
+    return replace(transformer, sequence_length=sequence_length, num_positions=positions)
+
+
+# -- the graph -------------------------------------------------------------------------------------------------------
+
+
+def dnn_of(transformer: Transformer, name: str, *, source: str = "", dataset_samples: int | None = None) -> Dnn:
+    """Return the network whose layers are the operators of every block: ``block12.attention.qkv``, counted from 0.
+
+    The scores of attention are in place, as a fused kernel (flash attention) has it: nothing of them is kept.
+    """
+    layers = _layers_of(embedding_operators(transformer), "embedding", "")
+    kinds, repeats = transformer.layer_kinds, []
+    blocks = {kind: block_operators(transformer, kind) for kind in dict.fromkeys(kinds)}
+    index = 0
+    for kind, run in groupby(kinds):
+        count = len(list(run))
+        repeats.append(Repeat(first=len(layers), num_layers=len(blocks[kind]), count=count, kind=kind))
+        for _ in range(count):
+            layers += _layers_of(blocks[kind], f"block{index}", layers[-1][0].name)
+            index += 1
+    layers += _layers_of(head_operators(transformer), "head", layers[-1][0].name)
+    return Dnn(name, layers, source=source, dataset_samples=dataset_samples, transformer=transformer, repeats=repeats)
+
+
+def _layers_of(operators: Sequence[Operator], prefix: str, entry: str) -> list[tuple[Layer, tuple[str, ...]]]:
+    """Return the operators of one part as layers, each with the layers that it reads; ``entry`` is what enters."""
+    own = {operator.name: _name_of(operator, prefix) for operator in operators}
+    named = {INPUT: entry, **own}
+    return [
+        (
+            Layer(
+                name=own[one.name],
+                kind=one.kind,
+                output_shape=one.output_shape,
+                num_multiply_adds=one.num_multiply_adds,
+                tensors=tuple(replace(tensor, name=f"{own[one.name]}.{tensor.name}") for tensor in one.tensors),
+                is_in_place=one.is_in_place,
+            ),
+            tuple(named[name] for name in one.inputs),
+        )
+        for one in operators
+    ]
+
+
+def _name_of(operator: Operator, prefix: str) -> str:
+    """Return the name of a layer; the network's input is called so in every network."""
+    return operator.name if operator.kind == "input" else f"{prefix}.{operator.name}"

@@ -1,0 +1,89 @@
+"""Transformers that hypothesis draws: small, and of every make."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from planner.transformer import Transformer
+from planner.transformer_parts import Experts, Image, LatentAttention
+
+_sizes = st.integers(1, 12)
+_FLAGS = (
+    *("is_gated", "has_tied_embeddings", "is_causal", "has_biases", "has_qkv_biases", "has_norm_biases"),
+    *("has_final_norm", "has_embedding_norm", "has_pooler"),
+)
+
+
+@st.composite
+def experts(draw: st.DrawFn, num_layers: int) -> Experts:
+    """A mixture of experts that some layer has."""
+    number = draw(st.integers(1, 6))
+    shared: dict[str, Any] = draw(st.just({}) | st.builds(lambda size: {"shared_size": size}, _sizes))
+    return Experts(
+        num_experts=number,
+        top_k=draw(st.integers(1, number)),
+        expert_size=draw(_sizes),
+        num_shared=draw(st.integers(0, 2)),
+        every=draw(st.integers(1, 3)),
+        num_dense_first=draw(st.integers(0, num_layers - 1)),
+        has_router_bias=draw(st.booleans()),
+        **shared,
+    )
+
+
+latent_attentions = st.builds(
+    LatentAttention,
+    query_rank=st.none() | _sizes,
+    key_value_rank=_sizes,
+    rope_size=_sizes,
+    nope_size=_sizes,
+    value_size=_sizes,
+)
+
+
+@st.composite
+def heads(draw: st.DrawFn) -> dict[str, Any]:
+    """The fields of attention, latent or not."""
+    groups, per_group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    if draw(st.booleans()):
+        return {"num_heads": groups * per_group, "latent": draw(latent_attentions)}
+    norms = draw(st.booleans())
+    return {
+        "num_heads": groups * per_group,
+        "num_kv_heads": groups,
+        "head_size": draw(_sizes),
+        "has_query_key_norms": norms,
+    }
+
+
+@st.composite
+def readers(draw: st.DrawFn) -> dict[str, Any]:
+    """The fields of what is read: text or images."""
+    if draw(st.booleans()):
+        head = draw(st.sampled_from(["language", "masked_language", "none"]))
+        return {"vocabulary_size": draw(_sizes), "sequence_length": draw(st.integers(1, 9)), "head": head}
+    patch = draw(st.integers(1, 3))
+    image = Image(
+        image_size=patch * draw(st.integers(1, 3)), patch_size=patch, num_classes=3, has_class_token=draw(st.booleans())
+    )
+    return {"vocabulary_size": 0, "sequence_length": image.num_tokens, "image": image}
+
+
+@st.composite
+def transformers(draw: st.DrawFn) -> Transformer:
+    """A small transformer of any make."""
+    num_layers = draw(st.integers(1, 5))
+    makes: dict[str, Any] = {flag: draw(st.booleans()) for flag in _FLAGS}
+    return Transformer(
+        num_layers=num_layers,
+        hidden_size=draw(_sizes),
+        feed_forward_size=draw(_sizes),
+        positions=draw(st.sampled_from(["learned", "rotary", "alibi", "none"])),
+        norm=draw(st.sampled_from(["layer_norm", "rms_norm"])),
+        norm_position=draw(st.sampled_from(["before", "after", "both", "shared"])),
+        num_token_types=draw(st.integers(0, 2)),
+        experts=draw(st.none() | experts(num_layers)),
+        **draw(heads()),
+        **draw(readers()),
+        **makes,
+    )
