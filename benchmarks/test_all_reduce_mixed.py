@@ -1,20 +1,20 @@
 """The family all_reduce on devices of several types: time to the plan, and what is left unproven.
 
 Times of one run, measured with ``python -m pytest benchmarks/test_all_reduce_mixed.py -p no:xdist -s`` on a shared
-server of two cores under a load of 5 to 7, CPython 3.11; with a limit of 60 s, alternatives included:
+server of two cores, other work beside it, CPython 3.11; with a limit of 60 s, alternatives included:
 
 ===========================================================  =======  ========
 question                                                     seconds  gap
 ===========================================================  =======  ========
-20 machines of 2 types, ResNet50                             0.8      proven
-20 machines of 2 types, VGG16                                0.6      proven
-20 machines of 2 types, VGG16, compressed                    1.8      0.0066 %
-20 machines of 2 types, VGG16, batch up to 4,096             5.6      proven
-1,000 machines of 4 types, ResNet152                         6.8      proven
-1,000 machines of 4 types, VGG16                             4.5      proven
-1,000 machines of 4 types, 300 allowed, ResNet101            6.5      proven
-1,000 machines of 4 types, rings alone, ResNet101            60       1.03 %
-1,000 machines of 4 types, rings alone, batch up to 65,536   61       2.8 %
+20 machines of 2 types, ResNet50                             0.5      proven
+20 machines of 2 types, VGG16                                0.4      proven
+20 machines of 2 types, VGG16, compressed                    1.0      0.0066 %
+20 machines of 2 types, VGG16, batch up to 4,096             4.1      proven
+1,000 machines of 4 types, ResNet152                         6.3      proven
+1,000 machines of 4 types, VGG16                             4.7      proven
+1,000 machines of 4 types, 300 allowed, ResNet101            6.4      proven
+1,000 machines of 4 types, rings alone, ResNet101            61       1.45 %
+1,000 machines of 4 types, rings alone, batch up to 65,536   60       2.2 %
 ===========================================================  =======  ========
 
 With rings alone, start-ups grow with the devices, so that of each type some machines take part and some do not: the

@@ -646,3 +646,22 @@ def test_what_is_no_plan_is_refused_in_words(capsys: CaptureFixture[str], tmp_pa
 def test_a_document_of_another_kind_is_refused() -> None:
     with pytest.raises(SpecError, match="no schema"):
         check(planner.load(question()), {})
+
+
+def test_a_batch_that_does_not_divide_is_read_as_it_is_predicted() -> None:
+    rest = {"storage": {"bandwidth": "100 kB/s", "shared": True}, "network": "10 Gbit/s", "latency": "20 us"}
+    machines = [
+        {"name": "fast", "count": 2, "device": "v100-sxm2-16g", "devices": 1, **rest},
+        {"name": "slow", "count": 2, "device": "t4", "devices": 2, **rest},
+    ]
+    problem = planner.load(
+        {
+            "dnn": {"zoo": "alexnet", "global_batch": 7, "sample_bytes": "100 kB"},
+            "cluster": {"machines": machines},
+            "families": ["all_reduce"],
+            "fix": {"num_devices": 2, "batch_shares": "equal"},
+        }
+    )
+    plan = planner.plan(problem)
+    assert plan.prediction.breakdown_s["input_stall"] > 0
+    assert all(finding.is_ok for finding in planner.check(problem, plan).findings)

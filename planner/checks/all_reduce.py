@@ -181,6 +181,7 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], parts: _Parts, deta
             computed_s, replay_s(problem, [len(g["tensors"]) for g in block["fusion_groups"]], ready_s, seconds)
         )
     busy_s = finish_s + update_s
+    read = sum(part["machines"] * part["devices_per_machine"] * part["batch_per_device"] for part in parts.values())
     waits_s = [
         stall_s(
             problem,
@@ -189,7 +190,7 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], parts: _Parts, deta
             num_machines=block["num_machines"],
             devices_per_machine=part["devices_per_machine"],
             batch_per_device=part["batch_per_device"],
-            whole_batch=block["global_batch_size"] if block.get("groups") else None,
+            whole_batch=read if block.get("groups") else None,
         )
         for name, part in parts.items()
     ]
