@@ -11,6 +11,7 @@ __all__ = [
     "compute",
     "data_parallel",
     "fusion_wait",
+    "group_costs",
     "input",
     "linearisation",
     "list_schedule",
@@ -20,6 +21,7 @@ __all__ = [
     "pipeline_schedule",
     "pipeline_stages",
     "replica_configuration",
+    "roofline",
     "segments",
     "server_links",
     "server_network",
@@ -27,7 +29,16 @@ __all__ = [
     "ssgd_dag",
     "ssgd_equations",
     "stragglers",
+    "tiers",
     "training_flop",
+    "transformer_compute",
+    "transformer_events",
+    "transformer_exchange",
+    "transformer_memory",
+    "transformer_overlap",
+    "transformer_replicas",
+    "transformer_schedule",
+    "transformer_time",
 ]
 
 

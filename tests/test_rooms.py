@@ -69,6 +69,7 @@ ALLOWED = {
     "planner.solvers": LEAVES | WAIST | SOLVERS,
     "planner.families": INNER | MODELS | SOLVERS | {"planner.families"},
     "planner.zoo": INNER | MODELS | {"planner.zoo"},
+    "planner.transformer_fit": INNER | MODELS | {"planner.data", "planner.transformer_fit", "planner.zoo"},
     "planner.data": INNER | {"planner.data"},
     "planner.importers": INNER | {"planner.importers"},
     **{module: INNER | MODELS | BOUNDARY | {"planner.data", "planner.zoo", "planner.importers"} for module in BOUNDARY},

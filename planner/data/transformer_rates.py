@@ -1,0 +1,35 @@
+"""Fitted figures of the transformers' cost model, from the file beside this one.
+
+``transformer_rates.yaml`` is written by ``python -m planner.transformer_fit --write``. Its names are fields
+of classes of :mod:`planner.models.roofline` and :mod:`planner.models.transformer_compute`.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["TYPICAL_DEVICE", "transformer_rates"]
+
+TYPICAL_DEVICE = "a100-sxm4-80gb"  # whose shares stand in for those of a device that was not fitted: uncalibrated
+
+
+@cache
+def transformer_rates() -> Mapping[str, Mapping[str, Any]]:
+    """Return the sections ``constants``, ``devices``, ``software`` and ``bands``; the latter three by name.
+
+    ``constants`` and an entry of ``software`` hold the fields of the classes of these names (but the name); an entry of
+    ``devices`` the number of multiprocessors and the three fitted shares; an entry of ``bands`` the 80 % band of
+    measured / predicted - 1 of a family of measurements, and how much of unseen groups others' bands cover.
+
+    >>> transformer_rates()["devices"][TYPICAL_DEVICE]["num_multiprocessors"]
+    108
+    """
+    from ruamel.yaml import YAML  # noqa: PLC0415  # late: only an answer pays for it
+
+    text = resources.files("planner.data").joinpath("transformer_rates.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
+    return MappingProxyType(
+        {name: MappingProxyType(found[name]) for name in ("constants", "devices", "software", "bands")}
+    )

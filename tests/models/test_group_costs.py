@@ -1,0 +1,256 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.cost import Floats
+from planner.errors import ModelError
+from planner.models.collectives import double_binary_tree_all_reduces, ring_all_reduces, two_level_all_reduces
+from planner.models.group_costs import (
+    Group,
+    all_reduce_s,
+    all_reduces,
+    all_to_all_s,
+    all_to_alls,
+    gather_s,
+    gathers,
+    group_of,
+    groups_of,
+    send,
+    send_s,
+)
+from planner.models.layouts import Layouts
+from planner.models.tiers import Tier
+
+INSIDE = Tier(size=8, bandwidth_bytes_per_s=300e9, latency_s=3e-6)
+NETWORK = Tier(size=64, bandwidth_bytes_per_s=25e9, latency_s=1e-5, num_rails=8)
+TIERS = (INSIDE, NETWORK)
+OPERATIONS = {"all_reduce": all_reduce_s, "gather": gather_s, "all_to_all": all_to_all_s, "send": send_s}
+operations = st.sampled_from(sorted(OPERATIONS))
+powers = st.integers(0, 6).map(lambda power: 2**power)
+sizes = st.floats(1, 1e10)
+tiers_drawn = st.builds(
+    lambda size, wide, narrow, rails, latency_s, over: (
+        Tier(size=size, bandwidth_bytes_per_s=wide, latency_s=latency_s / 4),
+        Tier(size=4, bandwidth_bytes_per_s=narrow, latency_s=latency_s, num_rails=rails, oversubscription=over),
+        Tier(size=8, bandwidth_bytes_per_s=2 * narrow, latency_s=2 * latency_s, num_rails=2),
+    ),
+    powers,
+    st.floats(1e9, 1e12),
+    st.floats(1e8, 1e11),
+    st.integers(1, 8),
+    st.floats(0, 1e-3),
+    st.floats(1, 4),
+)
+
+
+def group(tiers: tuple[Tier, ...], degree: int, stride: int = 1, num_devices: int | None = None) -> Group:
+    ranks = degree * stride if num_devices is None else num_devices
+    return group_of(tiers, ((np.array([degree]), np.array([stride])),), np.array([ranks]))
+
+
+def one(seconds: Floats) -> float:
+    (found,) = seconds
+    return float(found)
+
+
+def full(size_bytes: float) -> Floats:
+    return np.array([size_bytes])
+
+
+# -- one tier, two tiers: the formulas of the house --------------------------------------------------------------------
+
+
+@given(st.integers(1, 64), st.floats(1e6, 1e12), st.floats(0, 1e-3))
+def test_one_tier_is_the_ring_and_the_tree(degree: int, bandwidth: float, latency_s: float) -> None:
+    tier = Tier(size=64, bandwidth_bytes_per_s=bandwidth, latency_s=latency_s)
+    levels, flat, tree = all_reduces(group((tier,), degree))
+    shared = {"num_devices": [degree], "bandwidth_bytes_per_s": bandwidth, "latency_s": latency_s}
+    ring, trees = ring_all_reduces(**shared), double_binary_tree_all_reduces(**shared)  # type: ignore[arg-type]
+    for found, known in ((levels, ring), (flat, ring), (tree, trees)):
+        assert found.startup_s == pytest.approx(known.startup_s)
+        assert found.per_byte_s == pytest.approx(known.per_byte_s)
+
+
+@given(powers, powers)
+def test_all_devices_of_some_machines_are_the_two_level_all_reduce(machines: int, devices: int) -> None:
+    tiers = (replace(INSIDE, size=devices), replace(NETWORK, num_rails=4))
+    levels = all_reduces(group(tiers, machines * devices))[0]
+    known = two_level_all_reduces(
+        num_machines=[machines],
+        devices_per_machine=[devices],
+        inside_bytes_per_s=INSIDE.bandwidth_bytes_per_s,
+        # A device uses the rails next to it, and no others.
+        network_bytes_per_s=min(4, devices * max(1.0, 4 / devices)) * NETWORK.bandwidth_bytes_per_s,
+        inside_latency_s=INSIDE.latency_s,
+        network_latency_s=NETWORK.latency_s,
+    )
+    assert levels.startup_s == pytest.approx(known.startup_s)
+    assert levels.per_byte_s == pytest.approx(known.per_byte_s)
+
+
+def test_a_tensor_group_in_a_machine_and_a_data_group_across_have_the_links_that_they_share() -> None:
+    layout = Layouts.one(tensor=8, data=16, pipeline=4)
+    groups = groups_of(TIERS, layout)
+    assert one(all_reduce_s(groups["tensor"], full(1e9))) == pytest.approx(14 * 3e-6 + 2 * 7 / 8 * 1e9 / 300e9)
+    # Eight data groups start in each machine, and share its eight rails.
+    assert one(gather_s(groups["data"], full(1e9))) == pytest.approx(15 * 1e-5 + 15 / 16 * 1e9 / 25e9)
+
+
+def test_a_group_of_72_devices_in_one_domain_never_leaves_it() -> None:
+    domain = (replace(INSIDE, size=72), NETWORK)
+    inside = group(domain, 72, num_devices=144)
+    assert inside.units.ravel().tolist() == [72, 1]
+    # Sixteen members eight apart span two or three domains of 72.
+    across = group(domain, 16, 8, 1152)
+    assert across.units[1, 0] == 3
+
+
+def test_a_lone_rail_of_a_machine_is_shared_by_its_devices() -> None:
+    tiers = (INSIDE, replace(NETWORK, num_rails=1))
+    assert group(tiers, 4, 8).share_bytes_per_s[1, 0] == pytest.approx(25e9 / 8)
+    assert group(tiers, 4, 8).alone_bytes_per_s[1, 0] == pytest.approx(25e9 / 8)
+    # A pipeline of all devices of a machine sends out of it from one device only.
+    assert group(tiers, 16).alone_bytes_per_s[1, 0] == pytest.approx(25e9)
+
+
+def test_first_and_last_stage_meet_on_the_outermost_tier_that_the_pipeline_crosses() -> None:
+    inside, across = group(TIERS, 4, 2).ends(), group(TIERS, 16, 2).ends()
+    assert inside.units.ravel().tolist() == [2, 1]
+    assert across.units.ravel().tolist() == [1, 2]
+    assert group(TIERS, 1, 2).ends().num_members.tolist() == [1]
+
+
+# -- properties --------------------------------------------------------------------------------------------------------
+
+
+@given(tiers_drawn, powers, powers, sizes)
+def test_an_all_reduce_over_rings_is_a_reduce_scatter_and_an_all_gather(
+    tiers: tuple[Tier, ...], degree: int, stride: int, size: float
+) -> None:
+    found = group(tiers, degree, stride)
+    for whole, half in zip(all_reduces(found), gathers(found), strict=False):
+        assert whole.startup_s == pytest.approx(2 * half.startup_s)
+        assert whole.per_byte_s == pytest.approx(2 * half.per_byte_s)
+    assert one(all_reduce_s(found, full(size))) <= 2 * one(gather_s(found, full(size))) * (1 + 1e-12)
+
+
+@given(tiers_drawn, operations, powers, sizes)
+def test_a_group_inside_a_machine_is_never_slower_than_one_across(
+    tiers: tuple[Tier, ...], operation: str, degree: int, size: float
+) -> None:
+    seconds = OPERATIONS[operation]
+    machine = tiers[0].size
+    inside = group((replace(tiers[0], size=degree * machine), *tiers[1:]), degree, machine)
+    across = group(tiers, degree, machine)
+    assert one(seconds(inside, full(size))) <= one(seconds(across, full(size))) * (1 + 1e-12)
+
+
+@given(tiers_drawn, operations, powers, powers, sizes, st.floats(1, 10))
+def test_more_bytes_never_take_less_time_and_more_bandwidth_never_more(
+    tiers: tuple[Tier, ...], operation: str, degree: int, stride: int, size: float, factor: float
+) -> None:
+    seconds = OPERATIONS[operation]
+    wider = tuple(replace(tier, bandwidth_bytes_per_s=factor * tier.bandwidth_bytes_per_s) for tier in tiers)
+    base = one(seconds(group(tiers, degree, stride), full(size)))
+    assert one(seconds(group(tiers, degree, stride), full(factor * size))) >= base
+    assert one(seconds(group(wider, degree, stride), full(size))) <= base
+
+
+@given(tiers_drawn, st.sampled_from(["all_reduce", "gather", "send"]), powers, powers, sizes)
+def test_larger_groups_on_as_many_devices_are_never_quicker(
+    tiers: tuple[Tier, ...], operation: str, degree: int, stride: int, size: float
+) -> None:
+    seconds = OPERATIONS[operation]
+    # One tier: over several, a larger group may leave a machine by more rails.
+    small, large = (group(tiers[1:2], number, stride, 4096) for number in (degree, 2 * degree))
+    assert one(seconds(small, full(size))) <= one(seconds(large, full(size))) * (1 + 1e-12)
+
+
+@given(powers, powers, st.integers(1, 8), st.floats(1, 4))
+def test_what_all_groups_of_a_machine_send_is_what_its_rails_carry(
+    degree: int, stride: int, num_rails: int, oversubscription: float
+) -> None:
+    tiers = (INSIDE, replace(NETWORK, num_rails=num_rails, oversubscription=oversubscription, latency_s=0.0))
+    found = group(tiers, degree, stride, max(degree * stride, 8))
+    machines, members = found.units[1, 0], found.members[1, 0]
+    levels = all_reduces(found)[0].per_byte_s[0]
+    inside = ring_all_reduces(num_devices=[members], bandwidth_bytes_per_s=300e9).per_byte_s[0]
+    carried_bytes = (levels - inside) * tiers[1].unit_bytes_per_s
+    num_groups = 8 / members
+    # A ring of n machines: each sends 2 (n - 1) / n of the buffer; every group of the machine has a buffer of its own.
+    assert carried_bytes == pytest.approx(num_groups * 2 * (machines - 1) / machines)
+
+
+@given(tiers_drawn, powers, powers)
+def test_an_all_to_all_by_pairs_sends_what_leaves_each_unit(tiers: tuple[Tier, ...], degree: int, stride: int) -> None:
+    found = group(tiers, degree, stride)
+    pairs, rounds = all_to_alls(found)
+    outermost = int(np.flatnonzero(found.is_crossed[:, 0])[-1]) if degree > 1 else 0
+    leaving = 1 - found.members[outermost, 0] / degree
+    assert pairs.per_byte_s[0] >= leaving / found.share_bytes_per_s[outermost, 0] * (1 - 1e-12)
+    assert rounds.startup_s[0] <= pairs.startup_s[0] * (1 + 1e-12)
+
+
+@given(tiers_drawn, operations, powers, sizes)
+def test_a_group_of_one_and_no_bytes_cost_nothing(
+    tiers: tuple[Tier, ...], operation: str, stride: int, size: float
+) -> None:
+    seconds = OPERATIONS[operation]
+    assert one(seconds(group(tiers, 1, stride), full(size))) == 0
+    assert one(seconds(group(tiers, 8, stride), full(0.0))) == 0
+
+
+def touched(size: int, degree: int, stride: int, num_devices: int) -> int:
+    """Most units of ``size`` devices that a group touches, by looking at all groups."""
+    block = degree * stride
+    starts = [base + offset for base in range(0, num_devices, block) for offset in range(stride)]
+    return max(len({(start + step * stride) // size for step in range(degree)}) for start in starts)
+
+
+@given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 6), st.integers(1, 12))
+def test_no_group_touches_more_units_than_counted(size: int, degree: int, stride: int, copies: int) -> None:
+    num_devices = degree * stride * copies
+    tiers = (replace(INSIDE, size=size), NETWORK)
+    counted = group(tiers, degree, stride, num_devices).units[1, 0]
+    most = touched(size, degree, stride, num_devices)
+    assert counted >= most
+    if size % (degree * stride) == 0 or (size % stride == 0 and degree * stride % size == 0) or stride % size == 0:
+        assert counted == most
+
+
+def test_many_layouts_at_once_are_each_by_itself() -> None:
+    rng = np.random.default_rng(1)
+    names = ("tensor", "context", "data", "pipeline")
+    drawn = {name: 2 ** rng.integers(0, 4, size=40) for name in names}
+    plain = {name: np.broadcast_to(array, 40) for name, array in Layouts.one().arrays().items()}
+    order = rng.integers(0, 5, size=40)
+    many = Layouts(**{**plain, **drawn, "expert": drawn["data"], "order": order})  # type: ignore[arg-type]
+    together = groups_of(TIERS, many)
+    for index in range(40):
+        alone = groups_of(TIERS, many.of(np.array([index])))
+        for name, found in together.items():
+            for seconds in OPERATIONS.values():
+                assert seconds(found, np.full(40, 1e8))[index] == pytest.approx(one(seconds(alone[name], full(1e8))))
+
+
+def test_a_pipeline_inside_a_machine_sends_over_its_own_link() -> None:
+    cost = send(group(TIERS, 4, 2))
+    assert cost.startup_s.tolist() == [3e-6]
+    assert cost.per_byte_s == pytest.approx([1 / 300e9])
+
+
+def test_machines_of_one_device_exchange_over_the_network_alone() -> None:
+    tiers = (Tier(size=1, bandwidth_bytes_per_s=math.inf), replace(NETWORK, num_rails=1))
+    found = group(tiers, 8)
+    assert one(gather_s(found, full(1e9))) == pytest.approx(7 * 1e-5 + 7 / 8 * 1e9 / 25e9)
+    assert one(all_to_all_s(found, full(1e9))) == pytest.approx(7 * 1e-5 + 7 / 8 * 1e9 / 25e9)
+    assert one(send_s(found, full(1e9))) == pytest.approx(1e-5 + 1e9 / 25e9)
+
+
+def test_a_cluster_without_tiers_is_refused() -> None:
+    with pytest.raises(ModelError, match="at least one tier"):
+        group((), 2)

@@ -1,0 +1,95 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE
+
+from planner.models.layouts import Layouts, Recompute
+from planner.models.transformer_compute import LayerSeconds, Split, embedding_s, head_s, layer_seconds
+from planner.models.transformer_operators import block_operators
+from planner.transformer import LayerKind, Transformer
+
+KINDS: list[tuple[Transformer, LayerKind]] = [(GPT, "dense"), (MIXTURE, "dense"), (MIXTURE, "moe")]
+
+
+def split_of(**decisions: int | bool) -> Split:
+    return Split.of(Layouts.one(**decisions))
+
+
+def seconds_of(
+    transformer: Transformer, kind: LayerKind, is_flash: bool = True, **decisions: int | bool
+) -> LayerSeconds:
+    software = replace(SOFTWARE, has_flash_attention=is_flash)
+    split = split_of(**decisions)
+    return layer_seconds(transformer, kind, split, rates=RATES, software=software, constants=CONSTANTS)
+
+
+@pytest.mark.parametrize(("transformer", "kind"), KINDS)
+@given(tensor=st.sampled_from([1, 2, 4]), microbatch=st.integers(1, 8), context=st.sampled_from([1, 2]))
+def test_a_layer_takes_at_least_its_products_at_the_fitted_rates(
+    transformer: Transformer, kind: LayerKind, tensor: int, microbatch: int, context: int
+) -> None:
+    found = seconds_of(transformer, kind, tensor=tensor, microbatch=microbatch, context=context)
+    flop = sum(one.forward_flop for one in block_operators(transformer, kind)) * microbatch / (tensor * context)
+    fastest = max(RATES.multiplied_flop_per_s, RATES.peak_flop_per_s * RATES.attention_efficiency)
+    assert found.forward_s >= flop / fastest
+    assert found.backward_s >= 1.9 * flop / fastest
+
+
+@pytest.mark.parametrize(("transformer", "kind"), KINDS)
+def test_a_part_of_a_layer_takes_less_time_but_not_less_in_all(transformer: Transformer, kind: LayerKind) -> None:
+    whole, quarter = (seconds_of(transformer, kind, tensor=tensor, microbatch=4) for tensor in (1, 4))
+    assert quarter.forward_s < whole.forward_s
+    assert 4 * quarter.forward_s > whole.forward_s
+
+
+def test_sequence_parallelism_splits_what_lies_between_the_products() -> None:
+    plain, split = (seconds_of(GPT, "dense", tensor=4, is_sequence_parallel=flag) for flag in (False, True))
+    assert split.forward_s < plain.forward_s
+    assert split.attention_s == pytest.approx(plain.attention_s)
+
+
+def test_scores_that_are_written_to_memory_cost_more_than_fused_ones() -> None:
+    fused, unfused = (seconds_of(GPT, "dense", is_flash, microbatch=4) for is_flash in (True, False))
+    assert unfused.attention_s > fused.attention_s
+
+
+def test_a_head_of_odd_size_makes_unfused_attention_slow_and_fused_attention_not() -> None:
+    # The same products otherwise: heads of 108 and of 112 numbers, of which one is a multiple of 8.
+    aligned = replace(GPT, num_heads=1, num_kv_heads=1, head_size=112)
+    odd = replace(aligned, head_size=108)
+    assert seconds_of(odd, "dense", False).attention_s > 2 * seconds_of(aligned, "dense", False).attention_s
+    assert seconds_of(odd, "dense").attention_s < seconds_of(aligned, "dense").attention_s
+
+
+def test_what_is_computed_again_is_nothing_or_attention_or_a_whole_forward_pass() -> None:
+    found = seconds_of(GPT, "dense", False)
+    again = [found.again_s(np.array([int(way)])) for way in (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)]
+    assert again[0] == 0
+    assert again[1] == pytest.approx(found.attention_s)
+    assert again[2] == pytest.approx(found.forward_s)
+
+
+def test_experts_that_are_spread_wider_see_the_tokens_of_all_that_share_them() -> None:
+    # As many tokens meet a quarter of the experts: the same multiplications, by fewer and larger products.
+    alone, spread = (seconds_of(MIXTURE, "moe", expert=expert, data=8) for expert in (1, 4))
+    assert spread.forward_s == pytest.approx(alone.forward_s, rel=0.3)
+
+
+@given(st.sampled_from([1, 2, 4]), st.integers(1, 8))
+def test_the_head_grows_with_the_vocabulary_and_shrinks_with_the_tensor_degree(tensor: int, microbatch: int) -> None:
+    split = split_of(tensor=tensor, microbatch=microbatch)
+    narrow, wide = (
+        head_s(replace(GPT, vocabulary_size=words), split, rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+        for words in (25600, 51200)
+    )
+    assert 1.2 * narrow < wide < 2.5 * narrow
+    alone = head_s(GPT, split_of(microbatch=microbatch), rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+    assert wide <= alone * (1 + 1e-9)
+
+
+def test_an_embedding_costs_little_beside_a_layer() -> None:
+    found = embedding_s(GPT, split_of(microbatch=4), rates=RATES, constants=CONSTANTS)
+    assert 0 < found < 0.5 * seconds_of(GPT, "dense", microbatch=4).forward_s
