@@ -55,6 +55,7 @@ def input_time(
     batch_per_device: float,
     sample_bytes: float,
     device_sample_bytes: float,
+    whole_batch: float | None = None,
     read_s_per_sample: float | None = None,
     is_pipelined: bool = True,
 ) -> InputTime:
@@ -66,6 +67,9 @@ def input_time(
         Those that read at the same time: a shared store divides by the machines, a machine's disk by its devices.
     sample_bytes, device_sample_bytes
         Of one sample as stored, and as copied to the device.
+    whole_batch
+        Samples that all machines read together, each once: the sum of the devices' shares, at most the global batch.
+        A store that all share reads them. None: as many on every machine as on this one.
     read_s_per_sample
         Measured reading of one device's sample; then storage and sample size are not asked.
     """
@@ -74,8 +78,12 @@ def input_time(
     if read_s_per_sample is not None:
         read_s = read_s_per_sample * batch_per_device
     elif group.storage is not None:
-        readers = group.storage.num_readers(num_machines)
-        read_s = on_machine * sample_bytes * readers / group.storage.bandwidth_bytes_per_s
+        is_common = group.storage.is_shared and group.storage.shared_by is None
+        if whole_batch is None or not is_common:
+            samples = on_machine * group.storage.num_readers(num_machines)
+        else:
+            samples = whole_batch
+        read_s = samples * sample_bytes / group.storage.bandwidth_bytes_per_s
     return InputTime(
         read_s=read_s,
         decode_s=on_machine / group.decode_samples_per_s,

@@ -24,7 +24,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.errors import ModelError
-from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration
+from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration, segments_beside
 from planner.models.replica_constants import (
     ByPartitions,
     ByThreads,
@@ -280,15 +280,11 @@ def _received(counts: Counts, source: LayerChoice, choice: LayerChoice) -> tuple
     equal modulo ``g = gcd(R, R')``: then in ``g / R'`` of the samples of r. A worker has one segment of a layer (C3).
     """
     shared = gcd(choice.num_replicas, source.num_replicas)
-    at = {worker: (r, q) for r, row in enumerate(source.workers) for q, worker in enumerate(row)}
+    r_source, q = segments_beside(choice, source)
     needed = counts.sum(axis=1)
     numbers = np.tile(needed.astype(np.float64), (choice.num_replicas, 1))
     share = (numbers > 0).astype(np.float64)
-    for r, row in enumerate(choice.workers):
-        for p, worker in enumerate(row):
-            r_source, q = at.get(worker, (-1, -1))
-            if q >= 0 and (r - r_source) % shared == 0:
-                met = shared / source.num_replicas
-                numbers[r, p] -= met * counts[p, q]
-                share[r, p] *= 1 - met * (counts[p, q] == needed[p])
-    return numbers, share
+    is_met = (q >= 0) & ((np.arange(choice.num_replicas)[:, np.newaxis] - r_source) % shared == 0)
+    met = is_met * (shared / source.num_replicas)
+    brought = counts[np.arange(choice.num_partitions), q]
+    return numbers - met * brought, share * (1 - met * (brought == needed))

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planner.errors import ModelError
 from planner.models.segments import Stage
 
-__all__ = ["LayerChoice", "Limits", "ReplicaConfiguration", "broken_constraints", "check"]
+__all__ = ["LayerChoice", "Limits", "ReplicaConfiguration", "broken_constraints", "check", "segments_beside"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,17 @@ class LayerChoice:
     def num_replicas(self) -> int:
         """``R(l)``."""
         return len(self.workers)
+
+
+def segments_beside(choice: LayerChoice, other: LayerChoice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the replica and the partition of another layer that share each segment's worker, [r, p]; -1 for none."""
+    places = np.ravel(other.workers)
+    order = np.argsort(places, kind="stable")
+    workers = np.asarray(choice.workers)
+    at = order[np.maximum(np.searchsorted(places[order], workers, side="right") - 1, 0)]
+    is_shared = places[at] == workers
+    replicas, partitions = np.divmod(at, other.num_partitions)
+    return np.where(is_shared, replicas, -1), np.where(is_shared, partitions, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

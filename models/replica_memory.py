@@ -24,7 +24,8 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.models.memory import MemoryUse, Precision
-from planner.models.replica_configuration import LayerChoice
+from planner.models.replica_configuration import LayerChoice, segments_beside
+from planner.models.replica_segments import StripeCut, read_of_layer
 from planner.models.replica_states import LayerStates
 from planner.models.segment_work import SegmentWork
 from planner.models.segments import Counts
@@ -120,29 +121,30 @@ class ReplicaMemory:
         found = np.tile(counts.sum(axis=1), (choice.num_replicas, 1))
         if before is None or choice.num_replicas % before.num_replicas:
             return found
-        at = {worker: (r, q) for r, row in enumerate(before.workers) for q, worker in enumerate(row)}
-        for r, row in enumerate(choice.workers):
-            for p, worker in enumerate(row):
-                r_before, q = at.get(worker, (-1, -1))
-                if q >= 0 and r % before.num_replicas == r_before:
-                    found[r, p] -= counts[p, q]
-        return found
+        r_before, q = segments_beside(choice, before)
+        is_met = (q >= 0) & (np.arange(choice.num_replicas)[:, np.newaxis] % before.num_replicas == r_before)
+        return np.asarray(found - is_met * counts[np.arange(choice.num_partitions), q])
 
     def _segments(self, index: int, num_segments: int) -> _Segments:
         """Return the bytes of every segment, made once for equal layers."""
         key = (self._first_alike[index], num_segments)
         if key not in self._made:
-            stage, kept, precision = self._work.stages[index], self._kept[index], self._precision
-            shape, neurons = stage.output_shape, stage.num_neurons
-            channels = stripe_channels(shape, num_segments)
-            trained, moving = (-(-number * channels // shape[0]) for number in (stage.num_weights, kept.num_moving))
-            outputs = -(-kept.num_stored * stripe_sizes(shape, num_segments) // neurons)
-            self._made[key] = _Segments(
-                weights=trained * precision.weight_bytes + moving * _STATISTIC_BYTES,
-                gradients=trained * precision.gradient_bytes,
-                outputs=outputs * precision.activation_bytes,
-            )
+            shape = self._work.stages[index].output_shape
+            channels, sizes = stripe_channels(shape, num_segments), stripe_sizes(shape, num_segments)
+            self._made[key] = self._bytes(index, channels, sizes)
         return self._made[key]
+
+    def _bytes(self, index: int, channels: Counts, sizes: Counts) -> _Segments:
+        """Return the bytes of segments of so many channels and neurons."""
+        stage, kept, precision = self._work.stages[index], self._kept[index], self._precision
+        numbers = (stage.num_weights, kept.num_moving)
+        trained, moving = (-(-number * channels // stage.output_shape[0]) for number in numbers)
+        outputs = -(-kept.num_stored * sizes // stage.num_neurons)
+        return _Segments(
+            weights=trained * precision.weight_bytes + moving * _STATISTIC_BYTES,
+            gradients=trained * precision.gradient_bytes,
+            outputs=outputs * precision.activation_bytes,
+        )
 
     # -- bounds, for a search
 
@@ -167,16 +169,18 @@ class ReplicaMemory:
 
     def _of_states(self, index: int, states: LayerStates) -> tuple[Floats, Floats]:
         """Return the table of one layer."""
+        partitions, place = np.unique(states.partitions, return_inverse=True)
+        cut = StripeCut.of(self._work, index, partitions)
+        one = self._bytes(index, cut.channels, cut.size)
+        outputs = one.outputs
+        if index == 0:  # samples come from outside, whatever the map
+            stage = self._work.stages[0]
+            outputs = outputs + read_of_layer(stage, stage.input_shape, cut)[0] * self._precision.activation_bytes
         every, largest = np.zeros((2, states.partitions.size))
-        by_p = {p: self._alone(index, p) for p in np.unique(states.partitions).tolist()}
-        made: dict[tuple[int, int], tuple[float, float]] = {}
-        for state in range(states.partitions.size):
-            p, r, h = states.at(state)
-            if (p, h) not in made:
-                fixed, outputs = by_p[p]
-                one = fixed + h * outputs
-                made[p, h] = float(one.sum()), float(one.max())
-            every[state], largest[state] = made[p, h][0] * r, made[p, h][1]
+        for h in np.unique(states.threads).tolist():
+            segments, some = one.weights + one.gradients + h * outputs, states.threads == h
+            every[some] = np.add.reduceat(segments * cut.number, cut.first)[place[some]] * states.replicas[some]
+            largest[some] = np.maximum.reduceat(segments, cut.first)[place[some]]
         return every, largest
 
     def _alone(self, index: int, num_segments: int) -> tuple[Counts, Counts]:

@@ -172,13 +172,18 @@ class ReplicaPairs:
         np.maximum(worst, np.where(has_singles, alone, 0.0), out=worst)
         return np.asarray(worst / states.replicas[:, np.newaxis])
 
-    def all_bounds_s(self, kept: Sequence[Ints]) -> list[Floats]:
-        """Return :meth:`bounds_s` of every layer but the first for the states kept of each; equal layers share them."""
+    def all_bounds_s(self, kept: Sequence[Ints], is_over: Callable[[], bool] = lambda: False) -> list[Floats] | None:
+        """Return :meth:`bounds_s` of every layer but the first for the states kept of each; equal layers share them.
+
+        None if the search was over before.
+        """
         made: dict[tuple[int, int, int], Floats] = {}
         found = []
         for layer in range(1, len(kept)):
             key = (self._first_alike[layer], id(kept[layer - 1]), id(kept[layer]))
             if key not in made:
+                if is_over():
+                    return None
                 made[key] = self.bounds_s(layer, kept[layer - 1], kept[layer])
             found.append(made[key])
         return found
@@ -294,8 +299,9 @@ def _square(seconds: Floats, copies: int, copies_of_partner: int, size: int) -> 
 
     A partner beyond those that exist is none; a segment beyond them takes no time.
     """
-    wide = np.repeat(np.repeat(seconds[:, :-1], copies, axis=0), copies_of_partner, axis=1)
-    alone = np.repeat(seconds[:, -1:], copies, axis=0)
     square = np.zeros((size, size))
-    square[: len(wide)] = np.hstack((wide, np.repeat(alone, size - wide.shape[1], axis=1)))
+    rows, columns = len(seconds) * copies, (seconds.shape[1] - 1) * copies_of_partner
+    with_partner = square[:rows, :columns].reshape(len(seconds), copies, -1, copies_of_partner)  # a view: no copies of
+    with_partner[...] = seconds[:, np.newaxis, :-1, np.newaxis]  # what may be thousands of rows and columns
+    square[:rows, columns:] = np.repeat(seconds[:, -1:], copies, axis=0)
     return square

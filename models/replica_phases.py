@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 
 from planner.cost import Floats
+from planner.models.replica_segments import StripedLayer
 from planner.models.replica_states import Ints
 from planner.models.segment_work import SegmentWork
 from planner.models.segments import Counts
@@ -38,6 +39,20 @@ class PhaseExtremes:
             found[:, p] = busy_s[slow], busy_s[full], received[slow], received[full], busy_s.min(), received.min()
         return cls(found[:2], found[2:4], found[4], found[5])
 
+    @classmethod
+    def of_stripes(cls, partitions: Ints, every: StripedLayer, seconds: Floats, numbers: Counts) -> Self:
+        """Return the same of stripes, all numbers of partitions at once."""
+        found = np.zeros((6, int(partitions.max()) + 1))
+        found[:, partitions] = (
+            every.most(seconds),
+            every.most_where_most(seconds, numbers),
+            every.most_where_most(numbers, seconds),
+            every.most(numbers),
+            every.least(seconds),
+            every.least(numbers),
+        )
+        return cls(found[:2], found[2:4], found[4], found[5])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerExtremes:
@@ -50,7 +65,27 @@ class LayerExtremes:
 
     @classmethod
     def of(cls, work: SegmentWork, layer: int, partitions: Ints) -> Self:
-        """Return a layer for some numbers of partitions."""
+        """Return a layer for some numbers of partitions, in rising order."""
+        if work.is_striped:
+            return cls.of_stripes(work, layer, partitions)
+        return cls.one_by_one(work, layer, partitions)
+
+    @classmethod
+    def of_stripes(cls, work: SegmentWork, layer: int, partitions: Ints) -> Self:
+        """Return a layer that is cut into stripes: all numbers of partitions at once."""
+        every = StripedLayer.of(work, layer, partitions)
+        update_s, largest = np.zeros((2, int(partitions.max()) + 1))
+        update_s[partitions], largest[partitions] = every.most(every.update_s), every.most(every.size)
+        return cls(
+            forward=PhaseExtremes.of_stripes(partitions, every, every.forward_s, every.needed),
+            backward=PhaseExtremes.of_stripes(partitions, every, every.backward_s, every.returned),
+            update_s=update_s,
+            largest=largest,
+        )
+
+    @classmethod
+    def one_by_one(cls, work: SegmentWork, layer: int, partitions: Ints) -> Self:
+        """Return a layer that is cut in any way: one number of partitions after the other."""
 
         def returned(p: int) -> Counts:
             is_last = layer == len(work.stages) - 1

@@ -44,8 +44,16 @@ def all_states(shape: tuple[int, ...], num_workers: int, threads: Sequence[int])
     More partitions than rows (or neurons) are left out: the surplus segments are empty.
     """
     most = min(num_workers, num_stripes(shape))
-    rows = [(p, r, h) for p in range(1, most + 1) for r in range(1, num_workers // p + 1) for h in threads]
-    return LayerStates.of(rows)
+    counts = num_workers // np.arange(1, most + 1)  # of replicas, by P
+    partitions = np.repeat(np.arange(1, most + 1), counts)
+    replicas = np.arange(1, partitions.size + 1) - np.repeat(np.cumsum(counts) - counts, counts)
+    order = np.lexsort((partitions, partitions * replicas))  # as LayerStates.of has them; R follows from P and P R
+    rising = np.sort(np.asarray(threads, dtype=np.int64))
+    return LayerStates(
+        partitions=np.repeat(partitions[order], rising.size),
+        replicas=np.repeat(replicas[order], rising.size),
+        threads=np.tile(rising, order.size),
+    )
 
 
 def worthwhile_threads(model: ReplicaModel, threads: Sequence[int]) -> tuple[int, ...]:

@@ -44,13 +44,13 @@ class SegmentWork:
         self.constants = constants
         self._scheme = scheme
         self._connections = connections
-        self._seconds = None if seconds is None else tuple(seconds)
+        self.seconds = None if seconds is None else tuple(seconds)
         first: dict[Hashable, int] = {}
         alike = ((*_without_name(stage), self.shape_before(index)) for index, stage in enumerate(self.stages))
         self._first_alike = [first.setdefault(key, index) for index, key in enumerate(alike)]
         kinds: dict[Hashable, int] = {}
         later = [*self._first_alike[1:], -1]
-        measured = self._seconds or (None,) * len(later)
+        measured = self.seconds or (None,) * len(later)
         self._kinds = [
             kinds.setdefault(key, len(kinds)) for key in zip(self._first_alike, later, measured, strict=True)
         ]
@@ -59,6 +59,11 @@ class SegmentWork:
         self.forward_s = cache(self._forward_s)
         self.backward_s = cache(self._backward_s)
         self.update_s = cache(self._update_s)
+
+    @property
+    def is_striped(self) -> bool:
+        """Whether layers are cut into stripes, and connections are counted."""
+        return self._scheme is stripes and self._connections is Connections.COUNTED
 
     def shape_before(self, index: int) -> tuple[int, ...]:
         """Return the shape of what a layer reads, as the layer before has it."""
@@ -81,8 +86,8 @@ class SegmentWork:
     def _forward_s(self, index: int, num_segments: int) -> Floats:
         """Return eq. 5."""
         own_s = self.num_neurons(index, num_segments) * self.constants.activation_s
-        if self._seconds is not None:
-            return own_s + self._seconds[index].forward_s * self._share(index, num_segments)
+        if self.seconds is not None:
+            return own_s + self.seconds[index].forward_s * self._share(index, num_segments)
         return own_s + self._multiply_adds_s(index, num_segments)
 
     def _backward_s(self, index: int, num_segments: int) -> Floats:
@@ -91,15 +96,15 @@ class SegmentWork:
         if index == len(self.stages) - 1:
             return own_s
         above = self._connections_above(index, num_segments)
-        if self._seconds is not None:
+        if self.seconds is not None:
             share = _shares(above, self.num_neurons(index, num_segments))
-            return own_s + self._seconds[index].error_s * share
+            return own_s + self.seconds[index].error_s * share
         return own_s + self._multiply_add_s(self._first_alike[index], num_segments) * above
 
     def _update_s(self, index: int, num_segments: int) -> Floats:
         """Return eq. 8; weights are not communicated inside a replica."""
-        if self._seconds is not None:
-            return self._seconds[index].update_s * self._share(index, num_segments)
+        if self.seconds is not None:
+            return self.seconds[index].update_s * self._share(index, num_segments)
         return self._multiply_adds_s(index, num_segments)
 
     # -- counts

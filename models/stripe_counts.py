@@ -5,6 +5,7 @@ its columns and channels. The counts are those of :func:`planner.models.segments
 :func:`planner.models.segments.stripes`, some hundred times as fast, which a search over all partitions needs.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from planner.dnn import Window
 from planner.models.segments import Boundary, Counts, Stage
 
-__all__ = ["num_stripes", "stripe_boundary", "stripe_channels", "stripe_sizes"]
+__all__ = ["WindowRows", "num_stripes", "stripe_boundary", "stripe_channels", "stripe_sizes", "window_rows"]
 
 _Matrix = NDArray[np.float64]
 
@@ -56,19 +57,40 @@ def stripe_boundary(stage: Stage, num_before: int, num_segments: int, before_sha
         return _fully_connected(
             stage, stripe_sizes(before_shape, num_before), stripe_sizes(stage.output_shape, num_segments)
         )
+    rows = window_rows(stage)
+    before, after = _ends(stage.input_shape[1], num_before), _ends(stage.output_shape[1], num_segments)
+    return Boundary(
+        needed=_whole(_blocks(_blocks(rows.reads, after) > 0, before, axis=1) * rows.inputs_of_a_row),
+        returned=_whole(_blocks(_blocks(rows.reads.T, before) > 0, after, axis=1) * rows.outputs_of_a_row),
+        connections=_whole(_blocks(_blocks(rows.times, after), before, axis=1) * rows.connections_of_a_row),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowRows:
+    """Which rows of its input (column) each row of a stage's output reads, and with how many rows of weights.
+
+    Beside it what a row stands for: neurons of the input that are read, of the output that read, and connections.
+    """
+
+    reads: _Matrix
+    times: _Matrix
+    inputs_of_a_row: int
+    outputs_of_a_row: int
+    connections_of_a_row: float
+
+
+def window_rows(stage: Stage) -> WindowRows:
+    """Return the rows of a convolution or a pool; a pool has no connections."""
     (channels_in, rows_in, columns_in), (channels, rows, columns) = stage.input_shape, stage.output_shape
     reads_x, times_x = _along(columns, columns_in, stage.window)
-    reads_y, times_y = _along(rows, rows_in, stage.window)
-    before, after = _ends(rows_in, num_before), _ends(rows, num_segments)
-    needed = _blocks(_blocks(reads_y, after) > 0, before, axis=1)
-    returned = _blocks(_blocks(reads_y.T, before) > 0, after, axis=1)
-    connections = np.zeros_like(needed)
-    if stage.kind == "convolution":
-        connections = _blocks(_blocks(times_y, after), before, axis=1) * (times_x.sum() * channels_in * channels)
-    return Boundary(
-        needed=_whole(needed * (channels_in * np.count_nonzero(reads_x.any(axis=0)))),
-        returned=_whole(returned * (channels * np.count_nonzero(reads_x.any(axis=1)))),
-        connections=_whole(connections),
+    reads, times = _along(rows, rows_in, stage.window)
+    return WindowRows(
+        reads=reads,
+        times=times,
+        inputs_of_a_row=channels_in * int(reads_x.any(axis=0).sum()),
+        outputs_of_a_row=channels * int(reads_x.any(axis=1).sum()),
+        connections_of_a_row=times_x.sum() * channels_in * channels if stage.kind == "convolution" else 0.0,
     )
 
 

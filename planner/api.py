@@ -152,6 +152,9 @@ def compare(one: Plan | str | Path | Mapping[str, Any], other: Plan | str | Path
 def plan_of_file(path: Path) -> tuple[Problem, Plan]:
     """Return the question and the plan that a file of ``planner plan --out`` holds, its prediction computed anew.
 
+    Where its figures contradict the cost model, or each other, nothing that it calls proven is taken over: its bound is
+    then 0, and a warning says why. That nothing beats a bound without contradiction only a new search can show.
+
     Raises
     ------
     SpecError
@@ -162,14 +165,12 @@ def plan_of_file(path: Path) -> tuple[Problem, Plan]:
     family, configuration = configuration_of(problem)
     prediction = predict(problem, configuration)
     objective, stated = prediction.value_of(problem.goal), document["objective"]
-    doubts = []
-    if abs(objective - stated["value"]) > 1e-6 * objective:
-        doubts.append(f"the file says {stated['value']:.6g} s; this version's cost model says {objective:.6g} s")
+    doubts = _doubts(objective, stated, document["status"])
     found = Plan(
         goal=problem.goal,
         status=Status(document["status"]) if not doubts else Status.FEASIBLE,
         objective=objective,
-        bound=min(stated["bound"], objective),
+        bound=0.0 if doubts else min(stated["bound"], objective),
         family=family,
         configuration=configuration,
         prediction=prediction,
@@ -180,7 +181,7 @@ def plan_of_file(path: Path) -> tuple[Problem, Plan]:
         ),
         provenance=Provenance(**document["provenance"]),
         assumptions=problem.assumptions,
-        warnings=(*problem.warnings, *doubts),
+        warnings=(*doubts, *problem.warnings),
         not_modelled=FAMILIES[family].NOT_MODELLED,
         problem=document["problem"],
         substitutions=problem.taken,
@@ -209,6 +210,18 @@ def configuration_of(problem: Problem) -> tuple[str, Configuration]:
         raise SpecError(message)
     family, given = problem.configuration
     return family, FAMILIES[family].configuration_of(problem, given)
+
+
+def _doubts(objective: float, stated: Mapping[str, Any], status: str) -> list[str]:
+    """Return why a file's proof is not to be trusted: what contradicts the cost model, or itself."""
+    value, bound, found = stated["value"], stated["bound"], []
+    if abs(objective - value) > 1e-6 * objective:
+        found.append(f"the file says {value:.6g} s; this version's cost model says {objective:.6g} s")
+    if bound > value * (1 + 1e-6):
+        found.append(f"the file's bound, {bound:.6g} s, is above its own {value:.6g} s")
+    if status == Status.OPTIMAL and bound < value * (1 - 1e-6):
+        found.append(f"the file says optimal, and its bound, {bound:.6g} s, is below its {value:.6g} s")
+    return [f"{one}; what it says to be proven is not taken over" for one in found]
 
 
 def _refuse_variant(problem: Problem) -> None:

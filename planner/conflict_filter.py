@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from planner.conflict_member import Member
 from planner.conflict_question import as_meant
-from planner.errors import InfeasibleError, PlannerError
+from planner.errors import InfeasibleError, PlannerError, SpecError
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search
@@ -30,8 +30,11 @@ class Oracle:
             return None
         try:
             meant = as_meant(problem)
+        except PlannerError:
+            return None
+        try:
             self._solved(meant, self.search.left_s * _SHARE, _good_enough(meant))
-        except InfeasibleError:
+        except (InfeasibleError, SpecError):  # nothing fits, or every family refuses the question
             return False
         except PlannerError:  # a limit, or a model asked beyond its range: neither yes nor no
             return None

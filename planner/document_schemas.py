@@ -304,7 +304,7 @@ class SensitivityDocument(_Document):
     """One change of the hardware, the question answered anew: ``saving`` is a share of the plan's objective.
 
     It is negative where the change costs, and null where there is no such plan; ``note`` says why. ``is_proven``: else
-    the change saves at least so much.
+    the change saves at least so much, or costs at most so much.
     """
 
     name: str

@@ -114,4 +114,6 @@ def _proof(plan: Plan) -> str:
     """Return what is proven about a plan."""
     if plan.status is Status.OPTIMAL:
         return "no plan of any allowed family is better, under this cost model"
+    if plan.bound <= 0:
+        return "nothing is proven of how much better another plan may be"
     return f"no plan is better by more than {plan.gap:.1%}, under this cost model; this one is not proven best"

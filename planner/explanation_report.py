@@ -37,6 +37,7 @@ def explanation_text(explanation: Explanation) -> str:
         "Who came second",
         *_seconds(explanation.runners_up),
         *(f"  {_cut(line)}" for line in explanation.refusals[:4]),
+        *([f"Mind: {'; '.join(explanation.warnings)}."] if explanation.warnings else []),
     ]
     return "\n".join(lines)
 
@@ -53,7 +54,8 @@ def in_short(sensitivities: Sequence[Sensitivity]) -> str:
     if all(one.saving is None for one in sensitivities):
         return "nothing could be told in this time"
     if not named:
-        return "none of these changes would save anything"
+        is_open = any(one.saving is not None and not one.is_proven for one in sensitivities)
+        return f"none of these changes {'was found to' if is_open else 'would'} save anything"
     first, *others = [f"{one.words} {{}}{_share(one.saving or 0.0)}" for one in named]
     return ", ".join([first.format("would save "), *(text.format("") for text in others)])
 
@@ -84,7 +86,7 @@ def _effect(one: Sensitivity) -> str:
     """Return ``saves 31%``, ``costs 5%`` or ``nothing``, as far as it is proven."""
     saving = one.saving or 0.0
     if abs(saving) < _NOTHING:
-        return "nothing" if one.is_proven else "nothing found"
+        return "nothing" if one.is_proven else "saves >= 0"
     if saving > 0:
         return f"saves {'' if one.is_proven else '>= '}{_share(saving)}"
     return f"costs {'' if one.is_proven else '<= '}{_share(-saving)}"

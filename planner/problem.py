@@ -165,6 +165,8 @@ class Problem:
         Whether seconds of layers, and costs of transfers, rest on measurements: which known error applies.
     assumptions, warnings
         What was assumed for the user; what makes the figures doubtful. Both are printed with every answer.
+    transformer_rates
+        Where the network is a transformer: the fitted figures of :mod:`planner.data.transformer_rates`.
     resolved
         The question as a spec that needs no other file.
     """
@@ -188,4 +190,5 @@ class Problem:
     are_links_calibrated: bool = False
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    transformer_rates: Mapping[str, Any] = field(default_factory=dict)
     resolved: Mapping[str, Any] = field(default_factory=dict)

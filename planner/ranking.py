@@ -9,7 +9,7 @@ computation alone would make faster than the best plan so far are not planned at
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.errors import InfeasibleError, NoAnswerError, SpecError
+from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
 from planner.families import FAMILIES
 from planner.families.answer import SAME
 from planner.families.searches import BOUNDS, DOMAINS, SEARCHES
@@ -25,7 +25,7 @@ __all__ = ["best_plan"]
 _CLOSE = 1.1  # a family that may come this close is searched on, so that the runner-up is its best
 _MOST_QUESTIONS = 12_000  # of whether time is over, until a family that loses is searched no longer
 _MOST_WORDS = 160  # letters of a refusal in an explanation
-_COMPUTATION = ("forward", "backward", "update")
+_COMPUTATION = ("forward", "backward", "update", "compute", "optimizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,43 +40,15 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refusal:
-    """Why there is no plan; ``is_open``: not because there is none, but because a limit struck."""
+    """Why there is no plan; ``is_open``: not because there is none, but because a limit struck.
+
+    ``error``: what is wrong with the question, where that is the reason.
+    """
 
     entry: _Entry
     reason: str
     is_open: bool = False
-
-
-@dataclass(kw_only=True)
-class _Counted(Search):
-    """A search that is over after so many questions, too: unlike time, they are the same on every machine."""
-
-    questions_left: int
-
-    @classmethod
-    def within(cls, search: Search) -> "_Counted":
-        """Return a search that ends with another one, and is interrupted with it."""
-        own = cls(
-            time_limit_s=search.left_s,
-            num_alternatives=search.num_alternatives,
-            good_enough=search.good_enough,
-            cutoff=search.cutoff,
-            seed=search.seed,
-            questions_left=_MOST_QUESTIONS,
-        )
-        own._interrupted = search._interrupted
-        return own
-
-    @property
-    def is_over(self) -> bool:
-        """Whether to stop with the best so far."""
-        self.questions_left -= 1
-        return self.is_counted_out or Search.is_over.__get__(self)
-
-    @property
-    def is_counted_out(self) -> bool:
-        """Whether it was the questions that ended it."""
-        return self.questions_left < 0
+    error: SpecError | None = None
 
 
 def best_plan(problem: Problem, search: Search) -> Plan:
@@ -88,6 +60,8 @@ def best_plan(problem: Problem, search: Search) -> Plan:
         If no family has an answer, or none meets the deadline: with every family's reason.
     NoAnswerError
         If a limit struck before any answer, or before one that meets the deadline.
+    SpecError
+        If every family refuses the question for the same field of it.
     """
     plans: list[Plan] = []
     refusals: list[_Refusal] = []
@@ -109,11 +83,11 @@ def best_plan(problem: Problem, search: Search) -> Plan:
             else:
                 refusals.append(answer)
     if not plans:
-        raise (NoAnswerError if any(one.is_open for one in refusals) else InfeasibleError)(_reasons(refusals))
+        raise _no_plan(refusals)
     least = min(one.objective for one in plans)
     best = next(one for one in plans if one.objective <= least * (1 + SAME))  # of equals, the family asked first
     found = _ranked(problem, best, [one for one in plans if one is not best], refusals)
-    _check_deadline(problem, found)
+    _check_deadline(problem, found, search)
     return found
 
 
@@ -155,7 +129,7 @@ def _answer(entry: _Entry, search: Search) -> Plan | _Refusal:
     """
     if search.cutoff == float("inf"):
         return _searched(entry, search)
-    counted = _Counted.within(search)
+    counted = search.part(search.left_s, questions_left=_MOST_QUESTIONS)
     first = _searched(entry, counted)
     known = search.cutoff / _CLOSE
     has_lost = isinstance(first, Plan) and first.bound >= known * (1 - SAME)
@@ -178,11 +152,43 @@ def _searched(entry: _Entry, search: Search) -> Plan | _Refusal:
         return _Refusal(entry=entry, reason=f"{entry.family} does not decide fix.{stranger[0]}, which is pinned.")
     try:  # even where the time is over: a family that does not apply says so at once
         found = SEARCHES[entry.family](entry.problem, search)
-    except (InfeasibleError, SpecError) as error:
+    except InfeasibleError as error:
         return _Refusal(entry=entry, reason=str(error))
+    except SpecError as error:
+        return _Refusal(entry=entry, reason=str(error), error=error)
     except NoAnswerError as error:
         return _Refusal(entry=entry, reason=str(error), is_open=True)
     return replace(found, substitutions=entry.problem.taken)
+
+
+def _no_plan(refusals: Sequence[_Refusal]) -> PlannerError:
+    """Return why there is no plan at all: wrong input, a limit, or that nothing fits."""
+    if wrong := _wrong_input(refusals):
+        return wrong
+    unanswered = [one for one in refusals if one.is_open]
+    if not unanswered:
+        return InfeasibleError(_reasons(refusals))
+    closed = [one for one in refusals if not one.is_open]
+    if not closed:
+        return NoAnswerError(_reasons(refusals))
+    lines = ["No plan was found, nor is it proven that there is none. Not known:", *_lines(unanswered)]
+    return NoAnswerError("\n".join([*lines, "Known to have no plan:", *_lines(closed)]))
+
+
+def _wrong_input(refusals: Sequence[_Refusal]) -> SpecError | None:
+    """Return the error of a question that every family refuses for one field of it, the same for all."""
+    errors = [one.error for one in refusals if one.error is not None]
+    if not errors or len(errors) < len(refusals):
+        return None
+    fields = {frozenset(fault.field for fault in error.faults) for error in errors}
+    faults = dict.fromkeys(fault for error in errors for fault in error.faults)
+    return SpecError.of(faults) if len(fields) == 1 and faults else None
+
+
+def _lines(refusals: Sequence[_Refusal]) -> list[str]:
+    """Return the families with their reasons, an indented line or more for each."""
+    found = dict.fromkeys(f"{_who(one)}: {one.reason}" for one in refusals)
+    return [f"  {line}" for text in found for line in text.splitlines()]
 
 
 def _reasons(refusals: Sequence[_Refusal]) -> str:
@@ -341,8 +347,11 @@ def _times(ratio: float) -> str:
 # -- the deadline ----------------------------------------------------------------------------------------------------
 
 
-def _check_deadline(problem: Problem, best: Plan) -> None:
-    """Refuse a plan that misses the deadline; say by how much, if no plan meets it, or that none was found."""
+def _check_deadline(problem: Problem, best: Plan, search: Search) -> None:
+    """Refuse a plan that misses the deadline; say by how much, if no plan meets it, or that none was found.
+
+    How far it has to give is said here only where no time is left for the diagnosis, which says it otherwise.
+    """
     deadline_s, prediction = problem.limits.deadline_s, best.prediction
     needed_s = prediction.epoch_time_s if prediction.training_time_s is None else prediction.training_time_s
     if deadline_s is None or needed_s is None or needed_s <= deadline_s:
@@ -357,10 +366,10 @@ def _check_deadline(problem: Problem, best: Plan) -> None:
             f"Raise --time-limit."
         )
     least, limit = _apart(least_s, deadline_s)
+    mend = f"Raise it to {format_human(needed_s * 1.001, Dimension.TIME, 4)}" if search.is_over else "Raise it"
     raise InfeasibleError(
         f"No plan fits: {what} takes at least {least}, and constraints.deadline is {limit}: it is missed by at least "
-        f"{_time(least_s - deadline_s)}. Raise it to {format_human(needed_s * 1.001, Dimension.TIME, 4)}, or add "
-        f"machines."
+        f"{_time(least_s - deadline_s)}. {mend}, or add machines."
     )
 
 

@@ -33,6 +33,9 @@ class Search:
         soon as its bound is no less. The bound it returns still holds.
     seed
         For whatever draws lots.
+    questions_left
+        How often :attr:`is_over` may be asked before the search is over, too: unlike time, that is the same on every
+        machine. A part of this search counts for itself.
     """
 
     time_limit_s: float = float("inf")
@@ -40,6 +43,7 @@ class Search:
     good_enough: float = float("-inf")
     cutoff: float = float("inf")
     seed: int = 0
+    questions_left: int | None = None
     _end_s: float = field(init=False, repr=False)
     _interrupted: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
 
@@ -54,7 +58,14 @@ class Search:
     @property
     def is_over(self) -> bool:
         """Whether to stop with the best so far."""
-        return self._interrupted.is_set() or time.monotonic() >= self._end_s
+        if self.questions_left is not None:
+            self.questions_left -= 1
+        return self.is_counted_out or self._interrupted.is_set() or time.monotonic() >= self._end_s
+
+    @property
+    def is_counted_out(self) -> bool:
+        """Whether its questions ended it."""
+        return self.questions_left is not None and self.questions_left < 0
 
     @property
     def was_interrupted(self) -> bool:
@@ -72,6 +83,7 @@ class Search:
         good_enough: float | None = None,
         num_alternatives: int | None = None,
         cutoff: float | None = None,
+        questions_left: int | None = None,
     ) -> "Search":
         """Return a search within this one: it ends no later, and is interrupted with it."""
         inner = Search(
@@ -80,6 +92,7 @@ class Search:
             good_enough=self.good_enough if good_enough is None else good_enough,
             cutoff=self.cutoff if cutoff is None else cutoff,
             seed=self.seed,
+            questions_left=questions_left,
         )
         inner._interrupted = self._interrupted
         return inner

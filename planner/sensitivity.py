@@ -1,8 +1,13 @@
-"""What other hardware would bring: the same question asked again on each, and answered anew."""
+"""What other hardware would bring: the same question asked again on each, and answered anew.
 
-from dataclasses import dataclass
+The plan in hand stays an answer wherever its configuration is one on the changed hardware; so a search that ends early
+never makes better hardware look worse.
+"""
+
+from dataclasses import dataclass, replace
 
 from planner import perturb
+from planner.checks.carried import carried
 from planner.cluster import MachineGroup
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.plan import Plan
@@ -17,6 +22,8 @@ LEFT_OUT = "left out: interrupted"  # how the note of a change begins that was n
 _MOST_WORDS = 110  # letters of a reason
 _TOO_LATE = "not asked: the time limit came first"
 _TOO_SHORT = "no answer within its part of the time limit"
+_NOT_KNOWN = "not known in time: nothing that is no slower was found within its part of the time limit"
+_SAME = 1e-9  # relative difference below which two objectives are one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +40,15 @@ class Perturbation:
         The changed question; None where it cannot be asked.
     reason
         Why not, or what to know about it.
+    can_hurt
+        Whether it takes something away; better hardware can be left unused.
     """
 
     name: str
     words: str
     problem: Problem | None
     reason: str = ""
+    can_hurt: bool = False
 
 
 def perturbations(problem: Problem) -> list[Perturbation]:
@@ -65,7 +75,7 @@ class Sensitivity:
         Of the best plan on the changed hardware, and the share of the objective that it saves; negative where it costs.
         None where there is no such plan, and ``note`` says why.
     is_proven
-        Whether no plan there does better; else it saves at least so much.
+        Whether no plan there does better; else it saves at least so much, or costs at most so much.
     plan
         Family and headline of that plan.
     is_other_plan
@@ -103,15 +113,19 @@ def _sensitivity(change: Perturbation, plan: Plan, search: Search) -> Sensitivit
     if search.is_over:
         note = f"{LEFT_OUT} before it was asked" if search.was_interrupted else _TOO_LATE
         return Sensitivity(name=change.name, words=change.words, note=note)
+    found: Plan | None = None
     try:
-        found = best_plan(change.problem, search)
+        found, note = best_plan(change.problem, search), _NOT_KNOWN
     except NoAnswerError:
         note = f"{LEFT_OUT} before it was answered" if search.was_interrupted else _TOO_SHORT
-        return Sensitivity(name=change.name, words=change.words, note=note)
     except InfeasibleError as error:
-        return Sensitivity(name=change.name, words=change.words, note=f"no plan: {_short(str(error))}")
+        note = f"no plan: {_short(str(error))}"
     except PlannerError as error:
-        return Sensitivity(name=change.name, words=change.words, note=f"cannot be planned: {_short(str(error))}")
+        note = f"cannot be planned: {_short(str(error))}"
+    if not note.startswith(LEFT_OUT):
+        found = _no_worse(change.problem, plan, found)
+    if found is None or (_costs(found, plan) and found.status is not Status.OPTIMAL and not change.can_hurt):
+        return Sensitivity(name=change.name, words=change.words, note=note)
     return Sensitivity(
         name=change.name,
         words=change.words,
@@ -121,6 +135,26 @@ def _sensitivity(change: Perturbation, plan: Plan, search: Search) -> Sensitivit
         plan=headline(found),
         is_other_plan=headline(found) != headline(plan),
     )
+
+
+def _no_worse(problem: Problem, plan: Plan, found: Plan | None) -> Plan | None:
+    """Return what was found on changed hardware, or the plan in hand there, where that is one and is better.
+
+    The bound that was found holds for both.
+    """
+    if found is not None and found.status is Status.OPTIMAL:
+        return found
+    kept = carried(problem, plan)
+    if kept is None or (found is not None and found.objective < kept.objective * (1 - _SAME)):
+        return found
+    bound = 0.0 if found is None else found.bound
+    is_proven = kept.objective - bound <= _SAME * kept.objective
+    return replace(kept, bound=bound, status=Status.OPTIMAL if is_proven else Status.FEASIBLE)
+
+
+def _costs(found: Plan, plan: Plan) -> bool:
+    """Whether a plan takes longer than the one in hand."""
+    return found.objective > plan.objective * (1 + _SAME)
 
 
 def headline(plan: Plan) -> str:
@@ -215,4 +249,4 @@ def _machine(problem: Problem, group: MachineGroup, change: int) -> Perturbation
         changed = perturb.other_machines(problem, group.name, change)
     except ValueError as error:
         return Perturbation(name=name, words=words, problem=None, reason=str(error))
-    return Perturbation(name=name, words=words, problem=changed)
+    return Perturbation(name=name, words=words, problem=changed, can_hurt=change < 0)

@@ -17,7 +17,7 @@ from pydantic import (
 
 from planner import zoo as networks
 from planner.problem import Queue
-from planner.spec_configuration import ConfigurationSpec
+from planner.spec_configuration import ConfigurationSpec, RankOrder, ZeroStage
 from planner.spec_layers import MOST_SUBSTITUTIONS, LayerSpec, SubstitutionSpec
 from planner.spec_machines import MOST_DEVICES, ClusterSpec
 from planner.spec_transformer import Tokens, TransformerSpec
@@ -50,7 +50,7 @@ __all__ = [
     "Spec",
 ]
 
-FamilyName = Literal["all_reduce", "parameter_server", "model_replicas", "pipeline"]
+FamilyName = Literal["all_reduce", "parameter_server", "model_replicas", "pipeline", "hybrid"]
 
 
 class DnnSpec(Model):
@@ -195,7 +195,11 @@ RangeOf = Annotated[RangeSpec, BeforeValidator(_range)]
 
 def _staleness(value: object) -> int | str:
     """Return a number of iterations, 0 included, or ``unbounded``."""
-    return value if value in ("unbounded", 0) and not isinstance(value, bool) else whole(value)
+    if isinstance(value, str):
+        if value == "unbounded":
+            return value
+        raise ValueError(f"{value!r} is not a whole number. Write 0 or more, or unbounded.")
+    return whole(value, least=0)
 
 
 StalenessOf = Annotated[
@@ -242,6 +246,21 @@ class FixSpec(Model):
     num_stages: Count | None = None
     num_microbatches: Count | None = None
     schedule: Literal["gpipe", "1f1b", "interleaved"] | None = None
+    tensor_parallel_size: Count | None = None
+    context_parallel_size: Count | None = None
+    pipeline_parallel_size: Count | None = None
+    data_parallel_size: Count | None = None
+    expert_parallel_size: Count | None = None
+    chunks_per_device: Count | None = None
+    microbatch_size: Count | None = None
+    zero_stage: ZeroStage | None = None
+    recompute: Literal["none", "selective", "full"] | None = None
+    zero_bubble: bool | None = None
+    sequence_parallel: bool | None = None
+    overlap_data: bool | None = None
+    overlap_tensor: bool | None = None
+    offload_optimizer: bool | None = None
+    rank_order: RankOrder | None = None
     substitutions: list[Name] | None = None
 
 

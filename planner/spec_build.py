@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from planner import data
 from planner.cluster import Cluster
 from planner.cost import Profile
+from planner.data.transformer_rates import transformer_rates
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
 from planner.networks import network_of
@@ -22,7 +22,7 @@ from planner.spec import CalibrationSpec, CompressionOptionSpec, Spec
 from planner.spec_calibration import calibration_of, read_calibration
 from planner.spec_cluster import ClusterBuilder
 from planner.spec_configuration import ConfigurationSpec
-from planner.spec_constraints import families_of, limits_of, with_devices
+from planner.spec_constraints import families_of, fixed_of, limits_of, with_devices
 from planner.spec_dnn import batch_of_profile, read_network
 from planner.spec_doubts import is_fitted, note_doubts
 from planner.spec_profiles import Profiler
@@ -93,8 +93,8 @@ def _build(reading: Reading) -> Problem:
     dnn, cluster, calibration = parts.dnn, parts.cluster, parts.calibration
     training = training_of(reading, dnn, parts.profile_batch)
     goal = goal_of(reading, training)
-    fixed = _fixed_of(reading, cluster)
-    training = with_devices(reading, training, cluster)
+    fixed = fixed_of(reading, cluster)
+    training = with_devices(reading, training, cluster, fixed.get("device"))
     limits = limits_of(reading, cluster, training)
     families = families_of(reading)
     fitted = notes.attempt(("calibration",), lambda: calibration_of(calibration))
@@ -120,6 +120,7 @@ def _build(reading: Reading) -> Problem:
         substitutions=substitutions,
         configuration=None if spec.configuration is None else _block_of(spec.configuration),
         variant=spec.variant,
+        transformer_rates={} if dnn.transformer is None else transformer_rates(),
         is_computation_measured=parts.measured is not None or calibration.utilisation is not None,
         are_links_calibrated=is_fitted(calibration),
         assumptions=tuple(dict.fromkeys(notes.assumptions)),
@@ -144,14 +145,6 @@ def _parts_of(reading: Reading) -> _Parts:
         raise SpecError.of(notes.faults)
     dnn, measured = network
     return _Parts(dnn=dnn, measured=measured, profile_batch=profile_batch, calibration=calibration, cluster=cluster)
-
-
-def _fixed_of(reading: Reading, cluster: Cluster) -> dict[str, Any]:
-    """Return the pinned decisions, a device by its proper name."""
-    fixed = {key: value for key, value in reading.spec.fix.model_dump().items() if value is not None}
-    if "device" in fixed:
-        fixed["device"] = reading.notes.attempt(("fix", "device"), lambda: _device_name(fixed["device"], cluster))
-    return fixed
 
 
 def _substitutions_of(reading: Reading, parts: _Parts, profiler: Profiler) -> tuple[Substitution, ...]:
@@ -195,9 +188,3 @@ def _compression_of(given: CompressionOptionSpec) -> CompressionOption:
 def _block_of(configuration: ConfigurationSpec) -> tuple[str, dict[str, Any]]:
     """Return the family of a configuration, and its block."""
     return configuration.family, getattr(configuration, configuration.family).model_dump()
-
-
-def _device_name(given: str, cluster: Cluster) -> str:
-    """Return a device's proper name; a device that only the spec knows keeps its own."""
-    known = {group.device.name for group in cluster.machine_groups}
-    return given if given in known else data.device(given).name

@@ -3,17 +3,40 @@
 import typing
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+from planner import data
 from planner.cluster import Cluster, MachineGroup
 from planner.problem import Limits, Range, Training
 from planner.spec import FamilyName, FixSpec, RangeSpec
 from planner.spec_reading import Reading
 
-__all__ = ["families_of", "limits_of", "training_groups", "with_devices"]
+__all__ = ["families_of", "fixed_of", "limits_of", "training_groups", "with_devices"]
 
 
-def with_devices(reading: Reading, training: Training, cluster: Cluster) -> Training:
+def fixed_of(reading: Reading, cluster: Cluster) -> dict[str, Any]:
+    """Return the pinned decisions, a device by its proper name; refuse devices and groups that are not there."""
+    fixed = {key: value for key, value in reading.spec.fix.model_dump().items() if value is not None}
+    devices = tuple(dict.fromkeys(group.device.name for group in cluster.machine_groups))
+    if (device := fixed.get("device")) is not None and device not in devices:  # the spec's own keep their names
+        fixed["device"] = reading.notes.attempt(("fix", "device"), lambda: data.device(device).name)
+        if fixed["device"] not in (None, *devices):
+            _refuse(reading, "device", f"the cluster has no {fixed['device']}.", device, devices)
+    groups = tuple(group.name for group in cluster.machine_groups)
+    if (servers := fixed.get("servers")) is not None and servers not in groups:
+        _refuse(reading, "servers", f"the cluster has no group {servers!r}.", servers, groups)
+    return fixed
+
+
+def _refuse(reading: Reading, key: str, problem: str, given: str, known: Sequence[str]) -> None:
+    """Note that a pin names what is not there, and what there is."""
+    reading.notes.fault(("fix", key), problem, f"Write one of {', '.join(known)}.", given)
+
+
+def with_devices(reading: Reading, training: Training, cluster: Cluster, device: str | None) -> Training:
     """Return the training with the devices that a batch per device is meant for; refuse a trivial question.
+
+    ``device``: the only one that may train, by its proper name; None: any.
 
     On unequal devices it sets the global batch alone: which of them work, and their shares, are decisions.
     """
@@ -30,7 +53,7 @@ def with_devices(reading: Reading, training: Training, cluster: Cluster) -> Trai
         mend = "Fix dnn.global_batch, or state dnn.max_global_batch, or say how many exactly."
         reading.notes.fault(("constraints", name), problem, mend)
         return training
-    groups = training_groups(cluster, fix.device)
+    groups = training_groups(cluster, device)
     exactly = None if given.devices is None else given.devices.exactly
     number = fix.num_devices or exactly or _all_devices(fix, groups, _range(given.machines))
     alike = {(group.device.name, group.devices_per_machine) for group in groups}

@@ -16,6 +16,7 @@ from planner.importers.text import read_text
 __all__ = ["Notes", "Source", "faults_of", "nearest", "read_source"]
 
 _MOST_VALUES = 2_000_000  # YAML aliases can multiply: refuse before memory runs out
+_MOST_LEVELS = 64  # a plan's question, the deepest there is, has about ten
 _Path = tuple[str | int, ...]
 
 
@@ -50,13 +51,20 @@ def read_source(path: Path) -> Source:
     """
     # Imported here: `planner --help` has no use for it.
     from ruamel.yaml import YAML  # noqa: PLC0415
+    from ruamel.yaml.composer import MaxDepthExceededError  # noqa: PLC0415
     from ruamel.yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415
 
     text = read_text(path)
     positions: dict[_Path, tuple[int, int]] = {}
     try:
-        tree = YAML(typ="rt", pure=True).load(StringIO(text))
+        reader = YAML(typ="rt", pure=True)
+        reader.max_depth = _MOST_LEVELS
+        tree = reader.load(StringIO(text))
         data = _plain(tree, (), positions, [0])
+    except MaxDepthExceededError as error:
+        problem = f"it is nested more than {_MOST_LEVELS} levels deep, as no spec is."
+        fault = Fault(file=str(path), line=error.problem_mark.line + 1, problem=problem, mend="Is it the right file?")
+        raise SpecError.of([fault]) from None
     except MarkedYAMLError as error:
         mark = error.problem_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)

@@ -65,14 +65,14 @@ def _positive(value: float) -> float:
     return value
 
 
-def whole(value: object) -> int:
-    """Return a whole number; 1e6 counts as one, true does not."""
+def whole(value: object, *, least: int = 1) -> int:
+    """Return a whole number of at least ``least``; 1e6 counts as one, true does not."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
         raise ValueError(f"{value!r} is not a whole number. Write e.g. 64.")
     if value > _MOST_COUNT:
         raise ValueError(f"{value!r} is too large. Write a whole number of at most {_MOST_COUNT}.")
-    if value < 1:
-        raise ValueError(f"{value!r} is too small. Write a whole number of 1 or more.")
+    if value < least:
+        raise ValueError(f"{value!r} is too small. Write a whole number of {least} or more.")
     return int(value)
 
 

@@ -34,7 +34,8 @@ that are ready at different times and for workers' links that bind.
 
 **Search.** Greedy starts, improved by moves and swaps; then CP-SAT, if a gap is left. Its seconds are whole numbers of
 ``tick_s``, all rounded down, so that its bound holds here. Of servers with equal links, the first r + 1 are enough for
-the largest r + 1 tensors. A model beyond ``_MOST_TERMS`` terms leaves rows out, which relaxes it, too.
+the largest r + 1 tensors. A model beyond ``_MOST_TERMS`` terms leaves rows out, which relaxes it, too. Where the rows
+relax the model and there are few placements, all of them are evaluated instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,6 +58,7 @@ __all__ = ["best_placement"]
 TICKS = 2**36  # in the incumbent's objective: ten tensors, rounded down, lose less than 1e-9 of it
 SAME = 1e-9  # relative difference below which a gap is closed
 _MOST_TERMS = 150_000  # of a CP-SAT model
+_FEW = 130  # placements, all of which are evaluated: five tensors on three equal servers have 41, six 122
 
 
 def best_placement(
@@ -105,6 +107,11 @@ def best_placement(
         if least <= max(bound * (1 + SAME), enough) or search.is_over:
             break
     assert best is not None  # there is always a greedy start
+    if evaluate is not None and least > max(bound * (1 + SAME), enough) and not search.is_over:
+        for placement in _all_if_few(given):
+            seconds = cost(placement)
+            best, least = (placement, seconds) if seconds < least else (best, least)
+            bound = least  # once all have been tried
     is_open = objective(given, best) > bound * (1 + SAME)  # else the rows themselves prove no more
     if least > max(bound * (1 + SAME), enough) and is_open and bound < useless and most_work and not search.is_over:
         best, least, bound = _proven(given, best, least, bound, cost, search, most_work)
@@ -115,6 +122,29 @@ def best_placement(
         bound=min(bound, least),
         value=best,
     )
+
+
+def _all_if_few(given: Arrivals) -> list[Placement]:
+    """Return all placements but for the names of equal servers, if they are few; else none."""
+    servers = _equal_servers(given.server_bytes_per_s)
+    found: list[Placement] = [()]
+    for _ in given.size_bytes:
+        found = [
+            (*one, server)
+            for one in found
+            for server in range(given.num_servers)
+            # The first unused one of equal servers stands for all of them.
+            if servers[server] == 0 or server in one or _twin_before(given, server) in one
+        ]
+        if len(found) > _FEW:
+            return []
+    return found
+
+
+def _twin_before(given: Arrivals, server: int) -> int:
+    """Return the last earlier server with an equal link, or -1."""
+    rates = given.server_bytes_per_s
+    return max((one for one in range(server) if rates[one] == rates[server]), default=-1)
 
 
 # -- proof -----------------------------------------------------------------------------------------------------------

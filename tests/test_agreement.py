@@ -180,3 +180,44 @@ def test_one_worker_of_the_adam_model_computes_what_one_device_does_but_for_the_
     first_s = 2 * 70 * first.num_multiply_adds / (0.5 * 15.7e12)
     assert adam["forward"] == pytest.approx(one["forward"])
     assert adam["backward"] + adam["update"] == pytest.approx(one["backward"] - first_s)
+
+
+STORE = {"storage": {"bandwidth": "2 MB/s", "shared": True}, "network": "10 Gbit/s", "latency": "20 us"}
+FAST = {"name": "a", "device": "v100-sxm2-16g", **STORE}
+SHARES_4_AND_3 = {"machines": [{**FAST, "count": 1}, {**FAST, "name": "b", "count": 1, "device": "rtx-2080-ti"}]}
+SHARES_3_AND_2 = {"machines": [{**FAST, "count": 2}, {**FAST, "name": "b", "count": 1, "device": "rtx-2080-ti"}]}
+SHARES_4 = {"machines": [{**FAST, "count": 2}]}
+MACHINES = {"a": 2, "b": 1}
+
+
+def all_reduce_of(machines: dict[str, int], shares: dict[str, int]) -> dict[str, Any]:
+    """Machines of groups, with these shares of a batch of 7."""
+    groups = {name: {"machines": machines[name], "batch_per_device": share} for name, share in shares.items()}
+    return {"all_reduce": {"groups": groups, "global_batch_size": 7}}
+
+
+def server_of(workers: dict[str, int], shares: dict[str, int]) -> dict[str, Any]:
+    """One server at the first worker, and these shares of a batch of 7."""
+    rest = {"num_parameter_servers": 1, "servers": "a", "co_located": True, "global_batch_size": 7}
+    return {"parameter_server": {**rest, "workers": workers, "batch_shares": shares}}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "block"),
+    [
+        (SHARES_4, {"all_reduce": {"num_devices": 2}}),
+        (SHARES_4, server_of({"a": 2}, {"a": 4})),
+        (SHARES_4, {"pipeline": {"stages": [{"first": "input", "last": "fc5", "machines": "a", "replicas": 2}], "num_microbatches": 1}}),
+        (SHARES_4, {"model_replicas": {"num_parameter_servers": 1, "num_replicas": 1, "num_workers_per_replica": 1}}),
+        (SHARES_4_AND_3, all_reduce_of({"a": 1, "b": 1}, {"a": 4, "b": 3})),
+        (SHARES_3_AND_2, all_reduce_of(MACHINES, {"a": 3, "b": 2})),
+        (SHARES_4_AND_3, server_of({"a": 1, "b": 1}, {"a": 4, "b": 3})),
+        (SHARES_3_AND_2, server_of(MACHINES, {"a": 3, "b": 2})),
+    ],
+)  # fmt: skip
+def test_a_store_that_all_machines_share_reads_the_batch_once_in_every_family(
+    cluster: dict[str, Any], block: dict[str, Any]
+) -> None:
+    dnn = {"zoo": "adam-mnist", "global_batch": 7, "sample_bytes": "100 kB"}
+    found = predicted(dnn=dnn, cluster=cluster, objective="iteration_time", configuration=block, fix={})
+    assert found.iteration_time_s == pytest.approx(7 * 100e3 / 2e6)

@@ -665,3 +665,23 @@ def test_a_batch_that_does_not_divide_is_read_as_it_is_predicted() -> None:
     plan = planner.plan(problem)
     assert plan.prediction.breakdown_s["input_stall"] > 0
     assert all(finding.is_ok for finding in planner.check(problem, plan).findings)
+
+
+@pytest.mark.parametrize("family", ["all_reduce", "parameter_server", "pipeline"])
+@pytest.mark.parametrize("second", ["v100-sxm2-16g", "t4"])
+def test_a_store_that_all_share_is_read_as_it_is_predicted_in_every_family(family: str, second: str) -> None:
+    rest = {"storage": {"bandwidth": "100 kB/s", "shared": True}, "network": "10 Gbit/s", "latency": "20 us"}
+    machines = [
+        {"name": name, "count": 1, "device": device, **rest} for name, device in (("a", "v100-sxm2-16g"), ("b", second))
+    ]
+    problem = planner.load(
+        {
+            "dnn": {"zoo": "alexnet", "global_batch": 7, "sample_bytes": "100 kB"},
+            "cluster": {"machines": machines},
+            "families": [family],
+            "constraints": {"machines": 2},
+        }
+    )
+    plan = planner.plan(problem)
+    assert plan.prediction.breakdown_s["input_stall"] > 0
+    assert [finding for finding in planner.check(problem, plan).findings if not finding.is_ok] == []

@@ -352,6 +352,41 @@ def test_an_error_without_conflict_has_none_in_its_document() -> None:
     assert MODELS["error"].model_validate_json(dump(document))
 
 
+def test_a_deadline_gets_one_way_out_whether_or_not_time_is_left_for_the_diagnosis() -> None:
+    tight = planner.load(question(constraints={"deadline": "1 ms"}))
+    with pytest.raises(InfeasibleError) as caught:
+        planner.plan(tight)
+    ((row,),) = (one.relaxations for one in caught.value.conflicts)
+    text = str(caught.value)
+    assert text.count(row.values[0]) == 1
+    assert "Raise it, or add machines." in text
+
+    class Late(Search):
+        """A search whose time is over, and whose families answer all the same."""
+
+        @property
+        def is_over(self) -> bool:
+            return True
+
+    with pytest.raises(InfeasibleError, match=r"Raise it to [\d.]+ \w+, or add machines\."):
+        best_plan(tight, Late())
+
+
+def test_a_question_that_every_family_refuses_for_one_field_is_wrong_input_and_no_conflict(
+    capsys: CaptureFixture[str], tmp_path: Path
+) -> None:
+    device = question()["cluster"]["machines"][0]["device"]
+    nodes = [{"name": name, "device": device, "count": 2} for name in ("a", "b")]
+    switches = [{"name": name, "type": "switch"} for name in ("s", "t")]
+    ends = {("a", "s"): 10, ("b", "t"): 10, ("s", "t"): 1}
+    links = [{"ends": list(pair), "bandwidth": f"{rate} Gbit/s"} for pair, rate in ends.items()]
+    families = ["parameter_server", "pipeline"]
+    asked = question(cluster={"nodes": [*nodes, *switches], "links": links}, families=families)
+    (tmp_path / "spec.json").write_text(dump(asked))
+    assert run(["plan", str(tmp_path / "spec.json")]) == 2
+    assert "cluster.links" in capsys.readouterr().err
+
+
 def test_the_deadline_named_is_the_optimum_rounded_up() -> None:
     tight = planner.load(question(constraints={"deadline": "1 ms"}))
     (row,) = only_step(tight).values()

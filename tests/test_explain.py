@@ -1,5 +1,6 @@
 """Explanations: what other hardware would bring agrees with planning it, and with what physics cannot break."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,15 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner
-from planner import perturb
+from planner import perturb, sensitivity
 from planner.cost import Affine
 from planner.documents import ExplanationDocument
+from planner.errors import NoAnswerError
 from planner.explanation_report import explanation_text
 from planner.models.collectives import MeasuredCurve
+from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
 from planner.sensitivity import Sensitivity, perturbations
+from planner.solution import Status
 
 BATCH = 24
 TESTBED = {"dnn": {"zoo": "vgg16"}, "cluster": {"preset": "osf-testbed"}, "families": ["all_reduce"]}
@@ -214,6 +218,61 @@ def test_what_is_not_proven_says_at_least() -> None:
     row = Sensitivity(name="a", words="a", saving=0.31, objective=1.0, is_proven=False, plan="p")
     text = explanation_text(type(explained)(**{**_fields(explained), "sensitivities": (row,)}))
     assert "saves >= 31%" in text
+
+
+# -- what a search that ended early may say --------------------------------------------------------------------------
+
+
+def _is_better(name: str) -> bool:
+    return not name.startswith("machines-")
+
+
+def test_better_hardware_is_never_said_to_cost_where_only_a_bad_plan_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = planner.load(question(work=4e10, network=100))
+    plan = planner.plan(problem)
+
+    def early(changed: Problem, search: Search) -> Plan:
+        found = best_plan(replace(changed, fixed={**changed.fixed, "num_devices": 1}), search)
+        return replace(found, status=Status.FEASIBLE, bound=0.0)
+
+    monkeypatch.setattr(sensitivity, "best_plan", early)
+    found = planner.explain(problem, plan).sensitivities
+    assert {one.name for one in found if not _is_better(one.name)} == {"machines-1:machines-0"}
+    for one in found:
+        assert one.saving is not None
+        assert not one.is_proven
+        assert one.saving >= -1e-9 if _is_better(one.name) else one.saving < 0  # its own devices are not there any more
+        assert not _is_better(one.name) or not one.is_other_plan
+
+
+def test_the_plan_in_hand_is_an_answer_where_no_time_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(changed: Problem, search: Search) -> Plan:
+        raise NoAnswerError("too short")
+
+    problem = planner.load(question(work=4e10, network=100))
+    plan = planner.plan(problem)
+    monkeypatch.setattr(sensitivity, "best_plan", late)
+    found = planner.explain(problem, plan)
+    assert {one.name for one in found.sensitivities if one.saving is None} == {"machines-1:machines-0"}
+    assert all(one.saving >= -1e-9 for one in found.sensitivities if one.saving is not None)
+    network = next(one for one in found.sensitivities if one.name == "network_bandwidth_x2")
+    assert network.objective is not None
+    assert network.objective < plan.objective
+    assert "none of these changes would save" not in explanation_text(found)
+
+
+def test_what_is_open_is_not_said_to_be_nothing_nor_to_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def early(changed: Problem, search: Search) -> Plan:
+        found = best_plan(replace(changed, fixed={**changed.fixed, "num_devices": 1}), search)
+        return replace(found, status=Status.FEASIBLE, bound=0.0)
+
+    problem = planner.load(question(work=4e10, network=100))
+    plan = planner.plan(problem)
+    monkeypatch.setattr(sensitivity, "best_plan", early)
+    monkeypatch.setattr(sensitivity, "carried", lambda problem, plan: None)
+    found = {one.name: one for one in planner.explain(problem, plan).sensitivities}
+    assert found["memory_x2"].saving is None
+    assert found["memory_x2"].note.startswith("not known in time")
 
 
 def _fields(explained: Any) -> dict[str, Any]:

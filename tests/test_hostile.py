@@ -50,6 +50,9 @@ HOSTILE = {
     "a plan of an unknown family": '{"schema": "planner.plan/1", "problem": {}, "family": "x", "configuration": {}}',
     "printed": GOOD + "variant: printed\n",
     "groups and machines": GOOD + "configuration: {all_reduce: {machines: [x], groups: {x: {machines: 1, batch_per_device: 1}}}}\n",
+    "brackets without end": "[" * 3000,
+    "lists in lists": GOOD + "notes: " + "[" * 100 + "]" * 100,
+    "rows in rows": GOOD + "notes:\n  " + "- " * 100 + "1\n",
     "no group": GOOD + "configuration: {all_reduce: {groups: {}}}\n",
 }  # fmt: skip
 
@@ -65,6 +68,15 @@ def test_a_hostile_spec_is_refused_in_words(
     assert code == 2, document
     assert document["schema"] == "planner.error/1"
     assert document["message"]
+
+
+@pytest.mark.parametrize("name", ["brackets without end", "lists in lists", "rows in rows"])
+def test_what_is_nested_too_deeply_is_told_by_its_depth(capsys: CaptureFixture[str], tmp_path: Path, name: str) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(HOSTILE[name])
+    code, document = answer(capsys, "plan", str(file))
+    assert code == 2
+    assert "nested more than 64 levels deep" in document["message"]
 
 
 @pytest.mark.parametrize(

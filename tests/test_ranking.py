@@ -9,7 +9,7 @@ import pytest
 
 import planner
 from planner import ranking
-from planner.errors import InfeasibleError, NoAnswerError
+from planner.errors import Fault, InfeasibleError, NoAnswerError, SpecError
 from planner.families.searches import BOUNDS
 from planner.networks import computation_bound
 from planner.plan import Plan
@@ -133,6 +133,44 @@ def test_one_that_came_too_late_is_no_proof_that_nothing_fits(rank: Any) -> None
 
 
 # -- networks --------------------------------------------------------------------------------------------------------
+
+
+def test_where_a_limit_struck_what_is_known_of_each_family_is_told_apart(rank: Any) -> None:
+    families = {"all_reduce": fails(InfeasibleError("it is too large.")), "pipeline": fails(NoAnswerError("too short"))}
+    with pytest.raises(NoAnswerError) as caught:
+        rank(families)
+    lines = str(caught.value).splitlines()
+    assert lines[1:] == ["  pipeline: too short", "Known to have no plan:", "  all_reduce: it is too large."]
+    assert lines[0].endswith("Not known:")
+
+
+def wrong(field: str) -> SpecError:
+    return SpecError.of([Fault(field=field, problem="it is wrong.")])
+
+
+def test_what_every_family_refuses_for_the_same_field_is_wrong_input(rank: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        rank({name: fails(wrong("cluster.links")) for name in FAMILIES})
+    assert str(caught.value) == "cluster.links: it is wrong."
+    assert [one.field for one in caught.value.faults] == ["cluster.links"]
+
+
+@pytest.mark.parametrize("other", [wrong("dnn"), InfeasibleError("it is too large.")])
+def test_what_families_refuse_for_different_reasons_leaves_no_plan(rank: Any, other: Exception) -> None:
+    with pytest.raises(InfeasibleError):
+        rank({"all_reduce": fails(wrong("cluster.links")), "pipeline": fails(other)})
+
+
+def test_a_part_of_a_search_counts_its_questions_and_ends_with_the_whole() -> None:
+    whole = Search()
+    part = whole.part(10.0, questions_left=2)
+    assert [part.is_over, part.is_over, part.is_counted_out, part.is_over] == [False, False, False, True]
+    assert part.is_counted_out
+    assert not whole.is_over
+    other = whole.part(10.0, questions_left=2)
+    whole.interrupt()
+    assert other.is_over
+    assert not other.is_counted_out
 
 
 def test_a_network_that_not_even_computation_makes_faster_is_not_planned(rank: Any, base: Plan) -> None:

@@ -108,7 +108,7 @@ def test_all_faults_of_a_file_are_told_in_one_pass(tmp_path: Path) -> None:
         (b"dnn: 1\ndnn: 2\n", "not valid YAML"),
         (b"- a\n- b\n", "a spec is a mapping"),
         (b"just words", "a spec is a mapping"),
-        (b"{" * 5000, "not valid YAML"),
+        (b"{" * 5000, "nested more than 64 levels deep"),
         (b"a: &a [x,x,x,x,x,x,x,x,x,x]\n" + b"".join(b"%c: &%c [%s]\n" % (98 + i, 98 + i, b",".join([b"*%c" % (97 + i)] * 10)) for i in range(8)), "more than 2000000 values"),
     ],
 )  # fmt: skip
@@ -216,3 +216,45 @@ def test_a_utilisation_above_1_is_warned_of_and_not_refused() -> None:
         {"dnn": {"zoo": "vgg16"}, "cluster": {"preset": "osf-testbed"}, "calibration": {"utilisation": 1.24}}
     )
     assert any("above 1" in line for line in problem.warnings)
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "words"),
+    [
+        ("fix: {device: h100-sxm}", "fix.device", "the cluster has no h100-sxm. Write one of rtx-2080-ti."),
+        ("fix: {device: h100-sxm, num_stages: 2}", "fix.device", "the cluster has no h100-sxm. Write one of rtx-2080-ti."),
+        ("fix: {device: nowhere}", "fix.device", "'nowhere' is not a known device."),
+        ("fix: {servers: nowhere}", "fix.servers", "the cluster has no group 'nowhere'. Write one of machines-0."),
+        ("fix: {substitutions: [nowhere]}", "fix.substitutions", "there is no substitution 'nowhere'."),
+        ("fix: {algorithm: nowhere}", "fix.algorithm", "it must be 'ring', 'tree' or 'two_level'"),
+        ("fix: {schedule: nowhere}", "fix.schedule", "it must be 'gpipe', '1f1b' or 'interleaved'"),
+        ("families: [nowhere]", "families.0", "it must be 'all_reduce', 'parameter_server'"),
+        ("constraints: {max_staleness: -1}", "constraints.max_staleness", "Write a whole number of 0 or more."),
+        ("constraints: {max_staleness: some}", "constraints.max_staleness", "Write 0 or more, or unbounded."),
+    ],
+)  # fmt: skip
+def test_a_pin_or_limit_that_names_what_is_not_there_is_refused_with_what_there_is(
+    tmp_path: Path, line: str, field: str, words: str
+) -> None:
+    [fault] = faults_of(tmp_path, GOOD + line + "\n")
+    assert (fault.field, fault.line) == (field, 6)
+    assert words in str(fault)
+
+
+@pytest.mark.parametrize("family", ["all_reduce", "parameter_server", "model_replicas", "pipeline"])
+def test_a_device_that_is_not_there_is_refused_for_every_family(tmp_path: Path, family: str) -> None:
+    [fault] = faults_of(tmp_path, GOOD + f"families: [{family}]\nfix: {{device: h100-sxm}}\n")
+    assert fault.field == "fix.device"
+
+
+@pytest.mark.parametrize("given", ["rtx-2080-ti", "RTX 2080 Ti"])
+def test_a_pinned_device_is_found_however_its_name_is_written(tmp_path: Path, given: str) -> None:
+    (tmp_path / "spec.yaml").write_text(GOOD + f"fix: {{device: {given}}}\n")
+    problem = planner.load(tmp_path / "spec.yaml")
+    assert (problem.fixed["device"], problem.training.num_devices) == ("rtx-2080-ti", 32)
+
+
+@pytest.mark.parametrize(("given", "number"), [("0", 0), ("0.0", 0), ("3", 3), ("unbounded", float("inf"))])
+def test_staleness_is_a_whole_number_from_0_on_or_unbounded(tmp_path: Path, given: str, number: float) -> None:
+    (tmp_path / "spec.yaml").write_text(GOOD + f"constraints: {{max_staleness: {given}}}\n")
+    assert planner.load(tmp_path / "spec.yaml").limits.max_staleness == number

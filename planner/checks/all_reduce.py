@@ -190,7 +190,7 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], parts: _Parts, deta
             num_machines=block["num_machines"],
             devices_per_machine=part["devices_per_machine"],
             batch_per_device=part["batch_per_device"],
-            whole_batch=read if block.get("groups") else None,
+            whole_batch=min(read, block["global_batch_size"]),
         )
         for name, part in parts.items()
     ]

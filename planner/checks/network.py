@@ -92,11 +92,11 @@ def stall_s(
     num_machines: int,
     devices_per_machine: int,
     batch_per_device: float,
-    whole_batch: int | None = None,
+    whole_batch: int,
 ) -> float:
     """Return how long the devices of a group wait for input, by the framework's overlap of reading and copying.
 
-    ``whole_batch``: what all groups read from a store that they share, where they are unlike.
+    ``whole_batch``: the samples that all devices together read from a store that all machines share.
     """
     read_s, decode_s, copy_s = input_s(
         problem,
@@ -124,7 +124,7 @@ def input_s(
     num_machines: int,
     devices_per_machine: int,
     batch_per_device: float,
-    whole_batch: int | None = None,
+    whole_batch: int,
 ) -> tuple[float, float, float]:
     """Return seconds of reading, decoding and copying one iteration's samples."""
     training, profile = problem.training, problem.profiles[group.device.name]
@@ -137,7 +137,7 @@ def input_s(
         if group.storage.is_shared:
             readers = min(num_machines, group.storage.shared_by or num_machines)
         samples = on_machine * readers
-        if whole_batch is not None and group.storage.is_shared and group.storage.shared_by is None:
+        if group.storage.is_shared and group.storage.shared_by is None:
             samples = whole_batch
         read_s = samples * training.sample_bytes / group.storage.bandwidth_bytes_per_s
     decode_s = on_machine / group.decode_samples_per_s

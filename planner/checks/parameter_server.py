@@ -147,6 +147,8 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], found: Prediction) 
     if are_sent or any(groups[name].devices_per_machine > 1 for name in workers):
         busy_s += problem.calibration.overhead_s
     busy_s += total(found.breakdown_s.get(one, 0.0) for one in others)
+    devices = {name: count * groups[name].devices_per_machine for name, count in workers.items()}
+    samples = sum(devices[name] * block["batch_shares"][name] for name in workers)
     waits_s = [
         stall_s(
             problem,
@@ -155,6 +157,7 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], found: Prediction) 
             num_machines=sum(workers.values()),
             devices_per_machine=groups[name].devices_per_machine,
             batch_per_device=block["batch_shares"][name],
+            whole_batch=min(samples, _batch(problem, block, devices)),
         )
         for name in workers
     ]

@@ -235,6 +235,7 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], details: Mapping[st
         num_machines=ceil(replicas / group.devices_per_machine),
         devices_per_machine=min(replicas, group.devices_per_machine),
         batch_per_device=ceil(block["global_batch_size"] / replicas),
+        whole_batch=block["global_batch_size"],
     )
 
 

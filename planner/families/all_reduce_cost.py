@@ -158,6 +158,7 @@ class AllReduceCost:
                 batch_per_device=setting.batch_per_device,
                 sample_bytes=training.sample_bytes,
                 device_sample_bytes=training.device_sample_bytes,
+                whole_batch=setting.global_batch_size,
                 read_s_per_sample=training.measured_read_s(self.profile, group),
                 is_pipelined=self.problem.calibration.is_prefetch_pipelined,
             )

@@ -174,7 +174,9 @@ class MixedCost(MixedParts):
     def inputs(self, configuration: AllReduceConfiguration) -> list[InputTime]:
         """Return the input of one iteration, group by group."""
         shares = {one.name: one for one in configuration.groups}
-        total = sum(one.num_devices * one.batch_per_device for one in configuration.groups)
+        total = min(
+            sum(one.num_devices * one.batch_per_device for one in configuration.groups), configuration.global_batch_size
+        )
         rates = self.input_rates(configuration.num_machines)
         return [rate.at(shares[name].batch_per_device, total) for name, rate in zip(self.names, rates, strict=True)]
 

@@ -10,7 +10,8 @@ to a share kept within an interval; a vector says how many devices of each group
 * the computation of the most devices: within a time T no device of kind t takes more than ``u_t(T)`` samples
   (:meth:`planner.models.data_parallel.Kinds.most_shares_within`), and all together must take the least batch;
 * the input of the fewest devices of each machine;
-* that time, counted as often as an epoch has iterations of the greatest batch.
+* that time, counted as often as an epoch has iterations of the greatest batch;
+* where batches differ, the rate of the most devices, at which the samples of an epoch are computed in any batch.
 
 The closer bound also fuses: within T, shares are at least ``l_t(T)``, since too few samples would be missing otherwise
 (:mod:`planner.solvers.shares`); if the dynamic programme with the ready times of these least shares ends after T, no
@@ -167,20 +168,54 @@ class MixedBounds(MixedSpace):
 
     def _capacity(self, team: Team, rows: Rows, shares: Floats) -> Floats:
         """Return the most samples that devices within the box and the limits take, by their shares."""
-        capped = np.minimum(shares, rows.batch_high[:, None])
-        if team.has_free_links:  # groups may stay idle
-            idle: Floats = (rows.high * np.maximum(capped, 0)).sum(axis=1)
-            return idle
-        rest: Ints = rows.high - rows.low
-        total = (rows.low * capped).sum(axis=1) + _filled(rest, capped, rows.devices_high - rows.low.sum(axis=1))
-        if self.machines.most is not None:
-            capped_machines: Floats = capped * team.caps
-            rest = -(-rows.high // team.caps) - rows.fewest
-            room: Ints = rows.machines_high - rows.fewest.sum(axis=1)
-            by_machines = (rows.fewest * capped_machines).sum(axis=1) + _filled(rest, capped_machines, room)
-            total = np.minimum(total, by_machines)
+        total = self._in_all(team, rows, np.minimum(shares, rows.batch_high[:, None]))
+        if team.has_free_links:
+            return total
         samples: Floats = np.where((shares >= team.cost.kinds.least_shares).all(axis=1), total, -1.0)
         return samples
+
+    def _in_all(self, team: Team, rows: Rows, each: Floats) -> Floats:
+        """Return the most that devices within the box and the limits make together, if ``each`` is of one of a kind."""
+        if team.has_free_links:  # groups may stay idle
+            idle: Floats = (rows.high * np.maximum(each, 0)).sum(axis=1)
+            return idle
+        rest: Ints = rows.high - rows.low
+        total: Floats = (rows.low * each).sum(axis=1) + _filled(rest, each, rows.devices_high - rows.low.sum(axis=1))
+        if self.machines.most is not None:
+            of_machines: Floats = each * team.caps
+            rest = -(-rows.high // team.caps) - rows.fewest
+            room: Ints = rows.machines_high - rows.fewest.sum(axis=1)
+            by_machines = (rows.fewest * of_machines).sum(axis=1) + _filled(rest, of_machines, room)
+            total = np.minimum(total, by_machines)
+        return total
+
+    def _least_by_rate(self, team: Team, rows: Rows) -> Floats:
+        """Return the objective that the devices' rate leaves for any batch of a box, however far apart these are.
+
+        Within T, a device of kind t takes at most ``(T - o) / s_t`` samples of ``s_t`` seconds, where o is what it
+        waits for after computing; so a batch B takes at least ``o + B / rate``, and an epoch of N samples
+        ``N / rate + o N / B``. Input that is slower than computing may overlap with o, which is then left out.
+        """
+        kinds, iterations = team.cost.kinds, self._iterations(rows)
+        input_s, _ = self._input_s(team, rows)
+        sample_s = np.maximum(kinds.forward_s + kinds.backward_s, 1e-30)
+        each = 1 / np.maximum(sample_s, input_s)
+        each = np.broadcast_to(each.min(axis=1)[:, None], each.shape) if self.is_equal else each
+        rate = np.maximum(self._in_all(team, rows, each), 1e-30)
+        after_s = np.where((input_s > sample_s).any(axis=1), 0.0, self._after_s(team, rows))
+        counted = rows.batch_low if self.problem.goal.name == "iteration_time" else rows.batch_high
+        bounds: Floats = iterations * (counted / rate + after_s + team.least_compression_s) * (1 - 1e-12)
+        return bounds
+
+    def _after_s(self, team: Team, rows: Rows) -> Floats:
+        """Return the least seconds that a device has left after computing its share: last transfers and update."""
+        kinds, tail_s = team.cost.kinds, self._tail_s(team, rows)
+        if team.has_free_links or not tail_s.shape[1]:
+            return np.full(len(rows.low), 0.0 if team.has_free_links else float(kinds.update_s.min()))
+        ahead_s = (kinds.backward_s[:, None] - kinds.ready_s_per_sample) * kinds.most_at_a_time[:, None]
+        waits_s = float(kinds.update_s.max()) + (tail_s[:, None, :] - ahead_s).max(axis=2)
+        least_s: Floats = np.maximum(waits_s, kinds.update_s).min(axis=1)
+        return least_s
 
     def _least(self, team: Team, rows: Rows, limit: float) -> Floats:
         """Return the objective that the relaxation needs, or ``inf`` where that is not below the limit."""
@@ -209,8 +244,10 @@ class MixedBounds(MixedSpace):
             middle_s = (low_s + high_s) / 2
             enough = makes(middle_s)
             low_s, high_s = np.where(enough, low_s, middle_s), np.where(enough, middle_s, high_s)
-        bounds: Floats = np.where(is_open, (low_s + extra_s) * iterations, np.inf)
-        return bounds
+        bounds: Floats = (low_s + extra_s) * iterations
+        if (rows.batch_low < rows.batch_high).any():
+            bounds = np.maximum(bounds, self._least_by_rate(team, rows))
+        return np.where(is_open, bounds, np.inf)
 
     def _closer(self, team: Team, rows: Rows, bounds: Floats, limit: float) -> Floats:
         """Return bounds by the dynamic programme; those given where there is no limit to start from."""

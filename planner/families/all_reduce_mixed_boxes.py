@@ -15,7 +15,7 @@ from planner.cost import Wait
 from planner.families.all_reduce_mixed import MixedCost
 from planner.families.all_reduce_mixed_bounds import MixedBounds
 from planner.families.all_reduce_mixed_leaf import LeafCost
-from planner.families.all_reduce_mixed_rows import greatest
+from planner.families.all_reduce_mixed_rows import batches_from, greatest
 from planner.families.all_reduce_mixed_team import Shape, Team
 from planner.families.answer import SAME, iterations_of
 from planner.models.compression import Compression
@@ -30,6 +30,7 @@ __all__ = ["Choice", "MixedBoxes"]
 
 _MANY_MACHINES = 64
 _STEPS = (-32, -8, -2, -1, 1, 2, 8, 32)  # machines by which plans are varied
+_FILLED_WITHIN, _MOST_FILLED = (0.5, 1.05), 512  # of the time on the greatest batch: times that are tried
 _KEPT_TOLERANCE = 1e-4  # relative gap at which the share kept counts as proven
 _MOST_KEPT = 300  # shares kept that are tried for one leaf
 
@@ -59,12 +60,38 @@ class MixedBoxes(MixedBounds):
         best: Solution[Choice] | None = None
         for box in boxes:
             leaf = self._corner(box)
-            if leaf is None:
+            if leaf is None or (best is not None and self.search.is_over):
                 continue
             found = self._try(leaf)
             if found is not None and found.objective < (limit if best is None else best.objective):
                 best = found
-        return best if best is None else self._climbed(best)
+        return best if best is None else self._filled_up(self._climbed(best))
+
+    def _filled_up(self, start: Solution[Choice]) -> Solution[Choice]:
+        """Return the plan, or a better one on the same devices and another batch, in which no device has less to do.
+
+        Of shares that take equally long, for many times up to that of the greatest batch, those with the most samples
+        a second make a batch of which every device has its whole share.
+        """
+        assert start.value is not None
+        choice, team = start.value, self.teams[start.value.team]
+        least, most = batches_from(self.problem, self.devices.most or greatest(self.devices))
+        if least == most or self.per_device is not None or self.is_equal or self.search.is_over:
+            return start
+        cost = LeafCost(team, choice.shape, choice.kept, batch=most, has_input=True)
+        end_s = start.objective / float(iterations_of(self.problem, choice.batch))
+        shares = cost.most_shares(end_s * np.linspace(*_FILLED_WITHIN, _MOST_FILLED)).clip(-1, most).astype(np.int64)
+        batches = shares @ cost.counts
+        is_valid = (shares >= team.cost.kinds.least_shares).all(axis=1) & (batches >= least) & (batches <= most)
+        if not is_valid.any():
+            return start
+        shares, batches = shares[is_valid], batches[is_valid]
+        place = int((cost.least_times_s(shares) * iterations_of(self.problem, batches.astype(float))).argmin())
+        row, batch = tuple(shares[place].tolist()), int(batches[place])
+        vector = (*cost.counts.tolist(), batch, int(cost.counts.sum()))
+        leaf = Box(choice.team, vector, vector)
+        other = self._priced(leaf, (choice.shape, row), float(cost.times_s(shares[[place]])[0]), choice.kept)
+        return other if other.objective < start.objective * (1 - SAME) else start
 
     def _climbed(self, start: Solution[Choice]) -> Solution[Choice]:
         """Return the best plan reached by adding or leaving out machines of one group at a time, while that helps.
@@ -119,7 +146,7 @@ class MixedBoxes(MixedBounds):
         if not shapes:
             return None
         kept = None if team.kept is None else (team.kept[0] * team.kept[1]) ** 0.5
-        cost = LeafCost(team, shapes[0], kept, has_input=True)
+        cost = LeafCost(team, shapes[0], kept, batch=leaf.low[-2], has_input=True)
         if self.is_equal:
             shares: tuple[int, ...] | None = self._equal(workers)
         else:
@@ -196,7 +223,7 @@ class MixedBoxes(MixedBounds):
     ) -> Solution[tuple[int, ...]]:
         """Return the best shares of a shape below a limit, at a given share kept."""
         team, workers = self.teams[leaf.kind], self._workers(leaf)
-        cost = LeafCost(team, shape, kept)
+        cost = LeafCost(team, shape, kept, batch=leaf.low[-2])
         if not self.is_equal:
             return best_shares(workers, cost, limit_s=limit_s, bound_s=bound_s, search=self.search)
         shares = np.array([self._equal(workers)])
@@ -245,7 +272,7 @@ class MixedBoxes(MixedBounds):
         if split is None or found.value is None:
             status = Status.INFEASIBLE if found.bound >= limit_s * (1 - 1e-12) else Status.UNKNOWN
             return Solution(status=status, objective=float("inf"), bound=least_s * iterations, value=None)
-        cost = LeafCost(team, split[0], found.value, has_input=True)
+        cost = LeafCost(team, split[0], found.value, batch=leaf.low[-2], has_input=True)
         priced = self._priced(leaf, split, float(cost.times_s(np.array([split[1]]))[0]), found.value)
         return replace(priced, status=Status.FEASIBLE, bound=least_s * iterations)
 

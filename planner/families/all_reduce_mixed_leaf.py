@@ -15,12 +15,17 @@ __all__ = ["LeafCost"]
 class LeafCost:
     """Seconds of an iteration of one shape by the shares, at a given share of gradients kept.
 
+    ``batch``: the most samples of an iteration; where shares make more, some devices have one sample less.
+
     Without input and compression where ``has_input`` is false and gradients are compressed, see
     :meth:`planner.families.all_reduce_mixed_boxes.MixedBoxes.solve`; all of it otherwise.
     """
 
-    def __init__(self, team: Team, shape: Shape, kept: float | None, *, has_input: bool | None = None) -> None:
+    def __init__(
+        self, team: Team, shape: Shape, kept: float | None, *, batch: int, has_input: bool | None = None
+    ) -> None:
         self.cost = team.cost_of(shape)
+        self.batch = batch
         self.machines = sum(shape.machines)
         self.counts = np.array(shape.machines, dtype=np.int64) * self.cost.devices
         self.kept = 1.0 if kept is None else kept
@@ -81,7 +86,7 @@ class LeafCost:
         """Return the seconds of an iteration that is busy for so long, waiting for input included."""
         strategy = self.cost.strategy
         whole_s = busy_s
-        totals = shares @ self.counts
+        totals = np.minimum(shares @ self.counts, self.batch)
         for index, rate in enumerate(self.rates):
             if rate.at(1, 1).bound_s > 0:
                 rows = zip(shares[:, index].tolist(), totals.tolist(), busy_s.tolist(), strict=True)

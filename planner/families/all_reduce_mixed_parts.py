@@ -193,22 +193,24 @@ class MixedParts:
 
     def rates_of(self, group: MachineGroup, devices: int, num_machines: int) -> InputRates:
         """Return the input of one group."""
-        training, store = self.problem.training, group.storage
-        one = input_time(
-            group,
-            num_machines=num_machines,
-            devices_per_machine=devices,
-            batch_per_device=1,
-            sample_bytes=training.sample_bytes,
-            device_sample_bytes=training.device_sample_bytes,
-            read_s_per_sample=training.measured_read_s(self.problem.profiles[group.device.name], group),
-            is_pipelined=self.problem.calibration.is_prefetch_pipelined,
+        training = self.problem.training
+        one, of_batch = (
+            input_time(
+                group,
+                num_machines=num_machines,
+                devices_per_machine=devices,
+                batch_per_device=share,
+                sample_bytes=training.sample_bytes,
+                device_sample_bytes=training.device_sample_bytes,
+                whole_batch=batch,
+                read_s_per_sample=training.measured_read_s(self.problem.profiles[group.device.name], group),
+                is_pipelined=self.problem.calibration.is_prefetch_pipelined,
+            )
+            for share, batch in ((1.0, 0.0), (0.0, 1.0))
         )
-        is_measured = training.measured_read_s(self.problem.profiles[group.device.name], group) is not None
-        is_common = not is_measured and store is not None and store.is_shared and store.shared_by is None
         return InputRates(
-            read_s=0.0 if is_common else one.read_s,
-            read_of_batch_s=training.sample_bytes / store.bandwidth_bytes_per_s if is_common and store else 0.0,
+            read_s=one.read_s,
+            read_of_batch_s=of_batch.read_s,
             decode_s=one.decode_s,
             copy_s=one.copy_s,
             is_pipelined=one.is_pipelined,

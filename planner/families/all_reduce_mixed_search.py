@@ -283,6 +283,8 @@ def _decision_alternatives(problem: Problem, best: _Answer, search: Search) -> l
 def _best_of(problem: Problem, name: str, best: _Answer, search: Search) -> list[Alternative]:
     """Return the best plan of a narrower question, found with bounded effort; none where there is none."""
     part = search.part(float("inf"), good_enough=float("-inf"))
+    if part.is_over:
+        return []
     boxes = MixedBoxes(problem, list(_teams(problem)), part)
     if not boxes.roots or part.is_over:
         return []

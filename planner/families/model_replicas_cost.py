@@ -193,6 +193,7 @@ def input_of(problem: Problem, num_workers: int, num_samples: float) -> InputTim
         batch_per_device=num_samples / num_workers,
         sample_bytes=training.sample_bytes,
         device_sample_bytes=training.device_sample_bytes,
+        whole_batch=num_samples,
     )
 
 

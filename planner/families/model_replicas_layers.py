@@ -92,12 +92,19 @@ class Layers:
     def bound(self, num_workers: int, price_s_per_byte: float) -> float:
         """Return no more than any choice costs: every layer's best, whatever its neighbours.
 
-        A state's floor falls as ``1 / R``, so that only the best P for each R is asked: O(L N_wr).
+        A state's floor falls as ``1 / R``, so that only the best P for each R is asked. As many segments fit for all R
+        of a run, of which there are ``2 sqrt(N_wr)``: there ``a / R + c R`` is least next to ``sqrt(a / c)``.
         """
         replicas = np.arange(1, num_workers + 1)
-        seconds = self._least_s[:, num_workers // replicas] / replicas
-        reading_s = price_s_per_byte * self._weight_bytes[:, np.newaxis] * replicas
-        return float((seconds + reading_s).min(axis=1).sum())
+        held = num_workers // replicas
+        begins = np.flatnonzero(np.diff(held, prepend=0))
+        first = replicas[begins]
+        last = np.append(first[1:] - 1, num_workers)
+        seconds, price_s = self._least_s[:, held[begins]], price_s_per_byte * self._weight_bytes[:, np.newaxis]
+        ratio = np.divide(seconds, price_s, out=np.full_like(seconds, np.inf), where=price_s > 0)
+        below = np.clip(np.floor(np.sqrt(ratio)), first, last)
+        above = np.minimum(below + 1, last)
+        return float(np.minimum(seconds / below + price_s * below, seconds / above + price_s * above).min(axis=1).sum())
 
     # -- search
 
@@ -135,20 +142,31 @@ class Layers:
         if found is None:
             return self._on(self._all(num_workers), priced, enough, is_over)
         most = min(enough, found.objective)
-        kept = self._within(num_workers, priced, most)
+        kept = None if is_over() else self._within(num_workers, priced, most)
+        if kept is None and is_over():
+            return self._stopped(found, num_workers, price_s_per_byte)
         if kept is None:  # nothing is left that could be better
             bound = min(found.objective, enough)
             status = Status.OPTIMAL if bound >= found.objective else Status.FEASIBLE
             return Solution(status=status, objective=found.objective, bound=bound, value=found.value)
         if max(len(one) * len(two) for one, two in zip(kept, [*kept[1:], kept[0]], strict=True)) > _MOST_PAIRS:
-            bound = min(found.objective, self.bound(num_workers, price_s_per_byte))
-            return Solution(status=Status.FEASIBLE, objective=found.objective, bound=bound, value=found.value)
-        better = self._on(kept, priced, most, is_over)
+            return self._stopped(found, num_workers, price_s_per_byte)
+        bounds = self._pairs.all_bounds_s(kept, is_over)
+        if bounds is None:
+            return self._stopped(found, num_workers, price_s_per_byte)
+        better = self._on(kept, priced, most, is_over, bounds)
         if better.value is not None and better.objective < found.objective:
             return better
         bound = min(found.objective, better.bound)
         status = Status.OPTIMAL if bound >= found.objective else Status.FEASIBLE
         return Solution(status=status, objective=found.objective, bound=bound, value=found.value)
+
+    def _stopped(
+        self, found: Solution[tuple[LayerChoice, ...]], num_workers: int, price_s_per_byte: float
+    ) -> Solution[tuple[LayerChoice, ...]]:
+        """Return the best of a few states, where the others were not compared."""
+        bound = min(found.objective, self.bound(num_workers, price_s_per_byte))
+        return Solution(status=Status.FEASIBLE, objective=found.objective, bound=bound, value=found.value)
 
     def _all(self, num_workers: int) -> list[Indices]:
         """Return every state that so many workers hold."""
@@ -157,11 +175,18 @@ class Layers:
         return [every[id(workers)] for workers in self._workers]
 
     def _on(
-        self, kept: Sequence[Indices], priced: Sequence[Floats], enough: float, is_over: Callable[[], bool]
+        self,
+        kept: Sequence[Indices],
+        priced: Sequence[Floats],
+        enough: float,
+        is_over: Callable[[], bool],
+        bounds: Sequence[Floats] | None = None,
     ) -> Solution[tuple[LayerChoice, ...]]:
-        """Return the cheapest chain of some states."""
+        """Return the cheapest chain of some states; ``bounds`` of their pairs, where they have been made already."""
         nodes = [own[some] + read[some] for own, read, some in zip(self._own_s, priced, kept, strict=True)]
-        bounds = self._pairs.all_bounds_s(kept)
+        if bounds is None:
+            bounds = self._pairs.all_bounds_s(kept)
+            assert bounds is not None  # nothing stops it
 
         def pair_s(layer: int, before: int, after: int) -> float:
             return self._pairs.pair_s(layer, int(kept[layer - 1][before]), int(kept[layer][after]))

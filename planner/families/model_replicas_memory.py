@@ -19,7 +19,7 @@ the smallest segment that some layer can be cut into exceeds M.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 
@@ -60,7 +60,6 @@ class Fitting:
         self._device = group_of(problem).device.name
         self._memory = memory_of(problem, layers.model)
         self._whole_bytes = self._memory.most_bytes(max(threads))
-        self.least_bytes: Callable[[int], float] = cache(self._least_bytes)
 
     @property
     def is_ample(self) -> bool:
@@ -82,13 +81,20 @@ class Fitting:
         """Return, by layer, the bytes of every state: of all segments, and of the largest."""
         return [self._memory.of_states(index, states) for index, states in enumerate(self.layers.states)]
 
-    def _least_bytes(self, num_workers: int) -> float:
-        """Return no more than the fullest of so many workers holds, whatever is chosen."""
-        together, largest = 0.0, 0.0
+    @cached_property
+    def _least(self) -> tuple[Floats, Floats]:
+        """Return, by workers from 1, the least bytes of all layers together, and of the largest segment of any."""
+        workers = np.arange(1, self.layers.most_workers + 1)
+        together, largest = np.zeros((2, workers.size))
         for states, (every, one) in zip(self.layers.states, self._bytes, strict=True):
-            some = slice(0, int(np.searchsorted(states.workers, num_workers, side="right")))
-            together += float(every[some].min())
-            largest = max(largest, float(one[some].min()))
+            last = np.searchsorted(states.workers, workers, side="right") - 1
+            together += np.minimum.accumulate(every)[last]
+            largest = np.maximum(largest, np.minimum.accumulate(one)[last])
+        return together, largest
+
+    def least_bytes(self, num_workers: int) -> float:
+        """Return no more than the fullest of so many workers holds, whatever is chosen."""
+        together, largest = (float(one[min(num_workers, one.size) - 1]) for one in self._least)
         return self._memory.reserve_bytes + max(together / num_workers, largest)
 
     def may_fit(self, num_workers: int) -> bool:

@@ -30,11 +30,14 @@ Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from math import isqrt
 
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.families.answer import SAME, TOO_SHORT, alternative_of, plan_of
 from planner.families.inner_links import check_inner_links
 from planner.families.model_replicas import NAME, NOT_MODELLED, ReplicaChoice, explain, predict
+from planner.families.model_replicas_bound import least_objective
 from planner.families.model_replicas_cost import group_of, model_of, threads_of
 from planner.families.model_replicas_layers import Layers
 from planner.families.model_replicas_memory import Fitting
@@ -107,8 +110,8 @@ def plan(problem: Problem, search: Search) -> Plan:
     fitting = Fitting(problem, Layers(model, threads, max(one.num_workers for one in settings)), threads)
     settings = _that_may_fit(model, fitting, settings, search)
     keep_equals = search.num_alternatives > 0 or not fitting.is_ample
-    candidates = _candidates(problem, model, fitting.layers, settings, keep_equals=keep_equals)
-    found, bound, num_solved = _search(problem, fitting, candidates, search)
+    candidates, other_bound = _candidates(problem, fitting.layers, settings, search, keep_equals=keep_equals)
+    found, bound, num_solved = _search(problem, fitting, candidates, search, is_cut=other_bound < float("inf"))
     best = _least_stale(found)
     others = [one for one in found if one is not best][: search.num_alternatives]
     space = search_space(problem, model=model) if group_of(problem).count <= _MOST_MACHINES_OF_SPACE else []
@@ -117,7 +120,7 @@ def plan(problem: Problem, search: Search) -> Plan:
         family=NAME,
         configuration=best.configuration,
         prediction=best.prediction,
-        bound=min(bound, best.objective),
+        bound=min(bound, other_bound, best.objective),
         explanation=_why(problem, best, len(settings), num_solved, space),
         alternatives=[*_other_ways(problem, fitting, best, space), *_others(best, others)],
         warnings=[_ASYNCHRONOUS] if best.setting.num_replicas > 1 else [],
@@ -148,20 +151,34 @@ def _that_may_fit(model: ReplicaModel, fitting: Fitting, settings: Sequence[Sett
 
 
 def _candidates(
-    problem: Problem, model: ReplicaModel, layers: Layers, settings: Sequence[Setting], *, keep_equals: bool
-) -> list[_Candidate]:
-    """Return the settings that may be best, in the order of their bounds; of equal bounds the least stale first."""
+    problem: Problem, layers: Layers, settings: Sequence[Setting], search: Search, *, keep_equals: bool
+) -> tuple[list[_Candidate], float]:
+    """Return the settings that may be best, in the order of their bounds; of equal bounds the least stale first.
+
+    And a bound on those that are left out where half of the time is over, the rest being for solving: settings are
+    asked from coarse to fine, every 4,096th, then those half-way between them, and so on, so that the best of those
+    asked by then is a fair one.
+    """
     by_numbers = {(one.num_replicas, one.num_workers): one for one in settings}
-    kept = [one for one in settings if keep_equals or not _is_matched(one, by_numbers)]
-    rows = [_Candidate(setting=one, bound=bound_of(problem, model, layers, one)) for one in kept]
-    return sorted(rows, key=lambda one: (one.bound, one.setting.num_replicas, one.setting.num_workers))
+    rows: list[_Candidate] = []
+    other_bound = float("inf")
+    asking = search.part(search.left_s / 2)
+    for number in sorted(range(1, len(settings) + 1), key=lambda number: -(number & -number)):
+        one = settings[number - 1]
+        if rows and asking.is_over:
+            other_bound = least_objective(problem)
+            break
+        if keep_equals or not _is_matched(one, by_numbers):
+            rows.append(_Candidate(setting=one, bound=bound_of(problem, layers.model, layers, one)))
+    rows.sort(key=lambda one: (one.bound, one.setting.num_replicas, one.setting.num_workers))
+    return rows, other_bound
 
 
 def _is_matched(setting: Setting, others: dict[tuple[int, int], Setting]) -> bool:
     """Whether a setting with fewer replicas of more workers each is as good, see the head of this module."""
     replicas = setting.num_replicas
-    for fewer in range(1, replicas // 2 + 1):
-        other = others.get((fewer, setting.all_workers // fewer)) if replicas % fewer == 0 else None
+    for fewer in _divisors(replicas):
+        other = others.get((fewer, setting.all_workers // fewer)) if fewer < replicas else None
         if other is None or other.num_servers != setting.num_servers:
             continue
         if other.samples_per_read * fewer >= setting.samples_per_read * replicas:
@@ -169,10 +186,20 @@ def _is_matched(setting: Setting, others: dict[tuple[int, int], Setting]) -> boo
     return False
 
 
+@cache
+def _divisors(number: int) -> tuple[int, ...]:
+    """Return what divides a number."""
+    small = [one for one in range(1, isqrt(number) + 1) if number % one == 0]
+    return tuple(sorted({*small, *(number // one for one in small)}))
+
+
 def _search(
-    problem: Problem, fitting: Fitting, candidates: Sequence[_Candidate], search: Search
+    problem: Problem, fitting: Fitting, candidates: Sequence[_Candidate], search: Search, *, is_cut: bool
 ) -> tuple[list[_Found], float, int]:
-    """Return what may be ranked, the best first, a bound on everything else, and how many settings were solved."""
+    """Return what may be ranked, the best first, a bound on everything else, and how many settings were solved.
+
+    ``is_cut``: there was no time for all candidates, so that nothing is known of what none of them can do.
+    """
     found: list[_Found] = []
     bound = float("inf")
     num_solved = 0
@@ -207,7 +234,9 @@ def _search(
             found.append(_found(problem, setting, configuration))
             found.sort(key=lambda one: (one.objective, one.setting.num_replicas))
     if not found:
-        raise NoAnswerError(TOO_SHORT) if search.is_over else fitting.nothing_found(_numbers_of_workers(candidates))
+        if is_cut or search.is_over:
+            raise NoAnswerError(TOO_SHORT)
+        raise fitting.nothing_found(_numbers_of_workers(candidates))
     return found, bound, num_solved
 
 

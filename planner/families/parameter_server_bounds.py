@@ -57,7 +57,8 @@ def lower_bounds(space: Space, site: Site, boxes: Boxes) -> Floats:
         senders * load_s, (np.where(works, own, 0.0) * space.size_bytes.sum() / space.rates).max(axis=1)
     )
     busy_s = np.max(ends, axis=0) + pull_s + _constants_s(space, site, boxes, num_workers)
-    seconds = _with_input_s(space, boxes, shares, busy_s, num_workers)
+    read = batch if space.fixed_batch is not None or space.is_batch_scaled else _least_batch(space, boxes, num_workers)
+    seconds = _with_input_s(space, boxes, shares, read, busy_s, num_workers)
     return np.asarray(seconds * iterations_of(space.problem, np.maximum(batch, 1.0)))
 
 
@@ -95,6 +96,15 @@ def _least_workers(space: Space, boxes: Boxes) -> Floats:
         most = np.where(w_high > 0, space.devices * b_high, 1).max(axis=1)
         least = np.maximum(least, -(-space.fixed_batch // most))
     return np.asarray(least, dtype=float)
+
+
+def _least_batch(space: Space, boxes: Boxes, num_workers: Floats) -> Floats:
+    """Return the fewest samples of an iteration, where neither the batch is fixed nor shares are scaled."""
+    _, _, w_low, w_high, b_low, _ = boxes.parts
+    on_machine = space.devices * b_low
+    each = np.where(w_high > 0, on_machine, np.inf).min(axis=1)
+    least = np.maximum((w_low * on_machine).sum(axis=1), num_workers * np.where(np.isfinite(each), each, 0.0))
+    return np.asarray(np.minimum(least, space.most_batch))
 
 
 def _least_compute_s(space: Space, boxes: Boxes, shares: Floats, batch: Floats) -> Floats:
@@ -145,7 +155,9 @@ def _constants_s(space: Space, site: Site, boxes: Boxes, num_workers: Floats) ->
     )
 
 
-def _with_input_s(space: Space, boxes: Boxes, shares: Floats, busy_s: Floats, num_workers: Floats) -> Floats:
+def _with_input_s(
+    space: Space, boxes: Boxes, shares: Floats, whole_batch: Floats, busy_s: Floats, num_workers: Floats
+) -> Floats:
     """Return the seconds with what the devices wait for input, which is never less for a busier iteration."""
     _, _, w_low, _, _, _ = boxes.parts
     strategy, pipelined = (
@@ -160,7 +172,8 @@ def _with_input_s(space: Space, boxes: Boxes, shares: Floats, busy_s: Floats, nu
         ):
             readers = np.array([float(store.num_readers(int(number))) for number in num_workers])
         read, decode, copy = (one * shares[:, index] for one in space.inputs[index])
-        reading = np.maximum(read * readers, decode) if pipelined else read * readers + decode
+        read = read * readers + space.batch_reads_s[index] * whole_batch
+        reading = np.maximum(read, decode) if pipelined else read + decode
         if strategy.copies_ahead:
             with_input = np.maximum(busy_s, np.maximum(reading, copy) if pipelined else reading + copy)
         elif strategy.reads_ahead:

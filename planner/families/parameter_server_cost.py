@@ -272,6 +272,8 @@ class ParameterServerCost:
 
     def _inputs(self) -> Iterator[InputTime]:
         """Yield the time of input of every group."""
+        is_lockstep = self.configuration.synchronisation == "bsp"
+        batch = min(self._most_samples, self.global_batch_size) if is_lockstep else None
         for group in self.groups:
             share = self.configuration.batch_shares[group.name]
-            yield group_inputs(self.problem, group, num_workers=self.num_workers, share=share)
+            yield group_inputs(self.problem, group, num_workers=self.num_workers, share=share, whole_batch=batch)

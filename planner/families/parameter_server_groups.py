@@ -100,8 +100,13 @@ def packet_queueing_s(problem: Problem, server_bytes_per_s: float) -> float:
         raise SpecError.of([Fault(field="calibration.queue", problem=str(error), mend="")]) from None
 
 
-def group_inputs(problem: Problem, group: MachineGroup, *, num_workers: int, share: float) -> InputTime:
-    """Return the time of a group's input; a shared store is one store for all workers."""
+def group_inputs(
+    problem: Problem, group: MachineGroup, *, num_workers: int, share: float, whole_batch: float | None
+) -> InputTime:
+    """Return the time of a group's input; a store that all share reads the whole batch of all workers.
+
+    ``whole_batch``: None without a barrier, where there is no common batch and a store is shared evenly.
+    """
     training = problem.training
     return input_time(
         group,
@@ -110,6 +115,7 @@ def group_inputs(problem: Problem, group: MachineGroup, *, num_workers: int, sha
         batch_per_device=share,
         sample_bytes=training.sample_bytes,
         device_sample_bytes=training.device_sample_bytes,
+        whole_batch=whole_batch,
         read_s_per_sample=training.measured_read_s(problem.profiles[group.device.name], group),
         is_pipelined=problem.calibration.is_prefetch_pipelined,
     )

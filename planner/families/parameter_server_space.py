@@ -57,7 +57,8 @@ class Space:
     update_s: Floats = field(init=False)
     rates: Floats = field(init=False)
     starts: NDArray[np.intp] = field(init=False)
-    inputs: Floats = field(init=False)
+    inputs: Floats = field(init=False)  # of one sample on each device of a machine
+    batch_reads_s: Floats = field(init=False)  # of one sample of the whole batch, from a store that all share
     loads_bytes: Floats = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,8 +87,10 @@ class Space:
         self.rates = np.array([network_bytes_per_s(problem, group) for group in self.groups])
         pieces = min(_MOST_PIECES, len(self.size_bytes))
         self.starts = np.unique(np.linspace(0, len(self.size_bytes), pieces, endpoint=False).astype(np.intp))
-        ones = [group_inputs(problem, group, num_workers=1, share=1.0) for group in self.groups]
+        ones = [group_inputs(problem, group, num_workers=1, share=1.0, whole_batch=0.0) for group in self.groups]
         self.inputs = np.array([(one.read_s, one.decode_s, one.copy_s) for one in ones])
+        none = [group_inputs(problem, group, num_workers=1, share=0.0, whole_batch=1.0) for group in self.groups]
+        self.batch_reads_s = np.array([one.read_s for one in none])
         self.sites = list(self._sites(known))
         pinned = problem.fixed.get("num_parameter_servers") or 1
         most_servers = max(

@@ -280,6 +280,7 @@ class PipelineCost:
             batch_per_device=ceil(shape.global_batch_size / place.replicas),
             sample_bytes=training.sample_bytes,
             device_sample_bytes=training.device_sample_bytes,
+            whole_batch=shape.global_batch_size,
             read_s_per_sample=training.measured_read_s(self.problem.profiles[group.device.name], group),
             is_pipelined=self.problem.calibration.is_prefetch_pipelined,
         )

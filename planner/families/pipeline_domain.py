@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.families.answer import iterations_of
 from planner.families.pipeline_cost import PipelineCost, Shape
 from planner.models.pipeline_stages import Stage
 from planner.models.ssgd_equations import Strategy
@@ -24,16 +23,19 @@ _MOST_COUNTS = 2_000_000  # numbers of devices of each group that are looked at 
 
 
 class Domain:
-    """What the question allows: batch, micro-batches, schedules, numbers of stages, and devices of each group."""
+    """What the question allows: micro-batches, schedules, numbers of stages, and devices of each group; one batch.
 
-    def __init__(self, problem: Problem, *, memory_scale: float = 1.0) -> None:
+    ``batch``: one that may be chosen; by default the largest.
+    """
+
+    def __init__(self, problem: Problem, *, batch: int | None = None, memory_scale: float = 1.0) -> None:
         self.problem, self.cost, self.memory_scale = problem, PipelineCost(problem), memory_scale
         training = problem.training
         most = training.max_global_batch_size
         if training.batch_per_device is not None and training.fixed_batch_size is None:
             devices = max(1, min(problem.cluster.num_devices, (most or ANY) // training.batch_per_device))
             most = training.batch_per_device * devices
-        self.batch = int(training.fixed_batch_size or most or 1)
+        self.batch = int(batch or training.fixed_batch_size or most or 1)
         self._balanced: dict[tuple[int, int], tuple[int, ...]] = {}
         self.num_layers = self.cost.costs.num_layers
         self.num_devices = tuple(self._most(group.count, group.devices_per_machine) for group in self.cost.groups)
@@ -163,14 +165,6 @@ class Domain:
         speed = (first / np.maximum(seconds, 1e-300)).max(axis=1)
         rate = float((speed * self.num_devices).sum())
         return float(seconds[0].sum()) / rate if np.isfinite(rate) and rate else 0.0
-
-    @property
-    def bound_of_smaller_batches(self) -> float:
-        """Objective that no batch below the maximum beats; ``inf`` where the batch is fixed."""
-        training = self.problem.training
-        if training.fixed_batch_size is not None:
-            return float("inf")
-        return self.least_s_per_sample * self.batch * float(iterations_of(self.problem, self.batch))
 
     # -- shapes -----------------------------------------------------------------------------------------------
 

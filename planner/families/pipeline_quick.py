@@ -43,6 +43,8 @@ def _one_stage(domain: Domain) -> Iterator[Shape]:
     def shape(group: int, replicas: int, number: int) -> Shape:
         return domain.shape([Stage(first=0, last=last, group=group, replicas=replicas)], number, plain[0])
 
+    for group, most in enumerate(domain.num_devices):  # first what fits on most devices, for the shortest limits
+        yield from _fewest(domain, partial(shape, group, min(most, domain.batch)))
     for group, most in enumerate(domain.num_devices):
         for number in sorted({*numbers[:4], numbers[-1]}):
             for replicas in spread(min(most, domain.batch // number), _MOST_SHAPES // 8):

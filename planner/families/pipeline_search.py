@@ -17,8 +17,8 @@ limit finds one.
 have the same share of a micro-batch: the least of them is simulated, and the bound holds for all. The bound of the
 first shape of such a source then stays that of what was not simulated; the status is FEASIBLE where it leaves a gap.
 
-*A batch that may vary up to a maximum.* Only the maximum is searched. No smaller batch does better than the devices'
-whole rate allows, which bounds the rest; where that is below the answer, the plan says so by its gap.
+*A batch that may vary up to a maximum.* Each batch is a question of its own; an answer on one is the cutoff of the
+next. Which ones are searched, and what bounds the others, is told in :mod:`planner.families.pipeline_batches`.
 """
 
 import heapq
@@ -28,6 +28,13 @@ from itertools import islice
 from planner.errors import InfeasibleError, ModelError, NoAnswerError
 from planner.families.answer import SAME, TOO_SHORT, iterations_of, plan_of
 from planner.families.pipeline import NAME, NOT_MODELLED, explain, predict
+from planner.families.pipeline_batches import (
+    bound_of_batch,
+    bound_of_others,
+    first_batches,
+    further_batches,
+    searched_batches_line,
+)
 from planner.families.pipeline_cost import Shape
 from planner.families.pipeline_domain import Domain
 from planner.families.pipeline_infeasible import why_nothing_fits
@@ -58,12 +65,14 @@ def _kind(shape: Shape) -> tuple[int, str]:
 class Found:
     """The best shape so far, and the best by number of stages and schedule.
 
-    ``enough_s``: an answer of so many seconds will do; ``needless_s``: one above it matters to nobody.
+    ``enough_s``: an answer of so many seconds will do; ``needless_s``: one above it matters to nobody. ``is_needed``:
+    some answer is wanted in any case.
     """
 
     domain: Domain
     enough_s: float
     needless_s: float = float("inf")
+    is_needed: bool = True
     best: Shape | None = None
     best_s: float = float("inf")
     num_simulated: int = 0
@@ -71,8 +80,10 @@ class Found:
 
     @property
     def cutoff_s(self) -> float:
-        """Bounds from here on are no better; ``inf`` before the first answer, which is needed in any case."""
-        return float("inf") if self.best is None else min(self.best_s * (1 - SAME), self.needless_s)
+        """Bounds from here on are no better; ``inf`` before the first answer, where that is needed in any case."""
+        if self.best is None and self.is_needed:
+            return float("inf")
+        return min(self.best_s * (1 - SAME), self.needless_s)
 
     @property
     def is_enough(self) -> bool:
@@ -109,36 +120,119 @@ def plan(problem: Problem, search: Search) -> Plan:
     NoAnswerError
         If the time limit struck before the first pipeline that fits was found.
     """
-    domain = Domain(problem)
-    if reason := domain.why_empty():
-        raise InfeasibleError(reason)
-    count = float(iterations_of(problem, domain.batch))
-    found = Found(domain, search.good_enough / count, search.cutoff / count)
-    bound_s, num_sources = _search(domain, found, search)
-    if found.best is None:
-        if bound_s < float("inf"):
-            raise NoAnswerError(TOO_SHORT)
-        raise InfeasibleError(why_nothing_fits(domain, search.part(_REASON_S)))
-    configuration = domain.cost.configuration(found.best)
+    tried = _all_batches(problem, search)
+    best = min(
+        (one for one in tried.results if one.found.best is not None), key=lambda one: one.objective, default=None
+    )
+    if best is None or best.found.best is None:
+        raise tried.why_none(search)
+    configuration = best.domain.cost.configuration(best.found.best)
     prediction = predict(problem, configuration)
-    objective = prediction.value_of(problem.goal)
-    bound = min(objective, bound_s * count, domain.bound_of_smaller_batches)
+    bound = min(prediction.value_of(problem.goal), tried.bound)
     return plan_of(
         problem,
         family=NAME,
         configuration=configuration,
         prediction=prediction,
         bound=bound,
-        explanation=(
-            *explain(problem, configuration, prediction),
-            *_why(domain, found, num_sources, bound / count),
-        ),
-        alternatives=_alternatives(domain, found, search.num_alternatives),
+        explanation=(*explain(problem, configuration, prediction), *_why(best, tried, bound / best.count)),
+        alternatives=_alternatives(best.domain, best.found, search.num_alternatives),
         not_modelled=NOT_MODELLED,
         solver="best-first search on a dynamic programme's bound x simulation of the schedule",
-        num_candidates=num_sources,
-        num_solved=found.num_simulated,
+        num_candidates=tried.num_sources,
+        num_solved=tried.num_simulated,
     )
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What was found on one batch; ``bound`` is an objective, ``count`` the iterations that the goal counts."""
+
+    domain: Domain
+    found: Found
+    bound: float
+    num_sources: int
+    count: float
+
+    @property
+    def objective(self) -> float:
+        """Of the best pipeline; ``inf`` if there is none."""
+        return self.found.best_s * self.count
+
+
+@dataclass(slots=True)
+class _Tried:
+    """All batches that were searched."""
+
+    largest: Domain
+    results: list[_Result] = field(default_factory=list)
+
+    @property
+    def objective(self) -> float:
+        """Of the best pipeline; ``inf`` if there is none."""
+        return min((one.objective for one in self.results), default=float("inf"))
+
+    @property
+    def batches(self) -> list[int]:
+        """Those that were searched."""
+        return [one.domain.batch for one in self.results]
+
+    @property
+    def bound(self) -> float:
+        """Objective that no pipeline of any batch beats."""
+        return min(*(one.bound for one in self.results), bound_of_others(self.largest, self.batches))
+
+    def is_enough_for(self, least: float, search: Search) -> bool:
+        """Whether there is an answer, and one of no less than ``least`` is not wanted besides."""
+        wanted = min(self.objective, search.cutoff)
+        is_enough = self.objective <= search.good_enough or wanted <= least * (1 + SAME)
+        return self.objective < float("inf") and is_enough
+
+    @property
+    def num_sources(self) -> int:
+        """Settings of micro-batches and schedule."""
+        return sum(one.num_sources for one in self.results)
+
+    @property
+    def num_simulated(self) -> int:
+        """Pipelines that were simulated."""
+        return sum(one.found.num_simulated for one in self.results)
+
+    def why_none(self, search: Search) -> Exception:
+        """Return the error to raise where no pipeline was found."""
+        is_cut_off = self.largest.problem.training.fixed_batch_size is None and search.is_over
+        if min(one.bound for one in self.results) < float("inf") or is_cut_off:
+            return NoAnswerError(TOO_SHORT)
+        reason = self.largest.why_empty()
+        return InfeasibleError(reason or why_nothing_fits(self.largest, search.part(_REASON_S)))
+
+
+def _all_batches(problem: Problem, search: Search) -> _Tried:
+    """Search the batches that may still be better, in the order of their bounds; at least one."""
+    tried = _Tried(Domain(problem))
+    for batch in first_batches(tried.largest):
+        if tried.results and (search.is_over or tried.is_enough_for(bound_of_batch(tried.largest, batch), search)):
+            break
+        tried.results.append(_one_batch(tried, batch, search))
+    for batch in further_batches(tried.largest):
+        if tried.objective < float("inf") or search.is_over:
+            break
+        tried.results.append(_one_batch(tried, batch, search))
+    return tried
+
+
+def _one_batch(tried: _Tried, batch: int, search: Search) -> _Result:
+    """Return the best pipeline on a batch, as far as it may be better than those on others."""
+    domain = tried.largest if batch == tried.largest.batch else Domain(tried.largest.problem, batch=batch)
+    count = float(iterations_of(domain.problem, batch))
+    known = tried.objective * (1 - SAME / 2)  # of equals, the first; half, so that rounding leaves them proven
+    is_needed = known == float("inf")
+    found = Found(domain, search.good_enough / count, min(search.cutoff, known) / count, is_needed)
+    bound_s, num_sources = (float("inf"), 0) if domain.why_empty() else _search(domain, found, search)
+    return _Result(domain, found, bound_s * count, num_sources, count)
 
 
 def _search(domain: Domain, found: Found, search: Search) -> tuple[float, int]:
@@ -175,7 +269,9 @@ def _search(domain: Domain, found: Found, search: Search) -> tuple[float, int]:
         if source.bound < found.cutoff_s and not is_done:
             heapq.heappush(heap, (source.bound, index))
     least_s = min(least_s, *(sources[index].bound for _, index in heap), float("inf"))
-    return min(found.best_s, found.needless_s, least_s) if found.best is not None else least_s, len(sources)
+    if found.best is None and found.is_needed:
+        return least_s, len(sources)
+    return min(found.best_s, found.needless_s, least_s), len(sources)
 
 
 def _first_answer(domain: Domain, found: Found, search: Search) -> bool:
@@ -195,8 +291,9 @@ def _first_answer(domain: Domain, found: Found, search: Search) -> bool:
 # -- words -----------------------------------------------------------------------------------------------------------
 
 
-def _why(domain: Domain, found: Found, num_sources: int, bound_s: float) -> list[str]:
+def _why(result: _Result, tried: _Tried, bound_s: float) -> list[str]:
     """Return whether pipelining pays, and how the answer was proven."""
+    domain, found = result.domain, result.found
     assert found.best is not None
     lines = []
     is_proven = found.best_s - bound_s <= SAME * found.best_s
@@ -218,10 +315,11 @@ def _why(domain: Domain, found: Found, num_sources: int, bound_s: float) -> list
     elif bound_s >= found.needless_s * (1 - SAME):
         rest = "the others' bounds are no better than an answer that is known already"
     lines.append(
-        f"settings of micro-batches and schedule: {num_sources:,}; pipelines simulated: {found.num_simulated:,}; {rest}"
+        f"settings of micro-batches and schedule: {tried.num_sources:,}; pipelines simulated: "
+        f"{tried.num_simulated:,}; {rest}"
     )
     if domain.problem.training.fixed_batch_size is None:
-        lines.append(f"only the largest batch, {domain.batch}, was searched; smaller ones are bounded")
+        lines.append(searched_batches_line(tried.largest, tried.batches))
     return lines
 
 

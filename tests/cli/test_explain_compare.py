@@ -96,6 +96,27 @@ def test_a_plan_that_claims_too_much_is_explained_as_what_it_is(capsys: CaptureF
     assert any("the file says" in warning for warning in found["warnings"])
 
 
+@pytest.mark.parametrize(
+    ("value", "bound", "doubt"),
+    [(2.0, 2.0, "this version's cost model says"), (1.0, 1.5, "is above its own"), (1.0, 0.5, "the file says optimal")],
+)
+def test_a_proof_that_contradicts_itself_or_the_model_is_not_taken_over(
+    capsys: CaptureFixture[str], plan: str, value: float, bound: float, doubt: str
+) -> None:
+    stated = json.loads(Path(plan).read_text())
+    true = stated["objective"]["value"]
+    stated["objective"].update(value=value * true, bound=bound * true)
+    Path(plan).write_text(json.dumps(stated))
+    found = document(capsys, "explain", plan)
+    assert found["status"] == "feasible"
+    assert found["objective"]["value"] == pytest.approx(true)
+    assert found["objective"]["bound"] == 0
+    _, out, _ = answer(capsys, "explain", plan)
+    assert "nothing is proven" in out.splitlines()[1]
+    (mind,) = [line for line in out.splitlines() if line.startswith("Mind: ")]
+    assert doubt in mind
+
+
 def test_two_plans_are_compared(capsys: CaptureFixture[str], plan: str, tmp_path: Path) -> None:
     other, file = tmp_path / "other.yaml", str(tmp_path / "other.json")
     other.write_text(SPEC + "constraints: {machines: 2}\n")

@@ -54,6 +54,7 @@ def small_questions(draw: st.DrawFn, split: bool) -> dict[str, Any]:
             "inside": {"bandwidth": "2 GB/s", "latency": "3 us"},
             "network": f"{draw(st.sampled_from([1, 2, 10, 40]))} Gbit/s",
             "latency": f"{draw(st.sampled_from([0, 300, 3000]))} us",
+            **draw(st.sampled_from([{}, {"storage": {"bandwidth": "2 MB/s", "shared": draw(st.booleans())}}])),
         }
         for name in draw(st.sampled_from(["a", "ab", "ab"]))
     ]
@@ -65,7 +66,12 @@ def small_questions(draw: st.DrawFn, split: bool) -> dict[str, Any]:
     limits = limits[: 1 if len(machines) == 1 and machines[0]["count"] == 1 else 3]
     pins = [{"batch_shares": "equal"}, {"co_located": True}, {"co_located": False}]
     return {
-        "dnn": {"layers": layers, "dataset_samples": 1000, **draw(st.sampled_from([batches[0], *batches]))},
+        "dnn": {
+            "layers": layers,
+            "dataset_samples": 1000,
+            "sample_bytes": "100 kB",
+            **draw(st.sampled_from([batches[0], *batches])),
+        },
         "cluster": {"machines": machines},
         "calibration": {
             "utilisation": 0.5,

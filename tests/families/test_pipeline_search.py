@@ -259,13 +259,62 @@ def test_a_pinned_number_of_stages_that_does_not_fit_is_told_the_next_that_does(
         best({**asked, "fix": {"num_stages": 5}})
 
 
-def test_a_batch_that_may_vary_is_searched_at_its_maximum_and_bounded_below() -> None:
-    asked = question(3)
-    del asked["dnn"]["global_batch"]
-    found = best({**asked, "dnn": {**asked["dnn"], "max_global_batch": 8}})
-    fixed = best(question(3))
-    assert found.objective == pytest.approx(fixed.objective)
+def varying(asked: dict[str, Any], most: int) -> dict[str, Any]:
+    """The question with a batch that may vary up to a maximum."""
+    dnn = {key: value for key, value in asked["dnn"].items() if key != "global_batch"}
+    return {**asked, "dnn": {**dnn, "max_global_batch": most}}
+
+
+@settings(max_examples=60)
+@given(small_questions(), st.integers(1, 4))
+def test_a_batch_that_may_vary_is_as_good_as_the_best_of_all_fixed_ones(asked: dict[str, Any], most: int) -> None:
+    asked = {**asked, "dnn": {**asked["dnn"], "dataset_samples": 1000}, "objective": "epoch_time"}
+    values = []
+    for batch in range(1, most + 1):
+        values += every_value(planner.load({**asked, "dnn": {**asked["dnn"], "global_batch": batch}}))
+    if not values:
+        with pytest.raises(InfeasibleError, match="No plan fits"):
+            best(varying(asked, most))
+        return
+    found = best(varying(asked, most))
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(min(values))
+
+
+def test_a_smaller_batch_that_divides_among_the_devices_beats_the_largest() -> None:
+    asked = question(2, dnn={"dataset_samples": 1200}, objective="epoch_time")
+    asked = {**asked, "fix": {"num_microbatches": 1, "num_stages": 1, "num_devices": 4}}
+    found = best(varying(asked, 9))
+    assert line_of(found).global_batch_size == 8
+    assert found.status is Status.OPTIMAL
+
+
+def test_of_many_batches_the_largest_are_searched_and_the_others_bounded() -> None:
+    asked = question(2, dnn={"dataset_samples": 1200}, objective="epoch_time")
+    asked = {**asked, "fix": {"num_microbatches": 1, "num_stages": 1, "num_devices": 4}}
+    found = best(varying(asked, 101))
+    assert line_of(found).global_batch_size == 100
+    smaller = [best({**asked, "dnn": {**asked["dnn"], "global_batch": batch}}).objective for batch in range(4, 102)]
+    assert found.bound <= min(smaller) * (1 + 1e-9)
+    assert found.objective == pytest.approx(min(smaller))
+
+
+def test_where_the_largest_batches_do_not_fit_a_small_one_is_found() -> None:
+    asked = question(2, dnn={"dataset_samples": 1200}, objective="epoch_time")
+    asked = {**asked, "fix": {"num_microbatches": 1}}
+    needed = best({**asked, "dnn": {**asked["dnn"], "global_batch": 12}}).prediction.memory_bytes["total"]
+    found = best({**varying(asked, 4000), "constraints": {"memory_per_device": f"{needed} B"}})
+    assert 12 <= line_of(found).global_batch_size < 4000
     assert found.bound <= found.objective
+    limited = {**varying(asked, 30), "constraints": {"memory_per_device": f"{needed} B"}}
+    assert best(limited, good_enough=float("inf")).objective >= best(limited).objective
+
+
+def test_the_first_quick_pipeline_fits_and_uses_a_whole_group() -> None:
+    domain = Domain(planner.load(question(4, dnn={"global_batch": 2**20})))
+    first = next(quick_shapes(domain))
+    assert domain.allows(first)
+    assert first.stages[0].replicas == domain.num_devices[0]
 
 
 def test_a_pinned_number_of_machines_of_two_large_groups_is_met() -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,3 +113,21 @@ def test_stages_take_their_sum_in_turn_and_the_slowest_in_a_pipeline(read: float
     assert single == pytest.approx(read + decode + copy)
     assert pipelined == max(read, decode, copy)
     assert pipelined <= single
+
+
+@pytest.mark.parametrize("whole_batch", [0, 7, 511, 512])
+def test_a_store_that_all_share_reads_the_whole_batch_and_a_disk_what_its_machine_takes(whole_batch: int) -> None:
+    def read_s(storage: Storage) -> float:
+        return input_time(
+            group(storage),
+            num_machines=4,
+            devices_per_machine=4,
+            batch_per_device=32,
+            sample_bytes=IMAGE_BYTES,
+            device_sample_bytes=TENSOR_BYTES,
+            whole_batch=whole_batch,
+        ).read_s
+
+    assert read_s(NFS) == pytest.approx(whole_batch * IMAGE_BYTES / NFS.bandwidth_bytes_per_s)
+    assert read_s(SSD) == pytest.approx(128 * IMAGE_BYTES / SSD.bandwidth_bytes_per_s)
+    assert read_s(replace(NFS, shared_by=2)) == pytest.approx(256 * IMAGE_BYTES / NFS.bandwidth_bytes_per_s)

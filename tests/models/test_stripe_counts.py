@@ -6,6 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import zoo
+from planner.models.replica_constants import ByWorkingSet, Constants, LayerSeconds
+from planner.models.replica_phases import LayerExtremes, PhaseExtremes
+from planner.models.replica_states import LayerStates, all_states
+from planner.models.segment_work import SegmentWork
 from planner.models.segments import Partition, Stage, chain_of, count_boundary
 from planner.models.stripe_counts import num_stripes, stripe_boundary, stripe_channels, stripe_sizes
 from planner.zoo.builder import Builder
@@ -68,3 +72,57 @@ def test_sizes_and_channels_are_those_of_the_partition(stages: tuple[Stage, ...]
         assert (np.count_nonzero(truth.num_neurons) == num_segments) == (
             num_segments <= num_stripes(stage.output_shape)
         )
+
+
+# -- all numbers of partitions at once -------------------------------------------------------------------------------
+
+
+def work_of(stages: tuple[Stage, ...], *, is_measured: bool) -> SegmentWork:
+    """Work whose loops are the faster the smaller a segment, or whose seconds are measured."""
+    constants = Constants(
+        multiply_add_s=ByWorkingSet(((10.0, 1e-9), (1000.0, 3e-9))),
+        activation_s=1e-7,
+        error_s=2e-7,
+        bandwidth_bytes_per_s=1e8,
+        latency_s=lambda _threads: 0.0,
+    )
+    seconds = [LayerSeconds(forward_s=1.0 + k, error_s=2.0, update_s=0.5) for k in range(len(stages))]
+    return SegmentWork(stages, constants, seconds=seconds if is_measured else None)
+
+
+def numbers_of(phase: PhaseExtremes) -> np.ndarray:
+    return np.vstack((phase.seconds, phase.numbers, phase.least_s, phase.least_numbers))
+
+
+def extremes_are_those_of_one_after_the_other(work: SegmentWork, layer: int, partitions: np.ndarray) -> None:
+    found = LayerExtremes.of_stripes(work, layer, partitions)
+    truth = LayerExtremes.one_by_one(work, layer, partitions)
+    np.testing.assert_allclose(numbers_of(found.forward), numbers_of(truth.forward), rtol=1e-12)
+    np.testing.assert_allclose(numbers_of(found.backward), numbers_of(truth.backward), rtol=1e-12)
+    np.testing.assert_allclose(found.update_s, truth.update_s, rtol=1e-12)
+    np.testing.assert_allclose(found.largest, truth.largest, rtol=1e-12)
+
+
+@given(chains(), st.booleans(), st.sets(st.integers(1, 15), min_size=1))
+@settings(deadline=None, max_examples=80)
+def test_extreme_segments_of_all_partitions_at_once_are_those_of_one_after_the_other(
+    stages: tuple[Stage, ...], is_measured: bool, some: set[int]
+) -> None:
+    work = work_of(stages, is_measured=is_measured)
+    for layer in range(len(stages)):
+        extremes_are_those_of_one_after_the_other(work, layer, np.array(sorted(some)))
+
+
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_extreme_segments_of_fully_connected_layers_are_those_of_one_after_the_other(is_measured: bool) -> None:
+    net = Builder((7,)).fully_connected("a", 23).fully_connected("b", 10).fully_connected("c", 1)
+    work = work_of(chain_of(net.build("n", source="own")), is_measured=is_measured)
+    for layer in range(3):
+        extremes_are_those_of_one_after_the_other(work, layer, np.arange(1, 30))
+
+
+@pytest.mark.parametrize(("rows", "num_workers", "threads"), [(5, 12, (2, 1, 4)), (9, 4, (1,)), (1, 1, (3,))])
+def test_the_states_of_a_layer_are_all_of_them_in_order(rows: int, num_workers: int, threads: tuple[int, ...]) -> None:
+    every = [(p, r, h) for p in range(1, rows + 1) for r in range(1, num_workers // p + 1) for h in threads]
+    truth, found = LayerStates.of(every), all_states((rows,), num_workers, threads)
+    assert [found.at(k) for k in range(found.workers.size)] == [truth.at(k) for k in range(truth.workers.size)]

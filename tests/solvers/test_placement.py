@@ -147,8 +147,8 @@ def test_the_bound_holds_also_where_rows_relax_the_model(drawn: Instance) -> Non
     truth = exhaustive.best_placement(len(drawn.size_bytes), len(drawn.server_bytes_per_s), drawn.exact_s)
     assert found.bound <= truth.objective + SLACK_S
     assert truth.objective <= found.objective + SLACK_S
-    if found.status is Status.OPTIMAL:
-        assert found.objective == pytest.approx(truth.objective)
+    assert found.status is Status.OPTIMAL  # so few placements are all tried, where the rows prove nothing
+    assert found.objective == pytest.approx(truth.objective)
 
 
 def test_balanced_loads_are_not_the_best_placement() -> None:
