@@ -35,6 +35,7 @@ __all__ = [
     "transformer_events",
     "transformer_exchange",
     "transformer_memory",
+    "transformer_offload",
     "transformer_overlap",
     "transformer_replicas",
     "transformer_schedule",

@@ -12,6 +12,7 @@ from planner.conflict_question import as_meant
 from planner.errors import Relaxation
 from planner.problem import Problem
 from planner.spec import FamilyName
+from planner.spec_configuration import RankOrder, ZeroStage
 
 __all__ = ["ALL_FAMILIES", "NAMES_OF_PINS", "Families", "Pin"]
 
@@ -22,6 +23,10 @@ NAMES_OF_PINS = {
     "schedule": ("gpipe", "1f1b", "interleaved"),
     "synchronisation": ("bsp", "ssp", "asp", "local_sgd"),
     "co_located": (False, True),
+    "recompute": ("none", "selective", "full"),
+    "rank_order": get_args(RankOrder),
+    **dict.fromkeys(("zero_bubble", "sequence_parallel", "overlap_data", "overlap_tensor"), (False, True)),
+    "offload_optimizer": (False, True),
 }
 _ALSO = "also allow "
 
@@ -126,9 +131,15 @@ def _most_of(key: str, problem: Problem) -> int:
         return max(group.devices_per_machine for group in cluster.machine_groups)
     if key == "num_devices":
         return cluster.num_devices
+    if key == "zero_stage":
+        return int(max(get_args(ZeroStage)))
+    if key.endswith("_parallel_size"):
+        return cluster.num_devices
+    if key == "chunks_per_device":
+        return len(problem.dnn.layers)
     if key == "num_stages":
         return min(len(problem.dnn.layers), cluster.num_devices)
-    if key in ("gradient_accumulation_steps", "num_microbatches"):
+    if key in ("gradient_accumulation_steps", "num_microbatches", "microbatch_size"):
         training = as_meant(problem).training
         return training.fixed_batch_size or training.max_global_batch_size or 1
     return cluster.num_machines

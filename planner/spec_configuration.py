@@ -6,7 +6,27 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from planner.spec_values import Bytes, Count, Index, Model, Name, Seconds, Share, exactly_one, tag
 
-__all__ = ["AllReduceSpec", "ConfigurationSpec", "ModelReplicasSpec", "ParameterServerSpec", "PipelineSpec"]
+__all__ = [
+    "AllReduceSpec",
+    "ConfigurationSpec",
+    "HybridSpec",
+    "ModelReplicasSpec",
+    "ParameterServerSpec",
+    "PipelineSpec",
+    "RankOrder",
+    "ZeroStage",
+]
+
+
+ZeroStage = Literal[0, 1, 2, 3]
+# Degrees from the innermost tier of the network outwards: the orders of planner.models.tiers.
+RankOrder = Literal[
+    "tensor-context-data-pipeline",
+    "tensor-context-pipeline-data",
+    "tensor-pipeline-context-data",
+    "context-data-tensor-pipeline",
+    "pipeline-tensor-context-data",
+]
 
 
 class GroupSpec(Model):
@@ -141,7 +161,32 @@ class PipelineSpec(Model):
     chunks_per_device: Count = 1
 
 
-_FAMILIES = ("all_reduce", "parameter_server", "model_replicas", "pipeline")
+class HybridSpec(Model):
+    """The configuration block of the family ``hybrid``: one layout of a transformer.
+
+    ``machines`` names a group where machines differ; the batch is by default the one that ``dnn`` asks for.
+    """
+
+    tensor: Count = 1
+    context: Count = 1
+    pipeline: Count = 1
+    data: Count = 1
+    expert: Count = 1
+    interleave: Count = 1
+    microbatch: Count = 1
+    zero: ZeroStage = 0
+    recompute: Literal["none", "selective", "full"] = "none"
+    schedule: Literal["gpipe", "1f1b", "zero_bubble"] = "1f1b"
+    sequence_parallel: bool = False
+    overlap_data: bool = False
+    overlap_tensor: bool = False
+    offload_optimizer: bool = False
+    order: RankOrder = "tensor-context-data-pipeline"
+    global_batch_size: Count | None = None
+    machines: Name | None = None
+
+
+_FAMILIES = ("all_reduce", "parameter_server", "model_replicas", "pipeline", "hybrid")
 
 
 class ConfigurationSpec(Model):
@@ -151,6 +196,7 @@ class ConfigurationSpec(Model):
     parameter_server: ParameterServerSpec | None = None
     model_replicas: ModelReplicasSpec | None = None
     pipeline: PipelineSpec | None = None
+    hybrid: HybridSpec | None = None
     substitutions: list[Name] | None = None
 
     @model_validator(mode="after")

@@ -13,6 +13,7 @@ __all__ = [
     "exhaustive",
     "fusion",
     "fusion_heuristics",
+    "grid",
     "layer_chain",
     "pipeline",
     "pipeline_cp_sat",

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from planner.checks import all_reduce, model_replicas, parameter_server, pipeline
+from planner.checks import all_reduce, hybrid, model_replicas, parameter_server, pipeline
 from planner.checks.certificate import certificate, is_asynchronous, other_kinds, plain, ranking, stated_figures
 from planner.checks.facts import Facts
 from planner.checks.limits import limits_kept
@@ -34,6 +34,7 @@ _FACTS: Mapping[str, Callable[[Problem, Mapping[str, Any], Prediction], Facts]] 
     "parameter_server": parameter_server.facts_of,
     "model_replicas": model_replicas.facts_of,
     "pipeline": pipeline.facts_of,
+    "hybrid": hybrid.facts_of,
 }
 _NO_CONFIGURATION = (SpecError, ModelError, ValidationError)
 _MOST_FAULTS = 5  # of a configuration that are told

@@ -6,7 +6,7 @@ Nothing here searches, so that a plan can be checked without any solver; see :mo
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from planner.families import all_reduce, model_replicas, parameter_server, pipeline
+from planner.families import all_reduce, hybrid, model_replicas, parameter_server, pipeline
 from planner.plan import Configuration, Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline
@@ -54,4 +54,5 @@ FAMILIES: Mapping[str, Family] = {
     parameter_server.NAME: parameter_server,
     model_replicas.NAME: model_replicas,
     pipeline.NAME: pipeline,
+    hybrid.NAME: hybrid,
 }

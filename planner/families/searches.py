@@ -5,6 +5,8 @@ from typing import Protocol
 
 from planner.families import (
     all_reduce_search,
+    hybrid_least,
+    hybrid_search,
     model_replicas_bound,
     model_replicas_search,
     parameter_server_search,
@@ -39,6 +41,7 @@ SEARCHES: Mapping[str, FamilySearch] = {
     "parameter_server": parameter_server_search.plan,
     "model_replicas": model_replicas_search.plan,
     "pipeline": pipeline_search.plan,
+    "hybrid": hybrid_search.plan,
 }
 
 # An objective that no plan of the family beats, without any search: of one that the time never came to.
@@ -47,6 +50,7 @@ BOUNDS: Mapping[str, Callable[[Problem], float]] = {
     "parameter_server": computation_bound,
     "model_replicas": model_replicas_bound.least_objective,
     "pipeline": computation_bound,
+    "hybrid": hybrid_least.least_objective,
 }
 
 # What each search covers, where that is less than `predict` accepts: a bound says nothing about the rest.
@@ -57,4 +61,6 @@ DOMAINS: Mapping[str, str] = {
     "model_replicas": "each layer's segments are stripes of equal size",
     "pipeline": "stages of consecutive layers on devices of one group; interleaved schedules with 2 to 16 chunks a "
     "device, equal replicas, and evenly cut",
+    "hybrid": "layers dealt out evenly (embedding and head may count as a layer each), one kind of machines, and "
+    "zero-bubble schedules only where fix.zero_bubble asks for them",
 }

@@ -50,8 +50,8 @@ LAYERS: list[dict[str, Any]] = [
     },
 ]
 DNN: dict[str, Any] = {"layers": LAYERS, "global_batch": 24, "dataset_samples": 5_000}
-TOY: dict[str, Any] = {"name": "toy", "fp32": "1 TFLOP/s", "memory": "64 MiB"}
-FAST: dict[str, Any] = {"name": "fast", "fp32": "3 TFLOP/s", "memory": "128 MiB"}
+TOY: dict[str, Any] = {"name": "toy", "fp32": "1 TFLOP/s", "bf16": "1 TFLOP/s", "memory": "64 MiB"}
+FAST: dict[str, Any] = {"name": "fast", "fp32": "3 TFLOP/s", "bf16": "3 TFLOP/s", "memory": "128 MiB"}
 EQUAL: dict[str, Any] = {"machines": [{"count": 3, "device": TOY, "network": "10 Gbit/s", "latency": "20 us"}]}
 INSIDE: dict[str, Any] = {
     "machines": [{"count": 2, "devices": 2, "device": TOY, "inside": "pcie-3-x16", "network": "10 Gbit/s"}]
@@ -90,14 +90,31 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     },
     **{f"preset {name}": {"dnn": {"zoo": "adam-mnist"}, "cluster": {"preset": name}} for name in data.preset_names()},
 }  # fmt: skip
-CASES = [(family, name) for family in SEARCHES for name in QUESTIONS]
+# The machines of most presets have no rate of the numbers that transformers are trained in.
+NAMES = {family: [name for name in QUESTIONS if family != "hybrid" or "preset" not in name] for family in SEARCHES}
+CASES = [(family, name) for family, names in NAMES.items() for name in names]
+# For the family that splits transformers: in place of the layers.
+TRANSFORMER: dict[str, Any] = {
+    "transformer": {"layers": 4, "hidden": 64, "heads": 4, "vocabulary": 512, "sequence_length": 64},
+    "dtype": "bf16",
+    "optimizer": "adam",
+    "dataset_samples": 5_000,
+}
 GENEROUS_S = 30.0  # far beyond what any of these needs, and a guard
 
 
 @cache
 def problem_of(family: str, name: str) -> Problem:
     """The question, put to one family alone."""
-    return planner.load({**QUESTIONS[name], "families": [family]})
+    return planner.load(asked(family, QUESTIONS[name]))
+
+
+def asked(family: str, question: dict[str, Any]) -> dict[str, Any]:
+    """The question for one family alone, with a network that it can split."""
+    if family != "hybrid":
+        return {**question, "families": [family]}
+    kept = {key: value for key, value in question["dnn"].items() if key not in ("layers", "zoo", "profile_batch")}
+    return {**question, "dnn": {**TRANSFORMER, **kept}, "families": [family]}
 
 
 @cache
@@ -131,8 +148,8 @@ def test_a_plan_passes_the_checker_and_a_refusal_has_a_reason(family: str, name:
 
 @pytest.mark.parametrize("family", SEARCHES)
 def test_a_family_answers_most_questions(family: str) -> None:
-    plans = [name for name in QUESTIONS if isinstance(answer(family, name), Plan)]
-    assert len(plans) > len(QUESTIONS) / 2, plans  # else the checks above see too little
+    plans = [name for name in NAMES[family] if isinstance(answer(family, name), Plan)]
+    assert len(plans) > len(NAMES[family]) / 2, plans  # else the checks above see too little
 
 
 @pytest.mark.parametrize(("family", "name"), CASES[:: max(1, len(CASES) // 16)])
@@ -176,7 +193,8 @@ def test_an_answer_that_is_good_enough_ends_the_search_with_a_true_bound(family:
         assert found.objective >= best.bound * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("family", SEARCHES)
+# A transformer's kernels take the host's time to launch, however fast the machines are.
+@pytest.mark.parametrize("family", [one for one in SEARCHES if one != "hybrid"])
 def test_twice_as_fast_machines_and_links_halve_the_time(family: str) -> None:
     slow, fast = answer(family, "equal machines"), planner.plan(planner.load(twice_as_fast(family)))
     assert isinstance(slow, Plan)

@@ -1,0 +1,394 @@
+"""The family hybrid: given layouts, refusals with the nearest values, plans, pins, limits, and what is printed."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hybrid_questions import MOE, RATES, TINY, question
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.checks import hybrid as checks
+from planner.checks.limits import limits_kept
+from planner.dnn import Dnn
+from planner.errors import InfeasibleError, NoAnswerError, SpecError
+from planner.families import hybrid
+from planner.families.hybrid_configuration import ORDER_NAMES, HybridConfiguration
+from planner.families.hybrid_cost import costs_of
+from planner.families.hybrid_frontier import frontier
+from planner.families.hybrid_search import plan
+from planner.plan import Goal, Plan
+from planner.problem import Problem
+from planner.search import Search
+from planner.solution import Status
+from planner.spec import FixSpec
+from planner.spec_configuration import HybridSpec, RankOrder
+from planner.units import Dimension, parse
+
+
+def given_layout(problem: Problem, **block: Any) -> HybridConfiguration:
+    """A block of a spec as a configuration."""
+    return hybrid.configuration_of(problem, HybridSpec.model_validate(block).model_dump())
+
+
+def planned(problem: Problem, **search: Any) -> Plan:
+    """The plan of the family alone."""
+    return plan(problem, Search(**search))
+
+
+# -- given layouts -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("transformer", "block", "field", "message", "nearest"),
+    [
+        (TINY, {"tensor": 3}, "tensor", "8 heads do not divide", "2 or 4"),
+        (
+            {**TINY, "kv_heads": 2, "heads": 12, "head_size": 64, "feed_forward": 3072},
+            {"tensor": 3},
+            "tensor",
+            "2 heads of keys",
+            "2 or 4",
+        ),
+        ({**TINY, "feed_forward": 1000}, {"tensor": 16}, "tensor", "8 heads do not", "8"),
+        ({**TINY, "feed_forward": 1002}, {"tensor": 4}, "tensor", "1,002 columns of the feed", "2"),
+        (TINY, {"context": 3}, "context", "1,024 tokens does not split into 2 equal pieces", "2 or 4"),
+        (TINY, {"pipeline": 5}, "pipeline", "neither 4 layers", "4"),
+        (TINY, {"pipeline": 2, "interleave": 3}, "interleave", "2 stages x 3 chunks", "2"),
+        (TINY, {"interleave": 2}, "interleave", "there is one stage", "1"),
+        (TINY, {"pipeline": 2, "interleave": 2, "schedule": "gpipe"}, "interleave", "1f1b only", "1"),
+        (TINY, {"pipeline": 2, "interleave": 2, "microbatch": 8}, "interleave", "1 is none of 2", "1"),
+        (TINY, {"expert": 2}, "expert", "has no experts", "1"),
+        (MOE, {"expert": 3, "data": 8}, "expert", "4 experts do not spread", "2 or 4"),
+        (MOE, {"expert": 8, "data": 8}, "expert", "4 experts do not spread", "4"),
+        (MOE, {"expert": 4, "data": 2}, "expert", "does not divide the 1 context x 2 data", "2"),
+        (TINY, {"data": 3}, "data", "a batch of 8 samples does not divide by 3", "2 or 4"),
+        (TINY, {"data": 2, "microbatch": 3}, "microbatch", "x micro-batches of 3", "2 or 4"),
+        (TINY, {"pipeline": 2, "zero": 3}, "zero", "refuse with a pipeline", "1"),
+        (TINY, {"tensor": 8, "data": 2}, "data", "16 devices; there are 8", "1"),
+        (TINY, {"sequence_parallel": True}, "sequence_parallel", "the tensor degree is 1", "false"),
+        (TINY, {"zero": 2, "data": 2, "offload_optimizer": True}, "offload_optimizer", "ZeRO 0 and 1", "false"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused_with_the_rule_and_the_nearest_values(
+    transformer: dict[str, Any], block: dict[str, Any], field: str, message: str, nearest: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        given_layout(question(transformer), **block)
+    (fault,) = caught.value.faults
+    assert fault.field == f"configuration.hybrid.{field}"
+    assert message in fault.problem
+    assert fault.mend.rstrip(".").endswith(nearest)
+    if not isinstance(block[field], bool) and field != "data":
+        for value in nearest.split(" or "):  # each mends at least what was told
+            try:
+                given_layout(question(transformer), **{**block, field: int(value)})
+            except SpecError as error:
+                assert message not in str(error)
+
+
+def test_a_batch_that_was_not_asked_for_is_refused() -> None:
+    with pytest.raises(SpecError, match="dnn asks for a batch of 8"):
+        given_layout(question(), global_batch_size=16)
+
+
+def test_a_network_that_is_no_transformer_is_refused_with_the_reason() -> None:
+    found = question()
+    stranger = replace(found, dnn=Dnn("one layer", [(found.dnn.layers[0], ())]))
+    with pytest.raises(InfeasibleError, match="not known as one"):
+        planned(stranger)
+    with pytest.raises(SpecError, match="not known as one"):
+        given_layout(stranger)
+
+
+@pytest.mark.parametrize(("key", "value"), [("dtype", "fp32"), ("optimizer", "sgd")])
+def test_what_the_cost_model_does_not_know_is_refused(key: str, value: str) -> None:
+    found = question()
+    training = replace(found.training, **{key: value})  # type: ignore[arg-type]  # a field by its name
+    with pytest.raises(InfeasibleError, match=f"dnn.{key} is {value}"):
+        planned(replace(found, training=training))
+
+
+def test_the_orders_that_a_spec_may_name_are_those_of_the_model() -> None:
+    assert RankOrder.__args__ == ORDER_NAMES  # type: ignore[attr-defined]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    tensor=st.sampled_from([1, 2, 4]),
+    pipeline=st.sampled_from([1, 2]),
+    zero=st.integers(0, 1),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    overlaps=st.booleans(),
+    offload=st.booleans(),
+)
+def test_a_prediction_sums_up_and_is_read_back_from_its_block(
+    tensor: int, pipeline: int, zero: int, recompute: str, overlaps: bool, offload: bool
+) -> None:
+    problem = question()
+    chosen = given_layout(
+        problem,
+        tensor=tensor,
+        pipeline=pipeline,
+        zero=zero,
+        recompute=recompute,
+        overlap_data=overlaps,
+        offload_optimizer=offload,
+    )
+    assert given_layout(problem, **chosen.to_document()) == chosen
+    assert HybridConfiguration.of(chosen.codes(), batch=8, machines=None) == chosen
+    found = hybrid.predict(problem, chosen)
+    assert sum(found.breakdown_s.values()) == pytest.approx(found.iteration_time_s)
+    terms = {name: size for name, size in found.memory_bytes.items() if name not in ("total", "limit")}
+    assert sum(terms.values()) == pytest.approx(found.memory_bytes["total"])
+    stages = [row["memory_bytes"] for row in found.details["stages"]]
+    assert max(stages) == pytest.approx(found.memory_bytes["total"])
+    assert len(stages) == pipeline
+    assert all(seconds >= 0 for seconds in found.breakdown_s.values())
+
+
+def test_a_layout_that_does_not_fit_is_explained() -> None:
+    problem = question(memory="1 GiB")
+    chosen = given_layout(problem)
+    lines = hybrid.explain(problem, chosen, hybrid.predict(problem, chosen))
+    assert any(line.startswith("it does not fit: a device of stage 1 would hold") for line in lines)
+
+
+# -- plans ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transformer", [TINY, MOE])
+def test_a_plan_is_proven_predicted_alike_and_passes_the_checks(transformer: dict[str, Any]) -> None:
+    problem = question(transformer, memory="4 GiB")
+    found = planned(problem, num_alternatives=3)
+    assert found.status is Status.OPTIMAL
+    assert isinstance(found.configuration, HybridConfiguration)
+    assert hybrid.predict(problem, found.configuration).iteration_time_s == pytest.approx(found.objective, rel=1e-12)
+    assert found.prediction.memory_bytes["total"] <= 4 * 2**30
+    for chosen in (found.configuration, *(one.configuration for one in found.alternatives)):
+        assert chosen is not None
+        block = chosen.to_document()
+        assert given_layout(problem, **block) == chosen  # which refuses what breaks a rule
+        facts = checks.facts_of(problem, block, found.prediction)
+        assert all(finding.is_ok for finding in facts.findings), facts.findings
+    facts = checks.facts_of(problem, found.configuration.to_document(), found.prediction)
+    open_problem = replace(problem, families=("hybrid",))
+    assert all(one.is_ok for one in limits_kept(open_problem, "hybrid", facts, found.prediction))
+    objectives = [found.objective, *(one.objective for one in found.alternatives)]
+    assert objectives == sorted(objectives)
+    assert len(found.alternatives) == 3
+
+
+def test_the_checks_find_degrees_that_do_not_divide_and_time_that_is_too_short() -> None:
+    problem = question()
+    chosen = given_layout(problem, tensor=2)
+    prediction = hybrid.predict(problem, chosen)
+    wrong = {"tensor": 3, "pipeline": 5, "microbatch": 3, "expert": 2, "context": 3}
+    facts = checks.facts_of(problem, {**chosen.to_document(), **wrong}, prediction)
+    bad = {one.name for one in facts.findings if not one.is_ok}
+    assert bad == {"heads", "layers", "micro-batches", "experts", "sequence"}
+    quick = replace(prediction, iteration_time_s=1e-6, memory_bytes={**prediction.memory_bytes, "weights": 0.0})
+    facts = checks.facts_of(problem, chosen.to_document(), quick)
+    assert {one.name for one in facts.findings if not one.is_ok} == {"work", "memory terms"}
+
+
+@pytest.mark.parametrize(
+    "pins",
+    [
+        {"tensor_parallel_size": 2},
+        {"num_stages": 2, "schedule": "interleaved"},
+        {"pipeline_parallel_size": 2, "zero_bubble": True},
+        {"schedule": "gpipe", "num_stages": 4},
+        {"data_parallel_size": 4, "zero_stage": 3},
+        {"zero_stage": 1, "num_microbatches": 2},
+        {"microbatch_size": 2, "recompute": "full"},
+        {"sequence_parallel": True},
+        {"overlap_data": False, "offload_optimizer": True},
+        {"rank_order": ORDER_NAMES[3], "context_parallel_size": 2, "tensor_parallel_size": 2},
+        {"num_devices": 4},
+        {"num_machines": 1},
+        {"chunks_per_device": 2},
+    ],
+)
+def test_pins_are_kept(pins: dict[str, Any]) -> None:
+    problem = replace(question(), fixed=pins)
+    found = planned(problem)
+    facts = checks.facts_of(problem, found.configuration.to_document(), found.prediction)
+    assert {key: facts.decisions[key] for key in pins} == pins
+    assert found.objective >= planned(question()).objective * (1 - 1e-9)
+    assert pins.keys() <= hybrid.DECISIONS
+
+
+def test_a_pin_that_nothing_can_keep_is_named_with_what_it_can_be() -> None:
+    with pytest.raises(InfeasibleError, match=r"fix.tensor_parallel_size is 3, and it can be 1, 2, 4, 8"):
+        planned(replace(question(), fixed={"tensor_parallel_size": 3}))
+    with pytest.raises(InfeasibleError, match="no layout of up to 8 devices meets all limits and pins"):
+        planned(replace(question(), fixed={"tensor_parallel_size": 8, "data_parallel_size": 8}))
+
+
+def test_what_does_not_fit_says_how_much_is_missing_and_that_much_does() -> None:
+    problem = question(memory="50 MiB")
+    with pytest.raises(InfeasibleError, match="are missing") as caught:
+        planned(problem)
+    needed = str(caught.value).split("Raise memory_per_device to ")[1].split(",")[0]
+    limits = replace(problem.limits, memory_per_device_bytes=parse(needed, Dimension.DATA))
+    assert planned(replace(problem, limits=limits)).prediction.memory_bytes["total"] <= parse(needed, Dimension.DATA)
+    less = replace(problem.limits, memory_per_device_bytes=parse(needed, Dimension.DATA) * 0.99)
+    with pytest.raises(InfeasibleError):
+        planned(replace(problem, limits=less))
+
+
+def test_a_pin_that_stands_in_the_way_of_memory_is_named() -> None:
+    free = planned(question(memory="500 MiB"))
+    assert free.status is Status.OPTIMAL
+    with pytest.raises(InfeasibleError, match=r"or leave out fix\.num_devices"):
+        planned(replace(question(memory="500 MiB"), fixed={"num_devices": 1}))
+
+
+def test_a_search_that_is_out_of_time_has_no_answer() -> None:
+    with pytest.raises(NoAnswerError, match="raise --time-limit"):
+        planned(question(), time_limit_s=0.0)
+
+
+@settings(max_examples=6, deadline=None)
+@given(memory=st.sampled_from(["1500 MiB", "2 GiB", "3 GiB"]), network=st.sampled_from(["10 Gbit/s", "200 Gbit/s"]))
+def test_more_memory_bandwidth_and_devices_never_hurt(memory: str, network: str) -> None:
+    objective = planned(question(memory=memory, network=network)).objective
+    assert planned(question(network=network)).objective <= objective * (1 + 1e-9)
+    assert planned(question(memory=memory, network="400 Gbit/s")).objective <= objective * (1 + 1e-9)
+    assert planned(question(memory=memory, network=network, machines=4)).objective <= objective * (1 + 1e-9)
+
+
+def test_machines_that_differ_are_planned_kind_by_kind() -> None:
+    slow = {"count": 2, "device": "a100-sxm4-80gb", "devices": 4, "inside": "pcie-4-x16", "network": "10 Gbit/s"}
+    quick = {**slow, "inside": "nvlink-3", "network": "200 Gbit/s"}
+    found = question(cluster={"machines": [{**slow, "name": "slow"}, {**quick, "name": "quick"}]})
+    best = planned(found, num_alternatives=2)
+    assert isinstance(best.configuration, HybridConfiguration)
+    assert best.configuration.machines == "quick"
+    assert best.status is Status.OPTIMAL
+    block = best.configuration.to_document()
+    assert given_layout(found, **block) == best.configuration
+    facts = checks.facts_of(found, block, best.prediction)
+    assert facts.devices == {"quick": best.configuration.num_devices}
+    with pytest.raises(SpecError, match="slow, quick"):
+        given_layout(found, tensor=2)
+
+
+def test_a_batch_that_may_vary_is_bounded() -> None:
+    problem = question()
+    training = replace(problem.training, global_batch_size=None, max_global_batch_size=8, dataset_samples=1000)
+    found = planned(replace(problem, training=training, goal=Goal()))
+    assert found.status is Status.FEASIBLE
+    assert 0 < found.bound < found.objective
+    assert any("only the largest batch, 8," in line for line in found.explanation)
+
+
+def test_the_frontier_starts_with_the_plan_and_trades_time_for_memory() -> None:
+    problem = question(memory="4 GiB")
+    cost, found = costs_of(problem)[0], planned(problem)
+    assert isinstance(found.configuration, HybridConfiguration)
+    rows = frontier(cost, found.configuration.codes())
+    seconds, held = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+    assert seconds[0] == pytest.approx(found.objective)
+    assert (np.diff(seconds) >= 0).all()
+    assert (np.diff(held) < 0).all()
+
+
+# -- what is printed -----------------------------------------------------------------------------------------------------
+
+
+def test_options_carry_every_decision_to_the_launcher() -> None:
+    problem = question(MOE)
+    chosen = given_layout(
+        problem,
+        tensor=2,
+        pipeline=2,
+        data=2,
+        interleave=2,
+        expert=2,
+        microbatch=2,
+        zero=1,
+        recompute="full",
+        sequence_parallel=True,
+        overlap_data=True,
+        overlap_tensor=True,
+        order=ORDER_NAMES[1],
+    )
+    found = hybrid.predict(problem, chosen)
+    assert found.details["options"] == [
+        "--tensor-model-parallel-size 2",
+        "--pipeline-model-parallel-size 2",
+        "--expert-model-parallel-size 2",
+        "--expert-tensor-parallel-size 2",
+        "--num-layers-per-virtual-pipeline-stage 1",
+        "--micro-batch-size 2",
+        "--global-batch-size 8",
+        "--sequence-parallel",
+        "--use-distributed-optimizer",
+        "--recompute-granularity full",
+        "--recompute-method uniform",
+        "--recompute-num-layers 1",
+        "--overlap-grad-reduce",
+        "--overlap-param-gather",
+        "--tp-comm-overlap",
+        "--use-tp-pp-dp-mapping",
+    ]
+    lines = hybrid.explain(problem, chosen, found)
+    assert any("to launch on 8 devices with Megatron-LM" in line for line in lines)
+    assert any(line.startswith("room on a device, stage by stage: ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ({"pipeline": 2, "schedule": "zero_bubble"}, "no zero-bubble schedule"),
+        ({"pipeline": 2, "schedule": "gpipe"}, "no GPipe schedule"),
+        ({"order": ORDER_NAMES[4]}, "initialize_model_parallel"),
+    ],
+)
+def test_what_the_launcher_cannot_do_is_said(block: dict[str, Any], words: str) -> None:
+    problem = question()
+    chosen = given_layout(problem, **block)
+    assert any(words in line for line in hybrid.explain(problem, chosen, hybrid.predict(problem, chosen)))
+
+
+def test_layers_that_divide_with_both_ends_are_launched_so() -> None:
+    problem = question({**TINY, "layers": 6})
+    options = hybrid.predict(problem, given_layout(problem, pipeline=4)).details["options"]
+    assert {"--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"} <= set(options)
+
+
+def test_a_layout_is_predicted_and_checked_without_any_solver() -> None:
+    code = "import sys, planner.families, planner.checks; print(*(one for one in sys.modules if 'solvers' in one))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_a_prediction_carries_the_band_of_the_measurements_nearest_to_it() -> None:
+    band = {"low": -0.1, "high": 0.2, "coverage": 0.8}
+    found = question(rates={**RATES, "bands": {"vtrain-multi": band, "llm-foundry": {**band, "coverage": None}}})
+    error = hybrid.predict(found, given_layout(found)).relative_error
+    assert error is not None
+    assert {key: error[key] for key in band} == band
+    assert error["from"] == "vtrain-multi"
+    assert "A100" in error["conditions"]
+    assert hybrid.predict(question(), given_layout(question())).relative_error is None
+
+
+def test_a_device_that_was_not_fitted_is_called_uncalibrated() -> None:
+    machine = {"count": 1, "device": "h100-sxm", "devices": 4, "inside": "nvlink-4", "network": "400 Gbit/s"}
+    found = question(cluster={"machines": [machine]})
+    best = planned(found)
+    assert any("h100-sxm is uncalibrated" in line for line in best.explanation)
+    assert any("h100-sxm is uncalibrated" in line for line in best.warnings)
+    assert not any("uncalibrated for transformers" in line for line in planned(question()).warnings)
+
+
+def test_every_decision_can_be_pinned_in_a_spec() -> None:
+    assert FixSpec.model_fields.keys() >= hybrid.DECISIONS
+    found = question(fix={"tensor_parallel_size": 2, "zero_bubble": True, "rank_order": ORDER_NAMES[1]})
+    assert found.fixed == {"tensor_parallel_size": 2, "zero_bubble": True, "rank_order": ORDER_NAMES[1]}

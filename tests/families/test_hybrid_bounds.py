@@ -1,0 +1,128 @@
+"""Bounds of the hybrid grid against every layout below them, and the search against trying every layout."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hybrid_questions import MOE, RATES, TINY, question
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.families.hybrid_bounds import HybridBounds
+from planner.families.hybrid_configuration import DECIDED
+from planner.families.hybrid_cost import HybridCost, costs_of
+from planner.families.hybrid_least import least_objective
+from planner.families.hybrid_search import searched
+from planner.families.hybrid_space import Space
+from planner.problem import Problem
+from planner.search import Search
+from planner.solution import Status
+
+SMALL = st.fixed_dictionaries(
+    {
+        "layers": st.sampled_from([2, 4, 6]),
+        "hidden": st.sampled_from([256, 2048]),
+        "heads": st.sampled_from([4, 6]),
+        "head_size": st.sampled_from([64, 128]),
+        "vocabulary": st.sampled_from([1000, 50000]),
+        "sequence_length": st.sampled_from([256, 2048]),
+        "tied_embeddings": st.booleans(),
+    }
+)
+EXPERTS = st.sampled_from(
+    [None, {"count": 4, "top_k": 2, "size": 512}, {"count": 2, "top_k": 1, "size": 256, "every": 2}]
+)
+NO_PINS: dict[str, Any] = {}
+PINS = st.sampled_from(
+    [NO_PINS, {"zero_bubble": True}, {"schedule": "interleaved"}, {"offload_optimizer": True}, {"zero_stage": 0}]
+)
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Problem:
+    """A small question whose grid can be tried out."""
+    transformer: dict[str, Any] = draw(SMALL)
+    if (experts := draw(EXPERTS)) is not None:
+        transformer |= {"experts": experts}
+    found = question(
+        transformer,
+        machines=draw(st.sampled_from([1, 2])),
+        devices=draw(st.sampled_from([2, 3])),
+        batch=draw(st.sampled_from([4, 6])),
+        network=draw(st.sampled_from(["1 Gbit/s", "400 Gbit/s"])),
+    )
+    constants = {**RATES["constants"], "contention": draw(st.sampled_from([0.0, 0.5, 1.0]))}
+    rates = {**RATES, "constants": constants}
+    pins: dict[str, Any] = draw(PINS)
+    return replace(found, fixed=pins, transformer_rates=rates)
+
+
+def a_memory_limit(cost: HybridCost, share: float) -> float:
+    """Bytes between those of the smallest and of the largest layout."""
+    held = cost.memory(cost.layouts(every_point(cost)))["total"]
+    return float(np.quantile(held, share))
+
+
+def every_point(cost: HybridCost) -> dict[str, Any]:
+    """All layouts of the grid."""
+    grid = Space.of(cost).grid()
+    nodes: dict[str, Any] = {}
+    for level in range(len(grid.levels)):
+        nodes = grid.expand(nodes, level)
+    return nodes
+
+
+@settings(max_examples=25, deadline=None)
+@given(problem=questions(), share=st.sampled_from([0.02, 0.5, 1.0]))
+def test_no_layout_is_below_the_bound_of_its_node(problem: Problem, share: float) -> None:
+    cost = costs_of(problem)[0]
+    points = every_point(cost)
+    if not len(points["tensor"]):
+        return
+    limit = a_memory_limit(cost, share)
+    layouts = cost.layouts(points)
+    costs = np.where(cost.memory(layouts)["total"] <= limit, cost.seconds(layouts), np.inf)
+    grid = Space.of(cost).grid(HybridBounds(cost, limit).all)
+    nodes: dict[str, Any] = {}
+    for index, level in enumerate(grid.levels[:-1]):
+        nodes = grid.expand(nodes, index)
+        assert level.bound is not None
+        place = {row: at for at, row in enumerate(zip(*(column.tolist() for column in nodes.values()), strict=True))}
+        rows = zip(*(points[name].tolist() for name in nodes), strict=True)
+        least = np.full(len(place), np.inf)
+        np.minimum.at(least, [place[row] for row in rows], costs)
+        assert (level.bound(nodes) <= least * (1 + 1e-9)).all()
+
+
+@settings(max_examples=8, deadline=None)
+@given(problem=questions(), share=st.sampled_from([0.02, 0.5]))
+def test_a_search_with_bounds_finds_what_trying_every_layout_finds(problem: Problem, share: float) -> None:
+    cost = costs_of(problem)[0]
+    points = every_point(cost)
+    if not len(points["tensor"]):
+        return
+    limits = replace(problem.limits, memory_per_device_bytes=a_memory_limit(cost, share))
+    cost = costs_of(replace(problem, limits=limits))[0]
+    search = Search(num_alternatives=3)
+    quick, slow = (searched(cost, search, uses_bounds=uses) for uses in (True, False))
+    assert (quick.solution, quick.others) == (slow.solution, slow.others)
+    assert quick.solution.status is Status.OPTIMAL
+    assert slow.num_evaluated == slow.num_points == quick.num_points == len(points["tensor"])
+    layouts = cost.layouts(points)
+    fits = cost.memory(layouts)["total"] <= cost.memory_limit_bytes
+    assert quick.solution.objective == pytest.approx(float(cost.seconds(layouts)[fits].min()))
+
+
+@pytest.mark.parametrize("transformer", [TINY, MOE])
+def test_the_grid_holds_each_layout_once(transformer: dict[str, Any]) -> None:
+    points = every_point(costs_of(question(transformer))[0])
+    rows = set(zip(*(points[name].tolist() for name in DECIDED), strict=True))
+    assert len(rows) == len(points["tensor"]) > 1000
+
+
+@settings(max_examples=8, deadline=None)
+@given(problem=questions())
+def test_no_plan_beats_the_bound_without_a_search(problem: Problem) -> None:
+    answer = searched(costs_of(problem)[0], Search())
+    assert 0 < least_objective(problem) <= answer.solution.objective

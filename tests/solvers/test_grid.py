@@ -1,0 +1,206 @@
+"""Branch and bound over a grid, against trying every point in plain loops."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from planner.cost import Floats
+from planner.search import Search
+from planner.solution import Status
+from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, Rule, solve
+
+Key = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A grid, the cost of every point of its product, the pairs that its rules forbid, and the slack of its bounds."""
+
+    sizes: tuple[tuple[int, ...], ...]
+    costs: dict[Key, float]
+    forbidden: frozenset[tuple[int, int, int, int]]
+    slack: float
+
+    @property
+    def names(self) -> list[str]:
+        return [f"a{index}" for index in range(sum(map(len, self.sizes)))]
+
+    def points(self) -> list[Key]:
+        """Every point that the rules allow, in the grid's order."""
+        spans = [range(size) for level in self.sizes for size in level]
+        return [
+            point
+            for point in product(*spans)
+            if not any((i, point[i], j, point[j]) in self.forbidden for i, j in product(range(len(point)), repeat=2))
+        ]
+
+    def grid(self) -> Grid:
+        """The same as a Grid; the values of an axis run backwards."""
+        levels, done = [], 0
+        for sizes in self.sizes:
+            axes = tuple(
+                Axis(name=f"a{done + at}", values=tuple(10 * k for k in range(size))) for at, size in enumerate(sizes)
+            )
+            done += len(sizes)
+            levels.append(Level(axes=axes, bound=self._bound_of(done)))
+        return Grid(levels=tuple(levels), rules=tuple(self._rule(i, j) for i in range(done) for j in range(i)))
+
+    def _rule(self, i: int, j: int) -> Rule:
+        def holds(nodes: Columns) -> NDArray[np.bool_]:
+            pairs = zip(nodes[f"a{i}"] // 10, nodes[f"a{j}"] // 10, strict=True)
+            bad = [(i, a, j, b) in self.forbidden or (j, b, i, a) in self.forbidden for a, b in pairs]
+            return ~np.array(bad, dtype=bool)
+
+        return Rule(names=(f"a{i}", f"a{j}"), holds=holds)
+
+    def _bound_of(self, depth: int) -> Callable[[Columns], Floats]:
+        least: dict[Key, float] = {}
+        for point in self.points():
+            least[point[:depth]] = min(least.get(point[:depth], inf), self.costs[point])
+
+        def bound(nodes: Columns) -> Floats:
+            return np.array([least.get(key, inf) - self.slack for key in self._keys(nodes)])
+
+        return bound
+
+    def _keys(self, nodes: Columns) -> list[Key]:
+        columns = [nodes[name].tolist() for name in self.names if name in nodes]
+        return [tuple(value // 10 for value in row) for row in zip(*columns, strict=True)]
+
+    def cost(self, nodes: Columns) -> Floats:
+        return np.array([self.costs[key] for key in self._keys(nodes)])
+
+    def solve(self, search: Search | None = None, **options: object) -> GridAnswer:
+        return solve(self.grid(), self.cost, search or Search(), **options)  # type: ignore[arg-type]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    axes = st.integers(1, 3)
+    first = tuple(draw(st.lists(axes, min_size=1, max_size=2)))
+    sizes = [first, *draw(st.lists(st.lists(axes, max_size=2).map(tuple), max_size=2))]
+    flat = [size for level in sizes for size in level]
+    keys = list(product(*(range(size) for size in flat)))
+    numbers = st.one_of(st.integers(-3, 9).map(float), st.just(inf))
+    costs = dict(zip(keys, draw(st.lists(numbers, min_size=len(keys), max_size=len(keys))), strict=True))
+    last = len(flat) - 1
+    place = st.tuples(st.integers(0, last), st.integers(0, 2), st.integers(0, last), st.integers(0, 2))
+    forbidden = draw(st.frozensets(place.filter(lambda one: one[0] != one[2]), max_size=4))
+    return Case(tuple(sizes), costs, forbidden, draw(st.sampled_from([0.0, 0.5, 20.0])))
+
+
+def best_of(case: Case, groups: tuple[int, ...]) -> list[tuple[float, Key]]:
+    """The best point of every group, in order of cost and then of the grid."""
+    found: dict[Key, tuple[float, Key]] = {}
+    for point in case.points():
+        row = (case.costs[point], point)
+        group = tuple(point[index] for index in groups)
+        if row[0] < inf:
+            found[group] = min(found.get(group, row), row)
+    return sorted(found.values())
+
+
+def rows_of(answer: GridAnswer, case: Case) -> list[tuple[float, Key]]:
+    """The answers in the referee's form."""
+    if answer.solution.value is None:
+        return []
+    rows = [(answer.solution.objective, answer.solution.value), *answer.others]
+    return [(cost, tuple(point[name] // 10 for name in case.names)) for cost, point in rows]
+
+
+@settings(deadline=None)
+@given(case=cases(), number=st.integers(1, 4), num_axes=st.integers(0, 3), most=st.sampled_from([1, 2, 7, 10_000]))
+def test_the_best_points_of_groups_are_those_of_trying_every_point(
+    case: Case, number: int, num_axes: int, most: int
+) -> None:
+    groups = tuple(range(min(num_axes, len(case.names)))) or tuple(range(len(case.names)))
+    answer = case.solve(num_answers=number, group_by=[f"a{index}" for index in groups], most_at_once=most)
+    assert rows_of(answer, case) == best_of(case, groups)[:number]
+    found = answer.solution
+    assert found.status is (Status.OPTIMAL if found.value is not None else Status.INFEASIBLE)
+    assert found.bound == found.objective
+
+
+@settings(deadline=None)
+@given(case=cases())
+def test_a_search_without_bounds_evaluates_every_point_and_finds_the_same(case: Case) -> None:
+    with_bounds, without = case.solve(num_answers=2), case.solve(num_answers=2, uses_bounds=False)
+    assert rows_of(with_bounds, case) == rows_of(without, case)
+    assert without.num_evaluated == without.num_points == len(case.points())
+    assert with_bounds.num_evaluated + with_bounds.num_pruned == with_bounds.num_points
+
+
+@settings(deadline=None)
+@given(case=cases(), questions=st.integers(0, 6))
+def test_a_search_that_is_stopped_keeps_a_true_bound(case: Case, questions: int) -> None:
+    class Stopping(Search):
+        @property
+        def is_over(self) -> bool:
+            nonlocal questions
+            questions -= 1
+            return questions < 0
+
+    answer, truth = case.solve(Stopping(), most_at_once=1), best_of(case, tuple(range(len(case.names))))
+    least = truth[0][0] if truth else inf
+    assert answer.solution.bound <= least
+    assert answer.solution.objective >= least
+    if answer.solution.status is Status.OPTIMAL:
+        assert answer.solution.objective == least
+    if answer.solution.status is Status.INFEASIBLE:
+        assert not truth
+
+
+@settings(deadline=None)
+@given(case=cases(), cutoff=st.integers(-3, 9), is_enough=st.booleans())
+def test_a_known_answer_or_one_that_is_good_enough_ends_the_search_with_a_true_bound(
+    case: Case, cutoff: int, is_enough: bool
+) -> None:
+    search = Search(good_enough=float(cutoff)) if is_enough else Search(cutoff=float(cutoff))
+    answer, truth = case.solve(search, most_at_once=1), best_of(case, tuple(range(len(case.names))))
+    least = truth[0][0] if truth else inf
+    assert answer.solution.bound <= least
+    assert (answer.solution.value is None) == (not truth)
+    if not is_enough and least <= cutoff:
+        assert answer.solution.objective == least
+        assert answer.solution.status is Status.OPTIMAL
+
+
+def test_points_are_counted_without_listing_them() -> None:
+    axes = tuple(Axis(name=f"a{index}", values=tuple(range(1, 41))) for index in range(8))
+
+    def never_falls(index: int) -> Rule:
+        one, other = f"a{index}", f"a{index + 1}"
+        return Rule(names=(one, other), holds=lambda nodes: nodes[one] <= nodes[other])
+
+    grid = Grid(levels=(Level(axes=axes),), rules=tuple(never_falls(index) for index in range(7)))
+    assert grid.count() == 314_457_495  # 47 over 8: rows that never fall
+
+
+def test_a_grid_whose_rules_leave_nothing_has_no_points() -> None:
+    rule = Rule(names=("a",), holds=lambda nodes: nodes["a"] > 5)
+    grid = Grid(levels=(Level(axes=(Axis(name="a", values=(1, 2)), Axis(name="b", values=(1, 2)))),), rules=(rule,))
+    answer = solve(grid, lambda nodes: nodes["a"].astype(np.float64), Search())
+    assert (answer.num_points, answer.num_evaluated) == (0, 0)
+    assert answer.solution.status is Status.INFEASIBLE
+
+
+def test_a_chunk_holds_no_more_points_than_is_asked() -> None:
+    longest = 0
+
+    def cost(nodes: Columns) -> Floats:
+        nonlocal longest
+        longest = max(longest, len(nodes["a"]))
+        return (nodes["a"] + nodes["b"]).astype(np.float64)
+
+    axes = Axis(name="a", values=tuple(range(100))), Axis(name="b", values=tuple(range(20)))
+    grid = Grid(levels=(Level(axes=axes[:1]), Level(axes=axes[1:])))
+    answer = solve(grid, cost, Search(), most_at_once=100)
+    assert answer.solution.objective == pytest.approx(0.0)
+    assert longest == 100

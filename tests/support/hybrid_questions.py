@@ -1,0 +1,80 @@
+"""Questions for the family hybrid: small transformers on small clusters, with plain figures in place of fitted ones."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import planner
+from planner.models.roofline import Constants
+from planner.problem import Problem
+
+__all__ = ["MOE", "RATES", "TINY", "question"]
+
+_SHARES = {"wave_share": 0.5, "tensor_floor_ratio": 0.1, "inside_efficiency": 0.8, "outside_efficiency": 0.7}
+_SIZES = {"startup_width": 30.0, "score_bytes": 11.0, "hop_s": 4e-6, "contention": 0.2}
+# Plausible figures of no particular device or program, so that tests do not move with a fit; ratios are 1.
+RATES: Mapping[str, Any] = {
+    "constants": {one.name: {**_SHARES, **_SIZES}.get(one.name, 1.0) for one in fields(Constants)},
+    "devices": {
+        "a100-sxm4-80gb": {
+            "num_multiprocessors": 108,
+            "product_efficiency": 0.75,
+            "memory_efficiency": 0.8,
+            "attention_efficiency": 0.55,
+        }
+    },
+    "software": {
+        "megatron-core": {
+            "launch_s": 2e-4,
+            "has_flash_attention": True,
+            "has_dropout": False,
+            "has_fused_loss": True,
+            "accumulation_bytes": 8.0,
+            "gradient_bytes": 4.0,
+        }
+    },
+    "bands": {},
+}
+TINY: dict[str, Any] = {
+    "layers": 4,
+    "hidden": 1024,
+    "heads": 8,
+    "vocabulary": 32000,
+    "sequence_length": 1024,
+}
+MOE: dict[str, Any] = {**TINY, "kv_heads": 4, "gated": True, "experts": {"count": 4, "top_k": 2, "size": 1024}}
+
+
+def question(
+    transformer: Mapping[str, Any] = TINY,
+    *,
+    machines: int = 2,
+    devices: int = 4,
+    batch: int = 8,
+    network: str = "200 Gbit/s",
+    memory: str | None = None,
+    rates: Mapping[str, Any] = RATES,
+    **more: Any,
+) -> Problem:
+    """A transformer on machines of some A100s each, a batch, and whatever else a spec may say."""
+    asked: dict[str, Any] = {
+        "dnn": {"transformer": dict(transformer), "global_batch": batch, "dtype": "bf16", "optimizer": "adam"},
+        "cluster": {
+            "machines": [
+                {
+                    "count": machines,
+                    "device": "a100-sxm4-80gb",
+                    "devices": devices,
+                    "inside": "nvlink-3",
+                    "network": network,
+                    "latency": "5 us",
+                    "nics": 2,
+                }
+            ]
+        },
+        "objective": "iteration_time",
+        **more,
+    }
+    if memory is not None:
+        asked["constraints"] = {**asked.get("constraints", {}), "memory_per_device": memory}
+    return replace(planner.load(asked), transformer_rates=rates)
