@@ -71,8 +71,8 @@ class DnnSpec(Model):
     dataset_samples: Count | None = None
     epochs: Positive | None = None
     sample_bytes: Bytes | None = None
-    dtype: Dtype = "fp32"
-    optimizer: Literal["sgd", "momentum", "adam"] = "momentum"
+    dtype: Dtype | None = None
+    optimizer: Literal["sgd", "momentum", "adam"] | None = None
     substitutions: list[SubstitutionSpec] = []
 
     @model_validator(mode="after")

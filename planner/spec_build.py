@@ -91,7 +91,7 @@ def _build(reading: Reading) -> Problem:
     spec, notes = reading.spec, reading.notes
     parts = _parts_of(reading)
     dnn, cluster, calibration = parts.dnn, parts.cluster, parts.calibration
-    training = training_of(reading, dnn, parts.profile_batch)
+    training = training_of(reading, dnn, parts.profile_batch, cluster)
     goal = goal_of(reading, training)
     fixed = fixed_of(reading, cluster)
     training = with_devices(reading, training, cluster, fixed.get("device"))
@@ -103,7 +103,8 @@ def _build(reading: Reading) -> Problem:
     if notes.faults or fitted is None or profiles is None:
         raise SpecError.of(notes.faults)
     substitutions = _substitutions_of(reading, parts, profiler)
-    note_doubts(notes, dnn, cluster, calibration, parts.measured)
+    has_fitted_rates = dnn.transformer is not None and families == ("hybrid",)
+    note_doubts(notes, dnn, cluster, calibration, parts.measured, has_fitted_rates=has_fitted_rates)
     if notes.faults:
         raise SpecError.of(notes.faults)
     problem = Problem(

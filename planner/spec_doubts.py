@@ -13,15 +13,22 @@ __all__ = ["is_fitted", "note_doubts"]
 
 
 def note_doubts(
-    notes: Notes, dnn: Dnn, cluster: Cluster, calibration: CalibrationSpec, measured: Profile | None
+    notes: Notes,
+    dnn: Dnn,
+    cluster: Cluster,
+    calibration: CalibrationSpec,
+    measured: Profile | None,
+    *,
+    has_fitted_rates: bool,
 ) -> None:
-    """Warn of whatever makes the figures doubtful."""
+    """Warn of whatever makes the figures doubtful; ``has_fitted_rates``: only a family that has its own is asked."""
     devices = {group.device.name: group.device for group in cluster.machine_groups}.values()
     _note_unverified(notes, devices)
-    _note_utilisation(notes, calibration, is_measured=measured is not None)
+    if not has_fitted_rates:
+        _note_utilisation(notes, calibration, is_measured=measured is not None)
+        _note_links(notes, cluster, calibration)
     _note_shares(notes, dnn, calibration)
     _note_memory(notes, devices)
-    _note_links(notes, cluster, calibration)
 
 
 def is_fitted(calibration: CalibrationSpec) -> bool:

@@ -1,5 +1,6 @@
 """What a spec trains for: batch, data set and types, and what is minimised."""
 
+from planner.cluster import Cluster
 from planner.dnn import Dnn
 from planner.plan import Goal
 from planner.problem import Training
@@ -9,9 +10,10 @@ __all__ = ["goal_of", "training_of"]
 
 _BATCH = 32
 _INPUT_ELEMENT_BYTES = 4
+_SHORT = ("bf16", "fp16")  # what transformers are trained in, the first that all devices compute in
 
 
-def training_of(reading: Reading, dnn: Dnn, profile_batch: int) -> Training:
+def training_of(reading: Reading, dnn: Dnn, profile_batch: int, cluster: Cluster) -> Training:
     """Return the batch, the data set and the types, with what had to be assumed."""
     spec, keep = reading.spec.dnn, reading.resolved["dnn"]
     batch_per_device = spec.batch_per_device
@@ -28,6 +30,7 @@ def training_of(reading: Reading, dnn: Dnn, profile_batch: int) -> Training:
         keep["dataset_samples"] = dataset_samples
         reading.notes.assumptions.append(f"data set: {dataset_samples:,} samples, as the network is usually trained on")
     device_sample_bytes = dnn.num_input_elements * _INPUT_ELEMENT_BYTES
+    dtype, optimizer = _types_of(reading, dnn, cluster)
     return Training(
         batch_per_device=batch_per_device,
         global_batch_size=spec.global_batch,
@@ -37,9 +40,26 @@ def training_of(reading: Reading, dnn: Dnn, profile_batch: int) -> Training:
         sample_bytes=device_sample_bytes if spec.sample_bytes is None else spec.sample_bytes,
         is_sample_size_given=spec.sample_bytes is not None,
         device_sample_bytes=device_sample_bytes,
-        dtype=spec.dtype,
-        optimizer=spec.optimizer,
+        dtype=dtype,
+        optimizer=optimizer,
     )
+
+
+def _types_of(reading: Reading, dnn: Dnn, cluster: Cluster) -> tuple[str, str]:
+    """Return the numbers' type and the optimiser: as given, else fp32 and momentum, for transformers short and Adam."""
+    spec, keep, notes = reading.spec.dnn, reading.resolved["dnn"], reading.notes
+    if dnn.transformer is None:
+        return spec.dtype or "fp32", spec.optimizer or "momentum"
+    dtype, optimizer = str(spec.dtype or ""), str(spec.optimizer or "")
+    if not dtype:
+        devices = [group.device for group in cluster.machine_groups if group.device.kind != "cpu"]
+        common = [one for one in _SHORT if devices and all(one in device.peak_flop_per_s for device in devices)]
+        keep["dtype"] = dtype = common[0] if common else "fp32"
+        notes.assumptions.append(f"dtype: {dtype}, as transformers are trained on such devices")
+    if not optimizer:
+        keep["optimizer"] = optimizer = "adam"
+        notes.assumptions.append("optimizer: adam, as transformers are usually trained")
+    return dtype, optimizer
 
 
 def goal_of(reading: Reading, training: Training) -> Goal:

@@ -149,7 +149,9 @@ def test_the_families_plan_a_transformer(family: str) -> None:
     assert plan.bound <= plan.objective
     transformer = problem.dnn.transformer
     assert transformer is not None
-    peak = 4 * 0.5 * problem.cluster.machine_groups[0].device.peak_flop_per_s["fp32"]  # of all devices, as assumed
+    peak = (
+        4 * 0.5 * problem.cluster.machine_groups[0].device.peak_flop_per_s[problem.training.dtype]
+    )  # of all devices, as assumed
     assert plan.objective >= 8 * flop_per_sample(transformer).total_flop / peak * (1 - 1e-9)
 
 
