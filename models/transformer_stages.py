@@ -1,7 +1,9 @@
 """The layers on every pipeline stage, and how many micro-batches' activations it keeps at a time.
 
-The ``L`` layers are cut into ``p v`` chunks, as evenly as whole layers go, the first ones getting those left over;
-device ``i`` holds the chunks ``i, i + p, i + 2p, ...`` (D. Narayanan et al., SC21, arXiv 2104.04473, section 2.2).
+The ``L`` layers are cut into ``p v`` equal chunks; where only ``L + 2`` divides by that, the first has a layer less for
+the embedding, and the last one less for the head (Llama 3, arXiv 2407.21783, section 3.3.2); else as evenly as whole
+layers go, the first ones getting those left over. Device ``i`` holds the chunks ``i, i + p, i + 2p, ...``
+(D. Narayanan et al., SC21, arXiv 2104.04473, section 2.2).
 Of stages that hold the same layers the earliest has most in flight, so that only a few of them can be the fullest:
 the first, the last, and the first of each make. Their number does not grow with the layers. Where the chunks of an
 interleaved stage differ, so does what is in flight from moment to moment: those moments are kept that no other exceeds
@@ -116,9 +118,12 @@ class _Cutter:
         """Return layers without and with experts (first axis) of chunk (second) and stage (third)."""
         if self._given is None:
             number = pipeline * interleave
-            each, left = divmod(len(self._moe_before) - 1, number)
+            layers = len(self._moe_before) - 1
+            has_ends = layers % number > 0 and (layers + 2) % number == 0
+            each, left = divmod(layers + 2 * has_ends, number)
             sizes = np.full(number, each, dtype=np.int64)
             sizes[:left] += 1
+            sizes[[0, -1]] -= has_ends
         elif (len(self._given), 1) == (pipeline, interleave):
             sizes = np.array(self._given, dtype=np.int64)
         else:

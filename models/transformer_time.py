@@ -324,7 +324,8 @@ def _replicas_s(
     behind = reduced + np.where(is_whole, gathered / 2, 0.0)
     hidden_ahead = common.beside(passes * forward, ahead)
     hidden_behind = common.beside(passes * (stage - forward), behind)
-    overlaps: Bools = layouts.overlaps_data
+    # A tied embedding is reduced between the two ends after the last micro-batch: alone, nothing runs beside it.
+    overlaps: Bools = layouts.overlaps_data & (layouts.context * layouts.data > 1)
     return np.where(overlaps, hidden_behind, behind), np.where(overlaps, hidden_ahead, ahead)
 
 

@@ -25,6 +25,10 @@ def fixed_of(reading: Reading, cluster: Cluster) -> dict[str, Any]:
     groups = tuple(group.name for group in cluster.machine_groups)
     if (servers := fixed.get("servers")) is not None and servers not in groups:
         _refuse(reading, "servers", f"the cluster has no group {servers!r}.", servers, groups)
+    stages = {fixed[key] for key in ("num_stages", "pipeline_parallel_size") if key in fixed}
+    if len(stages) > 1:
+        problem = "it contradicts fix.num_stages, which means the same."
+        reading.notes.fault(("fix", "pipeline_parallel_size"), problem, "Give one.", fixed["pipeline_parallel_size"])
     return fixed
 
 

@@ -1,9 +1,14 @@
-"""Hybrid layouts: that the degrees divide what they must, in plain whole numbers, and that the work can be done."""
+"""Hybrid layouts: that degrees divide what they must, in plain whole numbers, and memory and time a second time.
+
+Bytes: :mod:`planner.checks.hybrid_memory`. Seconds: :mod:`planner.checks.hybrid_time`.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.checks.facts import Facts, groups_of, holds
+from planner.checks.hybrid_memory import fullest_bytes, memory_findings
+from planner.checks.hybrid_time import time_findings
 from planner.checks.report import Finding
 from planner.plan import Prediction
 from planner.problem import Problem
@@ -18,20 +23,25 @@ _MATRICES = 0.9  # of a block's parameters at least; biases and norms are no pro
 
 
 def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> Facts:
-    """Return what a layout uses, by its block alone; the bytes of a device are those of the cost model."""
+    """Return what a layout uses, by its block alone; the bytes of a device are the most that either count says."""
     network = problem.dnn.transformer
     assert network is not None, "a block that can be predicted has a transformer"
     devices = _devices(problem, block)
     groups = groups_of(problem)
     machines = {name: -(-count // groups[name].devices_per_machine) for name, count in devices.items()}
     kinds = list(dict.fromkeys(groups[name].device.name for name in devices))
+    findings, held = [*_division(network, block), *_terms(found), _work(problem, network, block, found)], 0.0
+    if all(one.is_ok for one in findings[:-2]) and devices:  # nothing can be counted of layers that do not divide
+        held = fullest_bytes(problem, network, block)
+        findings += memory_findings(problem, network, block, found)
+        findings += time_findings(problem, network, block, found, groups[next(iter(devices))].device)
     return Facts(
         machines=machines,
         devices=devices,
-        memory_bytes=dict.fromkeys(devices, found.memory_bytes["total"]),
+        memory_bytes=dict.fromkeys(devices, max(held, found.memory_bytes["total"])),
         decisions={**_decisions(block), "device": kinds[0] if len(kinds) == 1 else kinds, **_counts(devices, machines)},
         global_batch_size=block["global_batch_size"],
-        findings=(*_division(network, block), *_terms(found), _work(problem, network, block, found)),
+        findings=tuple(findings),
     )
 
 

@@ -14,6 +14,8 @@ from planner.families.hybrid_cost import SOFTWARE, HybridCost, cost_of_machines
 from planner.families.hybrid_given import configuration_of
 from planner.families.hybrid_launch import launch_words, options
 from planner.models.layouts import Layouts
+from planner.models.transformer_compute import Split, embedding_s, head_s, layer_seconds
+from planner.models.transformer_memory import TERMS
 from planner.models.transformer_operators import flop_per_sample
 from planner.models.transformer_time import PARTS
 from planner.plan import Prediction
@@ -69,7 +71,7 @@ def predict(problem: Problem, configuration: HybridConfiguration) -> Prediction:
         scaling_factor=parts["compute"] / iteration_s,
         communication_to_computation=sum(exchange.values()) / parts["compute"],
         memory_bytes={**memory, "limit": cost.memory_limit_bytes},
-        relative_error=_band(cost),
+        relative_error=_band(cost, configuration),
         details=_details(cost, configuration, layout, parts, iteration_s),
     )
 
@@ -81,12 +83,14 @@ def layout_of(configuration: HybridConfiguration) -> Layouts:
     )
 
 
-def _band(cost: HybridCost) -> dict[str, Any] | None:
-    """Return the error of the family of measurements nearest to the question, where there is one."""
+def _band(cost: HybridCost, chosen: HybridConfiguration) -> dict[str, Any] | None:
+    """Return the error of the family of measurements nearest to the question; None outside of what was measured."""
     bands = cost.problem.transformer_rates.get("bands", {})
     name = _NEAREST.get(cost.group.device.name, "")
     band = bands.get(name, {})
-    if band.get("coverage") is None:
+    has_experts = cost.problem.dnn.transformer is None or cost.problem.dnn.transformer.experts is not None
+    is_beyond = chosen.offload_optimizer or (name in _DENSE and (has_experts or chosen.context > 1))
+    if band.get("coverage") is None or is_beyond or chosen.num_devices > _MOST_DEVICES[name]:
         return None
     return {**{key: band[key] for key in ("low", "high", "coverage")}, "from": name, "conditions": _CONDITIONS[name]}
 
@@ -96,6 +100,8 @@ _NEAREST = {  # the family of measurements of a device
     "h100-sxm": "llm-foundry",
     "b200-sxm": "simumax-b200",
 }
+_DENSE = ("vtrain-multi", "llm-foundry")  # families without experts and without context parallelism
+_MOST_DEVICES = {"vtrain-multi": 512, "llm-foundry": 512, "simumax-b200": 8}
 _CONDITIONS = {
     "vtrain-multi": "GPT of 3.6 to 175 billion parameters on 64 to 512 A100s, Megatron-LM",
     "llm-foundry": "MPT of 0.1 to 70 billion parameters on 8 to 512 H100s, fully sharded data parallelism",
@@ -112,7 +118,8 @@ def _details(
 ) -> dict[str, Any]:
     """Return the family's own figures."""
     devices, batch = configuration.num_devices, configuration.global_batch_size
-    stages, limit = cost.stage_memory(layout)["total"], cost.memory_limit_bytes
+    held, limit = cost.stage_memory(layout), cost.memory_limit_bytes
+    seconds, transfer_s = _stage_seconds(cost, layout, parts)
     tokens = batch * cost.transformer.sequence_length
     flop = batch * flop_per_sample(cost.transformer).total_flop
     return {
@@ -127,12 +134,55 @@ def _details(
         "tokens_per_s": tokens / iteration_s,
         "flop_utilisation": flop / iteration_s / devices / cost.rates.peak_flop_per_s,
         "is_calibrated": cost.is_calibrated,
+        "transfer_s": transfer_s,
         "stages": [
-            {"memory_bytes": float(held), "room_bytes": limit - float(held) if limit < float("inf") else None}
-            for held in stages
+            {
+                "memory_bytes": float(total),
+                "room_bytes": limit - float(total) if limit < float("inf") else None,
+                "terms_bytes": {name: float(held[name][index]) for name in TERMS},
+                **seconds[index],
+            }
+            for index, total in enumerate(held["total"])
         ],
         "options": list(options(cost.transformer, configuration)),
     }
+
+
+def _stage_seconds(
+    cost: HybridCost, layout: Layouts, parts: dict[str, float]
+) -> tuple[list[dict[str, list[float]]], float]:
+    """Return what every stage takes for a micro-batch, chunk by chunk, sending left out; and one chunk's transfer.
+
+    What the first stage has more than others lies on its first chunk, what the last has more on its last. Exchange and
+    launching fall to forward and backward as computing does.
+    """
+    stages, chunks, number = (int(one[0]) for one in (layout.pipeline, layout.interleave, layout.num_microbatches))
+    network, split = cost.transformer, Split.of(layout)
+    shared: dict[str, Any] = {"rates": cost.rates, "constants": cost.constants}
+    floor_s = cost.constants.head_floor_ratio * cost.software.launch_s
+    first_s = float(embedding_s(network, split, **shared)[0])
+    last_s = float(head_s(network, split, software=cost.software, **shared)[0]) + floor_s
+    ahead_s = 0.0
+    for kind in dict.fromkeys(network.layer_kinds):
+        one = layer_seconds(network, kind, split, software=cost.software, **shared)
+        ahead_s += network.layer_kinds.count(kind) * float(one.forward_s[0])
+    alone = replace(layout, pipeline=np.array([1]), interleave=np.array([1]))  # computing does not depend on these
+    computed_s = float(cost.parts(alone)["compute"][0]) / number - first_s - last_s
+    counts_ends = network.num_layers % stages != 0 and (network.num_layers + 2) % stages == 0
+    layers = (network.num_layers + 2 * counts_ends) / stages
+    share = layers / network.num_layers
+    others_s = sum(parts[name] for name in ("recompute", "tensor", "expert", "context", "launch")) / number
+    stage_s = computed_s * share + others_s
+    forward_s = stage_s * ahead_s * share / (computed_s * share + parts["recompute"] / number)
+    lighter_s = stage_s / layers if counts_ends else 0.0
+    rows = [
+        {"forward_s": [forward_s / chunks] * chunks, "backward_s": [(stage_s - forward_s) / chunks] * chunks}
+        for _ in range(stages)
+    ]
+    for row, chunk, extra_s in ((rows[0], 0, first_s - lighter_s), (rows[-1], -1, last_s - lighter_s)):
+        row["forward_s"][chunk] += extra_s / 3
+        row["backward_s"][chunk] += extra_s * 2 / 3
+    return rows, parts["pipeline"] / (2 * number * chunks)
 
 
 # -- in words --------------------------------------------------------------------------------------------------------

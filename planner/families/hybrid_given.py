@@ -53,7 +53,8 @@ def _check(cost: HybridCost, found: HybridConfiguration) -> None:
         return
     text, key = broken.words(codes), broken.key
     if key in _ARRAYS:
-        raise SpecError.of([_fault(key, True, text, "Write false.")])
+        given = bool(codes[_ARRAYS[key]])
+        raise SpecError.of([_fault(key, given, text, f"Write {str(not given).lower()}.")])
     values = nearest(rules, broken, codes, key)
     mend = f"The nearest values that can be: {' or '.join(map(str, values))}." if values else "Change another decision."
     raise SpecError.of([_fault(key, codes[key], text, mend)])

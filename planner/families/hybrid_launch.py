@@ -25,7 +25,7 @@ def options(transformer: Transformer, chosen: HybridConfiguration) -> tuple[str,
         f"--tensor-model-parallel-size {chosen.tensor}",
         f"--pipeline-model-parallel-size {chosen.pipeline}",
         *_if(chosen.context > 1, f"--context-parallel-size {chosen.context}"),
-        *_if(chosen.expert > 1, f"--expert-model-parallel-size {chosen.expert}"),
+        *_if(chosen.expert > 1, f"--expert-model-parallel-size {chosen.expert} --moe-token-dispatcher-type alltoall"),
         # Experts are split by the tensor degree, too, as all that is counted here.
         *_if(transformer.experts is not None and chosen.tensor > 1, f"--expert-tensor-parallel-size {chosen.tensor}"),
         *_pipeline(transformer, chosen),
@@ -60,8 +60,9 @@ def _pipeline(transformer: Transformer, chosen: HybridConfiguration) -> Iterator
 
 def _sharding(chosen: HybridConfiguration) -> Iterator[str]:
     """Yield how state, gradients and weights are shared out."""
-    if chosen.zero == 1:
+    if chosen.zero == 1 or chosen.offload_optimizer:  # which asks for both of these
         yield "--use-distributed-optimizer"
+        yield from _if(chosen.offload_optimizer, "--use-precision-aware-optimizer")
     elif chosen.zero:
         yield "--use-megatron-fsdp"
         yield f"--data-parallel-sharding-strategy {_SHARDING[chosen.zero]}"

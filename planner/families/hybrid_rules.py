@@ -111,6 +111,12 @@ def _context_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         f"a sequence of {length:,} tokens, split over {{context}} context ranks, does not split again over a tensor "
         f"degree of {{tensor}}.",
     )
+    yield _rule(
+        "overlap_tensor",
+        ["tensor", "is_sequence_parallel", "overlaps_tensor"],
+        lambda one: (one["overlaps_tensor"] == 0) | (one["tensor"] == 1) | (one["is_sequence_parallel"] == 1),
+        "Megatron-Core overlaps the tensor-parallel exchange under sequence parallelism only.",
+    )
 
 
 def _pipeline_rules(transformer: Transformer) -> Iterator[LayoutRule]:
@@ -143,6 +149,12 @@ def _expert_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         words = "the network has no experts, and an expert degree of {expert} is asked for."
         yield _rule("expert", ["expert"], lambda one: one["expert"] == 1, words)
         return
+    yield _rule(
+        "sequence_parallel",
+        ["tensor", "is_sequence_parallel"],
+        lambda one: (one["tensor"] == 1) | (one["is_sequence_parallel"] == 1),
+        "Megatron-Core trains experts over a tensor degree of {tensor} under sequence parallelism only.",
+    )
     number = transformer.experts.num_experts
     words = f"{number} experts do not spread evenly over an expert degree of {{expert}}."
     yield _rule("expert", ["expert"], lambda one: number % one["expert"] == 0, words)

@@ -172,7 +172,7 @@ def test_a_plan_is_proven_predicted_alike_and_passes_the_checks(transformer: dic
         assert chosen is not None
         block = chosen.to_document()
         assert given_layout(problem, **block) == chosen  # which refuses what breaks a rule
-        facts = checks.facts_of(problem, block, found.prediction)
+        facts = checks.facts_of(problem, block, hybrid.predict(problem, chosen))
         assert all(finding.is_ok for finding in facts.findings), facts.findings
     facts = checks.facts_of(problem, found.configuration.to_document(), found.prediction)
     open_problem = replace(problem, families=("hybrid",))
@@ -192,7 +192,9 @@ def test_the_checks_find_degrees_that_do_not_divide_and_time_that_is_too_short()
     assert bad == {"heads", "layers", "micro-batches", "experts", "sequence"}
     quick = replace(prediction, iteration_time_s=1e-6, memory_bytes={**prediction.memory_bytes, "weights": 0.0})
     facts = checks.facts_of(problem, chosen.to_document(), quick)
-    assert {one.name for one in facts.findings if not one.is_ok} == {"work", "memory terms"}
+    seconds = {"work", "seconds by part", "replay", "figures", "FLOP of the step"}
+    bad = {one.name for one in facts.findings if not one.is_ok}
+    assert bad == {*seconds, "memory terms", "memory of the fullest stage"}
 
 
 @pytest.mark.parametrize(
@@ -322,7 +324,7 @@ def test_options_carry_every_decision_to_the_launcher() -> None:
     assert found.details["options"] == [
         "--tensor-model-parallel-size 2",
         "--pipeline-model-parallel-size 2",
-        "--expert-model-parallel-size 2",
+        "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall",
         "--expert-tensor-parallel-size 2",
         "--num-layers-per-virtual-pipeline-stage 1",
         "--micro-batch-size 2",
@@ -392,3 +394,26 @@ def test_every_decision_can_be_pinned_in_a_spec() -> None:
     assert FixSpec.model_fields.keys() >= hybrid.DECISIONS
     found = question(fix={"tensor_parallel_size": 2, "zero_bubble": True, "rank_order": ORDER_NAMES[1]})
     assert found.fixed == {"tensor_parallel_size": 2, "zero_bubble": True, "rank_order": ORDER_NAMES[1]}
+
+
+def test_experts_over_a_tensor_degree_ask_for_sequence_parallelism() -> None:
+    problem = question(MOE)
+    with pytest.raises(SpecError, match=r"sequence parallelism only\. Write true"):
+        given_layout(problem, tensor=2, pipeline=2, data=2, microbatch=2, sequence_parallel=False)
+
+
+def test_two_numbers_of_stages_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"contradicts fix\.num_stages"):
+        question(MOE, fix={"num_stages": 2, "pipeline_parallel_size": 1})
+
+
+def test_a_tied_embedding_is_reduced_alone_where_there_are_no_replicas() -> None:
+    problem = question({"layers": 4, "hidden": 256, "heads": 8, "vocabulary": 1000, "sequence_length": 128})
+    either = [
+        hybrid.predict(
+            problem, given_layout(problem, tensor=2, pipeline=4, data=1, microbatch=1, overlap_data=overlaps)
+        )
+        for overlaps in (False, True)
+    ]
+    assert either[0].breakdown_s["data"] > 0
+    assert either[0].iteration_time_s == either[1].iteration_time_s

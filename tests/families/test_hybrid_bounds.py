@@ -73,7 +73,7 @@ def every_point(cost: HybridCost) -> dict[str, Any]:
     return nodes
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(problem=questions(), share=st.sampled_from([0.02, 0.5, 1.0]))
 def test_no_layout_is_below_the_bound_of_its_node(problem: Problem, share: float) -> None:
     cost = costs_of(problem)[0]
@@ -95,7 +95,7 @@ def test_no_layout_is_below_the_bound_of_its_node(problem: Problem, share: float
         assert (level.bound(nodes) <= least * (1 + 1e-9)).all()
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(problem=questions(), share=st.sampled_from([0.02, 0.5]))
 def test_a_search_with_bounds_finds_what_trying_every_layout_finds(problem: Problem, share: float) -> None:
     cost = costs_of(problem)[0]
@@ -121,7 +121,7 @@ def test_the_grid_holds_each_layout_once(transformer: dict[str, Any]) -> None:
     assert len(rows) == len(points["tensor"]) > 1000
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(problem=questions())
 def test_no_plan_beats_the_bound_without_a_search(problem: Problem) -> None:
     answer = searched(costs_of(problem)[0], Search())

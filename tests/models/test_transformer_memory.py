@@ -256,8 +256,11 @@ def test_what_is_in_flight_agrees_with_the_order_of_the_schedule(
     _, stage = every_stage(dnn, many)
     moments = weights @ np.stack([stage.dense_in_flight, stage.moe_in_flight])
     found = [float(moments[stage.index == index].max()) for index in range(pipeline)]
-    sizes = np.full(pipeline * interleave, dnn.num_layers // (pipeline * interleave))
-    sizes[: dnn.num_layers % (pipeline * interleave)] += 1
+    cuts, layers = pipeline * interleave, dnn.num_layers
+    sizes = np.full(cuts, layers // cuts)
+    sizes[: layers % cuts] += 1
+    if layers % cuts and (layers + 2) % cuts == 0:  # the embedding and the head take a layer's place each
+        sizes = np.array([(layers + 2) // cuts - (place in (0, cuts - 1)) for place in range(cuts)])
     kinds = np.array([weights[int(kind == "moe")] for kind in dnn.layer_kinds])
     ends = np.cumsum(sizes)
     chunks = [float(kinds[end - size : end].sum()) for size, end in zip(sizes, ends, strict=True)]

@@ -1,0 +1,140 @@
+"""One layer of a transformer on one device, counted a second time: its parameters, and the bytes that it keeps.
+
+The forms, for the ``T = b s / c`` tokens of a micro-batch on a rank, 2 bytes a number: matrices are split by columns or
+rows (M. Shoeybi et al., arXiv 1909.08053, section 3); a layer keeps the inputs of norms and products, queries, keys,
+values, and 4 bytes a token and head of flash attention (V. Korthikanti et al., arXiv 2205.05198, section 4, without
+dropout and without scores); under full recomputation its input alone. Nothing is taken from the cost model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.transformer import Transformer
+
+__all__ = ["NUMBER_BYTES", "Layer", "layer_of", "tokens_of"]
+
+NUMBER_BYTES = 2.0
+_LOG_SUM_BYTES = 4.0
+_STREAMS = {"before": 4, "after": 4, "both": 6, "shared": 2}  # inputs of norms and first products, of full width
+_NORMS = {"before": 2, "after": 2, "both": 4, "shared": 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer on one device.
+
+    ``shared``, ``routed``: parameters, those of experts apart. ``read``: of all matrices, every expert counted.
+    ``matrices``: the same with one expert. ``kept``, ``working``: bytes of a micro-batch until its backward pass, and
+    more of them during it.
+    """
+
+    shared: float
+    routed: float
+    read: float
+    matrices: float
+    kept: float
+    working: float
+
+
+def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer:
+    """Return a layer of a kind, ``dense`` or ``moe``, on one device."""
+    tensor = block["tensor"]
+    shift = 2 if network.norm == "layer_norm" and network.has_norm_biases else 1
+    matrices, rest = _attention(network, tensor, shift)
+    routed: list[float] = []
+    routed_biases, number = 0.0, 0.0
+    if kind == "dense":
+        more = _two(network, network.feed_forward_size, tensor)
+        matrices, rest = matrices + more[0], rest + more[1]
+    else:
+        experts = network.experts
+        assert experts is not None, "a layer of the kind moe has experts"
+        number = experts.num_experts / block["expert"]
+        routed, routed_biases = _two(network, experts.expert_size, tensor)
+        matrices = [*matrices, float(network.hidden_size * experts.num_experts)]
+        rest += experts.num_experts * experts.has_router_bias
+        if experts.num_shared:
+            more = _two(network, experts.num_shared * experts.shared_size, tensor)
+            matrices, rest = matrices + more[0], rest + more[1]
+    rest += _NORMS[network.norm_position] * network.hidden_size * shift
+    kept, working = _kept(network, block, kind)
+    return Layer(
+        shared=sum(matrices) + rest,
+        routed=number * (sum(routed) + routed_biases),
+        read=sum(matrices) + number * sum(routed),
+        matrices=sum(matrices) + sum(routed),
+        kept=kept,
+        working=working,
+    )
+
+
+def _attention(network: Transformer, tensor: int, shift: int) -> tuple[list[float], float]:
+    """Return the matrices of attention on one device, and its other parameters."""
+    hidden, heads, keys, size = network.hidden_size, network.num_heads, network.num_kv_heads, network.head_size
+    has_bias, latent = network.has_qkv_biases, network.latent
+    value = size if latent is None else latent.value_size
+    output, rest = heads * value * hidden / tensor, float(hidden * network.has_biases)
+    if latent is None:
+        columns = (heads / tensor + 2 * keys / min(tensor, keys)) * size
+        rest += columns * has_bias + 2 * size * shift * network.has_query_key_norms
+        return [hidden * columns, output], rest
+    queries, narrow = heads * size, latent.key_value_rank + latent.rope_size
+    wide = heads * (latent.nope_size + latent.value_size)
+    found = [hidden * float(narrow), latent.key_value_rank * wide / tensor, output]
+    rest += has_bias * (narrow + wide / tensor + queries / tensor) + latent.key_value_rank * shift
+    if latent.query_rank is None:
+        return [*found, hidden * queries / tensor], rest
+    rest += latent.query_rank * (has_bias + shift)
+    return [*found, float(hidden * latent.query_rank), latent.query_rank * queries / tensor], rest
+
+
+def _two(network: Transformer, inner: int, tensor: int) -> tuple[list[float], float]:
+    """Return both matrices of a feed-forward part on one device, and their biases: the second one's is whole."""
+    wide = 2 * inner if network.is_gated else inner
+    hidden = network.hidden_size
+    return [hidden * wide / tensor, inner * hidden / tensor], network.has_biases * (wide / tensor + hidden)
+
+
+def tokens_of(network: Transformer, block: Mapping[str, Any]) -> float:
+    """Return the tokens of a micro-batch on one rank."""
+    return float(block["microbatch"] * network.sequence_length / block["context"])
+
+
+def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[float, float]:
+    """Return the bytes that a layer keeps of a micro-batch, and what its backward pass needs besides."""
+    hidden, heads, size, tensor = network.hidden_size, network.num_heads, network.head_size, block["tensor"]
+    tokens, split = tokens_of(network, block), tensor if block["sequence_parallel"] else 1
+    latent = network.latent
+    value = size if latent is None else latent.value_size
+    stream, parted = float(_STREAMS[network.norm_position] * hidden), heads * value / tensor
+    if latent is None:
+        times = 2 if network.has_query_key_norms else 1
+        parted += times * size * (heads / tensor + 2 * network.num_kv_heads / min(tensor, network.num_kv_heads))
+    else:
+        stream += 2 * (latent.query_rank or 0) + 2 * latent.key_value_rank + latent.rope_size
+        parted += heads * (2 * size + value) / tensor
+    fed, widest, chosen = _fed(network, tensor, kind)
+    numbers = (stream + chosen) / split + parted + fed
+    plain = tokens * (NUMBER_BYTES * numbers + _LOG_SUM_BYTES * heads / tensor)
+    if block["context"] > 1:  # the all-to-all exchange of heads keeps attention's output twice
+        plain += tokens * NUMBER_BYTES * heads * value / tensor
+    gradients = tokens * NUMBER_BYTES * widest
+    if block["recompute"] != "full":
+        return plain, gradients
+    entry = tokens * NUMBER_BYTES * hidden / split
+    return entry, plain - entry + gradients
+
+
+def _fed(network: Transformer, tensor: int, kind: str) -> tuple[float, float, float]:
+    """Return the numbers a token that a feed-forward part keeps, its widest activation, and those of its router."""
+    parts = 3 if network.is_gated else 2  # what enters the activation function, and what leaves it
+    if kind == "dense":
+        inner = parts * network.feed_forward_size / tensor
+        return inner, inner, 0.0
+    experts = network.experts
+    assert experts is not None, "a layer of the kind moe has experts"
+    inner = parts * experts.expert_size * experts.top_k / tensor
+    shared = parts * experts.num_shared * experts.shared_size / tensor
+    sent = 2 * network.hidden_size * experts.top_k  # to the experts, and back: every rank of a tensor group has it
+    return sent + inner + shared, max(inner, shared), float(experts.num_experts + experts.top_k)

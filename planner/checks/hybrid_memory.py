@@ -1,0 +1,289 @@
+"""Bytes of every stage of a hybrid layout, counted a second time: plain loops over stages, chunks and micro-batches.
+
+Nothing is taken from the cost model.
+
+* states (S. Rajbhandari et al., arXiv 1910.02054): 2 bytes a weight, 4 a gradient, 12 of the optimiser; ZeRO 1, 2, 3
+  spreads the last, the last two, all over ``d c`` ranks;
+* what layers keep (:mod:`planner.checks.hybrid_layer`), times what is in flight: the stage's order of forwards and
+  backwards, walked through; fullest moments of layers and of both ends are added;
+* for a moment: what full recomputation brings back, gradients of the widest activation, and what ZeRO 2 and 3 gather.
+
+Of images, poolers, heads other than a language model's, and of an embedding's norm the parameters and some bytes are
+left out: for such networks the terms are compared from below, but for a thousandth; activations exceed the count by no
+more than :data:`LOOSE`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from planner.checks.facts import holds
+from planner.checks.hybrid_layer import NUMBER_BYTES, Layer, layer_of, tokens_of
+from planner.checks.report import SAME, Finding
+from planner.plan import Prediction
+from planner.problem import Problem
+from planner.transformer import LayerKind, Transformer
+
+__all__ = ["LOOSE", "cuts_of", "fullest_bytes", "in_order", "memory_findings"]
+
+LOOSE = 0.05  # by which activations may exceed a count that leaves something out
+_SMALL = 1e-3  # by which what is left out of a head may lower the moment that follows it
+_WEIGHT, _GRADIENT, _STATE = 2.0, 4.0, 12.0  # bytes of a parameter
+_PADDING = 128
+_TERMS = ("weights", "gradients", "optimizer", "activations", "temporary", "reserve")
+
+
+# -- stages ------------------------------------------------------------------------------------------------------------
+
+
+def cuts_of(network: Transformer, block: Mapping[str, Any]) -> list[int]:
+    """Return the layers of every chunk in order.
+
+    Embedding and head take a layer's place each where that makes all chunks alike; else as evenly as whole layers go.
+    """
+    chunks, layers = block["pipeline"] * block["interleave"], network.num_layers
+    if layers % chunks and (layers + 2) % chunks == 0:
+        each = (layers + 2) // chunks
+        return [each - 1, *[each] * (chunks - 2), each - 1]
+    each, left = divmod(layers, chunks)
+    return [each + 1] * left + [each] * (chunks - left)
+
+
+def in_order(block: Mapping[str, Any], stage: int) -> Iterator[tuple[str, int, int]]:
+    """Yield what a stage does, in order: forward (F) or backward (B), chunk, micro-batch."""
+    pipeline, chunks = block["pipeline"], block["interleave"]
+    number = block["global_batch_size"] // (block["data"] * block["microbatch"])
+    every, turn = number * chunks, pipeline * chunks
+    if block["schedule"] == "gpipe":
+        warm = every
+    elif chunks > 1:
+        warm = min(every, 2 * (pipeline - stage - 1) + (chunks - 1) * pipeline)
+    else:
+        warm = min(every, pipeline - stage - 1)
+
+    def task(name: str, index: int) -> tuple[str, int, int]:
+        chunk = index % turn // pipeline
+        return name, chunk if name == "F" else chunks - 1 - chunk, index // turn * pipeline + index % pipeline
+
+    for index in range(warm):
+        yield task("F", index)
+    for index in range(every):
+        if warm + index < every:
+            yield task("F", warm + index)
+        yield task("B", index)
+
+
+def _most_in_flight(block: Mapping[str, Any], stage: int, chunk_bytes: Sequence[float]) -> float:
+    """Return the most bytes that wait for their backward at any time; after some turns the order repeats itself."""
+    pipeline, chunks = block["pipeline"], block["interleave"]
+    number = block["global_batch_size"] // (block["data"] * block["microbatch"])
+    if block["schedule"] == "gpipe":
+        return float(number * sum(chunk_bytes))
+    held = most = 0.0
+    for left, (name, chunk, _) in zip(range(6 * pipeline * chunks + 6), in_order(block, stage), strict=False):
+        del left
+        held += chunk_bytes[chunk] if name == "F" else -chunk_bytes[chunk]
+        most = max(most, held)
+    return most
+
+
+def _before_first_backward(block: Mapping[str, Any], stage: int) -> int:
+    """Return how many micro-batches have passed a stage's first chunk when it begins to run backward."""
+    found = 0
+    for name, chunk, _ in in_order(block, stage):
+        if name == "B":
+            break
+        found += chunk == 0
+    return found
+
+
+def _rows(network: Transformer, block: Mapping[str, Any]) -> list[dict[str, float]]:
+    """Return the bytes of every stage by term, the caller's reserve left out."""
+    kinds = network.layer_kinds
+    layers = {kind: layer_of(network, block, kind) for kind in dict.fromkeys(kinds)}
+    cuts, first = cuts_of(network, block), 0
+    chunks: list[tuple[LayerKind, ...]] = []
+    for size in cuts:
+        chunks.append(tuple(kinds[first : first + size]))
+        first += size
+    pipeline = block["pipeline"]
+    return [_row(network, block, stage, chunks[stage::pipeline], layers) for stage in range(pipeline)]
+
+
+def _row(
+    network: Transformer,
+    block: Mapping[str, Any],
+    stage: int,
+    chunks: Sequence[tuple[LayerKind, ...]],
+    layers: Mapping[LayerKind, Layer],
+) -> dict[str, float]:
+    """Return the bytes of one stage, which holds chunks of kinds of layers."""
+    is_last = stage == block["pipeline"] - 1
+    held = [layers[kind] for chunk in chunks for kind in chunk]
+    first, last = _ends_parameters(network, block)
+    ends = (first if stage == 0 else 0.0, last if is_last else 0.0)
+    shared, routed = sum(one.shared for one in held) + sum(ends), sum(one.routed for one in held)
+    ranks, zero = block["data"] * block["context"], block["zero"]
+    spread = (shared + routed * block["expert"]) / ranks
+    kept = [sum(layers[kind].kept for kind in chunk) for chunk in chunks]
+    nothing = [0.0] * (len(chunks) - 1)
+    embedding = _embedding_kept(network, block) if stage == 0 else 0.0
+    head = _head_kept(network, block) if is_last else 0.0
+    waiting = (kept, [*nothing, head])  # their fullest moments may differ, and are added
+    ahead = _before_first_backward(block, stage) if embedding else 0
+    return {
+        "weights": _WEIGHT * (spread if zero >= 3 else shared + routed),
+        "gradients": _GRADIENT * (spread if zero >= 2 else shared + routed),
+        "optimizer": 0.0 if block["offload_optimizer"] else _STATE * (spread if zero >= 1 else shared + routed),
+        "activations": sum(_most_in_flight(block, stage, one) for one in waiting if any(one)) + ahead * embedding,
+        "temporary": _temporary(network, block, held, ends, head),
+    }
+
+
+def _rows_of_words(network: Transformer, tensor: int) -> int:
+    """Return the rows of the padded vocabulary on one device."""
+    return -(-network.vocabulary_size // (_PADDING * tensor)) * _PADDING
+
+
+def _ends_parameters(network: Transformer, block: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the parameters before the first block and behind the last one, on one device."""
+    hidden, words = network.hidden_size, _rows_of_words(network, block["tensor"])
+    shift = 2 if network.norm == "layer_norm" and network.has_norm_biases else 1
+    first = words * hidden + network.num_token_types * hidden + network.has_embedding_norm * hidden * shift
+    first += network.num_positions * hidden if network.positions == "learned" else 0
+    is_copied = not network.has_tied_embeddings or block["pipeline"] > 1
+    last = network.has_final_norm * hidden * shift + (words * hidden if is_copied and network.head != "none" else 0)
+    return float(first), float(last)
+
+
+def _stream(network: Transformer, block: Mapping[str, Any]) -> float:
+    """Return the bytes of a micro-batch between two layers, on one device."""
+    split = block["tensor"] if block["sequence_parallel"] else 1
+    return NUMBER_BYTES * tokens_of(network, block) * network.hidden_size / split
+
+
+def _embedding_kept(network: Transformer, block: Mapping[str, Any]) -> float:
+    """Return what the embedding keeps of a micro-batch: what its norm reads, and images."""
+    found = network.has_embedding_norm * _stream(network, block)
+    if network.image is not None:
+        pixels = network.image.num_patches * network.image.patch_elements
+        split = block["context"] * (block["tensor"] if block["sequence_parallel"] else 1)
+        found += NUMBER_BYTES * block["microbatch"] * pixels / split
+    return found
+
+
+def _head_kept(network: Transformer, block: Mapping[str, Any]) -> float:
+    """Return what stands behind the last block keeps of a micro-batch: final norm, transformation, and logits.
+
+    The loss overwrites the logits. What reads a single token is left out.
+    """
+    has_logits, is_masked = network.head in ("language", "masked_language"), network.head == "masked_language"
+    is_read = has_logits or network.has_pooler or network.image is not None
+    streams = network.has_final_norm + is_read + 3 * is_masked
+    if not has_logits:
+        return streams * _stream(network, block)
+    logits = NUMBER_BYTES * tokens_of(network, block) * _rows_of_words(network, block["tensor"])
+    return streams * _stream(network, block) + logits
+
+
+def _temporary(
+    network: Transformer, block: Mapping[str, Any], held: Sequence[Layer], ends: tuple[float, float], head: float
+) -> float:
+    """Return what is there for a moment, and the empty gradients that Transformer Engine holds."""
+    moment = max([one.working for one in held], default=0.0) - head
+    if head:
+        whole = NUMBER_BYTES * tokens_of(network, block) * network.hidden_size
+        is_gathered = block["sequence_parallel"] and block["tensor"] > 1
+        matrix = NUMBER_BYTES * _rows_of_words(network, block["tensor"]) * network.hidden_size
+        moment = max(moment, matrix + whole * (2 if is_gathered else 1))
+    found = max(moment, 0.0) + NUMBER_BYTES * max([one.matrices for one in held], default=0.0)
+    if block["data"] * block["context"] > 1:
+        layer = max([one.shared + one.routed for one in held], default=0.0)
+        found += NUMBER_BYTES * layer if block["zero"] >= 2 else 0.0
+        ahead = layer if block["overlap_data"] else 0.0
+        found += NUMBER_BYTES * (max(layer, *ends) + ahead) if block["zero"] >= 3 else 0.0
+    return found
+
+
+# -- against a plan ----------------------------------------------------------------------------------------------------
+
+
+def _is_counted_whole(network: Transformer) -> bool:
+    """Whether nothing of the network is left out here."""
+    return (
+        network.head == "language"
+        and network.image is None
+        and not network.has_pooler
+        and not network.has_embedding_norm
+    )
+
+
+def fullest_bytes(problem: Problem, network: Transformer, block: Mapping[str, Any]) -> float:
+    """Return the bytes of the fullest stage, of layers cut as the layout is launched."""
+    reserve = problem.calibration.memory_reserve_bytes
+    return max(sum(row.values()) for row in _rows(network, block)) + reserve
+
+
+def memory_findings(
+    problem: Problem, network: Transformer, block: Mapping[str, Any], found: Prediction
+) -> Iterator[Finding]:
+    """Yield whether every term of every stage, and the fullest stage, are what is counted here."""
+    stated = found.details.get("stages", [])
+    counted = _rows(network, block)
+    if len(stated) != len(counted):
+        yield Finding(
+            name="memory stages", is_ok=False, text=f"{len(stated)} stages are stated, and there are {len(counted)}"
+        )
+        return
+    for row in counted:
+        row["reserve"] = problem.calibration.memory_reserve_bytes
+    for term in _TERMS:
+        yield _term(network, term, [row["terms_bytes"][term] for row in stated], [row[term] for row in counted])
+    sums = [sum(row["terms_bytes"].values()) for row in stated]
+    is_sum = all(_same(row["memory_bytes"], whole) for row, whole in zip(stated, sums, strict=True))
+    yield holds("memory by stage", is_sum, "terms sum up on every stage", "the terms of a stage do not sum up")
+    limit = found.memory_bytes["limit"]
+    rooms = [(row["room_bytes"], limit - row["memory_bytes"]) for row in stated]
+    is_room = all(one is None if limit == float("inf") else _near(one, other, limit) for one, other in rooms)
+    yield holds("room by stage", is_room, "the limit less the bytes", "a stage's room is not the limit less its bytes")
+    yield _fullest(stated, sums, found)
+    launched, total = fullest_bytes(problem, network, block), found.memory_bytes["total"]
+    rounding = SAME if _is_counted_whole(network) else _SMALL
+    text = f"{launched:.9g} bytes on the fullest stage as it is launched"
+    yield holds(
+        "memory as launched",
+        launched <= total * (1 + rounding),
+        text,
+        f"{text}, and no more than {total:.9g} are stated",
+    )
+
+
+def _term(network: Transformer, term: str, stated: Sequence[float], counted: Sequence[float]) -> Finding:
+    """Return whether a term is the counted one on every stage."""
+    is_whole, least, most = _is_counted_whole(network), 1 - SAME, 1 + SAME
+    if not is_whole and term != "reserve":
+        least, most = 1 - _SMALL, 1 + LOOSE if term == "activations" else float("inf")
+    for stage, (one, other) in enumerate(zip(stated, counted, strict=True)):
+        if not (other * least - 1 <= one and (most == float("inf") or one <= other * most + 1)):  # a byte of rounding
+            text = f"on stage {stage + 1} {one:.9g} bytes are stated, and {other:.9g} counted"
+            return Finding(name=f"memory {term}", is_ok=False, text=text)
+    text = "as counted on every stage" if is_whole else "no less than counted on every stage"
+    return Finding(name=f"memory {term}", is_ok=True, text=text)
+
+
+def _fullest(stated: Sequence[Mapping[str, Any]], sums: Sequence[float], found: Prediction) -> Finding:
+    """Return whether the bytes of a device are those of the stage with most."""
+    fullest = max(range(len(sums)), key=lambda index: sums[index])
+    wanted = {**stated[fullest]["terms_bytes"], "total": sums[fullest]}
+    wrong = [name for name in wanted if not _near(found.memory_bytes.get(name), wanted[name], sums[fullest])]
+    text = f"stage {fullest + 1} is the fullest"
+    return holds("memory of the fullest stage", not wrong, text, f"{text}; not as stated: {', '.join(wrong)}")
+
+
+def _same(one: float, other: float) -> bool:
+    """Whether two figures are the same but for rounding."""
+    return abs(one - other) <= SAME * max(abs(one), abs(other))
+
+
+def _near(one: float | None, other: float, size: float) -> bool:
+    """Whether two figures are the same but for rounding of figures of a size."""
+    return one is not None and abs(one - other) <= SAME * size
