@@ -249,6 +249,22 @@ def test_layers_that_divide_with_both_ends_are_cut_as_they_are_launched() -> Non
 # -- any layout --------------------------------------------------------------------------------------------------------
 
 
+def mended(transformer: dict[str, Any], drawn: dict[str, Any]) -> dict[str, Any]:
+    """The layout next to the drawn one that keeps most rules: few draws are then in vain."""
+    one = dict(drawn)
+    while one["tensor"] * one["context"] * one["pipeline"] * one["data"] > 8:
+        widest = max(("tensor", "context", "pipeline", "data"), key=lambda key: one[key])
+        one[widest] //= 2
+    has_experts = "experts" in transformer
+    one["expert"] = one["expert"] if has_experts and one["context"] * one["data"] % one["expert"] == 0 else 1
+    one["sequence_parallel"] = one["tensor"] > 1 and (has_experts or one["sequence_parallel"])
+    one["overlap_tensor"] = one["overlap_tensor"] and one["sequence_parallel"]
+    one["zero"] = min(one["zero"], 1) if one["pipeline"] > 1 else one["zero"]
+    one["offload_optimizer"] = one["offload_optimizer"] and one["zero"] <= 1
+    one["interleave"] = one["interleave"] if one["pipeline"] > 1 and one["schedule"] == "1f1b" else 1
+    return one
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from([TINY, MOE, {**MOE, "layers": 8, "experts": {"count": 4, "top_k": 2, "size": 512, "every": 2}}]),
@@ -274,7 +290,7 @@ def test_layers_that_divide_with_both_ends_are_cut_as_they_are_launched() -> Non
 def test_any_layout_that_can_be_predicted_passes(transformer: dict[str, Any], layout: dict[str, Any]) -> None:
     problem = question(transformer, batch=16)
     try:
-        block, found = predicted(problem, layout)
+        block, found = predicted(problem, mended(transformer, layout))
     except SpecError:
         assume(False)
     assert faults(problem, block, found) == []
