@@ -151,6 +151,12 @@ class Cluster:
             if group.count > 1 and not self._graph.degree(group.name):
                 raise ValueError(f"the {group.count} machines {group.name!r} have no network between them; add a link")
 
+    def training_groups(self, device: str | None = None) -> list[MachineGroup]:
+        """Return the groups whose devices may train: of one type, if named, and no CPUs beside accelerators."""
+        groups = [group for group in self.machine_groups if device in (None, group.device.name)]
+        has_accelerator = any(group.device.kind != "cpu" for group in groups)
+        return [group for group in groups if not (has_accelerator and group.device.kind == "cpu")]
+
     def of_device(self, name: str) -> "Cluster":
         """Return the same network with the machines of one device type only."""
         return self.of_groups({group.name for group in self.machine_groups if group.device.name == name})

@@ -13,12 +13,12 @@ def as_meant(problem: Problem) -> Problem:
     """Return the question with the global batch that its limits and pins now mean.
 
     A batch per device is meant for the devices that the limits and pins name, or for all, as
-    :mod:`planner.spec_build` derives it; hence a change of the one changes the other.
+    :mod:`planner.spec_constraints` derives it; hence a change of the one changes the other.
     """
     training, batch = problem.training, batch_per_device(problem)
     if batch is None:
         return problem
-    fixed, groups = problem.fixed, _training_groups(problem)
+    fixed, groups = problem.fixed, problem.cluster.training_groups(problem.fixed.get("device"))
     number = fixed.get("num_devices") or exactly(problem.limits.devices) or _all_devices(problem, groups)
     alike = {(group.device.name, group.devices_per_machine) for group in groups}
     if len(alike) <= 1 or fixed.get("devices_per_machine"):
@@ -35,14 +35,6 @@ def batch_per_device(problem: Problem) -> int | None:
         return None
     batch = training.batch_per_device or problem.resolved.get("dnn", {}).get("batch_per_device")
     return None if batch is None else int(batch)
-
-
-def _training_groups(problem: Problem) -> list[MachineGroup]:
-    """Return the groups that may train: of the pinned device, and no CPUs beside accelerators."""
-    pinned = problem.fixed.get("device")
-    groups = [group for group in problem.cluster.machine_groups if pinned in (None, group.device.name)]
-    has_accelerator = any(group.device.kind != "cpu" for group in groups)
-    return [group for group in groups if not (has_accelerator and group.device.kind == "cpu")]
 
 
 def _all_devices(problem: Problem, groups: Sequence[MachineGroup]) -> int:

@@ -11,7 +11,7 @@ from planner.problem import Limits, Range, Training
 from planner.spec import FamilyName, FixSpec, RangeSpec
 from planner.spec_reading import Reading
 
-__all__ = ["families_of", "fixed_of", "limits_of", "training_groups", "with_devices"]
+__all__ = ["families_of", "fixed_of", "limits_of", "with_devices"]
 
 
 def fixed_of(reading: Reading, cluster: Cluster) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def with_devices(reading: Reading, training: Training, cluster: Cluster, device:
         mend = "Fix dnn.global_batch, or state dnn.max_global_batch, or say how many exactly."
         reading.notes.fault(("constraints", name), problem, mend)
         return training
-    groups = training_groups(cluster, device)
+    groups = cluster.training_groups(device)
     exactly = None if given.devices is None else given.devices.exactly
     number = fix.num_devices or exactly or _all_devices(fix, groups, _range(given.machines))
     alike = {(group.device.name, group.devices_per_machine) for group in groups}
@@ -103,13 +103,6 @@ def families_of(reading: Reading) -> tuple[str, ...]:
             ("constraints", "forbidden_families"), f"no family is left of {', '.join(asked)}.", "Allow one."
         )
     return allowed
-
-
-def training_groups(cluster: Cluster, device: str | None) -> list[MachineGroup]:
-    """Return the groups whose devices may train: of the pinned type, and no CPUs beside accelerators."""
-    groups = [group for group in cluster.machine_groups if device in (None, group.device.name)]
-    has_accelerator = any(group.device.kind != "cpu" for group in groups)
-    return [group for group in groups if not (has_accelerator and group.device.kind == "cpu")]
 
 
 def _all_devices(fix: FixSpec, groups: Sequence[MachineGroup], machines: Range) -> int:

@@ -12,7 +12,6 @@ from planner.models.memory import Precision
 from planner.problem import Training
 from planner.spec import CalibrationSpec
 from planner.spec_calibration import UTILISATION
-from planner.spec_constraints import training_groups
 from planner.spec_reading import Reading
 
 __all__ = ["Profiler"]
@@ -73,7 +72,7 @@ class Profiler:
         It need not be in the cluster.
         """
         known = {group.device.name: group.device for group in self.cluster.machine_groups}
-        first = training_groups(self.cluster, None)[0].device
+        first = self.cluster.training_groups()[0].device
         if (given := self.reading.spec.dnn.profile_device) is not None:
             found = known.get(given) or self.reading.notes.attempt(
                 ("dnn", "profile_device"), lambda: data.device(given)

@@ -94,7 +94,7 @@ def numbers_of(phase: PhaseExtremes) -> np.ndarray:
     return np.vstack((phase.seconds, phase.numbers, phase.least_s, phase.least_numbers))
 
 
-def extremes_are_those_of_one_after_the_other(work: SegmentWork, layer: int, partitions: np.ndarray) -> None:
+def assert_extremes_agree(work: SegmentWork, layer: int, partitions: np.ndarray) -> None:
     found = LayerExtremes.of_stripes(work, layer, partitions)
     truth = LayerExtremes.one_by_one(work, layer, partitions)
     np.testing.assert_allclose(numbers_of(found.forward), numbers_of(truth.forward), rtol=1e-12)
@@ -110,7 +110,7 @@ def test_extreme_segments_of_all_partitions_at_once_are_those_of_one_after_the_o
 ) -> None:
     work = work_of(stages, is_measured=is_measured)
     for layer in range(len(stages)):
-        extremes_are_those_of_one_after_the_other(work, layer, np.array(sorted(some)))
+        assert_extremes_agree(work, layer, np.array(sorted(some)))
 
 
 @pytest.mark.parametrize("is_measured", [False, True])
@@ -118,7 +118,7 @@ def test_extreme_segments_of_fully_connected_layers_are_those_of_one_after_the_o
     net = Builder((7,)).fully_connected("a", 23).fully_connected("b", 10).fully_connected("c", 1)
     work = work_of(chain_of(net.build("n", source="own")), is_measured=is_measured)
     for layer in range(3):
-        extremes_are_those_of_one_after_the_other(work, layer, np.arange(1, 30))
+        assert_extremes_agree(work, layer, np.arange(1, 30))
 
 
 @pytest.mark.parametrize(("rows", "num_workers", "threads"), [(5, 12, (2, 1, 4)), (9, 4, (1,)), (1, 1, (3,))])

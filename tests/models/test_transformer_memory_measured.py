@@ -29,9 +29,9 @@ CONTEXT_BYTES = 1343 * 2**20
 CARD_BYTES = 80e9
 
 # DeepSpeed of early 2022. ZeRO 1 as published; its optimiser for bf16, then in development, kept bf16 gradients, fp32
-# sums of them and the whole fp32 copy on every device, and spread the moments alone (deepspeed/runtime/bf16_optimizer.py:
-# "TODO: Need to only track fp32 params of this partition"). We take it from the day when rows that agree in everything
-# rise from 44 to 65 GB.
+# sums of them and the whole fp32 copy on every device, and spread the moments alone (deepspeed/runtime/bf16_optimizer.py
+# of that time says that it still tracks more than its own partition). We take it from the day when rows that agree in
+# everything rise from 44 to 65 GB.
 ZERO_1 = PRECISIONS["mixed"]
 BF16_OPTIMIZER = Precision(weight_bytes=2, gradient_bytes=10, activation_bytes=2, master_bytes=0, optimizer_bytes=8)
 BF16_FROM = "02-28"
