@@ -24,6 +24,7 @@ __all__ = [
     "Seconds",
     "Share",
     "SignedSeconds",
+    "Usd",
     "Watts",
     "exactly_one",
     "known",
@@ -96,6 +97,7 @@ SampleRate = Annotated[
 ]
 SignedSeconds = Annotated[float, BeforeValidator(_signed_s), _schema(Dimension.TIME)]
 Watts = Annotated[float, BeforeValidator(_reader(Dimension.POWER)), _schema(Dimension.POWER)]
+Usd = Annotated[float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.MONEY)), _schema(Dimension.MONEY)]
 Count = Annotated[int, BeforeValidator(whole), WithJsonSchema({"type": "integer", "minimum": 1})]
 Positive = Annotated[float, BeforeValidator(_number), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
 PositiveBytes = Annotated[

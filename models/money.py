@@ -1,0 +1,396 @@
+"""Dollars and energy of a run on a fleet of machines, term by term: rented, reserved, bought; storage and traffic.
+
+A *month* is 730 hours (8,760 hours a year over 12), which is what the clouds' own calculators take. A *GB* is 10**9
+bytes. Sources: the billing rules that providers publish, of which each function states the one that it computes; energy
+with the facility's overhead after The Green Grid's power usage effectiveness (PUE; ISO/IEC 30134-2): facility energy
+over that of the computing equipment.
+
+The wall time is that of :mod:`planner.models.failures`: start-up, evaluation, checkpoints, and failures included. A
+machine is paid for all of it, whether it works or waits. Left out: taxes, staff, interest and resale value, discounts
+that grow with use, the power that a machine draws while it is not used, and prices that change during the run.
+
+Shapes: counts are (kinds, fleets), or (kinds,) for the same machines in all fleets; prices one number or (kinds,); the
+wall time and bytes (fleets,) or one number. Fleets may have any number of axes. No term falls when a count or the wall
+time grows. Nothing is paid for a kind without machines, even where the wall time is infinite.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import inf, isclose
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from planner.cost import Floats
+from planner.errors import ModelError
+from planner.models.failures import checked_amounts, product
+
+__all__ = [
+    "H_PER_MONTH",
+    "MachinePrices",
+    "Month",
+    "Rates",
+    "break_even_h_per_month",
+    "capital_share_usd",
+    "capital_usd",
+    "cost_parts",
+    "egress_usd",
+    "electricity_usd",
+    "energy_j",
+    "hosting_usd",
+    "months_of_use",
+    "peak_power_w",
+    "rent_usd",
+    "reserved_usd",
+    "storage_usd",
+    "total_usd",
+]
+
+Bools = NDArray[np.bool_]
+
+H_PER_MONTH = 730.0
+_S_PER_H = 3600.0
+_S_PER_MONTH = H_PER_MONTH * _S_PER_H
+_J_PER_KWH = 3.6e6
+_BYTES_PER_GB = 1e9
+_ROUNDING = 1e-12  # relative: a wall time that is over a whole granule by less has not begun another
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MachinePrices:
+    """What machines of several kinds cost: each field one number for all kinds, or one for each.
+
+    Attributes
+    ----------
+    usd_per_h
+        Rent of one machine; 0 for a bought one. Of a reserved one, before ``discount``.
+    billing_s, least_billed_s
+        Rented time is billed in whole multiples of the first (0: as it is), and at least the second.
+    committed_s, discount
+        Of a reserved machine: what is paid for in any case, and the share of the rent that is let off, 0 to 1. A kind
+        for which either is above 0 is a reserved one.
+    is_bought
+        Whether its owner pays for electricity, hosting and wear.
+    purchase_usd, useful_life_s, hosting_usd_per_month
+        Of a bought machine: network card and switch port included.
+    power_w
+        Of one machine under load, devices and host; not a number where unknown.
+    """
+
+    usd_per_h: ArrayLike = 0.0
+    billing_s: ArrayLike = 1.0
+    least_billed_s: ArrayLike = 0.0
+    committed_s: ArrayLike = 0.0
+    discount: ArrayLike = 0.0
+    is_bought: ArrayLike = False
+    purchase_usd: ArrayLike = 0.0
+    useful_life_s: ArrayLike = inf
+    hosting_usd_per_month: ArrayLike = 0.0
+    power_w: ArrayLike = float("nan")
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            numbers = np.asarray(getattr(self, field.name), dtype=np.float64)
+            known = numbers[~np.isnan(numbers)] if field.name == "power_w" else numbers
+            checked_amounts(field.name, known)
+            if field.name != "useful_life_s" and np.isinf(known).any():
+                raise ModelError(f"{field.name}: a machine is never priced at infinity. Give finite numbers.")
+        if (np.asarray(self.discount) > 1).any():
+            raise ModelError(f"discount: {np.max(self.discount)} is more than everything. Give a share of 0 to 1.")
+        if (np.asarray(self.useful_life_s) == 0).any():
+            raise ModelError("useful_life_s: a machine that lives 0 s cannot be used. Give more than 0.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Prices that do not depend on the machine.
+
+    Attributes
+    ----------
+    electricity_usd_per_kwh, pue
+        For bought machines: the price at the meter, and facility energy over machines' energy, >= 1.
+    storage_usd_per_gb_month, egress_usd_per_gb
+        Of what is kept during the run, and of what leaves the provider's network.
+    """
+
+    electricity_usd_per_kwh: float = 0.0
+    pue: float = 1.0
+    storage_usd_per_gb_month: float = 0.0
+    egress_usd_per_gb: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            least = 1 if field.name == "pue" else 0
+            if not least <= (number := getattr(self, field.name)) < inf:
+                raise ModelError(f"{field.name}: {number} is not finite and {least} or more. Give such a number.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Month:
+    """A machine rented or bought, for so many hours of use a month."""
+
+    use_h: float
+    rent_usd: float
+    buy_usd: float
+
+    @property
+    def cheaper(self) -> Literal["rent", "buy", "same"]:
+        """Which of the two costs less; the same within rounding."""
+        if isclose(self.rent_usd, self.buy_usd, rel_tol=_ROUNDING):
+            return "same"
+        return "rent" if self.rent_usd < self.buy_usd else "buy"
+
+
+def cost_parts(
+    counts: ArrayLike,
+    prices: MachinePrices,
+    wall_s: ArrayLike,
+    rates: Rates,
+    *,
+    stored_bytes: ArrayLike = 0.0,
+    egress_bytes: ArrayLike = 0.0,
+) -> Mapping[str, Floats]:
+    """Return the dollars of runs by what they are paid for, each of shape (fleets,); :func:`total_usd` adds them up.
+
+    ``rent`` is on demand or spot, ``capital`` the run's share in what was bought.
+
+    Raises
+    ------
+    ModelError
+        If bought machines of unknown power run, and electricity costs something.
+
+    >>> prices = MachinePrices(usd_per_h=[32.77, 0], is_bought=[False, True], purchase_usd=[0, 30000], power_w=2000,
+    ...     useful_life_s=4 * 365 * 86400)
+    >>> parts = cost_parts([1, 2], prices, 10 * 3600, Rates(electricity_usd_per_kwh=0.15, pue=1.25))
+    >>> {name: round(float(usd), 2) for name, usd in parts.items() if usd}
+    {'rent': 327.7, 'capital': 17.12, 'electricity': 7.5}
+    """
+    parts = {
+        "rent": rent_usd(counts, prices, wall_s),
+        "reserved": reserved_usd(counts, prices, wall_s),
+        "capital": capital_share_usd(counts, prices, wall_s),
+        "hosting": hosting_usd(counts, prices, wall_s),
+        "electricity": electricity_usd(counts, prices, wall_s, rates),
+        "storage": storage_usd(stored_bytes, wall_s, rates),
+        "egress": egress_usd(egress_bytes, rates),
+    }
+    return dict(zip(parts, np.broadcast_arrays(*parts.values()), strict=True))
+
+
+def total_usd(parts: Mapping[str, Floats]) -> Floats:
+    """Return the sum of the parts."""
+    return np.asarray(sum(parts.values(), np.zeros(())))
+
+
+def rent_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike) -> Floats:
+    """Return the rent of machines on demand and spot: the wall time in whole granules, and at least the least time.
+
+    Notes
+    -----
+    For example, Amazon EC2 bills Linux machines by the second and at least a minute for every start (its API reference,
+    StartInstances); others bill whole hours. A failure does not begin another granule: a failed machine is taken to be
+    started again, or replaced, at its own place in the same bill. Where a replacement is a bill of its own, this leaves
+    out at most one granule, or the least time, for each failure.
+    """
+    machines, run_s = _aligned(_rented(prices), counts, wall_s)
+    return _sum(machines, product(_column(prices.usd_per_h, machines) / _S_PER_H, _billed_s(prices, machines, run_s)))
+
+
+def reserved_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike) -> Floats:
+    """Return the rent of reserved machines: with the discount, and for at least the committed time, used or not.
+
+    Notes
+    -----
+    Time beyond the commitment is paid at the reserved price, too. One run pays the whole commitment: share it out among
+    several runs by giving each its part of the committed time.
+    """
+    machines, run_s = _aligned(_reserved(prices), counts, wall_s)
+    paid_s = np.maximum(_billed_s(prices, machines, run_s), _column(prices.committed_s, machines))
+    return _sum(machines, product(_column(_rent_usd_per_h(prices), machines) / _S_PER_H, paid_s))
+
+
+def capital_share_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike) -> Floats:
+    """Return a run's share in bought machines: the purchase times wall time over useful life, in a straight line.
+
+    That is the cost of a machine which is always in use; :func:`break_even_h_per_month` asks for one that is not.
+    """
+    machines, run_s = _aligned(_bought(prices), counts, wall_s)
+    usd_per_s = np.divide(prices.purchase_usd, prices.useful_life_s)
+    return _sum(machines, product(_column(usd_per_s, machines), run_s))
+
+
+def capital_usd(counts: ArrayLike, prices: MachinePrices) -> Floats:
+    """Return what has to be paid to buy the bought machines, whatever they run: for a limit on capital."""
+    machines, _ = _aligned(_bought(prices), counts, 0.0)
+    return _sum(machines, _column(prices.purchase_usd, machines))
+
+
+def hosting_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike) -> Floats:
+    """Return what room, rack and hands for bought machines cost during the run, from their price for a month."""
+    machines, run_s = _aligned(_bought(prices), counts, wall_s)
+    return _sum(machines, product(_column(prices.hosting_usd_per_month, machines), run_s / _S_PER_MONTH))
+
+
+def electricity_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike, rates: Rates) -> Floats:
+    """Return the electricity of bought machines: power x PUE x price x wall time. Rent includes that of rented ones.
+
+    Raises
+    ------
+    ModelError
+        If bought machines of unknown power run, and electricity costs something.
+    """
+    machines, run_s = _aligned(_bought(prices), counts, wall_s)
+    if not rates.electricity_usd_per_kwh:
+        return np.zeros(np.broadcast_shapes(machines.shape[1:], run_s.shape))
+    used_j = _energy_j(machines, prices, run_s, rates.pue)
+    if np.isnan(used_j).any():
+        raise ModelError("power_w: a bought machine's power is unknown, but its electricity is to be paid. Give it.")
+    return used_j / _J_PER_KWH * rates.electricity_usd_per_kwh
+
+
+def storage_usd(stored_bytes: ArrayLike, wall_s: ArrayLike, rates: Rates) -> Floats:
+    """Return what it costs to keep data during the run; a price for GiB is 1.0737 times that for GB."""
+    months = checked_amounts("wall_s", wall_s) / _S_PER_MONTH
+    return product(
+        checked_amounts("stored_bytes", stored_bytes) / _BYTES_PER_GB * rates.storage_usd_per_gb_month, months
+    )
+
+
+def egress_usd(egress_bytes: ArrayLike, rates: Rates) -> Floats:
+    """Return what it costs to send data out of the provider's network, once, at one price."""
+    return checked_amounts("egress_bytes", egress_bytes) / _BYTES_PER_GB * rates.egress_usd_per_gb
+
+
+def energy_j(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike, *, pue: float = 1.0) -> Floats:
+    """Return the energy of all machines, rented ones too, under load all the time; not a number where one is unknown.
+
+    Machines that wait draw less: this is an upper estimate. Switches count where they are in ``power_w``.
+    """
+    machines, run_s = _aligned(True, counts, wall_s)
+    return _energy_j(machines, prices, run_s, pue)
+
+
+def peak_power_w(counts: ArrayLike, prices: MachinePrices, *, pue: float = 1.0) -> Floats:
+    """Return the power of all machines under load; not a number where one is unknown.
+
+    With a ``pue`` of 1 it is what the racks must feed; with the facility's own, what its connection must.
+    """
+    return energy_j(counts, prices, 1.0, pue=pue)
+
+
+def break_even_h_per_month(rented: MachinePrices, bought: MachinePrices, rates: Rates) -> Floats:
+    """Return the hours of use a month from which on it costs no more to buy a machine than to rent one.
+
+    Element by element; infinite where renting costs less even for a whole month's 730 hours ("never").
+
+    Raises
+    ------
+    ModelError
+        If the bought machine's power is unknown, and electricity costs something.
+
+    Notes
+    -----
+    ``fixed / (rent - running)``: a bought machine ages and is hosted whether it is used or not, and draws power only
+    while it is. Hours are hours of the same work: where the two are not equally fast, give the rent for as much work as
+    the bought machine does in an hour. Billing granules and commitments are left out.
+
+    >>> bought = MachinePrices(is_bought=True, purchase_usd=43800, useful_life_s=5 * 8760 * 3600, power_w=1000)
+    >>> float(break_even_h_per_month(MachinePrices(usd_per_h=4), bought, Rates(electricity_usd_per_kwh=0.35)))
+    200.0
+    """
+    fixed_usd, running_usd_per_h = _owning_usd(bought, rates)
+    fixed, saved = np.broadcast_arrays(fixed_usd, _rent_usd_per_h(rented) - running_usd_per_h)
+    hours = np.divide(fixed, saved, out=np.full(fixed.shape, inf), where=saved > 0)
+    hours = np.where((fixed == 0) & (saved >= 0), 0.0, hours)
+    return np.where(hours <= H_PER_MONTH, hours, inf)
+
+
+def months_of_use(
+    use_h_per_month: Sequence[float], rented: MachinePrices, bought: MachinePrices, rates: Rates
+) -> tuple[Month, ...]:
+    """Return what one machine costs a month, rented and bought, for each number of hours; as in the break-even.
+
+    Raises
+    ------
+    ModelError
+        If a month is to have less than 0 or more than 730 hours of use, or the bought machine's power is unknown, and
+        electricity costs something.
+
+    >>> bought = MachinePrices(is_bought=True, purchase_usd=43800, useful_life_s=5 * 8760 * 3600, power_w=1000)
+    >>> for month in months_of_use([100, 200, 730], MachinePrices(usd_per_h=4), bought, Rates(pue=1.2)):
+    ...     print(f"{month.use_h:g} h: rent {month.rent_usd:.2f}, buy {month.buy_usd:.2f} USD: {month.cheaper}")
+    100 h: rent 400.00, buy 730.00 USD: rent
+    200 h: rent 800.00, buy 730.00 USD: buy
+    730 h: rent 2920.00, buy 730.00 USD: buy
+    """
+    if wrong := [use_h for use_h in use_h_per_month if not 0 <= use_h <= H_PER_MONTH]:
+        raise ModelError(f"a month has no {wrong[0]} hours of use. Give 0 to {H_PER_MONTH:g}.")
+    fixed_usd, running_usd_per_h = (float(usd) for usd in _owning_usd(bought, rates))
+    usd_per_h = float(_rent_usd_per_h(rented))
+    return tuple(
+        Month(use_h=use_h, rent_usd=usd_per_h * use_h, buy_usd=fixed_usd + running_usd_per_h * use_h)
+        for use_h in use_h_per_month
+    )
+
+
+def _owning_usd(bought: MachinePrices, rates: Rates) -> tuple[Floats, Floats]:
+    """Return what a bought machine costs a month, used or not, and an hour of use besides."""
+    aging = np.divide(bought.purchase_usd, bought.useful_life_s) * _S_PER_MONTH
+    price = rates.electricity_usd_per_kwh
+    kwh_per_h = np.multiply(bought.power_w, _S_PER_H / _J_PER_KWH * rates.pue)
+    if price and np.isnan(kwh_per_h).any():
+        raise ModelError("power_w: a bought machine's power is unknown, but its electricity is to be paid. Give it.")
+    running = kwh_per_h * price if price else np.zeros(np.shape(bought.power_w))
+    return np.asarray(aging + np.asarray(bought.hosting_usd_per_month)), np.asarray(running)
+
+
+def _rent_usd_per_h(prices: MachinePrices) -> Floats:
+    """Return the hourly rent after the discount."""
+    return np.asarray(np.multiply(prices.usd_per_h, 1 - np.asarray(prices.discount)))
+
+
+def _bought(prices: MachinePrices) -> Bools:
+    """Return which kinds are bought."""
+    return np.asarray(prices.is_bought, dtype=np.bool_)
+
+
+def _reserved(prices: MachinePrices) -> Bools:
+    """Return which kinds are reserved."""
+    return ((np.asarray(prices.committed_s) > 0) | (np.asarray(prices.discount) > 0)) & ~_bought(prices)
+
+
+def _rented(prices: MachinePrices) -> Bools:
+    """Return which kinds are rented on demand or spot."""
+    return ~(_reserved(prices) | _bought(prices))
+
+
+def _billed_s(prices: MachinePrices, machines: Floats, run_s: Floats) -> Floats:
+    """Return the wall time in whole granules, at least the least time, for each kind and fleet."""
+    given_s, least_s = _column(prices.billing_s, machines), _column(prices.least_billed_s, machines)
+    granule_s = np.where(given_s > 0, given_s, 1.0)
+    whole_s = np.ceil(run_s / granule_s * (1 - _ROUNDING)) * granule_s
+    return np.maximum(np.where(given_s > 0, whole_s, run_s), least_s)
+
+
+def _energy_j(machines: Floats, prices: MachinePrices, run_s: Floats, pue: float) -> Floats:
+    """Return the facility's energy for some machines."""
+    return _sum(machines, product(_column(np.multiply(prices.power_w, pue), machines), run_s))
+
+
+def _aligned(kinds: ArrayLike, counts: ArrayLike, wall_s: ArrayLike) -> tuple[Floats, Floats]:
+    """Return the counts of some kinds alone, with axes for all fleets, and the wall time."""
+    machines, run_s = checked_amounts("counts", counts), checked_amounts("wall_s", wall_s)
+    machines = machines.reshape(machines.shape + (1,) * (run_s.ndim + 1 - machines.ndim))
+    return np.where(_column(kinds, machines), machines, 0.0), run_s
+
+
+def _column(values: ArrayLike, machines: Floats) -> Floats:
+    """Return one number for each kind, beside the axes of the fleets."""
+    each = np.broadcast_to(np.asarray(values), machines.shape[:1])
+    return each.reshape(machines.shape[:1] + (1,) * (machines.ndim - 1))
+
+
+def _sum(machines: Floats, each: Floats) -> Floats:
+    """Return the sum over the kinds of so many times each."""
+    return np.asarray(product(machines, each).sum(axis=0))

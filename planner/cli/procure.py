@@ -1,0 +1,87 @@
+"""``planner procure``: what to buy or rent."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["procure"]
+
+_SHORT = "Short question"
+
+
+def procure(
+    spec: Annotated[Path | None, typer.Argument(help="The question, YAML or JSON, with a block procure.")] = None,
+    dnn: Annotated[str | None, typer.Option(help="Zoo name, profile or trace file.", rich_help_panel=_SHORT)] = None,
+    global_batch: Annotated[
+        int | None, typer.Option(help="Samples per iteration, of all devices.", rich_help_panel=_SHORT)
+    ] = None,
+    epochs: Annotated[float | None, typer.Option(help="Of the training.", rich_help_panel=_SHORT)] = None,
+    dataset_samples: Annotated[int | None, typer.Option(help="Samples of an epoch.", rich_help_panel=_SHORT)] = None,
+    prices: Annotated[
+        Path | None, typer.Option(help="A price list (CSV) instead of the built-in one.", rich_help_panel=_SHORT)
+    ] = None,
+    deadline: Annotated[str | None, typer.Option(help="E.g. '24 h'.", rich_help_panel=_SHORT)] = None,
+    budget: Annotated[str | None, typer.Option(help="E.g. '500 USD'.", rich_help_panel=_SHORT)] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="cost (default), time or energy.", rich_help_panel=_SHORT)
+    ] = None,
+    providers: Annotated[str | None, typer.Option(help="E.g. aws,lambda.", rich_help_panel=_SHORT)] = None,
+    terms: Annotated[
+        str | None, typer.Option(help="Of on-demand, spot, bought; else on-demand.", rich_help_panel=_SHORT)
+    ] = None,
+    families: Annotated[str | None, typer.Option(help="Those to try.", rich_help_panel=_SHORT)] = None,
+    pareto: Annotated[bool, typer.Option("--pareto", help="All fleets that none beats in time and money.")] = False,
+    robust: Annotated[bool, typer.Option("--robust", help="Plan for the pessimistic end of the known error.")] = False,
+    what_if: Annotated[
+        bool, typer.Option("--what-if", help="Which changes of prices, networks, devices and deadline matter.")
+    ] = False,
+    top: Annotated[int, typer.Option(min=0, max=100, help="Show this many other fleets.")] = 4,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.procurement/1) on stdout.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the JSON to a file, too.")] = None,
+    time_limit: Annotated[
+        str, typer.Option(help="Stop searching after this; the best so far is given with its bound.")
+    ] = "60 s",
+) -> None:
+    """Find what to buy or rent for a training, with its proof.
+
+    E.g. planner procure --dnn resnet50 --global-batch 2048 --epochs 90 --deadline "24 h" --budget "500 USD"
+    """
+    import planner
+    from planner.cli.output import limit_s, write_text
+    from planner.cli.procure_question import question_of
+    from planner.cli.progress import Progress
+    from planner.documents import dump
+    from planner.procurement.document import procurement_document
+    from planner.procurement.report import procured_text
+
+    flags = {
+        "dnn": dnn,
+        "global_batch": global_batch,
+        "epochs": epochs,
+        "dataset_samples": dataset_samples,
+        "prices": prices,
+        "deadline": deadline,
+        "budget": budget,
+        "objective": objective,
+        "providers": providers,
+        "terms": terms,
+        "families": families,
+    }
+    found = planner.procure(
+        question_of(spec, flags),
+        num_alternatives=top,
+        has_pareto=pareto,
+        is_robust=robust,
+        has_what_if=what_if,
+        time_limit_s=limit_s(time_limit),
+        told=Progress().tell,
+    )
+    if json or out:
+        text = dump(procurement_document(found))
+        if out:
+            write_text(out, text + "\n")
+        if json:
+            print(text)
+    if not json:
+        print(procured_text(found))

@@ -1,0 +1,102 @@
+"""A fleet that was chosen, with every part of its time and its cost, and how wrong its prediction may be."""
+
+from collections.abc import Callable, Sequence
+from math import inf
+
+import numpy as np
+
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.procurement.account import S_PER_MONTH, fleet_counts
+from planner.procurement.answer import Choice
+from planner.procurement.fleet import Fleet
+from planner.procurement.oracle import Trained
+from planner.procurement.search import Fleets
+
+__all__ = ["Planned", "choice_of", "margin_of", "planned_choice"]
+
+Planned = Callable[[Problem], Plan]  # the best plan of a question, with its provenance and its known error
+
+_MOST_STRETCH = 1e6
+_STEPS = 60
+
+
+def choice_of(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained]) -> Choice:
+    """Return what a fleet takes and costs, from what was planned for each job."""
+    account, jobs = fleets.account, fleets.procurement.jobs
+    counts = fleet_counts(fleet, fleets.offers)
+    training_s = [one.seconds for one in trained]
+    work_s = np.array([fleets.work_s(training_s)])
+    run = account.run(counts, work_s)
+    criteria = account.criteria(counts, work_s)
+    money = account.money(counts, run.wall_s)
+    is_known = all(offer.power_w is not None for offer in fleet.offers)
+    one = fleets.account_of_one()
+    return Choice(
+        fleet=fleet,
+        objective=float(account.objective(criteria)[0]),
+        training_s={job.name: seconds for job, seconds in zip(jobs, training_s, strict=True)},
+        wall_s={
+            job.name: float(one.run(counts, np.array([seconds])).wall_s[0])
+            for job, seconds in zip(jobs, training_s, strict=True)
+        },
+        run_s={name: float(part[0]) for name, part in run.parts_s.items()},
+        money_usd={name: float(part[0]) for name, part in money.items()},
+        energy_j=float(criteria["energy"][0]) if is_known else None,
+        power_w=float(criteria["power"][0]) if is_known else None,
+        capital_usd=float(criteria["capital"][0]),
+        spent_usd=float(criteria["spent"][0]),
+        plans={job.name: one.plan for job, one in zip(jobs, trained, strict=True) if one.plan is not None},
+        error=_error(trained),
+    )
+
+
+def planned_choice(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained], planned: Planned) -> Choice:
+    """Return a fleet with its plans made once more, as `planner plan` makes them: with provenance and known error.
+
+    Where the search stopped early on a fleet, since nothing better could come of it, its plan may be better now.
+    """
+    found = []
+    for oracle, before in zip(fleets.oracles, trained, strict=True):
+        plan = planned(oracle.problem(fleets.part_of(fleet, oracle.job)))
+        if plan.objective <= before.seconds:
+            found.append(Trained(seconds=plan.objective, bound=plan.bound, used=fleet.counts, plan=plan))
+        else:
+            found.append(before)
+    return choice_of(fleets, fleet, found)
+
+
+def _error(trained: Sequence[Trained]) -> tuple[float, float] | None:
+    """Return how far measured times may lie off the predicted ones, where that is known of every plan."""
+    bands = [one.plan.prediction.relative_error if one.plan is not None else None for one in trained]
+    if any(band is None for band in bands):
+        return None
+    return min(float(band["low"]) for band in bands if band), max(float(band["high"]) for band in bands if band)
+
+
+def margin_of(fleets: Fleets, choice: Choice) -> float | None:
+    """Return by what share training may take longer than predicted until the deadline is missed; None without one.
+
+    Of several jobs, until the first one is late or the month is too short.
+    """
+    jobs = fleets.procurement.jobs
+    is_monthly = fleets.procurement.is_monthly
+    if not is_monthly and jobs[0].deadline_s == inf:
+        return None
+    training_s = [choice.training_s[job.name] for job in jobs]
+
+    def keeps(stretch: float) -> bool:
+        times = [seconds * stretch for seconds in training_s]
+        if not is_monthly:
+            counts = fleet_counts(choice.fleet, fleets.offers)
+            wall_s = float(fleets.account.run(counts, np.array([fleets.work_s(times)])).wall_s[0])
+            return wall_s <= jobs[0].deadline_s
+        return not fleets.is_late(choice.fleet, times) and fleets.busy_s(choice.fleet, times) <= S_PER_MONTH
+
+    low, high = 0.0, 1.0
+    while keeps(high) and high < _MOST_STRETCH:
+        low, high = high, 2 * high
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low - 1

@@ -1,0 +1,153 @@
+"""How long a fleet trains: the best plan of the families that are searched, asked once for each kind of hardware.
+
+``seconds(fleet)`` is the least training time with *at most* the fleet's machines, so more machines never take longer.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
+from typing import Any
+
+from planner.errors import InfeasibleError, NoAnswerError
+from planner.families.searches import BOUNDS
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.procurement.fleet import Fleet, hardware_of, question_of
+from planner.procurement.offer import Offer
+from planner.procurement.question import Job, Procurement
+from planner.ranking import best_plan
+from planner.search import Search
+from planner.spec_build import problem_of
+
+__all__ = ["Oracle", "Trained"]
+
+_TYPES = ("dtype", "optimizer")  # taken by the machines, where the question leaves them open
+_SHARE_OF_TIME = 0.25  # of what is left, that one fleet may take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What was found for a fleet.
+
+    Attributes
+    ----------
+    seconds
+        Of the best plan found; ``inf`` where nothing trains on the fleet.
+    bound
+        No plan of the families that are searched takes less on it.
+    used
+        Machines of each offer that the plan needs, no more than there are.
+    plan
+        None where nothing trains on the fleet.
+    reason
+        Why nothing does.
+    """
+
+    seconds: float
+    bound: float
+    used: tuple[int, ...]
+    plan: Plan | None = None
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Oracle:
+    """Plans one job on fleets, and remembers; the answers hold for every price and limit.
+
+    ``change`` is made to every question, for what would be on other hardware.
+    """
+
+    procurement: Procurement
+    job: Job
+    change: Callable[[Problem], Problem] = lambda problem: problem
+    num_planned: int = 0
+    _question: Mapping[str, Any] | None = None
+    _known: dict[Any, tuple[Trained, float]] = field(default_factory=dict)
+    _rates: dict[Any, float] = field(default_factory=dict)
+
+    def problem(self, fleet: Fleet) -> Problem:
+        """Return the question of the training on a fleet.
+
+        Files are read once: from then on the network stands in the question. What depends on the machines does not.
+
+        Raises
+        ------
+        SpecError
+            If the training cannot be asked of these machines, or of any.
+        """
+        source = self.procurement.source
+        question = self._question or self.job.question
+        problem = problem_of(replace(source, data=question_of(self.procurement, question, fleet)))
+        if self._question is None:
+            given = self.job.question["dnn"]
+            dnn = {key: value for key, value in problem.resolved["dnn"].items() if key in given or key not in _TYPES}
+            known = {key: problem.resolved[key] for key in ("calibration",) if key in problem.resolved}
+            self._question = {**self.job.question, **known, "dnn": dnn}
+        return self.change(problem)
+
+    def ideal_rate(self, offer: Offer) -> float:
+        """Return trainings a second that one machine does at most, and at which machines of any kinds add up.
+
+        From the bounds of the families, which leave out all communication.
+        """
+        key = hardware_of(offer)
+        if key not in self._rates:
+            least_s = _least_s(self.problem(Fleet(offers=(offer,), counts=(1,))))
+            self._rates[key] = 1 / least_s if least_s > 0 else inf
+        return self._rates[key]
+
+    def trained(self, fleet: Fleet, search: Search, *, enough_s: float = inf) -> Trained:
+        """Return the best plan on at most the fleet's machines.
+
+        Parameters
+        ----------
+        enough_s
+            A time from which on it does not matter how long the fleet takes: the bound may then be as low as this.
+        """
+        key = tuple((hardware_of(offer), count) for offer, count in zip(fleet.offers, fleet.counts, strict=True))
+        found = self._known.get(key)
+        if found is not None and (found[1] >= enough_s or _is_proven(found[0])):
+            return found[0]
+        answer = self._planned(fleet, search, enough_s)
+        self._known[key] = (answer, enough_s)
+        return answer
+
+    def _planned(self, fleet: Fleet, search: Search, enough_s: float) -> Trained:
+        """Plan the training on a fleet."""
+        self.num_planned += 1
+        problem = self.problem(fleet)
+        part = search.part(max(1.0, search.left_s * _SHARE_OF_TIME), cutoff=enough_s)
+        try:
+            plan = best_plan(problem, part)
+        except InfeasibleError as error:
+            return Trained(seconds=inf, bound=inf, used=fleet.counts, reason=str(error))
+        except NoAnswerError as error:
+            return Trained(seconds=inf, bound=_least_s(problem), used=fleet.counts, reason=str(error))
+        return Trained(seconds=plan.objective, bound=plan.bound, used=_used(plan, fleet), plan=plan)
+
+
+def _least_s(problem: Problem) -> float:
+    """Return what no plan of the problem's families takes less than, all communication left out."""
+    families = [name for name in problem.families if name != "hybrid" or problem.dnn.transformer is not None]
+    return min((BOUNDS[family](problem) for family in families), default=0.0)
+
+
+def _is_proven(trained: Trained) -> bool:
+    """Whether nothing is left to learn of a fleet."""
+    return trained.plan is None or trained.bound >= trained.seconds * (1 - 1e-9)
+
+
+def _used(plan: Plan, fleet: Fleet) -> tuple[int, ...]:
+    """Return the machines of each offer that a plan needs; all of them where its configuration does not say."""
+    block = plan.configuration.to_document()
+    if len(fleet.offers) == 1:
+        if isinstance(number := block.get("num_machines"), int):
+            return (min(number, fleet.counts[0]),)
+        if plan.family == "hybrid":
+            return (min(ceil(_devices(block) / fleet.offers[0].devices_per_machine), fleet.counts[0]),)
+    return fleet.counts
+
+
+def _devices(block: Mapping[str, Any]) -> int:
+    """Return the devices of a layout."""
+    return int(block["tensor"] * block["context"] * block["pipeline"] * block["data"])

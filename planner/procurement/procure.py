@@ -1,0 +1,246 @@
+"""The answer to a question of a purchase: the best fleet, its proof, what else was weighed, and how sure it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from planner.errors import NoAnswerError
+from planner.procurement.answer import Certificate, Choice, Procured, Tradeoff
+from planner.procurement.break_even import break_evens
+from planner.procurement.choice import Planned, choice_of, margin_of, planned_choice
+from planner.procurement.fleet import Fleet, Market
+from planner.procurement.infeasible import no_fleet
+from planner.procurement.price_list import OLD_DAYS
+from planner.procurement.question import Procurement
+from planner.procurement.robust import stretch_of
+from planner.procurement.search import Fleets, Told
+from planner.procurement.what_if import what_ifs
+from planner.procurement.words import domain_of, reasons_of
+from planner.search import Search
+from planner.solution import Status
+from planner.solvers.count_boxes import Bounded
+
+__all__ = ["procure"]
+
+_SAME = 1e-9
+_MOST_CALLS = 12  # fleets planned for each alternative
+_SHARES = (0.6, 0.7, 1.0)  # of the time that is left, for fleets of one type, of two, of three
+_NOT_MODELLED = (
+    "whether machines can be had when they are wanted",
+    "taxes, staff, interest and resale value",
+    "convergence and accuracy",
+    "machines of several regions or providers training together",
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Best:
+    """The best fleet so far, and what is proven of fleets of so many types."""
+
+    market: Market | None = None
+    found: Bounded | None = None
+    objective: float = inf
+    bounds: dict[int, float] = field(default_factory=dict)
+    num_markets: int = 0
+
+    @property
+    def bound(self) -> float:
+        """What no fleet beats."""
+        return min([self.objective, *self.bounds.values()])
+
+
+def procure(
+    procurement: Procurement,
+    search: Search,
+    planned: Planned,
+    *,
+    is_robust: bool = False,
+    has_pareto: bool = False,
+    has_what_if: bool = False,
+    told: Told | None = None,
+) -> Procured:
+    """Return the best fleet of a question.
+
+    Parameters
+    ----------
+    planned
+        Plans a training as `planner plan` does; for the answer alone.
+    is_robust
+        Plan for the pessimistic end of the predictions' error.
+    has_pareto, has_what_if
+        Whether to find all fleets that none beats in time and money, and which changes would change the decision.
+
+    Raises
+    ------
+    InfeasibleError
+        If no fleet keeps the limits: with which of them, and by how much it would have to give.
+    NoAnswerError
+        If a limit struck before any fleet was found.
+    """
+    fleets = Fleets(procurement=procurement)
+    if is_robust:
+        fleets = Fleets(procurement=procurement, stretch=stretch_of(fleets), oracles=fleets.oracles)
+    part = search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0))
+    best = _best(fleets, part, told)
+    if best.found is None or best.market is None:
+        if best.bound < inf:
+            message = f"the time limit came before the first fleet was found; nothing beats {best.bound:.6g}."
+            raise NoAnswerError(f"{message} Raise --time-limit.")
+        raise no_fleet(fleets, search)
+    fleet = Fleet(offers=best.market.offers, counts=best.found.point.counts)
+    choice = planned_choice(fleets, fleet, best.found.point.payload, planned)
+    return Procured(
+        objective_name=procurement.asked.objective,
+        choice=choice,
+        certificate=_certificate(fleets, best, choice),
+        explanation=reasons_of(fleets, choice),
+        alternatives=_alternatives(fleets, choice, search.num_alternatives, search),
+        margin=margin_of(fleets, choice),
+        break_even=break_evens(fleets, choice),
+        **_pareto(fleets, search, has_what_if) if has_pareto else {"pareto": None, "pareto_status": None},
+        what_if=what_ifs(fleets, choice, search) if has_what_if else (),
+        assumptions=(*procurement.assumptions, *_assumed(fleets)),
+        warnings=(*_age_warnings(procurement, choice), *_plan_warnings(choice)),
+        not_modelled=_NOT_MODELLED,
+        prices={
+            "files": list(procurement.prices.files),
+            "oldest": procurement.prices.oldest.isoformat(),
+            "today": procurement.today.isoformat(),
+            "offers": len(procurement.prices.offers),
+            "unusable": len(procurement.prices.unusable),
+            "asked": len(fleets.offers),
+            "left_out": {**procurement.left_out, **fleets.refused},
+        },
+        problem=procurement.resolved,
+    )
+
+
+def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
+    """Return the best fleet of one type of machines, then of more where these are better."""
+    best = _Best()
+    for num_types in range(1, fleets.procurement.asked.most_types + 1):
+        markets = fleets.markets(num_types)
+        best.num_markets += len(markets)
+        if not markets:
+            continue
+        part = search.part(search.left_s * _SHARES[num_types - 1])
+        answer = fleets.best(markets, part, most=best.objective * (1 - _SAME), told=told)
+        best.bounds[num_types] = min(answer.solution.bound, best.objective)
+        if answer.solution.value is not None:
+            point = answer.solution.value
+            best.market, best.objective = markets[point.root], answer.solution.objective
+            best.found = Bounded(point=point, bounds=point.criteria)
+    return best
+
+
+def _certificate(fleets: Fleets, best: _Best, choice: Choice) -> Certificate:
+    """Return what was proven."""
+    bound = min(best.bound, choice.objective)
+    is_proven = choice.objective - bound <= _SAME * choice.objective
+    return Certificate(
+        status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
+        objective=choice.objective,
+        bound=choice.objective if is_proven else bound,
+        bounds={number: min(one, choice.objective) for number, one in best.bounds.items()},
+        domain=domain_of(fleets),
+        num_offers=len(fleets.offers),
+        num_markets=best.num_markets,
+        num_planned=sum(oracle.num_planned for oracle in fleets.oracles),
+    )
+
+
+def _alternatives(fleets: Fleets, choice: Choice, most: int, search: Search) -> tuple[tuple[Choice, str], ...]:
+    """Return the best fleet of each of the most promising other devices, found by a limited number of plans.
+
+    Most offers are ruled out by bounds alone, so that nothing but these is known of them: what they would have come
+    to is what a buyer asks next.
+    """
+    found: list[tuple[Choice, str]] = []
+    seen = {offer.device for offer in choice.fleet.offers}
+    for market in fleets.promising(fleets.markets(1)):
+        device = market.offers[0].device
+        if len(found) == most or search.is_over:
+            break
+        if device in seen:
+            continue
+        seen.add(device)
+        answer = fleets.best([market], search, most_calls=_MOST_CALLS)
+        if answer.solution.value is not None:
+            point = answer.solution.value
+            other = choice_of(fleets, Fleet(offers=market.offers, counts=point.counts), point.payload)
+            is_proven = answer.solution.status is Status.OPTIMAL
+            found.append((other, "" if is_proven else f"or less, by {answer.solution.gap:.1%} at most"))
+    return tuple(sorted(found, key=lambda pair: pair[0].objective))
+
+
+def _pareto(fleets: Fleets, search: Search, has_what_if: bool) -> dict[str, object]:
+    """Return all fleets that none beats in time and money, with ties by the known error marked."""
+    part = search.part(search.left_s * (0.5 if has_what_if else 1.0))
+    points: list[Choice] = []
+    statuses = []
+    for num_types in range(1, fleets.procurement.asked.most_types + 1):
+        markets = fleets.markets(num_types)
+        if markets:
+            answer = fleets.trade_offs(markets, part.part(part.left_s * _SHARES[num_types - 1]))
+            statuses.append(answer.status)
+            points += [
+                choice_of(
+                    fleets, Fleet(offers=markets[one.point.root].offers, counts=one.point.counts), one.point.payload
+                )
+                for one in answer.points
+            ]
+    front = _front(points)
+    is_proven = all(status in (Status.OPTIMAL, Status.INFEASIBLE) for status in statuses)
+    return {
+        "pareto": tuple(_with_ties(front)),
+        "pareto_status": Status.OPTIMAL if is_proven else Status.FEASIBLE,
+    }
+
+
+def _front(points: Sequence[Choice]) -> list[Choice]:
+    """Return the points that no other one beats in time and money, fastest first; of equals the first."""
+    kept: list[Choice] = []
+    for one in sorted(points, key=lambda point: (point.total_wall_s, point.cost_usd)):
+        if not kept or one.cost_usd < kept[-1].cost_usd:
+            kept.append(one)
+    return kept
+
+
+def _with_ties(front: Sequence[Choice]) -> list[Tradeoff]:
+    """Mark points whose times differ by less than the prediction's known error: which is faster is not known."""
+    found: list[Tradeoff] = []
+    for one in front:
+        before = found[-1].choice if found else None
+        is_tie = False
+        if before is not None and before.error is not None and one.error is not None:
+            slowest = before.total_wall_s * (1 + before.error[1])
+            is_tie = slowest >= one.total_wall_s * (1 + one.error[0])
+        found.append(Tradeoff(choice=one, is_tie=is_tie))
+    return found
+
+
+def _assumed(fleets: Fleets) -> list[str]:
+    """Return what was assumed of the run and the error."""
+    run, stretch = fleets.procurement.asked.run, fleets.stretch
+    found = []
+    if run.mean_time_between_failures is None and run.mean_time_between_interruptions is None:
+        found.append("no machine fails or is taken away (procure.run.mean_time_between_failures)")
+    if not run.start_up:
+        found.append("machines start at once (procure.run.start_up)")
+    if stretch != 1:
+        found.append(f"training takes {stretch - 1:.0%} longer than predicted (--robust)")
+    return found
+
+
+def _age_warnings(procurement: Procurement, choice: Choice) -> list[str]:
+    """Return that a price of the fleet is old, where it is."""
+    oldest = min(offer.date for offer in choice.fleet.offers)
+    age = (procurement.today - oldest).days
+    if age <= OLD_DAYS:
+        return []
+    return [f"a price is of {oldest.isoformat()}, {age} days old; ask for today's before buying"]
+
+
+def _plan_warnings(choice: Choice) -> list[str]:
+    """Return the warnings of the chosen plans, each once."""
+    return list(dict.fromkeys(warning for plan in choice.plans.values() for warning in plan.warnings))

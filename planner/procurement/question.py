@@ -1,0 +1,300 @@
+"""A question of what to buy or rent, read and checked: what is trained, what may be had, under which limits.
+
+The trainings are ordinary questions of the product that lack their machines: :mod:`planner.procurement.fleet` adds the
+machines of a fleet, so that whatever a plan can ask holds here, too.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from fnmatch import fnmatchcase
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from planner.errors import InfeasibleError, SpecError
+from planner.procurement.offer import Offer, PriceList, Term
+from planner.procurement.price_list import merged, read_price_list
+from planner.procurement.spec import JobSpec, ProcurementSpec, ProcureSpec
+from planner.spec_source import Notes, Source, faults_of, nearest, read_source
+
+__all__ = ["BUILT_IN", "Job", "Procurement", "load_procurement", "matches_offer"]
+
+BUILT_IN = "built-in"
+SCHEMA = "planner.procurement/1"
+_FAST = ("all_reduce", "hybrid")  # families whose searches end proven within a second
+_ABOUT_MACHINES = ("procure", "cluster", "objective")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One training: its question without machines, how often a month, by when, on which part of the machines.
+
+    ``runs_per_month`` is 0 where there is one run and no month.
+    """
+
+    name: str
+    question: Mapping[str, Any]
+    runs_per_month: float = 0.0
+    deadline_s: float = inf
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Procurement:
+    """What is asked.
+
+    Attributes
+    ----------
+    asked
+        The block ``procure``, checked and in SI units.
+    source
+        Its text: files are named from its folder, faults by its lines.
+    jobs
+        What is trained: one, or several that share the machines.
+    offers
+        What may be had of the price list, discounts taken off.
+    prices
+        The whole list, with its unusable rows.
+    left_out
+        Offers that were not asked for, by why, with how many.
+    families
+        Those that are searched for every fleet.
+    today
+        Against which the age of the prices is told.
+    resolved
+        The question as plain data, as a plan's ``problem``.
+    """
+
+    asked: ProcureSpec
+    source: Source
+    jobs: tuple[Job, ...]
+    offers: tuple[Offer, ...]
+    prices: PriceList
+    left_out: Mapping[str, int]
+    families: tuple[str, ...]
+    today: date
+    resolved: Mapping[str, Any]
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def is_monthly(self) -> bool:
+        """Whether several trainings share the machines month after month."""
+        return self.asked.jobs is not None
+
+
+def load_procurement(question: str | Path | Mapping[str, Any], *, today: date) -> Procurement:
+    """Return the question that a spec file or a mapping of the same keys asks.
+
+    Raises
+    ------
+    SpecError
+        With every fault of the text in one pass; of a price list with its own lines.
+    """
+    if isinstance(question, Mapping):
+        source = Source(data=copy.deepcopy(dict(question)), file="", folder=Path(), positions={})
+    else:
+        source = read_source(Path(question))
+    if source.data.get("schema") == SCHEMA:
+        source = replace(source, data=source.data.get("problem"), positions={})
+    if not isinstance(source.data, dict) or "procure" not in source.data:
+        raise _no_block(source)
+    try:
+        spec = ProcurementSpec.model_validate(source.data)
+    except ValidationError as error:
+        raise SpecError.of(faults_of(error, source, ProcurementSpec)) from None
+    return _built(spec, source, today)
+
+
+def _no_block(source: Source) -> SpecError:
+    """Return why a spec without the block is none."""
+    problem = "there is no block procure, which says what may be bought or rented."
+    return SpecError.of([source.fault(("procure",), problem, "Add e.g. procure: {deadline: 24 h, budget: 500 USD}.")])
+
+
+def _built(spec: ProcurementSpec, source: Source, today: date) -> Procurement:
+    """Return the question of a checked spec."""
+    asked, notes = spec.procure, Notes(source)
+    prices = _prices(asked, source, notes, today)
+    if notes.faults or prices is None:
+        raise SpecError.of(notes.faults)
+    offers, left_out = _allowed(asked, prices)
+    _check_names(asked, prices, notes)
+    if notes.faults:
+        raise SpecError.of(notes.faults)
+    jobs = _jobs(spec, source)
+    families = tuple(spec.families or _FAST)
+    assumptions = []
+    if spec.families is None:
+        assumptions.append(f"families: {' and '.join(_FAST)}; name others under families")
+    if not offers:
+        reasons = "; ".join(f"{number} {why}" for why, number in left_out.items())
+        raise InfeasibleError(f"of {len(prices.offers)} offers none may be had: {reasons}.")
+    return Procurement(
+        asked=asked,
+        source=source,
+        jobs=jobs,
+        offers=offers,
+        prices=prices,
+        left_out=left_out,
+        families=families,
+        today=today,
+        resolved=copy.deepcopy(source.data),
+        assumptions=tuple(assumptions),
+    )
+
+
+def _prices(asked: ProcureSpec, source: Source, notes: Notes, today: date) -> PriceList | None:
+    """Return the lists that are named, as one."""
+    custom = [device.name for device in asked.custom_devices]
+    lists = [
+        notes.attempt(
+            ("procure", "prices", index),
+            lambda name=name: read_price_list(  # type: ignore[misc]
+                None if name == BUILT_IN else source.folder / name, today=today, custom_devices=custom
+            ),
+        )
+        for index, name in enumerate(asked.prices)
+    ]
+    return None if notes.faults else notes.attempt(("procure", "prices"), lambda: merged(lists))
+
+
+def _allowed(asked: ProcureSpec, prices: PriceList) -> tuple[tuple[Offer, ...], dict[str, int]]:
+    """Return the offers that are asked for, at the prices that hold, and why the others are not, with how many."""
+    found: list[Offer] = []
+    left_out: dict[str, int] = {}
+    for listed in prices.offers:
+        for offer in _variants(asked, listed):
+            why = _refusal(asked, offer)
+            if why is None:
+                found.append(_discounted(asked, offer))
+            else:
+                left_out[why] = left_out.get(why, 0) + 1
+    return tuple(found), left_out
+
+
+def _variants(asked: ProcureSpec, offer: Offer) -> list[Offer]:
+    """Return an offer on every term and network that it may be had with."""
+    if offer.term is Term.ON_DEMAND and asked.reserved is not None:
+        name = f"{offer.name.removesuffix(f'/{Term.ON_DEMAND}')}/{Term.RESERVED}"
+        rent = offer.usd_per_h * (1 - asked.reserved.discount)
+        reserved = replace(offer, name=name, term=Term.RESERVED, usd_per_h=rent, committed_s=asked.reserved.commitment)
+        return [offer, reserved]
+    if offer.term is Term.BOUGHT and asked.networks and offer.network_bytes_per_s is None:
+        return [
+            replace(
+                offer,
+                name=f"{offer.name}/{tier.name}",
+                network_bytes_per_s=tier.bandwidth,
+                purchase_usd=offer.purchase_usd + tier.usd_per_machine,
+            )
+            for tier in asked.networks
+        ]
+    return [offer]
+
+
+def _refusal(asked: ProcureSpec, offer: Offer) -> str | None:
+    """Return why an offer may not be had; None where it may."""
+    if offer.term not in asked.allowed_terms:
+        return f"on other terms than {', '.join(asked.terms)}"
+    for key, value in (("providers", offer.provider), ("regions", offer.region), ("devices", offer.device)):
+        wanted = getattr(asked, key)
+        if wanted is not None and not _matches(value, wanted):
+            return f"of other {key} than {', '.join(wanted)}"
+    if asked.instances is not None and not matches_offer(offer, asked.instances):
+        return f"of other instances than {', '.join(asked.instances)}"
+    if asked.exclude is not None and matches_offer(offer, asked.exclude):
+        return "excluded"
+    if _quota(asked, offer) == 0:
+        return "with a quota of 0"
+    needs_power = asked.power is not None or asked.objective == "energy"
+    if offer.power_w is None and (needs_power or (asked.electricity is not None and offer.term is Term.BOUGHT)):
+        return "of unknown power"
+    return None
+
+
+def _matches(value: str, patterns: Sequence[str]) -> bool:
+    """Whether a name is one of some patterns (``*`` stands for anything)."""
+    return any(fnmatchcase(value.lower(), pattern.lower()) for pattern in patterns)
+
+
+def matches_offer(offer: Offer, patterns: Sequence[str]) -> bool:
+    """Whether an offer is meant: by its name, its instance, or its provider and instance."""
+    names = (offer.name, offer.instance, f"{offer.provider}/{offer.instance}", offer.device)
+    return any(_matches(name, patterns) for name in names)
+
+
+def _quota(asked: ProcureSpec, offer: Offer) -> int | None:
+    """Return how many machines of an offer alone its quotas leave; None: no limit."""
+    found = [number for name, number in asked.quotas.items() if matches_offer(offer, [name])]
+    found += [offer.most] if offer.most is not None else []
+    return min(found, default=None)
+
+
+def _discounted(asked: ProcureSpec, offer: Offer) -> Offer:
+    """Return an offer less the discount of its provider, spot machines as often interrupted as the question says."""
+    discount = next((asked.discounts[name] for name in asked.discounts if name.lower() == offer.provider.lower()), 0.0)
+    often = asked.run.mean_time_between_interruptions
+    interruptions = offer.interruptions_per_h if often is None else 3600 / often
+    return replace(
+        offer,
+        usd_per_h=offer.usd_per_h * (1 - discount),
+        interruptions_per_h=interruptions if offer.term is Term.SPOT else 0.0,
+        most=_quota(asked, offer),
+    )
+
+
+def _check_names(asked: ProcureSpec, prices: PriceList, notes: Notes) -> None:
+    """Refuse patterns that no offer of the list has: a name that was spelt wrong must not be taken for a wish."""
+    known = {
+        "providers": [offer.provider for offer in prices.offers],
+        "regions": [offer.region for offer in prices.offers],
+        "devices": [offer.device for offer in prices.offers],
+    }
+    for key, names in known.items():
+        for index, pattern in enumerate(getattr(asked, key) or ()):
+            if not any(_matches(name, [pattern]) for name in names):
+                notes.fault(("procure", key, index), f"no offer has it: {pattern!r}.", nearest(pattern, names), pattern)
+    instances = [offer.instance for offer in prices.offers] + [one.name for one in prices.unusable]
+    for key in ("instances", "exclude", "quotas"):
+        for index, pattern in enumerate(getattr(asked, key) or ()):
+            if not any(matches_offer(offer, [pattern]) for offer in prices.offers):
+                place = pattern if key == "quotas" else index
+                notes.fault(
+                    ("procure", key, place), f"no offer is meant by {pattern!r}.", nearest(pattern, instances), pattern
+                )
+    for name in asked.discounts:
+        providers = sorted(set(known["providers"]))
+        if name.lower() not in {one.lower() for one in providers}:
+            notes.fault(("procure", "discounts", name), f"no provider is called {name!r}.", nearest(name, providers))
+
+
+def _jobs(spec: ProcurementSpec, source: Source) -> tuple[Job, ...]:
+    """Return what is trained, as questions that lack their machines."""
+    common = {key: value for key, value in source.data.items() if key not in _ABOUT_MACHINES and value is not None}
+    if spec.procure.jobs is None:
+        deadline = spec.procure.deadline
+        return (Job(name="training", question=common, deadline_s=inf if deadline is None else deadline),)
+    _check_shares(spec.procure.jobs, source)
+    given = source.data["procure"]["jobs"]
+    return tuple(
+        Job(
+            name=job.name,
+            question={**common, "dnn": dict(plain["dnn"])},
+            runs_per_month=job.runs_per_month,
+            deadline_s=inf if job.deadline is None else job.deadline,
+            share=job.share,
+        )
+        for job, plain in zip(spec.procure.jobs, given, strict=True)
+    )
+
+
+def _check_shares(jobs: Sequence[JobSpec], source: Source) -> None:
+    """Refuse shares of the machines that are more than all of them."""
+    total = sum(job.share for job in jobs if job.share < 1)
+    if total > 1 + 1e-9:
+        problem = f"the jobs that have a share of the machines to themselves take {total:.0%} of them."
+        raise SpecError.of([source.fault(("procure", "jobs"), problem, "Lower a share.")])

@@ -1,0 +1,209 @@
+"""An answer as text for a terminal: what to have, whether that is proven, what it takes and costs, and what else."""
+
+from collections.abc import Sequence
+
+from planner.procurement.answer import BreakEven, Certificate, Choice, Procured, Tradeoff, WhatIf
+from planner.procurement.words import amount
+from planner.report import table
+from planner.solution import Status
+from planner.units import Dimension, format_human
+
+__all__ = ["procured_text"]
+
+_GOALS = {"cost": "cost", "time": "time", "energy": "energy", "value_of_time": "cost"}
+_WIDTH = 60  # of the drawn trade-off
+_MOST_POINTS = 24
+_WORDS = {"start_up": "start-up", "failures": "failures and restarts", "capital": "share in what is bought"}
+
+
+def procured_text(found: Procured) -> str:
+    """Return an answer as text, without colour."""
+    choice = found.choice
+    lines = [
+        f"{'Buy or rent' if choice.capital_usd else 'Rent'}: {choice.fleet.headline}",
+        _verdict(found),
+        "",
+        *_fleet_lines(choice),
+        "",
+        f"  wall time {_time(choice.total_wall_s)}, cost {choice.cost_usd:,.2f} USD{_besides(choice)}",
+        f"  {_margin(found)}",
+        "",
+        *_breakdown("Where the time goes", choice.run_s, _time),
+        *_breakdown("Where the money goes", choice.money_usd, lambda usd: f"{usd:,.2f} USD"),
+        "",
+        *_plan_lines(choice),
+        "",
+        "Why",
+        *(f"  {line}" for line in found.explanation),
+        "",
+        *_alternative_lines(found),
+        *_pareto_lines(found.pareto, found.pareto_status),
+        *_what_if_lines(found.what_if, found.objective_name),
+        *_break_even_lines(found.break_even),
+        *_notes(found),
+    ]
+    return "\n".join(lines)
+
+
+def _time(seconds: float) -> str:
+    """Return seconds for reading."""
+    return format_human(seconds, Dimension.TIME)
+
+
+def _objective(value: float, name: str) -> str:
+    """Return an objective for reading."""
+    return amount(value, _GOALS[name]) + (" with the value of its time" if name == "value_of_time" else "")
+
+
+def _verdict(found: Procured) -> str:
+    """Return what is proven."""
+    one: Certificate = found.certificate
+    name = found.objective_name
+    if one.status is Status.OPTIMAL:
+        return f"Proven: {_objective(one.objective, name)}; no fleet of those searched (see below) has less."
+    proven = [number for number, bound in one.bounds.items() if one.objective - bound <= 1e-9 * one.objective]
+    among = f" Among fleets of {max(proven)} type{'s' * (max(proven) > 1)} it is proven." if proven else ""
+    return (
+        f"Best found, not proven: {_objective(one.objective, name)}; none has less than "
+        f"{_objective(one.bound, name)} (gap {one.gap:.2%}).{among}"
+    )
+
+
+def _fleet_lines(choice: Choice) -> list[str]:
+    """Return the shopping list."""
+    rows = [
+        {
+            "count": count,
+            "machine": offer.instance,
+            "terms": offer.term.value,
+            "from": f"{offer.provider} {offer.region}",
+            "devices": f"{offer.devices_per_machine} x {offer.device}",
+            "USD each": f"{offer.purchase_usd:,.0f}" if offer.purchase_usd else f"{offer.usd_per_h:,.4g}/h",
+            "price of": offer.date.isoformat(),
+        }
+        for offer, count in zip(choice.fleet.offers, choice.fleet.counts, strict=True)
+    ]
+    return [f"  {line}" for line in table(rows).splitlines()]
+
+
+def _besides(choice: Choice) -> str:
+    """Return what is bought, energy and power, where they are known."""
+    parts = [f"; {choice.spent_usd:,.2f} USD to pay in all"] if choice.capital_usd else []
+    if choice.energy_j is not None and choice.power_w is not None:
+        energy, power = format_human(choice.energy_j, Dimension.ENERGY), format_human(choice.power_w, Dimension.POWER)
+        parts.append(f"; {energy} at {power}")
+    return "".join(parts)
+
+
+def _margin(found: Procured) -> str:
+    """Return how wrong the prediction may be, and is known to be."""
+    error = found.choice.error
+    band = "not measured for such plans" if error is None else f"{error[0]:+.0%} to {error[1]:+.0%}"
+    if found.margin is None:
+        return f"known error of the training time: {band}"
+    return f"the deadline holds for errors up to {found.margin:+.0%}; the known error of the training time: {band}"
+
+
+def _breakdown(title: str, parts: object, shown: object) -> list[str]:
+    """Return the parts of a sum that are not 0, with their shares."""
+    assert isinstance(parts, dict) and callable(shown)
+    total = sum(parts.values())
+    return [
+        title,
+        *(
+            f"  {_WORDS.get(name, name):24} {shown(value):>14}  {value / total:6.1%}"
+            for name, value in parts.items()
+            if total and value > 1e-6 * total
+        ),
+    ]
+
+
+def _plan_lines(choice: Choice) -> list[str]:
+    """Return the plan of each job in a line."""
+    lines = ["Train by"]
+    for name, plan in choice.plans.items():
+        what = "" if len(choice.plans) == 1 else f"{name}: "
+        status = "proven" if plan.status is Status.OPTIMAL else f"gap {plan.gap:.2%}"
+        lines.append(f"  {what}{plan.family} on {plan.configuration.headline}, {_time(plan.objective)} ({status})")
+    return [*lines, "  the whole plan stands in --json and --out; `planner explain` and `planner check` read it"]
+
+
+def _alternative_lines(found: Procured) -> list[str]:
+    """Return the best fleets of other offers."""
+    if not found.alternatives:
+        return []
+    best = found.choice.objective
+    lines = ["What else was weighed"]
+    for choice, words in found.alternatives:
+        loss = f"{choice.objective / best - 1:+.1%}" if best else ""
+        cost = f"{choice.cost_usd:>12,.2f} USD {_time(choice.total_wall_s):>9}"
+        lines.append(f"  {choice.fleet.headline[:44]:44} {cost} {loss:>8}  {words}".rstrip())
+    return [*lines, ""]
+
+
+def _pareto_lines(points: Sequence[Tradeoff] | None, status: Status | None) -> list[str]:
+    """Return the trade-off of time against money: drawn, and as a table."""
+    if points is None:
+        return []
+    proven = "proven: no fleet beats any of them in both" if status is Status.OPTIMAL else "not proven to be all"
+    lines = [f"Time against money, {len(points)} fleets, {proven}; * is a tie with the one above, by the known error"]
+    most = max(one.choice.cost_usd for one in points)
+    shown = list(points)
+    if len(shown) > _MOST_POINTS:
+        step = (len(shown) - 1) / (_MOST_POINTS - 1)
+        shown = [points[round(index * step)] for index in range(_MOST_POINTS)]
+    for one in shown:
+        choice = one.choice
+        bar = "#" * max(1, round(_WIDTH * choice.cost_usd / most / 2))
+        tie = "*" if one.is_tie else " "
+        cost = f"{_time(choice.total_wall_s):>9}{tie} {choice.cost_usd:>12,.2f} USD"
+        lines.append(f"  {cost} {bar:{_WIDTH // 2}} {choice.fleet.headline}")
+    if len(shown) < len(points):
+        lines.append(f"  {len(points) - len(shown)} more stand in --json")
+    return [*lines, ""]
+
+
+def _what_if_lines(rows: Sequence[WhatIf], name: str) -> list[str]:
+    """Return which changes change the decision."""
+    if not rows:
+        return []
+    lines = ["What if"]
+    for one in rows:
+        if one.fleet is None:
+            lines.append(f"  {one.change:36} {one.words}")
+            continue
+        decision = f"then {one.fleet.headline}" if one.changes_decision else "the same fleet"
+        words = f" ({one.words})" if one.words else ""
+        lines.append(f"  {one.change:36} {_objective(one.objective, name):>16}  {decision}{words}")
+    return [*lines, ""]
+
+
+def _break_even_lines(rows: Sequence[BreakEven]) -> list[str]:
+    """Return from when on buying costs less."""
+    lines = []
+    for one in rows:
+        when = "never within a month" if one.hours_per_month is None else f"from {one.hours_per_month:.0f} h a month on"
+        lines.append(f"Rent {one.rented} or buy {one.bought}: buying costs less {when}")
+        months = [
+            {"hours a month": hours, "rent USD": round(rent, 2), "buy USD": round(buy, 2)}
+            for hours, rent, buy in one.rows
+        ]
+        lines += [f"  {line}" for line in table(months).splitlines()]
+    return [*lines, ""] if lines else []
+
+
+def _notes(found: Procured) -> list[str]:
+    """Return assumptions, warnings, what is left out, and over what it was proven."""
+    prices = found.prices
+    listed = f"prices of {prices['oldest']} or later, {prices['offers']} offers ({prices['unusable']} rows unusable)"
+    left_out = [f"{number} offers {why} left out" for why, number in prices["left_out"].items()]
+    one = found.certificate
+    searched = (*one.domain, f"{one.num_markets} sets of offers, {one.num_planned} fleets planned", *left_out)
+    parts = (
+        ("Prices", (listed,)),
+        ("Assumed", found.assumptions),
+        ("Mind", found.warnings),
+        ("Not modelled", found.not_modelled),
+        ("Searched", searched),
+    )
+    return [f"{title}: {'; '.join(lines)}." for title, lines in parts if lines]

@@ -1,0 +1,303 @@
+"""The search over fleets: which one is best, and which ones nothing beats in both time and money.
+
+Roots of :mod:`planner.solvers.count_boxes` are the markets, counts the machines of each offer, the oracle the families'
+own searches on a cluster of at most so many machines, and the criteria those of :mod:`planner.procurement.account`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product as all_of
+from math import floor, inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.cost import Floats
+from planner.errors import SpecError
+from planner.procurement.account import Account, fleet_counts
+from planner.procurement.fleet import Fleet, Market, markets_of
+from planner.procurement.offer import Offer
+from planner.procurement.oracle import Oracle, Trained
+from planner.procurement.question import Job, Procurement, matches_offer
+from planner.search import Search
+from planner.solvers.count_boxes import BestCounts, Question, Reading, TradeOffs, best_counts, best_trade_offs
+
+__all__ = ["Fleets", "Told"]
+
+Told = Callable[[float, float, int], None]  # bound, incumbent, fleets planned
+
+_AT_ONCE = 2_000_000  # numbers in one array of criteria
+_ROUNDING = 1e-9
+_MANY = 1 << 62
+_EXACT = 1 - 1e-9  # sums are rounded; a bound stays below them
+_TIES = ("cost", "time", "machines")  # of fleets of equal objective, the cheaper, the faster, the smaller
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(slots=True, kw_only=True)
+class Fleets:
+    """All fleets of a question, and what is known of them; what was planned is kept from search to search.
+
+    Attributes
+    ----------
+    stretch
+        What training takes longer than predicted.
+    """
+
+    procurement: Procurement
+    stretch: float = 1.0
+    oracles: tuple[Oracle, ...] = ()
+    offers: tuple[Offer, ...] = field(init=False)
+    refused: dict[str, int] = field(init=False, default_factory=dict)
+    account: Account = field(init=False)
+    _rates: Floats = field(init=False)  # trainings a second of one machine, (jobs, offers)
+    _usd_per_s: Floats = field(init=False)
+    _power_w: Floats = field(init=False)
+    _meant: dict[str, list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not self.oracles:
+            self.oracles = tuple(Oracle(self.procurement, job) for job in self.procurement.jobs)
+        self.offers, rates = self._usable()
+        self._rates = np.array(rates).T.reshape(len(self.oracles), len(self.offers))
+        runs = sum(job.runs_per_month for job in self.procurement.jobs) if self.procurement.is_monthly else 1.0
+        self.account = Account(self.procurement, self.offers, num_runs=runs, stretch=self.stretch)
+        self._usd_per_s = self.account.usd_per_s()
+        self._power_w = self.account.power_w()
+        self._meant = {
+            name: [row for row, offer in enumerate(self.offers) if matches_offer(offer, [name])]
+            for name in self.procurement.asked.quotas
+        }
+
+    def _usable(self) -> tuple[tuple[Offer, ...], list[list[float]]]:
+        """Return the offers whose devices can train the networks, with their ideal rates; note why others cannot.
+
+        Raises
+        ------
+        SpecError
+            If none can: then the question is at fault, not the offers.
+        """
+        kept, rates, first = [], [], None
+        for offer in self.procurement.offers:
+            try:
+                rates.append([oracle.ideal_rate(offer) for oracle in self.oracles])
+                kept.append(offer)
+            except SpecError as error:
+                first = first or error
+                why = f"that cannot be asked ({error.faults[0].problem.rstrip('.') if error.faults else error})"
+                self.refused[why] = self.refused.get(why, 0) + 1
+        if not kept and first is not None:
+            raise first
+        return tuple(kept), rates
+
+    def markets(self, num_types: int) -> list[Market]:
+        """Return the sets of so many offers that may make a fleet."""
+        return markets_of(self.procurement, self.offers, num_types)
+
+    def best(
+        self,
+        markets: Sequence[Market],
+        search: Search,
+        *,
+        objective: str | None = None,
+        without: Sequence[str] = (),
+        most: float = inf,
+        most_calls: int = _MANY,
+        told: Told | None = None,
+    ) -> BestCounts:
+        """Return the fleet of some markets with the least objective within the limits.
+
+        Parameters
+        ----------
+        objective
+            A criterion to be least instead of the question's objective.
+        without
+            Limits that do not count, by their criterion.
+        most
+            Only fleets whose objective is less are looked for.
+        most_calls
+            Fleets to plan, at most.
+        """
+        question = self._question(markets, (objective or "objective",), without, search)
+        limits = [min(most, question.limits[0]), *question.limits[1:]]
+
+        def tell(bound: float, incumbent: object, calls: int) -> None:
+            if told is not None:
+                told(bound, getattr(incumbent, "criteria", (inf,))[0], calls)
+
+        return best_counts(replace(question, limits=limits), search, most_calls=most_calls, told=tell)
+
+    def promising(self, markets: Sequence[Market]) -> list[Market]:
+        """Return markets in the order of the least objective that they could have."""
+        question = self._question(markets, ("objective",), (), Search())
+        roots = np.arange(len(markets))
+        least = self._floor(["objective"], self._rows(markets), question.least, question.most)[:, 0]
+        return [markets[row] for row in np.lexsort((roots, least))]
+
+    def trade_offs(self, markets: Sequence[Market], search: Search) -> TradeOffs:
+        """Return the fleets that none beats in both time and money."""
+        return best_trade_offs(self._question(markets, ("time", "cost"), (), search), search)
+
+    def trained(self, market: Market, counts: Sequence[int], search: Search, enough_s: float = inf) -> Reading:
+        """Return what is known of the work of a month, or of the one training, on so many machines."""
+        jobs, found = self.procurement.jobs, []
+        for job, oracle in zip(jobs, self.oracles, strict=True):
+            part = self.part_of(Fleet(offers=market.offers, counts=tuple(counts)), job)
+            if not any(part.counts):
+                return Reading(value=inf, bound=inf)
+            found.append(oracle.trained(part, search, enough_s=enough_s if len(jobs) == 1 else inf))
+        used = found[0].used if len(jobs) == 1 else None
+        value, bound = (self.work_s([getattr(one, name) for one in found]) for name in ("seconds", "bound"))
+        if self.procurement.is_monthly:
+            value, bound = self._kept(market, counts, found, value, bound)
+        return Reading(value=value, bound=bound, used=used, payload=tuple(found))
+
+    def part_of(self, fleet: Fleet, job: Job) -> Fleet:
+        """Return the machines that a job trains on: its share of each kind, in whole machines."""
+        return Fleet(offers=fleet.offers, counts=tuple(floor(count * job.share + _ROUNDING) for count in fleet.counts))
+
+    def work_s(self, training_s: Sequence[float]) -> float:
+        """Return the work of one run of each job, or of a month."""
+        return float(self._works([np.array(seconds) for seconds in training_s]))
+
+    def account_of_one(self) -> Account:
+        """Return the account of a single run."""
+        return replace(self.account, num_runs=1.0)
+
+    def busy_s(self, fleet: Fleet, training_s: Sequence[float]) -> float:
+        """Return how long a fleet is busy with one run, or in a month."""
+        run = self.account.run(fleet_counts(fleet, self.offers), np.array([self.work_s(training_s)]))
+        return float(run.wall_s[0])
+
+    @property
+    def trains_transformers(self) -> bool:
+        """Whether every job trains a transformer."""
+        one = Fleet(offers=self.offers[:1], counts=(1,))
+        return all(oracle.problem(one).dnn.transformer is not None for oracle in self.oracles)
+
+    @property
+    def _is_parted(self) -> bool:
+        """Whether every job has a part of the machines to itself."""
+        return self.procurement.is_monthly and all(job.share < 1 for job in self.procurement.jobs)
+
+    def _kept(
+        self, market: Market, counts: Sequence[int], found: Sequence[Trained], value: float, bound: float
+    ) -> tuple[float, float]:
+        """Return work and bound, infinite where a job misses its deadline: at these counts, and at any fewer."""
+        late = self.is_late(Fleet(offers=market.offers, counts=tuple(counts)), [one.seconds for one in found])
+        fewest = Fleet(offers=market.offers, counts=tuple(min(count, 1) for count in counts))
+        return (inf if late else value), (inf if self.is_late(fewest, [one.bound for one in found]) else bound)
+
+    def is_late(self, fleet: Fleet, training_s: Sequence[float]) -> bool:
+        """Whether a job misses its deadline, all asked for at once, the earliest deadline first; or on its own part."""
+        if not all(np.isfinite(training_s)):
+            return True
+        jobs = self.procurement.jobs
+        dense, account = fleet_counts(fleet, self.offers), self.account_of_one()
+        wall_s = [float(account.run(dense, np.array([seconds])).wall_s[0]) for seconds in training_s]
+        if self._is_parted:
+            return any(seconds > job.deadline_s for job, seconds in zip(jobs, wall_s, strict=True))
+        total = 0.0
+        for job, seconds in sorted(zip(jobs, wall_s, strict=True), key=lambda pair: pair[0].deadline_s):
+            total += seconds
+            if total > job.deadline_s:
+                return True
+        return False
+
+    # -- arrays for the solver -----------------------------------------------------------------------------------
+
+    def _question(
+        self, markets: Sequence[Market], first: Sequence[str], without: Sequence[str], search: Search
+    ) -> Question:
+        """Return the solver's question: the criteria named, then what decides between equals, then the limits."""
+        limits = {name: limit for name, limit in self._limits.items() if name not in without}
+        names = list(dict.fromkeys([*first, *_TIES, *(name for name, limit in limits.items() if limit < inf)]))
+        index = self._rows(markets)
+        most = np.zeros(index.shape, dtype=np.int64)
+        for row, market in enumerate(markets):
+            most[row, : len(market.most)] = market.most
+        asked = self.procurement.asked.machines
+        fewest = 0 if asked is None else asked.exactly or asked.at_least or 0
+        return Question(
+            most=most,
+            oracle=lambda root, counts, enough: self.trained(markets[root], counts, search, enough),
+            criteria=lambda roots, counts, work_s: self._criteria(names, index[roots], counts, work_s),
+            limits=[limits.get(name, inf) for name in names],
+            floor=lambda roots, least, most: self._floor(names, index[roots], least, most),
+            can_hold=(lambda roots, least, most: most.sum(axis=1) >= fewest) if fewest else None,
+            holds=(lambda roots, counts: counts.sum(axis=1) >= fewest) if fewest else None,
+        )
+
+    def _rows(self, markets: Sequence[Market]) -> Ints:
+        """Return which of all offers the offers of markets are, a row each; 0 beyond the last."""
+        rows = {offer.name: row for row, offer in enumerate(self.offers)}
+        index = np.zeros((len(markets), max(len(market.offers) for market in markets)), dtype=np.int64)
+        for row, market in enumerate(markets):
+            index[row, : len(market.offers)] = [rows[offer.name] for offer in market.offers]
+        return index
+
+    @property
+    def _limits(self) -> dict[str, float]:
+        """The limits, by criterion: the account's, and every quota."""
+        return {
+            **self.account.limits,
+            **{f"quota {name}": most for name, most in self.procurement.asked.quotas.items()},
+        }
+
+    def _criteria(self, names: Sequence[str], index: Ints, counts: Ints, work_s: Floats) -> Floats:
+        """Return criteria of fleets, a row each; ``index`` says which offer each count is of."""
+        size = max(1, _AT_ONCE // max(1, len(self.offers)))
+        parts = []
+        for start in range(0, len(counts), size):
+            rows = slice(start, start + size)
+            dense = self._dense(index[rows], counts[rows])
+            found = self.account.criteria(dense, np.asarray(work_s[rows], dtype=np.float64))
+            found["objective"] = self.account.objective(found)
+            for name in self.procurement.asked.quotas:
+                found[f"quota {name}"] = dense[self._meant[name]].sum(axis=0)
+            parts.append(np.stack([np.broadcast_to(found[name], len(dense.T)) for name in names], axis=1))
+        return np.concatenate(parts) if parts else np.zeros((0, len(names)))
+
+    def _dense(self, index: Ints, counts: Ints) -> Floats:
+        """Return counts by offer, of shape (offers, fleets)."""
+        dense = np.zeros((len(self.offers), len(counts)))
+        np.add.at(dense, (index, np.arange(len(counts))[:, None]), counts)
+        return dense
+
+    def _floor(self, names: Sequence[str], index: Ints, least: Ints, most: Ints) -> Floats:
+        """Return what no fleet of a box has less than, all devices busy all the time: ``work >= 1 / sum(n rate)``.
+
+        Fleets are paid for, and draw power, while they train. So cost and energy are at least a ratio of two linear
+        functions of the counts, and that is least in a corner of the box.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rates = [rates[index] for rates in self._rates]
+            least_s = [np.nan_to_num(1 / (most * rate).sum(axis=1), nan=inf, posinf=inf) for rate in rates]
+            found = self._criteria(names, index, least, self._works(least_s))
+            if self._is_parted:
+                return found
+            corners = [np.where(np.array(ends), most, least) for ends in all_of((False, True), repeat=most.shape[1])]
+            ratios = {}
+            for name, each in (("cost", self._usd_per_s[index]), ("energy", self._power_w[index])):
+                times = [
+                    np.min([(n * each).sum(axis=1) / (n * rate).sum(axis=1) for n in corners], axis=0) for rate in rates
+                ]
+                ratios[name] = np.nan_to_num(self._works(times) * self.stretch, nan=0.0)
+        hours = self.procurement.asked.usd_per_hour_saved or 0.0
+        for column, name in enumerate(names):
+            goal = self.procurement.asked.objective if name == "objective" else name
+            if goal in ratios:
+                found[:, column] = np.maximum(found[:, column], ratios[goal] * _EXACT)
+            elif goal == "value_of_time":
+                timed = self._criteria(["time"], index, least, self._works(least_s))[:, 0]
+                found[:, column] = np.maximum(found[:, column], (ratios["cost"] + hours / 3600 * timed) * _EXACT)
+        return found
+
+    def _works(self, training_s: Sequence[Floats]) -> Floats:
+        """Return the work of trainings, arrays of their seconds."""
+        if not self.procurement.is_monthly:
+            return training_s[0]
+        each = [job.runs_per_month * seconds for job, seconds in zip(self.procurement.jobs, training_s, strict=True)]
+        return np.asarray(np.max(each, axis=0) if self._is_parted else np.sum(each, axis=0))

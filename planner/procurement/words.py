@@ -1,0 +1,65 @@
+"""What binds a fleet, and over what it was proven, in words."""
+
+import numpy as np
+
+from planner.procurement.account import CRITERIA, fleet_counts
+from planner.procurement.answer import Choice
+from planner.procurement.search import Fleets
+from planner.units import Dimension, format_human
+
+__all__ = ["LIMITS", "amount", "domain_of", "reasons_of"]
+
+LIMITS = {  # how a limit is called, and in what it is counted
+    "cost": ("cost", Dimension.MONEY),
+    "spent": ("budget", Dimension.MONEY),
+    "time": ("deadline", Dimension.TIME),
+    "energy": ("energy", Dimension.ENERGY),
+    "power": ("power", Dimension.POWER),
+    "capital": ("capital", Dimension.MONEY),
+}
+_CLOSE = 0.05  # of a limit: nearer to it, it is told
+
+
+def amount(value: float, name: str) -> str:
+    """Return a criterion's value for reading."""
+    if name not in LIMITS:
+        return f"{value:.0f}"
+    dimension = LIMITS[name][1]
+    return f"{value:,.2f} USD" if dimension is Dimension.MONEY else format_human(value, dimension)
+
+
+def domain_of(fleets: Fleets) -> tuple[str, ...]:
+    """Return over what a fleet is proven to be best."""
+    asked = fleets.procurement.asked
+    types = "one type" if asked.most_types == 1 else f"up to {asked.most_types} types"
+    number = len(fleets.offers)
+    return (
+        f"{number} offer{'s' * (number != 1)}, fleets of {types} of machines of one region, up to {asked.most_devices} "
+        f"devices of a type",
+        f"trainings by {' or '.join(fleets.procurement.families)}, on the global batch of the question",
+    )
+
+
+def reasons_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
+    """Return what a fleet's devices do, and which limits are near."""
+    found = []
+    ideal_s = [
+        1 / sum(count * oracle.ideal_rate(offer) for offer, count in zip(fleet.offers, fleet.counts, strict=True))
+        for oracle in fleets.oracles
+        for fleet in [fleets.part_of(choice.fleet, oracle.job)]
+    ]
+    for (name, seconds), least_s in zip(choice.training_s.items(), ideal_s, strict=True):
+        what = "" if len(ideal_s) == 1 else f"{name}: "
+        found.append(
+            f"{what}training takes {format_human(seconds, Dimension.TIME)}; without any communication or waiting it "
+            f"would take {format_human(least_s, Dimension.TIME)} at least ({least_s / seconds:.0%})"
+        )
+    counts = fleet_counts(choice.fleet, fleets.offers)
+    work_s = np.array([fleets.work_s(list(choice.training_s.values()))])
+    criteria = fleets.account.criteria(counts, work_s)
+    for name in CRITERIA:
+        limit, value = fleets.account.limits[name], float(criteria[name][0])
+        if np.isfinite(limit) and name in LIMITS:
+            near = "binds" if value > limit * (1 - _CLOSE) else "holds"
+            found.append(f"the {LIMITS[name][0]} {near}: {amount(value, name)} of {amount(limit, name)}")
+    return tuple(found)
