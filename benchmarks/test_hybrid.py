@@ -39,6 +39,7 @@ QUESTIONS = {
     "megatron-1t on 4,096 A100s": ("megatron-1t", 4096, 512, A100),
     "deepseek-v3 on 2,048 H100s": ("deepseek-v3", 15360, 256, H100),
     "llama3.1-405b on 16,384 H100s": ("llama3.1-405b", 2048, 2048, H100),
+    "gpt3-175b on 16,384 H100s": ("gpt3-175b", 55440, 2048, H100),  # 120 divisors
 }
 
 

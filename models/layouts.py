@@ -96,11 +96,11 @@ class Layouts:
 
     def __len__(self) -> int:
         """Return how many layouts there are."""
-        return max(len(array) for array in self.arrays().values())
+        return max([len(getattr(self, name)) for name in self.__slots__])
 
     def arrays(self) -> Mapping[str, "Ints | Bools"]:
         """Return the arrays by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, name) for name in self.__slots__}
 
     def of(self, kept: "Ints | Bools | slice") -> "Layouts":
         """Return some of the layouts: by index, mask or slice."""

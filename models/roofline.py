@@ -17,12 +17,21 @@ are in the fitted shares), and sparsity.
 """
 
 from dataclasses import dataclass
-from math import gcd, log2
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Constants", "DeviceRates", "Floats", "attention_s", "longer_of", "misalignment", "move_s", "product_s"]
+__all__ = [
+    "Constants",
+    "DeviceRates",
+    "Floats",
+    "attention_s",
+    "longer_of",
+    "misalignment",
+    "misalignments",
+    "move_s",
+    "product_s",
+]
 
 Floats = NDArray[np.float64]
 
@@ -86,7 +95,8 @@ class Constants:
     wave_share
         How much of the waste of unfilled waves is paid: 1 all, 0 none (libraries choose among many tiles).
     misaligned_cost
-        What products with the vocabulary take longer for each :func:`misalignment` of its width, over their own time.
+        What products with a vocabulary that is not filled up take longer for each :func:`misalignment` of a rank's part
+        of it, over their own time.
     misaligned_head_cost
         The same of unfused attention, and the size of a head.
     score_bytes
@@ -122,17 +132,17 @@ class Constants:
     outside_efficiency: float
 
 
-def longer_of(first: Floats | float, second: Floats | float) -> Floats:
+def longer_of(first: Floats | float, second: Floats | float, sharpness: float = _SHARPNESS) -> Floats:
     """Return about the larger of two times: a little more where they are close, as work is then never all hidden.
 
     Notes
     -----
-    The norm ``(x**6 + y**6) ** (1/6)``: at least the larger, at most 2 ** (1/6) = 1.12 times it. Own choice; a sharp
-    maximum is what it tends to.
+    The norm ``(x**n + y**n) ** (1/n)``, n being the sharpness: at least the larger, at most 2 ** (1/n) times it, which
+    for 6 is 1.12. Own choice; a sharp maximum is what it tends to.
     """
     larger, smaller = np.maximum(first, second), np.minimum(first, second)
     share = np.divide(smaller, larger, out=np.zeros(np.shape(larger)), where=np.asarray(larger) > 0)
-    return np.asarray(larger * (1 + share**_SHARPNESS) ** (1 / _SHARPNESS), dtype=float)
+    return np.asarray(larger * (1 + share**sharpness) ** (1 / sharpness), dtype=float)
 
 
 def misalignment(width: int) -> int:
@@ -141,7 +151,12 @@ def misalignment(width: int) -> int:
     >>> [misalignment(width) for width in (128, 108, 225)]
     [0, 1, 3]
     """
-    return int(log2(_ALIGNED // gcd(width, _ALIGNED)))
+    return int(misalignments(width))
+
+
+def misalignments(widths: Floats | int) -> Floats:
+    """Return :func:`misalignment` of many widths."""
+    return np.asarray(np.log2(_ALIGNED // np.gcd(np.asarray(widths, dtype=np.int64), _ALIGNED)), dtype=float)
 
 
 def move_s(moved_bytes: Floats | float, rates: DeviceRates) -> Floats:

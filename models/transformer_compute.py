@@ -16,7 +16,16 @@ import numpy as np
 
 from planner.models.layouts import Ints, Layouts, Recompute
 from planner.models.operators import Operator, Product
-from planner.models.roofline import Constants, DeviceRates, Floats, attention_s, misalignment, move_s, product_s
+from planner.models.roofline import (
+    Constants,
+    DeviceRates,
+    Floats,
+    attention_s,
+    misalignment,
+    misalignments,
+    move_s,
+    product_s,
+)
 from planner.models.transformer_operators import block_operators, embedding_operators, head_operators
 from planner.transformer import LayerKind, Transformer
 
@@ -28,7 +37,9 @@ ELEMENT_BACKWARD = 1.9  # the same of norms, activations and residual additions
 FLASH_BACKWARD = 2.5  # five products for two: the scores are computed again (T. Dao, arXiv 2307.08691, section 3)
 _LOSS_BYTES = 42.0  # of one logit both ways, not fused: in four bytes, read or written ten times, once in two
 _DROPOUT_BYTES = 5  # read, write, and the mask
+_ROUTED = "feed_forward.experts"  # what the operators of routed experts are called
 _ROW_PARALLEL = ("attention.output", "feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down")
+_LAST = ("feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down")
 _REPLICATED = ("attention.query_down", "attention.key_value_down", "feed_forward.router")
 _BETWEEN = ("norm", "residual")  # kinds that tensor parallelism does not split, but sequence parallelism does
 
@@ -59,6 +70,18 @@ class Software:
         Largest piece of gradients that is exchanged at once.
     reduces_every_microbatch
         Whether ZeRO-2 and 3 reduce the gradients of every micro-batch.
+    shards_gradients
+        Whether ZeRO-1 reduces gradients by a reduce-scatter; else by an all-reduce.
+    attention_ratio
+        How fast its flash attention is, over FlashAttention-2.
+    pads_vocabulary
+        Whether the vocabulary is filled up to a width that every rank's tensor cores like.
+    selective_share
+        How much of all but attention selective recomputation repeats, in attention's place; 0: attention alone.
+    stops_early
+        Whether recomputation of a layer stops where nothing more is read: its last products are left out.
+    element_passes
+        Bytes that norms, activations and the like move, over those of one kernel for each.
     """
 
     name: str
@@ -71,6 +94,12 @@ class Software:
     optimizer_bytes: float = 30.0
     bucket_bytes: float = float("inf")
     reduces_every_microbatch: bool = False
+    shards_gradients: bool = True
+    attention_ratio: float = 1.0
+    pads_vocabulary: bool = True
+    selective_share: float = 0.0
+    stops_early: bool = False
+    element_passes: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,17 +130,24 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSeconds:
-    """Seconds of one layer and micro-batch on the device; ``attention_s`` is part of ``forward_s``."""
+    """Seconds of one layer and micro-batch on the device; ``attention_s`` and ``last_s`` are part of ``forward_s``.
+
+    ``last_s``: of what no gradient of the layer reads: its last products, and the addition behind them.
+    """
 
     forward_s: Floats
     backward_s: Floats
     attention_s: Floats
+    last_s: Floats
 
-    def again_s(self, recompute: Ints) -> Floats:
+    def again_s(self, recompute: Ints, software: Software) -> Floats:
         """Return what the backward pass computes again."""
         full = np.asarray(recompute) == Recompute.FULL
         selective = np.asarray(recompute) == Recompute.SELECTIVE
-        return np.where(full, self.forward_s, np.where(selective, self.attention_s, 0.0))
+        whole = self.forward_s - self.last_s if software.stops_early else self.forward_s
+        share = software.selective_share
+        some = share * (self.forward_s - self.attention_s) if share else self.attention_s
+        return np.where(full, whole, np.where(selective, some, 0.0))
 
 
 @cache
@@ -140,32 +176,40 @@ def layer_seconds(
     rates: DeviceRates,
     software: Software,
     constants: Constants,
+    expert_imbalance: float = 1.0,
 ) -> LayerSeconds:
-    """Return the seconds of one layer of a kind, gradients' accumulation left out."""
-    forward, backward, attention = (np.zeros(np.shape(split.tensor)) for _ in range(3))
+    """Return the seconds of one layer of a kind, gradients' accumulation left out.
+
+    ``expert_imbalance``: tokens of the fullest rank's experts, over the mean; >= 1.
+    """
+    forward, backward, last = (np.zeros(np.shape(split.tensor)) for _ in range(3))
     operators = _block(transformer, kind)
     for one in operators:
         if one.kind == "attention":
             continue
+        fuller = expert_imbalance if one.name.startswith(_ROUTED) else 1.0
         if one.product is not None:
-            ahead, back = _product_pair_s(one, split, rates=rates, constants=constants)
+            ahead, back = _product_pair_s(one, split, rates=rates, constants=constants, tokens=fuller)
         elif one.kind == "softmax" and one.name.startswith("attention"):
             continue
         else:
-            ahead = _element_s(one, split, rates=rates, software=software) * constants.element_ratio
+            ahead = _element_s(one, split, rates=rates, software=software) * constants.element_ratio * fuller
             back = ELEMENT_BACKWARD * ahead
         forward, backward = forward + ahead, backward + back
+        last = last + ahead if one.name in _LAST or one == operators[-1] else last
     attention, attention_back = _attention_pair_s(
         transformer, operators, split, rates=rates, software=software, constants=constants
     )
-    return LayerSeconds(forward_s=forward + attention, backward_s=backward + attention_back, attention_s=attention)
+    return LayerSeconds(
+        forward_s=forward + attention, backward_s=backward + attention_back, attention_s=attention, last_s=last
+    )
 
 
 def _shape(one: Operator, product: Product, split: Split) -> tuple[Floats, Floats, Floats, Floats]:
     """Return rows, inner width, columns and count of an operator's product on one rank."""
     rows = product.rows * split.microbatch / split.context
     inner, columns, count = (np.full(np.shape(rows), float(n)) for n in (product.inner, product.columns, product.count))
-    if one.name.startswith("feed_forward.experts"):
+    if one.name.startswith(_ROUTED):
         rows, count = rows * split.expert, count / split.expert
     if one.name in _REPLICATED:
         rows = product.rows * split.microbatch * split.between
@@ -176,11 +220,17 @@ def _shape(one: Operator, product: Product, split: Split) -> tuple[Floats, Float
     return rows, inner, columns, count
 
 
-def _product_pair_s(one: Operator, split: Split, *, rates: DeviceRates, constants: Constants) -> tuple[Floats, Floats]:
-    """Return the seconds of a product, and of the two that give the gradients of its input and its weights."""
+def _product_pair_s(
+    one: Operator, split: Split, *, rates: DeviceRates, constants: Constants, tokens: float = 1.0
+) -> tuple[Floats, Floats]:
+    """Return the seconds of a product, and of the two that give the gradients of its input and its weights.
+
+    ``tokens``: how many there are, over those that the operator says.
+    """
     if one.product is None:
         raise ValueError(f"the operator {one.name} is no product")
     rows, inner, columns, count = _shape(one, one.product, split)
+    rows = rows * tokens
     forward = product_s(rows, inner, columns, count=count, rates=rates, constants=constants)
     input_gradient = product_s(rows, columns, inner, count=count, rates=rates, constants=constants)
     weight_gradient = product_s(inner, rows, columns, count=count, rates=rates, constants=constants)
@@ -194,7 +244,7 @@ def _element_s(one: Operator, split: Split, *, rates: DeviceRates, software: Sof
         moved += _DROPOUT_BYTES * one.output_elements
     is_between = one.kind in _BETWEEN
     share = split.between if is_between else 1 / (split.tensor * split.context)
-    return move_s(moved * split.microbatch * share, rates)
+    return move_s(moved * software.element_passes * split.microbatch * share, rates)
 
 
 def _attention_pair_s(
@@ -214,7 +264,7 @@ def _attention_pair_s(
     pair = [one for one in operators if one.kind == "attention"]
     ranks = split.microbatch / (split.tensor * split.context)
     if software.has_flash_attention:
-        forward = attention_s(sum(one.forward_flop for one in pair) * ranks, rates)
+        forward = attention_s(sum(one.forward_flop for one in pair) * ranks / software.attention_ratio, rates)
         return forward, FLASH_BACKWARD * forward
     whole = 2 if transformer.is_causal else 1  # a masked score is computed all the same
     flop = sum(one.forward_flop for one in pair) * whole * ranks
@@ -249,7 +299,9 @@ def head_s(
     total = np.zeros(np.shape(split.tensor))
     for one in _head(transformer):
         if one.product is not None:
-            slow = 1 + constants.misaligned_cost * misalignment(transformer.vocabulary_size)
+            slow: Floats | float = 1.0
+            if not software.pads_vocabulary:
+                slow = 1 + constants.misaligned_cost * misalignments(transformer.vocabulary_size // split.tensor)
             total = total + slow * sum(_product_pair_s(one, split, rates=rates, constants=constants))
         elif one.kind == "loss":
             moved_bytes = 4.0 * _BYTES if software.has_fused_loss else _LOSS_BYTES

@@ -20,7 +20,7 @@ Moments of the maximum differ between the terms; they are added, which is exact 
 with the number of layers but the table of their kinds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +51,7 @@ from planner.models.transformer_stages import (
 )
 from planner.transformer import LayerKind, Transformer
 
-__all__ = ["PRECISIONS", "TERMS", "memory_bytes", "stage_memory_bytes"]
+__all__ = ["PRECISIONS", "TERMS", "memory_bytes", "stage_bytes_of", "stage_memory_bytes"]
 
 TERMS = ("weights", "gradients", "optimizer", "activations", "temporary", "reserve")
 _LOSS_COPY_BYTES = 4
@@ -128,6 +128,20 @@ def stage_memory_bytes(
     order = np.lexsort((moments["total"], stage.index))
     last = order[np.flatnonzero(np.diff(stage.index[order], append=-1))]
     return {name: array[last] for name, array in moments.items()}
+
+
+def stage_bytes_of(
+    transformer: Transformer,
+    layouts: Layouts,
+    *,
+    precision: Precision,
+    kernels: Kernels | None = None,
+    reserve_bytes: float = 0.0,
+    expert_imbalance: float = 1.0,
+) -> Callable[[Stage], Mapping[str, Floats]]:
+    """Return what gives the same of one stage of every layout, whatever its layers."""
+    parts = _Parts(transformer, layouts.of(slice(None)), precision, kernels or Kernels(), expert_imbalance)
+    return lambda stage: parts.terms(stage, reserve_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

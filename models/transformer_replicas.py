@@ -121,6 +121,7 @@ def replica_exchanges(
     bucket_bytes: float = float("inf"),
     frees_weights: bool = True,
     reduces_every_microbatch: bool = False,
+    shards_gradients: bool = True,
 ) -> tuple[ReplicaExchange, ...]:
     """Return what replicas exchange in one step.
 
@@ -135,12 +136,15 @@ def replica_exchanges(
         they are gathered once a step.
     reduces_every_microbatch
         Whether ZeRO-2 and 3 reduce the gradients of every micro-batch, rather than of the step.
+    shards_gradients
+        Whether ZeRO-1 reduces by a reduce-scatter; else by an all-reduce, as without ZeRO.
     """
     held = stage_parameters(transformer, layouts)
     layers = np.maximum(transformer.num_layers / layouts.pipeline, 1.0)
     zero, passes = layouts.zero, layouts.num_microbatches
     gathers = np.where(zero == 3, 2 * passes if frees_weights else 1, np.where(zero >= 1, 1, 0))
-    scatters = np.where((zero >= 2) & reduces_every_microbatch, passes, np.where(zero >= 1, 1, 0))
+    is_whole = (zero == 0) | ((zero == 1) & (not shards_gradients))
+    scatters = np.where((zero >= 2) & reduces_every_microbatch, passes, np.where(is_whole, 0, 1))
     found = []
     for name, group, parameters in (
         ("dense", "replicas", held.dense + held.ends),
@@ -154,7 +158,7 @@ def replica_exchanges(
                 gradient_bytes=reduced,
                 weight_bytes=weight_bytes * parameters,
                 num_pieces=np.where(zero == 3, layers, np.maximum(np.ceil(reduced / bucket_bytes), 1.0)),
-                all_reduces=np.where(zero == 0, 1.0, 0.0),
+                all_reduces=np.where(is_whole, 1.0, 0.0),
                 reduce_scatters=scatters.astype(np.float64),
                 gathers=gathers.astype(np.float64),
             )

@@ -13,49 +13,28 @@ part ``bubble``. Gradients of weights, which zero-bubble schedules put off, are 
 Leaves out stragglers, input, checkpoints, offloading, and the memory that a nearly full device is short of.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.models.group_costs import Group, groups_of
-from planner.models.layouts import Bools, Ints, Layouts, Recompute
-from planner.models.roofline import Constants, DeviceRates, Floats, longer_of, move_s
+from planner.models.group_costs import groups_of
+from planner.models.layouts import Bools, Ints, Layouts
+from planner.models.roofline import Constants, DeviceRates, Floats, move_s
 from planner.models.tiers import Tier
-from planner.models.transformer_compute import LayerSeconds, Software, Split, embedding_s, head_s, layer_seconds
-from planner.models.transformer_exchange import ExchangeTimes, exchange_times, layer_exchanges, pipeline_exchanges
+from planner.models.transformer_compute import Software, Split
+from planner.models.transformer_interval import OF_LAYERS, Common, distinct, interval_of, reached_tiers, sum_of
 from planner.models.transformer_replicas import replica_exchanges, replica_times
 from planner.models.transformer_schedule import Stages, step_s
-from planner.transformer import LayerKind, Transformer
+from planner.transformer import Transformer
 
-__all__ = ["PARTS", "iteration_times"]
+__all__ = ["PARTS", "interval_times", "iteration_times", "reached_tiers", "stage_times"]
 
 PARTS = ("compute", "recompute", "tensor", "expert", "context", "launch", "bubble", "pipeline", "data", "optimizer")
 
-_EXCHANGES = ("tensor", "expert", "context")
-_DEVICE = ("compute", "recompute", *_EXCHANGES)
-_COMPUTING = ("tensor", "context", "expert", "microbatch", "is_sequence_parallel")
-_EXCHANGING = (*_COMPUTING, "pipeline", "data", "recompute", "overlaps_tensor", "order")
 _REPLICATING = ("tensor", "context", "expert", "pipeline", "data", "order", "zero", "num_microbatches")
-_MOST_CODES = 2**40  # so that one more decision still fits 63 bits
-_FORWARD_OF_ENDS = 1 / 3  # of embedding and head: the rest is backward
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Common:
-    """All that the layouts share."""
-
-    transformer: Transformer
-    tiers: tuple[Tier, ...]
-    rates: DeviceRates
-    software: Software
-    constants: Constants
-
-    def beside(self, computing: Floats, exchange: Floats) -> Floats:
-        """Return what an exchange adds to computing that it runs beside: what is longer, and some of the shorter."""
-        both = np.maximum(computing, exchange) + self.constants.contention * np.minimum(computing, exchange)
-        return both - computing
+Pair = tuple[Floats, Floats]  # forward, and both ways
 
 
 def iteration_times(
@@ -66,6 +45,7 @@ def iteration_times(
     rates: DeviceRates,
     software: Software,
     constants: Constants,
+    expert_imbalance: float = 1.0,
 ) -> Mapping[str, Floats]:
     """Return the seconds of one step: every part of :data:`PARTS`, and ``total``, their sum; one element a layout.
 
@@ -76,201 +56,123 @@ def iteration_times(
         start-up are put to them here.
     rates, software, constants
         Of device and program, and of all.
+    expert_imbalance
+        Tokens of the fullest rank's experts, over the mean; >= 1. All ranks wait for the fullest.
 
     Notes
     -----
     What one micro-batch takes depends on few decisions, so it is computed once for each distinct combination of them.
-    The last stage holds as many layers as the others, but where two layers more would make all stages alike: embedding
-    and head then take a layer's place each (Llama 3, arXiv 2407.21783, section 3.3.2; BLOOM, arXiv 2211.05100).
+    Where two layers more would make all stages alike, embedding and head take a layer's place each (Llama 3, arXiv
+    2407.21783, section 3.3.2; BLOOM, arXiv 2211.05100). Where layers do not divide otherwise, all stages count as many
+    as the fullest, and the last, which has the head, one less.
     """
-    reached = tuple(_reached(tier, index, constants) for index, tier in enumerate(tiers))
-    common = _Common(transformer=transformer, tiers=reached, rates=rates, software=software, constants=constants)
-    chosen, back = _distinct(layouts, _EXCHANGING)
-    interval = {name: array[back] for name, array in _interval(common, layouts.of(chosen)).items()}
-    parts = _step(common, layouts, interval)
+    common = Common.of(transformer, tiers, rates, software, constants, expert_imbalance)
+    parts = _step(common, layouts, interval_of(common, layouts))
     parts = {name: np.broadcast_to(parts[name], len(layouts)) for name in PARTS}
-    return {**parts, "total": _sum(layouts, parts.values())}
+    return {**parts, "total": sum_of(layouts, parts.values())}
 
 
-def _reached(tier: Tier, index: int, constants: Constants) -> Tier:
-    """Return a tier with the bandwidth that collectives reach, and their start-up for each hop."""
-    share = constants.outside_efficiency if index else constants.inside_efficiency
-    return replace(
-        tier,
-        bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s * share,
-        latency_s=tier.latency_s + constants.hop_s,
-    )
-
-
-def _sum(layouts: Layouts, arrays: Iterable[Floats]) -> Floats:
-    """Return the sum of some arrays, one element a layout."""
-    return sum(arrays, start=np.zeros(len(layouts)))
-
-
-def _distinct(layouts: Layouts, names: Sequence[str]) -> tuple[Ints, Ints]:
-    """Return the index of one layout of each combination of some decisions, and for each layout which."""
-    arrays = layouts.arrays()
-    code, size = np.zeros(len(layouts), dtype=np.int64), 1
-    for name in names:
-        number = np.asarray(arrays[name], dtype=np.int64)
-        number = number - number.min()
-        width = int(number.max()) + 1
-        if size * width >= _MOST_CODES:
-            code, size = np.unique(code, return_inverse=True)[1], len(layouts)
-        code, size = code * width + number, size * width
-    _, chosen, back = np.unique(code, return_index=True, return_inverse=True)
-    return chosen, back
-
-
-# -- one micro-batch through all layers ------------------------------------------------------------------------------
-
-
-def _interval(common: _Common, layouts: Layouts) -> dict[str, Floats]:
-    """Return the seconds of all layers of one micro-batch, by part, of embedding and head, and of one transfer."""
-    groups = groups_of(common.tiers, layouts)
-    chosen, back = _distinct(layouts, _COMPUTING)
-    few, split = Split.of(layouts.of(chosen)), Split.of(layouts)
-    found = {name: np.zeros(len(layouts)) for name in (*_DEVICE, "forward", "launch")}
-    kinds = common.transformer.layer_kinds
-    for kind in dict.fromkeys(kinds):
-        layer = _layer(common, kind, few, back)
-        exchanges = exchange_times(layer_exchanges(common.transformer, layouts, kind), groups)
-        parts = _layer_parts(common, layouts, split, kind, layer, exchanges)
-        parts["launch"] = _launch_s(common, layouts, _sum(layouts, (parts[name] for name in _DEVICE)))
-        for name, seconds in parts.items():
-            found[name] = found[name] + kinds.count(kind) * seconds
-    found["transfer"] = _transfer_s(common, layouts, groups)
-    floor = common.constants.head_floor_ratio * common.software.launch_s
-    shared = {"rates": common.rates, "constants": common.constants}
-    found["embedding"] = embedding_s(common.transformer, few, **shared)[back]  # type: ignore[arg-type]
-    found["head"] = head_s(common.transformer, few, software=common.software, **shared)[back] + floor  # type: ignore[arg-type]
-    return found
-
-
-def _layer(common: _Common, kind: LayerKind, split: Split, back: Ints) -> LayerSeconds:
-    """Return the seconds of a layer of a kind, for every layout."""
-    one = layer_seconds(
-        common.transformer,
-        kind,
-        split,
-        rates=common.rates,
-        software=common.software,
-        constants=common.constants,
-    )
-    return LayerSeconds(
-        forward_s=one.forward_s[back], backward_s=one.backward_s[back], attention_s=one.attention_s[back]
-    )
-
-
-def _layer_parts(
-    common: _Common,
+def interval_times(
+    transformer: Transformer,
     layouts: Layouts,
-    split: Split,
-    kind: LayerKind,
-    layer: LayerSeconds,
-    exchanges: Mapping[str, ExchangeTimes],
-) -> dict[str, Floats]:
-    """Return what the device does for one layer and micro-batch, both ways."""
-    accumulated = _parameters(common.transformer, kind, split) * common.software.accumulation_bytes
-    added_s = move_s(accumulated * common.constants.accumulation_ratio, common.rates)
-    compute = layer.forward_s + layer.backward_s + added_s
-    again = layer.again_s(layouts.recompute)
-    tensor = sum((_exposed_s(common, compute, exchanges[name]) for name in exchanges if "tensor" in name), np.zeros(1))
-    ring = _total_s(exchanges["context"])
-    attention = 3 * layer.attention_s + np.where(layouts.recompute == Recompute.FULL, layer.attention_s, 0.0)
-    return {
-        "forward": layer.forward_s,
-        "compute": compute,
-        "recompute": again,
-        "tensor": np.where(layouts.overlaps_tensor, common.beside(compute, tensor), tensor),
-        "expert": _total_s(exchanges["experts"]) if "experts" in exchanges else np.zeros(len(layouts)),
-        "context": common.beside(attention, ring),
-    }
+    *,
+    tiers: Sequence[Tier],
+    rates: DeviceRates,
+    software: Software,
+    constants: Constants,
+    expert_imbalance: float = 1.0,
+) -> Mapping[str, Floats]:
+    """Return the seconds of one micro-batch through all layers, as :func:`interval_of` says, with the links' figures.
+
+    Parameters as of :func:`iteration_times`.
+    """
+    return interval_of(Common.of(transformer, tiers, rates, software, constants, expert_imbalance), layouts)
 
 
-def _total_s(times: ExchangeTimes) -> Floats:
-    """Return the seconds of an exchange that nothing hides."""
-    return times.forward_s + times.backward_s + times.recomputed_s
+def stage_times(transformer: Transformer, layouts: Layouts, interval: Mapping[str, Floats]) -> Mapping[str, Pair]:
+    """Return the seconds of a micro-batch on one stage, forward and both ways, sending left out; one element a layout.
 
+    Parameters
+    ----------
+    interval
+        Of :func:`interval_times`.
 
-def _exposed_s(common: _Common, compute: Floats, times: ExchangeTimes) -> Floats:
-    """Return an exchange's seconds, those that backward computes beside only as far as they show."""
-    return _total_s(times) + common.beside(compute / 2, times.hidden_backward_s)
-
-
-def _launch_s(common: _Common, layouts: Layouts, device_s: Floats) -> Floats:
-    """Return what launching a layer's kernels takes beyond the device's own time: backward twice forward."""
-    passes = 3.0 + (layouts.recompute == Recompute.FULL)
-    grown = 1 + common.constants.tensor_floor_ratio * (layouts.tensor > 1)
-    return longer_of(device_s, common.software.launch_s * passes * grown) - device_s
-
-
-def _parameters(transformer: Transformer, kind: LayerKind, split: Split) -> Floats:
-    """Return the parameters of one layer that one device holds before any ZeRO."""
-    is_moe = kind == "moe" and transformer.experts is not None
-    routed = transformer.experts.num_experts * transformer.expert_parameters if is_moe and transformer.experts else 0
-    dense = transformer.block_parameters(kind) - routed
-    return dense / split.tensor + routed / (split.tensor * split.expert)
+    Returns
+    -------
+    ``middle``: of a stage between the ends; ``first`` and ``last``: how much longer these take, less than 0 where they
+    have a layer less.
+    """
+    stage = sum_of(layouts, (interval[name] for name in OF_LAYERS)) * _share(transformer, layouts.pipeline)
+    # Exchange and launching fall to both ways as computing does.
+    ahead = stage * interval["forward"] / (interval["compute"] + interval["recompute"])
+    first, last = _ends_s(transformer, layouts, interval, (ahead, stage))
+    return {"middle": (ahead, stage), "first": first, "last": last}
 
 
 # -- the step --------------------------------------------------------------------------------------------------------
 
 
-def _step(common: _Common, layouts: Layouts, interval: Mapping[str, Floats]) -> dict[str, Floats]:
+def _step(common: Common, layouts: Layouts, interval: Mapping[str, Floats]) -> dict[str, Floats]:
     """Return the parts of the step from those of one micro-batch through all layers."""
     number, stages = layouts.num_microbatches, layouts.pipeline
     share = _share(common.transformer, stages)
-    inner = {name: interval[name] * share for name in (*_DEVICE, "launch")}
-    stage = _sum(layouts, inner.values())
-    ends = _ends_s(common, layouts, interval, stage)
-    transfer = interval["transfer"]
-    reductions, gathers = _replicas_s(common, layouts, interval["forward"] * share, stage)
+    inner = {name: interval[name] * share for name in OF_LAYERS}
+    times = stage_times(common.transformer, layouts, interval)
+    ends, transfer = (times["first"], times["last"]), interval["transfer"]
+    reductions, gathers = _replicas_s(common, layouts, interval["forward"] * share, times["middle"][1])
     parts = {name: number * seconds for name, seconds in inner.items()}
-    parts["compute"] = parts["compute"] + number * _slowest_end_s(layouts, ends)
-    parts["pipeline"] = number * 2 * layouts.interleave * transfer
-    busy = _sum(layouts, parts.values())
-    computing = (interval["forward"] * share, inner["compute"], inner["recompute"])
-    scheduled = _scheduled_s(layouts, stage, computing, ends, transfer)
+    longer, sends = _busiest(layouts, ends, transfer)
+    parts["compute"] = parts["compute"] + number * longer
+    parts["pipeline"] = number * sends * transfer
+    busy = sum_of(layouts, parts.values())
+    weights = (inner["compute"] - interval["forward"] * share) / 2
+    scheduled = _scheduled_s(layouts, times["middle"], weights, ends, transfer)
     parts["bubble"] = np.maximum(scheduled - busy, 0.0)
     parts["data"] = reductions + gathers
     parts["optimizer"] = _optimizer_s(common, layouts, share)
     return parts
 
 
-def _ends_s(common: _Common, layouts: Layouts, interval: Mapping[str, Floats], stage: Floats) -> tuple[Floats, Floats]:
+def _ends_s(
+    transformer: Transformer, layouts: Layouts, interval: Mapping[str, Floats], stage: Pair
+) -> tuple[Pair, Pair]:
     """Return what one micro-batch takes longer on the first and on the last stage; less than 0 with a layer less."""
-    layers = common.transformer.num_layers * _share(common.transformer, layouts.pipeline)
-    lighter = np.where(_counts_ends(common.transformer, layouts.pipeline), stage / layers, 0.0)
-    return interval["embedding"] - lighter, interval["head"] - lighter
+    layers = transformer.num_layers * _share(transformer, layouts.pipeline)
+    counts_ends = _counts_ends(transformer, layouts.pipeline)
+    found = []
+    for name, has_less in (
+        ("embedding", counts_ends),
+        ("head", counts_ends | (transformer.num_layers % layouts.pipeline != 0)),
+    ):
+        ahead, both = (np.where(has_less, seconds / layers, 0.0) for seconds in stage)
+        found.append((interval[f"{name}_forward"] - ahead, interval[name] - both))
+    return found[0], found[1]
 
 
-def _slowest_end_s(layouts: Layouts, ends: tuple[Floats, Floats]) -> Floats:
-    """Return what embedding and head add to the interval of the slowest stage."""
-    return np.where(layouts.pipeline > 1, np.maximum(np.maximum(*ends), 0.0), ends[0] + ends[1])
+def _busiest(layouts: Layouts, ends: tuple[Pair, Pair], transfer: Floats) -> Pair:
+    """Return what a micro-batch takes the busiest stage longer than one between the ends, and how often that one sends.
 
-
-def _scheduled_s(
-    layouts: Layouts,
-    stage: Floats,
-    computing: tuple[Floats, Floats, Floats],
-    ends: tuple[Floats, Floats],
-    transfer: Floats,
-) -> Floats:
-    """Return the seconds from the first forward to the last backward.
-
-    ``computing``: forward alone, both ways, and again. Exchange and launching fall to both ways as computing does.
+    An end sends once less: the last output and the first error go nowhere.
     """
-    forward, both, again = computing
-    ahead = stage * forward / (both + again)
-    extras = [(end * _FORWARD_OF_ENDS, end * (1 - _FORWARD_OF_ENDS)) for end in ends]
+    (_, first), (_, last) = ends
+    longer = np.maximum(first, last)
+    is_end = (layouts.pipeline == 2) | (longer > transfer)
+    sends = np.where(layouts.pipeline > 1, 2.0 * layouts.interleave - is_end, 0.0)
+    return np.where(layouts.pipeline > 1, np.where(is_end, longer, 0.0), first + last), sends
+
+
+def _scheduled_s(layouts: Layouts, stage: Pair, weights: Floats, ends: tuple[Pair, Pair], transfer: Floats) -> Floats:
+    """Return the seconds from the first forward to the last backward; ``weights``: of the gradients of weights."""
+    ahead, both = stage
+    extras = [(forward, end - forward) for forward, end in ends]
     return step_s(
         Stages.of(
             layouts,
             ahead,
-            stage - ahead,
+            both - ahead,
             first_extra_s=extras[0],
             last_extra_s=extras[1],
-            weight_gradient_s=(both - forward) / 2,
+            weight_gradient_s=weights,
             transfer_s=transfer,
             is_blocking=True,
         ),
@@ -287,17 +189,11 @@ def _counts_ends(transformer: Transformer, stages: Ints) -> NDArray[np.bool_]:
 def _share(transformer: Transformer, stages: Ints) -> Floats:
     """Return the part of all layers that the fullest stage holds."""
     layers = transformer.num_layers
-    return np.where(_counts_ends(transformer, stages), (layers + 2) / layers, 1.0) / stages
-
-
-def _transfer_s(common: _Common, layouts: Layouts, groups: Mapping[str, Group]) -> Floats:
-    """Return the seconds in which one chunk's output passes a boundary between stages."""
-    times = exchange_times(pipeline_exchanges(common.transformer, layouts), groups)
-    return _sum(layouts, (one.forward_s for one in times.values())) / layouts.interleave
+    return np.where(_counts_ends(transformer, stages), (layers + 2) // stages, -(-layers // stages)) / layers
 
 
 def _replicas_s(
-    common: _Common,
+    common: Common,
     layouts: Layouts,
     forward: Floats,
     stage: Floats,
@@ -307,7 +203,7 @@ def _replicas_s(
     Beside the stage's work, launching included: ZeRO-3 in every micro-batch, the others beside the last one's backward.
     """
     is_whole, number = layouts.zero == 3, layouts.num_microbatches
-    chosen, back = _distinct(layouts, _REPLICATING)
+    chosen, back = distinct(layouts, _REPLICATING)
     few = layouts.of(chosen)
     exchanges = replica_exchanges(
         common.transformer,
@@ -315,9 +211,11 @@ def _replicas_s(
         gradient_bytes=common.software.gradient_bytes,
         bucket_bytes=common.software.bucket_bytes,
         reduces_every_microbatch=common.software.reduces_every_microbatch,
+        shards_gradients=common.software.shards_gradients,
     )
-    times = replica_times(exchanges, groups_of(common.tiers, few))
-    reduced, gathered = (_sum(few, (one[i] for one in times.values()))[back] for i in (0, 1))
+    times = dict(replica_times(exchanges, groups_of(common.tiers, few)))
+    tied = np.broadcast_to(times.pop("tied")[0], len(few))[back]
+    reduced, gathered = (sum_of(few, (one[i] for one in times.values()))[back] for i in (0, 1))
     passes = np.where(is_whole, number, 1)
     # ZeRO-3 gathers half beside forward, half beside backward; else weights are gathered beside the next forward.
     ahead = np.where(is_whole, gathered / 2, gathered)
@@ -326,10 +224,10 @@ def _replicas_s(
     hidden_behind = common.beside(passes * (stage - forward), behind)
     # A tied embedding is reduced between the two ends after the last micro-batch: alone, nothing runs beside it.
     overlaps: Bools = layouts.overlaps_data & (layouts.context * layouts.data > 1)
-    return np.where(overlaps, hidden_behind, behind), np.where(overlaps, hidden_ahead, ahead)
+    return tied + np.where(overlaps, hidden_behind, behind), np.where(overlaps, hidden_ahead, ahead)
 
 
-def _optimizer_s(common: _Common, layouts: Layouts, share: Floats) -> Floats:
+def _optimizer_s(common: Common, layouts: Layouts, share: Floats) -> Floats:
     """Return the seconds of the optimiser's step, which moves its state; ZeRO of any stage shares it out."""
     transformer, split = common.transformer, Split.of(layouts)
     experts = transformer.experts

@@ -4,7 +4,8 @@ A case is a folder. ``case.yaml`` holds inputs and named convention flags, never
 
 - ``source``: the publication;
 - ``questions``: name -> a question as :func:`planner.api.load` takes it, with its ``configuration``; or a ``model``
-  block, the inputs of one paper's own model, see :mod:`planner.case_models`;
+  block, the inputs of one paper's own model, see :mod:`planner.case_models`; or, with a block ``procure``, what to buy
+  or rent, see :mod:`planner.case_procure`: its own price list is the file ``prices.csv`` in the folder;
 - ``shared``: what all questions have in common; it is merged under each of them;
 - ``quantities``: name -> what to compute from the answers, see :mod:`planner.case_quantities`;
 - ``fit``: one parameter of all questions, searched between two bounds until one quantity meets a target;

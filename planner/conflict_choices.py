@@ -14,7 +14,7 @@ from planner.problem import Problem
 from planner.spec import FamilyName
 from planner.spec_configuration import RankOrder, ZeroStage
 
-__all__ = ["ALL_FAMILIES", "NAMES_OF_PINS", "Families", "Pin"]
+__all__ = ["ALL_FAMILIES", "NAMES_OF_PINS", "Exclusion", "Families", "Pin"]
 
 ALL_FAMILIES: tuple[str, ...] = get_args(FamilyName)
 # What a pin of a name may say; pins of names that the cluster or the network gives are looked up there.
@@ -105,6 +105,42 @@ class Pin:
         values = [_written(name) for name, answer in zip(names, answers, strict=True) if answer]
         is_exact = None not in answers
         return relaxation(self, values, is_exact=is_exact) if values else unknown(self, is_exact=is_exact)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """One key of ``constraints.exclude``, with all its values."""
+
+    key: str
+    values: tuple[Any, ...]
+
+    @property
+    def field(self) -> str:
+        return f"constraints.exclude.{self.key}"
+
+    @property
+    def given(self) -> str:
+        return ", ".join(map(_written, self.values))
+
+    def without(self, problem: Problem) -> Problem:
+        return self._excluding(problem, ())
+
+    def changed(self, problem: Problem, value: str) -> Problem:
+        allowed = value.removeprefix(_ALSO)
+        return self._excluding(problem, tuple(one for one in self.values if _written(one) != allowed))
+
+    def _excluding(self, problem: Problem, values: tuple[Any, ...]) -> Problem:
+        """Return the question with other values excluded."""
+        others = {key: kept for key, kept in problem.excluded.items() if key != self.key}
+        return replace(problem, excluded={**others, self.key: values} if values else others)
+
+    def relaxed(self, problem: Problem, asked: Asked) -> Relaxation:
+        """Try to allow each value by itself."""
+        values = [f"{_ALSO}{_written(one)}" for one in self.values]
+        answers = [asked.is_feasible(self.changed(problem, value)) for value in values]
+        enough = [value for value, answer in zip(values, answers, strict=True) if answer]
+        is_exact = None not in answers
+        return relaxation(self, enough, is_exact=is_exact) if enough else unknown(self, is_exact=is_exact)
 
 
 def _names_of(key: str, problem: Problem) -> Sequence[Any]:

@@ -7,7 +7,7 @@ Nor is a staleness that is not set: nobody is told to train asynchronously who d
 
 from typing import Literal
 
-from planner.conflict_choices import ALL_FAMILIES, Families, Pin
+from planner.conflict_choices import ALL_FAMILIES, Exclusion, Families, Pin
 from planner.conflict_limits import Deadline, End, Exactly, Memory, Staleness
 from planner.conflict_member import Member, as_written
 from planner.conflict_question import batch_per_device, exactly
@@ -32,6 +32,7 @@ def members_of(problem: Problem) -> list[Member]:
         is_asked = bool(problem.resolved.get("families")) or not problem.resolved.get("constraints")
         members.append(Families(allowed=problem.families, is_asked=is_asked))
     members += [Pin(key=key, value=value) for key, value in problem.fixed.items()]
+    members += [Exclusion(key=key, values=values) for key, values in problem.excluded.items()]
     is_open = batch_per_device(problem) is None
     members += _range_members("devices", limits.devices, cluster.num_devices, is_open=is_open)
     members += _range_members("machines", limits.machines, cluster.num_machines, is_open=is_open)

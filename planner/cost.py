@@ -71,6 +71,8 @@ class Profile:
         Reading one sample, where it was measured; else None.
     is_measured
         A measured profile always wins over an estimate, and the plan says which it used.
+    few_samples_factor
+        How many times as long a sample takes where few pass at a time, as in a pipeline's micro-batches; >= 1.
     origin
         How the seconds came about, for the reader of a plan.
     """
@@ -80,4 +82,5 @@ class Profile:
     update_s: float = 0.0
     read_s: float | None = None
     is_measured: bool = False
+    few_samples_factor: float = 1.0
     origin: str = ""

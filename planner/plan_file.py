@@ -9,19 +9,20 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from planner.document_schemas import PlanDocument
+from planner.document_schemas import PlanDocument, ProcurementDocument
 from planner.documents import finite
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_text
 
-__all__ = ["is_plan", "read_plan"]
+__all__ = ["is_plan", "is_procurement", "read_plan", "read_procurement"]
 
-_SCHEMA = "planner.plan/1"
+_SCHEMA, _PROCUREMENT = "planner.plan/1", "planner.procurement/1"
 _SPEC = "planner.spec/"  # a question may name its schema, too
 _MEND = "Give a file that `planner plan --out` wrote."
 _MOST_FAULTS = 5
@@ -32,6 +33,8 @@ _SCHEMA_LINE = re.compile(r"""(?:\A\s*\{\s*|^)["']?schema["']?\s*:\s*["']?(plann
 
 def read_plan(source: Path | Mapping[str, Any]) -> dict[str, Any]:
     """Return a plan's document, checked against its schema; ``source`` is a file, or a document that was read.
+
+    The answer to a question of a purchase that holds one plan is read as that plan.
 
     Raises
     ------
@@ -46,6 +49,8 @@ def read_plan(source: Path | Mapping[str, Any]) -> dict[str, Any]:
     schema = document.get("schema")
     if not isinstance(schema, str):
         raise _error(file, f"this is no plan: {'it has no schema' if schema is None else 'its schema is no text'}.")
+    if schema == _PROCUREMENT:
+        document, schema = _only_plan(document, file), _SCHEMA
     if schema != _SCHEMA:
         raise _error(file, f"its schema is {_shown(schema)}, not {_SCHEMA!r}.", field="schema")
     try:
@@ -56,6 +61,44 @@ def read_plan(source: Path | Mapping[str, Any]) -> dict[str, Any]:
         if value < 0:
             raise _error(file, f"a plan takes no {value} s.", field=name)
     return plan.model_dump(by_alias=True)
+
+
+def _only_plan(document: Mapping[str, Any], file: str) -> Mapping[str, Any]:
+    """Return the plan in the answer to a question of a purchase."""
+    plans = read_procurement(document, file)["choice"]["plans"]
+    if len(plans) != 1:
+        names = ", ".join(plans) or "no job"
+        raise _error(file, f"this holds plans of {names}, not of one training.", field="choice.plans")
+    plan: Mapping[str, Any] = next(iter(plans.values()))
+    return plan
+
+
+def read_procurement(source: Path | Mapping[str, Any], file: str = "") -> dict[str, Any]:
+    """Return the answer to a question of a purchase, checked against its schema; each plan in it, too.
+
+    Raises
+    ------
+    SpecError
+        As :func:`read_plan`.
+    """
+    file = file if isinstance(source, Mapping) else str(source)
+    document = finite(source) if isinstance(source, Mapping) else _parsed(source)
+    try:
+        found = ProcurementDocument.model_validate(document, strict=True)
+    except ValidationError as error:
+        faults = _faults(error, file, _PROCUREMENT)
+        mend = "Give a file that `planner procure --out` wrote."
+        raise SpecError.of(replace(one, mend=one.mend.replace(_MEND, mend)) for one in faults) from None
+    return found.model_dump(by_alias=True)
+
+
+def is_procurement(path: Path) -> bool:
+    """Whether a file holds the answer to a question of a purchase; not where it cannot be read as JSON."""
+    try:
+        document = json.loads(read_text(path))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, Mapping) and document.get("schema") == _PROCUREMENT
 
 
 def is_plan(path: Path) -> bool:
@@ -128,14 +171,14 @@ def _not_finite(value: Any, path: str) -> Iterator[tuple[str, float]]:
         yield path, value
 
 
-def _faults(error: ValidationError, file: str) -> list[Fault]:
+def _faults(error: ValidationError, file: str, schema: str = _SCHEMA) -> list[Fault]:
     """Return what a plan lacks, or has too much, or of another type, the first few of it."""
     rows = error.errors(include_url=False)
     faults = []
     for row in rows[:_MOST_FAULTS]:
         value = "" if row["type"] == "missing" else _shown(row["input"])
         problem = f"{row['msg'].rstrip('.')}{'; got ' if value else ''}{value}."
-        mend = f"A plan of {_SCHEMA} looks otherwise. {_MEND}"
+        mend = f"{'A plan' if schema == _SCHEMA else 'An answer'} of {schema} looks otherwise. {_MEND}"
         faults.append(Fault(file=file, field=".".join(map(str, row["loc"])), value=value, problem=problem, mend=mend))
     more = len(rows) - len(faults)
     return faults + [Fault(file=file, problem=f"and {more} more such faults.")] * (more > 0)

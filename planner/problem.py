@@ -86,7 +86,9 @@ class Calibration:
     is the framework's coordination per all-reduce, ``overhead_s`` the library's start-up; ``straggler_deviation_s`` the
     standard deviation of a worker's time from one iteration to the next. ``num_cores`` share a device's peak as
     threads; ``activation_s`` and ``error_s`` are ``C_act`` and ``C_err`` of the Adam model. ``split_tensors``: a tensor
-    may be cut over several parameter servers.
+    may be cut over several parameter servers. ``transformer_reserve_bytes``: ``memory_reserve_bytes`` where that is
+    given, else what a device that trains a transformer keeps for itself. ``expert_imbalance``: tokens of the rank whose
+    experts have most, over the mean of all ranks.
     """
 
     bandwidth_efficiency: float = 1.0
@@ -103,6 +105,8 @@ class Calibration:
     strategy: str = "caffe_mpi"
     is_prefetch_pipelined: bool = True
     memory_reserve_bytes: float = 0.0
+    transformer_reserve_bytes: float = 0.0
+    expert_imbalance: float = 1.0
     straggler_deviation_s: float = 0.0
     queue: Queue | None = None
     utilisation: float = 0.5
@@ -149,6 +153,8 @@ class Problem:
         Those that may answer: asked for, or all, and not forbidden.
     fixed
         Pinned decisions, by their configuration key; a family that lacks one of them cannot answer.
+    excluded
+        Values that a decision must not take, by the same keys; the family ``hybrid`` alone answers then.
     compression
         Whether gradients may be compressed, and what that costs; None: they may not.
     substitutions
@@ -167,6 +173,8 @@ class Problem:
         What was assumed for the user; what makes the figures doubtful. Both are printed with every answer.
     transformer_rates
         Where the network is a transformer: the fitted figures of :mod:`planner.data.transformer_rates`.
+    listed_memory_bytes
+        Likewise: the memory of the accelerators that are listed, by their name, to be named where memory is short.
     resolved
         The question as a spec that needs no other file.
     """
@@ -180,6 +188,7 @@ class Problem:
     goal: Goal
     families: tuple[str, ...]
     fixed: Mapping[str, Any]
+    excluded: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     compression: CompressionOption | None = None
     substitutions: tuple[Substitution, ...] = ()
     taken: tuple[str, ...] = ()
@@ -191,4 +200,5 @@ class Problem:
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     transformer_rates: Mapping[str, Any] = field(default_factory=dict)
+    listed_memory_bytes: Mapping[str, float] = field(default_factory=dict)
     resolved: Mapping[str, Any] = field(default_factory=dict)

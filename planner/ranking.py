@@ -24,7 +24,10 @@ __all__ = ["best_plan"]
 
 _CLOSE = 1.1  # a family that may come this close is searched on, so that the runner-up is its best
 _MOST_QUESTIONS = 12_000  # of whether time is over, until a family that loses is searched no longer
+_OWN_OF_TRANSFORMERS = "hybrid"  # the family that is asked first there: its answer tells which others are worth while
+_WEIGHT_OF_OWN = 5
 _MOST_WORDS = 160  # letters of a refusal in an explanation
+_EXCLUDING = ("hybrid",)  # families that leave out excluded values
 _COMPUTATION = ("forward", "backward", "update", "compute", "optimizer")
 
 
@@ -77,7 +80,7 @@ def best_plan(problem: Problem, search: Search) -> Plan:
             continue
         known = [one.objective for one in plans if not _is_asynchronous(one.prediction)]
         cutoff = _CLOSE * min(known, default=float("inf"))
-        for answer in _answers(entry, search.part(search.left_s / (len(entries) - index), cutoff=cutoff)):
+        for answer in _answers(entry, search.part(search.left_s * _share(entries[index:]), cutoff=cutoff)):
             if isinstance(answer, Plan):
                 plans.append(answer)
             else:
@@ -92,7 +95,10 @@ def best_plan(problem: Problem, search: Search) -> Plan:
 
 
 def _entries(problem: Problem) -> list[_Entry]:
-    """Return every family on every network: the given network first, then the most promising ones."""
+    """Return every family on every network: the given network first, then the most promising ones.
+
+    The families stand in the order in which they are asked: the first of equals is the answer.
+    """
     first, *others = networks_of(problem)
     networks = [first, *sorted(others, key=computation_bound)]
     return [
@@ -103,9 +109,25 @@ def _entries(problem: Problem) -> list[_Entry]:
             is_changed=network is not first,
         )
         for network in networks
-        for family in network.families
+        for family in _in_order(network)
         if family in SEARCHES
     ]
+
+
+def _in_order(network: Problem) -> list[str]:
+    """Return the families of a network in the order in which they are asked; the order of equals stays."""
+    own = _OWN_OF_TRANSFORMERS if network.dnn.transformer is not None else None
+    return sorted(network.families, key=lambda one: one != own)
+
+
+def _share(left: Sequence[_Entry]) -> float:
+    """Return the share of the time that the first of the entries may take: more for a family that knows transformers.
+
+    What it leaves goes to the others.
+    """
+    knows = (one.family == _OWN_OF_TRANSFORMERS and one.problem.dnn.transformer is not None for one in left)
+    weights = [_WEIGHT_OF_OWN if it_does else 1 for it_does in knows]
+    return weights[0] / sum(weights)
 
 
 def _answers(entry: _Entry, part: Search) -> Iterator[Plan | _Refusal]:
@@ -148,6 +170,10 @@ def _answer(entry: _Entry, search: Search) -> Plan | _Refusal:
 
 def _searched(entry: _Entry, search: Search) -> Plan | _Refusal:
     """Return what a family's search answers."""
+    if entry.problem.excluded and entry.family not in _EXCLUDING:
+        key = next(iter(entry.problem.excluded))
+        reason = f"{entry.family} takes no exclusions, and constraints.exclude.{key} is given."
+        return _Refusal(entry=entry, reason=reason)
     if stranger := sorted(entry.problem.fixed.keys() - FAMILIES[entry.family].DECISIONS):
         return _Refusal(entry=entry, reason=f"{entry.family} does not decide fix.{stranger[0]}, which is pinned.")
     try:  # even where the time is over: a family that does not apply says so at once

@@ -71,7 +71,7 @@ def table(rows: Sequence[Mapping[str, object]], *, columns: Sequence[str] | None
     names = list(columns or (rows[0] if rows else []))
     cells = [[_cell(row.get(name)) for name in names] for row in rows]
     widths = [max(len(name), *(len(line[i]) for line in cells), 0) for i, name in enumerate(names)]
-    is_number = [all(isinstance(row.get(name), int | float) for row in rows) for name in names]
+    is_number = [all(isinstance(row.get(name), int | float | None) for row in rows) for name in names]
 
     def line(texts: Iterable[str]) -> str:
         placed = (

@@ -31,6 +31,8 @@ class Search:
     cutoff
         Plans above this do not matter, since a better one is known elsewhere: a search that has some answer may end as
         soon as its bound is no less. The bound it returns still holds.
+    has_frontier
+        Whether to look for the layouts of less memory, too, each as fast as can be; one family has these.
     seed
         For whatever draws lots.
     questions_left
@@ -42,6 +44,7 @@ class Search:
     num_alternatives: int = 0
     good_enough: float = float("-inf")
     cutoff: float = float("inf")
+    has_frontier: bool = False
     seed: int = 0
     questions_left: int | None = None
     _end_s: float = field(init=False, repr=False)
@@ -91,6 +94,7 @@ class Search:
             num_alternatives=self.num_alternatives if num_alternatives is None else num_alternatives,
             good_enough=self.good_enough if good_enough is None else good_enough,
             cutoff=self.cutoff if cutoff is None else cutoff,
+            has_frontier=self.has_frontier,
             seed=self.seed,
             questions_left=questions_left,
         )

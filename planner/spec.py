@@ -159,6 +159,7 @@ class CalibrationSpec(Model):
     strategy: Literal["naive", "cntk", "mxnet", "caffe_mpi"] = "caffe_mpi"
     prefetch: Literal["pipelined", "single"] = "pipelined"
     memory_reserve: Bytes = 0.0
+    expert_imbalance: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     straggler_deviation: Seconds = 0.0
     queue: QueueSpec | None = None
     cores: Count = 1
@@ -209,6 +210,30 @@ StalenessOf = Annotated[
 ]
 
 
+# A section whose keys are all commented out is empty, not wrong.
+_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
+
+
+class ExcludeSpec(Model):
+    """Values that decisions must not take, by the keys of ``fix``; the family ``hybrid`` alone takes these."""
+
+    schedule: list[Literal["gpipe", "1f1b", "interleaved"]] = []
+    tensor_parallel_size: list[Count] = []
+    context_parallel_size: list[Count] = []
+    pipeline_parallel_size: list[Count] = []
+    data_parallel_size: list[Count] = []
+    expert_parallel_size: list[Count] = []
+    chunks_per_device: list[Count] = []
+    microbatch_size: list[Count] = []
+    zero_stage: list[ZeroStage] = []
+    recompute: list[Literal["none", "selective", "full"]] = []
+    sequence_parallel: list[bool] = []
+    overlap_data: list[bool] = []
+    overlap_tensor: list[bool] = []
+    offload_optimizer: list[bool] = []
+    rank_order: list[RankOrder] = []
+
+
 class ConstraintsSpec(Model):
     """What a plan must respect."""
 
@@ -218,6 +243,7 @@ class ConstraintsSpec(Model):
     deadline: Seconds | None = None
     max_staleness: StalenessOf | None = None
     forbidden_families: list[FamilyName] = []
+    exclude: Annotated[ExcludeSpec, _EMPTY] = ExcludeSpec()
 
 
 class CompressionOptionSpec(Model):
@@ -267,10 +293,6 @@ class FixSpec(Model):
 CalibrationOf = Annotated[
     Annotated[Name, Tag("<name>")] | Annotated[CalibrationSpec, Tag("<mapping>")], Discriminator(tag)
 ]
-
-
-# A section whose keys are all commented out is empty, not wrong.
-_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
 
 
 class Spec(Model):

@@ -13,6 +13,8 @@ from pydantic import ValidationError
 
 from planner.cluster import Cluster
 from planner.cost import Profile
+from planner.data.devices import accelerator_memory_bytes
+from planner.data.transformer_ranges import transformer_ranges
 from planner.data.transformer_rates import transformer_rates
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
@@ -22,10 +24,10 @@ from planner.spec import CalibrationSpec, CompressionOptionSpec, Spec
 from planner.spec_calibration import calibration_of, read_calibration
 from planner.spec_cluster import ClusterBuilder
 from planner.spec_configuration import ConfigurationSpec
-from planner.spec_constraints import families_of, fixed_of, limits_of, with_devices
+from planner.spec_constraints import excluded_of, families_of, fixed_of, limits_of, with_devices
 from planner.spec_dnn import batch_of_profile, read_network
-from planner.spec_doubts import is_fitted, note_doubts
-from planner.spec_profiles import Profiler
+from planner.spec_doubts import is_fitted, note_doubts, samples_per_device
+from planner.spec_profiles import Profiler, has_rooflines, with_fitted_links
 from planner.spec_reading import Reading
 from planner.spec_source import Notes, Source, faults_of, read_source
 from planner.spec_substitutions import check_names, drafts_of, substitution_of
@@ -94,17 +96,31 @@ def _build(reading: Reading) -> Problem:
     training = training_of(reading, dnn, parts.profile_batch, cluster)
     goal = goal_of(reading, training)
     fixed = fixed_of(reading, cluster)
+    excluded = excluded_of(reading, fixed)
     training = with_devices(reading, training, cluster, fixed.get("device"))
     limits = limits_of(reading, cluster, training)
     families = families_of(reading)
     fitted = notes.attempt(("calibration",), lambda: calibration_of(calibration))
-    profiler = Profiler(reading, cluster, calibration, training)
+    batch_per_device = samples_per_device(training, cluster, limits, fixed)
+    profiler = Profiler(reading, cluster, calibration, training, batch_per_device)
     profiles = notes.attempt(("dnn",), lambda: profiler.profiles(dnn, parts.measured))
     if notes.faults or fitted is None or profiles is None:
         raise SpecError.of(notes.faults)
     substitutions = _substitutions_of(reading, parts, profiler)
-    has_fitted_rates = dnn.transformer is not None and families == ("hybrid",)
-    note_doubts(notes, dnn, cluster, calibration, parts.measured, has_fitted_rates=has_fitted_rates)
+    is_by_rooflines = parts.measured is None and has_rooflines(dnn, training.dtype, calibration)
+    if is_by_rooflines:
+        fitted = with_fitted_links(fitted, calibration)
+    note_doubts(
+        notes,
+        dnn,
+        cluster,
+        calibration,
+        parts.measured,
+        training,
+        batch_per_device=batch_per_device,
+        is_by_rooflines=is_by_rooflines,
+        is_hybrid_alone=dnn.transformer is not None and families == ("hybrid",),
+    )
     if notes.faults:
         raise SpecError.of(notes.faults)
     problem = Problem(
@@ -117,11 +133,13 @@ def _build(reading: Reading) -> Problem:
         goal=goal,
         families=families,
         fixed=fixed,
+        excluded=excluded,
         compression=None if spec.compression is None else _compression_of(spec.compression),
         substitutions=substitutions,
         configuration=None if spec.configuration is None else _block_of(spec.configuration),
         variant=spec.variant,
-        transformer_rates={} if dnn.transformer is None else transformer_rates(),
+        transformer_rates={} if dnn.transformer is None else {**transformer_rates(), "ranges": transformer_ranges()},
+        listed_memory_bytes={} if dnn.transformer is None else accelerator_memory_bytes(),
         is_computation_measured=parts.measured is not None or calibration.utilisation is not None,
         are_links_calibrated=is_fitted(calibration),
         assumptions=tuple(dict.fromkeys(notes.assumptions)),

@@ -15,9 +15,14 @@ from planner.spec import CalibrationSpec, CurveSpec
 from planner.spec_source import Source, faults_of, read_source
 from planner.units import Dimension, format_exact, parse
 
-__all__ = ["UTILISATION", "calibration_of", "read_calibration"]
+__all__ = ["TRANSFORMER_RESERVE_BYTES", "UTILISATION", "calibration_of", "read_calibration"]
 
 UTILISATION = 0.5  # of a device's peak, where nothing was measured
+# Of each device, under the hybrid family, where nothing is given. What the driver keeps: 0.75 GiB (PyTorch finds 79.25
+# of 80 GiB on an A100, as its messages of lack of memory say). Context and PyTorch's kernels: 1.31 GiB (Hugging Face,
+# "Model training anatomy"). NCCL: four communicators of 16 channels, 4 MiB (its NCCL_BUFFSIZE) to send and to receive:
+# 0.5 GiB, reckoned. The rest, 0.44 GiB, for pieces of free memory: assumed.
+TRANSFORMER_RESERVE_BYTES = 3.0 * 2**30
 
 
 def read_calibration(given: str | CalibrationSpec, source: Source, resolved: dict[str, Any]) -> CalibrationSpec:
@@ -93,6 +98,8 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         strategy=spec.strategy,
         is_prefetch_pipelined=spec.prefetch == "pipelined",
         memory_reserve_bytes=spec.memory_reserve,
+        transformer_reserve_bytes=_transformer_reserve_bytes(spec),
+        expert_imbalance=spec.expert_imbalance,
         straggler_deviation_s=spec.straggler_deviation,
         queue=None if spec.queue is None else spec.queue.build(),
         utilisation=spec.utilisation or UTILISATION,
@@ -102,6 +109,11 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         multiply_add_s=tuple(spec.multiply_add),
         interference=tuple(spec.interference),
     )
+
+
+def _transformer_reserve_bytes(spec: CalibrationSpec) -> float:
+    """Return the reserve that is given, even if it is 0; else a typical one."""
+    return spec.memory_reserve if "memory_reserve" in spec.model_fields_set else TRANSFORMER_RESERVE_BYTES
 
 
 def _curve_with_points(curve: CurveSpec, folder: Path) -> CurveSpec:

@@ -12,7 +12,7 @@ from planner.units import Dimension, format_human
 __all__ = ["ClusterBuilder"]
 
 _LATENCY_S = 20e-6
-_INSIDE = "pcie-3-x16"
+_INSIDE = "pcie-3-x16"  # of a device whose own link is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,8 @@ class ClusterBuilder:
         """Return one group of machines."""
         at = ("cluster", "nodes" if isinstance(machine, NodeSpec) else "machines", index)
         device = self.notes.attempt((*at, "device"), lambda: self._device(machine.device))
-        inside = self.notes.attempt((*at, "inside"), lambda: self._inside(machine, name))
+        known = None if device is None else data.link_of(device.name)
+        inside = self.notes.attempt((*at, "inside"), lambda: self._inside(machine, name, known or _INSIDE))
         host_link = machine.host_link
         if host_link is None and isinstance(machine.inside, str) and machine.inside.startswith("pcie") and inside:
             host_link = inside.bandwidth_bytes_per_s
@@ -113,13 +114,13 @@ class ClusterBuilder:
             source=given.source,
         )
 
-    def _inside(self, machine: MachineSpec, name: str) -> Link | None:
-        """Return the link inside a machine; assume one where there are several devices and none is named."""
+    def _inside(self, machine: MachineSpec, name: str, usual: str) -> Link | None:
+        """Return the link inside a machine; the usual one where there are several devices and none is named."""
         if isinstance(machine.inside, str):
             return data.inside_link(machine.inside)
         if isinstance(machine.inside, LinkSpec):
             return Link(bandwidth_bytes_per_s=machine.inside.bandwidth, latency_s=machine.inside.latency)
         if machine.devices == 1:
             return None
-        self.notes.assumptions.append(f"devices inside {name} are linked by {_INSIDE}")
-        return data.inside_link(_INSIDE)
+        self.notes.assumptions.append(f"devices inside {name} are linked by {usual}")
+        return data.inside_link(usual)

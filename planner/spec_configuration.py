@@ -161,10 +161,27 @@ class PipelineSpec(Model):
     chunks_per_device: Count = 1
 
 
+class HybridStageSpec(Model):
+    """One pipeline stage of a hybrid layout: its layers, and the group of machines that its devices stand on."""
+
+    layers: Count
+    machines: Name | None = None
+
+
+class HybridReplicasSpec(Model):
+    """Whole replicas of a hybrid layout on one group of machines: how many, and the micro-batches of each."""
+
+    machines: Name
+    data: Count
+    num_microbatches: Count
+
+
 class HybridSpec(Model):
     """The configuration block of the family ``hybrid``: one layout of a transformer.
 
-    ``machines`` names a group where machines differ; the batch is by default the one that ``dnn`` asks for.
+    ``machines`` names a group where machines differ; the batch is by default the one that ``dnn`` asks for. Where
+    stages hold unlike numbers of layers, or stand on machines of several kinds, ``stages`` lists them all; ``replicas``
+    say how many whole replicas stand on each kind.
     """
 
     tensor: Count = 1
@@ -184,6 +201,8 @@ class HybridSpec(Model):
     order: RankOrder = "tensor-context-data-pipeline"
     global_batch_size: Count | None = None
     machines: Name | None = None
+    stages: Annotated[list[HybridStageSpec], Field(min_length=1)] | None = None
+    replicas: Annotated[list[HybridReplicasSpec], Field(min_length=1)] | None = None
 
 
 _FAMILIES = ("all_reduce", "parameter_server", "model_replicas", "pipeline", "hybrid")

@@ -1,7 +1,7 @@
 """What a plan must respect: the limits and families of a spec, and the devices that its batch is meant for."""
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from planner.problem import Limits, Range, Training
 from planner.spec import FamilyName, FixSpec, RangeSpec
 from planner.spec_reading import Reading
 
-__all__ = ["families_of", "fixed_of", "limits_of", "with_devices"]
+__all__ = ["excluded_of", "families_of", "fixed_of", "limits_of", "with_devices"]
 
 
 def fixed_of(reading: Reading, cluster: Cluster) -> dict[str, Any]:
@@ -30,6 +30,17 @@ def fixed_of(reading: Reading, cluster: Cluster) -> dict[str, Any]:
         problem = "it contradicts fix.num_stages, which means the same."
         reading.notes.fault(("fix", "pipeline_parallel_size"), problem, "Give one.", fixed["pipeline_parallel_size"])
     return fixed
+
+
+def excluded_of(reading: Reading, fixed: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the excluded values, each once; refuse a value that is pinned, too."""
+    given = reading.spec.constraints.exclude.model_dump()
+    excluded = {key: tuple(dict.fromkeys(values)) for key, values in given.items() if values}
+    for key, values in excluded.items():
+        if fixed.get(key) in values:
+            what = f"fix.{key} asks for {fixed[key]}, which is excluded here."
+            reading.notes.fault(("constraints", "exclude", key), what, "Give one of both.", fixed[key])
+    return excluded
 
 
 def _refuse(reading: Reading, key: str, problem: str, given: str, known: Sequence[str]) -> None:

@@ -1,15 +1,18 @@
 """What makes the figures of a question doubtful, said as warnings."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from planner.cluster import Cluster, Device
 from planner.cost import Profile
+from planner.data.transformer_rates import transformer_rates
 from planner.dnn import Dnn
+from planner.problem import Limits, Training
 from planner.spec import CalibrationSpec
-from planner.spec_calibration import UTILISATION
 from planner.spec_source import Notes
+from planner.spec_utilisation import note_default_utilisation
 
-__all__ = ["is_fitted", "note_doubts"]
+__all__ = ["is_fitted", "note_doubts", "samples_per_device"]
 
 
 def note_doubts(
@@ -18,17 +21,38 @@ def note_doubts(
     cluster: Cluster,
     calibration: CalibrationSpec,
     measured: Profile | None,
+    training: Training,
     *,
-    has_fitted_rates: bool,
+    batch_per_device: int,
+    is_by_rooflines: bool,
+    is_hybrid_alone: bool,
 ) -> None:
-    """Warn of whatever makes the figures doubtful; ``has_fitted_rates``: only a family that has its own is asked."""
+    """Warn of whatever makes the figures doubtful.
+
+    ``is_by_rooflines``: seconds of layers, and shares of links, are those that were fitted to transformers.
+    ``is_hybrid_alone``: only the family that has its own of both is asked.
+    """
     devices = {group.device.name: group.device for group in cluster.machine_groups}.values()
     _note_unverified(notes, devices)
-    if not has_fitted_rates:
-        _note_utilisation(notes, calibration, is_measured=measured is not None)
+    if is_by_rooflines and not is_hybrid_alone:
+        _note_rooflines(notes, devices)
+    elif not is_hybrid_alone:
+        if measured is None and calibration.utilisation is None:
+            note_default_utilisation(
+                notes, dnn, devices, calibration, dtype=training.dtype, batch_per_device=batch_per_device
+            )
+        _note_utilisation(notes, dnn, calibration)
         _note_links(notes, cluster, calibration)
     _note_shares(notes, dnn, calibration)
     _note_memory(notes, devices)
+
+
+def samples_per_device(training: Training, cluster: Cluster, limits: Limits, fixed: Mapping[str, Any]) -> int:
+    """Return the samples of a step on one device, where all that may be used share the batch; at least 1."""
+    whole = training.fixed_batch_size or training.max_global_batch_size or 1
+    most = limits.devices.pinned(fixed.get("num_devices")).most
+    used = cluster.num_devices if most is None else min(most, cluster.num_devices)
+    return training.batch_per_device or max(1, whole // max(1, used))
 
 
 def is_fitted(calibration: CalibrationSpec) -> bool:
@@ -43,12 +67,28 @@ def _note_unverified(notes: Notes, devices: Collection[Device]) -> None:
             notes.warnings.append(f"the figures of {device.name} are unverified ({device.source})")
 
 
-def _note_utilisation(notes: Notes, calibration: CalibrationSpec, *, is_measured: bool) -> None:
-    """Warn of a utilisation that is assumed, or more than a device has."""
+def _note_rooflines(notes: Notes, devices: Collection[Device]) -> None:
+    """Warn of what families that are not made for transformers leave out, and of devices with another one's shares."""
+    notes.warnings.append(
+        "families other than hybrid hide all exchange that may run beside computing; measurements of transformers, "
+        "which hybrid follows, show more of it: where they come out ahead of hybrid, that may be all"
+    )
+    fitted = transformer_rates()["devices"]
+    for device in devices:
+        if device.name not in fitted:
+            notes.warnings.append(
+                f"{device.name} is uncalibrated for transformers: the fitted efficiencies are those of another device"
+            )
+
+
+def _note_utilisation(notes: Notes, dnn: Dnn, calibration: CalibrationSpec) -> None:
+    """Warn of a utilisation that is more than a device has, or does not count for all families."""
     used = calibration.utilisation
-    if not is_measured and used is None:
-        notes.assumptions.append(f"utilisation of the devices: {UTILISATION}")
-        notes.warnings.append("the devices are uncalibrated: give calibration.utilisation, or a measured profile")
+    if dnn.transformer is not None:
+        notes.warnings.append(
+            "the family hybrid counts with rooflines fitted to transformers, the others with the seconds or the "
+            "utilisation that were given: where these disagree, families are not compared alike"
+        )
     if used is not None and used > 1:
         notes.warnings.append(
             f"a utilisation of {used:.4g} is above 1: right only for counts of multiply-adds, or algorithms "

@@ -41,6 +41,7 @@ _FIRST_NODES = 16  # of the first chunk: few, so that an incumbent is found soon
 _GROWTH = 4
 _MOST_CODES = 1 << 62
 _MOST_TABLE = 1 << 20
+_FEW_NAMES = 2  # of a rule that is asked once for all nodes of equal values
 _SLACK = 1e-12  # relative rounding of a bound
 
 
@@ -92,28 +93,37 @@ class Grid:
 
     def _with(self, nodes: Columns, axis: Axis) -> dict[str, Ints]:
         """Return nodes with one more axis decided, those that break a rule left out."""
-        length, number = _length(nodes), len(axis.values)
-        found = {name: np.repeat(column, number) for name, column in nodes.items()}
-        found[axis.name] = np.tile(np.array(axis.values, dtype=np.int64), length)
-        for rule in self.rules:
-            if axis.name in rule.names and set(rule.names) <= found.keys():
-                kept = rule.holds(found)
-                found = {name: column[kept] for name, column in found.items()}
-        return found
+        known = {*nodes, axis.name}
+        rules = [rule for rule in self.rules if axis.name in rule.names and known.issuperset(rule.names)]
+        values = np.array(axis.values, dtype=np.int64)
+        may_be = np.ones((_length(nodes), len(values)), dtype=bool)
+        for rule in rules:
+            if len(rule.names) <= _FEW_NAMES:
+                may_be &= _table(rule, nodes, axis.name, values)
+        owner, place = np.nonzero(may_be)
+        for rule in rules:
+            if len(rule.names) > _FEW_NAMES:
+                asked = {name: values[place] if name == axis.name else nodes[name][owner] for name in rule.names}
+                kept = rule.holds(asked)
+                owner, place = owner[kept], place[kept]
+        return {**{name: column[owner] for name, column in nodes.items()}, axis.name: values[place]}
 
     def count(self) -> int:
         """Return how many points there are, without listing them.
 
-        Axis by axis; nodes that agree in all that later rules ask for are counted as one, with their number.
+        Axis by axis, those first after which later rules ask for fewest axes, of fewest values; nodes that agree in all
+        of these are counted as one, with their number.
         """
         left = {axis.name: axis for axis in self.axes}
+        sizes = {name: len(axis.values) for name, axis in left.items()}
         is_small = prod(len(axis.values) for axis in left.values()) < np.iinfo(np.int64).max
         nodes: dict[str, Ints] = {}
         weights = np.ones(1, dtype=np.int64 if is_small else object)  # Python's integers do not overflow
         while left:
-            name = min(left, key=lambda one: len(self._needed([*nodes, one], left.keys() - {one})))
+            asked = {one: self._needed([*nodes, one], left.keys() - {one}) for one in left}
+            name = min(left, key=lambda one: (len(asked[one]), prod(sizes[key] for key in asked[one])))
             axis = left.pop(name)
-            needed = self._needed([*nodes, name], left.keys())
+            needed = asked[name]
             if not any(name in rule.names for rule in self.rules):
                 weights = weights * len(axis.values)
                 continue
@@ -343,7 +353,7 @@ class _Walk:
 
     def _most(self, level: int) -> int:
         """Return how many nodes of a level may be expanded at once."""
-        return max(1, self.most_at_once // prod(len(axis.values) for axis in self.grid.levels[level + 1].axes))
+        return max(1, self.most_at_once // max(1, prod(len(axis.values) for axis in self.grid.levels[level + 1].axes)))
 
     def _first_size(self, level: int) -> int:
         """Return the size of the first chunk."""
@@ -353,6 +363,20 @@ class _Walk:
 def _length(nodes: Columns) -> int:
     """Return the number of nodes; no axis at all is one."""
     return len(next(iter(nodes.values()))) if nodes else 1
+
+
+def _table(rule: Rule, nodes: Columns, name: str, values: Ints) -> "NDArray[np.bool_]":
+    """Return which values of an axis go with each node by a rule on it and at most one axis more.
+
+    Asked once for each value of the other axis: nodes are many, and their values few.
+    """
+    others = [one for one in rule.names if one != name]
+    if not others:
+        return np.asarray(rule.holds({name: values}))[None, :]
+    known = _values(nodes[others[0]])
+    asked = {others[0]: np.repeat(known, len(values)), name: np.tile(values, len(known))}
+    table = np.asarray(rule.holds(asked)).reshape(len(known), len(values))
+    return np.asarray(table[np.searchsorted(known, nodes[others[0]])])
 
 
 def _codes(columns: Sequence[Ints]) -> Ints:

@@ -76,6 +76,11 @@ PERTURBED = [
     ("dag-section-5-c", "count: 50", "count: 5"),
     ("dag-input", "testbed: dag-v100", "testbed: dag-k80"),
     ("dag-input", "batch_per_device: 1024", "batch_per_device: 512"),
+    ("procure-speed-up", "{zoo: vgg16,", "{zoo: vgg19,"),
+    ("procure-mix", "deadline: 26850 s", "deadline: 27500 s"),
+    ("procure-custom-hardware", "parameters: 400 MB", "parameters: 300 MB"),
+    ("procure-scaling-factor", "overhead: 3.28 ms", "overhead: 0 s"),
+    ("procure-resnet50", "epochs: 90", "epochs: 60"),
 ]
 
 
@@ -152,8 +157,10 @@ def test_the_readme_holds_the_question_and_the_table_of_today(name: str) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_case_is_three_files_of_data(name: str) -> None:
-    assert {path.name for path in (CASES / name).iterdir()} == {"case.yaml", "published.csv", "README.md"}
+def test_a_case_is_three_files_of_data_and_a_list_of_prices_where_it_asks_what_to_buy(name: str) -> None:
+    has_own_prices = "prices: prices.csv" in (CASES / name / "case.yaml").read_text(encoding="utf-8")
+    files = {"case.yaml", "published.csv", "README.md"} | ({"prices.csv"} if has_own_prices else set())
+    assert {path.name for path in (CASES / name).iterdir()} == files
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -268,6 +275,9 @@ def test_measured_data_that_a_case_needs_are_named_by_their_variable(
             "bandwidth_eficiency",
             "unknown key",
         ),
+        ("procure-mix", ("most_types: 3", "most_typs: 3"), "questions.equal.procure.most_typs", "Did you mean"),
+        ("procure-mix", ("deadline: 26850 s", "deadline: 100 s"), "questions.mixed.procure", "no fleet keeps the limits"),
+        ("procure-mix", ("field: machines.server", "field: machines.sever"), "servers.field", "no field 'sever'"),
         ("osf-table-3", ("questions:", "questions:\n  idle: {}"), "questions.idle", "no quantity asks it"),
         (
             "osf-table-3",

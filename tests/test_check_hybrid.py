@@ -99,6 +99,23 @@ def test_honest_layouts_pass(name: str, index: int) -> None:
     assert {"replay", "memory activations", "FLOP of the step", "memory as launched"} <= names
 
 
+def test_experts_with_unlike_numbers_of_tokens_take_longer_keep_more_and_pass() -> None:
+    layout = {"tensor": 2, "data": 4, "expert": 4, "sequence_parallel": True}
+    found = []
+    for imbalance in (1.0, 1.5):
+        problem = question(MOE, calibration={"memory_reserve": "0 B", "expert_imbalance": imbalance})
+        block, one = predicted(problem, layout)
+        assert faults(problem, block, one) == []
+        assert one.details["expert_imbalance"] == imbalance
+        found.append(one)
+    assert found[1].iteration_time_s > found[0].iteration_time_s
+    assert found[1].memory_bytes["activations"] > found[0].memory_bytes["activations"]
+    stated = replace(found[1], details={**found[1].details, "expert_imbalance": 1.0})
+    assert [one.split(":")[0] for one in faults(problem, block, stated)] == [
+        "tokens of the fullest rank's experts, over the mean"
+    ]
+
+
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_what_the_search_finds_passes_the_whole_checker(name: str) -> None:
     problem = asked(name)

@@ -10,7 +10,7 @@ import pytest
 import planner
 from planner import ranking
 from planner.errors import Fault, InfeasibleError, NoAnswerError, SpecError
-from planner.families.searches import BOUNDS
+from planner.families.searches import BOUNDS, SEARCHES
 from planner.networks import computation_bound
 from planner.plan import Plan
 from planner.problem import Problem
@@ -296,3 +296,44 @@ def test_the_best_synchronous_plan_of_the_same_family_is_sought_to_compare_with(
 def test_without_a_synchronous_plan_the_explanation_says_that(rank: Any, base: Plan) -> None:
     found = rank({"all_reduce": always(answer(base, 500, most=3.0))}, constraints={"max_staleness": 3})
     assert "no synchronous plan was found to compare with" in found.explanation
+
+
+def test_a_family_that_cannot_answer_takes_no_time_from_the_others(monkeypatch: pytest.MonkeyPatch, base: Plan) -> None:
+    shares: list[float] = []
+
+    def noted(problem: Problem, part: Search) -> Plan:
+        shares.append(part.left_s)
+        return answer(base, 1.0)
+
+    monkeypatch.setattr(ranking, "SEARCHES", {"all_reduce": noted, "hybrid": noted})
+    question = {**QUESTION, "families": ["all_reduce", "hybrid"], "constraints": {}}
+    best_plan(planner.load(question), Search(time_limit_s=1000))
+    assert shares[0] == pytest.approx(500, rel=0.1)
+
+
+# -- transformers ------------------------------------------------------------------------------------------------------
+
+TRANSFORMER = {"layers": 2, "hidden": 512, "heads": 8, "vocabulary": 1000, "sequence_length": 128}
+
+
+def test_a_transformer_is_asked_of_hybrid_first_and_others_may_stop_at_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machines = [{"count": 1, "device": "a100-sxm4-80gb", "devices": 2}]
+    dnn = {"transformer": TRANSFORMER, "global_batch": 8}
+    problem = planner.load({"dnn": dnn, "cluster": {"machines": machines}, "families": ["pipeline", "hybrid"]})
+    asked: list[tuple[str, float]] = []
+
+    def noted(name: str, search: Found) -> Found:
+        def found(problem: Problem, part: Search) -> Plan:
+            asked.append((name, part.cutoff))
+            return search(problem, part)
+
+        return found
+
+    monkeypatch.setattr(ranking, "SEARCHES", {name: noted(name, one) for name, one in SEARCHES.items()})
+    plan = best_plan(problem, Search())
+    assert [name for name, _ in asked][:2] == ["hybrid", "pipeline"]
+    assert asked[0][1] == float("inf")
+    assert asked[1][1] < float("inf")
+    assert plan.bound <= plan.objective

@@ -96,6 +96,23 @@ def test_a_band_is_judged_by_the_other_groups() -> None:
     assert share == pytest.approx(4 / 5)  # the last group lies outside the others' band
 
 
+def test_a_band_of_a_device_counts_families_alike_and_not_their_rows() -> None:
+    many = [made_up(1, num_layers=count, family="many") for count in range(1, 10) for _ in range(10)]
+    few = [made_up(1, num_layers=count, family="few") for count in range(1, 10)]
+    errors = np.array([0.0] * len(many) + [0.25] * len(few))
+    low, high, share = bands([*many, *few], errors, lambda row: row.device)["a100-sxm4-80gb"]
+    assert (low, high) == pytest.approx((-0.2, 0.0))
+    assert share == pytest.approx(1.0)
+
+
+def test_a_fit_that_begins_near_its_end_ends_where_one_from_the_priors_does() -> None:
+    moved = {**STARTS, "devices.a100-sxm4-80gb.product_efficiency": 0.7, "software.megatron-lm.launch_s": 9e-4}
+    table = Table(rows_of(moved))
+    far = fit(table)
+    near = fit(table, {**far, "devices.a100-sxm4-80gb.product_efficiency": 0.72})
+    assert table.predict(near) == pytest.approx(table.predict(far), rel=2e-3)
+
+
 def test_the_table_has_a_line_for_each_family_and_way() -> None:
     rows = [made_up(1), made_up(2), made_up(1, family="other")]
     text = table_text(rows, {"fitted": np.zeros(3), "left out": np.zeros(3)})
@@ -150,16 +167,17 @@ def test_the_rows_that_are_read_are_those_whose_settings_are_told(data_folder: P
 
 # Somewhat more than the fit leaves, by family: what a change of the model may not spoil unnoticed.
 LARGEST_MEAN = {
-    "korthikanti-table5": 0.11,
-    "sc21-table1": 0.04,
-    "sc21-table2": 0.04,
-    "mt-nlg-530b": 0.05,
-    "simumax-b200": 0.05,
-    "llm-foundry": 0.07,
-    "llm-foundry-a100": 0.07,
-    "bigscience-176b-sweep": 0.10,
-    "vtrain-multi": 0.12,
-    "vtrain-single": 0.08,
+    "korthikanti-table5": 0.025,
+    "sc21-table1": 0.025,
+    "sc21-table2": 0.03,
+    "mt-nlg-530b": 0.02,
+    "torchtitan-h100": 0.045,
+    "simumax-b200": 0.035,
+    "llm-foundry": 0.045,
+    "llm-foundry-a100": 0.05,
+    "bigscience-176b-sweep": 0.055,
+    "vtrain-multi": 0.10,
+    "vtrain-single": 0.07,
 }
 
 

@@ -6,6 +6,7 @@ Bytes: :mod:`planner.checks.hybrid_memory`. Seconds: :mod:`planner.checks.hybrid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from planner.checks import hybrid_mixed
 from planner.checks.facts import Facts, groups_of, holds
 from planner.checks.hybrid_memory import fullest_bytes, memory_findings
 from planner.checks.hybrid_time import time_findings
@@ -24,6 +25,8 @@ _MATRICES = 0.9  # of a block's parameters at least; biases and norms are no pro
 
 def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> Facts:
     """Return what a layout uses, by its block alone; the bytes of a device are the most that either count says."""
+    if hybrid_mixed.is_mixed(block):
+        return hybrid_mixed.facts_of(problem, block, found)
     network = problem.dnn.transformer
     assert network is not None, "a block that can be predicted has a transformer"
     devices = _devices(problem, block)

@@ -12,9 +12,10 @@ from typing import Any
 
 from planner.transformer import Transformer
 
-__all__ = ["NUMBER_BYTES", "Layer", "layer_of", "tokens_of"]
+__all__ = ["IMBALANCE", "NUMBER_BYTES", "Layer", "layer_of", "tokens_of"]
 
 NUMBER_BYTES = 2.0
+IMBALANCE = "expert_imbalance"  # a block's key for tokens of the rank whose experts have most, over the mean; 1 without
 _LOG_SUM_BYTES = 4.0
 _STREAMS = {"before": 4, "after": 4, "both": 6, "shared": 2}  # inputs of norms and first products, of full width
 _NORMS = {"before": 2, "after": 2, "both": 4, "shared": 1}
@@ -114,7 +115,7 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
     else:
         stream += 2 * (latent.query_rank or 0) + 2 * latent.key_value_rank + latent.rope_size
         parted += heads * (2 * size + value) / tensor
-    fed, widest, chosen = _fed(network, tensor, kind)
+    fed, widest, chosen = _fed(network, tensor, kind, block.get(IMBALANCE, 1.0))
     numbers = (stream + chosen) / split + parted + fed
     plain = tokens * (NUMBER_BYTES * numbers + _LOG_SUM_BYTES * heads / tensor)
     if block["context"] > 1:  # the all-to-all exchange of heads keeps attention's output twice
@@ -126,15 +127,19 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
     return entry, plain - entry + gradients
 
 
-def _fed(network: Transformer, tensor: int, kind: str) -> tuple[float, float, float]:
-    """Return the numbers a token that a feed-forward part keeps, its widest activation, and those of its router."""
+def _fed(network: Transformer, tensor: int, kind: str, imbalance: float) -> tuple[float, float, float]:
+    """Return the numbers a token that a feed-forward part keeps, its widest activation, and those of its router.
+
+    ``imbalance``: tokens of the fullest rank's experts, over the mean.
+    """
     parts = 3 if network.is_gated else 2  # what enters the activation function, and what leaves it
     if kind == "dense":
         inner = parts * network.feed_forward_size / tensor
         return inner, inner, 0.0
     experts = network.experts
     assert experts is not None, "a layer of the kind moe has experts"
-    inner = parts * experts.expert_size * experts.top_k / tensor
+    inner = parts * experts.expert_size * experts.top_k * imbalance / tensor
     shared = parts * experts.num_shared * experts.shared_size / tensor
-    sent = 2 * network.hidden_size * experts.top_k  # to the experts, and back: every rank of a tensor group has it
+    # To the experts, and back: every rank of a tensor group has it.
+    sent = 2 * network.hidden_size * experts.top_k * imbalance
     return sent + inner + shared, max(inner, shared), float(experts.num_experts + experts.top_k)

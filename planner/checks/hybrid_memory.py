@@ -17,13 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.checks.facts import holds
-from planner.checks.hybrid_layer import NUMBER_BYTES, Layer, layer_of, tokens_of
+from planner.checks.hybrid_layer import IMBALANCE, NUMBER_BYTES, Layer, layer_of, tokens_of
 from planner.checks.report import SAME, Finding
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.transformer import LayerKind, Transformer
 
-__all__ = ["LOOSE", "cuts_of", "fullest_bytes", "in_order", "memory_findings"]
+__all__ = ["LOOSE", "cuts_of", "fullest_bytes", "in_order", "memory_findings", "rows_of"]
 
 LOOSE = 0.05  # by which activations may exceed a count that leaves something out
 _SMALL = 1e-3  # by which what is left out of a head may lower the moment that follows it
@@ -38,8 +38,11 @@ _TERMS = ("weights", "gradients", "optimizer", "activations", "temporary", "rese
 def cuts_of(network: Transformer, block: Mapping[str, Any]) -> list[int]:
     """Return the layers of every chunk in order.
 
-    Embedding and head take a layer's place each where that makes all chunks alike; else as evenly as whole layers go.
+    As listed; else embedding and head take a layer's place each where that makes all chunks alike; else as evenly as
+    whole layers go.
     """
+    if block.get("stages"):
+        return [one["layers"] for one in block["stages"]]
     chunks, layers = block["pipeline"] * block["interleave"], network.num_layers
     if layers % chunks and (layers + 2) % chunks == 0:
         each = (layers + 2) // chunks
@@ -96,7 +99,7 @@ def _before_first_backward(block: Mapping[str, Any], stage: int) -> int:
     return found
 
 
-def _rows(network: Transformer, block: Mapping[str, Any]) -> list[dict[str, float]]:
+def rows_of(network: Transformer, block: Mapping[str, Any]) -> list[dict[str, float]]:
     """Return the bytes of every stage by term, the caller's reserve left out."""
     kinds = network.layer_kinds
     layers = {kind: layer_of(network, block, kind) for kind in dict.fromkeys(kinds)}
@@ -219,8 +222,9 @@ def _is_counted_whole(network: Transformer) -> bool:
 
 def fullest_bytes(problem: Problem, network: Transformer, block: Mapping[str, Any]) -> float:
     """Return the bytes of the fullest stage, of layers cut as the layout is launched."""
-    reserve = problem.calibration.memory_reserve_bytes
-    return max(sum(row.values()) for row in _rows(network, block)) + reserve
+    reserve = problem.calibration.transformer_reserve_bytes
+    block = {**block, IMBALANCE: problem.calibration.expert_imbalance}
+    return max(sum(row.values()) for row in rows_of(network, block)) + reserve
 
 
 def memory_findings(
@@ -228,14 +232,14 @@ def memory_findings(
 ) -> Iterator[Finding]:
     """Yield whether every term of every stage, and the fullest stage, are what is counted here."""
     stated = found.details.get("stages", [])
-    counted = _rows(network, block)
+    counted = rows_of(network, {**block, IMBALANCE: problem.calibration.expert_imbalance})
     if len(stated) != len(counted):
         yield Finding(
             name="memory stages", is_ok=False, text=f"{len(stated)} stages are stated, and there are {len(counted)}"
         )
         return
     for row in counted:
-        row["reserve"] = problem.calibration.memory_reserve_bytes
+        row["reserve"] = problem.calibration.transformer_reserve_bytes
     for term in _TERMS:
         yield _term(network, term, [row["terms_bytes"][term] for row in stated], [row[term] for row in counted])
     sums = [sum(row["terms_bytes"].values()) for row in stated]

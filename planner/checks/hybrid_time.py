@@ -117,18 +117,42 @@ def time_findings(
         yield Finding(name="seconds by stage", is_ok=False, text="they are not stated for every stage and chunk")
         return
     number = block["global_batch_size"] // (block["data"] * block["microbatch"])
-    slowest_s = max(sum(row["forward_s"]) + sum(row["backward_s"]) for row in stages)
+    works_s = [sum(row["forward_s"]) + sum(row["backward_s"]) for row in stages]
+    sends_s = [times * transfer_s for times in _sends(len(stages), chunks)]
+    busy_s = max(work_s + sent_s for work_s, sent_s in zip(works_s, sends_s, strict=True))
+    stated_s = sum(parts[name] for name in _DEVICE)
     sums = [
         ("sum of all parts", found.iteration_time_s, sum(parts.values())),
-        ("computing, exchange and launching", sum(parts[name] for name in _DEVICE), number * slowest_s),
-        ("pipeline", parts["pipeline"], 2 * number * chunks * transfer_s),
+        ("computing, exchange, launching and sending", stated_s + parts["pipeline"], number * busy_s),
     ]
     yield agreement("seconds by part", sums)
-    yield _replayed(block, found, number * (slowest_s + 2 * chunks * transfer_s))
+    # Stages that are as busy as one another may send differently often: any of them may be the one that is stated.
+    pairs = [
+        one
+        for one in zip(works_s, sends_s, strict=True)
+        if agree(stated_s, number * one[0]) and agree(parts["pipeline"], number * one[1])
+    ]
+    yield holds(
+        "busiest stage",
+        bool(pairs),
+        "its work and its sending are those of one stage",
+        f"no stage works {stated_s:.9g} s and sends {parts['pipeline']:.9g} s",
+    )
+    yield _replayed(block, found, number * busy_s)
     peak = device.peak_flop_per_s.get(problem.training.dtype) or max(device.peak_flop_per_s.values(), default=1.0)
     yield from _no_quicker(network, block, stages, peak, device.memory_bandwidth_bytes_per_s)
     yield _optimizer(network, block, parts["optimizer"], device.memory_bandwidth_bytes_per_s)
     yield from _figures(network, block, found, peak)
+    imbalance = problem.calibration.expert_imbalance if network.experts is not None else 1.0
+    stated = found.details.get("expert_imbalance", 1.0)
+    yield agreement("tokens of the fullest rank's experts, over the mean", [("expert_imbalance", stated, imbalance)])
+
+
+def _sends(stages: int, chunks: int) -> list[int]:
+    """Return how often each stage sends for a micro-batch: outputs, and errors back; at the ends one goes nowhere."""
+    if stages == 1:
+        return [0]
+    return [2 * chunks - (stage in (0, stages - 1)) for stage in range(stages)]
 
 
 def _replayed(block: Mapping[str, Any], found: Prediction, busy_s: float) -> Finding:
@@ -171,7 +195,7 @@ def _no_quicker(
     """Yield whether every stage takes as long as its FLOP at the peak, and as its weights to be read.
 
     Layers of different kinds count by their mean, as the cost model deals them out. The forward pass alone is looked at
-    where a stage has as many layers as others: of a layer that an end has less the cost model takes a third forward.
+    where a stage has as many layers as others.
     """
     kinds, count = network.layer_kinds, network.num_layers
     tokens = block["microbatch"] * network.sequence_length / block["context"]

@@ -127,10 +127,17 @@ def _deadline(deadline_s: float, found: Prediction) -> Finding:
 
 
 def _pins(problem: Problem, facts: Facts) -> Iterator[Finding]:
-    """Yield whether every pin is honoured."""
+    """Yield whether every pin and every exclusion is honoured."""
     for key, wanted in problem.fixed.items():
         if key not in facts.decisions:
             yield Finding(name=f"fix.{key}", is_ok=False, text="the plan's family does not decide this")
             continue
         chosen = facts.decisions[key]
         yield holds(f"fix.{key}", chosen == wanted, f"{chosen}", f"the plan has {chosen}, and {wanted} is pinned")
+    for key, values in problem.excluded.items():
+        name = f"constraints.exclude.{key}"
+        if key not in facts.decisions:
+            yield Finding(name=name, is_ok=False, text="the plan's family does not decide this")
+            continue
+        chosen = facts.decisions[key]
+        yield holds(name, chosen not in values, f"{chosen}", f"the plan has {chosen}, which is excluded")

@@ -188,7 +188,7 @@ def _seconds(problem: Problem, block: Mapping[str, Any]) -> tuple[list[float], l
     groups, forward_s, backward_s = groups_of(problem), [], []
     for stage, run in zip(block["stages"], _runs(problem, block), strict=True):
         profile = problem.profiles[groups[stage["machines"]].device.name]
-        samples = _samples(block, stage)
+        samples = _samples(block, stage) * profile.few_samples_factor  # a micro-batch is few
         forward_s.append(total(profile.forward_s[index] for index in run) * samples)
         backward_s.append(total(profile.backward_s[index] for index in run) * samples)
     return forward_s, backward_s

@@ -13,11 +13,16 @@ __all__ = ["init"]
 
 def init(
     file: Annotated[Path | None, typer.Argument(help="Where to write it; stdout if left out.")] = None,
+    procure: Annotated[bool, typer.Option("--procure", help="One for `planner procure`: what to buy or rent.")] = False,
 ) -> None:
     """Write a commented spec to start from."""
     from planner.cli.output import write_text
 
-    text = resources.files("planner.data").joinpath("examples/spec.yaml").read_text(encoding="utf-8")
+    text = (
+        resources.files("planner.data")
+        .joinpath(f"examples/{'procure' if procure else 'spec'}.yaml")
+        .read_text(encoding="utf-8")
+    )
     if file is None:
         print(text, end="")
         return
@@ -27,4 +32,4 @@ def init(
         )
         raise SpecError.of([fault])
     write_text(file, text)
-    typer.echo(f"Wrote {file}. Next: planner plan {file}", err=True)
+    typer.echo(f"Wrote {file}. Next: planner {'procure' if procure else 'plan'} {file}", err=True)

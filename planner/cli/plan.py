@@ -52,6 +52,12 @@ def plan(
     top: Annotated[
         int, typer.Option(min=0, max=100, help="Rank this many other settings, too: numbers of machines and devices.")
     ] = 0,
+    frontier: Annotated[
+        bool,
+        typer.Option(
+            "--frontier", help="Rank the fastest layouts of less and less memory, too (hybrid; takes longer)."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.plan/1) on stdout.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the plan's JSON to a file, too.")] = None,
     trace: Annotated[
@@ -89,7 +95,7 @@ def plan(
     }
     seconds = limit_s(time_limit)
     problem = planner.load(question_of(spec, flags))
-    found = planner.plan(problem, num_alternatives=top, time_limit_s=seconds)
+    found = planner.plan(problem, num_alternatives=top, time_limit_s=seconds, has_frontier=frontier)
     problem = network_of(asked(problem), found.substitutions)
     if trace:
         write_trace(trace, problem, found.family, found.configuration, question=spec)

@@ -13,7 +13,16 @@ from planner.cluster import Device, Link
 from planner.names import find, fold
 from planner.units import Dimension, parse
 
-__all__ = ["device", "device_names", "device_rows", "inside_link", "inside_links", "link_rows"]
+__all__ = [
+    "accelerator_memory_bytes",
+    "device",
+    "device_names",
+    "device_rows",
+    "inside_link",
+    "inside_links",
+    "link_of",
+    "link_rows",
+]
 
 _DATA_TYPES = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _UNITS = {
@@ -52,6 +61,12 @@ def _or_infinite(value: float | None) -> float:
 def device_names() -> tuple[str, ...]:
     """Return the names of all devices, in the table's order."""
     return tuple(_table("devices.csv"))
+
+
+def accelerator_memory_bytes() -> dict[str, float]:
+    """Return the memory of the devices that train in 16 bits, by name: those with such a peak, CPUs left out."""
+    rows = [device(name) for name in device_names()]
+    return {one.name: one.memory_bytes for one in rows if one.kind != "cpu" and "bf16" in one.peak_flop_per_s}
 
 
 def device(name: str) -> Device:
@@ -115,6 +130,16 @@ def inside_links() -> dict[str, Link]:
     return {
         name: Link(bandwidth_bytes_per_s=_or_infinite(_si(row, "bandwidth_gb_per_s"))) for name, row in rows.items()
     }
+
+
+def link_of(device_name: str) -> str | None:
+    """Return the link that a device of the table has inside a machine, where that is one of the links; else None.
+
+    >>> link_of("h100-sxm")
+    'nvlink-4'
+    """
+    row = _table("devices.csv").get(device_name)
+    return row["link"] if row is not None and row["link"] in _table("links.csv") else None
 
 
 def link_rows() -> list[dict[str, str]]:

@@ -17,11 +17,12 @@ TYPICAL_DEVICE = "a100-sxm4-80gb"  # whose shares stand in for those of a device
 
 @cache
 def transformer_rates() -> Mapping[str, Mapping[str, Any]]:
-    """Return the sections ``constants``, ``devices``, ``software`` and ``bands``; the latter three by name.
+    """Return the sections ``constants``, ``devices``, ``software``, ``bands``, ``device_bands``; all but one by name.
 
     ``constants`` and an entry of ``software`` hold the fields of the classes of these names (but the name); an entry of
     ``devices`` the number of multiprocessors and the three fitted shares; an entry of ``bands`` the 80 % band of
-    measured / predicted - 1 of a family of measurements, and how much of unseen groups others' bands cover.
+    measured / predicted - 1 of a family of measurements, and how much of unseen groups others' bands cover; one of
+    ``device_bands`` the same of all families of a device.
 
     >>> transformer_rates()["devices"][TYPICAL_DEVICE]["num_multiprocessors"]
     108
@@ -30,6 +31,5 @@ def transformer_rates() -> Mapping[str, Mapping[str, Any]]:
 
     text = resources.files("planner.data").joinpath("transformer_rates.yaml").read_text(encoding="utf-8")
     found: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
-    return MappingProxyType(
-        {name: MappingProxyType(found[name]) for name in ("constants", "devices", "software", "bands")}
-    )
+    sections = ("constants", "devices", "software", "bands", "device_bands")
+    return MappingProxyType({name: MappingProxyType(found.get(name, {})) for name in sections})

@@ -4,20 +4,23 @@ Costs stand in :mod:`planner.families.hybrid_cost`, rules in :mod:`planner.famil
 :mod:`planner.families.hybrid_search`; see docs/hybrid.md.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from planner.families import hybrid_given, hybrid_mixed, hybrid_mixed_given
 from planner.families.hybrid_configuration import NAME, PINS, HybridConfiguration, layouts_of
 from planner.families.hybrid_cost import SOFTWARE, HybridCost, cost_of_machines
-from planner.families.hybrid_given import configuration_of
-from planner.families.hybrid_launch import launch_words, options
+from planner.families.hybrid_launch import launch_lines, launch_words, options
+from planner.families.hybrid_launch_network import not_expressed
+from planner.families.hybrid_mixed_configuration import MixedConfiguration
+from planner.families.hybrid_ranges import outside_words
 from planner.models.layouts import Layouts
-from planner.models.transformer_compute import Split, embedding_s, head_s, layer_seconds
 from planner.models.transformer_memory import TERMS
 from planner.models.transformer_operators import flop_per_sample
-from planner.models.transformer_time import PARTS
+from planner.models.transformer_time import PARTS, stage_times
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline
@@ -36,8 +39,8 @@ __all__ = [
 
 NOT_MODELLED = (
     "convergence and accuracy: batch and layout do not change what is learned, but for rounding",
-    "stragglers, failures, checkpoints, and devices of different kinds in one layout",
-    "experts that get unlike numbers of tokens",
+    "stragglers, failures and checkpoints",
+    "experts that get unlike numbers of tokens, beyond calibration.expert_imbalance",
     "slower kernels where memory is nearly full, and memory that lies in pieces",
     "host memory, where the optimiser's state lies there",
 )
@@ -46,11 +49,21 @@ _EXCHANGES = ("tensor", "expert", "context", "pipeline", "data")
 _MOST_STAGES = 8  # whose room is printed one by one
 
 
+def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfiguration:
+    """Return the configuration that a spec's block means; raise SpecError where it means none."""
+    if hybrid_mixed_given.is_mixed(given):
+        return hybrid_mixed_given.configuration_of(problem, given)
+    even = {name: value for name, value in given.items() if name not in ("stages", "replicas")}
+    return hybrid_given.configuration_of(problem, even)
+
+
 def predict(problem: Problem, configuration: HybridConfiguration) -> Prediction:
     """Return what a layout costs: seconds by part, and bytes of the fullest stage.
 
     Parts are those of :mod:`planner.models.transformer_time`, as far as nothing hides them, and waiting for input.
     """
+    if isinstance(configuration, MixedConfiguration):
+        return hybrid_mixed.predict(problem, configuration)
     cost = cost_of_machines(problem, configuration.machines, configuration.global_batch_size)
     layout = layout_of(configuration)
     found = cost.parts(layout)
@@ -84,15 +97,21 @@ def layout_of(configuration: HybridConfiguration) -> Layouts:
 
 
 def _band(cost: HybridCost, chosen: HybridConfiguration) -> dict[str, Any] | None:
-    """Return the error of the family of measurements nearest to the question; None outside of what was measured."""
-    bands = cost.problem.transformer_rates.get("bands", {})
-    name = _NEAREST.get(cost.group.device.name, "")
-    band = bands.get(name, {})
+    """Return the error of the family of measurements nearest to the question; None outside of what was measured.
+
+    A family of too few groups has none: that of all families of the device then stands for it.
+    """
+    rates, device = cost.problem.transformer_rates, cost.group.device.name
+    name = _NEAREST.get(device, "")
+    band, source, conditions = rates.get("bands", {}).get(name, {}), name, _CONDITIONS.get(name, "")
+    if band.get("coverage") is None:
+        band, source = rates.get("device_bands", {}).get(device, {}), device
+        conditions = f"all families measured on {device}"
     has_experts = cost.problem.dnn.transformer is None or cost.problem.dnn.transformer.experts is not None
     is_beyond = chosen.offload_optimizer or (name in _DENSE and (has_experts or chosen.context > 1))
     if band.get("coverage") is None or is_beyond or chosen.num_devices > _MOST_DEVICES[name]:
         return None
-    return {**{key: band[key] for key in ("low", "high", "coverage")}, "from": name, "conditions": _CONDITIONS[name]}
+    return {**{key: band[key] for key in ("low", "high", "coverage")}, "from": source, "conditions": conditions}
 
 
 _NEAREST = {  # the family of measurements of a device
@@ -119,7 +138,7 @@ def _details(
     """Return the family's own figures."""
     devices, batch = configuration.num_devices, configuration.global_batch_size
     held, limit = cost.stage_memory(layout), cost.memory_limit_bytes
-    seconds, transfer_s = _stage_seconds(cost, layout, parts)
+    seconds, transfer_s = _stage_seconds(cost, layout)
     tokens = batch * cost.transformer.sequence_length
     flop = batch * flop_per_sample(cost.transformer).total_flop
     return {
@@ -134,6 +153,7 @@ def _details(
         "tokens_per_s": tokens / iteration_s,
         "flop_utilisation": flop / iteration_s / devices / cost.rates.peak_flop_per_s,
         "is_calibrated": cost.is_calibrated,
+        "expert_imbalance": cost.expert_imbalance,
         "transfer_s": transfer_s,
         "stages": [
             {
@@ -145,44 +165,36 @@ def _details(
             for index, total in enumerate(held["total"])
         ],
         "options": list(options(cost.transformer, configuration)),
+        "launch": list(launch_lines(cost.transformer, configuration, **_launch(cost)))
+        if not not_expressed(cost.transformer)
+        else [],
     }
 
 
-def _stage_seconds(
-    cost: HybridCost, layout: Layouts, parts: dict[str, float]
-) -> tuple[list[dict[str, list[float]]], float]:
+def _launch(cost: HybridCost) -> dict[str, Any]:
+    """Return what a launcher is told beside network and layout."""
+    return {"dtype": cost.problem.training.dtype, "devices_per_machine": cost.group.devices_per_machine}
+
+
+def _stage_seconds(cost: HybridCost, layout: Layouts) -> tuple[list[dict[str, list[float]]], float]:
     """Return what every stage takes for a micro-batch, chunk by chunk, sending left out; and one chunk's transfer.
 
-    What the first stage has more than others lies on its first chunk, what the last has more on its last. Exchange and
-    launching fall to forward and backward as computing does.
+    What the first stage has more than others lies on its first chunk, what the last has more on its last.
     """
-    stages, chunks, number = (int(one[0]) for one in (layout.pipeline, layout.interleave, layout.num_microbatches))
-    network, split = cost.transformer, Split.of(layout)
-    shared: dict[str, Any] = {"rates": cost.rates, "constants": cost.constants}
-    floor_s = cost.constants.head_floor_ratio * cost.software.launch_s
-    first_s = float(embedding_s(network, split, **shared)[0])
-    last_s = float(head_s(network, split, software=cost.software, **shared)[0]) + floor_s
-    ahead_s = 0.0
-    for kind in dict.fromkeys(network.layer_kinds):
-        one = layer_seconds(network, kind, split, software=cost.software, **shared)
-        ahead_s += network.layer_kinds.count(kind) * float(one.forward_s[0])
-    alone = replace(layout, pipeline=np.array([1]), interleave=np.array([1]))  # computing does not depend on these
-    computed_s = float(cost.parts(alone)["compute"][0]) / number - first_s - last_s
-    counts_ends = network.num_layers % stages != 0 and (network.num_layers + 2) % stages == 0
-    layers = (network.num_layers + 2 * counts_ends) / stages
-    share = layers / network.num_layers
-    others_s = sum(parts[name] for name in ("recompute", "tensor", "expert", "context", "launch")) / number
-    stage_s = computed_s * share + others_s
-    forward_s = stage_s * ahead_s * share / (computed_s * share + parts["recompute"] / number)
-    lighter_s = stage_s / layers if counts_ends else 0.0
+    stages, chunks = int(layout.pipeline[0]), int(layout.interleave[0])
+    interval = cost.interval(layout)
+    times = stage_times(cost.transformer, layout, interval)
+    (ahead_s, both_s), first, last = (
+        tuple(float(np.broadcast_to(one, 1)[0]) for one in times[name]) for name in ("middle", "first", "last")
+    )
     rows = [
-        {"forward_s": [forward_s / chunks] * chunks, "backward_s": [(stage_s - forward_s) / chunks] * chunks}
+        {"forward_s": [ahead_s / chunks] * chunks, "backward_s": [(both_s - ahead_s) / chunks] * chunks}
         for _ in range(stages)
     ]
-    for row, chunk, extra_s in ((rows[0], 0, first_s - lighter_s), (rows[-1], -1, last_s - lighter_s)):
-        row["forward_s"][chunk] += extra_s / 3
-        row["backward_s"][chunk] += extra_s * 2 / 3
-    return rows, parts["pipeline"] / (2 * number * chunks)
+    for row, chunk, (forward_s, more_s) in ((rows[0], 0, first), (rows[-1], -1, last)):
+        row["forward_s"][chunk] += forward_s
+        row["backward_s"][chunk] += more_s - forward_s
+    return rows, float(interval["transfer"][0]) if stages > 1 else 0.0
 
 
 # -- in words --------------------------------------------------------------------------------------------------------
@@ -190,6 +202,8 @@ def _stage_seconds(
 
 def explain(problem: Problem, configuration: HybridConfiguration, prediction: Prediction) -> tuple[str, ...]:
     """Return what binds, how much room every stage has, and how the layout is launched."""
+    if isinstance(configuration, MixedConfiguration):
+        return hybrid_mixed.explain(problem, configuration, prediction)
     cost = cost_of_machines(problem, configuration.machines, configuration.global_batch_size)
     parts, total = prediction.breakdown_s, prediction.iteration_time_s
     shares = {
@@ -212,12 +226,18 @@ def explain(problem: Problem, configuration: HybridConfiguration, prediction: Pr
         f"{details['tokens_per_s']:,.0f} tokens/s; {details['flop_utilisation']:.0%} of the devices' peak goes into "
         f"the network's own FLOP"
     )
+    if cost.expert_imbalance > 1:
+        lines.append(
+            f"the rank whose experts have most tokens is taken to have {cost.expert_imbalance:g} times the mean "
+            f"(calibration.expert_imbalance)"
+        )
     lines += _memory_lines(prediction)
-    lines += launch_words(cost.transformer, configuration)
+    lines += launch_words(cost.transformer, configuration, **_launch(cost))
     if not details["is_calibrated"]:
         lines.append(
             f"{cost.group.device.name} is uncalibrated for transformers: the efficiencies are those of another device"
         )
+    lines += outside_words(cost, configuration)
     return tuple(lines)
 
 
@@ -232,9 +252,12 @@ def _memory_lines(prediction: Prediction) -> list[str]:
         missing, held = (format_human(one, Dimension.DATA, 4) for one in (-rooms[least], limit - rooms[least]))
         return [f"it does not fit: a device of stage {least + 1} would hold {held}, {missing} more than it may"]
     words = [format_human(room, Dimension.DATA) for room in rooms]
+    reserve_bytes = prediction.memory_bytes.get("reserve", 0.0)
+    kept = f", beside a reserve of {format_human(reserve_bytes, Dimension.DATA)}" if reserve_bytes else ""
     if len(words) > _MOST_STAGES:
-        return [f"room on a device: {words[least]} on stage {least + 1} of {len(words)}, {words[-1]} on the last"]
-    return [f"room on a device, stage by stage: {', '.join(words)}"]
+        places = f"{words[least]} on stage {least + 1} of {len(words)}, {words[-1]} on the last"
+        return [f"room on a device{kept}: {places}"]
+    return [f"room on a device, stage by stage{kept}: {', '.join(words)}"]
 
 
 def timeline(problem: Problem, configuration: HybridConfiguration) -> Timeline | None:

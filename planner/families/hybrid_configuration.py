@@ -115,6 +115,11 @@ class HybridConfiguration:
         return self.global_batch_size // (self.data * self.microbatch)
 
     @property
+    def pipeline_layout(self) -> str | None:
+        """The layers of every stage as Megatron-LM writes them; None where they are dealt out evenly."""
+        return None
+
+    @property
     def headline(self) -> str:
         """The degrees that are not 1, and what goes with them."""
         degrees = ("tensor", "context", "pipeline", "data", "expert")
@@ -122,6 +127,7 @@ class HybridConfiguration:
         chunks = [f"{self.interleave} chunks"] if self.interleave > 1 else []
         extras = [f"ZeRO {self.zero}"] if self.zero else []
         extras += [f"{self.recompute} recomputation"] if self.recompute != "none" else []
+        extras += ["optimiser on the host"] if self.offload_optimizer else []
         batch = f"micro-batches of {self.microbatch}"
         return f"{self.num_devices} devices: {', '.join([*listed, *chunks, batch, *extras])}"
 

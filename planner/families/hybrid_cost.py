@@ -27,7 +27,7 @@ from planner.models.transformer_activations import KERNELS
 from planner.models.transformer_compute import Software
 from planner.models.transformer_memory import PRECISIONS, memory_bytes, stage_memory_bytes
 from planner.models.transformer_offload import Host, offload_s
-from planner.models.transformer_time import PARTS, iteration_times
+from planner.models.transformer_time import PARTS, interval_times, iteration_times
 from planner.problem import Problem
 from planner.transformer import Transformer
 
@@ -197,6 +197,11 @@ class HybridCost:
             found = replace(found, inside_efficiency=given.inside_efficiency)
         return found
 
+    @property
+    def expert_imbalance(self) -> float:
+        """Tokens of the rank whose experts have most, over the mean; 1 for a network without experts."""
+        return self.problem.calibration.expert_imbalance if self.transformer.experts is not None else 1.0
+
     @cached_property
     def precision(self) -> Precision:
         """Bytes of weights, gradients and state."""
@@ -224,7 +229,8 @@ class HybridCost:
             layouts,
             precision=self.precision,
             kernels=KERNELS[SOFTWARE],
-            reserve_bytes=self.problem.calibration.memory_reserve_bytes,
+            reserve_bytes=self.problem.calibration.transformer_reserve_bytes,
+            expert_imbalance=self.expert_imbalance,
         )
 
     def stage_memory(self, layout: Layouts) -> Mapping[str, Floats]:
@@ -234,7 +240,8 @@ class HybridCost:
             layout,
             precision=self.precision,
             kernels=KERNELS[SOFTWARE],
-            reserve_bytes=self.problem.calibration.memory_reserve_bytes,
+            reserve_bytes=self.problem.calibration.transformer_reserve_bytes,
+            expert_imbalance=self.expert_imbalance,
         )
 
     def parts(self, layouts: Layouts, tiers: Sequence[Tier] | None = None) -> dict[str, Floats]:
@@ -247,12 +254,25 @@ class HybridCost:
                 rates=self.rates,
                 software=self.software,
                 constants=self.constants,
+                expert_imbalance=self.expert_imbalance,
             )
         )
         if np.any(layouts.is_offloaded):
             found["optimizer"] = np.where(layouts.is_offloaded, self.offload_s(layouts), found["optimizer"])
             found["total"] = sum((found[name] for name in PARTS), np.zeros(len(layouts)))
         return found
+
+    def interval(self, layouts: Layouts) -> Mapping[str, Floats]:
+        """Return the seconds of one micro-batch through all layers, by part, of both ends, and of one transfer."""
+        return interval_times(
+            self.transformer,
+            layouts,
+            tiers=self.tiers,
+            rates=self.rates,
+            software=self.software,
+            constants=self.constants,
+            expert_imbalance=self.expert_imbalance,
+        )
 
     def offload_s(self, layouts: Layouts) -> Floats:
         """Return the seconds of an optimiser on the host."""

@@ -1,21 +1,27 @@
-"""What launches a layout: the options of Megatron-LM's training script, in the words of its command line.
+"""What launches a layout: a whole command for Megatron-LM's ``pretrain_gpt.py``, to be copied line by line.
 
-Source: Megatron-Core developer guide, "Parallelism Strategies Guide" and ``megatron/training/arguments.py`` (0.14 to
-0.18). What that program cannot do is said in words.
+Source: Megatron-Core developer guide, "Parallelism Strategies Guide", and ``megatron/training/arguments.py`` at commit
+000c4ac (between core 0.14 and 0.16), against which every name and the conditions between options were read. What that
+program cannot do is said in words.
 """
 
 from collections.abc import Iterator
 
 from planner.families.hybrid_configuration import ORDER_NAMES, HybridConfiguration
+from planner.families.hybrid_launch_network import network_lines, not_expressed
 from planner.transformer import Transformer
 
-__all__ = ["launch_words", "options"]
+__all__ = ["VERSION", "launch_lines", "launch_words", "options"]
+
+VERSION = "Megatron-LM core_v0.15 or later"
 
 _RECOMPUTE = {
     "none": (),
     "selective": ("--recompute-granularity selective",),
     "full": ("--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"),
 }
+_SHARDS_WEIGHTS = 2  # from this stage of ZeRO on another part of the program is at work
+_PORT = 6000
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
 
@@ -49,6 +55,9 @@ def _if(is_so: bool, option: str) -> tuple[str, ...]:
 
 def _pipeline(transformer: Transformer, chosen: HybridConfiguration) -> Iterator[str]:
     """Yield how layers are dealt out to stages and chunks."""
+    if chosen.pipeline_layout is not None:
+        yield f"--pipeline-model-parallel-layout '{chosen.pipeline_layout}'"
+        return
     chunks, layers = chosen.pipeline * chosen.interleave, transformer.num_layers
     has_ends = layers % chunks != 0
     if chosen.interleave > 1:
@@ -64,17 +73,85 @@ def _sharding(chosen: HybridConfiguration) -> Iterator[str]:
         yield "--use-distributed-optimizer"
         yield from _if(chosen.offload_optimizer, "--use-precision-aware-optimizer")
     elif chosen.zero:
-        yield "--use-megatron-fsdp"
+        yield "--use-megatron-fsdp --use-distributed-optimizer --no-gradient-accumulation-fusion"
         yield f"--data-parallel-sharding-strategy {_SHARDING[chosen.zero]}"
         yield "--ckpt-format fsdp_dtensor"
 
 
-def launch_words(transformer: Transformer, chosen: HybridConfiguration) -> list[str]:
+# -- the whole command -------------------------------------------------------------------------------------------------
+
+
+def launch_lines(
+    transformer: Transformer, chosen: HybridConfiguration, *, dtype: str, devices_per_machine: int
+) -> tuple[str, ...]:
+    """Return the lines of a shell that start a layout on one machine: environment, launcher, groups of options.
+
+    Each machine is given its own ``NODE_RANK``, and the ``MASTER_ADDR`` of the first.
+    """
+    half = "--bf16" if dtype == "bf16" else "--fp16 --accumulate-allreduce-grads-in-fp32"
+    launcher = f"torchrun {_machines(chosen, devices_per_machine)} pretrain_gpt.py"
+    groups = [launcher, *network_lines(transformer, dtype), *_grouped(options(transformer, chosen)), half]
+    if transformer.experts is not None and chosen.expert == 1:
+        groups[-1] += " --moe-token-dispatcher-type alltoall"
+    return (*_environment(chosen), *(f"{line} \\" for line in groups[:-1]), groups[-1])
+
+
+def _machines(chosen: HybridConfiguration, devices_per_machine: int) -> str:
+    """Return the launcher's options; machines are filled one after the other."""
+    number = -(-chosen.num_devices // devices_per_machine)
+    if number == 1:
+        return f"--standalone --nproc-per-node {chosen.num_devices}"
+    return (
+        f"--nnodes {number} --nproc-per-node {devices_per_machine} --node-rank $NODE_RANK --master-addr $MASTER_ADDR "
+        f"--master-port {_PORT}"
+    )
+
+
+def _environment(chosen: HybridConfiguration) -> Iterator[str]:
+    """Yield what the program checks of its environment."""
+    if chosen.zero >= _SHARDS_WEIGHTS and not chosen.offload_optimizer:
+        yield "unset CUDA_DEVICE_MAX_CONNECTIONS"
+    elif chosen.tensor > 1 or chosen.context > 1:
+        yield "export CUDA_DEVICE_MAX_CONNECTIONS=1"
+
+
+def _grouped(found: tuple[str, ...]) -> list[str]:
+    """Return the decisions in two lines: up to the batch, and how memory and exchange are treated."""
+    after = next(index for index, one in enumerate(found) if one.startswith("--global-batch-size")) + 1
+    return [" ".join(part) for part in (found[:after], found[after:]) if part]
+
+
+def launch_words(
+    transformer: Transformer, chosen: HybridConfiguration, *, dtype: str, devices_per_machine: int
+) -> list[str]:
     """Return lines that say how to launch a layout, and what must be done by hand."""
-    lines = [
-        f"to launch on {chosen.num_devices} devices with Megatron-LM, beside the network's own options: "
-        f"{' '.join(options(transformer, chosen))}"
-    ]
+    number = -(-chosen.num_devices // devices_per_machine)
+    where = f"; on each of {number} machines, NODE_RANK 0 to {number - 1}, MASTER_ADDR the first one's" * (number > 1)
+    start = f"to launch on {chosen.num_devices} devices with {VERSION}"
+    if strange := not_expressed(transformer):
+        lines = [
+            f"{start}: its pretrain_gpt.py has no {', no '.join(strange)}; give its decisions to a script of your own: "
+            f"{' '.join(options(transformer, chosen))}"
+        ]
+    else:
+        lines = [f"{start}, on made-up data{where}:"]
+        lines += launch_lines(transformer, chosen, dtype=dtype, devices_per_machine=devices_per_machine)
+    return [*lines, *_by_hand(transformer, chosen, dtype, devices_per_machine)]
+
+
+def _by_hand(transformer: Transformer, chosen: HybridConfiguration, dtype: str, devices_per_machine: int) -> list[str]:
+    """Return what the options do not say."""
+    lines = []
+    left = chosen.num_devices % devices_per_machine
+    if chosen.num_devices > devices_per_machine and left:
+        lines.append(f"the last machine has {left} devices to start: write --nproc-per-node {left} there")
+    if chosen.tensor > transformer.num_kv_heads and transformer.latent is None:
+        lines.append(
+            f"a tensor degree of {chosen.tensor} copies the {transformer.num_kv_heads} heads of keys and values, which "
+            f"Megatron-Core does from 0.16 on; before, fix.tensor_parallel_size: {transformer.num_kv_heads}"
+        )
+    if transformer.experts is not None and chosen.expert > 1 and dtype != "bf16":
+        lines.append("Megatron-LM spreads experts in bf16 only: write dtype: bf16")
     if chosen.schedule == "zero_bubble":
         lines.append("Megatron-LM has no zero-bubble schedule; torch.distributed.pipelining has one")
     if chosen.schedule == "gpipe" and chosen.pipeline > 1:

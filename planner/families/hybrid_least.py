@@ -14,14 +14,14 @@ def least_objective(problem: Problem) -> float:
     """Return an objective that no plan of the family beats, in the goal's unit; 0 where the family does not apply.
 
     The FLOP of the network's products at the device's rate of large products or of attention, whichever is higher: no
-    product is timed below that (:mod:`planner.models.roofline`). A layout stands on one kind of machines.
+    product is timed below that (:mod:`planner.models.roofline`). A layout may stand on all kinds of machines.
     """
     try:
         costs = costs_of(problem)
     except InfeasibleError:
         return 0.0
     flop = flop_per_sample(costs[0].transformer).total_flop
-    return _samples(problem) * flop / max(_rate_flop_per_s(cost) for cost in costs) * _EXACT
+    return _samples(problem) * flop / sum(_rate_flop_per_s(cost) for cost in costs) * _EXACT
 
 
 def _rate_flop_per_s(cost: HybridCost) -> float:

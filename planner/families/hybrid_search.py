@@ -9,13 +9,15 @@ allow.
 
 The grid and its rules stand in :mod:`planner.families.hybrid_space`, bounds in :mod:`planner.families.hybrid_bounds`,
 the search itself in :mod:`planner.solvers.grid`: what it finds is the optimum of the grid, proven, unless it is
-stopped. Runners-up differ in a degree. Machines that differ are searched kind by kind: a layout stands on one kind.
+stopped. Runners-up differ in a degree. Machines that differ are searched kind by kind, and then together: layouts with
+stages or replicas on several kinds, and stages of unlike layers, stand in :mod:`planner.families.hybrid_mixed_search`.
 
 *A batch that may vary up to a maximum.* Only the maximum is searched; smaller ones are bounded by the devices' peak.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -26,14 +28,19 @@ from planner.families.hybrid import NAME, NOT_MODELLED, explain, predict
 from planner.families.hybrid_bounds import HybridBounds
 from planner.families.hybrid_configuration import HybridConfiguration
 from planner.families.hybrid_cost import HybridCost, costs_of
-from planner.families.hybrid_frontier import frontier_words
+from planner.families.hybrid_frontier import frontier_words, ladder
+from planner.families.hybrid_idle import idle_words
 from planner.families.hybrid_infeasible import why_nothing_fits
 from planner.families.hybrid_least import least_objective
+from planner.families.hybrid_mixed import warnings as mixed_warnings
+from planner.families.hybrid_mixed_search import MixedFound, mixed_searched
+from planner.families.hybrid_ranges import outside_words
 from planner.families.hybrid_space import COARSE
 from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import Search
 from planner.solvers.grid import Columns, GridAnswer, Point, solve
+from planner.units import Dimension, format_human
 
 __all__ = ["plan", "searched"]
 
@@ -68,15 +75,18 @@ def plan(problem: Problem, search: Search) -> Plan:
     """
     costs = costs_of(problem)
     count = float(iterations_of(problem, costs[0].batch))
-    found: list[_Found] = []
+    found: list[_Found | MixedFound] = []
     for index, cost in enumerate(costs):
         known = min((one.answer.solution.objective for one in found), default=float("inf"))
         part = search.part(
-            search.left_s / (len(costs) - index),
+            search.left_s / (len(costs) + 1 - index),
             good_enough=search.good_enough / count,
             cutoff=min(search.cutoff / count, known),
         )
         found.append(_Found(cost=cost, answer=searched(cost, part)))
+    known = min(one.answer.solution.objective for one in found)
+    rest = search.part(search.left_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
+    found += mixed_searched(costs, rest, known)
     bound_s = min(one.answer.solution.bound for one in found)
     best = min(found, key=lambda one: one.answer.solution.objective)
     if best.answer.solution.value is None:
@@ -86,9 +96,15 @@ def plan(problem: Problem, search: Search) -> Plan:
     return _plan_of(problem, search, found, best, bound_s, count)
 
 
-def searched(cost: HybridCost, search: Search, *, uses_bounds: bool = True) -> GridAnswer:
-    """Return the best layouts of the grid of some machines, whose bounds may be left unused."""
-    limit, bounds = cost.memory_limit_bytes, HybridBounds(cost, cost.memory_limit_bytes)
+def searched(
+    cost: HybridCost, search: Search, *, uses_bounds: bool = True, memory_limit_bytes: float = inf
+) -> GridAnswer:
+    """Return the best layouts of the grid of some machines, whose bounds may be left unused.
+
+    ``memory_limit_bytes``: where that is less than what a device may hold.
+    """
+    limit = min(cost.memory_limit_bytes, memory_limit_bytes)
+    bounds = HybridBounds(cost, limit)
 
     def seconds(columns: Columns) -> Floats:
         layouts = cost.layouts(columns)
@@ -106,7 +122,12 @@ def searched(cost: HybridCost, search: Search, *, uses_bounds: bool = True) -> G
 
 
 def _plan_of(
-    problem: Problem, search: Search, found: Sequence[_Found], best: _Found, bound_s: float, count: float
+    problem: Problem,
+    search: Search,
+    found: Sequence[_Found | MixedFound],
+    best: _Found | MixedFound,
+    bound_s: float,
+    count: float,
 ) -> Plan:
     """Return the plan of the best layout."""
     objective_s, point = best.rows[0]
@@ -116,6 +137,7 @@ def _plan_of(
     if problem.training.fixed_batch_size is None:
         bound = min(bound, least_objective(problem))
     is_proven = objective_s - bound_s <= SAME * objective_s
+    rungs, ladder_words = ([], []) if isinstance(best, MixedFound) else _rungs(best, count, search)
     return plan_of(
         problem,
         family=NAME,
@@ -124,11 +146,14 @@ def _plan_of(
         bound=bound,
         explanation=(
             *explain(problem, configuration, prediction),
-            *frontier_words(best.cost, point, search),
+            *([] if isinstance(best, MixedFound) else _more_words(best.cost, point, configuration, search)),
+            *ladder_words,
             *_counts(problem, found, is_proven, best.cost.batch),
         ),
-        alternatives=_alternatives(found, best, count, search.num_alternatives),
-        warnings=_warnings(best.cost),
+        alternatives=[*_alternatives(found, best, count, search.num_alternatives), *rungs],
+        warnings=mixed_warnings(best.mixed)
+        if isinstance(best, MixedFound)
+        else [*_warnings(best.cost), *outside_words(best.cost, configuration)],
         not_modelled=NOT_MODELLED,
         solver="branch and bound on the grid of layouts",
         num_candidates=sum(one.answer.num_points for one in found),
@@ -136,7 +161,15 @@ def _plan_of(
     )
 
 
-def _counts(problem: Problem, found: Sequence[_Found], is_proven: bool, batch: int) -> list[str]:
+def _more_words(cost: HybridCost, point: Point, configuration: HybridConfiguration, search: Search) -> list[str]:
+    """Return what other layouts would take; nothing where only asked whether anything fits."""
+    if search.good_enough == inf:
+        return []
+    words = frontier_words(cost, point, search)
+    return [*words, *idle_words(cost, configuration, search, searched)]
+
+
+def _counts(problem: Problem, found: Sequence[_Found | MixedFound], is_proven: bool, batch: int) -> list[str]:
     """Return how many layouts there are, were ruled out and were evaluated."""
     points, pruned, evaluated = (
         sum(getattr(one.answer, name) for one in found) for name in ("num_points", "num_pruned", "num_evaluated")
@@ -148,7 +181,9 @@ def _counts(problem: Problem, found: Sequence[_Found], is_proven: bool, batch: i
     return lines
 
 
-def _alternatives(found: Sequence[_Found], best: _Found, count: float, number: int) -> list[Alternative]:
+def _alternatives(
+    found: Sequence[_Found | MixedFound], best: _Found | MixedFound, count: float, number: int
+) -> list[Alternative]:
     """Return the best layouts of other degrees, and on other machines."""
     rows = [(seconds, one, point) for one in found for seconds, point in one.rows]
     rows.sort(key=lambda row: row[0])
@@ -167,8 +202,34 @@ def _alternatives(found: Sequence[_Found], best: _Found, count: float, number: i
     ]
 
 
-def _name(one: _Found, point: Point) -> str:
+def _rungs(best: _Found, count: float, search: Search) -> tuple[list[Alternative], list[str]]:
+    """Return the fastest layouts of less and less memory, where they are asked for, and a line about them."""
+    if not search.has_frontier or search.good_enough == inf:
+        return [], []
+    rows, is_whole = ladder(
+        best.cost, best.rows[0][1], search, lambda cost, part, most: searched(cost, part, memory_limit_bytes=most)
+    )
+    least_s = best.rows[0][0]
+    found = [
+        Alternative(
+            name=f"in {format_human(held, Dimension.DATA)}: {_name(best, point)}",
+            family=NAME,
+            objective=seconds * count,
+            relative_loss=seconds / least_s - 1 if least_s else 0.0,
+            reason=f"no layout that needs as little is faster: {best.configuration(point).headline}",
+            configuration=best.configuration(point),
+        )
+        for seconds, held, point in rows
+        if point is not best.rows[0][1]
+    ]
+    end = "until none fits" if is_whole else "as far as the time went"
+    return found, [f"time against memory over the whole grid, each time a tenth less, {end}: {len(found)} layouts more"]
+
+
+def _name(one: _Found | MixedFound, point: Point) -> str:
     """Return a layout's degrees in short."""
+    if isinstance(one, MixedFound):
+        return one.name_of(point)
     degrees = ", ".join(f"{name} {point[name]}" for name in COARSE if point[name] > 1) or "one device"
     return degrees if one.cost.machines is None else f"{degrees} on {one.cost.machines}"
 
@@ -181,7 +242,7 @@ def _warnings(cost: HybridCost) -> list[str]:
         found.append(f"{name} is uncalibrated for transformers: the fitted efficiencies are those of another device")
     if cost.group.device.memory_bytes == float("inf") and cost.problem.limits.memory_per_device_bytes is None:
         found.append(f"the memory of {name} is not known, so that any layout fits")
-    if not cost.problem.calibration.memory_reserve_bytes:
+    if not cost.problem.calibration.transformer_reserve_bytes:
         found.append(
             "calibration.memory_reserve is 0: the device's context, buffers of the communication library and pieces of "
             "free memory take some GiB more"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -70,9 +71,19 @@ class Space:
             if (pinned := self.problem.fixed.get(key)) is not None:
                 code = _NAMES[name].index(pinned) if name in _NAMES else int(pinned)
                 values[name] = [code] if name not in _NUMBERS else [one for one in [code] if one >= 1]
+            out = {_NAMES[name].index(one) if name in _NAMES else int(one) for one in self._excluded(key)}
+            values[name] = [one for one in values[name] if one not in out]
         if self._pinned_schedule == "interleaved":
             values["interleave"] = [one for one in values["interleave"] if one > 1]
+        if "interleaved" in self._excluded("schedule"):
+            values["interleave"] = [one for one in values["interleave"] if one == 1]
+        if "gpipe" in self._excluded("schedule"):
+            values["schedule"] = [one for one in values["schedule"] if one != Schedule.GPIPE]
         return {name: Axis(name=name, values=tuple(listed)) for name, listed in values.items()}
+
+    def _excluded(self, key: str) -> tuple[Any, ...]:
+        """Return the values that a decision must not take."""
+        return self.problem.excluded.get(key, ())
 
     @property
     def _pinned_schedule(self) -> str | None:
@@ -85,7 +96,7 @@ class Space:
         network, most = self.transformer, self.num_devices
         layers, experts = network.num_layers, network.experts
         pinned = self._pinned_schedule
-        schedules = [Schedule.GPIPE, Schedule.ONE_F_ONE_B] if pinned is None else [_schedule(pinned)]
+        schedules = [Schedule.ONE_F_ONE_B, Schedule.GPIPE] if pinned is None else [_schedule(pinned)]
         if self.problem.fixed.get("zero_bubble"):
             schedules = [Schedule.ZERO_BUBBLE] if pinned is None else []
         return {
@@ -126,14 +137,22 @@ class Space:
                     holds=lambda one: one["data"] * one["microbatch"] * number == self.batch,
                 )
             )
+        if "1f1b" in self._excluded("schedule"):
+            pins.append(
+                Rule(
+                    names=("schedule", "interleave"),
+                    holds=lambda one: (one["schedule"] != Schedule.ONE_F_ONE_B) | (one["interleave"] > 1),
+                )
+            )
         unlike = [one for one in unlike_rules() if not self._is_pinned(one)]
         return (self._device_rule(), *pins, *map(_rule, (*self.layout_rules, *unlike)))
 
     def _is_pinned(self, rule: LayoutRule) -> bool:
-        """Whether the last decision of a rule is pinned: a pin holds even where it has no meaning."""
+        """Whether the last decision of a rule is pinned, or has excluded values: both hold even without a meaning."""
         is_pinned = self._pinned_schedule is not None or self.problem.fixed.get("zero_bubble")
-        is_schedule = rule.names[-1] == "schedule" and is_pinned
-        return is_schedule or any(name == rule.names[-1] and key in self.problem.fixed for key, name in PINS.items())
+        is_schedule = rule.names[-1] == "schedule" and bool(is_pinned or self._excluded("schedule"))
+        given = {*self.problem.fixed, *self.problem.excluded}
+        return is_schedule or any(name == rule.names[-1] and key in given for key, name in PINS.items())
 
     def _device_rule(self) -> Rule:
         """Return the rule of how many devices and machines may be used."""

@@ -6,7 +6,7 @@ makespan and what the devices then wait for input. Gradients are synchronous: th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.cluster import Cluster, MachineGroup
-from planner.cost import Floats
+from planner.cost import Floats, Profile
 from planner.families.inner_links import check_inner_links
 from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import Precision
@@ -165,7 +165,7 @@ class PipelineCost:
             name=group.name,
             num_machines=group.count,
             devices_per_machine=group.devices_per_machine,
-            profile=self.problem.profiles[group.device.name],
+            profile=_of_few_samples(self.problem.profiles[group.device.name]),
             memory_limit_bytes=min(group.device.memory_bytes, float("inf") if limit is None else limit),
             network_bytes_per_s=_network_bytes_per_s(self.problem.cluster, group) * fitted.bandwidth_efficiency,
             network_latency_s=_latency_s(self.problem.cluster, group, group),
@@ -316,6 +316,16 @@ class PipelineCost:
     def fits(self, shape: Shape) -> bool:
         """Whether every device holds what it must."""
         return all(row["total"] <= row["limit"] for row in self.memory_bytes(shape))
+
+
+def _of_few_samples(profile: Profile) -> Profile:
+    """Return the seconds that hold for the few samples of a micro-batch."""
+    factor = profile.few_samples_factor
+    if factor == 1:
+        return profile
+    return replace(
+        profile, forward_s=profile.forward_s * factor, backward_s=profile.backward_s * factor, few_samples_factor=1.0
+    )
 
 
 def _network_bytes_per_s(cluster: Cluster, group: MachineGroup) -> float:

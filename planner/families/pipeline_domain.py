@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.families.pipeline_blocks import BlockCost, has_whole_blocks
 from planner.families.pipeline_cost import PipelineCost, Shape
 from planner.models.pipeline_stages import Stage
 from planner.models.ssgd_equations import Strategy
@@ -25,11 +26,16 @@ _MOST_COUNTS = 2_000_000  # numbers of devices of each group that are looked at 
 class Domain:
     """What the question allows: micro-batches, schedules, numbers of stages, and devices of each group; one batch.
 
-    ``batch``: one that may be chosen; by default the largest.
+    ``batch``: one that may be chosen; by default the largest. ``is_fine``: whether repeated blocks may be cut inside;
+    by default only where more stages are pinned than there are blocks.
     """
 
-    def __init__(self, problem: Problem, *, batch: int | None = None, memory_scale: float = 1.0) -> None:
-        self.problem, self.cost, self.memory_scale = problem, PipelineCost(problem), memory_scale
+    def __init__(
+        self, problem: Problem, *, batch: int | None = None, memory_scale: float = 1.0, is_fine: bool = False
+    ) -> None:
+        self.problem, self.memory_scale = problem, memory_scale
+        self.is_fine = is_fine or not has_whole_blocks(problem)
+        self.cost = PipelineCost(problem) if self.is_fine else BlockCost(problem)
         training = problem.training
         most = training.max_global_batch_size
         if training.batch_per_device is not None and training.fixed_batch_size is None:
@@ -159,12 +165,17 @@ class Domain:
     @cached_property
     def least_s_per_sample(self) -> float:
         """Seconds a sample that no pipeline is below: all devices compute all the time, each what it does best."""
+        profile = self.cost.costs.machines[0].profile
+        rate = float(np.dot(self.speeds, self.num_devices))
+        return float((profile.forward_s + profile.backward_s).sum()) / rate if np.isfinite(rate) and rate else 0.0
+
+    @cached_property
+    def speeds(self) -> tuple[float, ...]:
+        """How many times as fast as the first group's a device of each group is, at the layer that suits it best."""
         profiles = [machines.profile for machines in self.cost.costs.machines]
         seconds = np.array([one.forward_s + one.backward_s for one in profiles])
         first = np.maximum(seconds[0], 1e-300)
-        speed = (first / np.maximum(seconds, 1e-300)).max(axis=1)
-        rate = float((speed * self.num_devices).sum())
-        return float(seconds[0].sum()) / rate if np.isfinite(rate) and rate else 0.0
+        return tuple((first / np.maximum(seconds, 1e-300)).max(axis=1).tolist())
 
     # -- shapes -----------------------------------------------------------------------------------------------
 

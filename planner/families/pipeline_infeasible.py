@@ -33,6 +33,8 @@ def why_nothing_fits(domain: Domain, search: Search) -> str:
     ways = [] if enough is None else [f"raise memory_per_device (or take devices with more memory) to {enough}"]
     ways += [_stages_words(domain, numbers)] if numbers else []
     text = f"No plan fits: {needed}."
+    if not domain.is_fine:
+        ways += ["allow pipeline alone (families: [pipeline]), which then cuts blocks, too"]
     return f"{text} {ways[0][0].upper()}{' or '.join(ways)[1:]}." if ways else text
 
 
@@ -51,7 +53,7 @@ def _amounts(domain: Domain, least: LeastMemory | None) -> tuple[str, str | None
     else:
         has, enough = f"{least.scale:.4g} times the memory there is ({devices})", f"{least.scale * _ROUND_UP:.4g} times"
     if least.is_proven:
-        return f"for any split, some stage needs at least {has}", enough
+        return f"for any split{'' if domain.is_fine else ' between blocks'}, some stage needs at least {has}", enough
     return f"the best split that was found needs {has}", enough
 
 
@@ -63,7 +65,7 @@ def _numbers(domain: Domain, search: Search) -> list[int]:
     free = replace(
         domain.problem, fixed={key: value for key, value in domain.problem.fixed.items() if key != "num_stages"}
     )
-    found = numbers_of_stages_that_fit(Domain(free), search)
+    found = numbers_of_stages_that_fit(Domain(free, is_fine=domain.is_fine), search)
     return sorted(found, key=lambda one: (abs(one - pinned), one))
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from planner.families.pipeline_cost import Shape
 from planner.families.pipeline_domain import CHUNKS, Domain
+from planner.families.pipeline_line import hopeless_numbers
 from planner.models.pipeline_stages import Stage
 from planner.search import Search
 from planner.solvers.pipeline_fit import NONE, FewestDevices
@@ -43,7 +44,10 @@ class Fitting:
 def fitting(domain: Domain, search: Search) -> Fitting:
     """Return a pipeline that fits in memory and meets all limits and pins."""
     is_proven = True
+    hopeless = set() if domain.is_fine else hopeless_numbers(domain)
     for number in reversed(domain.numbers_of_microbatches):
+        if number in hopeless:
+            continue
         if search.is_over:
             return Fitting(shape=None, is_proven=False)
         found = _of_number(domain, number, search)

@@ -1,10 +1,12 @@
 """The search of the family ``pipeline``.
 
-Domain: every cut of the layers, in their order, into stages; for each stage a machine group and any number of its
-devices up to the samples of a micro-batch; the fewest micro-batches of every size; GPipe, 1F1B, and the interleaved
-schedule with 2 to 16 chunks a device, there with equal replicas of one group and with the cuts that make the slowest
-chunk as fast as can be. A pinned number of micro-batches need not divide the batch. A schedule too long to simulate
-(:mod:`planner.models.pipeline_steady`) is no answer, but its bound still counts.
+Domain: every cut of the layers, in their order, into stages, or of whole blocks where the network repeats them
+(:mod:`planner.families.pipeline_blocks`; inside them where blocks do not fit and no other family answers); for each
+stage a machine group and any number of its devices up to the samples of a micro-batch; the fewest micro-batches of
+every size; GPipe, 1F1B, and the interleaved schedule with 2 to 16 chunks a device, there with equal replicas of one
+group and with the cuts that make the slowest chunk as fast as can be. A pinned number of micro-batches need not divide
+the batch. A schedule too long to simulate (:mod:`planner.models.pipeline_steady`) is no answer, but its bound still
+counts.
 
 Whether anything fits at all is told first (:mod:`planner.families.pipeline_memory`). Each pair of micro-batches and
 schedule is a source of shapes in the order of a lower bound of their iteration (:mod:`planner.solvers.pipeline_bound`;
@@ -40,7 +42,7 @@ from planner.families.pipeline_domain import Domain
 from planner.families.pipeline_infeasible import why_nothing_fits
 from planner.families.pipeline_memory import fitting
 from planner.families.pipeline_quick import quick_shapes
-from planner.families.pipeline_sources import sources_of
+from planner.families.pipeline_sources import raise_floors, sources_of
 from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import Search
@@ -50,7 +52,8 @@ __all__ = ["plan"]
 _MOST_COARSE = 12  # shapes of a coarse source: its bound is that of the first, the others may be better answers
 _MOST_FIRST = 40  # quick shapes tried before it is asked whether anything fits,
 _MOST_FIRST_LIMITED = 600  # or where few numbers of devices are allowed: most shapes are then passed over at once
-_REASON_S = 5.0  # to find how much memory is missing
+_REASON_S = 5.0  # to find how much memory is missing,
+_SHORT_REASON_S = 1.0  # or where another family answers
 
 
 _ONE_STAGE = (1, "")
@@ -120,10 +123,12 @@ def plan(problem: Problem, search: Search) -> Plan:
     NoAnswerError
         If the time limit struck before the first pipeline that fits was found.
     """
-    tried = _all_batches(problem, search)
-    best = min(
-        (one for one in tried.results if one.found.best is not None), key=lambda one: one.objective, default=None
-    )
+    tried = _all_batches(Domain(problem), search)
+    best = tried.best
+    is_alone = search.cutoff == float("inf")  # else a pipeline that needs more cuts loses by far, and is left out
+    if best is None and is_alone and not tried.largest.is_fine and not search.is_over:
+        tried = _all_batches(Domain(problem, is_fine=True), search)
+        best = tried.best
     if best is None or best.found.best is None:
         raise tried.why_none(search)
     configuration = best.domain.cost.configuration(best.found.best)
@@ -171,6 +176,12 @@ class _Tried:
     results: list[_Result] = field(default_factory=list)
 
     @property
+    def best(self) -> _Result | None:
+        """The batch with the best pipeline, if there is any."""
+        found = (one for one in self.results if one.found.best is not None)
+        return min(found, key=lambda one: one.objective, default=None)
+
+    @property
     def objective(self) -> float:
         """Of the best pipeline; ``inf`` if there is none."""
         return min((one.objective for one in self.results), default=float("inf"))
@@ -206,13 +217,13 @@ class _Tried:
         is_cut_off = self.largest.problem.training.fixed_batch_size is None and search.is_over
         if min(one.bound for one in self.results) < float("inf") or is_cut_off:
             return NoAnswerError(TOO_SHORT)
-        reason = self.largest.why_empty()
-        return InfeasibleError(reason or why_nothing_fits(self.largest, search.part(_REASON_S)))
+        reason, limit_s = self.largest.why_empty(), _REASON_S if search.cutoff == float("inf") else _SHORT_REASON_S
+        return InfeasibleError(reason or why_nothing_fits(self.largest, search.part(limit_s)))
 
 
-def _all_batches(problem: Problem, search: Search) -> _Tried:
+def _all_batches(largest: Domain, search: Search) -> _Tried:
     """Search the batches that may still be better, in the order of their bounds; at least one."""
-    tried = _Tried(Domain(problem))
+    tried = _Tried(largest)
     for batch in first_batches(tried.largest):
         if tried.results and (search.is_over or tried.is_enough_for(bound_of_batch(tried.largest, batch), search)):
             break
@@ -226,7 +237,9 @@ def _all_batches(problem: Problem, search: Search) -> _Tried:
 
 def _one_batch(tried: _Tried, batch: int, search: Search) -> _Result:
     """Return the best pipeline on a batch, as far as it may be better than those on others."""
-    domain = tried.largest if batch == tried.largest.batch else Domain(tried.largest.problem, batch=batch)
+    largest = tried.largest
+    is_largest = batch == largest.batch
+    domain = largest if is_largest else Domain(largest.problem, batch=batch, is_fine=largest.is_fine)
     count = float(iterations_of(domain.problem, batch))
     known = tried.objective * (1 - SAME / 2)  # of equals, the first; half, so that rounding leaves them proven
     is_needed = known == float("inf")
@@ -244,6 +257,7 @@ def _search(domain: Domain, found: Found, search: Search) -> tuple[float, int]:
             break
         found.try_shape(shape)
     sources = sources_of(domain, search)
+    raise_floors(domain, sources, min(found.cutoff_s, found.needless_s))
     heap = [(source.bound, index) for index, source in enumerate(sources)]
     heapq.heapify(heap)
     least_s = float("inf")  # of what the shapes of coarse sources stand for, and of schedules that are too long

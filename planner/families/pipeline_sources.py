@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from planner.cost import Floats
 from planner.families.pipeline_cost import Shape
 from planner.families.pipeline_domain import CHUNKS, Domain
+from planner.families.pipeline_line import floors_s
 from planner.families.pipeline_rows import StageRows
 from planner.models.pipeline_stages import Stage
 from planner.models.ssgd_equations import Strategy
 from planner.search import Search
 from planner.solvers.pipeline import BestFirst, Candidate, Schedule
 
-__all__ = ["Source", "sources_of"]
+__all__ = ["Source", "raise_floors", "sources_of"]
 
 _NUM_DIVES = 3  # numbers of stages for which the least bound is followed to an answer at once
 _MOST_ENTRIES = 4e8  # of a table times choices: what a source by number of stages may cost
@@ -36,6 +37,20 @@ def sources_of(domain: Domain, search: Search) -> list["Source"]:
                 looser = PlainSource(domain, schedule, search, looser)
                 sources.append(looser)
     return [*sources, InterleavedSource(domain, search)] if "interleaved" in domain.schedules else sources
+
+
+def raise_floors(domain: Domain, sources: Sequence["Source"], cutoff_s: float) -> None:
+    """Raise the bounds of sources that are not open yet by what bubbles cost, a few numbers of micro-batches at once.
+
+    Only where blocks are whole, and an answer is known that the whole source may lose to: tables of long lines cost far
+    more than this bound does.
+    """
+    if domain.is_fine or cutoff_s == float("inf"):
+        return
+    floors = {number: least_s for numbers, least_s in floors_s(domain) for number in numbers}
+    for source in sources:
+        if isinstance(source, PlainSource):
+            source.least_s = max(source.least_s, floors[source.schedule.num_microbatches])
 
 
 class Source(Protocol):

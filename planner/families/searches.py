@@ -12,6 +12,7 @@ from planner.families import (
     parameter_server_search,
     pipeline_search,
 )
+from planner.families.hybrid_mixed_search import DOMAIN as HYBRID_MIXED
 from planner.networks import computation_bound
 from planner.plan import Plan
 from planner.problem import Problem
@@ -59,8 +60,9 @@ DOMAINS: Mapping[str, str] = {
     "group, and on devices of one type as many of each machine that takes part",
     "parameter_server": "the servers are machines of one group; a tensor is whole, or sliced over all servers",
     "model_replicas": "each layer's segments are stripes of equal size",
-    "pipeline": "stages of consecutive layers on devices of one group; interleaved schedules with 2 to 16 chunks a "
+    "pipeline": "stages of consecutive layers, of whole blocks where a transformer repeats them, on devices of one "
+    "group; interleaved schedules with 2 to 16 chunks a "
     "device, equal replicas, and evenly cut",
-    "hybrid": "layers dealt out evenly (embedding and head may count as a layer each), one kind of machines, and "
-    "zero-bubble schedules only where fix.zero_bubble asks for them",
+    "hybrid": "on one kind of machines layers dealt out evenly (embedding and head may count as a layer each), and "
+    f"zero-bubble schedules only where fix.zero_bubble asks for them; {HYBRID_MIXED}",
 }

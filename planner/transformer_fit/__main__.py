@@ -15,6 +15,7 @@ from planner.transformer_fit.fit import PRIORS, Table, described, fit, predict
 from planner.transformer_fit.report import bands, folds, left_out_errors, table_text
 from planner.transformer_fit.rows import FAMILIES, LEFT_OUT, Row, read_rows
 
+_Bands = Mapping[str, tuple[float, float, float]]
 _COMMAND = "python -m planner.transformer_fit --write"
 _TARGET = Path(__file__).parent.parent / "data" / "transformer_rates.yaml"
 
@@ -34,14 +35,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table = Table(rows)
     parameters = fit(table)
     ways = {"fitted": predict(table, parameters)}
-    found: Mapping[str, tuple[float, float, float]] = {}
+    found: _Bands = {}
+    by_device: _Bands = {}
     if not given.quick:
-        ways["groups left out"] = left_out_errors(rows, folds(rows), given.workers)
-        ways["family left out"] = left_out_errors(rows, _families(rows), given.workers)
+        ways["groups left out"] = left_out_errors(rows, folds(rows), given.workers, parameters)
+        ways["family left out"] = left_out_errors(rows, _families(rows), given.workers, parameters)
         found = bands(rows, ways["groups left out"])
-    print(_parameters_text(parameters), table_text(rows, ways), _bands_text(found), _readings_text(), sep="\n\n")
+        by_device = bands(rows, ways["groups left out"], lambda row: row.device)
+    texts = [_parameters_text(parameters), table_text(rows, ways), _bands_text(found), _bands_text(by_device, "device")]
+    print(*texts, _readings_text(), sep="\n\n")
     if given.write:
-        _TARGET.write_text(_yaml_text(parameters, found, rows, _digest(given.data)), encoding="utf-8")
+        text = _yaml_text(parameters, {"bands": found, "device_bands": by_device}, len(rows), _digest(given.data))
+        _TARGET.write_text(text, encoding="utf-8")
     return 0
 
 
@@ -68,9 +73,9 @@ def _parameters_text(parameters: Mapping[str, float]) -> str:
     return "\n".join(lines)
 
 
-def _bands_text(found: Mapping[str, tuple[float, float, float]]) -> str:
+def _bands_text(found: _Bands, of: str = "family") -> str:
     """Return the bands as a table."""
-    lines = ["| family | 80 % band of measured / predicted - 1 | groups' rows inside others' band |", "|---|---|---|"]
+    lines = [f"| {of} | 80 % band of measured / predicted - 1 | groups' rows inside others' band |", "|---|---|---|"]
     for family, (low, high, share) in found.items():
         lines.append(f"| {family} | {100 * low:+.1f} to {100 * high:+.1f} % | {100 * share:.0f} % |")
     return "\n".join(lines)
@@ -85,8 +90,8 @@ def _readings_text() -> str:
 
 def _yaml_text(
     parameters: Mapping[str, float],
-    found: Mapping[str, tuple[float, float, float]],
-    rows: Sequence[Row],
+    found: Mapping[str, _Bands],
+    num_rows: int,
     digest: str,
 ) -> str:
     """Return the file that ships."""
@@ -94,7 +99,7 @@ def _yaml_text(
         "# Fitted figures of the transformers' cost model; models/roofline.py and models/transformer_compute.py say",
         f"# what they mean. Written by: {_COMMAND}",
         f"command: {_COMMAND}",
-        f"data: {{files: [llm/open.csv, simumax/b200_open.csv], rows: {len(rows)}, sha256: {digest}}}",
+        f"data: {{files: [llm/open.csv, simumax/b200_open.csv], rows: {num_rows}, sha256: {digest}}}",
     ]
     for section, entries in described(parameters).items():
         lines.append(f"{section}:")
@@ -104,13 +109,11 @@ def _yaml_text(
                 lines.append(f"  {name}: {{{inner}}}")
             else:
                 lines.append(f"  {name}: {_scalar(value)}")
-    lines.append(
-        "bands: {}"
-        if not found
-        else "bands:  # of measured / predicted - 1, from rows left out; coverage over other groups"
-    )
-    for family, (low, high, share) in found.items():
-        lines.append(f"  {family}: {{low: {low:.3f}, high: {high:.3f}, coverage: {share:.2f}}}")
+    lines.append("# Of measured / predicted - 1, from rows left out; coverage over other groups.")
+    for section, each in found.items():
+        lines.append(f"{section}:" if each else f"{section}: {{}}")
+        for name, (low, high, share) in each.items():
+            lines.append(f"  {name}: {{low: {low:.3f}, high: {high:.3f}, coverage: {share:.2f}}}")
     return "\n".join(lines) + "\n"
 
 

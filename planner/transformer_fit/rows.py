@@ -28,6 +28,7 @@ _RECOMPUTE = {
 _DEVICES = {"A100": "a100-sxm4-80gb", "H100": "h100-sxm", "B200": "b200-sxm"}
 _INSIDE = {"a100-sxm4-80gb": 300e9, "h100-sxm": 450e9, "b200-sxm": 900e9}  # bytes/s, one direction (links.csv)
 _MACHINE = 8  # devices
+_BOARDS_BYTES_PER_S = 31.5e9  # of a device to another board, one direction: PCI Express 4.0 x16 (links.csv)
 _MANY = 4096  # machines: more than any row has
 
 
@@ -42,11 +43,17 @@ class Family:
     machine_bytes_per_s
         Of one machine's network, one direction.
     sizes
-        Fields of the transformer beside those that a row tells.
+        Fields of the transformer beside those that a row tells, or in their place.
     default_heads, default_microbatch
         Where a row tells none; 0: such a row is left out.
     overlaps_data
         Whether gradients and weights are exchanged beside computing.
+    never_recomputes
+        Whether nothing is recomputed, whatever a row says.
+    devices_per_board
+        Devices that links of their own join; several boards of a machine exchange by PCI Express.
+    device_figures
+        What is published of its devices otherwise: fields of :class:`planner.models.roofline.DeviceRates`.
     reading
         How the rows are read otherwise than they are recorded, and why.
     """
@@ -57,6 +64,9 @@ class Family:
     default_heads: int = 0
     default_microbatch: int = 0
     overlaps_data: bool = False
+    never_recomputes: bool = False
+    devices_per_board: int = _MACHINE
+    device_figures: Mapping[str, float] = field(default_factory=dict)
     reading: str = ""
 
 
@@ -69,9 +79,16 @@ _LLAMA = {
     "has_tied_embeddings": False,
 }
 FAMILIES: Mapping[str, Family] = {
-    "vtrain-single": Family(software="megatron-deepspeed", machine_bytes_per_s=100e9),
+    "vtrain-single": Family(
+        software="megatron-deepspeed",
+        machine_bytes_per_s=100e9,
+        sizes={"vocabulary_size": 50257},
+        never_recomputes=True,
+        reading="nothing recomputed: else products alone would run at 94 % of an A100's peak or more; 50,257 words, "
+        "not filled up, the default of vTrain's settings, which those of the rows keep (51,200 is the table's guess)",
+    ),
     "vtrain-multi": Family(software="megatron-deepspeed", machine_bytes_per_s=100e9),
-    "korthikanti-table5": Family(software="megatron-lm", machine_bytes_per_s=200e9),
+    "korthikanti-table5": Family(software="megatron-lm-fused", machine_bytes_per_s=200e9),
     "sc21-table1": Family(software="megatron-lm", machine_bytes_per_s=200e9),
     "sc21-table2": Family(software="megatron-lm", machine_bytes_per_s=200e9),
     "megatron-readme-1T": Family(
@@ -86,7 +103,9 @@ FAMILIES: Mapping[str, Family] = {
         machine_bytes_per_s=50e9,
         sizes={"positions": "alibi", "has_embedding_norm": True},
         default_heads=64,
-        reading="64 heads where none are recorded, as in the section that compares others with them",
+        devices_per_board=4,
+        reading="64 heads where none are recorded, as in the section that compares others with them; a machine of two "
+        "boards of four devices ('NVLink 4 inter-gpu connects'), joined by PCI Express",
     ),
     "llm-foundry": Family(software="composer-fsdp", machine_bytes_per_s=400e9, sizes=_MPT, overlaps_data=True),
     "llm-foundry-a100": Family(software="composer-fsdp", machine_bytes_per_s=200e9, sizes=_MPT, overlaps_data=True),
@@ -95,7 +114,10 @@ FAMILIES: Mapping[str, Family] = {
         machine_bytes_per_s=400e9,
         sizes=_LLAMA,
         overlaps_data=True,
-        reading="bf16 rows only, the B200 row left out (its power is limited); sequence parallel above tensor degree 1",
+        # "2.4 TB/sec"; limited to 500 W, with a peak "between SXM and NVL", 989 and 835 TFLOP/s: the mean.
+        device_figures={"peak_flop_per_s": 912e12, "memory_bandwidth_bytes_per_s": 2.4e12},
+        reading="bf16 rows only, the B200 row left out (its power is limited); sequence parallel above tensor degree "
+        "1, and compiled; else as the row says; devices of 912 TFLOP/s and 2.4 TB/s",
     ),
     "simumax-b200": Family(
         software="megatron-core",
@@ -125,6 +147,7 @@ class Row:
     software: str
     layout: Mapping[str, int | bool]
     iteration_s: float
+    device_figures: Mapping[str, float] = field(default_factory=dict)
 
     def layouts(self) -> Layouts:
         """Return the row's layout, alone."""
@@ -183,39 +206,48 @@ def _row_of(cells: Mapping[str, str]) -> Row | None:
         transformer=_transformer(family, cells, heads),
         device=device,
         tiers=_tiers(device, family),
-        software=family.software,
+        software=_software(name, family, cells),
         layout=layout,
         iteration_s=float(cells["iteration_s"]),
+        device_figures=family.device_figures,
     )
+
+
+def _software(name: str, family: Family, cells: Mapping[str, str]) -> str:
+    """Return the program of a row."""
+    is_eager = name == "torchtitan-h100" and "torch.compile" not in cells["note"] and "TP" not in cells["note"]
+    return "torchtitan-eager" if is_eager else family.software
 
 
 def _tiers(device: str, family: Family) -> tuple[Tier, ...]:
     """Return the links of a family's machines."""
-    rail_bytes_per_s = family.machine_bytes_per_s / _MACHINE
+    rail_bytes_per_s, size = family.machine_bytes_per_s / _MACHINE, family.devices_per_board
+    boards = (Tier(size=_MACHINE // size, bandwidth_bytes_per_s=_BOARDS_BYTES_PER_S, num_rails=size),)
     return (
-        Tier(size=_MACHINE, bandwidth_bytes_per_s=_INSIDE[device]),
+        Tier(size=size, bandwidth_bytes_per_s=_INSIDE[device]),
+        *(boards if size < _MACHINE else ()),
         Tier(size=_MANY, bandwidth_bytes_per_s=rail_bytes_per_s, num_rails=_MACHINE),
     )
 
 
 def _transformer(family: Family, cells: Mapping[str, str], heads: int) -> Transformer:
     """Return the network of a row."""
-    return Transformer(
-        num_layers=int(cells["layers"]),
-        hidden_size=int(cells["hidden"]),
-        num_heads=heads,
-        num_kv_heads=_number(cells, "kv_heads", heads),
-        feed_forward_size=_number(cells, "ffn", 4 * int(cells["hidden"])),
-        vocabulary_size=_number(cells, "vocab", 51200),
-        sequence_length=int(cells["seq_len"]),
-        **family.sizes,  # type: ignore[arg-type]  # fields by their names
-    )
+    told = {
+        "num_layers": int(cells["layers"]),
+        "hidden_size": int(cells["hidden"]),
+        "num_heads": heads,
+        "num_kv_heads": _number(cells, "kv_heads", heads),
+        "feed_forward_size": _number(cells, "ffn", 4 * int(cells["hidden"])),
+        "vocabulary_size": _number(cells, "vocab", 51200),
+        "sequence_length": int(cells["seq_len"]),
+    }
+    return Transformer(**{**told, **family.sizes})  # type: ignore[arg-type]  # fields by their names
 
 
 def _layout(name: str, family: Family, cells: Mapping[str, str], microbatch: int) -> dict[str, int | bool]:
     """Return the decisions of a row."""
     data, tensor = int(cells["dp"]), int(cells["tp"])
-    recompute = _RECOMPUTE[cells["recompute"]]
+    recompute = Recompute.NONE if family.never_recomputes else _RECOMPUTE[cells["recompute"]]
     return {
         "tensor": tensor,
         "context": _number(cells, "cp", 1),

@@ -66,7 +66,8 @@ def test_a_head_of_odd_size_makes_unfused_attention_slow_and_fused_attention_not
 
 def test_what_is_computed_again_is_nothing_or_attention_or_a_whole_forward_pass() -> None:
     found = seconds_of(GPT, "dense", False)
-    again = [found.again_s(np.array([int(way)])) for way in (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)]
+    ways = [np.array([int(way)]) for way in (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)]
+    again = [found.again_s(way, SOFTWARE) for way in ways]
     assert again[0] == 0
     assert again[1] == pytest.approx(found.attention_s)
     assert again[2] == pytest.approx(found.forward_s)
@@ -93,3 +94,61 @@ def test_the_head_grows_with_the_vocabulary_and_shrinks_with_the_tensor_degree(t
 def test_an_embedding_costs_little_beside_a_layer() -> None:
     found = embedding_s(GPT, split_of(microbatch=4), rates=RATES, constants=CONSTANTS)
     assert 0 < found < 0.5 * seconds_of(GPT, "dense", microbatch=4).forward_s
+
+
+@given(imbalance=st.floats(1.0, 4.0), expert=st.sampled_from([1, 2, 8]))
+def test_more_tokens_on_the_fullest_rank_lengthen_experts_and_nothing_else(imbalance: float, expert: int) -> None:
+    split = split_of(expert=expert, microbatch=4)
+    shared = {"rates": RATES, "software": SOFTWARE, "constants": CONSTANTS}
+    for kind in ("dense", "moe"):
+        even = layer_seconds(MIXTURE, kind, split, **shared)  # type: ignore[arg-type]  # fields by their names
+        uneven = layer_seconds(MIXTURE, kind, split, **shared, expert_imbalance=imbalance)  # type: ignore[arg-type]
+        grown = uneven.forward_s / even.forward_s
+        assert grown == pytest.approx(1.0) if kind == "dense" else 1.0 <= grown <= imbalance * 1.2
+        assert uneven.attention_s == pytest.approx(even.attention_s)
+
+
+def test_a_program_that_stops_early_leaves_the_last_products_of_a_layer_out_of_what_it_computes_again() -> None:
+    found, full = seconds_of(GPT, "dense"), np.array([int(Recompute.FULL)])
+    whole = found.again_s(full, SOFTWARE)
+    less = found.again_s(full, replace(SOFTWARE, stops_early=True))
+    assert less == pytest.approx(whole - found.last_s)
+    # Of a block's products the last is a third, and of its memory-bound operators the last addition.
+    assert 0.15 * whole < found.last_s < 0.4 * whole
+
+
+def test_a_program_may_recompute_a_share_of_its_products_in_place_of_attention() -> None:
+    found, selective = seconds_of(GPT, "dense"), np.array([int(Recompute.SELECTIVE)])
+    again = found.again_s(selective, replace(SOFTWARE, selective_share=0.5))
+    assert again == pytest.approx((found.forward_s - found.attention_s) / 2)
+
+
+def test_a_slower_attention_kernel_and_more_passes_over_memory_take_longer_in_proportion() -> None:
+    shared = {"rates": RATES, "constants": CONSTANTS}
+    split = split_of()
+    plain, slow, eager = (
+        layer_seconds(GPT, "dense", split, software=software, **shared)  # type: ignore[arg-type]  # by their names
+        for software in (
+            SOFTWARE,
+            replace(SOFTWARE, attention_ratio=0.5),
+            replace(SOFTWARE, element_passes=3.0),
+        )
+    )
+    assert slow.attention_s == pytest.approx(2 * plain.attention_s)
+    assert slow.forward_s - slow.attention_s == pytest.approx(plain.forward_s - plain.attention_s)
+    assert eager.forward_s > plain.forward_s
+    assert eager.attention_s == pytest.approx(plain.attention_s)
+
+
+def test_a_vocabulary_that_is_not_filled_up_costs_by_the_width_of_each_ranks_part() -> None:
+    words = replace(GPT, vocabulary_size=50257)
+    software = replace(SOFTWARE, pads_vocabulary=False)
+    padded, not_padded = (
+        [
+            float(head_s(words, split_of(tensor=tensor), rates=RATES, software=one, constants=CONSTANTS)[0])
+            for tensor in (1, 2, 4)
+        ]
+        for one in (SOFTWARE, software)
+    )
+    assert not_padded[1] == pytest.approx(padded[1])  # 25,128 is a multiple of 8, 12,564 of 4 alone, 50,257 is odd
+    assert not_padded[0] / padded[0] > not_padded[2] / padded[2] > 1

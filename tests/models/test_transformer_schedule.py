@@ -14,7 +14,6 @@ from planner.models.pipeline_schedule import simulate
 from planner.models.tiers import Tier
 from planner.models.transformer_events import Events, StageTimes, simulate_step
 from planner.models.transformer_exchange import exchange_times, layer_exchanges, pipeline_exchanges
-from planner.models.transformer_overlap import buckets_exposed_s
 from planner.models.transformer_replicas import replica_exchanges, replica_times
 from planner.models.transformer_schedule import Stages, lower_bound_s, step_s
 from planner.transformer import Transformer
@@ -336,8 +335,8 @@ def test_a_step_with_its_gradients_exchanged_agrees_with_the_simulation(
     buckets_s = (exchange_s / num_buckets,) * num_buckets
     stage = StageTimes(forward_s=3.0, backward_s=6.0, buckets_s=buckets_s, update_s=0.25)
     simulated_s = simulate_step([stage] * pipeline, 0.5, num_microbatches=microbatches, schedule=schedule)
-    # Of equal stages the first ends last, and its exchange with it.
-    exposed_s = one(buckets_exposed_s(array(exchange_s), array(6.0), array(num_buckets)))
+    # Of equal stages the first ends last, and its exchange with it: of n buckets the last has nothing to run beside.
+    exposed_s = max(exchange_s / num_buckets, exchange_s - (1 - 1 / num_buckets) * stage.backward_s)
     assert question.step_s + exposed_s + 0.25 == pytest.approx(simulated_s)
 
 
@@ -363,7 +362,7 @@ def test_a_layout_with_all_its_exchanges_agrees_with_the_simulation(schedule: Sc
     forward_s = 4 * (1e-3 + np.sum([times.forward_s for times in layer.values()], axis=0))
     backward_s = 4 * (3e-3 + np.sum([times.backward_s + times.recomputed_s for times in layer.values()], axis=0))
     stages = Stages.of(layout, forward_s, backward_s, transfer_s=sent_s)
-    exposed_s = buckets_exposed_s(reduced_s, backward_s, np.array([4.0]))
+    exposed_s = np.maximum(reduced_s / 4, reduced_s - (1 - 1 / 4) * backward_s)
     closed_s = one(step_s(stages, layout) + exposed_s + gathered_s)
     stage = StageTimes(
         forward_s=one(forward_s),

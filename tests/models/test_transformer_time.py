@@ -10,7 +10,7 @@ from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE, TI
 from planner.cost import Floats
 from planner.models.layouts import Layouts, Recompute, Schedule
 from planner.models.tiers import Tier
-from planner.models.transformer_time import PARTS, iteration_times
+from planner.models.transformer_time import PARTS, interval_times, iteration_times, stage_times
 from planner.transformer import Transformer
 
 Decisions = dict[str, int | bool]
@@ -130,3 +130,102 @@ def test_experts_spread_over_machines_wait_for_the_network() -> None:
         for tiers in (TIERS, (replace(TIERS[0], size=1), TIERS[1]))
     )
     assert outside > inside > 0
+
+
+def test_the_ends_exchange_over_the_tensor_group_and_their_forward_is_part_of_them() -> None:
+    found = dict(
+        interval_times(
+            GPT, Layouts.one(tensor=4, pipeline=2), tiers=TIERS, rates=RATES, software=SOFTWARE, constants=CONSTANTS
+        )
+    )
+    slower = tuple(replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s / 2) for tier in TIERS)
+    again = interval_times(
+        GPT, Layouts.one(tensor=4, pipeline=2), tiers=slower, rates=RATES, software=SOFTWARE, constants=CONSTANTS
+    )
+    # One all-reduce of the stream at the embedding, forward; one behind the logits, backward.
+    assert again["embedding"] - found["embedding"] == pytest.approx(
+        again["embedding_forward"] - found["embedding_forward"]
+    )
+    assert again["head"] > found["head"]
+    for name in ("embedding", "head"):
+        assert 0 < found[f"{name}_forward"][0] < found[name][0]
+
+
+@given(st.sampled_from([int(way) for way in Recompute]), st.integers(1, 4))
+def test_a_layer_less_is_a_layer_less_of_each_pass(recompute: int, microbatch: int) -> None:
+    network = replace(GPT, num_layers=22)  # and both ends: 24 places on four stages
+    layout = Layouts.one(pipeline=4, recompute=recompute, microbatch=microbatch)
+    interval = interval_times(network, layout, tiers=TIERS, rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+    found = stage_times(network, layout, interval)
+    ahead, both = found["middle"]
+    for name, end in (("first", "embedding"), ("last", "head")):
+        forward, more = found[name]
+        assert interval[f"{end}_forward"] - forward == pytest.approx(ahead / 6)
+        assert interval[end] - more == pytest.approx(both / 6)
+
+
+def test_where_layers_do_not_divide_the_fullest_stages_count_and_the_last_has_one_less() -> None:
+    layout = Layouts.one(pipeline=4, num_microbatches=64)
+    fuller, uneven = (replace(GPT, num_layers=count) for count in (28, 25))
+    assert total_s(uneven, {"pipeline": 4, "num_microbatches": 64}) == pytest.approx(
+        total_s(fuller, {"pipeline": 4, "num_microbatches": 64}), rel=0.2
+    )
+    interval = interval_times(uneven, layout, tiers=TIERS, rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+    found = stage_times(uneven, layout, interval)
+    assert interval["head"] - found["last"][1] == pytest.approx(found["middle"][1] / 7)
+    assert interval["embedding"] == pytest.approx(found["first"][1])
+
+
+def test_a_tied_embedding_is_reduced_alone_however_much_is_overlapped() -> None:
+    layout = {"pipeline": 4, "num_microbatches": 8, "data": 2}
+    tied, untied = (
+        [seconds_of(network, Layouts.one(**layout, overlaps_data=flag))["data"][0] for flag in (False, True)]
+        for network in (GPT, replace(GPT, has_tied_embeddings=False))
+    )
+    assert tied[0] - untied[0] == pytest.approx(tied[1] - untied[1])
+    assert tied[1] > untied[1]
+
+
+@given(st.sampled_from([2, 4]), st.sampled_from([1, 2]))
+def test_stages_at_the_ends_send_once_less(pipeline: int, interleave: int) -> None:
+    network = replace(GPT, num_layers=32)
+    layout = Layouts.one(pipeline=pipeline, interleave=interleave, num_microbatches=8, tensor=8, data=1)
+    interval = interval_times(network, layout, tiers=TIERS, rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+    found = seconds_of(network, layout)
+    sends = found["pipeline"][0] / 8 / interval["transfer"][0]
+    assert sends == pytest.approx(2 * interleave - 1)  # the head makes the last stage the busiest
+    if pipeline == 2 and interleave == 1:
+        stages = stage_times(network, layout, interval)
+        busy = 8 * (stages["middle"][1] + stages["last"][1] + interval["transfer"])
+        whole = found["total"] - found["data"] - found["optimizer"] - found["bubble"]
+        assert whole == pytest.approx(busy)
+
+
+@given(st.floats(1.0, 3.0))
+def test_unlike_numbers_of_tokens_lengthen_experts_and_their_exchange(imbalance: float) -> None:
+    layout = Layouts.one(data=8, expert=8, microbatch=2)
+    even, uneven = (
+        iteration_times(
+            MIXTURE,
+            layout,
+            tiers=TIERS,
+            rates=RATES,
+            software=SOFTWARE,
+            constants=replace(CONSTANTS, hop_s=0.0),
+            expert_imbalance=one,
+        )
+        for one in (1.0, imbalance)
+    )
+    assert uneven["total"] >= even["total"]
+    assert uneven["expert"] == pytest.approx(imbalance * even["expert"])
+
+
+def test_zero_1_that_reduces_by_an_all_reduce_exchanges_half_as_much_again() -> None:
+    links = tuple(replace(tier, latency_s=0.0) for tier in TIERS)
+    layout = Layouts.one(data=8, zero=1)
+    shared = {"tiers": links, "rates": RATES, "constants": replace(CONSTANTS, hop_s=0.0)}
+    sharded, whole = (
+        iteration_times(GPT, layout, software=replace(SOFTWARE, shards_gradients=flag), **shared)["data"]  # type: ignore[arg-type]  # by their names
+        for flag in (True, False)
+    )
+    assert whole == pytest.approx(1.5 * sharded)

@@ -4,11 +4,19 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
+
 import planner
+from planner.families.hybrid_configuration import HybridConfiguration
+from planner.families.hybrid_cost import HybridCost
+from planner.families.hybrid_search import plan
+from planner.families.hybrid_space import Space
 from planner.models.roofline import Constants
 from planner.problem import Problem
+from planner.search import Search
+from planner.solution import Status
 
-__all__ = ["MOE", "RATES", "TINY", "question"]
+__all__ = ["MOE", "RATES", "TINY", "layout", "question", "whole_grid"]
 
 _SHARES = {"wave_share": 0.5, "tensor_floor_ratio": 0.1, "inside_efficiency": 0.8, "outside_efficiency": 0.7}
 _SIZES = {"startup_width": 30.0, "score_bytes": 11.0, "hop_s": 4e-6, "contention": 0.2}
@@ -56,7 +64,7 @@ def question(
     rates: Mapping[str, Any] = RATES,
     **more: Any,
 ) -> Problem:
-    """A transformer on machines of some A100s each, a batch, and whatever else a spec may say."""
+    """A transformer on machines of some A100s each that keep no memory for themselves, a batch, and what else is said."""
     asked: dict[str, Any] = {
         "dnn": {"transformer": dict(transformer), "global_batch": batch, "dtype": "bf16", "optimizer": "adam"},
         "cluster": {
@@ -73,8 +81,26 @@ def question(
             ]
         },
         "objective": "iteration_time",
+        "calibration": {"memory_reserve": "0 B"},
         **more,
     }
     if memory is not None:
         asked["constraints"] = {**asked.get("constraints", {}), "memory_per_device": memory}
     return replace(planner.load(asked), transformer_rates=rates)
+
+
+def layout(problem: Problem) -> HybridConfiguration:
+    """The proven best layout."""
+    found = plan(problem, Search())
+    assert found.status is Status.OPTIMAL, "no limit"
+    assert isinstance(found.configuration, HybridConfiguration), "the family's own"
+    return found.configuration
+
+
+def whole_grid(cost: HybridCost) -> dict[str, Any]:
+    """Every layout that the question allows: an array for each decision."""
+    grid = Space.of(cost).grid()
+    nodes: dict[str, Any] = {}
+    for level in range(len(grid.levels)):
+        nodes = grid.expand(nodes, level)
+    return {name: np.asarray(column) for name, column in nodes.items()}

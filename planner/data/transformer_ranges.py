@@ -1,0 +1,26 @@
+"""Between which sizes transformers' steps were measured, from the file beside this one.
+
+``transformer_ranges.yaml`` is written by ``python -m planner.transformer_fit.ranges``.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["transformer_ranges"]
+
+
+@cache
+def transformer_ranges() -> Mapping[str, Mapping[str, Any]]:
+    """Return by device: ``rows``, how many; ``sizes``, least and most of each by its name; ``software``, programs.
+
+    >>> transformer_ranges()["h100-sxm"]["sizes"]["experts"]
+    [0, 0]
+    """
+    from ruamel.yaml import YAML  # noqa: PLC0415  # late: only an answer pays for it
+
+    text = resources.files("planner.data").joinpath("transformer_ranges.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
+    return MappingProxyType(found)

@@ -1,0 +1,214 @@
+"""What launches a layout: every option is one that the program has, with values of its kind, and the conditions hold.
+
+The names, kinds and conditions stand here a second time, as read in ``megatron/training/arguments.py``.
+"""
+
+import argparse
+import shlex
+from typing import Any
+
+import pytest
+from hybrid_questions import MOE, TINY, question
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import planner
+from planner.families import hybrid
+from planner.families.hybrid_configuration import ORDER_NAMES, HybridConfiguration
+from planner.families.hybrid_launch import launch_lines, launch_words
+from planner.families.hybrid_launch_network import not_expressed
+from planner.transformer import Transformer
+from planner.zoo.transformers import row, row_names
+
+NUMBERS = """num-layers hidden-size ffn-hidden-size num-attention-heads num-query-groups kv-channels seq-length
+    max-position-embeddings vocab-size train-iters eval-iters log-interval tensor-model-parallel-size
+    pipeline-model-parallel-size context-parallel-size expert-model-parallel-size expert-tensor-parallel-size
+    num-layers-per-virtual-pipeline-stage micro-batch-size global-batch-size recompute-num-layers num-experts
+    moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size q-lora-rank kv-lora-rank qk-head-dim
+    qk-pos-emb-head-dim v-head-dim"""
+SHARES = "attention-dropout hidden-dropout lr moe-aux-loss-coeff"
+FLAGS = """group-query-attention swiglu disable-bias-linear add-qkv-bias qk-layernorm multi-latent-attention
+    untie-embeddings-and-output-weights cross-entropy-loss-fusion mock-data sequence-parallel use-distributed-optimizer
+    use-precision-aware-optimizer use-megatron-fsdp no-gradient-accumulation-fusion overlap-grad-reduce
+    overlap-param-gather tp-comm-overlap optimizer-cpu-offload use-tp-pp-dp-mapping moe-grouped-gemm
+    moe-router-enable-expert-bias account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split bf16 fp16
+    accumulate-allreduce-grads-in-fp32"""
+NAMES = {
+    "position-embedding-type": ["learned_absolute", "rope", "none"],
+    "normalization": ["LayerNorm", "RMSNorm"],
+    "attention-backend": ["flash", "fused", "auto"],
+    "recompute-granularity": ["full", "selective"],
+    "recompute-method": ["uniform", "block"],
+    "tokenizer-type": ["NullTokenizer"],
+    "moe-token-dispatcher-type": ["allgather", "alltoall", "flex"],
+    "moe-router-load-balancing-type": ["aux_loss", "none"],
+    "moe-router-score-function": ["softmax", "sigmoid"],
+    "data-parallel-sharding-strategy": ["optim_grads", "optim_grads_params"],
+    "ckpt-format": ["fsdp_dtensor"],
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The program's command line, as far as it is used; nothing is abbreviated, and nothing given twice."""
+    found = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
+    for name in NUMBERS.split():
+        found.add_argument(f"--{name}", type=int)
+    for name in SHARES.split():
+        found.add_argument(f"--{name}", type=float)
+    for name in FLAGS.split():
+        found.add_argument(f"--{name}", action="store_true")
+    for name, choices in NAMES.items():
+        found.add_argument(f"--{name}", choices=choices)
+    found.add_argument("--split")
+    found.add_argument("--moe-layer-freq")
+    found.add_argument("--pipeline-model-parallel-layout")
+    return found
+
+
+def read(lines: tuple[str, ...]) -> tuple[list[str], list[str], argparse.Namespace]:
+    """The environment, the launcher's words, and the program's options."""
+    last = next(index for index, line in enumerate(lines) if line.startswith("torchrun"))
+    command = shlex.split("\n".join(lines[last:]).replace("\\\n", " "))
+    start = command.index("pretrain_gpt.py")
+    options = command[start + 1 :]
+    names = [one for one in options if one.startswith("--")]
+    assert len(names) == len(set(names)), "given twice"
+    return list(lines[:last]), command[:start], parser().parse_args(options)
+
+
+def conditions_hold(environment: list[str], given: argparse.Namespace, network: Transformer) -> None:
+    """What the program asserts of its options and their environment."""
+    degrees = (given.tensor_model_parallel_size, given.context_parallel_size or 1)
+    if given.use_megatron_fsdp:
+        assert environment == ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
+        assert given.ckpt_format == "fsdp_dtensor"
+        assert given.pipeline_model_parallel_size == 1
+    else:
+        assert environment == ["export CUDA_DEVICE_MAX_CONNECTIONS=1"] * (max(degrees) > 1)
+    assert given.bf16 != given.fp16
+    assert not given.tp_comm_overlap or given.sequence_parallel
+    assert not given.overlap_param_gather or (given.use_distributed_optimizer and given.overlap_grad_reduce)
+    assert not given.optimizer_cpu_offload or given.use_precision_aware_optimizer
+    assert not given.moe_grouped_gemm or given.bf16
+    assert given.max_position_embeddings >= given.seq_length
+    ends = given.account_for_embedding_in_pipeline_split + given.account_for_loss_in_pipeline_split
+    stages, chunk = given.pipeline_model_parallel_size, given.num_layers_per_virtual_pipeline_stage or 1
+    if given.pipeline_model_parallel_layout is None:
+        assert (given.num_layers + ends) % (stages * chunk) == 0
+    assert given.num_layers == network.num_layers
+    assert given.vocab_size + 1 == network.vocabulary_size
+    assert (given.num_experts or 0) == (0 if network.experts is None else network.experts.num_experts)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(row_names()),
+    dtype=st.sampled_from(["bf16", "fp16"]),
+    degrees=st.tuples(*[st.sampled_from([1, 2, 4])] * 3),
+    zero=st.integers(0, 3),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    flags=st.tuples(*[st.booleans()] * 4),
+    order=st.sampled_from(ORDER_NAMES),
+)
+def test_every_network_that_can_be_expressed_has_a_command_that_the_program_reads(
+    name: str,
+    dtype: str,
+    degrees: tuple[int, ...],
+    zero: int,
+    recompute: str,
+    flags: tuple[bool, ...],
+    order: str,
+) -> None:
+    network, (tensor, context, data) = row(name).transformer, degrees
+    if not_expressed(network):
+        return
+    chosen = HybridConfiguration(
+        global_batch_size=16,
+        tensor=tensor,
+        context=context,
+        data=data,
+        expert=data if network.experts is not None else 1,
+        zero=zero,
+        recompute=recompute,
+        sequence_parallel=flags[0],
+        overlap_tensor=flags[0] and flags[1],
+        overlap_data=flags[2],
+        offload_optimizer=flags[3] and zero < 2,
+        order=order,
+    )
+    environment, launcher, found = read(launch_lines(network, chosen, dtype=dtype, devices_per_machine=8))
+    conditions_hold(environment, found, network)
+    number = chosen.num_devices
+    assert launcher[0] == "torchrun"
+    assert launcher[launcher.index("--nproc-per-node") + 1] == str(min(number, 8))
+    assert ("--standalone" in launcher) == (number <= 8)
+    assert found.hidden_size == network.hidden_size
+    assert found.untie_embeddings_and_output_weights != network.has_tied_embeddings
+    assert (found.num_query_groups or network.num_heads) == network.num_kv_heads
+    assert found.swiglu == network.is_gated
+    if network.latent is not None:
+        assert found.qk_head_dim + found.qk_pos_emb_head_dim == network.head_size
+    if network.num_moe_layers and network.num_moe_layers < network.num_layers:
+        kinds = eval(found.moe_layer_freq)  # as the program reads it
+        assert kinds == [int(kind == "moe") for kind in network.layer_kinds]
+
+
+def test_mixtral_on_64_h100s_can_be_launched_from_what_is_printed() -> None:
+    machines = {"count": 8, "devices": 8, "device": "h100-sxm", "inside": "nvlink-4", "network": "400 Gbit/s"}
+    problem = planner.load(
+        {
+            "dnn": {"zoo": "mixtral-8x7b", "global_batch": 512},
+            "cluster": {"machines": [machines]},
+            "objective": "iteration_time",
+            "families": ["hybrid"],
+        }
+    )
+    best = planner.plan(problem)
+    lines = best.explanation
+    start = next(index for index, line in enumerate(lines) if line.startswith("to launch on 64 devices"))
+    assert "NODE_RANK 0 to 7" in lines[start]
+    end = next(index for index in range(start + 1, len(lines)) if lines[index].startswith("--bf16"))
+    environment, launcher, found = read(lines[start + 1 : end + 1])
+    network = problem.dnn.transformer
+    assert network is not None
+    conditions_hold(environment, found, network)
+    block = best.configuration.to_document()
+    assert (found.pipeline_model_parallel_size, found.expert_model_parallel_size) == (
+        block["pipeline"],
+        block["expert"],
+    )
+    assert launcher[:3] == ["torchrun", "--nnodes", "8"]
+    assert tuple(best.prediction.details["launch"]) == lines[start + 1 : end + 1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "word"),
+    [
+        ({"positions": "alibi"}, "ALiBi"),
+        ({"causal": False}, "attention to later tokens"),
+        ({"norm_position": "after"}, "norms 'after'"),
+    ],
+)
+def test_a_network_that_the_program_does_not_know_is_named(sizes: dict[str, Any], word: str) -> None:
+    problem = question({**TINY, **sizes})
+    chosen = HybridConfiguration(global_batch_size=8, tensor=2)
+    found = hybrid.predict(problem, chosen)
+    lines = hybrid.explain(problem, chosen, found)
+    (line,) = [line for line in lines if line.startswith("to launch on 2 devices")]
+    assert word in line
+    assert "--tensor-model-parallel-size 2" in line
+    assert found.details["launch"] == []
+
+
+def test_what_must_be_done_by_hand_is_said() -> None:
+    few = question({**TINY, "kv_heads": 2}).dnn.transformer
+    experts = question(MOE).dnn.transformer
+    assert few is not None
+    assert experts is not None
+    wide = HybridConfiguration(global_batch_size=8, tensor=4, data=3)
+    words = launch_words(few, wide, dtype="bf16", devices_per_machine=8)
+    assert any("from 0.16 on" in line and "fix.tensor_parallel_size: 2" in line for line in words)
+    assert any("the last machine has 4 devices" in line for line in words)
+    spread = HybridConfiguration(global_batch_size=8, data=4, expert=4)
+    assert any("dtype: bf16" in one for one in launch_words(experts, spread, dtype="fp16", devices_per_machine=8))
+    assert not any("dtype" in one for one in launch_words(experts, spread, dtype="bf16", devices_per_machine=8))

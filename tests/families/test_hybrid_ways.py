@@ -1,0 +1,194 @@
+"""Ways out of too little memory, the frontier of the whole grid, ranges, the reserve."""
+
+from dataclasses import replace
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hybrid_questions import MOE, RATES, TINY, layout, question, whole_grid
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import planner
+from planner.errors import InfeasibleError
+from planner.families.hybrid_cost import costs_of
+from planner.families.hybrid_frontier import ladder
+from planner.families.hybrid_search import plan, searched
+from planner.families.hybrid_ways import least_memory
+from planner.problem import Problem
+from planner.search import Search
+from planner.transformer_fit.ranges import ranges_of, ranges_text
+from planner.transformer_fit.rows import Row, read_rows
+
+# -- ways out ------------------------------------------------------------------------------------------------------------
+
+LARGE = {"layers": 24, "hidden": 8192, "heads": 64, "vocabulary": 32000, "sequence_length": 1024}
+
+
+def refusal(problem: Problem) -> str:
+    """Why there is no plan."""
+    with pytest.raises(InfeasibleError) as caught:
+        plan(problem, Search())
+    return str(caught.value)
+
+
+def test_the_fewest_machines_that_hold_a_network_are_named_and_no_memory_that_the_card_has_not() -> None:
+    text = refusal(question(LARGE, machines=1, devices=1, batch=64))
+    assert "memory_per_device" not in text
+    number = int(text.split("Take ")[1].split(" machines")[0])
+    assert layout(question(LARGE, machines=number, devices=1, batch=64)).num_devices <= number
+    assert "are missing" in refusal(question(LARGE, machines=number - 1, devices=1, batch=64))
+
+
+def test_another_listed_device_is_named_where_one_has_the_memory() -> None:
+    text = refusal(question(LARGE, machines=1, devices=1, batch=64, fix={"offload_optimizer": True}))
+    assert "'b200-sxm'" in text
+    cluster = {"machines": [{"count": 1, "device": "b200-sxm", "devices": 1, "network": "400 Gbit/s"}]}
+    assert layout(question(LARGE, cluster=cluster, batch=64, fix={"offload_optimizer": True})).num_devices == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "way"),
+    [
+        ({"fix": {"recompute": "none"}}, "leave out fix.recompute"),
+        ({"constraints": {"exclude": {"recompute": ["full"]}}}, "leave out constraints.exclude.recompute"),
+    ],
+)
+def test_what_stands_in_the_way_is_named_and_dropping_it_helps(more: dict[str, Any], way: str) -> None:
+    free = question(machines=1, devices=2, batch=32)
+    least, _ = least_memory(costs_of(free)[0], Search())
+    limits = replace(free.limits, memory_per_device_bytes=least * 1.01)
+    asked = replace(question(machines=1, devices=2, batch=32, **more), limits=limits)
+    assert way in refusal(asked).replace("Leave", "leave")
+    assert layout(replace(free, limits=limits)).recompute == "full"
+
+
+@pytest.mark.parametrize("transformer", [TINY, MOE])
+def test_the_least_memory_is_that_of_the_whole_grid(transformer: dict[str, Any]) -> None:
+    cost = costs_of(question(transformer, machines=1))[0]
+    least, found = least_memory(cost, Search())
+    held = cost.memory(cost.layouts(whole_grid(cost)))["total"]
+    assert least == pytest.approx(float(held.min()))
+    assert found is not None
+
+
+def test_a_question_of_whether_anything_fits_tries_no_ways() -> None:
+    with pytest.raises(InfeasibleError, match="no layout fits in the memory of a device"):
+        plan(question(memory="50 MiB"), Search(good_enough=float("inf")))
+
+
+# -- the frontier --------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=4, deadline=None)
+@given(network=st.sampled_from(["10 Gbit/s", "200 Gbit/s"]), experts=st.booleans())
+def test_every_rung_is_the_fastest_layout_that_needs_as_little(network: str, experts: bool) -> None:
+    problem = question(MOE if experts else TINY, machines=2, devices=2, batch=4, network=network)
+    cost = costs_of(problem)[0]
+    best = searched(cost, Search()).solution.value
+    assert best is not None
+    rows, is_whole = ladder(
+        cost, best, Search(), lambda own, search, most: searched(own, search, memory_limit_bytes=most)
+    )
+    assert is_whole
+    nodes = whole_grid(cost)
+    layouts = cost.layouts(nodes)
+    seconds, held = cost.seconds(layouts), cost.memory(layouts)["total"]
+    for own_s, own_bytes, _ in rows:
+        assert own_s == pytest.approx(float(seconds[held <= own_bytes * (1 + 1e-12)].min()), rel=1e-12)
+    assert all(one[0] < other[0] and other[1] <= 0.9 * one[1] for one, other in pairwise(rows))
+    assert held.min() >= 0.9 * rows[-1][1]
+
+
+def test_the_frontier_stands_among_the_alternatives_where_it_is_asked_for() -> None:
+    problem = question(families=["hybrid"])
+    assert not any(one.name.startswith("in ") for one in planner.plan(problem).alternatives)
+    found = planner.plan(problem, has_frontier=True)
+    rungs = [one for one in found.alternatives if one.name.startswith("in ")]
+    assert rungs
+    assert planner.check(problem, found).is_ok
+    for one in rungs:
+        assert one.configuration is not None
+        assert planner.predict(problem, one.configuration).iteration_time_s == pytest.approx(one.objective)
+
+
+# -- ranges and reserve --------------------------------------------------------------------------------------------------
+
+SIZES = {
+    "devices": [1, 8],
+    "hidden size": [512, 2048],
+    "layers": [2, 8],
+    "sequence length": [512, 4096],
+    "tensor degree": [1, 8],
+    "stages": [1, 8],
+    "micro-batch": [1, 8],
+    "context degree": [1, 8],
+    "experts": [0, 0],
+}
+
+
+def told(problem: Problem, **more: Any) -> list[str]:
+    """The lines about ranges of a plan: in its warnings, and in what explains it."""
+    found = plan(problem, Search(**more))
+    lines = [line for line in found.warnings if line.startswith("outside of what was measured")]
+    assert lines == [line for line in found.explanation if line.startswith("outside of what was measured")]
+    return lines
+
+
+def test_what_lies_outside_of_the_measurements_is_named() -> None:
+    ranges = {"a100-sxm4-80gb": {"rows": 1, "sizes": SIZES, "software": ["megatron-core"]}}
+    rates = {**RATES, "ranges": ranges}
+    assert told(question(rates=rates)) == []
+    (line,) = told(question({**MOE, "hidden": 4096}, rates=rates))
+    assert "hidden size 4,096 (512 to 2,048)" in line
+    assert "experts 4 (all 0)" in line
+    (line,) = told(question(rates=rates, fix={"offload_optimizer": True}))
+    assert line.endswith(": an optimiser on the host")
+    strange = {"a100-sxm4-80gb": {**ranges["a100-sxm4-80gb"], "software": ["torchtitan"]}}
+    (line,) = told(question(rates={**rates, "ranges": strange}))
+    assert "the program megatron-core (torchtitan)" in line
+
+
+def test_a_typical_reserve_is_kept_unless_another_is_given() -> None:
+    spec = {
+        "dnn": {"transformer": TINY, "global_batch": 8, "dtype": "bf16", "optimizer": "adam"},
+        "cluster": {"machines": [{"count": 1, "device": "a100-sxm4-80gb", "devices": 4, "network": "200 Gbit/s"}]},
+        "objective": "iteration_time",
+        "families": ["hybrid"],
+    }
+    found = planner.plan(planner.load(spec))
+    assert found.prediction.memory_bytes["reserve"] == 3 * 2**30
+    assert any("beside a reserve of 3 GiB" in line for line in found.explanation)
+    given = planner.load({**spec, "calibration": {"memory_reserve": "1 GiB"}})
+    assert planner.plan(given).prediction.memory_bytes["reserve"] == 2**30
+    nothing = planner.plan(planner.load({**spec, "calibration": {"memory_reserve": "0 B"}}))
+    assert nothing.prediction.memory_bytes["reserve"] == 0
+    assert any("memory_reserve is 0" in line for line in nothing.warnings)
+
+
+def test_ranges_are_the_least_and_the_most_of_each_device() -> None:
+    network = question(TINY).dnn.transformer
+    experts = question(MOE).dnn.transformer
+    assert network is not None
+    assert experts is not None
+    shared: dict[str, Any] = {"family": "own", "group": (), "device": "a100-sxm4-80gb", "tiers": (), "iteration_s": 1.0}
+    one = {"tensor": 1, "context": 1, "pipeline": 2, "data": 4, "microbatch": 1}
+    rows = [
+        Row(**shared, transformer=network, software="b", layout=one),
+        Row(**shared, transformer=network, software="b", layout={**one, "tensor": 4}),
+        Row(**shared, transformer=experts, software="a", layout=one),
+    ]
+    (found,) = ranges_of(rows).values()
+    sizes = found["sizes"]
+    assert isinstance(sizes, dict)
+    assert found["software"] == ["b", "a"]
+    assert (sizes["devices"], sizes["tensor degree"], sizes["experts"]) == ([8, 32], [1, 4], [0, 4])
+    assert sizes.keys() == SIZES.keys()
+
+
+@pytest.mark.measured
+def test_the_ranges_that_ship_are_those_of_the_data(data_folder: Path) -> None:
+    text = resources.files("planner.data").joinpath("transformer_ranges.yaml").read_text(encoding="utf-8")
+    assert ranges_text(read_rows(data_folder)) == text, "run: python -m planner.transformer_fit.ranges"
