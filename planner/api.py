@@ -4,9 +4,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import ValidationError
 
 from planner.checks import CheckReport
 from planner.checks import check as check_plan
@@ -23,15 +26,32 @@ from planner.networks import asked, network_of
 from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
 from planner.plan_file import read_plan
 from planner.problem import Problem
+from planner.procurement.answer import Procured
+from planner.procurement.procure import procure as procured
+from planner.procurement.question import load_procurement
+from planner.procurement.search import Told
 from planner.ranking import best_plan
 from planner.search import Search
 from planner.solution import Status
 from planner.spec_build import load as load_problem
+from planner.spec_configuration import ConfigurationSpec
 from planner.timeline import timeline_document
 
-__all__ = ["check", "compare", "configuration_of", "explain", "load", "plan", "plan_of_file", "predict", "timeline"]
+__all__ = [
+    "check",
+    "compare",
+    "configuration_of",
+    "explain",
+    "load",
+    "plan",
+    "plan_of_file",
+    "predict",
+    "procure",
+    "timeline",
+]
 
 DEFAULT_TIME_LIMIT_S = 60.0
+_LEAST_S = 5.0  # for the plan of a fleet that was chosen, whatever time is left
 
 
 def load(question: str | Path | Mapping[str, Any]) -> Problem:
@@ -45,7 +65,13 @@ def load(question: str | Path | Mapping[str, Any]) -> Problem:
     return load_problem(question)
 
 
-def plan(problem: Problem, *, num_alternatives: int = 0, time_limit_s: float = DEFAULT_TIME_LIMIT_S) -> Plan:
+def plan(
+    problem: Problem,
+    *,
+    num_alternatives: int = 0,
+    time_limit_s: float = DEFAULT_TIME_LIMIT_S,
+    has_frontier: bool = False,
+) -> Plan:
     """Return the best plan of all families that the question allows.
 
     Parameters
@@ -54,6 +80,8 @@ def plan(problem: Problem, *, num_alternatives: int = 0, time_limit_s: float = D
         How many runners-up in number of devices to rank, beside the other ways to fuse.
     time_limit_s
         Wall-clock limit; when it strikes, the plan is the best so far, with its bound and gap.
+    has_frontier
+        Whether the family ``hybrid`` lists, among the alternatives, the fastest layouts of less and less memory.
 
     Raises
     ------
@@ -72,9 +100,58 @@ def plan(problem: Problem, *, num_alternatives: int = 0, time_limit_s: float = D
     ('optimal', 32)
     """
     _refuse_variant(problem)
-    search = Search(time_limit_s=time_limit_s, num_alternatives=num_alternatives)
+    search = Search(time_limit_s=time_limit_s, num_alternatives=num_alternatives, has_frontier=has_frontier)
     with search.interruptible():
         return _planned(asked(problem), search)
+
+
+def procure(
+    question: str | Path | Mapping[str, Any],
+    *,
+    num_alternatives: int = 4,
+    has_pareto: bool = False,
+    is_robust: bool = False,
+    has_what_if: bool = False,
+    time_limit_s: float = DEFAULT_TIME_LIMIT_S,
+    today: date | None = None,
+    told: Told | None = None,
+) -> Procured:
+    """Return what to buy or rent: the best fleet of machines of a price list, with its plan and its proof.
+
+    Parameters
+    ----------
+    question
+        A spec with a block ``procure``, or a mapping of the same keys.
+    has_pareto, has_what_if
+        Whether to find all fleets that none beats in time and money; and which changes would change the decision.
+    is_robust
+        Plan for the pessimistic end of the predictions' known error.
+    today
+        Against which the age of the prices is told; by the clock where it is left out.
+    told
+        Called now and then with bound, incumbent and number of fleets planned.
+
+    Raises
+    ------
+    SpecError
+        With every fault of the question, or of a price list.
+    InfeasibleError
+        If no fleet keeps the limits: with what each would have to be.
+    NoAnswerError
+        If a limit came before any fleet was found.
+    """
+    asked_for = load_procurement(question, today=today or datetime.now(tz=UTC).date())
+    search = Search(time_limit_s=time_limit_s, num_alternatives=num_alternatives)
+    with search.interruptible():
+        return procured(
+            asked_for,
+            search,
+            lambda problem: _planned(problem, search.part(max(search.left_s, _LEAST_S), num_alternatives=1)),
+            is_robust=is_robust,
+            has_pareto=has_pareto,
+            has_what_if=has_what_if,
+            told=told,
+        )
 
 
 def predict(problem: Problem, configuration: Configuration | None = None) -> Prediction:
@@ -83,10 +160,9 @@ def predict(problem: Problem, configuration: Configuration | None = None) -> Pre
     Raises
     ------
     SpecError
-        If neither is there, or it contradicts the cluster or itself.
+        If neither is there, or it contradicts the cluster, the network or itself.
     """
-    family, found = configuration_of(problem)
-    chosen = configuration or found
+    family, chosen = configuration_of(problem) if configuration is None else _as_asked(problem, configuration)
     return _with_known_error(problem, family, chosen, FAMILIES[family].predict(problem, chosen))
 
 
@@ -210,6 +286,21 @@ def configuration_of(problem: Problem) -> tuple[str, Configuration]:
         raise SpecError(message)
     family, given = problem.configuration
     return family, FAMILIES[family].configuration_of(problem, given)
+
+
+def _as_asked(problem: Problem, configuration: Configuration) -> tuple[str, Configuration]:
+    """Return the family of a configuration, and it as its block means it: by the same rules as one of a spec."""
+    kinds = {name: get_type_hints(family.predict)["configuration"] for name, family in FAMILIES.items()}
+    family = next((name for name, kind in kinds.items() if isinstance(configuration, kind)), None)
+    if family is None:
+        raise SpecError(f"configuration: {type(configuration).__name__} belongs to no family. Give one of a plan.")
+    try:
+        block = getattr(ConfigurationSpec.model_validate({family: configuration.to_document()}), family)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SpecError(f"configuration.{'.'.join(map(str, first['loc']))}: {first['msg']}.") from None
+    given: dict[str, Any] = block.model_dump()
+    return family, FAMILIES[family].configuration_of(replace(problem, configuration=(family, given)), given)
 
 
 def _doubts(objective: float, stated: Mapping[str, Any], status: str) -> list[str]:

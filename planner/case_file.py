@@ -16,10 +16,11 @@ from planner import api
 from planner.case_formulas import Value, scale_of
 from planner.case_models import model_of
 from planner.case_models.measured import RowsFrom
+from planner.case_procure import procured_values
 from planner.case_published import PublishedSpec, is_within, read_published
 from planner.case_quantities import Answer, Operand, OperandReader, evaluate, fields_of
 from planner.case_rows import CaseRow
-from planner.errors import Fault, ModelError, SpecError
+from planner.errors import Fault, InfeasibleError, ModelError, NoAnswerError, SpecError
 from planner.spec_source import Source, faults_of, nearest, read_source
 
 __all__ = ["DATA", "Case", "CaseSpec", "expanded", "read_case", "read_spec"]
@@ -88,6 +89,8 @@ class Case:
             data = _merged(data, _nested(parameter.split("."), value))
         if "model" in data:
             return self._model_answer(name, data["model"])
+        if "procure" in data:
+            return self._procured(name, data)
         dnn = data.get("dnn")
         for key in ("profile", "trace"):
             if isinstance(dnn, dict) and isinstance(dnn.get(key), str):
@@ -111,6 +114,16 @@ class Case:
             raise SpecError.of([self.source.fault(place, str(error), "Mend the inputs.")]) from None
         except SpecError as error:
             raise SpecError.of(self._placed(name, replace(fault, field="model")) for fault in error.faults) from None
+
+    def _procured(self, name: str, data: Mapping[str, Any]) -> Answer:
+        """Return the answer to a question of what to buy or rent."""
+        try:
+            return Answer.of_model(procured_values(data, self.source.folder))
+        except SpecError as error:
+            raise SpecError.of(self._placed(name, fault) for fault in error.faults) from None
+        except (InfeasibleError, NoAnswerError) as error:
+            place, problem = ("questions", name, "procure"), f"it has no answer: {error}"
+            raise SpecError.of([self.source.fault(place, problem, "Mend the limits.")]) from None
 
     def _placed(self, name: str, fault: Fault) -> Fault:
         """Return a question's fault with its place: in another file, under the question, or else in what is shared."""

@@ -1,9 +1,10 @@
 """The schemas of the JSON contract: one class for every document that leaves the program, and for its parts.
 
 ``planner.plan/1``, ``planner.prediction/1``, ``planner.case/1``, ``planner.show/1``, ``planner.calibration/1``,
-``planner.check/1``, ``planner.explanation/1``, ``planner.comparison/1`` and ``planner.error/1``; a question is
-``planner.spec/1``. Seconds, bytes and dollars throughout, as the keys say. Numbers that are infinite or unknown are
-null. :mod:`planner.documents` writes them, :mod:`planner.plan_file` reads a plan back.
+``planner.check/1``, ``planner.explanation/1``, ``planner.comparison/1``, ``planner.procurement/1`` and
+``planner.error/1``; a question is ``planner.spec/1``, of a purchase ``planner.procure/1``. Seconds, bytes and dollars
+throughout, as the keys say. Numbers that are infinite or unknown are null. :mod:`planner.documents` writes them,
+:mod:`planner.plan_file` reads a plan back.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["MODELS", "CaseDocument", "ComparisonDocument", "ExplanationDocument", "PlanDocument"]
+__all__ = ["MODELS", "CaseDocument", "ComparisonDocument", "ExplanationDocument", "PlanDocument", "ProcurementDocument"]
 
 
 class _Document(BaseModel):
@@ -335,6 +336,165 @@ class ExplanationDocument(_Document):
     warnings: list[str]
 
 
+class FleetRowDocument(_Document):
+    """So many machines of an offer, at the price after discounts; ``useful_life_s`` is null where it is endless."""
+
+    count: int
+    name: str
+    provider: str
+    instance: str
+    region: str
+    term: Literal["on-demand", "spot", "reserved", "bought"]
+    device: str
+    devices_per_machine: int
+    date: str
+    source: str
+    usd_per_h: float
+    billing_s: float
+    least_billed_s: float
+    committed_s: float
+    purchase_usd: float
+    useful_life_s: float | None
+    hosting_usd_per_month: float
+    power_w: float | None = None
+    inside: str | None = None
+    network_bytes_per_s: float | None = None
+    latency_s: float
+    memory_bytes: float | None = None
+    vcpus: int | None = None
+    interruptions_per_h: float
+    most: int | None = None
+    note: str
+
+
+class FleetErrorDocument(_Document):
+    """Measured / predicted - 1 of such plans, its least and its largest."""
+
+    low: float
+    high: float
+
+
+class FleetDocument(_Document):
+    """A fleet's run: ``breakdown_s`` sums to ``wall_time_s``, ``breakdown_usd`` to ``cost_usd``.
+
+    Where jobs share the machines, of a month. ``spent_usd`` holds the whole purchase instead of the run's share in it.
+    """
+
+    fleet: list[FleetRowDocument]
+    objective: float
+    cost_usd: float
+    spent_usd: float
+    breakdown_usd: dict[str, float]
+    wall_time_s: float
+    breakdown_s: dict[str, float]
+    training_s: dict[str, float]
+    job_wall_s: dict[str, float]
+    energy_j: float | None
+    power_w: float | None
+    capital_usd: float
+    error: FleetErrorDocument | None
+
+
+class ChosenFleetDocument(FleetDocument):
+    """The fleet that was chosen, with the plan of each job."""
+
+    plans: dict[str, PlanDocument]
+
+
+class OtherFleetDocument(FleetDocument):
+    """The best fleet of another device; ``words`` says how sure that is."""
+
+    words: str
+
+
+class TradeoffPlanDocument(_Document):
+    """How a job trains on a fleet of the trade-off."""
+
+    status: Literal["optimal", "feasible"]
+    objective: float
+    bound: float
+    family: str
+    configuration: dict[str, Any]
+
+
+class TradeoffDocument(FleetDocument):
+    """A fleet that none beats in time and money; ``is_tie``: closer to the one before than the known error."""
+
+    is_tie: bool
+    plans: dict[str, TradeoffPlanDocument]
+
+
+class TradeoffsDocument(_Document):
+    """All fleets that none beats, fastest first; ``gap``: by what factor less 1 one that is left might beat them."""
+
+    status: Literal["optimal", "feasible"]
+    gap: float | None
+    points: list[TradeoffDocument]
+
+
+class FleetCertificateDocument(_Document):
+    """What was proven, over what; bounds by the most types of machines in a fleet, null where there is none."""
+
+    bounds_by_types: dict[str, float | None]
+    domain: list[str]
+    num_offers: int
+    num_markets: int
+    num_planned: int
+
+
+class MonthDocument(_Document):
+    """What a machine costs in a month of so many hours of use."""
+
+    hours: float
+    rent_usd: float
+    buy_usd: float
+
+
+class BreakEvenDocument(_Document):
+    """From how many hours of use a month on buying costs less; null: never."""
+
+    rented: str
+    bought: str
+    hours_per_month: float | None
+    rows: list[MonthDocument]
+
+
+class WhatIfDocument(_Document):
+    """The best fleet after a change, null where there is none."""
+
+    change: str
+    fleet: list[FleetRowDocument] | None
+    objective: float | None
+    changes_decision: bool
+    words: str
+
+
+class ProcurementDocument(_Document):
+    """What to buy or rent, its proof, and the question; ``objective`` is in dollars, seconds or joules by its name.
+
+    ``margin``: by what share training may take longer until the deadline is missed; null without one. ``stretch``: what
+    training was taken to take over what is predicted; 1 but with ``--robust``.
+    """
+
+    schema_: Literal["planner.procurement/1"] = Field(alias="schema")
+    status: Literal["optimal", "feasible"]
+    problem: dict[str, Any]
+    objective: ObjectiveDocument
+    choice: ChosenFleetDocument
+    certificate: FleetCertificateDocument
+    margin: float | None
+    stretch: float
+    explanation: list[str]
+    alternatives: list[OtherFleetDocument]
+    break_even: list[BreakEvenDocument]
+    pareto: TradeoffsDocument | None
+    what_if: list[WhatIfDocument]
+    assumptions: list[str]
+    warnings: list[str]
+    not_modelled: list[str]
+    prices: dict[str, Any]
+
+
 MODELS: Mapping[str, type[BaseModel]] = {
     "plan": PlanDocument,
     "prediction": PredictionAnswerDocument,
@@ -344,5 +504,6 @@ MODELS: Mapping[str, type[BaseModel]] = {
     "check": CheckDocument,
     "explanation": ExplanationDocument,
     "comparison": ComparisonDocument,
+    "procurement": ProcurementDocument,
     "error": ErrorDocument,
 }

@@ -79,8 +79,9 @@ def best_plan(problem: Problem, search: Search) -> Plan:
         if entry.is_changed and entry.bound >= least * (1 - SAME):
             continue
         known = [one.objective for one in plans if not _is_asynchronous(one.prediction)]
-        cutoff = _CLOSE * min(known, default=float("inf"))
-        for answer in _answers(entry, search.part(search.left_s * _share(entries[index:]), cutoff=cutoff)):
+        cutoff = _CLOSE * min(known) if known else search.cutoff
+        part = search.part(search.left_s * _share(entries[index:]), cutoff=cutoff)
+        for answer in _answers(entry, part, is_known=bool(known)):
             if isinstance(answer, Plan):
                 plans.append(answer)
             else:
@@ -130,26 +131,27 @@ def _share(left: Sequence[_Entry]) -> float:
     return weights[0] / sum(weights)
 
 
-def _answers(entry: _Entry, part: Search) -> Iterator[Plan | _Refusal]:
+def _answers(entry: _Entry, part: Search, *, is_known: bool) -> Iterator[Plan | _Refusal]:
     """Yield a family's plan, or why there is none; after an asynchronous one its best synchronous one, too."""
-    answer = _answer(entry, part)
+    answer = _answer(entry, part, is_known=is_known)
     yield answer
     limits = entry.problem.limits
     is_pinned = "synchronisation" in entry.problem.fixed
     if limits.max_staleness and not is_pinned and isinstance(answer, Plan) and _is_asynchronous(answer.prediction):
         waiting = replace(entry.problem, limits=replace(limits, max_staleness=0.0))
-        second = _answer(replace(entry, problem=waiting), part)
+        second = _answer(replace(entry, problem=waiting), part, is_known=is_known)
         if isinstance(second, Plan) and not _is_asynchronous(second.prediction):
             yield second  # the first answer's bound covers it
 
 
-def _answer(entry: _Entry, search: Search) -> Plan | _Refusal:
+def _answer(entry: _Entry, search: Search, *, is_known: bool) -> Plan | _Refusal:
     """Return a family's plan, or why there is none.
 
-    Where a plan is known, a family that comes close to it is searched for its best, but only with counted work; if that
-    does not prove that it loses, it is searched on until its bound does, or its share of the time is over.
+    Where a plan of the question is known, a family that comes close to it is searched for its best, but only with
+    counted work; if that does not prove that it loses, it is searched on until its bound does, or its share of the time
+    is over.
     """
-    if search.cutoff == float("inf"):
+    if not is_known:
         return _searched(entry, search)
     counted = search.part(search.left_s, questions_left=_MOST_QUESTIONS)
     first = _searched(entry, counted)

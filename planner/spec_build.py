@@ -26,7 +26,7 @@ from planner.spec_cluster import ClusterBuilder
 from planner.spec_configuration import ConfigurationSpec
 from planner.spec_constraints import excluded_of, families_of, fixed_of, limits_of, with_devices
 from planner.spec_dnn import batch_of_profile, read_network
-from planner.spec_doubts import is_fitted, note_doubts, samples_per_device
+from planner.spec_doubts import is_fitted, note_doubts, program_words, samples_per_device
 from planner.spec_profiles import Profiler, has_rooflines, with_fitted_links
 from planner.spec_reading import Reading
 from planner.spec_source import Notes, Source, faults_of, read_source
@@ -49,6 +49,9 @@ def load(question: str | Path | Mapping[str, Any]) -> Problem:
         source = Source(data=copy.deepcopy(dict(question)), file="", folder=Path(), positions={})
     else:
         source = read_source(Path(question))
+    if "procure" in source.data and "cluster" not in source.data:
+        problem = "this asks which machines to have, not how to train on given ones."
+        raise SpecError.of([source.fault(("procure",), problem, "Ask `planner procure`, or give a cluster instead.")])
     if source.data.get("schema") == "planner.plan/1":
         source = _question_of_plan(source)
     return problem_of(source)
@@ -110,6 +113,8 @@ def _build(reading: Reading) -> Problem:
     is_by_rooflines = parts.measured is None and has_rooflines(dnn, training.dtype, calibration)
     if is_by_rooflines:
         fitted = with_fitted_links(fitted, calibration)
+    if dnn.transformer is not None and (is_by_rooflines or "hybrid" in families):
+        notes.assumptions.append(program_words(fitted.program))
     note_doubts(
         notes,
         dnn,

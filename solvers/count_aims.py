@@ -177,9 +177,9 @@ class Front:
         return points[front(points)] if len(points) else points
 
     @property
-    def gap(self) -> float:
-        """The largest factor by which something that was left could beat the archive, less 1."""
-        return max(self._most_cut, float(self._factors(self.left).max(initial=1.0))) - 1.0
+    def factor(self) -> float:
+        """The largest factor by which something that was left could beat the archive."""
+        return max(self._most_cut, float(self._factors(self.left).max(initial=1.0)))
 
     def _factors(self, criteria: Floats) -> Floats:
         return front_factors(criteria[:, :2], self._points)

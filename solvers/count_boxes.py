@@ -131,7 +131,7 @@ def best_counts(
 
     def tell(walk: Walk) -> None:
         if told is not None:
-            told(min(walk.open_bound, aim.left, aim.objective), aim.best, walk.num_calls)
+            told(min(walk.open_key, aim.left, aim.objective), aim.best, walk.num_calls)
 
     walk = Walk(question, aim, search, most_calls, _PROBES, tell)
     walk.run()
@@ -179,9 +179,9 @@ def best_trade_offs(
     walk = Walk(question, aim, search, most_calls, _MANY, tell)
     walk.run()
     left = aim.left
-    gap = aim.gap if aim.archive else inf
+    gap = aim.factor - 1 if aim.archive else inf
     if aim.archive:
-        status = Status.OPTIMAL if gap <= tolerance else Status.FEASIBLE
+        status = Status.OPTIMAL if aim.factor <= 1 + tolerance else Status.FEASIBLE
     else:
         status = Status.UNKNOWN if len(left) else Status.INFEASIBLE
     return TradeOffs(

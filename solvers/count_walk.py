@@ -41,6 +41,7 @@ class Walk:
     told: Callable[["Walk"], None]
     num_calls: int = 0
     num_boxes: int = 0
+    open_key: float = -inf  # after the last question: no open box comes before this
     readings: dict[int, Readings] = field(default_factory=dict)
     best_of: dict[int, Candidate] = field(default_factory=dict)
     left_of: Floats = field(init=False)  # by root: least first criterion of what was left
@@ -101,11 +102,6 @@ class Walk:
     @property
     def _is_over(self) -> bool:
         return self.aim.is_enough or self.num_calls >= self.most_calls or self.search.is_over
-
-    @property
-    def open_bound(self) -> float:
-        """Key of the first open box; ``inf`` where none is open."""
-        return self._heap[0][0] if self._heap else inf
 
     # Bounds
 
@@ -343,6 +339,8 @@ class Walk:
         self.num_calls += 1
         used = known.add(counts, reading)
         self._offer(box.root, used if self._holds(box.root, used) else counts, known)
+        first = self._heap[0][0] if self._heap else inf
+        self.open_key = min(first, float(self.aim.keys(self.bounds(box))[0]))
         self.told(self)
 
     def _enough(self, root: int, counts: Ints) -> float:

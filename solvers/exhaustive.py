@@ -17,10 +17,12 @@ __all__ = [
     "all_shares",
     "best_assignment",
     "best_chain",
+    "best_counts",
     "best_groups",
     "best_partition_of_any_kind",
     "best_pipeline",
     "best_placement",
+    "best_trade_offs",
 ]
 
 Partition = tuple[tuple[int, ...], ...]
@@ -146,3 +148,30 @@ def best_chain(cost: Callable[[tuple[int, ...]], float], num_states: Sequence[in
     """Return the best of all choices of one state for every layer; the referee of `layer_chain`."""
     objective, best = min((cost(path), path) for path in product(*map(range, num_states)))
     return Solution(status=Status.OPTIMAL, objective=objective, bound=objective, value=best)
+
+
+CountCriteria = Callable[[int, tuple[int, ...]], Sequence[float] | None]  # None: not allowed
+CountPoint = tuple[tuple[float, ...], int, tuple[int, ...]]  # criteria, root, counts
+
+
+def _all_counts(most: Sequence[Sequence[int]], criteria: CountCriteria) -> Iterator[CountPoint]:
+    """Yield every allowed choice of a root and of counts from 1 to its largest."""
+    for root, largest in enumerate(most):
+        for counts in product(*(range(1, high + 1) for high in largest)):
+            found = criteria(root, counts)
+            if found is not None:
+                yield tuple(found), root, counts
+
+
+def best_counts(most: Sequence[Sequence[int]], criteria: CountCriteria) -> Solution[CountPoint]:
+    """Return the point of the least first criterion; the referee of `count_boxes.best_counts`."""
+    best = min(_all_counts(most, criteria), default=None)
+    if best is None:
+        return Solution(status=Status.INFEASIBLE, objective=math.inf, bound=math.inf, value=None)
+    return Solution(status=Status.OPTIMAL, objective=best[0][0], bound=best[0][0], value=best)
+
+
+def best_trade_offs(most: Sequence[Sequence[int]], criteria: CountCriteria) -> list[tuple[float, float]]:
+    """Return all pairs of the first two criteria that no other one dominates; the referee of `count_boxes`."""
+    pairs = {(found[0], found[1]) for found, _, _ in _all_counts(most, criteria)}
+    return sorted(one for one in pairs if not any(a <= one[0] and b <= one[1] and (a, b) != one for a, b in pairs))

@@ -38,7 +38,9 @@ Point = Mapping[str, int]
 
 MOST_AT_ONCE = 200_000  # nodes in one array
 _FIRST_NODES = 16  # of the first chunk: few, so that an incumbent is found soon
+_FIRST_POINTS = 256  # evaluated in one go: the better they are, the fewer follow
 _GROWTH = 4
+_LAST_LEVELS = 4  # whose bounds take as long as evaluating
 _MOST_CODES = 1 << 62
 _MOST_TABLE = 1 << 20
 _FEW_NAMES = 2  # of a rule that is asked once for all nodes of equal values
@@ -172,6 +174,7 @@ def solve(
     group_by: Sequence[str] = (),
     uses_bounds: bool = True,
     most_at_once: int = MOST_AT_ONCE,
+    is_strict: bool = False,
 ) -> GridAnswer:
     """Return the best point of a grid and the next ones.
 
@@ -185,15 +188,18 @@ def solve(
         Axes in which two answers must differ; by default they must be different points.
     uses_bounds
         Without, every point is evaluated: slow, and the same answer.
+    is_strict
+        Whether points that cost more than the search's cutoff are not wanted at all, so that there may be no answer.
+        Else the cutoff counts only once there is one.
     """
     names = tuple(group_by) or tuple(axis.name for axis in grid.axes)
     best_of = _Best(grid=grid, names=names, number=max(num_answers, 1))
-    walk = _Walk(grid, cost, search, best_of, uses_bounds, most_at_once)
+    walk = _Walk(grid, cost, search, best_of, uses_bounds, most_at_once, is_strict)
     walk.below({}, 0)
     best = walk.best.rows
     objective = best[0].cost if best else inf
     bound = min(walk.open_bound, objective)
-    if best and uses_bounds and search.cutoff < objective:
+    if (best or is_strict) and uses_bounds and search.cutoff < objective:
         bound = min(bound, search.cutoff)  # what costs more was passed over
     solution: Solution[Point] = Solution(
         status=_status(bool(best), objective, bound),
@@ -294,6 +300,7 @@ class _Walk:
     best: _Best
     uses_bounds: bool
     most_at_once: int
+    is_strict: bool = False
     num_evaluated: int = 0
     open_bound: float = inf  # least bound of what was not looked at, though it may be better
 
@@ -331,19 +338,26 @@ class _Walk:
 
     def _evaluate(self, points: Columns, least: Floats) -> None:
         """Evaluate points that may be among the answers."""
-        kept = np.flatnonzero(least <= self._limit) if self.uses_bounds else np.arange(len(least))
-        for start in range(0, len(kept), self.most_at_once):
-            if self._is_over:
-                self.open_bound = min(self.open_bound, float(least[kept[start:]].min()))
+        order = np.argsort(least, kind="stable")
+        start, size = 0, _FIRST_POINTS if self.uses_bounds else self.most_at_once
+        while start < len(order):
+            if self.uses_bounds and least[order[start]] > self._limit:
                 return
-            part = {name: column[kept[start : start + self.most_at_once]] for name, column in points.items()}
+            if self._is_over:
+                self.open_bound = min(self.open_bound, float(least[order[start]]))
+                return
+            chunk = order[start : start + size]
+            start, size = start + size, min(size * _GROWTH, self.most_at_once)
+            chunk = chunk[least[chunk] <= self._limit]
+            part = {name: column[chunk] for name, column in points.items()}
             self.best.add(part, np.asarray(self.cost(part), dtype=np.float64))
-            self.num_evaluated += _length(part)
+            self.num_evaluated += len(chunk)
 
     @property
     def _limit(self) -> float:
         """Bounds above this need no look; a known answer elsewhere counts once there is one here."""
-        return min(self.best.limit, self.search.cutoff) if self.best.rows and self.uses_bounds else inf
+        is_known = bool(self.best.rows) or self.is_strict
+        return min(self.best.limit, self.search.cutoff) if is_known and self.uses_bounds else inf
 
     @property
     def _is_over(self) -> bool:
@@ -357,7 +371,10 @@ class _Walk:
 
     def _first_size(self, level: int) -> int:
         """Return the size of the first chunk."""
-        return self._most(level) if self.best.rows else min(_FIRST_NODES, self._most(level))
+        if self.is_strict and level >= len(self.grid.levels) - _LAST_LEVELS:
+            return min(_FIRST_POINTS, self._most(level))
+        is_known = bool(self.best.rows) or (self.is_strict and level > 0)
+        return self._most(level) if is_known else min(_FIRST_NODES, self._most(level))
 
 
 def _length(nodes: Columns) -> int:

@@ -154,7 +154,7 @@ class BestFirst:
                 if not following.bounds[row, end] < np.inf:
                     break
                 bound, node = float(following.bounds[row, end]), self._extended(node, following, row, end)
-            else:
+            if node.stages and node.stages[-1].last == self.costs.num_layers - 1:  # else a limit struck on the way
                 found.append(Candidate(bound=bound, stages=node.stages))
         return found
 

@@ -46,6 +46,7 @@ BOUNDARY = {
     "planner.spec_profiles",
     "planner.spec_training",
     "planner.spec_transformer",
+    "planner.spec_utilisation",
 }
 CONFLICTS = {
     "planner.conflicts",
@@ -70,8 +71,10 @@ ALLOWED = {
     "planner.families": INNER | MODELS | SOLVERS | {"planner.families"},
     "planner.zoo": INNER | MODELS | {"planner.zoo"},
     "planner.transformer_fit": INNER | MODELS | {"planner.data", "planner.transformer_fit", "planner.zoo"},
+    "planner.cnn_fit": INNER | {"planner.data", "planner.zoo"},
     "planner.data": INNER | {"planner.data"},
     "planner.importers": INNER | {"planner.importers"},
+    "planner.procurement": INNER | MODELS | SOLVERS | BOUNDARY | {"planner.procurement", "planner.data", "planner.families", "planner.importers", "planner.ranking", "planner.perturb", "planner.documents", "planner.report"},
     **{module: INNER | MODELS | BOUNDARY | {"planner.data", "planner.zoo", "planner.importers"} for module in BOUNDARY},
     "planner.report": INNER,
     "planner.document_schemas": INNER,
@@ -85,11 +88,12 @@ ALLOWED = {
     "planner.comparison": INNER,
     "planner.comparison_report": INNER | {"planner.comparison", "planner.report"},
     "planner.plan_file": INNER | {"planner.document_schemas", "planner.documents", "planner.importers"},
-    "planner.api": INNER | BOUNDARY | CONFLICTS | {"planner.checks", "planner.comparison", "planner.documents", "planner.explanation", "planner.plan_file", "planner.families", "planner.ranking", "planner.data"},
+    "planner.api": INNER | BOUNDARY | CONFLICTS | {"planner.checks", "planner.comparison", "planner.documents", "planner.explanation", "planner.plan_file", "planner.families", "planner.ranking", "planner.data", "planner.procurement"},
     **dict.fromkeys(CONFLICTS, INNER | CONFLICTS | {"planner.spec", "planner.spec_configuration"}),
-    "planner.checks": INNER | BOUNDARY | {"planner.checks", "planner.documents", "planner.families", "planner.plan_file"},
+    "planner.checks": INNER | BOUNDARY | {"planner.checks", "planner.documents", "planner.families", "planner.plan_file", "planner.procurement.spec"},
     "planner.case": INNER | {"planner.spec_source", "planner.case_file", "planner.case_published", "planner.case_rows", "planner.case_models"},
-    "planner.case_file": INNER | {"planner.api", "planner.spec_source", "planner.case_formulas", "planner.case_published", "planner.case_quantities", "planner.case_rows", "planner.case_models"},
+    "planner.case_file": INNER | {"planner.api", "planner.spec_source", "planner.case_formulas", "planner.case_published", "planner.case_quantities", "planner.case_rows", "planner.case_models", "planner.case_procure"},
+    "planner.case_procure": INNER | {"planner.api", "planner.procurement"},
     "planner.case_published": INNER | {"planner.spec_source"},
     "planner.case_rows": INNER | {"planner.case_models"},
     "planner.case_models": INNER | MODELS | SOLVERS | {"planner.case_models", "planner.zoo", "planner.data", "planner.importers", "planner.spec_machines", "planner.spec_values"},
@@ -171,6 +175,7 @@ def test_nothing_imports_a_family_by_going_round_the_composer() -> None:
                 "planner.api",
                 "planner.checks",
                 "planner.explanation",
+                "planner.procurement",
                 "planner.cli",
             )
         ):

@@ -16,13 +16,14 @@ from planner.checks import all_reduce, hybrid, model_replicas, parameter_server,
 from planner.checks.certificate import certificate, is_asynchronous, other_kinds, plain, ranking, stated_figures
 from planner.checks.facts import Facts
 from planner.checks.limits import limits_kept
+from planner.checks.procurement import checked_procurement
 from planner.checks.report import CheckReport, Finding, agree, agreement, report_text
 from planner.documents import plan_document
 from planner.errors import Fault, ModelError, SpecError
 from planner.families import FAMILIES
 from planner.networks import asked, network_of
 from planner.plan import Configuration, Plan, Prediction
-from planner.plan_file import read_plan
+from planner.plan_file import is_procurement, read_plan, read_procurement
 from planner.problem import Problem
 from planner.spec_build import load
 from planner.spec_configuration import ConfigurationSpec
@@ -42,14 +43,20 @@ _NOT_CHECKED = "that nothing is better than the bound, which takes a search"
 
 
 def check_file(path: Path) -> CheckReport:
-    """Return what is right and wrong about a plan file.
+    """Return what is right and wrong about a plan file, or about the answer to a question of a purchase.
 
     Raises
     ------
     SpecError
         If the file holds no plan, or a question that cannot be asked.
     """
-    document = read_plan(path)
+    if is_procurement(path):
+        return checked_procurement(read_procurement(path), str(path), lambda plan: _checked_file(plan, path))
+    return _checked_file(read_plan(path), path)
+
+
+def _checked_file(document: Mapping[str, Any], path: Path) -> CheckReport:
+    """Return what is right and wrong about a plan of a file."""
     try:
         problem = load(document["problem"])
     except SpecError as error:

@@ -3,13 +3,15 @@
 The forms, for the ``T = b s / c`` tokens of a micro-batch on a rank, 2 bytes a number: matrices are split by columns or
 rows (M. Shoeybi et al., arXiv 1909.08053, section 3); a layer keeps the inputs of norms and products, queries, keys,
 values, and 4 bytes a token and head of flash attention (V. Korthikanti et al., arXiv 2205.05198, section 4, without
-dropout and without scores); under full recomputation its input alone. Nothing is taken from the cost model.
+dropout and without scores); programs without such attention keep scores, and masks (:mod:`.hybrid_program`); under full
+recomputation its input alone. Nothing is taken from the cost model.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from planner.checks.hybrid_program import program_of
 from planner.transformer import Transformer
 
 __all__ = ["IMBALANCE", "NUMBER_BYTES", "Layer", "layer_of", "tokens_of"]
@@ -26,14 +28,15 @@ class Layer:
     """One layer on one device.
 
     ``shared``, ``routed``: parameters, those of experts apart. ``read``: of all matrices, every expert counted.
-    ``matrices``: the same with one expert. ``kept``, ``working``: bytes of a micro-batch until its backward pass, and
-    more of them during it.
+    ``matrices``: the same with one expert. ``largest``: of one matrix. ``kept``, ``working``: bytes of a micro-batch
+    until its backward pass, and more of them during it.
     """
 
     shared: float
     routed: float
     read: float
     matrices: float
+    largest: float
     kept: float
     working: float
 
@@ -65,6 +68,7 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
         routed=number * (sum(routed) + routed_biases),
         read=sum(matrices) + number * sum(routed),
         matrices=sum(matrices) + sum(routed),
+        largest=max(*matrices, *routed),
         kept=kept,
         working=working,
     )
@@ -117,14 +121,24 @@ def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[fl
         parted += heads * (2 * size + value) / tensor
     fed, widest, chosen = _fed(network, tensor, kind, block.get(IMBALANCE, 1.0))
     numbers = (stream + chosen) / split + parted + fed
-    plain = tokens * (NUMBER_BYTES * numbers + _LOG_SUM_BYTES * heads / tensor)
-    if block["context"] > 1:  # the all-to-all exchange of heads keeps attention's output twice
+    plain = tokens * NUMBER_BYTES * numbers
+    program, scores = program_of(block), 0.0
+    if program.keeps_scores:  # softmax; its mask, and what passes it
+        each = NUMBER_BYTES + (1 + NUMBER_BYTES if program.keeps_masks else 0)
+        scores = each * tokens * network.sequence_length * heads / tensor
+    else:
+        plain += tokens * _LOG_SUM_BYTES * heads / tensor
+    if program.keeps_masks:  # of both residual branches
+        plain += 2 * tokens * hidden / split
+    if block["context"] > 1 and program.copies_context:  # the all-to-all exchange of heads keeps its output twice
         plain += tokens * NUMBER_BYTES * heads * value / tensor
     gradients = tokens * NUMBER_BYTES * widest
-    if block["recompute"] != "full":
-        return plain, gradients
+    if block["recompute"] == "none":
+        return plain + scores, gradients
+    if block["recompute"] == "selective":
+        return plain, scores + gradients
     entry = tokens * NUMBER_BYTES * hidden / split
-    return entry, plain - entry + gradients
+    return entry, plain + scores - entry + gradients
 
 
 def _fed(network: Transformer, tensor: int, kind: str, imbalance: float) -> tuple[float, float, float]:

@@ -2,8 +2,8 @@
 
 Nothing is taken from the cost model.
 
-* states (S. Rajbhandari et al., arXiv 1910.02054): 2 bytes a weight, 4 a gradient, 12 of the optimiser; ZeRO 1, 2, 3
-  spreads the last, the last two, all over ``d c`` ranks;
+* states (S. Rajbhandari et al., arXiv 1910.02054): bytes of a weight, a gradient, and of the optimiser, as the program
+  has them (:mod:`planner.checks.hybrid_program`); ZeRO 1, 2, 3 spreads the last, the last two, all over ``d c`` ranks;
 * what layers keep (:mod:`planner.checks.hybrid_layer`), times what is in flight: the stage's order of forwards and
   backwards, walked through; fullest moments of layers and of both ends are added;
 * for a moment: what full recomputation brings back, gradients of the widest activation, and what ZeRO 2 and 3 gather.
@@ -13,22 +13,25 @@ left out: for such networks the terms are compared from below, but for a thousan
 more than :data:`LOOSE`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.checks.facts import holds
 from planner.checks.hybrid_layer import IMBALANCE, NUMBER_BYTES, Layer, layer_of, tokens_of
+from planner.checks.hybrid_program import PROGRAM, program_of
 from planner.checks.report import SAME, Finding
+from planner.cluster import Device
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.transformer import LayerKind, Transformer
 
-__all__ = ["LOOSE", "cuts_of", "fullest_bytes", "in_order", "memory_findings", "rows_of"]
+__all__ = ["LOOSE", "counted", "cuts_of", "fullest_bytes", "in_order", "memory_findings", "reserve_of", "rows_of"]
 
 LOOSE = 0.05  # by which activations may exceed a count that leaves something out
 _SMALL = 1e-3  # by which what is left out of a head may lower the moment that follows it
-_WEIGHT, _GRADIENT, _STATE = 2.0, 4.0, 12.0  # bytes of a parameter
 _PADDING = 128
+_RESERVE_BYTES = 3.0 * 1024**3  # of a device that trains a transformer, at most, where the question says nothing
+_COPY_BYTES = 4.0  # of a logit that a loss which is not fused keeps, or needs for a moment
 _TERMS = ("weights", "gradients", "optimizer", "activations", "temporary", "reserve")
 
 
@@ -132,11 +135,12 @@ def _row(
     embedding = _embedding_kept(network, block) if stage == 0 else 0.0
     head = _head_kept(network, block) if is_last else 0.0
     waiting = (kept, [*nothing, head])  # their fullest moments may differ, and are added
+    program = program_of(block)
     ahead = _before_first_backward(block, stage) if embedding else 0
     return {
-        "weights": _WEIGHT * (spread if zero >= 3 else shared + routed),
-        "gradients": _GRADIENT * (spread if zero >= 2 else shared + routed),
-        "optimizer": 0.0 if block["offload_optimizer"] else _STATE * (spread if zero >= 1 else shared + routed),
+        "weights": program.weight * (spread if zero >= 3 else shared + routed),
+        "gradients": program.gradient * (spread if zero >= 2 else shared + routed),
+        "optimizer": 0.0 if block["offload_optimizer"] else program.state * (spread if zero >= 1 else shared + routed),
         "activations": sum(_most_in_flight(block, stage, one) for one in waiting if any(one)) + ahead * embedding,
         "temporary": _temporary(network, block, held, ends, head),
     }
@@ -165,8 +169,10 @@ def _stream(network: Transformer, block: Mapping[str, Any]) -> float:
 
 
 def _embedding_kept(network: Transformer, block: Mapping[str, Any]) -> float:
-    """Return what the embedding keeps of a micro-batch: what its norm reads, and images."""
+    """Return what the embedding keeps of a micro-batch: what its norm reads, a mask of dropout, and images."""
     found = network.has_embedding_norm * _stream(network, block)
+    if program_of(block).keeps_masks:
+        found += _stream(network, block) / NUMBER_BYTES
     if network.image is not None:
         pixels = network.image.num_patches * network.image.patch_elements
         split = block["context"] * (block["tensor"] if block["sequence_parallel"] else 1)
@@ -177,14 +183,15 @@ def _embedding_kept(network: Transformer, block: Mapping[str, Any]) -> float:
 def _head_kept(network: Transformer, block: Mapping[str, Any]) -> float:
     """Return what stands behind the last block keeps of a micro-batch: final norm, transformation, and logits.
 
-    The loss overwrites the logits. What reads a single token is left out.
+    The loss overwrites the logits, or keeps a copy of them. What reads a single token is left out.
     """
     has_logits, is_masked = network.head in ("language", "masked_language"), network.head == "masked_language"
     is_read = has_logits or network.has_pooler or network.image is not None
     streams = network.has_final_norm + is_read + 3 * is_masked
     if not has_logits:
         return streams * _stream(network, block)
-    logits = NUMBER_BYTES * tokens_of(network, block) * _rows_of_words(network, block["tensor"])
+    each = NUMBER_BYTES if program_of(block).fuses_loss else _COPY_BYTES
+    logits = each * tokens_of(network, block) * _rows_of_words(network, block["tensor"])
     return streams * _stream(network, block) + logits
 
 
@@ -192,13 +199,21 @@ def _temporary(
     network: Transformer, block: Mapping[str, Any], held: Sequence[Layer], ends: tuple[float, float], head: float
 ) -> float:
     """Return what is there for a moment, and the empty gradients that Transformer Engine holds."""
-    moment = max([one.working for one in held], default=0.0) - head
+    program = program_of(block)
+    own = [0.0 if program.holds_gradients else NUMBER_BYTES * one.largest for one in held]  # a matrix's gradient
+    moment = max([one.working + more for one, more in zip(held, own, strict=True)], default=0.0) - head
     if head:
         whole = NUMBER_BYTES * tokens_of(network, block) * network.hidden_size
         is_gathered = block["sequence_parallel"] and block["tensor"] > 1
         matrix = NUMBER_BYTES * _rows_of_words(network, block["tensor"]) * network.hidden_size
-        moment = max(moment, matrix + whole * (2 if is_gathered else 1))
-    found = max(moment, 0.0) + NUMBER_BYTES * max([one.matrices for one in held], default=0.0)
+        copies = 0.0
+        if not program.fuses_loss and network.head in ("language", "masked_language"):  # a gradient, and another copy
+            logits = tokens_of(network, block) * _rows_of_words(network, block["tensor"])
+            copies = (NUMBER_BYTES + _COPY_BYTES) * logits
+        moment = max(moment, matrix + whole * (2 if is_gathered else 1) + copies)
+    found = max(moment, 0.0)
+    if program.holds_gradients:
+        found += NUMBER_BYTES * max([one.matrices for one in held], default=0.0)
     if block["data"] * block["context"] > 1:
         layer = max([one.shared + one.routed for one in held], default=0.0)
         found += NUMBER_BYTES * layer if block["zero"] >= 2 else 0.0
@@ -220,28 +235,39 @@ def _is_counted_whole(network: Transformer) -> bool:
     )
 
 
-def fullest_bytes(problem: Problem, network: Transformer, block: Mapping[str, Any]) -> float:
+def counted(problem: Problem, block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a block with what the question says of experts and of the program."""
+    return {**block, IMBALANCE: problem.calibration.expert_imbalance, PROGRAM: problem.calibration.program}
+
+
+def reserve_of(problem: Problem, devices: Iterable[Device]) -> float:
+    """Return what every device keeps for itself: as given, else 3 GiB or a 20th of the largest device, the lesser."""
+    given = problem.calibration
+    if given.transformer_reserve_share == float("inf"):
+        return given.transformer_reserve_bytes
+    return min(_RESERVE_BYTES, max(one.memory_bytes for one in devices) / 20)
+
+
+def fullest_bytes(problem: Problem, network: Transformer, block: Mapping[str, Any], device: Device) -> float:
     """Return the bytes of the fullest stage, of layers cut as the layout is launched."""
-    reserve = problem.calibration.transformer_reserve_bytes
-    block = {**block, IMBALANCE: problem.calibration.expert_imbalance}
-    return max(sum(row.values()) for row in rows_of(network, block)) + reserve
+    return max(sum(row.values()) for row in rows_of(network, counted(problem, block))) + reserve_of(problem, [device])
 
 
 def memory_findings(
-    problem: Problem, network: Transformer, block: Mapping[str, Any], found: Prediction
+    problem: Problem, network: Transformer, block: Mapping[str, Any], found: Prediction, device: Device
 ) -> Iterator[Finding]:
     """Yield whether every term of every stage, and the fullest stage, are what is counted here."""
     stated = found.details.get("stages", [])
-    counted = rows_of(network, {**block, IMBALANCE: problem.calibration.expert_imbalance})
-    if len(stated) != len(counted):
+    rows = rows_of(network, counted(problem, block))
+    if len(stated) != len(rows):
         yield Finding(
-            name="memory stages", is_ok=False, text=f"{len(stated)} stages are stated, and there are {len(counted)}"
+            name="memory stages", is_ok=False, text=f"{len(stated)} stages are stated, and there are {len(rows)}"
         )
         return
-    for row in counted:
-        row["reserve"] = problem.calibration.transformer_reserve_bytes
+    for row in rows:
+        row["reserve"] = reserve_of(problem, [device])
     for term in _TERMS:
-        yield _term(network, term, [row["terms_bytes"][term] for row in stated], [row[term] for row in counted])
+        yield _term(network, term, [row["terms_bytes"][term] for row in stated], [row[term] for row in rows])
     sums = [sum(row["terms_bytes"].values()) for row in stated]
     is_sum = all(_same(row["memory_bytes"], whole) for row, whole in zip(stated, sums, strict=True))
     yield holds("memory by stage", is_sum, "terms sum up on every stage", "the terms of a stage do not sum up")
@@ -250,7 +276,7 @@ def memory_findings(
     is_room = all(one is None if limit == float("inf") else _near(one, other, limit) for one, other in rooms)
     yield holds("room by stage", is_room, "the limit less the bytes", "a stage's room is not the limit less its bytes")
     yield _fullest(stated, sums, found)
-    launched, total = fullest_bytes(problem, network, block), found.memory_bytes["total"]
+    launched, total = fullest_bytes(problem, network, block, device), found.memory_bytes["total"]
     rounding = SAME if _is_counted_whole(network) else _SMALL
     text = f"{launched:.9g} bytes on the fullest stage as it is launched"
     yield holds(

@@ -12,9 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.checks.facts import Facts, groups_of, holds
-from planner.checks.hybrid_layer import IMBALANCE, layer_of
-from planner.checks.hybrid_memory import in_order, rows_of
-from planner.checks.hybrid_time import flop_per_token
+from planner.checks.hybrid_layer import layer_of
+from planner.checks.hybrid_memory import counted as counted_block
+from planner.checks.hybrid_memory import in_order, reserve_of, rows_of
+from planner.checks.hybrid_program import program_finding
+from planner.checks.hybrid_time import flop_per_token, forward_again
 from planner.checks.report import SAME, Finding, agree, agreement
 from planner.cluster import Device, MachineGroup
 from planner.plan import Prediction
@@ -45,7 +47,7 @@ def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> F
     devices = _devices(problem, block)
     machines = {name: -(-count // groups[name].devices_per_machine) for name, count in devices.items()}
     kinds = list(dict.fromkeys(groups[name].device.name for name in devices))
-    findings = list(_division(network, block))
+    findings = [program_finding(problem, found), *_division(network, block)]
     held: dict[str, float] = {}
     if all(one.is_ok for one in findings):
         views = list(_views(problem, block))
@@ -193,13 +195,11 @@ def _memory(
     ``held`` takes in the bytes on the fullest device of each group, as they are counted here.
     """
     stated: Rows = found.details.get("stages", [])
+    reserve = reserve_of(problem, [group.device for _, groups in views for group in groups])  # the same for all
     counted = []
     for view, groups in views:
-        counting = {**view, IMBALANCE: problem.calibration.expert_imbalance}
-        for row, group in zip(rows_of(network, counting), groups, strict=True):
-            counted.append(
-                {**row, "reserve": problem.calibration.transformer_reserve_bytes, "limit": _limit(problem, group)}
-            )
+        for row, group in zip(rows_of(network, counted_block(problem, view)), groups, strict=True):
+            counted.append({**row, "reserve": reserve, "limit": _limit(problem, group)})
             held[group.name] = max(held.get(group.name, 0.0), sum(counted[-1][name] for name in _TERMS))
     if len(stated) != len(counted):
         yield Finding(name="memory stages", is_ok=False, text=f"{len(stated)} are stated, and there are {len(counted)}")
@@ -284,7 +284,7 @@ def _time(
     yield agreement("behind the schedule", [("data and optimizer", parts["data"] + parts["optimizer"], tail)])
     dtype = problem.training.dtype
     for (view, groups), rows in zip(views, classes, strict=False):
-        yield from _no_quicker(network, view, rows, [group.device for group in groups], dtype)
+        yield from _no_quicker(network, counted_block(problem, view), rows, [group.device for group in groups], dtype)
     yield _exchanged(network, block, [group for _, groups in views for group in groups], stated)
     yield from _figures(problem, network, block, found)
 
@@ -306,7 +306,7 @@ def _no_quicker(
     logits = 2 * network.hidden_size * words
     tokens = view["microbatch"] * network.sequence_length / view["context"] / view["tensor"]
     both = (flop_per_token(network) - 3 * logits) * tokens / count
-    again = 4 / 3 if view["recompute"] == "full" else 1.0
+    again = 1.0 + forward_again(network, view) / 3
     read = 2.0 * sum(layer_of(network, view, kind).read * kinds.count(kind) for kind in dict.fromkeys(kinds)) / count
     wrong = []
     for stage, (row, device) in enumerate(zip(rows, devices, strict=True)):

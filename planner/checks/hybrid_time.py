@@ -15,14 +15,15 @@ from typing import Any
 
 from planner.checks.facts import holds
 from planner.checks.hybrid_layer import layer_of
-from planner.checks.hybrid_memory import cuts_of, in_order
+from planner.checks.hybrid_memory import counted, cuts_of, in_order
+from planner.checks.hybrid_program import program_of
 from planner.checks.report import SAME, Finding, agree, agreement
 from planner.cluster import Device
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.transformer import Transformer
 
-__all__ = ["BELOW", "MOST_TASKS", "flop_per_token", "replay_s", "time_findings"]
+__all__ = ["BELOW", "MOST_TASKS", "flop_per_token", "forward_again", "replay_s", "time_findings"]
 
 MOST_TASKS = 200_000
 BELOW = 0.002
@@ -41,6 +42,25 @@ def flop_per_token(network: Transformer) -> float:
     layers = sum(_multiply_adds(network, kind) for kind in network.layer_kinds)
     words = network.vocabulary_size if network.head == "language" else 0
     return _FLOP * (layers + network.hidden_size * words)
+
+
+def forward_again(network: Transformer, block: Mapping[str, Any]) -> float:
+    """Return what full recomputation computes of all layers' forward pass again, at least: some leave out the end."""
+    if block["recompute"] != "full":
+        return 0.0
+    if not program_of(block).stops_early:
+        return 1.0
+    kinds = network.layer_kinds
+    return 1 - sum(_last(network, kind) for kind in kinds) / sum(_multiply_adds(network, kind) for kind in kinds)
+
+
+def _last(network: Transformer, kind: str) -> float:
+    """Return the multiply-adds of a token in a layer's last products, whose outputs no gradient reads."""
+    experts = network.experts
+    if kind == "dense" or experts is None:
+        return float(network.hidden_size * network.feed_forward_size)
+    width = experts.top_k * experts.expert_size + experts.num_shared * experts.shared_size
+    return float(network.hidden_size * width)
 
 
 def _multiply_adds(network: Transformer, kind: str) -> float:
@@ -140,7 +160,7 @@ def time_findings(
     )
     yield _replayed(block, found, number * busy_s)
     peak = device.peak_flop_per_s.get(problem.training.dtype) or max(device.peak_flop_per_s.values(), default=1.0)
-    yield from _no_quicker(network, block, stages, peak, device.memory_bandwidth_bytes_per_s)
+    yield from _no_quicker(network, counted(problem, block), stages, peak, device.memory_bandwidth_bytes_per_s)
     yield _optimizer(network, block, parts["optimizer"], device.memory_bandwidth_bytes_per_s)
     yield from _figures(network, block, found, peak)
     imbalance = problem.calibration.expert_imbalance if network.experts is not None else 1.0
@@ -203,7 +223,7 @@ def _no_quicker(
     read = 2.0 * sum(layer_of(network, block, kind).read * kinds.count(kind) for kind in dict.fromkeys(kinds)) / count
     words = network.vocabulary_size if network.head == "language" else 0
     logits = 2 * network.hidden_size * words * tokens / block["tensor"]
-    again = 1 if block["recompute"] == "full" else 0
+    again = forward_again(network, block)
     faults: dict[str, list[int]] = {"FLOP at the peak": [], "weights at the bandwidth": []}
     for stage, row in enumerate(stages):
         layers, both_s = _layers(network, block, stage), sum(row["forward_s"]) + sum(row["backward_s"])

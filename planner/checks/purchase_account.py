@@ -88,7 +88,7 @@ def _overheads_s(asked: ProcureSpec, work: float, rate: float) -> tuple[float, f
         return without
     if given is not None:
         return _at(asked, work, rate, write, given)
-    if rate == 0:
+    if rate <= 0:
         return without
     best = _best_interval_s(write, rate)
     with_them = _at(asked, work, rate, write, best)
@@ -109,7 +109,7 @@ def _best_interval_s(write: float, rate: float) -> float:
     low, high, ratio = 0.0, 1.0, write * rate
     for _ in range(_NUM_HALVINGS):
         x = (low + high) / 2
-        low, high = (x, high) if math.log1p(-x) + x + ratio > 0 else (low, x)
+        low, high = (x, high) if x < 1 and math.log1p(-x) + x + ratio > 0 else (low, x)
     return (low + high) / 2 / rate
 
 

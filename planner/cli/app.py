@@ -10,6 +10,7 @@ from planner.cli.explain import explain
 from planner.cli.init import init
 from planner.cli.plan import plan
 from planner.cli.predict import predict
+from planner.cli.procure import procure
 from planner.cli.schema import schema
 from planner.cli.show import show
 
@@ -25,5 +26,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (plan, predict, explain, compare, check, init, show, schema, case, calibrate):
+for command in (plan, predict, procure, explain, compare, check, init, show, schema, case, calibrate):
     app.command()(command)

@@ -9,10 +9,10 @@ __all__ = ["check"]
 
 
 def check(
-    plan: Annotated[Path, typer.Argument(help="A plan that `planner plan --out` wrote.")],
+    plan: Annotated[Path, typer.Argument(help="What `planner plan --out` or `planner procure --out` wrote.")],
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.check/1) on stdout.")] = False,
 ) -> None:
-    """Recompute a plan's feasibility and objective from its file alone, without any solver.
+    """Recompute a plan, or the answer to what to buy or rent, from its file alone, without any solver.
 
     Exit code 0 if all checks pass, 1 if one fails, 2 if the file is no plan.
     """

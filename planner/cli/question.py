@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.errors import Fault, SpecError
 
-__all__ = ["question_of"]
+__all__ = ["flag_fault", "question_of", "source_of"]
 
 _SAME = ("global_batch", "profile_batch", "dataset_samples", "epochs")  # flags that bear their key's name
 _MACHINES = re.compile(r"(\d{1,12})x(?:(\d{1,12})x)?(.+)")
@@ -23,13 +23,13 @@ def question_of(spec: Path | None, flags: dict[str, Any]) -> Path | dict[str, An
     given = [f"--{name.replace('_', '-')}" for name, value in flags.items() if value is not None]
     if spec is not None:
         if given:
-            raise _fault(
+            raise flag_fault(
                 " ".join(given), "a spec and flags are given.", "Give one or the other; put these into the spec."
             )
         return spec
     if flags["dnn"] is None:
-        raise _fault("", "there is no question.", "Give a spec (see `planner init`), or --dnn and --machines.")
-    dnn: dict[str, Any] = {_source(flags["dnn"]): flags["dnn"]}
+        raise flag_fault("", "there is no question.", "Give a spec (see `planner init`), or --dnn and --machines.")
+    dnn: dict[str, Any] = {source_of(flags["dnn"]): flags["dnn"]}
     for flag, key in (("batch", "batch_per_device"), *((name, name) for name in _SAME)):
         if flags[flag] is not None:
             dnn[key] = flags[flag]
@@ -39,7 +39,7 @@ def question_of(spec: Path | None, flags: dict[str, Any]) -> Path | dict[str, An
     return question if flags["objective"] is None else {**question, "objective": flags["objective"]}
 
 
-def _source(dnn: str) -> str:
+def source_of(dnn: str) -> str:
     """Return the key that a network's name belongs under: a file by its ending, or the zoo."""
     if dnn.endswith((".graph.txt", ".graph")):
         return "profile"
@@ -50,10 +50,12 @@ def _cluster(flags: dict[str, Any]) -> dict[str, Any]:
     """Return the cluster of ``--cluster`` or of ``--machines`` and ``--network``."""
     if flags["cluster"] is not None:
         if also := [f"--{name}" for name in ("machines", "network", "latency", "inside") if flags[name] is not None]:
-            raise _fault(" ".join(also), "--cluster describes the machines already.", "Leave it out, or the others.")
+            raise flag_fault(
+                " ".join(also), "--cluster describes the machines already.", "Leave it out, or the others."
+            )
         return {"preset": flags["cluster"]}
     if flags["machines"] is None:
-        raise _fault("", "there are no machines.", "Add --machines 4x8xrtx-2080-ti, or --cluster osf-testbed.")
+        raise flag_fault("", "there are no machines.", "Add --machines 4x8xrtx-2080-ti, or --cluster osf-testbed.")
     links = {key: flags[key] for key in ("network", "latency", "inside") if flags[key] is not None}
     return {"machines": [{**_machines(part), **links} for part in flags["machines"].split(",")]}
 
@@ -63,11 +65,11 @@ def _machines(text: str) -> dict[str, Any]:
     found = _MACHINES.fullmatch(text.strip())
     if found is None:
         mend = "Write machines x devices x type, e.g. 4x8xrtx-2080-ti; put commas between unlike ones."
-        raise _fault("--machines", f"{text!r} has no meaning.", mend, text)
+        raise flag_fault("--machines", f"{text!r} has no meaning.", mend, text)
     count, devices, device = found.groups()
     return {"count": int(count), "devices": int(devices or 1), "device": device}
 
 
-def _fault(field: str, problem: str, mend: str, value: str = "") -> SpecError:
+def flag_fault(field: str, problem: str, mend: str, value: str = "") -> SpecError:
     """Return the error of a flag."""
     return SpecError.of([Fault(file="command line", field=field, problem=problem, mend=mend, value=value)])

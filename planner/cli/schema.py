@@ -12,6 +12,7 @@ class Document(StrEnum):
     """What has a schema."""
 
     SPEC = "spec"
+    PROCURE = "procure"
     PLAN = "plan"
     PREDICTION = "prediction"
     CASE = "case"
@@ -20,6 +21,7 @@ class Document(StrEnum):
     CHECK = "check"
     EXPLANATION = "explanation"
     COMPARISON = "comparison"
+    PROCUREMENT = "procurement"
     ERROR = "error"
 
 
@@ -27,12 +29,14 @@ def schema(
     document: Annotated[Document, typer.Argument(help="Which one.")] = Document.SPEC,
     json: Annotated[bool, typer.Option("--json", help="A schema is JSON anyway.")] = False,
 ) -> None:
-    """Print the JSON Schema of a spec or of an answer."""
+    """Print the JSON Schema of a question (spec, or procure: of what to buy or rent) or of an answer."""
     import json as library
 
     from planner.documents import MODELS
+    from planner.procurement.spec import ProcurementSpec
     from planner.spec import Spec
 
-    model = Spec if document is Document.SPEC else MODELS[document.value]
+    models = dict(MODELS) | {"spec": Spec, "procure": ProcurementSpec}
+    model = models[document.value]
     found = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema(by_alias=True)}
     print(library.dumps(found, indent=2, ensure_ascii=False))

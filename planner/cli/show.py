@@ -17,16 +17,26 @@ class What(StrEnum):
     CLUSTER = "cluster"
     DEVICES = "devices"
     LINKS = "links"
+    PRICES = "prices"
 
 
 def show(
     what: Annotated[What, typer.Argument(help="Which table.")],
     name: Annotated[
-        str | None, typer.Argument(help="A zoo network, a testbed, a device, or a spec file; all names if left out.")
+        str | None,
+        typer.Argument(help="A zoo network, a testbed, a device, a spec or price list; all names if left out."),
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(help="Of prices: conditions that all hold, e.g. provider=aws,device=a100*,usd_per_h<5."),
+    ] = None,
+    sort: Annotated[str | None, typer.Option(help="Of prices: the column to sort by; -column: largest first.")] = None,
+    unusable: Annotated[
+        bool, typer.Option("--unusable", help="Of prices: also the rows that cannot be planned with, and why.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.show/1) on stdout.")] = False,
 ) -> None:
-    """Show networks, clusters, devices and links: those built in, or those of a spec."""
+    """Show networks, clusters, devices, links and prices: those built in, or those of a spec or a price list."""
     from planner.documents import dump
     from planner.report import table
 
@@ -35,12 +45,18 @@ def show(
         What.CLUSTER: _cluster,
         What.DEVICES: _devices,
         What.LINKS: _links,
+        What.PRICES: lambda file: _prices(file, where or "", sort or "", unusable),
     }
+    if what is not What.PRICES and (where or sort or unusable):
+        raise typer.BadParameter("--where, --sort and --unusable are of prices alone.")
     rows, totals = makers[what](name)
     if json:
         print(dump({"schema": "planner.show/1", "what": what.value, "rows": rows, "totals": totals}))
         return
-    print(table(rows))
+    if what is What.PRICES:
+        print(_prices_text(rows))
+    else:
+        print(table(rows))
     for key, value in totals.items():
         print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")
 
@@ -191,6 +207,32 @@ def _links(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     if name is not None:
         data.inside_link(name)  # refuses an unknown name, with the nearest
     return [row for row in rows if name in (None, row["name"])], {}
+
+
+def _prices(file: str | None, where: str, sort: str, unusable: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the rows of the price list that ships, or of a file."""
+    from datetime import date
+
+    from planner.procurement.price_list import read_price_list
+    from planner.procurement.price_rows import price_rows, price_totals
+
+    today = date.today()
+    prices = read_price_list(None if file is None else Path(file), today=today)
+    rows = price_rows(prices, where=where, sort=sort, unusable=unusable)
+    return rows, price_totals(prices, rows, today)
+
+
+def _prices_text(rows: list[dict[str, Any]]) -> str:
+    """Return the rows of a price list as text, those that cannot be used in a table of their own."""
+    from planner.procurement.price_rows import COLUMNS
+    from planner.report import table
+
+    usable = [row for row in rows if row["unusable"] is None]
+    text = table(usable, columns=COLUMNS)
+    if len(usable) < len(rows):
+        columns = ("provider", "instance", "region", "term", "unusable")
+        text += "\n\n" + table(rows[len(usable) :], columns=columns)
+    return text + "\n"
 
 
 def _storage(storage: Any, rate: Callable[[float], str]) -> str:

@@ -151,13 +151,16 @@ class Account:
         ``cost`` holds the share of a run in what was bought, ``spent`` the whole purchase: what a budget has to pay.
         """
         wall_s = self.run(counts, work_s).wall_s
-        parts = self.money(counts, wall_s)
-        cost, capital = total_usd(parts), capital_usd(counts, self.prices)
+        capital = capital_usd(counts, self.prices)
+        with np.errstate(over="ignore"):  # beyond floating point is infinite
+            parts = self.money(counts, wall_s)
+            spent = total_usd({**parts, "capital": capital})
+            used_j = energy_j(counts, self.prices, wall_s, pue=self.rates.pue)
         return {
-            "cost": cost,
-            "spent": cost - parts["capital"] + capital,
+            "cost": total_usd(parts),
+            "spent": spent,
             "time": wall_s,
-            "energy": np.nan_to_num(energy_j(counts, self.prices, wall_s, pue=self.rates.pue), nan=inf, posinf=inf),
+            "energy": np.nan_to_num(used_j, nan=inf, posinf=inf),
             "power": np.nan_to_num(peak_power_w(counts, self.prices), nan=inf, posinf=inf),
             "capital": capital,
             "machines": counts.sum(axis=0),

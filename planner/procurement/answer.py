@@ -8,7 +8,7 @@ from planner.plan import Plan
 from planner.procurement.fleet import Fleet
 from planner.solution import Status
 
-__all__ = ["BreakEven", "Certificate", "Choice", "Procured", "Tradeoff", "WhatIf"]
+__all__ = ["BreakEven", "Certificate", "Choice", "ParetoSet", "Procured", "Tradeoff", "WhatIf"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +95,15 @@ class Tradeoff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParetoSet:
+    """The fleets that none beats in time and money; ``gap``: by what factor less 1 one that is left might beat them."""
+
+    points: tuple[Tradeoff, ...]
+    status: Status
+    gap: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
     """What one change does: the best fleet then, and whether it is another one."""
 
@@ -121,7 +130,11 @@ class BreakEven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Procured:
-    """The answer."""
+    """The answer.
+
+    ``margin``: share by which training may take longer until a deadline is missed; ``stretch``: what it was taken to
+    take over what is predicted.
+    """
 
     objective_name: str
     choice: Choice
@@ -129,9 +142,9 @@ class Procured:
     explanation: tuple[str, ...]
     alternatives: tuple[tuple[Choice, str], ...]
     margin: float | None
+    stretch: float
     break_even: tuple[BreakEven, ...]
-    pareto: tuple[Tradeoff, ...] | None
-    pareto_status: Status | None
+    pareto: ParetoSet | None
     what_if: tuple[WhatIf, ...]
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]

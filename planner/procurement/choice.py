@@ -47,7 +47,7 @@ def choice_of(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained]) -> Choic
         capital_usd=float(criteria["capital"][0]),
         spent_usd=float(criteria["spent"][0]),
         plans={job.name: one.plan for job, one in zip(jobs, trained, strict=True) if one.plan is not None},
-        error=_error(trained),
+        error=_error(trained, fleets.procurement.asked.error),
     )
 
 
@@ -66,8 +66,10 @@ def planned_choice(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained], pla
     return choice_of(fleets, fleet, found)
 
 
-def _error(trained: Sequence[Trained]) -> tuple[float, float] | None:
-    """Return how far measured times may lie off the predicted ones, where that is known of every plan."""
+def _error(trained: Sequence[Trained], stated: float | None) -> tuple[float, float] | None:
+    """Return how far measured times may lie off the predicted ones: as the question states, or where it is known."""
+    if stated is not None:
+        return -stated, stated
     bands = [one.plan.prediction.relative_error if one.plan is not None else None for one in trained]
     if any(band is None for band in bands):
         return None

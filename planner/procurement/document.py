@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.documents import plan_document
-from planner.procurement.answer import Choice, Procured, Tradeoff, WhatIf
+from planner.procurement.answer import Choice, ParetoSet, Procured, Tradeoff, WhatIf
 from planner.procurement.fleet import Fleet
 
 __all__ = ["procurement_document"]
@@ -32,6 +32,7 @@ def procurement_document(found: Procured) -> dict[str, Any]:
             "num_planned": certificate.num_planned,
         },
         "margin": found.margin,
+        "stretch": found.stretch,
         "explanation": list(found.explanation),
         "alternatives": [{**_choice(choice), "words": words} for choice, words in found.alternatives],
         "break_even": [
@@ -43,8 +44,7 @@ def procurement_document(found: Procured) -> dict[str, Any]:
             }
             for one in found.break_even
         ],
-        "pareto": None if found.pareto is None else [_tradeoff(one) for one in found.pareto],
-        "pareto_status": None if found.pareto_status is None else found.pareto_status.value,
+        "pareto": None if found.pareto is None else _pareto(found.pareto),
         "what_if": [_what_if(one) for one in found.what_if],
         "assumptions": list(found.assumptions),
         "warnings": list(found.warnings),
@@ -79,6 +79,11 @@ def _choice(choice: Choice) -> dict[str, Any]:
         "capital_usd": choice.capital_usd,
         "error": None if choice.error is None else {"low": choice.error[0], "high": choice.error[1]},
     }
+
+
+def _pareto(found: ParetoSet) -> dict[str, Any]:
+    """Return the trade-off of time against money, and what is proven of it."""
+    return {"status": found.status.value, "gap": found.gap, "points": [_tradeoff(one) for one in found.points]}
 
 
 def _tradeoff(one: Tradeoff) -> dict[str, Any]:

@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from planner.procurement.offer import Offer
+from planner.procurement.offer import Offer, Term
 from planner.procurement.question import Procurement
 from planner.units import Dimension, format_exact
 
-__all__ = ["Fleet", "Market", "hardware_of", "markets_of", "question_of"]
+__all__ = ["Fleet", "Hardware", "Market", "hardware_of", "markets_of", "question_of"]
+
+_BURDENS = (  # what makes an offer worse the more it is, whatever is asked
+    *("usd_per_h", "least_billed_s", "committed_s", "interruptions_per_h", "power_w"),
+    *("purchase_usd", "hosting_usd_per_month"),
+)
 
 Hardware = tuple[str, int, str | None, float | None, float]
 
@@ -60,7 +65,8 @@ def hardware_of(offer: Offer) -> Hardware:
 def markets_of(procurement: Procurement, offers: Sequence[Offer], num_types: int) -> list[Market]:
     """Return every set of so many offers that may make a fleet.
 
-    Sets of unlike hardware only, but for a quota, which is what makes the second-best terms worth their price.
+    Two offers of equal hardware are combined only where neither is as good as the other in everything: else all
+    machines may just as well be of the better one, unless there are too few of it.
     """
     found = []
     for chosen in combinations(offers, num_types):
@@ -78,9 +84,22 @@ def _go_together(offers: Sequence[Offer]) -> bool:
     places = {(offer.provider, offer.region) for offer in offers}
     if len(places) > 1 or any(offer.network_bytes_per_s is None for offer in offers):
         return False
-    return all(
-        hardware_of(one) != hardware_of(other) or one.most is not None or other.most is not None
-        for one, other in combinations(offers, 2)
+    return not any(_replaces(one, other) or _replaces(other, one) for one, other in combinations(offers, 2))
+
+
+def _replaces(one: Offer, other: Offer) -> bool:
+    """Whether any machine of the other offer may just as well be one of this: like hardware, and nothing is worse."""
+    if one.most is not None or hardware_of(one) != hardware_of(other):
+        return False
+    if (one.term is Term.BOUGHT) is not (other.term is Term.BOUGHT) or (one.power_w is None) is not (
+        other.power_w is None
+    ):
+        return False
+    if one.purchase_usd / one.useful_life_s > other.purchase_usd / other.useful_life_s:
+        return False
+    granules = other.billing_s / one.billing_s if one.billing_s else 1.0
+    return granules == round(granules) > 0 and all(
+        getattr(one, name) <= getattr(other, name) for name in _BURDENS if getattr(one, name) is not None
     )
 
 
@@ -98,7 +117,9 @@ def _most(procurement: Procurement, offer: Offer, num_types: int) -> int:
     return min(limits)
 
 
-def question_of(procurement: Procurement, question: Mapping[str, Any], fleet: Fleet) -> dict[str, Any]:
+def question_of(
+    procurement: Procurement, question: Mapping[str, Any], fleet: Fleet, families: Sequence[str]
+) -> dict[str, Any]:
     """Return a training's question with the machines of a fleet, as :func:`planner.load` reads it."""
     machines = [
         _machines(procurement, offer, count) for offer, count in zip(fleet.offers, fleet.counts, strict=True) if count
@@ -111,7 +132,7 @@ def question_of(procurement: Procurement, question: Mapping[str, Any], fleet: Fl
         **question,
         "cluster": {"name": "fleet", "machines": machines},
         "objective": "training_time",
-        "families": list(procurement.families),
+        "families": list(families),
     }
 
 

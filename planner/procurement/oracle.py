@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from typing import Any
 
-from planner.errors import InfeasibleError, NoAnswerError
+from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.families.searches import BOUNDS
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.procurement.fleet import Fleet, hardware_of, question_of
+from planner.procurement.fleet import Fleet, Hardware, hardware_of, question_of
 from planner.procurement.offer import Offer
 from planner.procurement.question import Job, Procurement
 from planner.ranking import best_plan
@@ -22,6 +22,9 @@ from planner.spec_build import problem_of
 __all__ = ["Oracle", "Trained"]
 
 _TYPES = ("dtype", "optimizer")  # taken by the machines, where the question leaves them open
+_FOR_TRANSFORMERS, _FOR_OTHERS = ("hybrid",), ("all_reduce",)  # families whose searches end proven within a second
+_SAME = 1e-9
+_Key = tuple[tuple[Hardware, int], ...]
 _SHARE_OF_TIME = 0.25  # of what is left, that one fleet may take
 
 
@@ -60,15 +63,21 @@ class Oracle:
     procurement: Procurement
     job: Job
     change: Callable[[Problem], Problem] = lambda problem: problem
+    families: tuple[str, ...] = field(init=False)
     num_planned: int = 0
+    num_contradictions: int = 0
     _question: Mapping[str, Any] | None = None
-    _known: dict[Any, tuple[Trained, float]] = field(default_factory=dict)
+    _known: dict[_Key, tuple[Trained, float]] = field(default_factory=dict)
     _rates: dict[Any, float] = field(default_factory=dict)
 
-    def problem(self, fleet: Fleet) -> Problem:
+    def __post_init__(self) -> None:
+        self.families = self.procurement.families or _FOR_TRANSFORMERS + _FOR_OTHERS
+
+    def problem(self, fleet: Fleet, *, has_pins: bool = True) -> Problem:
         """Return the question of the training on a fleet.
 
         Files are read once: from then on the network stands in the question. What depends on the machines does not.
+        ``has_pins``: with its pins, which may name machines that not every fleet has.
 
         Raises
         ------
@@ -77,8 +86,14 @@ class Oracle:
         """
         source = self.procurement.source
         question = self._question or self.job.question
-        problem = problem_of(replace(source, data=question_of(self.procurement, question, fleet)))
+        data = question_of(self.procurement, question, fleet, self.families)
+        if not has_pins:
+            data.pop("fix", None)
+        problem = problem_of(replace(source, data=data))
         if self._question is None:
+            if self.procurement.families is None:
+                self.families = _FOR_TRANSFORMERS if problem.dnn.transformer is not None else _FOR_OTHERS
+                problem = replace(problem, families=self.families)
             given = self.job.question["dnn"]
             dnn = {key: value for key, value in problem.resolved["dnn"].items() if key in given or key not in _TYPES}
             known = {key: problem.resolved[key] for key in ("calibration",) if key in problem.resolved}
@@ -92,7 +107,7 @@ class Oracle:
         """
         key = hardware_of(offer)
         if key not in self._rates:
-            least_s = _least_s(self.problem(Fleet(offers=(offer,), counts=(1,))))
+            least_s = _least_s(self.problem(Fleet(offers=(offer,), counts=(1,)), has_pins=False))
             self._rates[key] = 1 / least_s if least_s > 0 else inf
         return self._rates[key]
 
@@ -108,14 +123,31 @@ class Oracle:
         found = self._known.get(key)
         if found is not None and (found[1] >= enough_s or _is_proven(found[0])):
             return found[0]
-        answer = self._planned(fleet, search, enough_s)
+        answer = self._reconciled(key, self._planned(fleet, search, enough_s))
         self._known[key] = (answer, enough_s)
+        return answer
+
+    def _reconciled(self, key: _Key, answer: Trained) -> Trained:
+        """Return an answer that more machines never make longer: the plan of a part of the fleet is a plan of it, too.
+
+        A family may search less on more machines. Then a bound that it gave does not hold for every part of them: it
+        is lowered, for the next search, and :attr:`num_contradictions` counts it.
+        """
+        for other, (known, enough_s) in list(self._known.items()):
+            if _is_part(other, key) and known.seconds < answer.seconds:
+                answer = replace(known, bound=min(answer.bound, known.seconds))
+            elif _is_part(key, other) and known.bound > answer.seconds * (1 + _SAME):
+                self.num_contradictions += 1
+                self._known[other] = (replace(known, bound=answer.seconds), enough_s)
         return answer
 
     def _planned(self, fleet: Fleet, search: Search, enough_s: float) -> Trained:
         """Plan the training on a fleet."""
         self.num_planned += 1
-        problem = self.problem(fleet)
+        try:
+            problem = self.problem(fleet)
+        except SpecError as error:  # a pin that this fleet cannot keep
+            return Trained(seconds=inf, bound=inf, used=fleet.counts, reason=str(error))
         part = search.part(max(1.0, search.left_s * _SHARE_OF_TIME), cutoff=enough_s)
         try:
             plan = best_plan(problem, part)
@@ -127,9 +159,18 @@ class Oracle:
 
 
 def _least_s(problem: Problem) -> float:
-    """Return what no plan of the problem's families takes less than, all communication left out."""
-    families = [name for name in problem.families if name != "hybrid" or problem.dnn.transformer is not None]
-    return min((BOUNDS[family](problem) for family in families), default=0.0)
+    """Return what no plan of the problem's families takes less than, all communication left out.
+
+    A family that does not apply to the machines has a bound of 0: it makes no plan, and says nothing.
+    """
+    return min(filter(None, (BOUNDS[family](problem) for family in problem.families)), default=0.0)
+
+
+def _is_part(fewer: _Key, more: _Key) -> bool:
+    """Whether the first machines are some of the second, of the same hardware and in the same order."""
+    return len(fewer) == len(more) and all(
+        one == other and count <= most for (one, count), (other, most) in zip(fewer, more, strict=True)
+    )
 
 
 def _is_proven(trained: Trained) -> bool:
@@ -145,7 +186,20 @@ def _used(plan: Plan, fleet: Fleet) -> tuple[int, ...]:
             return (min(number, fleet.counts[0]),)
         if plan.family == "hybrid":
             return (min(ceil(_devices(block) / fleet.offers[0].devices_per_machine), fleet.counts[0]),)
+    if plan.family == "parameter_server":
+        return _working_or_serving(block, fleet)
     return fleet.counts
+
+
+def _working_or_serving(block: Mapping[str, Any], fleet: Fleet) -> tuple[int, ...]:
+    """Return the machines of each offer that work, or serve on their own; at least one, as every fleet has of each."""
+    names = [offer.instance for offer in fleet.offers]
+    if len(set(names)) < len(names):
+        return fleet.counts
+    used = {name: block["workers"].get(name, 0) for name in names}
+    servers, number = block["servers"], block["num_parameter_servers"]
+    used[servers] = max(used[servers], number) if block["co_located"] else used[servers] + number
+    return tuple(min(max(used[name], 1), count) for name, count in zip(names, fleet.counts, strict=True))
 
 
 def _devices(block: Mapping[str, Any]) -> int:

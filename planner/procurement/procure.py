@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from planner.errors import NoAnswerError
-from planner.procurement.answer import Certificate, Choice, Procured, Tradeoff
+from planner.procurement.answer import Certificate, Choice, ParetoSet, Procured, Tradeoff
 from planner.procurement.break_even import break_evens
 from planner.procurement.choice import Planned, choice_of, margin_of, planned_choice
 from planner.procurement.fleet import Fleet, Market
-from planner.procurement.infeasible import no_fleet
+from planner.procurement.infeasible import no_fleet, not_found
+from planner.procurement.offer import Term
 from planner.procurement.price_list import OLD_DAYS
 from planner.procurement.question import Procurement
 from planner.procurement.robust import stretch_of
@@ -23,8 +23,9 @@ from planner.solvers.count_boxes import Bounded
 __all__ = ["procure"]
 
 _SAME = 1e-9
+_CHEAP = 0.2  # of the price on demand; spot machines usually cost 0.3 to 0.6 of it
 _MOST_CALLS = 12  # fleets planned for each alternative
-_SHARES = (0.6, 0.7, 1.0)  # of the time that is left, for fleets of one type, of two, of three
+_SHARES = (0.6, 0.7, 0.8)  # of the time that is left, for fleets of one type, of two, of three
 _NOT_MODELLED = (
     "whether machines can be had when they are wanted",
     "taxes, staff, interest and resale value",
@@ -84,8 +85,7 @@ def procure(
     best = _best(fleets, part, told)
     if best.found is None or best.market is None:
         if best.bound < inf:
-            message = f"the time limit came before the first fleet was found; nothing beats {best.bound:.6g}."
-            raise NoAnswerError(f"{message} Raise --time-limit.")
+            raise not_found(fleets, best.bounds, search)
         raise no_fleet(fleets, search)
     fleet = Fleet(offers=best.market.offers, counts=best.found.point.counts)
     choice = planned_choice(fleets, fleet, best.found.point.payload, planned)
@@ -96,11 +96,17 @@ def procure(
         explanation=reasons_of(fleets, choice),
         alternatives=_alternatives(fleets, choice, search.num_alternatives, search),
         margin=margin_of(fleets, choice),
+        stretch=fleets.stretch,
         break_even=break_evens(fleets, choice),
-        **_pareto(fleets, search, has_what_if) if has_pareto else {"pareto": None, "pareto_status": None},
+        pareto=_pareto(fleets, search.part(search.left_s * (0.5 if has_what_if else 1.0))) if has_pareto else None,
         what_if=what_ifs(fleets, choice, search) if has_what_if else (),
         assumptions=(*procurement.assumptions, *_assumed(fleets)),
-        warnings=(*_age_warnings(procurement, choice), *_plan_warnings(choice)),
+        warnings=(
+            *_contradictions(fleets),
+            *_age_warnings(procurement, choice),
+            *_spot_warnings(procurement, choice),
+            *_plan_warnings(choice),
+        ),
         not_modelled=_NOT_MODELLED,
         prices={
             "files": list(procurement.prices.files),
@@ -136,7 +142,8 @@ def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
 def _certificate(fleets: Fleets, best: _Best, choice: Choice) -> Certificate:
     """Return what was proven."""
     bound = min(best.bound, choice.objective)
-    is_proven = choice.objective - bound <= _SAME * choice.objective
+    is_agreed = not fleets.num_contradictions  # else a bound holds for less than all fleets
+    is_proven = is_agreed and choice.objective - bound <= _SAME * choice.objective
     return Certificate(
         status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
         objective=choice.objective,
@@ -173,37 +180,18 @@ def _alternatives(fleets: Fleets, choice: Choice, most: int, search: Search) -> 
     return tuple(sorted(found, key=lambda pair: pair[0].objective))
 
 
-def _pareto(fleets: Fleets, search: Search, has_what_if: bool) -> dict[str, object]:
-    """Return all fleets that none beats in time and money, with ties by the known error marked."""
-    part = search.part(search.left_s * (0.5 if has_what_if else 1.0))
-    points: list[Choice] = []
-    statuses = []
-    for num_types in range(1, fleets.procurement.asked.most_types + 1):
-        markets = fleets.markets(num_types)
-        if markets:
-            answer = fleets.trade_offs(markets, part.part(part.left_s * _SHARES[num_types - 1]))
-            statuses.append(answer.status)
-            points += [
-                choice_of(
-                    fleets, Fleet(offers=markets[one.point.root].offers, counts=one.point.counts), one.point.payload
-                )
-                for one in answer.points
-            ]
-    front = _front(points)
-    is_proven = all(status in (Status.OPTIMAL, Status.INFEASIBLE) for status in statuses)
-    return {
-        "pareto": tuple(_with_ties(front)),
-        "pareto_status": Status.OPTIMAL if is_proven else Status.FEASIBLE,
-    }
-
-
-def _front(points: Sequence[Choice]) -> list[Choice]:
-    """Return the points that no other one beats in time and money, fastest first; of equals the first."""
-    kept: list[Choice] = []
-    for one in sorted(points, key=lambda point: (point.total_wall_s, point.cost_usd)):
-        if not kept or one.cost_usd < kept[-1].cost_usd:
-            kept.append(one)
-    return kept
+def _pareto(fleets: Fleets, search: Search) -> ParetoSet:
+    """Return all fleets that none beats in time and money, fastest first, with ties by the known error marked."""
+    most = fleets.procurement.asked.most_types
+    markets = [market for num_types in range(1, most + 1) for market in fleets.markets(num_types)]
+    answer = fleets.trade_offs(markets, search)
+    points = []
+    for one in answer.points:
+        fleet = Fleet(offers=markets[one.point.root].offers, counts=one.point.counts)
+        points.append(choice_of(fleets, fleet, one.point.payload))
+    is_agreed = not fleets.num_contradictions
+    status = answer.status if is_agreed or answer.status is not Status.OPTIMAL else Status.FEASIBLE
+    return ParetoSet(points=tuple(_with_ties(points)), status=status, gap=answer.gap)
 
 
 def _with_ties(front: Sequence[Choice]) -> list[Tradeoff]:
@@ -223,13 +211,30 @@ def _assumed(fleets: Fleets) -> list[str]:
     """Return what was assumed of the run and the error."""
     run, stretch = fleets.procurement.asked.run, fleets.stretch
     found = []
-    if run.mean_time_between_failures is None and run.mean_time_between_interruptions is None:
-        found.append("no machine fails or is taken away (procure.run.mean_time_between_failures)")
+    if run.mean_time_between_failures is None:
+        found.append("no machine fails (procure.run.mean_time_between_failures)")
     if not run.start_up:
         found.append("machines start at once (procure.run.start_up)")
+    found += _numbers(fleets)
     if stretch != 1:
         found.append(f"training takes {stretch - 1:.0%} longer than predicted (--robust)")
     return found
+
+
+def _numbers(fleets: Fleets) -> list[str]:
+    """Return that a network is trained in fp32, where nobody asked for it."""
+    jobs = fleets.procurement.jobs
+    defaults = [oracle for job, oracle in zip(jobs, fleets.oracles, strict=True) if "dtype" not in job.question["dnn"]]
+    one = Fleet(offers=fleets.offers[:1], counts=(1,))
+    has_long = any(oracle.problem(one, has_pins=False).training.dtype == "fp32" for oracle in defaults)
+    return ["numbers of 32 bits (dnn.dtype: bf16 or fp16 uses what most devices are bought for)"] if has_long else []
+
+
+def _contradictions(fleets: Fleets) -> list[str]:
+    """Return that a family found less on some machines than it had proven for more, where that came up."""
+    number = fleets.num_contradictions
+    words = f"{number} bounds of plans on more machines were beaten by plans on fewer; none is relied on"
+    return [words] if number else []
 
 
 def _age_warnings(procurement: Procurement, choice: Choice) -> list[str]:
@@ -239,6 +244,24 @@ def _age_warnings(procurement: Procurement, choice: Choice) -> list[str]:
     if age <= OLD_DAYS:
         return []
     return [f"a price is of {oldest.isoformat()}, {age} days old; ask for today's before buying"]
+
+
+def _spot_warnings(procurement: Procurement, choice: Choice) -> list[str]:
+    """Return what speaks against spot machines: no interruptions stated, or a price that is hardly to be had."""
+    listed = {
+        (offer.provider, offer.instance, offer.region): offer.usd_per_h
+        for offer in procurement.prices.offers
+        if offer.term is Term.ON_DEMAND
+    }
+    found = []
+    if any(offer.term is Term.SPOT and not offer.interruptions_per_h for offer in choice.fleet.offers):
+        found.append("spot machines are taken never to be taken away (procure.run.mean_time_between_interruptions)")
+    for offer in choice.fleet.offers:
+        usual = listed.get((offer.provider, offer.instance, offer.region))
+        if offer.term is Term.SPOT and usual and offer.usd_per_h < _CHEAP * usual:
+            share = offer.usd_per_h / usual
+            found.append(f"{offer.instance} is listed at {share:.0%} of its price on demand: see what it costs today")
+    return found
 
 
 def _plan_warnings(choice: Choice) -> list[str]:

@@ -18,14 +18,14 @@ from pydantic import ValidationError
 from planner.errors import InfeasibleError, SpecError
 from planner.procurement.offer import Offer, PriceList, Term
 from planner.procurement.price_list import merged, read_price_list
-from planner.procurement.spec import JobSpec, ProcurementSpec, ProcureSpec
+from planner.procurement.spec import ProcurementSpec, ProcureSpec
+from planner.procurement.training_checks import block_faults, training_faults
 from planner.spec_source import Notes, Source, faults_of, nearest, read_source
 
 __all__ = ["BUILT_IN", "Job", "Procurement", "load_procurement", "matches_offer"]
 
 BUILT_IN = "built-in"
 SCHEMA = "planner.procurement/1"
-_FAST = ("all_reduce", "hybrid")  # families whose searches end proven within a second
 _ABOUT_MACHINES = ("procure", "cluster", "objective")
 
 
@@ -62,7 +62,7 @@ class Procurement:
     left_out
         Offers that were not asked for, by why, with how many.
     families
-        Those that are searched for every fleet.
+        Those that are searched for every fleet; None: one whose search ends proven within a second.
     today
         Against which the age of the prices is told.
     resolved
@@ -75,7 +75,7 @@ class Procurement:
     offers: tuple[Offer, ...]
     prices: PriceList
     left_out: Mapping[str, int]
-    families: tuple[str, ...]
+    families: tuple[str, ...] | None
     today: date
     resolved: Mapping[str, Any]
     assumptions: tuple[str, ...] = ()
@@ -102,10 +102,17 @@ def load_procurement(question: str | Path | Mapping[str, Any], *, today: date) -
         source = replace(source, data=source.data.get("problem"), positions={})
     if not isinstance(source.data, dict) or "procure" not in source.data:
         raise _no_block(source)
+    if source.data["procure"] is None:  # the block is there, and everything in it left as it is
+        source = replace(source, data={**source.data, "procure": {}})
+    misplaced = block_faults(source)
+    places = {fault.field for fault in misplaced}
     try:
         spec = ProcurementSpec.model_validate(source.data)
     except ValidationError as error:
-        raise SpecError.of(faults_of(error, source, ProcurementSpec)) from None
+        found = faults_of(error, source, ProcurementSpec)
+        raise SpecError.of([*misplaced, *(fault for fault in found if fault.field not in places)]) from None
+    if misplaced:
+        raise SpecError.of(misplaced)
     return _built(spec, source, today)
 
 
@@ -118,18 +125,20 @@ def _no_block(source: Source) -> SpecError:
 def _built(spec: ProcurementSpec, source: Source, today: date) -> Procurement:
     """Return the question of a checked spec."""
     asked, notes = spec.procure, Notes(source)
+    notes.faults += training_faults(spec, source)
     prices = _prices(asked, source, notes, today)
-    if notes.faults or prices is None:
+    if prices is None:
         raise SpecError.of(notes.faults)
     offers, left_out = _allowed(asked, prices)
     _check_names(asked, prices, notes)
     if notes.faults:
         raise SpecError.of(notes.faults)
     jobs = _jobs(spec, source)
-    families = tuple(spec.families or _FAST)
     assumptions = []
     if spec.families is None:
-        assumptions.append(f"families: {' and '.join(_FAST)}; name others under families")
+        assumptions.append(
+            "families: hybrid for transformers, all_reduce for other networks; name others under families"
+        )
     if not offers:
         reasons = "; ".join(f"{number} {why}" for why, number in left_out.items())
         raise InfeasibleError(f"of {len(prices.offers)} offers none may be had: {reasons}.")
@@ -140,7 +149,7 @@ def _built(spec: ProcurementSpec, source: Source, today: date) -> Procurement:
         offers=offers,
         prices=prices,
         left_out=left_out,
-        families=families,
+        families=None if spec.families is None else tuple(spec.families),
         today=today,
         resolved=copy.deepcopy(source.data),
         assumptions=tuple(assumptions),
@@ -159,7 +168,7 @@ def _prices(asked: ProcureSpec, source: Source, notes: Notes, today: date) -> Pr
         )
         for index, name in enumerate(asked.prices)
     ]
-    return None if notes.faults else notes.attempt(("procure", "prices"), lambda: merged(lists))
+    return None if None in lists else notes.attempt(("procure", "prices"), lambda: merged(lists))
 
 
 def _allowed(asked: ProcureSpec, prices: PriceList) -> tuple[tuple[Offer, ...], dict[str, int]]:
@@ -278,7 +287,6 @@ def _jobs(spec: ProcurementSpec, source: Source) -> tuple[Job, ...]:
     if spec.procure.jobs is None:
         deadline = spec.procure.deadline
         return (Job(name="training", question=common, deadline_s=inf if deadline is None else deadline),)
-    _check_shares(spec.procure.jobs, source)
     given = source.data["procure"]["jobs"]
     return tuple(
         Job(
@@ -290,11 +298,3 @@ def _jobs(spec: ProcurementSpec, source: Source) -> tuple[Job, ...]:
         )
         for job, plain in zip(spec.procure.jobs, given, strict=True)
     )
-
-
-def _check_shares(jobs: Sequence[JobSpec], source: Source) -> None:
-    """Refuse shares of the machines that are more than all of them."""
-    total = sum(job.share for job in jobs if job.share < 1)
-    if total > 1 + 1e-9:
-        problem = f"the jobs that have a share of the machines to themselves take {total:.0%} of them."
-        raise SpecError.of([source.fault(("procure", "jobs"), problem, "Lower a share.")])

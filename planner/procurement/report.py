@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from planner.procurement.answer import BreakEven, Certificate, Choice, Procured, Tradeoff, WhatIf
+from planner.procurement.answer import BreakEven, Certificate, Choice, ParetoSet, Procured, WhatIf
 from planner.procurement.words import amount
 from planner.report import table
 from planner.solution import Status
@@ -13,6 +13,7 @@ __all__ = ["procured_text"]
 _GOALS = {"cost": "cost", "time": "time", "energy": "energy", "value_of_time": "cost"}
 _WIDTH = 60  # of the drawn trade-off
 _MOST_POINTS = 24
+_MANY_TIMES = 10  # from there on a ratio is told as such, not in percent
 _WORDS = {"start_up": "start-up", "failures": "failures and restarts", "capital": "share in what is bought"}
 
 
@@ -25,7 +26,7 @@ def procured_text(found: Procured) -> str:
         "",
         *_fleet_lines(choice),
         "",
-        f"  wall time {_time(choice.total_wall_s)}, cost {choice.cost_usd:,.2f} USD{_besides(choice)}",
+        f"  {_time_and_cost(found)}{_besides(choice)}",
         f"  {_margin(found)}",
         "",
         *_breakdown("Where the time goes", choice.run_s, _time),
@@ -37,7 +38,7 @@ def procured_text(found: Procured) -> str:
         *(f"  {line}" for line in found.explanation),
         "",
         *_alternative_lines(found),
-        *_pareto_lines(found.pareto, found.pareto_status),
+        *_pareto_lines(found.pareto),
         *_what_if_lines(found.what_if, found.objective_name),
         *_break_even_lines(found.break_even),
         *_notes(found),
@@ -86,6 +87,17 @@ def _fleet_lines(choice: Choice) -> list[str]:
     return [f"  {line}" for line in table(rows).splitlines()]
 
 
+def _time_and_cost(found: Procured) -> str:
+    """Return what a run takes and costs, or what the jobs of a month do."""
+    time, cost = _time(found.choice.total_wall_s), f"{found.choice.cost_usd:,.2f} USD"
+    return f"{time} of work a month, cost {cost} a month" if _is_monthly(found) else f"wall time {time}, cost {cost}"
+
+
+def _is_monthly(found: Procured) -> bool:
+    """Whether several jobs share the machines month after month."""
+    return found.problem["procure"].get("jobs") is not None if found.problem.get("procure") else False
+
+
 def _besides(choice: Choice) -> str:
     """Return what is bought, energy and power, where they are known."""
     parts = [f"; {choice.spent_usd:,.2f} USD to pay in all"] if choice.capital_usd else []
@@ -101,7 +113,10 @@ def _margin(found: Procured) -> str:
     band = "not measured for such plans" if error is None else f"{error[0]:+.0%} to {error[1]:+.0%}"
     if found.margin is None:
         return f"known error of the training time: {band}"
-    return f"the deadline holds for errors up to {found.margin:+.0%}; the known error of the training time: {band}"
+    what = "all jobs are in time" if _is_monthly(found) else "the deadline holds"
+    many = f"until training takes {1 + found.margin:,.0f} times as long as predicted"
+    margin = f"for errors up to {found.margin:+.0%}" if 1 + found.margin < _MANY_TIMES else many
+    return f"{what} {margin}; the known error of the training time: {band}"
 
 
 def _breakdown(title: str, parts: object, shown: object) -> list[str]:
@@ -125,6 +140,8 @@ def _plan_lines(choice: Choice) -> list[str]:
         what = "" if len(choice.plans) == 1 else f"{name}: "
         status = "proven" if plan.status is Status.OPTIMAL else f"gap {plan.gap:.2%}"
         lines.append(f"  {what}{plan.family} on {plan.configuration.headline}, {_time(plan.objective)} ({status})")
+    if len(choice.plans) > 1:
+        return [*lines, "  the whole plans stand in --json and --out; `planner check` reads them"]
     return [*lines, "  the whole plan stands in --json and --out; `planner explain` and `planner check` read it"]
 
 
@@ -135,17 +152,21 @@ def _alternative_lines(found: Procured) -> list[str]:
     best = found.choice.objective
     lines = ["What else was weighed"]
     for choice, words in found.alternatives:
-        loss = f"{choice.objective / best - 1:+.1%}" if best else ""
+        ratio = choice.objective / best if best else 1.0
+        loss = f"{ratio - 1:+.1%}" if ratio < _MANY_TIMES else f"x {ratio:,.0f}"
         cost = f"{choice.cost_usd:>12,.2f} USD {_time(choice.total_wall_s):>9}"
         lines.append(f"  {choice.fleet.headline[:44]:44} {cost} {loss:>8}  {words}".rstrip())
     return [*lines, ""]
 
 
-def _pareto_lines(points: Sequence[Tradeoff] | None, status: Status | None) -> list[str]:
+def _pareto_lines(found: ParetoSet | None) -> list[str]:
     """Return the trade-off of time against money: drawn, and as a table."""
-    if points is None:
+    if found is None:
         return []
-    proven = "proven: no fleet beats any of them in both" if status is Status.OPTIMAL else "not proven to be all"
+    points = found.points
+    proven = "proven: no fleet beats any of them in both"
+    if found.status is not Status.OPTIMAL:
+        proven = f"not proven: what was left may be better by {found.gap:.1%} in both at most"
     lines = [f"Time against money, {len(points)} fleets, {proven}; * is a tie with the one above, by the known error"]
     most = max(one.choice.cost_usd for one in points)
     shown = list(points)
@@ -196,7 +217,7 @@ def _notes(found: Procured) -> list[str]:
     """Return assumptions, warnings, what is left out, and over what it was proven."""
     prices = found.prices
     listed = f"prices of {prices['oldest']} or later, {prices['offers']} offers ({prices['unusable']} rows unusable)"
-    left_out = [f"{number} offers {why} left out" for why, number in prices["left_out"].items()]
+    left_out = [f"{number} offer{'s' * (number != 1)} {why} left out" for why, number in prices["left_out"].items()]
     one = found.certificate
     searched = (*one.domain, f"{one.num_markets} sets of offers, {one.num_planned} fleets planned", *left_out)
     parts = (

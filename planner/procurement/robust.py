@@ -21,7 +21,7 @@ def stretch_of(fleets: Fleets) -> float:
     asked = fleets.procurement.asked
     if asked.error is not None:
         return 1 + asked.error
-    if fleets.procurement.families == ("hybrid",) or fleets.trains_transformers:
+    if fleets.families == ("hybrid",):
         return 1 + max(float(band["high"]) for band in transformer_rates()["bands"].values())
     message = (
         "procure.error: how far predictions are off was not measured for such a question, so its pessimistic end is "

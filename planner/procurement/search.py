@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product as all_of
 from math import floor, inf
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost import Floats
-from planner.errors import SpecError
+from planner.errors import ModelError, SpecError
 from planner.procurement.account import Account, fleet_counts
 from planner.procurement.fleet import Fleet, Market, markets_of
 from planner.procurement.offer import Offer
@@ -23,6 +24,8 @@ from planner.search import Search
 from planner.solvers.count_boxes import BestCounts, Question, Reading, TradeOffs, best_counts, best_trade_offs
 
 __all__ = ["Fleets", "Told"]
+
+_Answer = TypeVar("_Answer", BestCounts, TradeOffs)
 
 Told = Callable[[float, float, int], None]  # bound, incumbent, fleets planned
 
@@ -53,6 +56,7 @@ class Fleets:
     refused: dict[str, int] = field(init=False, default_factory=dict)
     account: Account = field(init=False)
     _rates: Floats = field(init=False)  # trainings a second of one machine, (jobs, offers)
+    _sizes: Floats = field(init=False)
     _usd_per_s: Floats = field(init=False)
     _power_w: Floats = field(init=False)
     _meant: dict[str, list[int]] = field(init=False)
@@ -64,6 +68,7 @@ class Fleets:
         self._rates = np.array(rates).T.reshape(len(self.oracles), len(self.offers))
         runs = sum(job.runs_per_month for job in self.procurement.jobs) if self.procurement.is_monthly else 1.0
         self.account = Account(self.procurement, self.offers, num_runs=runs, stretch=self.stretch)
+        self._sizes = np.where(np.isfinite(self._rates[0]) & (self._rates[0] > 0), self._rates[0], 1.0)
         self._usd_per_s = self.account.usd_per_s()
         self._power_w = self.account.power_w()
         self._meant = {
@@ -127,7 +132,8 @@ class Fleets:
             if told is not None:
                 told(bound, getattr(incumbent, "criteria", (inf,))[0], calls)
 
-        return best_counts(replace(question, limits=limits), search, most_calls=most_calls, told=tell)
+        asked = replace(question, limits=limits)
+        return self._agreed(lambda: best_counts(asked, search, most_calls=most_calls, told=tell))
 
     def promising(self, markets: Sequence[Market]) -> list[Market]:
         """Return markets in the order of the least objective that they could have."""
@@ -138,7 +144,23 @@ class Fleets:
 
     def trade_offs(self, markets: Sequence[Market], search: Search) -> TradeOffs:
         """Return the fleets that none beats in both time and money."""
-        return best_trade_offs(self._question(markets, ("time", "cost"), (), search), search)
+        question = self._question(markets, ("time", "cost"), (), search)
+        return self._agreed(lambda: best_trade_offs(question, search))
+
+    @property
+    def num_contradictions(self) -> int:
+        """How often a family's bound on more machines was beaten by its plan on fewer."""
+        return sum(oracle.num_contradictions for oracle in self.oracles)
+
+    def _agreed(self, search: Callable[[], _Answer]) -> _Answer:
+        """Return what a search finds; begin anew where the oracles contradict themselves, who then know better."""
+        while True:
+            before = self.num_contradictions
+            try:
+                return search()
+            except ModelError:
+                if self.num_contradictions == before:
+                    raise
 
     def trained(self, market: Market, counts: Sequence[int], search: Search, enough_s: float = inf) -> Reading:
         """Return what is known of the work of a month, or of the one training, on so many machines."""
@@ -148,10 +170,10 @@ class Fleets:
             if not any(part.counts):
                 return Reading(value=inf, bound=inf)
             found.append(oracle.trained(part, search, enough_s=enough_s if len(jobs) == 1 else inf))
-        used = found[0].used if len(jobs) == 1 else None
+        used = found[0].used if len(jobs) == 1 and jobs[0].share == 1 else None
         value, bound = (self.work_s([getattr(one, name) for one in found]) for name in ("seconds", "bound"))
-        if self.procurement.is_monthly:
-            value, bound = self._kept(market, counts, found, value, bound)
+        if self._is_hopeless(market, counts, found):
+            value = bound = inf
         return Reading(value=value, bound=bound, used=used, payload=tuple(found))
 
     def part_of(self, fleet: Fleet, job: Job) -> Fleet:
@@ -172,23 +194,39 @@ class Fleets:
         return float(run.wall_s[0])
 
     @property
-    def trains_transformers(self) -> bool:
-        """Whether every job trains a transformer."""
-        one = Fleet(offers=self.offers[:1], counts=(1,))
-        return all(oracle.problem(one).dnn.transformer is not None for oracle in self.oracles)
+    def families(self) -> tuple[str, ...]:
+        """The families that are searched for some job, each once."""
+        return tuple(dict.fromkeys(family for oracle in self.oracles for family in oracle.families))
 
     @property
     def _is_parted(self) -> bool:
         """Whether every job has a part of the machines to itself."""
         return self.procurement.is_monthly and all(job.share < 1 for job in self.procurement.jobs)
 
-    def _kept(
-        self, market: Market, counts: Sequence[int], found: Sequence[Trained], value: float, bound: float
-    ) -> tuple[float, float]:
-        """Return work and bound, infinite where a job misses its deadline: at these counts, and at any fewer."""
-        late = self.is_late(Fleet(offers=market.offers, counts=tuple(counts)), [one.seconds for one in found])
-        fewest = Fleet(offers=market.offers, counts=tuple(min(count, 1) for count in counts))
-        return (inf if late else value), (inf if self.is_late(fewest, [one.bound for one in found]) else bound)
+    def _is_hopeless(self, market: Market, counts: Sequence[int], found: Sequence[Trained]) -> bool:
+        """Whether a job of several misses its deadline at these counts and at any fewer, which train no faster."""
+        fewest = Fleet(offers=market.offers, counts=tuple(min(count, 1) for count in counts))  # and fail least
+        return self.procurement.is_monthly and self.is_late(fewest, [one.bound for one in found])
+
+    def _holds(self, market: Market, counts: Ints, search: Search) -> bool:
+        """Whether there are enough machines, and no job of several is late: which it may be with more of them, too.
+
+        For more machines fail more often. So this is no matter of the oracle, which never grows.
+        """
+        number = tuple(int(count) for count in counts[: len(market.offers)])
+        if sum(number) < self._fewest:
+            return False
+        if not self.procurement.is_monthly:
+            return True
+        payload = self.trained(market, number, search).payload
+        fleet = Fleet(offers=market.offers, counts=number)
+        return payload is not None and not self.is_late(fleet, [one.seconds for one in payload])
+
+    @property
+    def _fewest(self) -> int:
+        """Machines that there must be."""
+        asked = self.procurement.asked.machines
+        return 0 if asked is None else asked.exactly or asked.at_least or 0
 
     def is_late(self, fleet: Fleet, training_s: Sequence[float]) -> bool:
         """Whether a job misses its deadline, all asked for at once, the earliest deadline first; or on its own part."""
@@ -218,16 +256,22 @@ class Fleets:
         most = np.zeros(index.shape, dtype=np.int64)
         for row, market in enumerate(markets):
             most[row, : len(market.most)] = market.most
-        asked = self.procurement.asked.machines
-        fewest = 0 if asked is None else asked.exactly or asked.at_least or 0
+        fewest, is_monthly = self._fewest, self.procurement.is_monthly
         return Question(
             most=most,
             oracle=lambda root, counts, enough: self.trained(markets[root], counts, search, enough),
             criteria=lambda roots, counts, work_s: self._criteria(names, index[roots], counts, work_s),
             limits=[limits.get(name, inf) for name in names],
             floor=lambda roots, least, most: self._floor(names, index[roots], least, most),
+            size=lambda roots, counts: (counts * self._sizes[index[roots]]).sum(axis=1),
             can_hold=(lambda roots, least, most: most.sum(axis=1) >= fewest) if fewest else None,
-            holds=(lambda roots, counts: counts.sum(axis=1) >= fewest) if fewest else None,
+            holds=(
+                lambda roots, counts: np.array(
+                    [self._holds(markets[root], row, search) for root, row in zip(roots, counts, strict=True)]
+                )
+            )
+            if fewest or is_monthly
+            else None,
         )
 
     def _rows(self, markets: Sequence[Market]) -> Ints:
@@ -273,7 +317,7 @@ class Fleets:
         functions of the counts, and that is least in a corner of the box.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
-            rates = [rates[index] for rates in self._rates]
+            rates = [np.where(most > 0, rates[index], 0.0) for rates in self._rates]
             least_s = [np.nan_to_num(1 / (most * rate).sum(axis=1), nan=inf, posinf=inf) for rate in rates]
             found = self._criteria(names, index, least, self._works(least_s))
             if self._is_parted:

@@ -156,7 +156,7 @@ class ProcurementSpec(Model):
     model_config = ConfigDict(extra="forbid", frozen=True, title="planner.procure/1")
 
     dnn: DnnSpec | None = None
-    procure: ProcureSpec
+    procure: Annotated[ProcureSpec, _EMPTY]
     calibration: Annotated[CalibrationOf, _EMPTY] = _CalibrationSpec()
     constraints: Annotated[ConstraintsSpec, _EMPTY] = ConstraintsSpec()
     families: Annotated[list[FamilyName], Field(min_length=1)] | None = None
@@ -167,8 +167,4 @@ class ProcurementSpec(Model):
     def _check(self) -> Self:
         if (self.dnn is None) == (self.procure.jobs is None):
             raise ValueError("either dnn or procure.jobs says what is trained. Give one of them.")
-        given = self.constraints
-        for key in ("devices", "machines", "deadline"):
-            if getattr(given, key) is not None:
-                raise ValueError(f"constraints.{key} is asked under procure here. Write it there.")
         return self

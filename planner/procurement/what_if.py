@@ -16,7 +16,7 @@ from planner.procurement.search import Fleets
 from planner.search import Search
 from planner.solution import Status
 
-__all__ = ["what_ifs"]
+__all__ = ["due", "what_ifs"]
 
 
 def what_ifs(fleets: Fleets, choice: Choice, search: Search) -> tuple[WhatIf, ...]:
@@ -42,7 +42,7 @@ def _changes(fleets: Fleets, choice: Choice) -> Iterator[tuple[str, Callable[[],
         yield f"devices {factor - 1:+.0%} in speed", partial(_on_other_hardware, fleets, _devices(factor))
     if any(job.deadline_s < inf for job in fleets.procurement.jobs):
         for factor in (0.8, 1.2):
-            yield f"deadline {factor - 1:+.0%}", partial(_due, fleets, factor)
+            yield f"deadline {factor - 1:+.0%}", partial(due, fleets, factor)
 
 
 def _network(factor: float) -> Callable[[Problem], Problem]:
@@ -67,7 +67,7 @@ def _priced(fleets: Fleets, factor: float, names: set[str] | None) -> Fleets:
     return Fleets(procurement=procurement, stretch=fleets.stretch, oracles=fleets.oracles)
 
 
-def _due(fleets: Fleets, factor: float) -> Fleets:
+def due(fleets: Fleets, factor: float) -> Fleets:
     """Return the question with other deadlines; no fleet has to be planned again."""
     given: Procurement = fleets.procurement
     asked = given.asked

@@ -5,9 +5,9 @@ import numpy as np
 from planner.procurement.account import CRITERIA, fleet_counts
 from planner.procurement.answer import Choice
 from planner.procurement.search import Fleets
-from planner.units import Dimension, format_human
+from planner.units import Dimension, format_human, parse
 
-__all__ = ["LIMITS", "amount", "domain_of", "reasons_of"]
+__all__ = ["LIMITS", "amount", "domain_of", "enough", "reasons_of"]
 
 LIMITS = {  # how a limit is called, and in what it is counted
     "cost": ("cost", Dimension.MONEY),
@@ -28,6 +28,14 @@ def amount(value: float, name: str) -> str:
     return f"{value:,.2f} USD" if dimension is Dimension.MONEY else format_human(value, dimension)
 
 
+def enough(value: float, name: str) -> str:
+    """Return a limit for reading, rounded up: whoever types it in is allowed the value."""
+    shown = value
+    while parse((text := amount(shown, name)).replace(",", ""), LIMITS[name][1]) < value:
+        shown = max(shown * 1.0005, shown + (0.005 if LIMITS[name][1] is Dimension.MONEY else 0.0))
+    return text
+
+
 def domain_of(fleets: Fleets) -> tuple[str, ...]:
     """Return over what a fleet is proven to be best."""
     asked = fleets.procurement.asked
@@ -36,7 +44,7 @@ def domain_of(fleets: Fleets) -> tuple[str, ...]:
     return (
         f"{number} offer{'s' * (number != 1)}, fleets of {types} of machines of one region, up to {asked.most_devices} "
         f"devices of a type",
-        f"trainings by {' or '.join(fleets.procurement.families)}, on the global batch of the question",
+        f"trainings by {' or '.join(fleets.families)}, on the global batch of the question",
     )
 
 
@@ -61,5 +69,6 @@ def reasons_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
         limit, value = fleets.account.limits[name], float(criteria[name][0])
         if np.isfinite(limit) and name in LIMITS:
             near = "binds" if value > limit * (1 - _CLOSE) else "holds"
-            found.append(f"the {LIMITS[name][0]} {near}: {amount(value, name)} of {amount(limit, name)}")
+            called = "month" if name == "time" and fleets.procurement.is_monthly else LIMITS[name][0]
+            found.append(f"the {called} {near}: {amount(value, name)} of {amount(limit, name)}")
     return tuple(found)

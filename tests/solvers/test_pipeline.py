@@ -290,6 +290,18 @@ def test_limits_on_stages_and_on_devices_used_are_kept_and_lose_nothing(
     assert (math.inf if found is None else found.bound) == pytest.approx(truth.objective)
 
 
+@settings(max_examples=100)
+@given(drawn_costs(), schedules, st.integers(0, 12))
+def test_what_is_followed_at_once_is_whole_wherever_a_limit_strikes(
+    costs: Drawn, schedule: Schedule, num_questions: int
+) -> None:
+    search = Search()
+    ordered = BestFirst(costs, schedule, range(1, costs.num_layers + 1), search)
+    search.questions_left = num_questions
+    for candidate in ordered.dive(3):
+        assert candidate.stages[-1].last == costs.num_layers - 1
+
+
 def test_a_search_that_is_over_claims_no_bound() -> None:
     costs = Drawn(
         num_devices=(1,), num_places=(1,), choices=(Choice(type_index=0, num_devices=1),), layer_s=np.ones((2, 1, 1, 1)),

@@ -1,0 +1,176 @@
+"""Several trainings that share the machines, against the rule as it is stated: simulated for every fleet."""
+
+from collections.abc import Mapping
+from math import floor
+from pathlib import Path
+from typing import Any
+
+import purchases
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from purchases import DNN, MONTH_S, Machine, MadeUpTimes, row
+from pytest import MonkeyPatch, TempPathFactory
+
+from planner.errors import InfeasibleError, SpecError
+from planner.procurement.fleet import Fleet
+from planner.procurement.question import Procurement
+from planner.solution import Status
+
+ROWS = [
+    row("small", usd_per_h=1, billing_s=1, most=5),
+    row("large", device="v100-sxm2-16g", usd_per_h=2.5, billing_s=1, most=4),
+]
+
+
+def job(name: str, runs: float, **changed: Any) -> dict[str, Any]:
+    return {"name": name, "dnn": dict(DNN), "runs_per_month": runs, **changed}
+
+
+def walls_s(procurement: Procurement, fleet: Fleet, times: Mapping[str, MadeUpTimes]) -> dict[str, float]:
+    """Return how long a run of each job takes on its part of the machines."""
+    found = {}
+    for one in procurement.jobs:
+        counts = tuple(floor(count * one.share + 1e-9) for count in fleet.counts)
+        part = Fleet(offers=fleet.offers, counts=counts)
+        found[one.name] = times[one.name](part) if any(counts) else float("inf")
+    return found
+
+
+def keeps_month(procurement: Procurement, fleet: Fleet, times: Mapping[str, MadeUpTimes]) -> bool:
+    """Play the month: all jobs are asked for at once; those without a part to themselves run one after the other."""
+    walls, jobs = walls_s(procurement, fleet, times), procurement.jobs
+    busy = [one.runs_per_month * walls[one.name] for one in jobs]
+    if all(one.share < 1 for one in jobs):
+        return max(busy) <= MONTH_S and all(walls[one.name] <= one.deadline_s for one in jobs)
+    clock_s = 0.0
+    for one in sorted(jobs, key=lambda one: one.deadline_s):
+        clock_s += walls[one.name]
+        if clock_s > one.deadline_s:
+            return False
+    return sum(busy) <= MONTH_S
+
+
+def cost_usd(procurement: Procurement, fleet: Fleet, times: Mapping[str, MadeUpTimes]) -> float:
+    """Return the rent of a month: the machines are paid while some job runs."""
+    walls, jobs = walls_s(procurement, fleet, times), procurement.jobs
+    busy = [one.runs_per_month * walls[one.name] for one in jobs]
+    busy_s = max(busy) if all(one.share < 1 for one in jobs) else sum(busy)
+    return sum(count * offer.usd_per_h * busy_s / 3600 for offer, count in zip(fleet.offers, fleet.counts, strict=True))
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Draw one to three jobs: on all machines one after the other, or each on its share."""
+    number = draw(st.integers(1, 3))
+    shares: list[float] = draw(st.sampled_from([[1, 1, 1], [0.5, 0.3, 0.2], [0.5, 0.5 if number == 2 else 0.25, 0.25]]))
+    found = []
+    for index in range(number):
+        one = job(f"j{index}", draw(st.sampled_from([1, 20, 300])), share=shares[index])
+        if deadline := draw(st.sampled_from(["", "30 min", "70 min", "3 h"])):
+            one["deadline"] = deadline
+        found.append(one)
+    return found
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    jobs(),
+    st.lists(st.sampled_from([900.0, 3600.0, 9000.0]), min_size=3, max_size=3),
+    st.sampled_from([0.0, 200.0]),
+    st.integers(1, 2),
+)
+def test_no_fleet_of_all_finishes_every_job_in_time_for_less(
+    tmp_path_factory: TempPathFactory, given_jobs: list[dict[str, Any]], work: list[float], serial_s: float, most: int
+) -> None:
+    machines = {"t4": Machine(1.0), "v100-sxm2-16g": Machine(2.0, useful=3)}
+    times = {
+        f"j{index}": MadeUpTimes(machines=machines, work=work[index], serial_s=serial_s, loss=0.1) for index in range(3)
+    }
+    least = min(work)
+    with MonkeyPatch.context() as patch:
+        purchases.stub(patch, times, lambda offer: machines[offer.device].rate / least)
+        path = tmp_path_factory.getbasetemp() / "jobs.csv"
+        block: dict[str, Any] = {"jobs": given_jobs, "most_types": most, "objective": "cost"}
+        procurement = purchases.loaded(purchases.asked(path, ROWS, dnn=None, **block))
+        fleets = [one for one in purchases.every_fleet(procurement) if keeps_month(procurement, one, times)]
+        # As ideal rates are those of the lightest job, heavier ones only have weaker floors.
+        if not fleets:
+            with pytest.raises(InfeasibleError):
+                purchases.answered(procurement)
+            return
+        found = purchases.answered(procurement)
+        best = min(cost_usd(procurement, one, times) for one in fleets)
+        assert found.certificate.status is Status.OPTIMAL
+        # billed by the second: of every machine at most one more
+        assert found.choice.cost_usd == pytest.approx(best, rel=1e-6, abs=10 * 2.5 / 3600)
+
+
+@pytest.mark.parametrize("share", [1, 0.5])
+def test_the_smallest_fleet_that_finishes_all_is_bought(tmp_path: Path, share: float) -> None:
+    rows = [row("own", term="bought", purchase_usd=9000, useful_life_years=3, most=12)]
+    times = {name: MadeUpTimes(machines={"t4": Machine(1.0)}, work=36_000) for name in ("a", "b")}
+    block: dict[str, Any] = {
+        "terms": "bought",
+        "jobs": [job("a", 10, deadline="10 h", share=share), job("b", 30, deadline="8 h", share=share)],
+    }
+    with MonkeyPatch.context() as patch:
+        purchases.stub(patch, times, lambda offer: 1 / 36_000)
+        found = purchases.answered(purchases.loaded(purchases.asked(tmp_path / "own.csv", rows, dnn=None, **block)))
+    # 10 h of work each. After each other b ends at 10/n h and a at 20/n h. On halves a runs 20/n h: at least 3 machines
+    # for a deadline of 8 h, and of 4 each job has two; of 3 one.
+    assert found.choice.fleet.counts == ((2,) if share == 1 else (4,))
+    assert found.choice.capital_usd == pytest.approx(9000 * found.choice.fleet.counts[0])
+    assert found.choice.wall_s == pytest.approx({"a": 18_000, "b": 18_000})
+
+
+def test_a_month_of_jobs_is_told_job_by_job(tmp_path: Path) -> None:
+    question = purchases.asked(
+        tmp_path / "two.csv", ROWS, dnn=None, jobs=[job("a", 4), job("b", 2, dnn={**DNN, "epochs": 5})]
+    )
+    import planner
+
+    found = planner.procure(question, today=purchases.TODAY)
+    assert set(found.choice.plans) == {"a", "b"}
+    assert found.choice.training_s["b"] == pytest.approx(5 * found.choice.training_s["a"], rel=0.05)
+    busy_s = 4 * found.choice.wall_s["a"] + 2 * found.choice.wall_s["b"]
+    assert found.choice.total_wall_s == pytest.approx(busy_s)
+    assert found.certificate.status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize(
+    ("jobs_", "more", "words"),
+    [
+        ([job("a", 1), job("a", 2)], {}, "two jobs are called 'a'"),
+        ([job("a", 1, share=0.7), job("b", 2, share=0.5)], {}, "take 120% of them"),
+        ([job("a", 1)], {"deadline": "3 h"}, "each has a deadline of its own"),
+        ([job("a", 1, dnn={"zoo": "alexnet", "epochs": 1})], {}, r"jobs\.0\.dnn\.global_batch: .* must be fixed"),
+        ([job("a", 0)], {}, "runs_per_month"),
+    ],
+)
+def test_jobs_that_contradict_are_refused(
+    tmp_path: Path, jobs_: list[dict[str, Any]], more: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(SpecError, match=words):
+        purchases.loaded(purchases.asked(tmp_path / "list.csv", ROWS, dnn=None, jobs=jobs_, **more))
+
+
+@pytest.mark.parametrize(("at_least", "is_late"), [(1, False), (3, True)])
+def test_jobs_that_only_the_failures_of_many_machines_make_late_need_no_proof_of_their_own(
+    tmp_path: Path, at_least: int, is_late: bool
+) -> None:
+    machines = {"t4": Machine(1.0), "v100-sxm2-16g": Machine(2.0, useful=3)}
+    times = {"a": MadeUpTimes(machines=machines, work=1800, serial_s=5400)}
+    block: dict[str, Any] = {
+        "machines": {"at_least": at_least},
+        "run": {"mean_time_between_failures": "6 h", "restart": "20 min"},
+        "jobs": [job("a", 2, deadline="2.6 h")],
+    }
+    with MonkeyPatch.context() as patch:
+        purchases.stub(patch, times, lambda offer: machines[offer.device].rate / 1800)
+        procurement = purchases.loaded(purchases.asked(tmp_path / "list.csv", ROWS, dnn=None, **block))
+        if is_late:
+            with pytest.raises(InfeasibleError, match="deadlines of the jobs"):
+                purchases.answered(procurement)
+        else:
+            assert purchases.answered(procurement).certificate.status is Status.OPTIMAL

@@ -1,0 +1,78 @@
+"""The trade-off of time against money: its points, their order, and ties."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import purchases
+import pytest
+from purchases import Machine, MadeUpTimes, row
+from pytest import MonkeyPatch
+
+from planner.procurement import procure
+from planner.procurement.answer import Choice, ParetoSet
+from planner.procurement.report import procured_text
+from planner.solution import Status
+
+MACHINES = {"t4": Machine(1.0), "v100-sxm2-16g": Machine(2.7, useful=6)}
+TIMES = MadeUpTimes(machines=MACHINES, work=50_000, serial_s=1234, loss=0.1)
+ROWS = [row("small", usd_per_h=1), row("large", device="v100-sxm2-16g", usd_per_h=2.9)]
+
+
+@pytest.fixture
+def front(tmp_path: Path, monkeypatch: MonkeyPatch) -> ParetoSet:
+    purchases.stub(monkeypatch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
+    question = purchases.asked(tmp_path / "list.csv", ROWS, most_devices=8, most_types=2)
+    found = purchases.answered(purchases.loaded(question), has_pareto=True).pareto
+    assert found is not None
+    return found
+
+
+def test_points_come_fastest_first_and_each_is_cheaper_than_all_faster_ones(front: ParetoSet) -> None:
+    points = [(one.choice.total_wall_s, one.choice.cost_usd) for one in front.points]
+    assert len(points) > 3
+    assert front.status is Status.OPTIMAL
+    assert all(one[0] < other[0] and one[1] > other[1] for one, other in pairwise(points))
+
+
+def test_the_ends_are_the_fastest_and_the_cheapest_fleet(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    purchases.stub(monkeypatch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
+    block: dict[str, Any] = {"most_devices": 8, "most_types": 2, "deadline": "9 h", "budget": "20 USD"}
+    ends = []
+    for objective in ("time", "cost"):
+        question = purchases.asked(tmp_path / "list.csv", ROWS, **{**block, "objective": objective})
+        found = purchases.answered(purchases.loaded(question), has_pareto=True)
+        assert found.pareto is not None
+        end = found.pareto.points[0 if objective == "time" else -1].choice
+        ends.append((end.total_wall_s, end.cost_usd))
+        assert getattr(end, "total_wall_s" if objective == "time" else "cost_usd") == pytest.approx(
+            found.choice.objective
+        )
+        assert all(one.choice.total_wall_s <= 9 * 3600 and one.choice.cost_usd <= 20 for one in found.pareto.points)
+    assert ends[0] != ends[1]
+
+
+def test_points_closer_than_the_known_error_are_ties(front: ParetoSet) -> None:
+    first = front.points[0].choice
+
+    def made(times_s: list[float], error: tuple[float, float] | None) -> list[Choice]:
+        return [replace(first, run_s={"training": seconds}, error=error) for seconds in times_s]
+
+    def ties(choices: list[Choice]) -> list[bool]:
+        return [one.is_tie for one in procure._with_ties(choices)]
+
+    # 100 s may be 109 s, and 115 s may be 104 s, but 140 s is 127 s at least, and 115 s no more than 126 s
+    assert ties(made([100, 115, 140], (-0.09, 0.09))) == [False, True, False]
+    assert ties(made([100, 101], (0.0, 0.0))) == [False, False]
+    assert ties(made([100, 101], None)) == [False, False]
+
+
+def test_the_drawing_shows_every_point(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    purchases.stub(monkeypatch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
+    question = purchases.asked(tmp_path / "list.csv", ROWS, most_devices=8)
+    found = purchases.answered(purchases.loaded(question), has_pareto=True)
+    assert found.pareto is not None
+    text = procured_text(found)
+    for one in found.pareto.points:
+        assert f"{one.choice.cost_usd:,.2f} USD" in text

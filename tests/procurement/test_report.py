@@ -1,0 +1,91 @@
+"""The text and the document of an answer: what they say is what was found, and sums add up."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import purchases
+import pytest
+from purchases import DNN, row
+from pytest import CaptureFixture
+
+import planner
+from planner.cli.run import run
+from planner.procurement.answer import Procured
+from planner.procurement.document import procurement_document
+from planner.procurement.report import procured_text
+
+ROWS = [
+    row("small", usd_per_h=0.5, power_w=120),
+    row("large", device="v100-sxm2-16g", usd_per_h=3, network_gbit_per_s=100, power_w=400),
+    row("own", device="l40s", term="bought", purchase_usd=9000, useful_life_years=4, power_w=500),
+    row("rented", device="l40s", usd_per_h=1.9, power_w=500),
+]
+BLOCK = {
+    "deadline": "200 h",
+    "budget": "20000 USD",
+    "terms": ["on-demand", "bought"],
+    "electricity": {"usd_per_kwh": 0.2, "pue": 1.3},
+    "storage": {"size": "200 GB", "usd_per_gb_month": 0.1},
+    "run": {"start_up": "5 min", "mean_time_between_failures": "1000 h", "checkpoint": "20 s", "restart": "5 min"},
+}
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory: pytest.TempPathFactory) -> Procured:
+    path = tmp_path_factory.mktemp("report") / "list.csv"
+    question = purchases.asked(path, ROWS, dnn={**DNN, "epochs": 900}, **BLOCK)
+    return planner.procure(question, today=purchases.TODAY, has_pareto=True, has_what_if=True)
+
+
+def choices(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return every choice of a document."""
+    return [document["choice"], *document["alternatives"], *document["pareto"]["points"]]
+
+
+def test_every_choice_sums_up(answer: Procured) -> None:
+    document = json.loads(json.dumps(procurement_document(answer)))
+    for one in choices(document):
+        assert sum(one["breakdown_usd"].values()) == pytest.approx(one["cost_usd"])
+        assert sum(one["breakdown_s"].values()) == pytest.approx(one["wall_time_s"])
+        bought = sum(row_["count"] * row_.get("purchase_usd", 0) for row_ in one["fleet"])
+        assert one["capital_usd"] == pytest.approx(bought)
+        assert one["spent_usd"] == pytest.approx(one["cost_usd"] - one["breakdown_usd"]["capital"] + bought)
+        assert one["energy_j"] == pytest.approx(one["power_w"] * 1.3 * one["wall_time_s"])
+    assert document["objective"]["value"] == pytest.approx(document["choice"]["cost_usd"])
+    assert document["objective"]["bound"] <= document["objective"]["value"]
+
+
+def test_the_text_names_fleet_proof_sums_and_limits(answer: Procured) -> None:
+    text, choice = procured_text(answer), answer.choice
+    assert choice.fleet.headline in text.splitlines()[0]
+    assert f"{choice.cost_usd:,.2f} USD" in text
+    for words in ("Proven", "Where the money goes", "Where the time goes", "What if", "Searched", "Prices", "deadline"):
+        assert words in text
+    for part, value in choice.money_usd.items():
+        if value > 0.01 * choice.cost_usd and part not in ("capital",):
+            assert part in text
+
+
+def test_a_question_can_be_asked_again_from_its_answer(answer: Procured) -> None:
+    document = json.loads(json.dumps(procurement_document(answer)))
+    again = planner.procure(document, today=purchases.TODAY)
+    assert again.choice.fleet.counts == answer.choice.fleet.counts
+    assert again.choice.objective == pytest.approx(answer.choice.objective)
+
+
+def test_alternatives_are_of_other_devices_and_no_better(answer: Procured) -> None:
+    devices = {offer.device for offer in answer.choice.fleet.offers}
+    assert answer.alternatives
+    for choice, _ in answer.alternatives:
+        assert devices.isdisjoint(offer.device for offer in choice.fleet.offers)
+        assert choice.objective >= answer.choice.objective
+        assert choice.total_wall_s <= 200 * 3600
+
+
+def test_an_old_price_is_told(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+    question = purchases.asked(tmp_path / "old.csv", [row("small", date="2025-01-02")])
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps(question))
+    assert run(["procure", str(spec)]) == 0
+    assert "a price is of 2025-01-02" in capsys.readouterr().out

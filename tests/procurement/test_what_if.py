@@ -1,0 +1,161 @@
+"""Changes of a question, robust planning and margins, against fresh questions with the change made by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import purchases
+import pytest
+from purchases import DNN, Machine, MadeUpTimes, row
+from pytest import MonkeyPatch
+
+import planner
+from planner.errors import SpecError
+from planner.procurement.answer import Procured
+from planner.procurement.break_even import break_evens
+from planner.procurement.search import Fleets
+
+MACHINES = {"t4": Machine(1.0), "v100-sxm2-16g": Machine(2.7, useful=6), "a10g": Machine(1.9)}
+TIMES = MadeUpTimes(machines=MACHINES, work=50_000, serial_s=1234, loss=0.1)
+
+
+def rows(chosen: float = 1.0, other: float = 1.0) -> list[dict[str, Any]]:
+    """Return offers whose prices are changed: that of the one that is chosen at first, and the others'."""
+    return [
+        row("small", usd_per_h=0.7 * chosen),
+        row("large", device="v100-sxm2-16g", usd_per_h=4.4 * other),
+        row("own", device="a10g", term="bought", purchase_usd=40_000 * other, useful_life_years=3, power_w=300),
+    ]
+
+
+BLOCK: dict[str, Any] = {
+    "most_devices": 64,
+    "deadline": "3 h",
+    "terms": ["on-demand", "bought"],
+    "run": {"start_up": "5 min"},
+}
+
+
+@pytest.fixture
+def stubbed(monkeypatch: MonkeyPatch) -> None:
+    purchases.stub(monkeypatch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
+
+
+def answer(folder: Path, given: list[dict[str, Any]], *, block: dict[str, Any] | None = None, **how: Any) -> Procured:
+    return purchases.answered(purchases.loaded(purchases.asked(folder / "list.csv", given, **(block or BLOCK))), **how)
+
+
+@pytest.mark.usefixtures("stubbed")
+def test_changes_of_prices_and_deadlines_equal_fresh_questions(tmp_path: Path) -> None:
+    found = answer(tmp_path, rows(), has_what_if=True)
+    assert [offer.instance for offer in found.choice.fleet.offers] == ["small"]
+    asked: dict[str, Procured] = {
+        "the chosen machines -20% in price": answer(tmp_path, rows(0.8)),
+        "the chosen machines +20% in price": answer(tmp_path, rows(1.2)),
+        "all prices -20%": answer(tmp_path, rows(0.8, 0.8)),
+        "all prices +20%": answer(tmp_path, rows(1.2, 1.2)),
+        "deadline -20%": answer(tmp_path, rows(), block={**BLOCK, "deadline": "2.4 h"}),
+        "deadline +20%": answer(tmp_path, rows(), block={**BLOCK, "deadline": "3.6 h"}),
+    }
+    told = {one.change: one for one in found.what_if}
+    assert set(asked) <= set(told)
+    for change, fresh in asked.items():
+        one = told[change]
+        assert one.fleet is not None
+        assert one.objective == pytest.approx(fresh.choice.objective)
+        assert one.fleet.counts == fresh.choice.fleet.counts
+        names = [offer.name for offer in one.fleet.offers]
+        assert names == [offer.name for offer in fresh.choice.fleet.offers]
+        same = names == [offer.name for offer in found.choice.fleet.offers]
+        assert one.changes_decision is not (same and one.fleet.counts == found.choice.fleet.counts)
+    assert any(one.changes_decision for one in found.what_if)
+    assert not all(one.changes_decision for one in found.what_if)
+
+
+def test_other_hardware_is_planned_anew(tmp_path: Path) -> None:
+    dnn = {**DNN, "epochs": 200}
+    question = purchases.asked(tmp_path / "list.csv", rows()[:2], dnn=dnn, deadline="4 h")
+    found = planner.procure(question, today=purchases.TODAY, has_what_if=True)
+    told = {one.change: one for one in found.what_if}
+    wide = [row("small", usd_per_h=0.7, network_gbit_per_s=50)]
+    wide.append(row("large", device="v100-sxm2-16g", usd_per_h=4.4, network_gbit_per_s=50))
+    fresh = planner.procure(
+        purchases.asked(tmp_path / "wide.csv", wide, dnn=dnn, deadline="4 h"), today=purchases.TODAY
+    )
+    assert told["networks 2 times as wide"].objective == pytest.approx(fresh.choice.objective)
+    assert told["devices +20% in speed"].objective < found.choice.objective < told["devices -20% in speed"].objective
+
+
+@pytest.mark.usefixtures("stubbed")
+def test_robust_is_planning_with_longer_training(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    found = answer(tmp_path, rows(), block={**BLOCK, "error": 0.3}, is_robust=True)
+    longer = MadeUpTimes(machines=MACHINES, work=50_000 * 1.3, serial_s=1234 * 1.3, loss=0.1)
+    purchases.stub(monkeypatch, longer, lambda offer: MACHINES[offer.device].rate / longer.work)
+    fresh = answer(tmp_path, rows())
+    assert found.choice.objective == pytest.approx(fresh.choice.objective)
+    assert found.choice.fleet.counts == fresh.choice.fleet.counts
+    assert found.choice.run_s["training"] == pytest.approx(fresh.choice.run_s["training"])
+    assert any("30% longer" in one for one in found.assumptions)
+
+
+@pytest.mark.usefixtures("stubbed")
+def test_robust_without_a_known_error_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"procure\.error"):
+        answer(tmp_path, rows(), is_robust=True)
+
+
+@pytest.mark.usefixtures("stubbed")
+@pytest.mark.parametrize(
+    "run", [{}, {"start_up": "10 min", "evaluation": "7 min"}, {"mean_time_between_failures": "90 h"}]
+)
+def test_at_the_margin_the_deadline_just_holds(tmp_path: Path, run: dict[str, Any]) -> None:
+    block: dict[str, Any] = {**BLOCK, "deadline": "4 h", "run": run}
+    procurement = purchases.loaded(purchases.asked(tmp_path / "list.csv", rows(), **block))
+    found = purchases.answered(procurement)
+    assert found.margin is not None and found.margin >= 0
+    training_s = found.choice.training_s["training"]
+    at, beyond = (
+        purchases.bill_of(procurement, found.choice.fleet, training_s, 1 + found.margin + more).time_s
+        for more in (-1e-9, 1e-6)
+    )
+    assert at <= 4 * 3600 < beyond
+    assert at == pytest.approx(4 * 3600)
+
+
+@pytest.mark.usefixtures("stubbed")
+def test_without_a_deadline_there_is_no_margin(tmp_path: Path) -> None:
+    assert answer(tmp_path, rows(), block={"terms": ["on-demand", "bought"]}).margin is None
+
+
+@pytest.mark.parametrize("hosting", [0, 150])
+def test_the_break_even_is_where_the_table_crosses(tmp_path: Path, hosting: int) -> None:
+    pair = [
+        row("rented", usd_per_h=2.0),
+        row("own", term="bought", purchase_usd=10_000, useful_life_years=4, hosting_usd_per_month=hosting, power_w=400),
+    ]
+    block: dict[str, Any] = {"terms": ["on-demand", "bought"], "electricity": {"usd_per_kwh": 0.2, "pue": 1.2}}
+    procurement = purchases.loaded(purchases.asked(tmp_path / "pair.csv", pair, **block))
+    with MonkeyPatch.context() as patch:
+        purchases.stub(patch, TIMES, lambda offer: 1 / 50_000)
+        found = purchases.answered(procurement)
+        assert break_evens(Fleets(procurement=procurement), found.choice) == found.break_even
+    (one,) = found.break_even
+    fixed = 10_000 / 48 + hosting  # four years have 48 months
+    running = 0.4 * 1.2 * 0.2
+    assert one.hours_per_month is not None
+    assert one.hours_per_month == pytest.approx(fixed / (2.0 - running))
+    for hours, rent, buy in one.rows:
+        assert [rent, buy] == pytest.approx([2.0 * hours, fixed + running * hours])
+        assert (buy <= rent) is (hours >= one.hours_per_month)
+
+
+def test_a_machine_that_is_never_worth_buying_says_so(tmp_path: Path) -> None:
+    pair = [
+        row("rented", usd_per_h=0.1),
+        row("own", term="bought", purchase_usd=10_000, useful_life_years=4, power_w=400),
+    ]
+    procurement = purchases.loaded(purchases.asked(tmp_path / "pair.csv", pair, terms=["on-demand", "bought"]))
+    with MonkeyPatch.context() as patch:
+        purchases.stub(patch, TIMES, lambda offer: 1 / 50_000)
+        (one,) = purchases.answered(procurement).break_even
+    assert one.hours_per_month is None
+    assert all(rent < buy for _, rent, buy in one.rows)
