@@ -87,8 +87,9 @@ class Calibration:
     standard deviation of a worker's time from one iteration to the next. ``num_cores`` share a device's peak as
     threads; ``activation_s`` and ``error_s`` are ``C_act`` and ``C_err`` of the Adam model. ``split_tensors``: a tensor
     may be cut over several parameter servers. ``transformer_reserve_bytes``: ``memory_reserve_bytes`` where that is
-    given, else what a device that trains a transformer keeps for itself. ``expert_imbalance``: tokens of the rank whose
-    experts have most, over the mean of all ranks.
+    given, else the most that a device which trains a transformer keeps for itself, of which a small one keeps
+    ``transformer_reserve_share`` of its memory. ``program``: what trains a transformer, by name.
+    ``expert_imbalance``: tokens of the rank whose experts have most, over the mean of all ranks.
     """
 
     bandwidth_efficiency: float = 1.0
@@ -106,6 +107,8 @@ class Calibration:
     is_prefetch_pipelined: bool = True
     memory_reserve_bytes: float = 0.0
     transformer_reserve_bytes: float = 0.0
+    transformer_reserve_share: float = float("inf")
+    program: str = "megatron-core"
     expert_imbalance: float = 1.0
     straggler_deviation_s: float = 0.0
     queue: Queue | None = None
@@ -115,6 +118,10 @@ class Calibration:
     error_s: float = 0.0
     multiply_add_s: tuple[tuple[float, float], ...] = ()
     interference: tuple[tuple[int, float], ...] = ()
+
+    def transformer_reserve_of(self, memory_bytes: float) -> float:
+        """Return what a device of so much memory keeps for itself where it trains a transformer."""
+        return min(self.transformer_reserve_bytes, self.transformer_reserve_share * memory_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,6 +159,7 @@ class CalibrationSpec(Model):
     strategy: Literal["naive", "cntk", "mxnet", "caffe_mpi"] = "caffe_mpi"
     prefetch: Literal["pipelined", "single"] = "pipelined"
     memory_reserve: Bytes = 0.0
+    program: str = "megatron-core"
     expert_imbalance: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     straggler_deviation: Seconds = 0.0
     queue: QueueSpec | None = None

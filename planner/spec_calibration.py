@@ -7,28 +7,38 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.cost import TransferCost, Wait
+from planner.data.transformer_rates import transformer_rates
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_text
 from planner.models.collectives import MeasuredCurve, PiecewiseLogLinear
 from planner.problem import Calibration
 from planner.spec import CalibrationSpec, CurveSpec
-from planner.spec_source import Source, faults_of, read_source
+from planner.spec_source import Source, faults_of, nearest, read_source
 from planner.units import Dimension, format_exact, parse
 
-__all__ = ["TRANSFORMER_RESERVE_BYTES", "UTILISATION", "calibration_of", "read_calibration"]
+__all__ = [
+    "TRANSFORMER_RESERVE_BYTES",
+    "TRANSFORMER_RESERVE_SHARE",
+    "UTILISATION",
+    "calibration_of",
+    "read_calibration",
+]
 
 UTILISATION = 0.5  # of a device's peak, where nothing was measured
 # Of each device, under the hybrid family, where nothing is given. What the driver keeps: 0.75 GiB (PyTorch finds 79.25
 # of 80 GiB on an A100, as its messages of lack of memory say). Context and PyTorch's kernels: 1.31 GiB (Hugging Face,
 # "Model training anatomy"). NCCL: four communicators of 16 channels, 4 MiB (its NCCL_BUFFSIZE) to send and to receive:
-# 0.5 GiB, reckoned. The rest, 0.44 GiB, for pieces of free memory: assumed.
+# 0.5 GiB, reckoned. The rest, 0.44 GiB, for pieces of free memory: assumed. Of small devices no more than a twentieth,
+# assumed, so that they can be asked about at all.
 TRANSFORMER_RESERVE_BYTES = 3.0 * 2**30
+TRANSFORMER_RESERVE_SHARE = 0.05
 
 
 def read_calibration(given: str | CalibrationSpec, source: Source, resolved: dict[str, Any]) -> CalibrationSpec:
     """Return the calibration block, read from its file where the spec names one; put it into the resolved spec."""
     if isinstance(given, CalibrationSpec):
         block, folder, found = source.data.get("calibration", {}), source.folder, given
+        _check_program(found.program, source, ("calibration", "program"))
     else:
         own = read_source(source.folder / given)
         block, folder = _of_measurement(own.data), own.folder
@@ -36,6 +46,7 @@ def read_calibration(given: str | CalibrationSpec, source: Source, resolved: dic
             found = CalibrationSpec.model_validate(block)
         except ValidationError as error:
             raise SpecError.of(faults_of(error, own, CalibrationSpec)) from None
+        _check_program(found.program, own, ("program",))
     curves = [_curve_with_points(curve, folder) for curve in found.curves]
     if block:
         resolved["calibration"] = dict(block)
@@ -98,7 +109,8 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         strategy=spec.strategy,
         is_prefetch_pipelined=spec.prefetch == "pipelined",
         memory_reserve_bytes=spec.memory_reserve,
-        transformer_reserve_bytes=_transformer_reserve_bytes(spec),
+        **_transformer_reserve(spec),
+        program=spec.program,
         expert_imbalance=spec.expert_imbalance,
         straggler_deviation_s=spec.straggler_deviation,
         queue=None if spec.queue is None else spec.queue.build(),
@@ -111,9 +123,21 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
     )
 
 
-def _transformer_reserve_bytes(spec: CalibrationSpec) -> float:
-    """Return the reserve that is given, even if it is 0; else a typical one."""
-    return spec.memory_reserve if "memory_reserve" in spec.model_fields_set else TRANSFORMER_RESERVE_BYTES
+def _transformer_reserve(spec: CalibrationSpec) -> dict[str, float]:
+    """Return the reserve that is given, even if it is 0, for any device; else a typical one, and a share of memory."""
+    if "memory_reserve" in spec.model_fields_set:
+        return {"transformer_reserve_bytes": spec.memory_reserve}
+    return {
+        "transformer_reserve_bytes": TRANSFORMER_RESERVE_BYTES,
+        "transformer_reserve_share": TRANSFORMER_RESERVE_SHARE,
+    }
+
+
+def _check_program(name: str, source: Source, path: tuple[str, ...]) -> None:
+    """Refuse a program of which nothing is known."""
+    known = transformer_rates()["software"]
+    if name not in known:
+        raise SpecError.of([source.fault(path, f"{name!r} is not a known program.", nearest(name, known), name)])
 
 
 def _curve_with_points(curve: CurveSpec, folder: Path) -> CurveSpec:

@@ -12,7 +12,7 @@ from planner.spec import CalibrationSpec
 from planner.spec_source import Notes
 from planner.spec_utilisation import note_default_utilisation
 
-__all__ = ["is_fitted", "note_doubts", "samples_per_device"]
+__all__ = ["is_fitted", "note_doubts", "program_words", "samples_per_device"]
 
 
 def note_doubts(
@@ -53,6 +53,16 @@ def samples_per_device(training: Training, cluster: Cluster, limits: Limits, fix
     most = limits.devices.pinned(fixed.get("num_devices")).most
     used = cluster.num_devices if most is None else min(most, cluster.num_devices)
     return training.batch_per_device or max(1, whole // max(1, used))
+
+
+def program_words(program: str) -> str:
+    """Return which program the figures of a transformer are those of; another than the default may lack layouts."""
+    if program == CalibrationSpec.model_fields["program"].default:
+        return f"the program that trains: {program} (calibration.program)"
+    return (
+        f"the program that trains: {program} (calibration.program); layouts are those of Megatron-Core, and what it "
+        f"lacks is to be pinned or excluded"
+    )
 
 
 def is_fitted(calibration: CalibrationSpec) -> bool:

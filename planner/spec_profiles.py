@@ -21,7 +21,6 @@ from planner.spec_utilisation import default_utilisation
 
 __all__ = ["Profiler", "has_rooflines"]
 
-_SOFTWARE = "megatron-core"  # as in the family hybrid
 _FITTED_TYPES = ("bf16", "fp16")
 
 
@@ -85,7 +84,7 @@ class Profiler:
         assert dnn.transformer is not None, "asked by has_rooflines"
         rates = transformer_rates()
         fitted = rates["devices"].get(device.name, rates["devices"][TYPICAL_DEVICE])
-        microbatch = microbatch_of(dnn.transformer, self.batch_per_device)
+        microbatch, program = microbatch_of(dnn.transformer, self.batch_per_device), self.calibration.program
         self.reading.notes.assumptions.append(
             f"seconds of layers and shares of the links' bandwidth, for all families: as fitted to transformers; "
             f"families other than hybrid count with {microbatch} sample{'s' * (microbatch > 1)} at a time on a device, "
@@ -95,7 +94,7 @@ class Profiler:
             dnn,
             microbatch=microbatch,
             rates=device_rates(device, self.training.dtype, fitted),
-            software=Software(name=_SOFTWARE, **rates["software"][_SOFTWARE]),
+            software=Software(name=program, **rates["software"][program]),
             constants=Constants(**rates["constants"]),
             update_s=self._update_s(dnn, device),
         )

@@ -276,7 +276,12 @@ def test_measured_data_that_a_case_needs_are_named_by_their_variable(
             "unknown key",
         ),
         ("procure-mix", ("most_types: 3", "most_typs: 3"), "questions.equal.procure.most_typs", "Did you mean"),
-        ("procure-mix", ("deadline: 26850 s", "deadline: 100 s"), "questions.mixed.procure", "no fleet keeps the limits"),
+        (
+            "procure-mix",
+            ("deadline: 26850 s", "deadline: 100 s"),
+            "questions.mixed.procure",
+            "no fleet keeps the limits",
+        ),
         ("procure-mix", ("field: machines.server", "field: machines.sever"), "servers.field", "no field 'sever'"),
         ("osf-table-3", ("questions:", "questions:\n  idle: {}"), "questions.idle", "no quantity asks it"),
         (

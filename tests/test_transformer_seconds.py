@@ -35,7 +35,7 @@ def test_seconds_and_shares_of_links_are_those_that_were_fitted() -> None:
 
 
 def test_one_device_computes_as_long_by_every_family() -> None:
-    one = {"constraints": {"devices": 1}, "dnn": {"global_batch": 32}}
+    one: dict[str, Any] = {"constraints": {"devices": 1}, "dnn": {"global_batch": 32}}
     plans = [planner.plan(question(families=[name], **one)) for name in ("all_reduce", "hybrid")]
     exchanged, hybrid = (plan.prediction.breakdown_s for plan in plans)
     computing = [exchanged["forward"] + exchanged["backward"], hybrid["compute"] + hybrid.get("launch", 0.0)]

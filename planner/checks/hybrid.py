@@ -35,12 +35,12 @@ def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> F
     machines = {name: -(-count // groups[name].devices_per_machine) for name, count in devices.items()}
     kinds = list(dict.fromkeys(groups[name].device.name for name in devices))
     findings, held = [*_division(network, block), *_terms(found), _work(problem, network, block, found)], 0.0
-    findings.insert(0, program_finding(problem, found))
     if all(one.is_ok for one in findings[:-2]) and devices:  # nothing can be counted of layers that do not divide
         device = groups[next(iter(devices))].device
         held = fullest_bytes(problem, network, block, device)
         findings += memory_findings(problem, network, block, found, device)
         findings += time_findings(problem, network, block, found, device)
+    findings.append(program_finding(problem, found))
     return Facts(
         machines=machines,
         devices=devices,

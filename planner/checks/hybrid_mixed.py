@@ -47,12 +47,13 @@ def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> F
     devices = _devices(problem, block)
     machines = {name: -(-count // groups[name].devices_per_machine) for name, count in devices.items()}
     kinds = list(dict.fromkeys(groups[name].device.name for name in devices))
-    findings = [program_finding(problem, found), *_division(network, block)]
+    findings = list(_division(network, block))
     held: dict[str, float] = {}
     if all(one.is_ok for one in findings):
         views = list(_views(problem, block))
         findings += _memory(problem, network, views, found, held)
         findings += _time(problem, network, block, views, found)
+    findings.append(program_finding(problem, found))
     stated = found.details.get("stages", [])
     for name in devices:
         own = [row["memory_bytes"] for row in stated if row["machines"] in (name, None)]

@@ -122,7 +122,7 @@ def _search(candidates: Sequence[_Candidate], search: Search) -> tuple[list[_Fou
         enough = found[num_alternatives].objective * (1 - SAME) if has_enough else float("inf")
         if candidate.bound >= enough:
             break
-        if found and found[0].objective <= search.good_enough:
+        if found and (found[0].objective <= search.good_enough or candidate.bound >= search.cutoff):
             return found, candidate.bound
         if search.is_over:
             if found:

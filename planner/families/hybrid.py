@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.families import hybrid_given, hybrid_mixed, hybrid_mixed_given
 from planner.families.hybrid_configuration import NAME, PINS, HybridConfiguration, layouts_of
-from planner.families.hybrid_cost import SOFTWARE, HybridCost, cost_of_machines
+from planner.families.hybrid_cost import HybridCost, cost_of_machines
 from planner.families.hybrid_launch import launch_lines, launch_words, options
 from planner.families.hybrid_launch_network import not_expressed
 from planner.families.hybrid_mixed_configuration import MixedConfiguration
@@ -102,16 +102,23 @@ def _band(cost: HybridCost, chosen: HybridConfiguration) -> dict[str, Any] | Non
     A family of too few groups has none: that of all families of the device then stands for it.
     """
     rates, device = cost.problem.transformer_rates, cost.group.device.name
-    name = _NEAREST.get(device, "")
+    name = _nearest(device, cost.program, chosen.num_devices)
     band, source, conditions = rates.get("bands", {}).get(name, {}), name, _CONDITIONS.get(name, "")
     if band.get("coverage") is None:
         band, source = rates.get("device_bands", {}).get(device, {}), device
         conditions = f"all families measured on {device}"
     has_experts = cost.problem.dnn.transformer is None or cost.problem.dnn.transformer.experts is not None
-    is_beyond = chosen.offload_optimizer or (name in _DENSE and (has_experts or chosen.context > 1))
+    is_beyond = chosen.offload_optimizer or (name not in _WITH_EXPERTS and (has_experts or chosen.context > 1))
     if band.get("coverage") is None or is_beyond or chosen.num_devices > _MOST_DEVICES[name]:
         return None
     return {**{key: band[key] for key in ("low", "high", "coverage")}, "from": source, "conditions": conditions}
+
+
+def _nearest(device: str, program: str, num_devices: int) -> str:
+    """Return the family of measurements of a device and program, else of the device; of several the closest in size."""
+    families = _MEASURED.get((device, program), ())
+    fitting = [name for name in families if num_devices <= _MOST_DEVICES[name]]
+    return fitting[0] if fitting else families[-1] if families else _NEAREST.get(device, "")
 
 
 _NEAREST = {  # the family of measurements of a device
@@ -119,12 +126,36 @@ _NEAREST = {  # the family of measurements of a device
     "h100-sxm": "llm-foundry",
     "b200-sxm": "simumax-b200",
 }
-_DENSE = ("vtrain-multi", "llm-foundry")  # families without experts and without context parallelism
-_MOST_DEVICES = {"vtrain-multi": 512, "llm-foundry": 512, "simumax-b200": 8}
+_MEASURED = {  # those of a device and a program, the fewest devices first
+    ("a100-sxm4-80gb", "megatron-lm"): ("sc21-table1",),
+    ("a100-sxm4-80gb", "megatron-lm-fused"): ("korthikanti-table5",),
+    ("a100-sxm4-80gb", "megatron-deepspeed"): ("vtrain-single", "vtrain-multi"),
+    ("a100-sxm4-80gb", "megatron-deepspeed-bf16"): ("bigscience-176b-sweep",),
+    ("a100-sxm4-80gb", "composer-fsdp"): ("llm-foundry-a100",),
+    ("h100-sxm", "composer-fsdp"): ("llm-foundry",),
+    ("h100-sxm", "torchtitan"): ("torchtitan-h100",),
+    ("h100-sxm", "torchtitan-eager"): ("torchtitan-h100",),
+    ("b200-sxm", "megatron-core"): ("simumax-b200",),
+}
+_WITH_EXPERTS = ("simumax-b200",)  # families with experts and context parallelism
+_MOST_DEVICES = {
+    "bigscience-176b-sweep": 384,
+    "korthikanti-table5": 64,
+    "llm-foundry": 512,
+    "llm-foundry-a100": 64,
+    "sc21-table1": 1536,
+    "simumax-b200": 8,
+    "torchtitan-h100": 64,
+    "vtrain-multi": 512,
+    "vtrain-single": 8,
+}
 _CONDITIONS = {
-    "vtrain-multi": "GPT of 3.6 to 175 billion parameters on 64 to 512 A100s, Megatron-LM",
-    "llm-foundry": "MPT of 0.1 to 70 billion parameters on 8 to 512 H100s, fully sharded data parallelism",
+    "bigscience-176b-sweep": "GPT of about 176 billion parameters on A100s, Megatron-DeepSpeed in bf16",
+    "llm-foundry": "MPT of 1.3 to 13 billion parameters on 8 to 512 H100s, fully sharded data parallelism",
+    "llm-foundry-a100": "MPT of 0.1 to 65 billion parameters on 8 to 64 A100s, fully sharded data parallelism",
     "simumax-b200": "the networks of SimuMax on B200s, Megatron-Core",
+    "vtrain-multi": "GPT of 3.6 to 175 billion parameters on 64 to 512 A100s, Megatron-LM",
+    "vtrain-single": "GPT of 0.2 to 1.3 billion parameters on 4 to 8 A100s, Megatron-DeepSpeed",
 }
 
 
@@ -148,7 +179,7 @@ def _details(
         "num_machines": -(-devices // cost.group.devices_per_machine),
         "num_microbatches": configuration.num_microbatches,
         "staleness": 0,
-        "software": SOFTWARE,
+        "software": cost.program,
         "bubble": parts["bubble"] / (iteration_s - parts["bubble"]),
         "tokens_per_s": tokens / iteration_s,
         "flop_utilisation": flop / iteration_s / devices / cost.rates.peak_flop_per_s,
@@ -164,7 +195,7 @@ def _details(
             }
             for index, total in enumerate(held["total"])
         ],
-        "options": list(options(cost.transformer, configuration)),
+        "options": list(options(cost.transformer, configuration, cost.program)),
         "launch": list(launch_lines(cost.transformer, configuration, **_launch(cost)))
         if not not_expressed(cost.transformer)
         else [],
@@ -173,7 +204,11 @@ def _details(
 
 def _launch(cost: HybridCost) -> dict[str, Any]:
     """Return what a launcher is told beside network and layout."""
-    return {"dtype": cost.problem.training.dtype, "devices_per_machine": cost.group.devices_per_machine}
+    return {
+        "program": cost.program,
+        "dtype": cost.problem.training.dtype,
+        "devices_per_machine": cost.group.devices_per_machine,
+    }
 
 
 def _stage_seconds(cost: HybridCost, layout: Layouts) -> tuple[list[dict[str, list[float]]], float]:
@@ -202,9 +237,28 @@ def _stage_seconds(cost: HybridCost, layout: Layouts) -> tuple[list[dict[str, li
 
 def explain(problem: Problem, configuration: HybridConfiguration, prediction: Prediction) -> tuple[str, ...]:
     """Return what binds, how much room every stage has, and how the layout is launched."""
+    lines = [_binding_line(prediction)]
     if isinstance(configuration, MixedConfiguration):
-        return hybrid_mixed.explain(problem, configuration, prediction)
+        return (*lines, *hybrid_mixed.explain(problem, configuration, prediction))
     cost = cost_of_machines(problem, configuration.machines, configuration.global_batch_size)
+    details = prediction.details
+    lines.append(
+        f"{details['tokens_per_s']:,.0f} tokens/s; {details['flop_utilisation']:.0%} of the devices' peak goes into "
+        f"the network's own FLOP"
+    )
+    lines += hybrid_mixed.imbalance_words(cost)
+    lines += _memory_lines(prediction)
+    lines += launch_words(cost.transformer, configuration, **_launch(cost))
+    if not details["is_calibrated"]:
+        lines.append(
+            f"{cost.group.device.name} is uncalibrated for transformers: the efficiencies are those of another device"
+        )
+    lines += outside_words(cost, configuration)
+    return tuple(lines)
+
+
+def _binding_line(prediction: Prediction) -> str:
+    """Return which parts of an iteration take longest."""
     parts, total = prediction.breakdown_s, prediction.iteration_time_s
     shares = {
         "computation": parts["compute"] + parts["optimizer"],
@@ -220,25 +274,7 @@ def explain(problem: Problem, configuration: HybridConfiguration, prediction: Pr
     }
     listed = sorted(shares, key=lambda name: -shares[name])
     rest = [f"{name} {shares[name] / total:.0%}" for name in listed[1:] if shares[name] >= 0.005 * total]
-    lines = [f"{listed[0]} binds: {shares[listed[0]] / total:.0%} of an iteration" + "; ".join(["", *rest])]
-    details = prediction.details
-    lines.append(
-        f"{details['tokens_per_s']:,.0f} tokens/s; {details['flop_utilisation']:.0%} of the devices' peak goes into "
-        f"the network's own FLOP"
-    )
-    if cost.expert_imbalance > 1:
-        lines.append(
-            f"the rank whose experts have most tokens is taken to have {cost.expert_imbalance:g} times the mean "
-            f"(calibration.expert_imbalance)"
-        )
-    lines += _memory_lines(prediction)
-    lines += launch_words(cost.transformer, configuration, **_launch(cost))
-    if not details["is_calibrated"]:
-        lines.append(
-            f"{cost.group.device.name} is uncalibrated for transformers: the efficiencies are those of another device"
-        )
-    lines += outside_words(cost, configuration)
-    return tuple(lines)
+    return f"{listed[0]} binds: {shares[listed[0]] / total:.0%} of an iteration" + "; ".join(["", *rest])
 
 
 def _memory_lines(prediction: Prediction) -> list[str]:

@@ -7,7 +7,7 @@ Each rests on one thing that can only make a step longer, and that is left out o
   v)``, which for each stage is its own work, and what the others must do before its first and after its last.
 - *fits*: infinite where no recomputation, ZeRO stage or host memory makes a layout fit.
 - *exchange*: the real links; no bubble but that of the best chunks, no recomputation, all overlaps.
-- *schedule*: the same with the schedule and its transfers.
+- *schedule*: the same with the schedule and its transfers, and any recomputation.
 - *memory*: what is kept exactly, but for overlaps, which only ever cost memory and save time.
 
 Recomputation only adds work, and more of it than exchange can hide behind; an exchange that overlaps computing never
@@ -125,13 +125,17 @@ class HybridBounds:
         return self._least(nodes, {"zero": _EVERY_ZERO}, seconds)
 
     def schedule_s(self, nodes: Columns) -> Floats:
-        """Return the seconds with the schedule, without recomputation; infinity where nothing fits."""
+        """Return the seconds with the schedule, the best of all recomputation; infinity where nothing fits.
+
+        Computing again may shorten a schedule a little: a floor of launching is dealt out to forward and backward as
+        computing is, and where the floor is all that counts, more of it then falls to backward.
+        """
 
         def seconds(columns: Columns) -> Floats:
             parts = self._least_parts(columns)
             return np.asarray(parts["total"])
 
-        found = self._least(nodes, {"zero": _EVERY_ZERO}, seconds)
+        found = self._least(nodes, {"zero": _EVERY_ZERO, "recompute": _EVERY_RECOMPUTE}, seconds)
         found[self._least_memory(nodes, {}) > self.memory_limit_bytes] = np.inf
         return found
 

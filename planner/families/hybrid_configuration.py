@@ -123,13 +123,14 @@ class HybridConfiguration:
     def headline(self) -> str:
         """The degrees that are not 1, and what goes with them."""
         degrees = ("tensor", "context", "pipeline", "data", "expert")
-        listed = [f"{name} {getattr(self, name)}" for name in degrees if getattr(self, name) > 1] or ["one device"]
+        listed = [f"{name} {getattr(self, name)}" for name in degrees if getattr(self, name) > 1] or []
         chunks = [f"{self.interleave} chunks"] if self.interleave > 1 else []
         extras = [f"ZeRO {self.zero}"] if self.zero else []
         extras += [f"{self.recompute} recomputation"] if self.recompute != "none" else []
         extras += ["optimiser on the host"] if self.offload_optimizer else []
         batch = f"micro-batches of {self.microbatch}"
-        return f"{self.num_devices} devices: {', '.join([*listed, *chunks, batch, *extras])}"
+        number = f"{self.num_devices} device{'s' * (self.num_devices > 1)}"
+        return f"{number}: {', '.join([*listed, *chunks, batch, *extras])}"
 
     def to_document(self) -> dict[str, Any]:
         """Return the block that ``predict`` reads back."""

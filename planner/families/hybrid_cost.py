@@ -2,8 +2,9 @@
 
 Seconds: :mod:`planner.models.transformer_time`, an optimiser on the host by :mod:`planner.models.transformer_offload`,
 and waiting for input by :mod:`planner.models.input`. Bytes: :mod:`planner.models.transformer_memory`. The figures of
-devices and of the program are fitted to measurements (:mod:`planner.data.transformer_rates`); efficiencies of links
-that a spec gives count instead of the fitted ones.
+devices and of the program, which ``calibration.program`` names, are fitted to measurements
+(:mod:`planner.data.transformer_rates`); what the program keeps: :mod:`planner.models.transformer_programs`.
+Efficiencies of links that a spec gives count instead of the fitted ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,19 +24,18 @@ from planner.models.memory import Precision
 from planner.models.roofline import Constants, DeviceRates
 from planner.models.ssgd_equations import Strategy
 from planner.models.tiers import Tier, tiers_of
-from planner.models.transformer_activations import KERNELS
+from planner.models.transformer_activations import Kernels
 from planner.models.transformer_compute import Software
-from planner.models.transformer_memory import PRECISIONS, memory_bytes, stage_memory_bytes
+from planner.models.transformer_memory import memory_bytes, stage_memory_bytes
 from planner.models.transformer_offload import Host, offload_s
+from planner.models.transformer_programs import PROGRAMS
 from planner.models.transformer_time import PARTS, interval_times, iteration_times
 from planner.problem import Problem
 from planner.transformer import Transformer
 
-__all__ = ["SOFTWARE", "HybridCost", "cost_of_machines", "costs_of", "transformer_of", "why_not"]
+__all__ = ["HybridCost", "cost_of_machines", "costs_of", "transformer_of", "why_not"]
 
-SOFTWARE = "megatron-core"
 _DTYPES = ("bf16", "fp16")  # that the products are fitted for
-_WEIGHT_BYTES = 2.0
 _HOST_LINK_BYTES_PER_S = 25e9  # PCIe 4.0 x16 as copies reach it, where the cluster does not say
 _HOST_MEMORY_BYTES_PER_S = 200e9  # of a machine: eight channels of DDR4-3200
 TYPICAL_DEVICE = "a100-sxm4-80gb"  # whose fitted shares stand in for those of a device without
@@ -180,11 +180,16 @@ class HybridCost:
             **{name: value for name, value in shares.items() if name in DeviceRates.__slots__},
         )
 
+    @property
+    def program(self) -> str:
+        """The name of the program that trains."""
+        return self.problem.calibration.program
+
     @cached_property
     def software(self) -> Software:
-        """The program that trains; where gradients are kept in shards, every micro-batch must reduce them."""
-        fields = {**self.problem.transformer_rates["software"][SOFTWARE], "reduces_every_microbatch": True}
-        return Software(name=SOFTWARE, **fields)
+        """What it takes; where gradients are kept in shards, every micro-batch must reduce them."""
+        fields = {**self.problem.transformer_rates["software"][self.program], "reduces_every_microbatch": True}
+        return Software(name=self.program, **fields)
 
     @cached_property
     def constants(self) -> Constants:
@@ -202,10 +207,20 @@ class HybridCost:
         """Tokens of the rank whose experts have most, over the mean; 1 for a network without experts."""
         return self.problem.calibration.expert_imbalance if self.transformer.experts is not None else 1.0
 
-    @cached_property
+    @property
     def precision(self) -> Precision:
         """Bytes of weights, gradients and state."""
-        return PRECISIONS["megatron"]
+        return PROGRAMS[self.program].precision
+
+    @property
+    def kernels(self) -> Kernels:
+        """What the program keeps of activations."""
+        return PROGRAMS[self.program].kernels
+
+    @property
+    def reserve_bytes(self) -> float:
+        """What a device keeps for itself."""
+        return self.problem.calibration.transformer_reserve_of(self.group.device.memory_bytes)
 
     @cached_property
     def host(self) -> Host:
@@ -228,8 +243,8 @@ class HybridCost:
             self.transformer,
             layouts,
             precision=self.precision,
-            kernels=KERNELS[SOFTWARE],
-            reserve_bytes=self.problem.calibration.transformer_reserve_bytes,
+            kernels=self.kernels,
+            reserve_bytes=self.reserve_bytes,
             expert_imbalance=self.expert_imbalance,
         )
 
@@ -239,8 +254,8 @@ class HybridCost:
             self.transformer,
             layout,
             precision=self.precision,
-            kernels=KERNELS[SOFTWARE],
-            reserve_bytes=self.problem.calibration.transformer_reserve_bytes,
+            kernels=self.kernels,
+            reserve_bytes=self.reserve_bytes,
             expert_imbalance=self.expert_imbalance,
         )
 
@@ -281,7 +296,7 @@ class HybridCost:
             layouts,
             self.host,
             gradient_bytes=self.software.gradient_bytes,
-            weight_bytes=_WEIGHT_BYTES,
+            weight_bytes=self.precision.weight_bytes,
             optimizer_bytes=self.software.optimizer_bytes,
         )
 

@@ -16,8 +16,7 @@ from planner.units import Dimension, format_human
 
 __all__ = ["idle_words"]
 
-_TRIED_S = 4.0
-_MOST_BATCHES = 8  # that are tried
+_MOST_BATCHES = 4  # that are tried: a number, not a time, so that the answer is the same on every machine
 
 Searched = Callable[[HybridCost, Search], GridAnswer]
 
@@ -35,7 +34,7 @@ def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search, se
     if chosen.num_devices >= most or search.is_over:
         return []
     start = f"{most - chosen.num_devices:,} of {most:,} devices stay idle"
-    part = search.part(_TRIED_S, num_alternatives=0, good_enough=float("-inf"), cutoff=float("inf"))
+    part = search.part(search.left_s, num_alternatives=0, good_enough=float("-inf"), cutoff=float("inf"))
     limits = replace(space.problem.limits, devices=replace(space.problem.limits.devices, least=most))
     of_all = replace(cost, problem=replace(space.problem, limits=limits))
     why = f"no layout of all divides the layers, heads and batch of {space.batch:,}"

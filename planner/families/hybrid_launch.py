@@ -2,16 +2,17 @@
 
 Source: Megatron-Core developer guide, "Parallelism Strategies Guide", and ``megatron/training/arguments.py`` at commit
 000c4ac (between core 0.14 and 0.16), against which every name and the conditions between options were read. What that
-program cannot do is said in words.
+program cannot do is said in words; for another program there is no command.
 """
 
 from collections.abc import Iterator
 
 from planner.families.hybrid_configuration import ORDER_NAMES, HybridConfiguration
 from planner.families.hybrid_launch_network import network_lines, not_expressed
+from planner.models.transformer_programs import MEGATRON_CORE
 from planner.transformer import Transformer
 
-__all__ = ["VERSION", "launch_lines", "launch_words", "options"]
+__all__ = ["VERSION", "launch_lines", "launch_words", "options", "other_program"]
 
 VERSION = "Megatron-LM core_v0.15 or later"
 
@@ -25,8 +26,20 @@ _PORT = 6000
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
 
-def options(transformer: Transformer, chosen: HybridConfiguration) -> tuple[str, ...]:
-    """Return the options that carry the decisions."""
+def other_program(program: str) -> str | None:
+    """Return that there is no command for a program, if it is another one."""
+    if program == MEGATRON_CORE:
+        return None
+    return (
+        f"no command is printed for {program}: those known here are Megatron-Core's; give it the decisions of the "
+        f"configuration in its own words, and pin or exclude those that it does not have"
+    )
+
+
+def options(transformer: Transformer, chosen: HybridConfiguration, program: str = MEGATRON_CORE) -> tuple[str, ...]:
+    """Return the options that carry the decisions; none for another program."""
+    if other_program(program):
+        return ()
     return (
         f"--tensor-model-parallel-size {chosen.tensor}",
         f"--pipeline-model-parallel-size {chosen.pipeline}",
@@ -82,12 +95,19 @@ def _sharding(chosen: HybridConfiguration) -> Iterator[str]:
 
 
 def launch_lines(
-    transformer: Transformer, chosen: HybridConfiguration, *, dtype: str, devices_per_machine: int
+    transformer: Transformer,
+    chosen: HybridConfiguration,
+    *,
+    dtype: str,
+    devices_per_machine: int,
+    program: str = MEGATRON_CORE,
 ) -> tuple[str, ...]:
     """Return the lines of a shell that start a layout on one machine: environment, launcher, groups of options.
 
-    Each machine is given its own ``NODE_RANK``, and the ``MASTER_ADDR`` of the first.
+    Each machine is given its own ``NODE_RANK``, and the ``MASTER_ADDR`` of the first. For another program: none.
     """
+    if other_program(program):
+        return ()
     half = "--bf16" if dtype == "bf16" else "--fp16 --accumulate-allreduce-grads-in-fp32"
     launcher = f"torchrun {_machines(chosen, devices_per_machine)} pretrain_gpt.py"
     groups = [launcher, *network_lines(transformer, dtype), *_grouped(options(transformer, chosen)), half]
@@ -122,12 +142,19 @@ def _grouped(found: tuple[str, ...]) -> list[str]:
 
 
 def launch_words(
-    transformer: Transformer, chosen: HybridConfiguration, *, dtype: str, devices_per_machine: int
+    transformer: Transformer,
+    chosen: HybridConfiguration,
+    *,
+    dtype: str,
+    devices_per_machine: int,
+    program: str = MEGATRON_CORE,
 ) -> list[str]:
-    """Return lines that say how to launch a layout, and what must be done by hand."""
+    """Return lines that say how to launch a layout, and what must be done by hand; or that nothing is known of it."""
+    if other := other_program(program):
+        return [other]
     number = -(-chosen.num_devices // devices_per_machine)
     where = f"; on each of {number} machines, NODE_RANK 0 to {number - 1}, MASTER_ADDR the first one's" * (number > 1)
-    start = f"to launch on {chosen.num_devices} devices with {VERSION}"
+    start = f"to launch on {chosen.num_devices} device{'s' * (chosen.num_devices > 1)} with {VERSION}"
     if strange := not_expressed(transformer):
         lines = [
             f"{start}: its pretrain_gpt.py has no {', no '.join(strange)}; give its decisions to a script of your own: "

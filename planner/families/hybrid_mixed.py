@@ -1,16 +1,18 @@
 """What a given layout with unlike stages or unlike replicas costs, and how it is told: see docs/hybrid_mixed.md."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from planner.families.hybrid_cost import SOFTWARE, HybridCost, cost_of_machines
-from planner.families.hybrid_launch import launch_lines, launch_words, options
+from planner.families.hybrid_configuration import HybridConfiguration
+from planner.families.hybrid_cost import HybridCost, cost_of_machines
+from planner.families.hybrid_launch import launch_lines, launch_words, options, other_program
 from planner.families.hybrid_launch_network import not_expressed
 from planner.families.hybrid_mixed_configuration import MixedConfiguration
 from planner.families.hybrid_mixed_cost import MixedCost
+from planner.families.hybrid_ranges import outside_words
 from planner.models.layouts import Ints, Layouts
 from planner.models.transformer_memory import TERMS
 from planner.models.transformer_mixed import MixedStep
@@ -20,7 +22,7 @@ from planner.plan import Prediction
 from planner.problem import Problem
 from planner.units import Dimension, format_human
 
-__all__ = ["Given", "explain", "predict", "warnings"]
+__all__ = ["Given", "explain", "imbalance_words", "predict", "reserve_words", "warnings"]
 
 _MOST_STAGES = 8  # whose room is printed one by one
 _MEASURED = (
@@ -145,14 +147,14 @@ def _details(
         "num_machines": sum(machines),
         "num_microbatches": chosen.num_microbatches,
         "staleness": 0,
-        "software": SOFTWARE,
+        "software": mixed.costs[0].program,
         "bubble": parts["bubble"] / (iteration_s - parts["bubble"]),
         "tokens_per_s": batch * network.sequence_length / iteration_s,
         "flop_utilisation": flop / iteration_s / peak,
         "is_calibrated": all(one.is_calibrated for one in mixed.costs),
         "class_s": [float(seconds[0]) for seconds in given.step.class_steps_s],
         "stages": rows,
-        "options": list(options(network, chosen)),
+        "options": list(options(network, chosen, mixed.costs[0].program)),
         "launch": _launch(mixed.costs, chosen),
     }
 
@@ -171,7 +173,11 @@ def _is_one_size(costs: tuple[HybridCost, ...]) -> bool:
 
 def _launched(costs: tuple[HybridCost, ...]) -> dict[str, Any]:
     """Return what a launcher is told beside network and layout."""
-    return {"dtype": costs[0].problem.training.dtype, "devices_per_machine": costs[0].group.devices_per_machine}
+    return {
+        "program": costs[0].program,
+        "dtype": costs[0].problem.training.dtype,
+        "devices_per_machine": costs[0].group.devices_per_machine,
+    }
 
 
 # -- in words --------------------------------------------------------------------------------------------------------
@@ -195,9 +201,10 @@ def explain(problem: Problem, configuration: MixedConfiguration, prediction: Pre
         f"{details['tokens_per_s']:,.0f} tokens/s; {details['flop_utilisation']:.0%} of the devices' peak goes into "
         f"the network's own FLOP"
     )
-    lines += _room_lines(rows)
+    lines += imbalance_words(given.mixed.costs[0])
+    lines += _room_lines(rows, prediction.memory_bytes.get("reserve", 0.0))
     lines += _launch_lines(given, configuration)
-    lines += warnings(given.mixed)
+    lines += warnings(given.mixed, configuration)
     if len(given.mixed.costs) > 1:
         lines.append(_MEASURED)
     return tuple(lines)
@@ -213,7 +220,27 @@ def _slowest_line(rows: list[dict[str, Any]]) -> str:
     return f"a micro-batch takes a stage {least} to {most}; {place} is the slowest"
 
 
-def _room_lines(rows: list[dict[str, Any]]) -> list[str]:
+def imbalance_words(cost: HybridCost) -> list[str]:
+    """Return a line on experts that get more tokens than others; none where all get as many."""
+    if cost.expert_imbalance <= 1:
+        return []
+    return [
+        f"the rank whose experts have most tokens is taken to have {cost.expert_imbalance:g} times the mean "
+        f"(calibration.expert_imbalance)"
+    ]
+
+
+def reserve_words(costs: Sequence[HybridCost]) -> list[str]:
+    """Return a line where nothing is kept free on a device."""
+    if all(one.reserve_bytes for one in costs):
+        return []
+    return [
+        "calibration.memory_reserve is 0: the device's context, buffers of the communication library and pieces of "
+        "free memory take some GiB more"
+    ]
+
+
+def _room_lines(rows: list[dict[str, Any]], reserve_bytes: float) -> list[str]:
     """Return the room on the device with least, or that it does not fit."""
     rooms = [row["room_bytes"] for row in rows if row["room_bytes"] is not None]
     if not rooms:
@@ -223,14 +250,18 @@ def _room_lines(rows: list[dict[str, Any]]) -> list[str]:
     if least["room_bytes"] < 0:
         missing = format_human(-least["room_bytes"], Dimension.DATA, 4)
         return [f"it does not fit: a device{where} would hold {missing} more than it may"]
+    kept = f", beside a reserve of {format_human(reserve_bytes, Dimension.DATA)}" if reserve_bytes else ""
     if len(rows) <= _MOST_STAGES:
-        return [f"room on a device, stage by stage: {', '.join(format_human(one, Dimension.DATA) for one in rooms)}"]
-    return [f"room on a device: at least {format_human(least['room_bytes'], Dimension.DATA)}{where}"]
+        words = ", ".join(format_human(one, Dimension.DATA) for one in rooms)
+        return [f"room on a device, stage by stage{kept}: {words}"]
+    return [f"room on a device{kept}: at least {format_human(least['room_bytes'], Dimension.DATA)}{where}"]
 
 
 def _launch_lines(given: Given, chosen: MixedConfiguration) -> list[str]:
     """Return how a layout is launched, or what Megatron-LM lacks for it."""
     costs = given.mixed.costs
+    if other := other_program(costs[0].program):
+        return [other]
     if chosen.replicas:
         return [
             "Megatron-LM gives every replica as many micro-batches, so that it cannot launch this layout: a script of "
@@ -250,11 +281,11 @@ def _launch_lines(given: Given, chosen: MixedConfiguration) -> list[str]:
     return [*lines, *launch_words(costs[0].transformer, chosen, **_launched(costs))]
 
 
-def warnings(mixed: MixedCost) -> list[str]:
-    """Return which kinds have figures of another device, or unknown memory."""
+def warnings(mixed: MixedCost, chosen: HybridConfiguration) -> list[str]:
+    """Return what makes the figures doubtful: of another device, memory not known, outside of ranges."""
     found = []
     for name in dict.fromkeys(one.group.device.name for one in mixed.costs if not one.is_calibrated):
         found.append(f"{name} is uncalibrated for transformers: the fitted efficiencies are those of another device")
     if any(limit == float("inf") for limit in mixed.limits_bytes):
         found.append("the memory of a device is not known, so that any layout fits")
-    return found
+    return [*found, *dict.fromkeys(line for one in mixed.costs for line in outside_words(one, chosen))]

@@ -10,30 +10,35 @@ of all stages, for one micro-batch:
 - a class of p-stage replicas likewise takes no less than ``X (p - 1) / 2 p + m X / p``; micro-batches in fractions that
   make all classes end together are a bound of any numbers.
 
-*ideal*: with links that cost nothing and nothing computed again, and as many stages or replicas as could be where they
-are open. *exchange*: the real links. *fits*: infinite where not even the best recomputation leaves room for all layers.
-*best path*: all is decided but overlaps and the schedule's waits; *path*: but these waits.
+- layers are whole, so that of p stages on one kind one has ``ceil(L / p)`` or more.
+
+*ideal*: the layers' own exchange as the best order of ranks has it, other links cost nothing, nothing is computed
+again, and there are as many stages or replicas as could be where they are open. *exchange*: the real links, before and
+after recomputation is decided; O(kinds) a node, whatever the number of stages. *fits*: infinite where not even the best
+recomputation leaves room for all layers. *best path*: all is decided but overlaps and the schedule's waits; *path*: but
+these waits.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
 from planner.cost import Floats
+from planner.families.hybrid_cost import HybridCost
 from planner.families.hybrid_mixed_cost import MixedCost
 from planner.families.hybrid_mixed_space import MixedSpace
 from planner.models.layouts import Ints, Layouts, Recompute
-from planner.models.tiers import Tier
-from planner.models.transformer_mixed import MixedStep, ReplicaClass
+from planner.models.tiers import ORDERS
+from planner.models.transformer_mixed import LAYER_PARTS
 from planner.models.transformer_mixed_batches import relaxed_s
 from planner.models.transformer_time import interval_times
 from planner.solvers.grid import Columns
 
 __all__ = ["MixedBounds", "in_parts"]
 
-_IDEAL_TIERS = (Tier(size=1, bandwidth_bytes_per_s=float("inf")),)
 _MOST_CELLS = 100_000  # stages times layouts in one array
 _MOST_CODES = 1 << 62
 _MOST_DEALT = 500  # layouts whose micro-batches are dealt out in one go
@@ -95,6 +100,7 @@ class MixedBounds:
             *[self.ideal_s] * len(self.space.devices),
             self.exchange_s,
             self.fits,
+            self.exchange_s,
             self.best_path_s,
             self.path_s,
         ]
@@ -147,32 +153,55 @@ class MixedBounds:
 
     def _ideal_layers(self, nodes: Columns) -> tuple[Floats, Floats, Floats]:
         """Return the seconds of a layer, an embedding and a head on each kind, shape (kinds, n)."""
-        first, back = _distinct(nodes, _FEW)
-        tensor, context, expert, microbatch = (nodes[name][first] for name in _FEW)
-        layouts = replace(
-            Layouts.one().of(np.zeros(len(first), dtype=np.int64)),
-            tensor=tensor,
-            context=context,
-            expert=expert,
-            data=expert,
-            microbatch=microbatch,
-            is_sequence_parallel=np.ones(len(first), dtype=bool),
-        )
-        rows = []
-        for one in self.cost.costs:
-            found = interval_times(
+        codes, table = self._known_layers
+        layer, embedding, head = table[:, :, np.searchsorted(codes, self._code(nodes))]
+        return layer, embedding, head
+
+    def _code(self, nodes: Columns) -> Ints:
+        """Return one number for the decisions on which a layer's seconds depend here."""
+        code = np.zeros(len(nodes["tensor"]), dtype=np.int64)
+        for name in _FEW:
+            code = code * (max(self.space.axes[name].values) + 1) + nodes[name]
+        return code
+
+    @cached_property
+    def _known_layers(self) -> tuple[Ints, Floats]:
+        """The numbers of all such decisions, in order, and the seconds of each, shape (3, kinds, n)."""
+        nodes = self.space.grid().expand({}, 0)
+        codes, first = np.unique(self._code(nodes), return_index=True)
+        few = {name: nodes[name][first] for name in _FEW}
+        return codes, np.array([self._kind_layers(one, few) for one in self.cost.costs]).swapaxes(0, 1)
+
+    def _kind_layers(self, one: HybridCost, few: Columns) -> Floats:
+        """Return the least seconds of a layer, an embedding and a head on one kind over all orders, shape (3, n)."""
+        axes, found = self.space.axes, []
+        # Of one stage the pipeline's place in an order does not matter.
+        orders = {tuple(one for one in ORDERS[index] if one != "pipeline"): index for index in axes["order"].values}
+        for is_parallel, order in product(axes["is_sequence_parallel"].values, orders.values()):
+            size = len(few["tensor"])
+            layouts = replace(
+                Layouts.one().of(np.zeros(size, dtype=np.int64)),
+                tensor=few["tensor"],
+                context=few["context"],
+                expert=few["expert"],
+                microbatch=few["microbatch"],
+                data=few["expert"],
+                order=np.full(size, order),
+                is_sequence_parallel=np.full(size, bool(is_parallel)),
+                overlaps_tensor=(few["tensor"] > 1) & bool(is_parallel),
+            )
+            times = interval_times(
                 self.cost.transformer,
                 layouts,
-                tiers=_IDEAL_TIERS,
+                tiers=one.tiers,
                 rates=one.rates,
                 software=one.software,
-                constants=replace(one.constants, hop_s=0.0),
+                constants=one.constants,
                 expert_imbalance=one.expert_imbalance,
             )
-            layer = (found["compute"] + found["launch"]) / self.cost.transformer.num_layers
-            rows.append((layer[back], found["embedding"][back], found["head"][back]))
-        layer, embedding, head = (np.array(column) for column in zip(*rows, strict=True))
-        return layer, embedding, head
+            layer = sum((times[name] for name in LAYER_PARTS), np.zeros(size)) / self.cost.transformer.num_layers
+            found.append(np.array([layer, times["embedding"], times["head"]]))
+        return np.asarray(np.min(found, axis=0))
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
@@ -224,33 +253,36 @@ class MixedBounds:
     # -- with the real links -------------------------------------------------------------------------------------------
 
     def exchange_s(self, nodes: Columns) -> Floats:
-        """Return the bound with the real links, nothing computed again and the tensor-parallel exchange hidden."""
-        return in_parts(nodes, self._stages(nodes), self._exchange_s)
+        """Return the bound with the real links, the tensor-parallel exchange hidden; nothing computed again if open."""
+        return in_parts(nodes, np.ones_like(nodes["tensor"]), self._exchange_s)
 
     def _exchange_s(self, nodes: Columns) -> Floats:
-        """Return the same of nodes with about as many stages."""
+        """Return the same of some nodes."""
         columns = self._filled(nodes, {"recompute": int(Recompute.NONE)})
         columns["overlaps_tensor"] = ((nodes["tensor"] > 1) & (nodes["is_sequence_parallel"] > 0)).astype(np.int64)
-        placed = self.cost.placed(columns)
-        bare = self.cost.step(placed, np.zeros(placed.stage_kinds.shape, dtype=np.int64))
-        layers, there = self.cost.transformer.num_layers, placed.is_there
-        if self.cost.is_staged:
-            own = bare.classes[0]
-            layer, fixed = bare.of_kind(own, "layer_s"), self._fixed_s(bare.classes[0], bare)
-            rates = np.where(there, 1 / layer, 0.0)
-            slowest = (layers + (rates * fixed).sum(axis=0)) / rates.sum(axis=0)
-            fastest = np.where(there, layer, np.inf).min(axis=0)
-            return self._step_s(nodes, slowest, fixed.sum(axis=0) + layers * fastest, placed.layouts.pipeline)
-        whole = [
-            layers * np.broadcast_to(kind.layer_s, len(placed.layouts)) + self._fixed_s(one, bare).sum(axis=0)
-            for kind, one in zip(placed.kinds, bare.classes, strict=True)
-        ]
-        return self._replicated_s(nodes, np.array(whole), self.cost.parts_of(nodes))
-
-    @staticmethod
-    def _fixed_s(one: ReplicaClass, bare: MixedStep) -> Floats:
-        """Return what each stage of a class does besides its layers, 0 where there is none."""
-        return np.asarray((bare.ends_s(one) + sum(bare.sends_s(one), np.zeros(1))) * bare.is_there)
+        kinds, layers, parts = (
+            self.cost.kind_seconds(columns),
+            self.cost.transformer.num_layers,
+            self.cost.parts_of(nodes),
+        )
+        layer, transfer, embedding, head = (
+            np.array([np.broadcast_to(getattr(one, name), len(nodes["tensor"])) for one in kinds])
+            for name in ("layer_s", "transfer_s", "embedding_s", "head_s")
+        )
+        if not self.cost.is_staged:
+            sent = 2 * (nodes["pipeline"] - 1) * transfer
+            return self._replicated_s(nodes, layers * layer + embedding + head + sent, parts)
+        fixed = 2 * (parts - 1) * transfer  # a boundary inside a kind: one stage sends down it, and one up
+        fixed[0] += embedding[0]
+        fixed[-1] += head[-1]
+        for index in range(1, len(kinds)):
+            fixed[index - 1 : index + 1] += np.maximum(kinds[index - 1].between_s, kinds[index].between_s)
+        slowest = (layers + (fixed / layer).sum(axis=0)) / (parts / layer).sum(axis=0)
+        stages = parts.sum(axis=0)
+        if len(kinds) == 1:  # layers are whole: one stage has their mean, rounded up
+            least = np.minimum(transfer[0] + np.minimum(embedding[0], head[0]), 2 * transfer[0])
+            slowest = np.maximum(slowest, -(-layers // stages) * layer[0] + np.where(stages > 2, least, transfer[0]))
+        return self._step_s(nodes, slowest, fixed.sum(axis=0) + layers * layer.min(axis=0), stages)
 
     def best_path_s(self, nodes: Columns) -> Floats:
         """Return the bound with all overlaps, which never make a step longer and cost no memory here."""

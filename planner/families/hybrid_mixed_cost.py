@@ -13,9 +13,8 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.families.hybrid_configuration import layouts_of
-from planner.families.hybrid_cost import SOFTWARE, HybridCost
+from planner.families.hybrid_cost import HybridCost
 from planner.models.layouts import Bools, Ints, Layouts, Schedule
-from planner.models.transformer_activations import KERNELS
 from planner.models.transformer_mixed import KindSeconds, MixedKind, MixedStep, ReplicaClass, kind_seconds
 from planner.models.transformer_mixed_batches import dealt, relaxed_s
 from planner.models.transformer_mixed_layers import least_slowest
@@ -118,8 +117,8 @@ class MixedCost:
         return MixedMemory(
             transformer=self.transformer,
             precision=one.precision,
-            kernels=KERNELS[SOFTWARE],
-            reserve_bytes=self.problem.calibration.transformer_reserve_bytes,
+            kernels=one.kernels,
+            reserve_bytes=max(cost.reserve_bytes for cost in self.costs),
             expert_imbalance=one.expert_imbalance,
         )
 
@@ -141,6 +140,11 @@ class MixedCost:
 
     def placed(self, columns: Columns) -> Placed:
         """Return layouts with the seconds of a micro-batch on each kind."""
+        whole, found = self.layouts(columns), self.kind_seconds(columns)
+        return Placed(layouts=whole, kinds=tuple(found), stage_kinds=self._stage_kinds(columns, whole, found))
+
+    def kind_seconds(self, columns: Columns) -> list[KindSeconds]:
+        """Return the seconds of a micro-batch on each kind."""
         whole, found = self.layouts(columns), []
         for index, (one, kind) in enumerate(zip(self.costs, self.machines, strict=True)):
             own = self.layouts(columns, index)
@@ -156,7 +160,7 @@ class MixedCost:
                     expert_imbalance=one.expert_imbalance,
                 )
             )
-        return Placed(layouts=whole, kinds=tuple(found), stage_kinds=self._stage_kinds(columns, whole, found))
+        return found
 
     def _stage_kinds(self, columns: Columns, whole: Layouts, kinds: Sequence[KindSeconds]) -> Ints:
         """Return on which kind each stage lies."""
@@ -165,6 +169,8 @@ class MixedCost:
             ends = np.cumsum(self.parts_of(columns), axis=0)
             found = sum(((index >= end).astype(np.int64) for end in ends[:-1]), np.zeros_like(index))
             return np.asarray(np.broadcast_to(found, (len(index), len(whole))))
+        if not kinds:  # only what fits is asked, and that is alike for all
+            return np.zeros((len(index), len(whole)), dtype=np.int64)
         slowest = np.argmax([np.broadcast_to(one.layer_s, len(whole)) for one in kinds], axis=0)
         return np.asarray(np.broadcast_to(slowest, (len(index), len(whole))))
 
@@ -214,7 +220,13 @@ class MixedCost:
             placed.stage_kinds,
             self.transformer.num_layers,
         )
-        return Chosen(layers=layers, can=can, step=replace(bare, layers=layers))
+        return Chosen(layers=layers, can=can & self._is_unlike(layers, placed), step=replace(bare, layers=layers))
+
+    def _is_unlike(self, layers: Ints, placed: Placed) -> Bools:
+        """Whether a cut is none of those that even layouts on one kind have, which are searched by themselves."""
+        if len(self.costs) > 1:
+            return np.ones(layers.shape[1], dtype=bool)
+        return np.asarray((placed.is_there & (layers != layers[0])).any(axis=0))
 
     def lines(self, step: MixedStep) -> tuple[Floats, Floats]:
         """Return ``a`` and ``x``: m micro-batches take each class ``a + m x`` at least; shape (classes, n).
@@ -237,6 +249,22 @@ class MixedCost:
 
     def bound_s(self, columns: Columns) -> Floats:
         """Return seconds that layouts are not under; infinite where they do not fit."""
+        found = np.full(len(columns["tensor"]), np.inf)
+        fits = np.flatnonzero(self._has_room(columns))
+        if len(fits):
+            found[fits] = self._bound_s({name: column[fits] for name, column in columns.items()})
+        return found
+
+    def _has_room(self, columns: Columns) -> Bools:
+        """Return which layouts have room for all layers."""
+        whole = self.layouts(columns)
+        kinds = self._stage_kinds(columns, whole, [])
+        is_there = np.arange(len(kinds))[:, None] < whole.pipeline
+        most = np.where(is_there, self.most_layers(columns, kinds), 0)
+        return np.asarray(((most >= 1) | ~is_there).all(axis=0) & (most.sum(axis=0) >= self.transformer.num_layers))
+
+    def _bound_s(self, columns: Columns) -> Floats:
+        """Return the same of layouts that fit."""
         chosen = self.chosen(columns)
         if self.is_staged:
             found = chosen.step.bound_s

@@ -14,13 +14,15 @@ Domain. 1F1B without chunks, ZeRO 0 and 1, the optimiser on the devices; the bat
 Each kind gives three quarters of its devices or more, unless numbers of devices or machines are limited or pinned.
 Over that grid (:mod:`planner.families.hybrid_mixed_space`) the search is branch and bound (:mod:`planner.solvers.grid`)
 with the bounds of :mod:`planner.families.hybrid_mixed_bounds`: what it finds is the optimum, proven, unless stopped.
-Every team is bounded by the best layout of those before it. Other cuts and numbers of micro-batches that ``predict``
+Every team is bounded by the best layouts of those before it, as many as are asked for. A cut into equal stages on one
+kind is an even layout, and left to the search of those. Other cuts and numbers of micro-batches that ``predict``
 takes are outside of the domain.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
+from math import inf
 
 import numpy as np
 
@@ -40,7 +42,7 @@ DOMAIN = (
     "whole replicas of each kind, numbered kind by kind, layers and micro-batches dealt out for the quickest slowest "
     "stage and kind, three quarters of each kind's devices or more (unless numbers are limited), and a fixed batch"
 )
-_MOST_AT_ONCE = 200_000
+_MOST_AT_ONCE = 400_000
 _MOST_KINDS = 4  # in a layout
 
 
@@ -79,7 +81,7 @@ class MixedFound:
 def teams_of(costs: Sequence[HybridCost]) -> list[MixedCost]:
     """Return the teams that may train: each kind alone, several in all orders along a pipeline, and their replicas.
 
-    Replicas come last, since their grids are the largest: a good layout is then known.
+    Replicas come before pipelines: they are searched sooner, and their best bounds the others.
     """
     found, replicas = [MixedCost((one,), is_staged=True) for one in costs], []
     for number in range(2, min(len(costs), _MOST_KINDS) + 1):
@@ -88,13 +90,15 @@ def teams_of(costs: Sequence[HybridCost]) -> list[MixedCost]:
             if costs[0].problem.cluster.of_groups_is_connected(names):
                 replicas.append(MixedCost(some, is_staged=False))
                 found += [MixedCost(order, is_staged=True) for order in permutations(some)]
-    return [*found, *replicas]
+    alone = len(costs)
+    return [*found[:alone], *replicas, *found[alone:]]
 
 
-def mixed_searched(costs: Sequence[HybridCost], search: Search, known_s: float) -> list[MixedFound]:
-    """Return what the search of every team found, as far as it is faster than what is known.
+def mixed_searched(costs: Sequence[HybridCost], search: Search, known_s: Sequence[float]) -> list[MixedFound]:
+    """Return what the search of every team found, as far as it is the best or one of the runners-up asked for.
 
-    Limits of ``search`` are in seconds of a step. Nothing is searched where the batch is open, or pins leave nothing.
+    Limits of ``search`` are in seconds of a step, as are the layouts known. Nothing is searched where the batch is
+    open, or pins leave nothing.
     """
     if costs[0].problem.training.fixed_batch_size is None:
         return []
@@ -102,14 +106,18 @@ def mixed_searched(costs: Sequence[HybridCost], search: Search, known_s: float) 
     teams = [one for one in teams if one.space.is_open]
     found: list[MixedFound] = []
     for index, bounds in enumerate(teams):
-        best_s = min([known_s, *(one.answer.solution.objective for one in found)])
-        part = search.part(search.left_s / (len(teams) - index), cutoff=min(search.cutoff, best_s))
-        found.append(MixedFound(mixed=bounds.cost, answer=searched_team(bounds, part)))
+        rows = sorted([*known_s, *(seconds for one in found for seconds, _ in one.rows)])
+        worst_s = [*rows, *[inf] * (1 + search.num_alternatives)][max(search.num_alternatives, 0)]
+        part = search.part(search.left_s / (len(teams) - index), cutoff=min([search.cutoff, worst_s]))
+        answer = searched_team(bounds, part, is_strict=bool(rows))
+        found.append(MixedFound(mixed=bounds.cost, answer=answer))
     return found
 
 
-def searched_team(bounds: MixedBounds, search: Search, *, uses_bounds: bool = True) -> GridAnswer:
-    """Return the best layouts of a team's grid, whose bounds may be left unused."""
+def searched_team(
+    bounds: MixedBounds, search: Search, *, uses_bounds: bool = True, is_strict: bool = False
+) -> GridAnswer:
+    """Return the best layouts of a team's grid, whose bounds may be left unused; strict: none above the cutoff."""
     space = bounds.space
     return solve(
         space.grid(bounds.all if uses_bounds else None),
@@ -119,6 +127,7 @@ def searched_team(bounds: MixedBounds, search: Search, *, uses_bounds: bool = Tr
         group_by=tuple(name for name in (*space.coarse, *space.part_names) if name != "microbatch"),
         uses_bounds=uses_bounds,
         most_at_once=_MOST_AT_ONCE,
+        is_strict=is_strict,
     )
 
 

@@ -206,4 +206,5 @@ class MixedSpace:
     @property
     def levels(self) -> tuple[tuple[str, ...], ...]:
         """Decisions of each level: what is shared, each kind's part, how ranks lie, whether it fits, and the rest."""
-        return (self.coarse, *((name,) for name in self.part_names), _FINE[0], (), *_FINE[1:], ())
+        parts = ((name,) for name in self.part_names)
+        return (self.coarse, *parts, _FINE[0], (), _FINE[1], (), _FINE[2], ())

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.families.hybrid_configuration import HybridConfiguration
-from planner.families.hybrid_cost import SOFTWARE, HybridCost
+from planner.families.hybrid_cost import HybridCost
 
 __all__ = ["outside", "outside_words"]
 
@@ -34,8 +34,8 @@ def _strange(known: Mapping[str, Any], cost: HybridCost, chosen: HybridConfigura
         yield "an optimiser on the host"
     if cost.transformer.latent is not None and not known["sizes"]["experts"][1]:
         yield "latent attention"
-    if SOFTWARE not in known["software"]:
-        yield f"the program {SOFTWARE} ({', '.join(known['software'])})"
+    if cost.program not in known["software"]:
+        yield f"the program {cost.program} ({', '.join(known['software'])})"
 
 
 def _sizes(cost: HybridCost, chosen: HybridConfiguration) -> dict[str, int]:

@@ -32,7 +32,9 @@ from planner.families.hybrid_frontier import frontier_words, ladder
 from planner.families.hybrid_idle import idle_words
 from planner.families.hybrid_infeasible import why_nothing_fits
 from planner.families.hybrid_least import least_objective
+from planner.families.hybrid_mixed import reserve_words
 from planner.families.hybrid_mixed import warnings as mixed_warnings
+from planner.families.hybrid_mixed_idle import mixed_idle_words
 from planner.families.hybrid_mixed_search import MixedFound, mixed_searched
 from planner.families.hybrid_ranges import outside_words
 from planner.families.hybrid_space import COARSE
@@ -84,16 +86,21 @@ def plan(problem: Problem, search: Search) -> Plan:
             cutoff=min(search.cutoff / count, known),
         )
         found.append(_Found(cost=cost, answer=searched(cost, part)))
-    known = min(one.answer.solution.objective for one in found)
+    known_s = [seconds for one in found for seconds, _ in one.rows]
     rest = search.part(search.left_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
-    found += mixed_searched(costs, rest, known)
+    found += mixed_searched(costs, rest, known_s)
     bound_s = min(one.answer.solution.bound for one in found)
-    best = min(found, key=lambda one: one.answer.solution.objective)
+    best = _best(found)
     if best.answer.solution.value is None:
         if bound_s < float("inf"):
             raise NoAnswerError(TOO_SHORT)
         raise InfeasibleError(why_nothing_fits(costs, search))
     return _plan_of(problem, search, found, best, bound_s, count)
+
+
+def _best(found: Sequence[_Found | MixedFound]) -> _Found | MixedFound:
+    """Return where the best layout is; of equally good ones the even layout on one kind is the simpler."""
+    return min(found, key=lambda one: one.answer.solution.objective * (1 + SAME * isinstance(one, MixedFound)))
 
 
 def searched(
@@ -146,12 +153,12 @@ def _plan_of(
         bound=bound,
         explanation=(
             *explain(problem, configuration, prediction),
-            *([] if isinstance(best, MixedFound) else _more_words(best.cost, point, configuration, search)),
+            *_more_words(best, point, configuration, search),
             *ladder_words,
             *_counts(problem, found, is_proven, best.cost.batch),
         ),
         alternatives=[*_alternatives(found, best, count, search.num_alternatives), *rungs],
-        warnings=mixed_warnings(best.mixed)
+        warnings=[*mixed_warnings(best.mixed, configuration), *reserve_words(best.mixed.costs)]
         if isinstance(best, MixedFound)
         else [*_warnings(best.cost), *outside_words(best.cost, configuration)],
         not_modelled=NOT_MODELLED,
@@ -161,12 +168,16 @@ def _plan_of(
     )
 
 
-def _more_words(cost: HybridCost, point: Point, configuration: HybridConfiguration, search: Search) -> list[str]:
+def _more_words(
+    best: _Found | MixedFound, point: Point, configuration: HybridConfiguration, search: Search
+) -> list[str]:
     """Return what other layouts would take; nothing where only asked whether anything fits."""
     if search.good_enough == inf:
         return []
-    words = frontier_words(cost, point, search)
-    return [*words, *idle_words(cost, configuration, search, searched)]
+    if isinstance(best, MixedFound):
+        return mixed_idle_words(best.mixed, configuration, search)
+    words = frontier_words(best.cost, point, search)
+    return [*words, *idle_words(best.cost, configuration, search, searched)]
 
 
 def _counts(problem: Problem, found: Sequence[_Found | MixedFound], is_proven: bool, batch: int) -> list[str]:
@@ -194,7 +205,7 @@ def _alternatives(
             name=_name(one, point),
             family=NAME,
             objective=seconds * count,
-            relative_loss=seconds / least_s - 1 if least_s else 0.0,
+            relative_loss=max(seconds / least_s - 1, 0.0) if least_s else 0.0,
             reason=f"the best of these degrees: {one.configuration(point).headline}",
             configuration=one.configuration(point),
         )
@@ -242,9 +253,4 @@ def _warnings(cost: HybridCost) -> list[str]:
         found.append(f"{name} is uncalibrated for transformers: the fitted efficiencies are those of another device")
     if cost.group.device.memory_bytes == float("inf") and cost.problem.limits.memory_per_device_bytes is None:
         found.append(f"the memory of {name} is not known, so that any layout fits")
-    if not cost.problem.calibration.transformer_reserve_bytes:
-        found.append(
-            "calibration.memory_reserve is 0: the device's context, buffers of the communication library and pieces of "
-            "free memory take some GiB more"
-        )
-    return found
+    return [*found, *reserve_words([cost])]

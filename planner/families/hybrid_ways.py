@@ -121,15 +121,24 @@ def _without_numbers(problem: Problem) -> Problem:
 
 
 def _devices(cost: HybridCost, needed_bytes: float) -> Iterator[str]:
-    """Yield listed devices of enough memory, the smallest first: what a layout holds is the same on all."""
+    """Yield listed devices of enough memory, the smallest first: all terms but the reserve are the same on them."""
     limit = cost.problem.limits.memory_per_device_bytes
     if limit is not None and limit < needed_bytes:
         return
     listed = cost.problem.listed_memory_bytes
-    enough = sorted((size, name) for name, size in listed.items() if needed_bytes <= size < inf)
+    least = _least_device_bytes(cost, needed_bytes)
+    enough = sorted((size, name) for name, size in listed.items() if least <= size < inf)
     if enough:
         names = [f"{name!r} ({format_human(size, Dimension.DATA)})" for size, name in enough[:_MOST_LISTED]]
-        yield f"take as many devices of {_size(needed_bytes * _ROUND_UP)} or more, e.g. {', '.join(names)}"
+        yield f"take as many devices of {_size(least * _ROUND_UP)} or more, e.g. {', '.join(names)}"
+
+
+def _least_device_bytes(cost: HybridCost, needed_bytes: float) -> float:
+    """Return the memory of the smallest device that holds a layout, beside what that device keeps for itself."""
+    held, kept = needed_bytes - cost.reserve_bytes, cost.problem.calibration
+    if kept.transformer_reserve_share >= 1:
+        return held + kept.transformer_reserve_bytes
+    return min(held + kept.transformer_reserve_bytes, held / (1 - kept.transformer_reserve_share))
 
 
 # -- the least memory --------------------------------------------------------------------------------------------------

@@ -43,6 +43,8 @@ class Fitting:
 
 def fitting(domain: Domain, search: Search) -> Fitting:
     """Return a pipeline that fits in memory and meets all limits and pins."""
+    if _outgrows(domain):
+        return Fitting(shape=None, is_proven=True)
     is_proven = True
     hopeless = set() if domain.is_fine else hopeless_numbers(domain)
     for number in reversed(domain.numbers_of_microbatches):
@@ -58,6 +60,18 @@ def fitting(domain: Domain, search: Search) -> Fitting:
         if domain.allows(shape):
             return Fitting(shape=shape, is_proven=True)
     return Fitting(shape=None, is_proven=is_proven and not search.is_over)
+
+
+def _outgrows(domain: Domain) -> bool:
+    """Whether weights, gradients and optimiser alone, once each, are more than all devices together may hold."""
+    costs = domain.cost.costs
+    whole = costs.memory(0, domain.num_layers - 1, num_samples=1)
+    states = float(whole.weights_bytes + whole.gradients_bytes + whole.optimizer_bytes)
+    rooms = [
+        number * max(one.memory_limit_bytes * domain.memory_scale - costs.reserve_bytes, 0.0)
+        for number, one in zip(domain.num_devices, costs.machines, strict=True)
+    ]
+    return states * (1 - _CLOSE) > sum(rooms)
 
 
 def numbers_of_stages_that_fit(domain: Domain, search: Search) -> list[int]:

@@ -213,10 +213,12 @@ class _Tried:
         return sum(one.found.num_simulated for one in self.results)
 
     def why_none(self, search: Search) -> Exception:
-        """Return the error to raise where no pipeline was found."""
+        """Return the error to raise where no pipeline was found; why is not looked for where only asked whether."""
         is_cut_off = self.largest.problem.training.fixed_batch_size is None and search.is_over
         if min(one.bound for one in self.results) < float("inf") or is_cut_off:
             return NoAnswerError(TOO_SHORT)
+        if search.good_enough == float("inf"):
+            return InfeasibleError(self.largest.why_empty() or "No plan fits: no pipeline meets all limits and pins.")
         reason, limit_s = self.largest.why_empty(), _REASON_S if search.cutoff == float("inf") else _SHORT_REASON_S
         return InfeasibleError(reason or why_nothing_fits(self.largest, search.part(limit_s)))
 

@@ -23,6 +23,7 @@ from planner.solvers.count_boxes import Bounded
 __all__ = ["procure"]
 
 _SAME = 1e-9
+_SHORT_S = 60.0  # of billing, which no run feels
 _CHEAP = 0.2  # of the price on demand; spot machines usually cost 0.3 to 0.6 of it
 _MOST_CALLS = 12  # fleets planned for each alternative
 _SHARES = (0.6, 0.7, 0.8)  # of the time that is left, for fleets of one type, of two, of three
@@ -105,6 +106,7 @@ def procure(
             *_contradictions(fleets),
             *_age_warnings(procurement, choice),
             *_spot_warnings(procurement, choice),
+            *_granule_warnings(fleets, choice),
             *_plan_warnings(choice),
         ),
         not_modelled=_NOT_MODELLED,
@@ -244,6 +246,19 @@ def _age_warnings(procurement: Procurement, choice: Choice) -> list[str]:
     if age <= OLD_DAYS:
         return []
     return [f"a price is of {oldest.isoformat()}, {age} days old; ask for today's before buying"]
+
+
+def _granule_warnings(fleets: Fleets, choice: Choice) -> list[str]:
+    """Return how much more the runs of a month may cost where each is billed in granules: their sum leaves them out."""
+    if not fleets.procurement.is_monthly:
+        return []
+    rents = sum(
+        count * offer.usd_per_h * offer.billing_s / 3600
+        for offer, count in zip(choice.fleet.offers, choice.fleet.counts, strict=True)
+        if offer.billing_s > _SHORT_S
+    )
+    words = f"machines are billed in long granules: up to {rents * fleets.account.num_runs:,.2f} USD a month more"
+    return [words] if rents else []
 
 
 def _spot_warnings(procurement: Procurement, choice: Choice) -> list[str]:

@@ -130,7 +130,7 @@ LEFT_OUT: Mapping[str, str] = {
     "megatron-readme-2020": "no micro-batch, vocabulary or sequence length; recomputation assumed by the table's maker",
     "megascale-175b": "no micro-batch; interleaving and recomputation from memory; another block and optimiser",
     "megatron-bridge, nemo-*, mlperf-*": "recomputation not told; most in 8 bits or less",
-    "sailor-*, amp-*": "stages cut unevenly, and mixed devices; the hybrid family has equal stages",
+    "sailor-*, amp-*": "uneven stages and mixed devices; held against the model by themselves: docs/hybrid_mixed.md",
     "bigscience-v100, metis-profile": "no sizes; single layers",
 }
 

@@ -9,12 +9,14 @@ from hybrid_questions import MOE, RATES, TINY, question
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.data.transformer_rates import transformer_rates
 from planner.families.hybrid_bounds import HybridBounds
 from planner.families.hybrid_configuration import DECIDED
 from planner.families.hybrid_cost import HybridCost, costs_of
 from planner.families.hybrid_least import least_objective
 from planner.families.hybrid_search import searched
 from planner.families.hybrid_space import Space
+from planner.models.transformer_programs import PROGRAMS
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
@@ -37,6 +39,7 @@ NO_PINS: dict[str, Any] = {}
 PINS = st.sampled_from(
     [NO_PINS, {"zero_bubble": True}, {"schedule": "interleaved"}, {"offload_optimizer": True}, {"zero_stage": 0}]
 )
+PROGRAM = st.sampled_from(list(PROGRAMS))
 
 
 @st.composite
@@ -53,9 +56,10 @@ def questions(draw: st.DrawFn) -> Problem:
         network=draw(st.sampled_from(["1 Gbit/s", "400 Gbit/s"])),
     )
     constants = {**RATES["constants"], "contention": draw(st.sampled_from([0.0, 0.5, 1.0]))}
-    rates = {**RATES, "constants": constants}
+    rates = {**RATES, "constants": constants, "software": transformer_rates()["software"]}
     pins: dict[str, Any] = draw(PINS)
-    return replace(found, fixed=pins, transformer_rates=rates)
+    calibration = replace(found.calibration, program=draw(PROGRAM))
+    return replace(found, fixed=pins, transformer_rates=rates, calibration=calibration)
 
 
 def a_memory_limit(cost: HybridCost, share: float) -> float:

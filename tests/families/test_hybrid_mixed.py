@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import planner
 from planner.checks.hybrid import facts_of
 from planner.errors import SpecError
-from planner.families import hybrid
+from planner.families import hybrid, hybrid_search
 from planner.families.hybrid_cost import costs_of
 from planner.families.hybrid_mixed_bounds import MixedBounds
 from planner.families.hybrid_mixed_configuration import MixedConfiguration
-from planner.families.hybrid_mixed_search import configuration_of_point, searched_team, teams_of
+from planner.families.hybrid_mixed_search import MixedFound, configuration_of_point, searched_team, teams_of
 from planner.families.hybrid_search import plan
 from planner.plan import Plan
 from planner.problem import Problem
@@ -176,6 +176,61 @@ def test_stages_of_unlike_layers_are_used_where_they_are_faster() -> None:
     assert [one.layers for one in found.configuration.stages] == [4, 3]
     assert found.configuration.machines is None
     assert any("--pipeline-model-parallel-layout 'Et*4|t*3L'" in line for line in found.explanation)
+
+
+def test_an_even_cut_on_one_kind_is_an_even_layout_and_none_of_unlike_stages() -> None:
+    dnn = {"zoo": "mixtral-8x7b", "global_batch": 512}
+    machines = [{"count": 8, "devices": 8, "device": "h100-sxm", "network": "400 Gbit/s"}]
+    fixed = {"data_parallel_size": 8, "pipeline_parallel_size": 8, "microbatch_size": 1, "recompute": "none"}
+    asked = {"dnn": dnn, "cluster": {"machines": machines}, "families": ["hybrid"], "fix": fixed}
+    found = planned(planner.load(asked))
+    for one in (found.configuration, *(other.configuration for other in found.alternatives)):
+        assert not isinstance(one, MixedConfiguration) or len({stage.layers for stage in one.stages}) > 1
+    assert not isinstance(found.configuration, MixedConfiguration)
+
+
+@pytest.mark.parametrize(("share", "is_mixed"), [(1 - 1e-12, False), (1 - 1e-6, True), (1 + 1e-6, False)])
+def test_unlike_stages_win_by_more_than_rounding(share: float, is_mixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = question(counts=(1,), devices=(2,), batch=4)
+    (cost,) = costs_of(problem)
+    even_s = planned(problem).objective
+    bounds = MixedBounds(teams_of([cost])[0])
+    answer = searched_team(bounds, Search())
+    seconds = share * even_s
+    other = replace(answer, solution=replace(answer.solution, objective=seconds, bound=min(seconds, even_s)))
+    monkeypatch.setattr(
+        hybrid_search, "mixed_searched", lambda *_: [MixedFound(mixed=bounds.cost, answer=replace(other, others=()))]
+    )
+    assert isinstance(planned(problem).configuration, MixedConfiguration) is is_mixed
+
+
+RANGES = {"sizes": {"devices": [64, 512], "hidden size": [1, 9999], "layers": [1, 99], "sequence length": [1, 9999],
+                    "tensor degree": [1, 8], "stages": [1, 9], "micro-batch": [1, 99], "context degree": [1, 9],
+                    "experts": [0, 0]}, "software": ["megatron-core"]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (
+            question({**TINY, "layers": 7}, counts=(1,), devices=(5,), batch=64,
+                     fix={"tensor_parallel_size": 1, "context_parallel_size": 1, "num_stages": 2}),
+            "1 of 5 devices stay idle: no such layout of all",
+        ),
+        (
+            question(batch=24, devices=(5, 4), network="400 Gbit/s", fix={"tensor_parallel_size": 2, "num_stages": 1}),
+            "1 of 5 devices of old stay idle: no such layout of all",
+        ),
+    ],
+)  # fmt: skip
+def test_unlike_layouts_say_what_even_ones_say(problem: Problem, words: str) -> None:
+    names = ("v100-sxm2-16g", "a100-sxm4-80gb")
+    found = planned(replace(problem, transformer_rates={**RATES, "ranges": dict.fromkeys(names, RANGES)}))
+    assert isinstance(found.configuration, MixedConfiguration)
+    for line in (f"outside of what was measured on {names[0]}", "binds", words):
+        assert any(line in one for one in found.explanation), line
+    for line in ("outside of what was measured", "calibration.memory_reserve is 0"):
+        assert any(line in one for one in found.warnings), line
 
 
 def test_pins_are_kept() -> None:

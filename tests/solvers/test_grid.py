@@ -172,6 +172,25 @@ def test_a_known_answer_or_one_that_is_good_enough_ends_the_search_with_a_true_b
         assert answer.solution.status is Status.OPTIMAL
 
 
+@settings(deadline=None)
+@given(case=cases(), cutoff=st.integers(-3, 9), most=st.sampled_from([1, 7, 10_000]))
+def test_a_strict_cutoff_finds_the_best_point_below_it_or_none_with_a_true_bound(
+    case: Case, cutoff: int, most: int
+) -> None:
+    truth = best_of(case, tuple(range(len(case.names))))
+    least = truth[0][0] if truth else inf
+    answer = case.solve(Search(cutoff=float(cutoff)), most_at_once=most, is_strict=True)
+    assert answer.solution.bound <= least
+    if least <= cutoff:
+        assert rows_of(answer, case)[0] == truth[0]
+        assert answer.solution.status is Status.OPTIMAL
+    else:
+        assert answer.solution.status is not Status.OPTIMAL
+        assert answer.solution.bound == cutoff
+    if least - case.slack > cutoff:
+        assert answer.num_evaluated == 0
+
+
 def test_points_are_counted_without_listing_them() -> None:
     axes = tuple(Axis(name=f"a{index}", values=tuple(range(1, 41))) for index in range(8))
 
