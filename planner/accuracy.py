@@ -46,9 +46,10 @@ _TRANSFORMERS = """\
 ## Transformers, and convolutional networks in short numbers
 
 Predictions of the family `hybrid` are fitted and tested apart: errors, bias, order and regret by family of measurements
-stand in [accuracy of transformers](accuracy_transformers.md). Below are the bands that its plans carry, of
-measured / predicted - 1 on groups that the fit did not see (`planner/data/transformer_rates.yaml`): four fifths of the
-rows lie inside. Utilisation of modern devices by ResNet-50: [accuracy of convolutional networks](accuracy_cnn.md).
+stand in [accuracy of transformers](accuracy_transformers.md). Below are the bands of its plans where program and sizes
+are within those measured, of measured / predicted - 1 on groups that the fit did not see
+(`planner/data/transformer_rates.yaml`), made wide enough that three quarters of the rows lie inside. Utilisation of
+modern devices by ResNet-50: [accuracy of convolutional networks](accuracy_cnn.md).
 
 | measurements | low | high | coverage |
 | --- | --- | --- | --- |

@@ -365,6 +365,7 @@ class FleetRowDocument(_Document):
     interruptions_per_h: float
     most: int | None = None
     note: str
+    tier: str | None = None
 
 
 class FleetErrorDocument(_Document):
@@ -457,6 +458,7 @@ class BreakEvenDocument(_Document):
     bought: str
     hours_per_month: float | None
     rows: list[MonthDocument]
+    words: str = ""
 
 
 class WhatIfDocument(_Document):

@@ -177,6 +177,8 @@ _WORDS = {
     "int_type": ("this must be a whole number", "Write e.g. 1."),
     "finite_number": ("this must be a finite number", "Write e.g. 1.5."),
     "greater_than_equal": ("it must be at least {ge}", "Raise it."),
+    "greater_than": ("it must be more than {gt}", "Raise it."),
+    "less_than": ("it must be less than {lt}", "Lower it; a share is written as 0.1, not as 10."),
     "less_than_equal": ("it may be at most {le}", "Lower it; check the unit."),
     "invalid_key": ("keys must be text", "Put the key in quotes."),
     "missing_argument": ("a value is missing", "Write e.g. [1 MB, 2 ms]."),

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.checks.facts import holds
-from planner.checks.purchase_account import run_parts_s
+from planner.checks.purchase_account import job_parts_s
 from planner.checks.purchase_limits import LIMITED, Asked, Rows, fleet_limits
 from planner.checks.report import SAME, CheckReport, Finding, agree, agreement
 from planner.errors import SpecError
@@ -195,7 +195,8 @@ def _figures(asked: Asked, name: str, choice: Mapping[str, Any]) -> Iterator[Fin
         ],
     )
     one_run = {job: seconds * asked.stretch for job, seconds in choice["training_s"].items()}
-    wall_s = {job: sum(run_parts_s(asked.procure, choice["fleet"], one).values()) for job, one in one_run.items()}
+    runs = job_parts_s(asked.procure, choice["fleet"], one_run)
+    wall_s = {job: sum(parts.values()) for job, parts in runs.items()}
     stated = choice["job_wall_s"]
     pairs = [(job, stated.get(job, math.nan), wall_s.get(job, math.nan)) for job in {**wall_s, **stated}]
     yield agreement(f"{name}.job_wall_s", pairs)

@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.procurement.spec import ProcureSpec
 
-__all__ = ["S_PER_MONTH", "Bill", "bill_of", "done_by_s", "run_parts_s", "work_of"]
+__all__ = ["S_PER_MONTH", "Bill", "bill_of", "done_by_s", "job_parts_s"]
 
 S_PER_MONTH = 730 * 3600.0
 _GB, _J_PER_KWH = 1e9, 3.6e6
@@ -55,29 +55,40 @@ class Bill:
         return {"cost": self.cost_usd, "time": self.wall_s, "energy": self.energy_j}[asked.objective]
 
 
-def work_of(asked: ProcureSpec, training_s: Mapping[str, float]) -> tuple[float, float]:
-    """Return the seconds of training of one run or of a month, and of how many runs.
-
-    Jobs that all have a part of the machines to themselves work side by side, others one after the other.
-    """
-    if asked.jobs is None:
-        return next(iter(training_s.values())), 1.0
-    each = [job.runs_per_month * training_s[job.name] for job in asked.jobs]
-    is_parted = all(job.share < 1 for job in asked.jobs)
-    return (max(each) if is_parted else sum(each)), sum(job.runs_per_month for job in asked.jobs)
-
-
-def run_parts_s(asked: ProcureSpec, fleet: Machines, work_s: float, num_runs: float = 1.0) -> dict[str, float]:
-    """Return the parts of the expected wall time of runs of equal length, one after another."""
+def run_parts_s(asked: ProcureSpec, fleet: Machines, training_s: float) -> dict[str, float]:
+    """Return the parts of the expected wall time of one run."""
     run = asked.run
     own = 0.0 if run.mean_time_between_failures is None else 1 / run.mean_time_between_failures
     rate = sum(row["count"] * (own + row.get("interruptions_per_h", 0.0) / 3600) for row in fleet)
-    training_s = work_s / num_runs
     work = training_s + run.evaluation
     written, lost = _overheads_s(asked, work, rate)
     lost += run.start_up * _excess(rate * run.start_up)
     parts = {"start_up": run.start_up, "training": training_s, "evaluation": run.evaluation}
-    return {name: num_runs * part for name, part in {**parts, "checkpoints": written, "failures": lost}.items()}
+    return {**parts, "checkpoints": written, "failures": lost}
+
+
+def job_parts_s(asked: ProcureSpec, fleet: Machines, training_s: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Return the parts of one run of each job: on all machines, or on its part of each kind, in whole machines."""
+    if asked.jobs is None:
+        return {name: run_parts_s(asked, fleet, seconds) for name, seconds in training_s.items()}
+    is_parted = all(job.share < 1 for job in asked.jobs)
+    found = {}
+    for job in asked.jobs:
+        share = job.share if is_parted else 1.0
+        part = [{**row, "count": math.floor(row["count"] * share + _ROUNDING)} for row in fleet]
+        found[job.name] = run_parts_s(asked, part, training_s[job.name])
+    return found
+
+
+def _parts_s(asked: ProcureSpec, fleet: Machines, training_s: Mapping[str, float]) -> dict[str, float]:
+    """Return the parts of one run, or of all runs of a month; of jobs side by side those of the longest."""
+    each = job_parts_s(asked, fleet, training_s)
+    if asked.jobs is None:
+        return next(iter(each.values()))
+    month = [{name: job.runs_per_month * part for name, part in each[job.name].items()} for job in asked.jobs]
+    if all(job.share < 1 for job in asked.jobs):
+        return max(month, key=lambda parts: sum(parts.values()))
+    return {name: sum(parts[name] for parts in month) for name in month[0]}
 
 
 def _overheads_s(asked: ProcureSpec, work: float, rate: float) -> tuple[float, float]:
@@ -125,9 +136,10 @@ def _excess(z: float) -> float:
     return math.expm1(z) / z - 1 if z < _LARGE else math.inf
 
 
-def bill_of(asked: ProcureSpec, fleet: Machines, work_s: float, num_runs: float = 1.0) -> Bill:
-    """Return what the work of a fleet takes and costs; ``work_s`` is what training takes without a failure."""
-    run_s = run_parts_s(asked, fleet, work_s, num_runs)
+def bill_of(asked: ProcureSpec, fleet: Machines, training_s: Mapping[str, float]) -> Bill:
+    """Return what the work of a fleet takes and costs; ``training_s``: of each job, without a failure."""
+    run_s = _parts_s(asked, fleet, training_s)
+    num_runs = 1.0 if asked.jobs is None else sum(job.runs_per_month for job in asked.jobs)
     wall_s = sum(run_s.values())
     owned_s = wall_s if asked.jobs is None else S_PER_MONTH
     power = asked.electricity
@@ -176,7 +188,7 @@ def _billed_s(row: Mapping[str, Any], wall_s: float) -> float:
 def done_by_s(asked: ProcureSpec, fleet: Machines, training_s: Mapping[str, float]) -> dict[str, float]:
     """Return by when each job with a deadline is done, its runs all asked for at once, the earliest deadline first."""
     jobs = asked.jobs or []
-    wall_s = {job.name: sum(run_parts_s(asked, fleet, training_s[job.name]).values()) for job in jobs}
+    wall_s = {name: sum(parts.values()) for name, parts in job_parts_s(asked, fleet, training_s).items()}
     if all(job.share < 1 for job in jobs):
         return wall_s
     total, done = 0.0, {}

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from planner.checks.facts import holds
-from planner.checks.purchase_account import S_PER_MONTH, Bill, bill_of, done_by_s, work_of
+from planner.checks.purchase_account import S_PER_MONTH, Bill, bill_of, done_by_s
 from planner.checks.report import Finding
 from planner.procurement.spec import ProcurementSpec, ProcureSpec
 
@@ -38,8 +38,8 @@ class Asked:
 
     def bill(self, fleet: Rows, training_s: Mapping[str, float], factor: float = 1.0) -> Bill:
         """Return what a fleet takes and costs, training so many times as long as predicted."""
-        work_s, num_runs = work_of(self.procure, training_s)
-        return bill_of(self.procure, fleet, work_s * self.stretch * factor, num_runs)
+        longer = {name: seconds * self.stretch * factor for name, seconds in training_s.items()}
+        return bill_of(self.procure, fleet, longer)
 
 
 def fleet_limits(asked: Asked, name: str, choice: Mapping[str, Any]) -> Iterator[Finding]:
@@ -89,6 +89,9 @@ def _machines(procure: ProcureSpec, name: str, fleet: Rows, number: int) -> Iter
     yield holds(
         f"{name} place", len(places) == 1, "one region", f"machines of {len(places)} regions do not train together"
     )
+    tiers = {row.get("tier") for row in fleet if row["term"] == "bought"}
+    wrong = f"bought machines of {len(tiers)} network tiers"
+    yield holds(f"{name} network", len(tiers) <= 1, "one tier of bought machines at most", wrong)
     for pattern, most_of in procure.quotas.items():
         used = sum(row["count"] for row in fleet if _is_meant(row, [pattern]))
         yield holds(f"{name} quota {pattern}", used <= most_of, f"{used} of {most_of}", f"{used} exceeds {most_of}")
@@ -113,8 +116,9 @@ def _refusals(procure: ProcureSpec, row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_meant(row: Mapping[str, Any], patterns: Sequence[str]) -> bool:
-    """Whether a pattern means an offer: by its name, its instance, provider and instance, or its device."""
-    names = (row["name"], row["instance"], f"{row['provider']}/{row['instance']}", row["device"])
+    """Whether a pattern means an offer: by its name, instance, provider and instance, device, or network tier."""
+    names = [row["name"], row["instance"], f"{row['provider']}/{row['instance']}", row["device"]]
+    names += [row["tier"]] if row.get("tier") is not None else []
     return any(_matches(name, patterns) for name in names)
 
 

@@ -16,6 +16,8 @@ __all__ = ["transformer_ranges"]
 def transformer_ranges() -> Mapping[str, Mapping[str, Any]]:
     """Return by device: ``rows``, how many; ``sizes``, least and most of each by its name; ``software``, programs.
 
+    And ``families``, the same by family of measurements.
+
     >>> transformer_ranges()["h100-sxm"]["sizes"]["experts"]
     [0, 0]
     """

@@ -16,7 +16,7 @@ from planner.families.hybrid_cost import HybridCost, cost_of_machines
 from planner.families.hybrid_launch import launch_lines, launch_words, options
 from planner.families.hybrid_launch_network import not_expressed
 from planner.families.hybrid_mixed_configuration import MixedConfiguration
-from planner.families.hybrid_ranges import outside_words
+from planner.families.hybrid_ranges import error_band, outside_words
 from planner.models.layouts import Layouts
 from planner.models.transformer_memory import TERMS
 from planner.models.transformer_operators import flop_per_sample
@@ -84,7 +84,7 @@ def predict(problem: Problem, configuration: HybridConfiguration) -> Prediction:
         scaling_factor=parts["compute"] / iteration_s,
         communication_to_computation=sum(exchange.values()) / parts["compute"],
         memory_bytes={**memory, "limit": cost.memory_limit_bytes},
-        relative_error=_band(cost, configuration),
+        relative_error=error_band(cost, configuration),
         details=_details(cost, configuration, layout, parts, iteration_s),
     )
 
@@ -94,69 +94,6 @@ def layout_of(configuration: HybridConfiguration) -> Layouts:
     return layouts_of(
         {name: np.array([code]) for name, code in configuration.codes().items()}, configuration.global_batch_size
     )
-
-
-def _band(cost: HybridCost, chosen: HybridConfiguration) -> dict[str, Any] | None:
-    """Return the error of the family of measurements nearest to the question; None outside of what was measured.
-
-    A family of too few groups has none: that of all families of the device then stands for it.
-    """
-    rates, device = cost.problem.transformer_rates, cost.group.device.name
-    name = _nearest(device, cost.program, chosen.num_devices)
-    band, source, conditions = rates.get("bands", {}).get(name, {}), name, _CONDITIONS.get(name, "")
-    if band.get("coverage") is None:
-        band, source = rates.get("device_bands", {}).get(device, {}), device
-        conditions = f"all families measured on {device}"
-    has_experts = cost.problem.dnn.transformer is None or cost.problem.dnn.transformer.experts is not None
-    is_beyond = chosen.offload_optimizer or (name not in _WITH_EXPERTS and (has_experts or chosen.context > 1))
-    if band.get("coverage") is None or is_beyond or chosen.num_devices > _MOST_DEVICES[name]:
-        return None
-    return {**{key: band[key] for key in ("low", "high", "coverage")}, "from": source, "conditions": conditions}
-
-
-def _nearest(device: str, program: str, num_devices: int) -> str:
-    """Return the family of measurements of a device and program, else of the device; of several the closest in size."""
-    families = _MEASURED.get((device, program), ())
-    fitting = [name for name in families if num_devices <= _MOST_DEVICES[name]]
-    return fitting[0] if fitting else families[-1] if families else _NEAREST.get(device, "")
-
-
-_NEAREST = {  # the family of measurements of a device
-    "a100-sxm4-80gb": "vtrain-multi",
-    "h100-sxm": "llm-foundry",
-    "b200-sxm": "simumax-b200",
-}
-_MEASURED = {  # those of a device and a program, the fewest devices first
-    ("a100-sxm4-80gb", "megatron-lm"): ("sc21-table1",),
-    ("a100-sxm4-80gb", "megatron-lm-fused"): ("korthikanti-table5",),
-    ("a100-sxm4-80gb", "megatron-deepspeed"): ("vtrain-single", "vtrain-multi"),
-    ("a100-sxm4-80gb", "megatron-deepspeed-bf16"): ("bigscience-176b-sweep",),
-    ("a100-sxm4-80gb", "composer-fsdp"): ("llm-foundry-a100",),
-    ("h100-sxm", "composer-fsdp"): ("llm-foundry",),
-    ("h100-sxm", "torchtitan"): ("torchtitan-h100",),
-    ("h100-sxm", "torchtitan-eager"): ("torchtitan-h100",),
-    ("b200-sxm", "megatron-core"): ("simumax-b200",),
-}
-_WITH_EXPERTS = ("simumax-b200",)  # families with experts and context parallelism
-_MOST_DEVICES = {
-    "bigscience-176b-sweep": 384,
-    "korthikanti-table5": 64,
-    "llm-foundry": 512,
-    "llm-foundry-a100": 64,
-    "sc21-table1": 1536,
-    "simumax-b200": 8,
-    "torchtitan-h100": 64,
-    "vtrain-multi": 512,
-    "vtrain-single": 8,
-}
-_CONDITIONS = {
-    "bigscience-176b-sweep": "GPT of about 176 billion parameters on A100s, Megatron-DeepSpeed in bf16",
-    "llm-foundry": "MPT of 1.3 to 13 billion parameters on 8 to 512 H100s, fully sharded data parallelism",
-    "llm-foundry-a100": "MPT of 0.1 to 65 billion parameters on 8 to 64 A100s, fully sharded data parallelism",
-    "simumax-b200": "the networks of SimuMax on B200s, Megatron-Core",
-    "vtrain-multi": "GPT of 3.6 to 175 billion parameters on 64 to 512 A100s, Megatron-LM",
-    "vtrain-single": "GPT of 0.2 to 1.3 billion parameters on 4 to 8 A100s, Megatron-DeepSpeed",
-}
 
 
 def _details(

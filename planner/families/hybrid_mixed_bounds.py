@@ -16,7 +16,7 @@ of all stages, for one micro-batch:
 again, and there are as many stages or replicas as could be where they are open. *exchange*: the real links, before and
 after recomputation is decided; O(kinds) a node, whatever the number of stages. *fits*: infinite where not even the best
 recomputation leaves room for all layers. *best path*: all is decided but overlaps and the schedule's waits; *path*: but
-these waits.
+these waits. The latter two are of the cuts that are tried, the others of all cuts.
 """
 
 from collections.abc import Callable, Iterator, Sequence

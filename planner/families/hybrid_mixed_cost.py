@@ -14,6 +14,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.families.hybrid_configuration import layouts_of
 from planner.families.hybrid_cost import HybridCost
+from planner.families.hybrid_mixed_cuts import cut_of, few_bounds_s, few_cuts
 from planner.models.layouts import Bools, Ints, Layouts, Schedule
 from planner.models.transformer_mixed import KindSeconds, MixedKind, MixedStep, ReplicaClass, kind_seconds
 from planner.models.transformer_mixed_batches import dealt, relaxed_s
@@ -206,6 +207,30 @@ class MixedCost:
         return self.memory.most_layers(full, number, least)
 
     def chosen(self, columns: Columns) -> Chosen:
+        """Return layouts cut as columns say, else the best of few cuts, else for the quickest slowest stage.
+
+        What does not fit is not taken.
+        """
+        if (given := cut_of(columns)) is not None:
+            return self._cut_as(columns, given)
+        found = self._cut_evenly(columns)
+        if not self.is_staged:
+            return found
+        stages, layers = found.step.layouts.pipeline, found.layers.copy()
+        some, best = few_cuts(columns, stages, self.transformer.num_layers, self.bound_s, self.seconds)
+        if not len(some):
+            return found
+        layers[:, some] = best[: len(layers)]
+        return self._cut_as(columns, layers)
+
+    def _cut_as(self, columns: Columns, layers: Ints) -> Chosen:
+        """Return layouts with given cuts."""
+        placed = self.placed(columns)
+        most, is_there = self.most_layers(columns, placed.stage_kinds), placed.is_there
+        can = (~is_there | ((layers >= 1) & (layers <= most))).all(axis=0)
+        return Chosen(layers=layers, can=can & self._is_unlike(layers, placed), step=self.step(placed, layers))
+
+    def _cut_evenly(self, columns: Columns) -> Chosen:
         """Return layouts with layers cut so that the slowest stage is as quick as can be, as far as memory allows."""
         placed = self.placed(columns)
         shape = placed.stage_kinds.shape
@@ -265,14 +290,19 @@ class MixedCost:
 
     def _bound_s(self, columns: Columns) -> Floats:
         """Return the same of layouts that fit."""
-        chosen = self.chosen(columns)
+        given = cut_of(columns)
+        chosen = self._cut_evenly(columns) if given is None else self._cut_as(columns, given)
         if self.is_staged:
-            found = chosen.step.bound_s
-        else:
-            starts, each = self.lines(chosen.step)
-            total = (self.batch // columns["microbatch"]).astype(np.float64)
-            found = relaxed_s(self.parts_of(columns).astype(np.float64), starts, each, total)
-            found = found + chosen.step.tail_s.max(axis=0)
+            found = np.where(chosen.can, chosen.step.bound_s, np.inf)
+            if given is None:
+                stages = chosen.step.layouts.pipeline
+                some, least = few_bounds_s(columns, stages, self.transformer.num_layers, self.bound_s)
+                found[some] = least
+            return np.asarray(found)
+        starts, each = self.lines(chosen.step)
+        total = (self.batch // columns["microbatch"]).astype(np.float64)
+        found = relaxed_s(self.parts_of(columns).astype(np.float64), starts, each, total)
+        found = found + chosen.step.tail_s.max(axis=0)
         return np.where(chosen.can, found, np.inf)
 
     def numbers(self, columns: Columns, step: MixedStep) -> Ints:

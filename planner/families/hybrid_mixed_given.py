@@ -4,16 +4,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+import numpy as np
+
 from planner.errors import Fault, SpecError
-from planner.families.hybrid_configuration import NAME, HybridConfiguration
+from planner.families.hybrid_configuration import FLAGS, NAME, HybridConfiguration
 from planner.families.hybrid_cost import HybridCost, cost_of_machines
 from planner.families.hybrid_mixed_configuration import MixedConfiguration, MixedReplicas, MixedStage
-from planner.families.hybrid_rules import LayoutRule, broken_rule, rules_of
+from planner.families.hybrid_rules import LayoutRule, broken_rule, nearest, rules_of
 from planner.problem import Problem
 
 __all__ = ["configuration_of", "is_mixed"]
 
 _OWN = ("machines", "global_batch_size", "stages", "replicas")
+_ARRAYS = {key: name for name, key in FLAGS.items()}
 _FIXED = {"schedule": "1f1b", "interleave": 1, "offload_optimizer": False}
 
 
@@ -41,7 +44,7 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> MixedConfigu
     costs = [cost_of_machines(problem, name, batch) for name in dict.fromkeys(names)]
     decisions = {name: value for name, value in given.items() if name not in _OWN}
     found = MixedConfiguration(global_batch_size=costs[0].batch, stages=stages, replicas=replicas, **decisions)
-    _raise(_rule_faults(costs[0], found))
+    _raise(_rule_faults(costs, found))
     _raise(_dealt_faults(costs, found, layers))
     return found
 
@@ -93,13 +96,72 @@ def _shape_faults(
         yield _fault("zero", given["zero"], "unlike stages or replicas go with ZeRO 0 and 1.", "Write zero: 1.")
 
 
-def _rule_faults(cost: HybridCost, found: MixedConfiguration) -> Iterator[Fault]:
+def _rule_faults(costs: Sequence[HybridCost], found: MixedConfiguration) -> Iterator[Fault]:
     """Yield the first rule of layouts that is broken, of those that ask for nothing which differs here."""
-    rules = [one for one in rules_of(cost.transformer, cost.batch) if _applies(one, found)]
-    codes = found.codes()
-    if (broken := broken_rule(rules, codes)) is not None:
-        key = broken.key
-        yield _fault(key, getattr(found, key, ""), broken.words(codes), "Change it.")
+    codes, key = found.codes(), ""
+    if (broken := broken_rule(_rules(costs[0], found), codes)) is None:
+        return
+    text, key = broken.words(codes), broken.key
+    if key in _ARRAYS:
+        given = bool(codes[_ARRAYS[key]])
+        yield _fault(key, given, text, f"Write {key}: {str(not given).lower()}.")
+        return
+    yield _fault(key, getattr(found, key), text, _mend(costs, found, broken, key))
+
+
+def _rules(cost: HybridCost, found: MixedConfiguration) -> list[LayoutRule]:
+    """Return the rules of layouts that hold here too."""
+    return [one for one in rules_of(cost.transformer, cost.batch) if _applies(one, found)]
+
+
+def _mend(costs: Sequence[HybridCost], found: MixedConfiguration, broken: LayoutRule, key: str) -> str:
+    """Return the nearest values of a decision that keep a rule, and if there are any all others."""
+    rules = [*_rules(costs[0], found), _expert_rule(found), _device_rule(costs, found)]
+    values = nearest(rules, broken, found.codes(), key)
+    listed = " or ".join(f"{one:,}" for one in values)
+    return f"The nearest values of {key} that can be: {listed}." if values else "Change another decision."
+
+
+def _expert_rule(found: MixedConfiguration) -> LayoutRule:
+    """Return the rule that experts spread over the ranks of every kind by itself."""
+
+    def uneven(one: Mapping[str, Any]) -> list[Any]:
+        return [one["context"] * row.data % one["expert"] for row in found.replicas]
+
+    return LayoutRule(
+        key="expert",
+        names=("context", "expert"),
+        holds=lambda one: np.all([np.equal(rest, 0) for rest in uneven(one)] or [one["expert"] > 0], axis=0),
+        words=lambda one: (
+            f"an expert degree of {one['expert']} does not divide the ranks on "
+            f"{next(row.machines for row, rest in zip(found.replicas, uneven(one), strict=True) if rest)}."
+        ),
+    )
+
+
+def _device_rule(costs: Sequence[HybridCost], found: MixedConfiguration) -> LayoutRule:
+    """Return the rule that no kind gives more devices than it has."""
+    name = "pipeline" if found.replicas else "data"
+    each = found.tensor * found.context * getattr(found, name)
+    parts = [(devices // each, one) for devices, one in zip(found.devices_of.values(), costs, strict=True)]
+
+    def taken(one: Mapping[str, Any]) -> list[Any]:
+        return [part * one["tensor"] * one["context"] * one[name] for part, _ in parts]
+
+    def words(one: Mapping[str, int]) -> str:
+        rows = zip(taken(one), parts, strict=True)
+        devices, cost = next((number, cost) for number, (_, cost) in rows if number > cost.cluster.num_devices)
+        where = "" if cost.machines is None else f" of {cost.machines}"
+        return f"the layout takes {devices:,} devices{where}; there are {cost.cluster.num_devices:,}."
+
+    return LayoutRule(
+        key="replicas" if found.replicas else "stages",
+        names=("tensor", "context", name),
+        holds=lambda one: np.all(
+            [number <= cost.cluster.num_devices for number, (_, cost) in zip(taken(one), parts, strict=True)], axis=0
+        ),
+        words=words,
+    )
 
 
 def _applies(rule: LayoutRule, found: HybridConfiguration) -> bool:
@@ -112,7 +174,9 @@ def _dealt_faults(costs: Sequence[HybridCost], found: MixedConfiguration, layers
     """Yield where layers, replicas, micro-batches or devices do not add up."""
     cut = sum(one.layers for one in found.stages)
     if cut != layers:
-        yield _fault("stages", cut, f"the stages hold {cut} layers, and the network has {layers}.", "Change layers.")
+        last = found.stages[-1].layers + layers - cut
+        mend = f"Write layers: {last} in the last stage." if last > 0 else f"Take layers away until they are {layers}."
+        yield _fault("stages", cut, f"the stages hold {cut} layers, and the network has {layers}.", mend)
     if found.replicas:
         data = sum(one.data for one in found.replicas)
         if data != found.data:
@@ -120,17 +184,30 @@ def _dealt_faults(costs: Sequence[HybridCost], found: MixedConfiguration, layers
         samples = sum(one.data * one.num_microbatches for one in found.replicas) * found.microbatch
         if samples != found.global_batch_size:
             text = f"the replicas do {samples} samples of a batch of {found.global_batch_size}."
-            yield _fault("replicas", samples, text, "Change num_microbatches, data or microbatch.")
-        for one in found.replicas:
-            if found.context * one.data % found.expert:
-                text = f"an expert degree of {found.expert} does not divide the ranks on {one.machines}."
-                yield _fault("expert", found.expert, text, "Change it, or data.")
-    for cost, devices in zip(costs, found.devices_of.values(), strict=True):
-        there = cost.cluster.num_devices
-        if devices > there:
-            where = "" if cost.machines is None else f" of {cost.machines}"
-            text = f"the layout takes {devices:,} devices{where}; there are {there:,}."
-            yield _fault("replicas" if found.replicas else "stages", devices, text, "Take fewer.")
+            yield _fault("replicas", samples, text, _batch_mend(found))
+    codes = found.codes()
+    rule = _expert_rule(found)
+    if broken_rule([rule], codes) is not None:
+        yield _fault("expert", found.expert, rule.words(codes), _mend(costs, found, rule, "expert"))
+    rule = _device_rule(costs, found)
+    if broken_rule([rule], codes) is not None:
+        keys = ("tensor",) if found.replicas else ("data", "tensor")
+        mends = [_mend(costs, found, rule, key) for key in keys]
+        mend = next((one for one in mends if one.startswith("The")), "Take fewer.")
+        yield _fault(rule.key, found.num_devices, rule.words(codes), mend)
+
+
+def _batch_mend(found: MixedConfiguration) -> str:
+    """Return micro-batches of one kind, or their size, that make the replicas do the batch."""
+    batch, rows = found.global_batch_size, found.replicas
+    each = sum(one.data * one.num_microbatches for one in rows)
+    for one in reversed(rows):
+        left = batch - (each - one.data * one.num_microbatches) * found.microbatch
+        if left > 0 and left % (one.data * found.microbatch) == 0:
+            return f"Write num_microbatches: {left // (one.data * found.microbatch)} on {one.machines}."
+    if batch % each == 0:
+        return f"Write microbatch: {batch // each}."
+    return "Change num_microbatches, data or microbatch."
 
 
 def _fault(key: str, value: object, problem: str, mend: str) -> Fault:

@@ -20,7 +20,7 @@ __all__ = ["MixedSpace"]
 
 Bound = Callable[[Columns], Floats]
 _FINE = (("is_sequence_parallel", "order"), ("recompute", "zero"), ("overlaps_data", "overlaps_tensor"))
-_LEAST_SHARE = 0.75  # of a kind's devices that take part, where their number is not limited
+_LEAST_SHARE = 0.75  # of each of several kinds' devices that take part, where their number is not limited
 _PLAIN_ZERO = 1  # the highest stage that goes with unlike replicas and with a pipeline
 
 
@@ -107,7 +107,7 @@ class MixedSpace:
         return (*self._device_rules(), *self._part_rules(), *self._layout_rules(), *self._unlike_rules())
 
     def _device_rules(self) -> Iterator[Rule]:
-        """Yield that each kind has the devices, and gives most of them, or that all together keep the limits."""
+        """Yield that each kind has the devices, of several gives most of them, or that all together keep the limits."""
         places = [one.group.devices_per_machine for one in self.cost.costs]
         shared = [name for name in self.coarse if name in ("tensor", "context", "data", "pipeline")]
 
@@ -116,18 +116,18 @@ class MixedSpace:
             return np.asarray(each * one[self.part_names[index]])
 
         number, machines = self.even.device_limits
-        is_limited = (number, machines) != (Range(), Range())
+        is_open = len(self.devices) == 1 or (number, machines) != (Range(), Range())
 
         def has(one: Columns, index: int) -> Bools:
             taken, devices = used(one, index), self.devices[index]
-            return np.asarray((taken <= devices) & (is_limited | (taken >= _LEAST_SHARE * devices)))
+            return np.asarray((taken <= devices) & (is_open | (taken >= _LEAST_SHARE * devices)))
 
         for index in range(len(self.devices)):
             yield Rule(
                 names=(*shared, self.part_names[index]),
                 holds=lambda one, index=index: has(one, index),  # type: ignore[misc]  # bound now
             )
-        if not is_limited:
+        if (number, machines) == (Range(), Range()):
             return
 
         def is_within(one: Columns) -> Bools:

@@ -120,19 +120,29 @@ def _context_rules(transformer: Transformer) -> Iterator[LayoutRule]:
 
 
 def _pipeline_rules(transformer: Transformer) -> Iterator[LayoutRule]:
-    """Yield how layers are dealt out: evenly, or evenly with embedding and head in a layer's place each."""
+    """Yield how layers are dealt out: evenly, or evenly with embedding and head in a layer's place each.
+
+    Chunks of one layer may leave the embedding alone on the first and the head alone on the last (Llama 3, arXiv
+    2407.21783, section 3.3.2). A stage holds a layer at least.
+    """
     layers = transformer.num_layers
 
     def is_even(one: Columns) -> Bools:
         chunks = one["pipeline"] * one["interleave"]
         with_ends = (layers % one["pipeline"] != 0) & ((layers + 2) % chunks == 0)
-        return np.asarray((chunks <= layers) & ((layers % chunks == 0) | with_ends))
+        return np.asarray((layers % chunks == 0) | with_ends)
 
     yield _rule(
         "pipeline",
         ["pipeline"],
         lambda one: is_even({"pipeline": one["pipeline"], "interleave": np.ones_like(one["pipeline"])}),
         f"neither {layers} layers, nor these with embedding and head as a layer each, divide by {{pipeline}} stages.",
+    )
+    yield _rule(
+        "pipeline",
+        ["pipeline"],
+        lambda one: one["pipeline"] <= layers,
+        f"{layers} layers are fewer than {{pipeline}} stages, and each holds one at least.",
     )
     yield _rule(
         "interleave",
@@ -184,7 +194,13 @@ def _batch_rules(batch: int) -> Iterator[LayoutRule]:
 
 
 def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
-    """Yield when chunks may be interleaved (Narayanan et al., arXiv 2104.04473, section 2.2)."""
+    """Yield when chunks may be interleaved (Narayanan et al., arXiv 2104.04473, section 2.2), and what needs stages."""
+    yield _rule(
+        "pipeline",
+        ["pipeline", "schedule"],
+        lambda one: (one["schedule"] != Schedule.ZERO_BUBBLE) | (one["pipeline"] > 1),
+        "a zero-bubble schedule orders the work of a pipeline, and there is one stage.",
+    )
     yield _rule(
         "interleave",
         ["pipeline", "interleave"],

@@ -35,7 +35,7 @@ from planner.families.hybrid_least import least_objective
 from planner.families.hybrid_mixed import reserve_words
 from planner.families.hybrid_mixed import warnings as mixed_warnings
 from planner.families.hybrid_mixed_idle import mixed_idle_words
-from planner.families.hybrid_mixed_search import MixedFound, mixed_searched
+from planner.families.hybrid_mixed_search import MixedFound, cuts_words, even_improved, mixed_searched
 from planner.families.hybrid_ranges import outside_words
 from planner.families.hybrid_space import COARSE
 from planner.plan import Alternative, Plan
@@ -88,7 +88,11 @@ def plan(problem: Problem, search: Search) -> Plan:
         found.append(_Found(cost=cost, answer=searched(cost, part)))
     known_s = [seconds for one in found for seconds, _ in one.rows]
     rest = search.part(search.left_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
+    even = [(one.cost, one.rows) for one in found]
     found += mixed_searched(costs, rest, known_s)
+    least_s = min(one.answer.solution.objective for one in found)
+    near = [even_improved(cost, rows, least_s, rest) for cost, rows in even]
+    found += [one for one in near if one is not None]
     bound_s = min(one.answer.solution.bound for one in found)
     best = _best(found)
     if best.answer.solution.value is None:
@@ -156,6 +160,7 @@ def _plan_of(
             *_more_words(best, point, configuration, search),
             *ladder_words,
             *_counts(problem, found, is_proven, best.cost.batch),
+            *cuts_words(found, objective_s, bound_s),
         ),
         alternatives=[*_alternatives(found, best, count, search.num_alternatives), *rungs],
         warnings=[*mixed_warnings(best.mixed, configuration), *reserve_words(best.mixed.costs)]

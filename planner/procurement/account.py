@@ -1,8 +1,8 @@
 """What fleets take and cost: the criteria of the search, for many fleets at once, and each part of them for one.
 
-A fleet's work ``t`` is its training time without failures; where trainings share the machines, that of a month. From
-there on everything is :mod:`planner.models.failures` and :mod:`planner.models.money`, and nothing falls when a count or
-``t`` grows.
+A fleet's work ``t`` is its training time without failures; where trainings share the machines, the wall time of all
+runs of a month, failures included. From there on everything is :mod:`planner.models.failures` and
+:mod:`planner.models.money`, and nothing falls when a count or ``t`` grows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,6 +33,7 @@ __all__ = ["CRITERIA", "S_PER_MONTH", "Account", "fleet_counts", "price_of", "pr
 CRITERIA = ("cost", "spent", "time", "energy", "power", "capital", "machines")
 S_PER_MONTH = H_PER_MONTH * 3600.0
 _UNKNOWN = float("nan")
+_J_PER_KWH = 3.6e6
 
 
 def prices_of(offers: Sequence[Offer]) -> MachinePrices:
@@ -79,7 +80,7 @@ def rates_of(procurement: Procurement) -> Rates:
 class Account:
     """The criteria of fleets of some offers. Counts have the shape (offers, fleets), work (fleets,).
 
-    ``num_runs``: trainings in ``t``: 1, or those of a month. ``stretch``: what training takes longer than predicted, at
+    ``num_runs``: trainings: 1, or those of a month. ``stretch``: what training takes longer than predicted, at
     the end of the error band that is planned for.
     """
 
@@ -106,19 +107,19 @@ class Account:
         return np.array([own + offer.interruptions_per_h for offer in self.offers])
 
     def run(self, counts: Floats, work_s: Floats) -> RunTime:
-        """Return the wall time of fleets and its parts; of a month, as if all its runs were of their mean length."""
+        """Return the wall time of one run on fleets, and its parts."""
         asked = self.procurement.asked.run
         checkpoints = None
         if asked.checkpoint is not None or asked.checkpoint_interval is not None:
             checkpoints = Checkpoints(write_s=asked.checkpoint or 0.0, interval_s=asked.checkpoint_interval)
         return run_time(
-            work_s * self.stretch / self.num_runs,
+            work_s * self.stretch,
             rate_per_s(counts, self._failures_per_h),
             checkpoints=checkpoints,
             restart_s=asked.restart,
             start_up_s=asked.start_up,
             evaluation_s=asked.evaluation,
-        ).repeated(self.num_runs)
+        )
 
     def money(self, counts: Floats, wall_s: Floats) -> Mapping[str, Floats]:
         """Return the parts of the cost: of one run, or of a month."""
@@ -150,7 +151,7 @@ class Account:
 
         ``cost`` holds the share of a run in what was bought, ``spent`` the whole purchase: what a budget has to pay.
         """
-        wall_s = self.run(counts, work_s).wall_s
+        wall_s = work_s if self.procurement.is_monthly else self.run(counts, work_s).wall_s
         capital = capital_usd(counts, self.prices)
         with np.errstate(over="ignore"):  # beyond floating point is infinite
             parts = self.money(counts, wall_s)
@@ -189,18 +190,20 @@ class Account:
         return {name: inf if given.get(name) is None else float(given[name] or 0.0) for name in CRITERIA}
 
     def usd_per_s(self) -> Floats:
-        """Return what one machine of each offer costs for every second that it is paid, at least; shape (offers,)."""
-        one = np.eye(len(self.offers))
-        second = np.ones(len(self.offers))
-        parts = self.money(one, second)
-        rent = np.array([offer.usd_per_h for offer in self.offers]) / 3600  # less than a granule is paid in full
+        """Return what one machine of each offer costs for every second that it is paid, at least; shape (offers,).
+
+        A granule that is begun is paid in full, and what is bought ages a whole month: this leaves out both.
+        """
+        rent = np.asarray(self.prices.usd_per_h) / 3600
+        used = self.power_w() * self.rates.electricity_usd_per_kwh / _J_PER_KWH * np.asarray(self.prices.is_bought)
         if self.procurement.is_monthly:
-            return rent + parts["electricity"]
-        return np.asarray(rent + parts["capital"] + parts["hosting"] + parts["electricity"])
+            return np.asarray(rent + used)
+        ages = np.asarray(self.prices.purchase_usd) / np.asarray(self.prices.useful_life_s)
+        return np.asarray(rent + used + ages + np.asarray(self.prices.hosting_usd_per_month) / S_PER_MONTH)
 
     def power_w(self) -> Floats:
         """Return the power of one machine of each offer with cooling, as energy counts it, 0 where unknown."""
-        return np.nan_to_num(peak_power_w(np.eye(len(self.offers)), self.prices, pue=self.rates.pue), nan=0.0)
+        return np.nan_to_num(np.asarray(self.prices.power_w, dtype=np.float64) * self.rates.pue, nan=0.0)
 
 
 def fleet_counts(fleet: Fleet, offers: Sequence[Offer]) -> Floats:

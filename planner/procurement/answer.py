@@ -119,13 +119,14 @@ class BreakEven:
     """Renting against buying the same machine.
 
     ``hours_per_month``: of use, from which on buying costs less; None: never. ``rows``: hours, rent and ownership in
-    dollars a month.
+    dollars a month. ``words``: what to know about it.
     """
 
     rented: str
     bought: str
     hours_per_month: float | None
     rows: tuple[tuple[float, float, float], ...]
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

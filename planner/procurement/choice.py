@@ -26,21 +26,15 @@ def choice_of(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained]) -> Choic
     account, jobs = fleets.account, fleets.procurement.jobs
     counts = fleet_counts(fleet, fleets.offers)
     training_s = [one.seconds for one in trained]
-    work_s = np.array([fleets.work_s(training_s)])
-    run = account.run(counts, work_s)
-    criteria = account.criteria(counts, work_s)
-    money = account.money(counts, run.wall_s)
+    criteria = account.criteria(counts, np.array([fleets.work_s(fleet, training_s)]))
+    money = account.money(counts, criteria["time"])
     is_known = all(offer.power_w is not None for offer in fleet.offers)
-    one = fleets.account_of_one()
     return Choice(
         fleet=fleet,
         objective=float(account.objective(criteria)[0]),
         training_s={job.name: seconds for job, seconds in zip(jobs, training_s, strict=True)},
-        wall_s={
-            job.name: float(one.run(counts, np.array([seconds])).wall_s[0])
-            for job, seconds in zip(jobs, training_s, strict=True)
-        },
-        run_s={name: float(part[0]) for name, part in run.parts_s.items()},
+        wall_s={job.name: float(run.wall_s[0]) for job, run in zip(jobs, fleets.runs(fleet, training_s), strict=True)},
+        run_s=fleets.parts_s(fleet, training_s),
         money_usd={name: float(part[0]) for name, part in money.items()},
         energy_j=float(criteria["energy"][0]) if is_known else None,
         power_w=float(criteria["power"][0]) if is_known else None,
@@ -89,11 +83,10 @@ def margin_of(fleets: Fleets, choice: Choice) -> float | None:
 
     def keeps(stretch: float) -> bool:
         times = [seconds * stretch for seconds in training_s]
+        busy_s = sum(fleets.parts_s(choice.fleet, times).values())
         if not is_monthly:
-            counts = fleet_counts(choice.fleet, fleets.offers)
-            wall_s = float(fleets.account.run(counts, np.array([fleets.work_s(times)])).wall_s[0])
-            return wall_s <= jobs[0].deadline_s
-        return not fleets.is_late(choice.fleet, times) and fleets.busy_s(choice.fleet, times) <= S_PER_MONTH
+            return busy_s <= jobs[0].deadline_s
+        return not fleets.is_late(choice.fleet, times) and busy_s <= S_PER_MONTH
 
     low, high = 0.0, 1.0
     while keeps(high) and high < _MOST_STRETCH:

@@ -41,6 +41,7 @@ def procurement_document(found: Procured) -> dict[str, Any]:
                 "bought": one.bought,
                 "hours_per_month": one.hours_per_month,
                 "rows": [{"hours": hours, "rent_usd": rent, "buy_usd": buy} for hours, rent, buy in one.rows],
+                "words": one.words,
             }
             for one in found.break_even
         ],

@@ -1,6 +1,7 @@
 """Fleets: which offers go together, and the question that a fleet's machines make of a training.
 
-Machines train together within one region of one provider. Machines whose network is unknown train alone.
+Machines train together within one region of one provider. Machines whose network is unknown train alone. All bought
+machines of a fleet have one network tier.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,12 +50,17 @@ class Fleet:
 
     @property
     def headline(self) -> str:
-        """``4 x p4d.24xlarge (spot), 1 x c5n.18xlarge``."""
+        """``4 x p4d.24xlarge (spot), 1 x c5n.18xlarge``; of bought machines with the network tier."""
         parts = [
-            f"{count} x {offer.instance}" + (f" ({offer.term})" if offer.term != "on-demand" else "")
+            f"{count} x {offer.instance}" + (f" ({_terms(offer)})" if offer.term != "on-demand" else "")
             for offer, count in zip(self.offers, self.counts, strict=True)
         ]
         return ", ".join(parts)
+
+
+def _terms(offer: Offer) -> str:
+    """Return the term of an offer, with its network tier."""
+    return str(offer.term) if offer.tier is None else f"{offer.term}, {offer.tier}"
 
 
 def hardware_of(offer: Offer) -> Hardware:
@@ -83,6 +89,8 @@ def _go_together(offers: Sequence[Offer]) -> bool:
         return True
     places = {(offer.provider, offer.region) for offer in offers}
     if len(places) > 1 or any(offer.network_bytes_per_s is None for offer in offers):
+        return False
+    if len({offer.tier for offer in offers if offer.term is Term.BOUGHT}) > 1:
         return False
     return not any(_replaces(one, other) or _replaces(other, one) for one, other in combinations(offers, 2))
 

@@ -1,10 +1,11 @@
 """Why no fleet keeps the limits, and by how much which of them would have to give."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from math import ceil, inf
 
-from planner.errors import InfeasibleError, NoAnswerError
+from planner.errors import Conflict, InfeasibleError, NoAnswerError, Relaxation
 from planner.procurement.fleet import Fleet, Market
 from planner.procurement.search import Fleets
 from planner.procurement.what_if import due
@@ -18,8 +19,17 @@ _SAME = 1e-9
 _SHARE = 0.5  # of the time that is left, for each limit
 _LATEST = 1024.0  # times the deadlines of jobs
 _CLOSE = 1.01  # factor within which the least is told
+_FIELDS = {"spent": "budget", "time": "deadline"}  # of the block procure, where a limit is not called as there
 
 _Found = tuple[float, Market, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """A way out, as text and as data."""
+
+    words: str
+    relaxation: Relaxation
 
 
 def no_fleet(fleets: Fleets, search: Search) -> InfeasibleError:
@@ -28,7 +38,32 @@ def no_fleet(fleets: Fleets, search: Search) -> InfeasibleError:
     if not ways:
         reason = _training(fleets, search)
         return InfeasibleError(reason or f"no fleet keeps {_limits(fleets)}, and no one of them alone settles it.")
-    return InfeasibleError("\n".join([f"no fleet keeps {_limits(fleets)}; {_settled(ways)}:", *ways]))
+    lines = [f"no fleet keeps {_limits(fleets)}; {_settled(ways)}:", *(way.words for way in ways)]
+    return InfeasibleError.of("\n".join(lines), [_conflict(fleets, ways)])
+
+
+def _conflict(fleets: Fleets, ways: Sequence[_Way]) -> Conflict:
+    """Return the limits that have to give, and by how much.
+
+    Every set of limits that leave no answer holds each limit that settles it alone. So where every limit of the
+    question does, there is an answer without any one of them.
+    """
+    rows = tuple(way.relaxation for way in ways)
+    alone = {row.field for row in rows if row.is_enough}
+    is_monthly = fleets.procurement.is_monthly  # a month is what it is
+    wanted = {_field(name) for name in _given(fleets) if not (name == "time" and is_monthly)}
+    wanted |= {"procure.jobs"} if _has_deadlines(fleets) else set()
+    return Conflict(relaxations=rows, is_minimal=alone == wanted)
+
+
+def _field(name: str) -> str:
+    """Return where a limit stands in the question."""
+    return f"procure.{_FIELDS.get(name, name)}"
+
+
+def _has_deadlines(fleets: Fleets) -> bool:
+    """Whether one of several jobs has a deadline."""
+    return fleets.procurement.is_monthly and any(job.deadline_s < inf for job in fleets.procurement.jobs)
 
 
 def not_found(fleets: Fleets, bounds: Mapping[int, float], search: Search) -> NoAnswerError:
@@ -43,7 +78,8 @@ def not_found(fleets: Fleets, bounds: Mapping[int, float], search: Search) -> No
         types = " or ".join(map(str, proven))
         lines[0] += f" Proven: no fleet of {types} type{'s' * (proven != [1])} of machines keeps {_limits(fleets)}"
         ways = list(_ways(fleets, proven, search))
-        lines = [f"{lines[0]}; with so many, {_settled(ways)}:", *ways] if ways else [f"{lines[0]}."]
+        told = [way.words for way in ways]
+        lines = [f"{lines[0]}; with so many, {_settled(ways)}:", *told] if ways else [f"{lines[0]}."]
     return NoAnswerError("\n".join(lines))
 
 
@@ -59,9 +95,9 @@ def _given(fleets: Fleets) -> list[str]:
 
 def _limits(fleets: Fleets) -> str:
     """Return all limits in words."""
-    is_monthly, asked = fleets.procurement.is_monthly, fleets.procurement.asked
+    asked = fleets.procurement.asked
     found = [f"{_called(fleets, name)} {amount(fleets.account.limits[name], name)}" for name in _given(fleets)]
-    if is_monthly and any(job.deadline_s < inf for job in fleets.procurement.jobs):
+    if _has_deadlines(fleets):
         found.append("the deadlines of the jobs")
     if asked.machines is not None:
         found.append("the number of machines")
@@ -75,11 +111,11 @@ def _called(fleets: Fleets, name: str) -> str:
     return "month of" if name == "time" and fleets.procurement.is_monthly else LIMITS[name][0]
 
 
-def _settled(ways: Sequence[str]) -> str:
+def _settled(ways: Sequence[_Way]) -> str:
     return "this settles it" if len(ways) == 1 else "any one of these settles it"
 
 
-def _ways(fleets: Fleets, types: Sequence[int], search: Search) -> Iterator[str]:
+def _ways(fleets: Fleets, types: Sequence[int], search: Search) -> Iterator[_Way]:
     """Yield the least value of a limit with which some fleet keeps all others; where none does alone, less of them."""
     given = _given(fleets)
     late = _late(fleets, types, search)
@@ -91,23 +127,37 @@ def _ways(fleets: Fleets, types: Sequence[int], search: Search) -> Iterator[str]
             if name == "time" and fleets.procurement.is_monthly:
                 continue  # a month is what it is
             for others in combinations([other for other in given if other != name], number):
-                if (words := _way(fleets, [name, *others], types, search)) is not None:
+                if (way := _way(fleets, [name, *others], types, search)) is not None:
                     found = True
-                    yield f"  {words}"
+                    yield way
         if found:
             return
 
 
-def _way(fleets: Fleets, names: list[str], types: Sequence[int], search: Search) -> str | None:
+def _way(fleets: Fleets, names: list[str], types: Sequence[int], search: Search) -> _Way | None:
     """Return what the first of some limits has to be without the others, or None where that is not enough."""
     best, is_proven = _least(fleets, types, search, names)
+    called, limit = LIMITS[names[0]][0], fleets.account.limits[names[0]]
+    given = amount(limit, names[0])
     if best is None:
-        return None if is_proven else f"{LIMITS[names[0]][0]}: whether more of it is enough was not found out in time"
+        note = "whether more of it is enough was not found out in time"
+        row = Relaxation(field=_field(names[0]), given=given, values=(), is_exact=False, is_enough=False, note=note)
+        return None if is_proven else _Way(words=f"  {called}: {note}", relaxation=row)
     value, market, counts = best
     fleet = Fleet(offers=market.offers, counts=counts)
     others = "".join(f" and no limit on {LIMITS[name][0]}" for name in names[1:])
     least = "" if is_proven else ", or less: a limit struck before the least was proven"
-    return f"{LIMITS[names[0]][0]} {enough(value, names[0])}{others} ({fleet.headline}){least}"
+    needed = enough(value, names[0])
+    row = Relaxation(
+        field=_field(names[0]),
+        given=given,
+        values=(needed,),
+        is_exact=is_proven,
+        is_enough=not others,
+        change=value / limit - 1 if limit else None,
+        note=f"{fleet.headline}{others}",
+    )
+    return _Way(words=f"  {called} {needed}{others} ({fleet.headline}){least}", relaxation=row)
 
 
 def _least(fleets: Fleets, types: Sequence[int], search: Search, names: Sequence[str]) -> tuple[_Found | None, bool]:
@@ -131,9 +181,9 @@ def _least(fleets: Fleets, types: Sequence[int], search: Search, names: Sequence
     return best, is_proven
 
 
-def _late(fleets: Fleets, types: Sequence[int], search: Search) -> str | None:
+def _late(fleets: Fleets, types: Sequence[int], search: Search) -> _Way | None:
     """Return by what factor all deadlines of jobs have to be later for some fleet to keep them and the limits."""
-    if not fleets.procurement.is_monthly or all(job.deadline_s == inf for job in fleets.procurement.jobs):
+    if not _has_deadlines(fleets):
         return None
     low, high = 1.0, _LATEST
     best = _least(due(fleets, high), types, search, ())[0]
@@ -144,7 +194,16 @@ def _late(fleets: Fleets, types: Sequence[int], search: Search) -> str | None:
         found = _least(due(fleets, middle), types, search, ())[0]
         low, high, best = (middle, high, best) if found is None else (low, middle, found)
     fleet = Fleet(offers=best[1].offers, counts=best[2])
-    return f"  deadlines of the jobs {ceil(high * 100) / 100:g} times as late ({fleet.headline})"
+    times = f"{ceil(high * 100) / 100:g} times as late"
+    row = Relaxation(
+        field="procure.jobs",
+        given="the deadlines of the jobs",
+        values=(times,),
+        is_exact=False,
+        change=high - 1,
+        note=fleet.headline,
+    )
+    return _Way(words=f"  deadlines of the jobs {times} ({fleet.headline})", relaxation=row)
 
 
 def _training(fleets: Fleets, search: Search) -> str | None:

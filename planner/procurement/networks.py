@@ -4,16 +4,21 @@ A tier is one kind of network of one size: a larger cluster of the same rate nee
 another tier. The table that ships and those of users are read by the same rules; docs/prices.md holds the columns.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import date
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from planner.data.prices import networks_text
 from planner.errors import Fault
 from planner.names import fold
 from planner.procurement.csv_table import Row, read_rows, refuse, text_of
+from planner.procurement.offer import Offer
+from planner.procurement.spec import NetworkFileSpec, NetworkOf, NetworkTierSpec
+from planner.spec_source import Notes, Source, nearest
 
-__all__ = ["BUILT_IN", "OPTIONAL", "REQUIRED", "NetworkTier", "read_networks"]
+__all__ = ["BUILT_IN", "OPTIONAL", "REQUIRED", "NetworkTier", "asked_tiers", "read_networks", "with_tier"]
 
 BUILT_IN = "the built-in network tiers"
 REQUIRED = ("name", "gbit_per_s_per_port", "ports", "usd_per_port", "date", "source")
@@ -66,6 +71,65 @@ def read_networks(path: Path | None, *, today: date | None = None) -> tuple[Netw
     tiers = [_tier(row, latest, lines) for row in rows]
     refuse(faults)
     return tuple(tiers)
+
+
+def asked_tiers(asked: Sequence[NetworkOf], source: Source, notes: Notes, today: date) -> tuple[NetworkTier, ...]:
+    """Return the tiers that a question names: of the table that ships, of files of the user's, and its own.
+
+    Faults are noted: a file's with its own lines, a name that no tier of the table has, and a name that two tiers have.
+    """
+    found: list[NetworkTier] = []
+    places: dict[str, int] = {}
+    for index, one in enumerate(asked):
+        path = ("procure", "networks", index)
+        for tier in _tiers_of(one, path, source, notes, today):
+            if places.setdefault(fold(tier.name), index) != index:
+                problem = f"two tiers are called {tier.name!r}."
+                notes.fault(path, problem, f"Remove one, or rename one; the first is number {places[fold(tier.name)]}.")
+            else:
+                found.append(tier)
+    return tuple(found)
+
+
+def _tiers_of(
+    one: NetworkOf, path: tuple[str | int, ...], source: Source, notes: Notes, today: date
+) -> Sequence[NetworkTier]:
+    """Return the tiers that one entry of a question means."""
+    if isinstance(one, NetworkTierSpec):
+        latency_s = _LATENCY_S if one.latency is None else one.latency
+        own = NetworkTier(
+            name=one.name,
+            network_bytes_per_s=one.bandwidth,
+            usd=one.usd_per_machine,
+            date=today,
+            source="the question",
+            latency_s=latency_s,
+        )
+        return (own,)
+    if isinstance(one, NetworkFileSpec):
+        file = source.folder / one.file
+        return notes.attempt((*path, "file"), lambda: read_networks(file, today=today)) or ()
+    tiers = read_networks(None)
+    meant = [tier for tier in tiers if fnmatchcase(fold(tier.name), fold(one))]
+    if not meant:
+        notes.fault(path, f"no network tier is called {one!r}.", nearest(one, [tier.name for tier in tiers]), one)
+    return meant
+
+
+def with_tier(offer: Offer, tier: NetworkTier) -> Offer:
+    """Return a bought machine with a network tier: its rate and latency, and what it costs and draws in addition."""
+    most = [number for number in (offer.most, tier.most) if number is not None]
+    return replace(
+        offer,
+        name=f"{offer.name}/{tier.name}",
+        tier=tier.name,
+        network_bytes_per_s=tier.network_bytes_per_s,
+        latency_s=tier.latency_s,
+        purchase_usd=offer.purchase_usd + tier.usd,
+        power_w=None if offer.power_w is None else offer.power_w + tier.power_w,
+        most=min(most, default=None),
+        date=min(offer.date, tier.date),
+    )
 
 
 def _tier(row: Row, today: date | None, lines: dict[str, int]) -> NetworkTier:

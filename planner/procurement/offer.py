@@ -51,6 +51,8 @@ class Offer:
         Machines that can be had; None: not limited by the list.
     date
         On which the price was right.
+    tier
+        The network tier that a bought machine has; None: the network that its row names, or none.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Offer:
     interruptions_per_h: float = 0.0
     most: int | None = None
     note: str = ""
+    tier: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,7 +159,7 @@ def _offer(row: Row, name: str, today: date | None, custom: dict[str, str]) -> O
 def _check_currency(row: Row) -> None:
     """Refuse another currency than the one in the columns' names."""
     given = row.text("currency")
-    if given not in ("", _CURRENCY):
+    if given.upper() not in ("", _CURRENCY):
         mend = f"Convert the prices and write {_CURRENCY}, or leave the cell empty."
         row.fault("currency", f"{given!r} is not {_CURRENCY}, in which this list's prices are.", mend)
 

@@ -82,7 +82,7 @@ def procure(
     fleets = Fleets(procurement=procurement)
     if is_robust:
         fleets = Fleets(procurement=procurement, stretch=stretch_of(fleets), oracles=fleets.oracles)
-    part = search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0))
+    part = _half(search, is_half=has_pareto or has_what_if)
     best = _best(fleets, part, told)
     if best.found is None or best.market is None:
         if best.bound < inf:
@@ -90,16 +90,20 @@ def procure(
         raise no_fleet(fleets, search)
     fleet = Fleet(offers=best.market.offers, counts=best.found.point.counts)
     choice = planned_choice(fleets, fleet, best.found.point.payload, planned)
+    alternatives = _alternatives(fleets, choice, search.num_alternatives, search)
+    known = [choice, *(other for other, _ in alternatives)]
     return Procured(
         objective_name=procurement.asked.objective,
         choice=choice,
         certificate=_certificate(fleets, best, choice),
         explanation=reasons_of(fleets, choice),
-        alternatives=_alternatives(fleets, choice, search.num_alternatives, search),
+        alternatives=alternatives,
         margin=margin_of(fleets, choice),
         stretch=fleets.stretch,
         break_even=break_evens(fleets, choice),
-        pareto=_pareto(fleets, search.part(search.left_s * (0.5 if has_what_if else 1.0))) if has_pareto else None,
+        pareto=_pareto(fleets, known, search.part(search.left_s * (0.5 if has_what_if else 1.0)))
+        if has_pareto
+        else None,
         what_if=what_ifs(fleets, choice, search) if has_what_if else (),
         assumptions=(*procurement.assumptions, *_assumed(fleets)),
         warnings=(
@@ -182,15 +186,29 @@ def _alternatives(fleets: Fleets, choice: Choice, most: int, search: Search) -> 
     return tuple(sorted(found, key=lambda pair: pair[0].objective))
 
 
-def _pareto(fleets: Fleets, search: Search) -> ParetoSet:
-    """Return all fleets that none beats in time and money, fastest first, with ties by the known error marked."""
+def _half(search: Search, *, is_half: bool) -> Search:
+    """Return a search of what time is left, or of half of it."""
+    return search.part(search.left_s * (0.5 if is_half else 1.0))
+
+
+def _pareto(fleets: Fleets, known: Sequence[Choice], search: Search) -> ParetoSet:
+    """Return all fleets that none beats in time and money, fastest first, with ties by the known error marked.
+
+    ``known``: fleets that were found before; an unfinished search may not have come to them.
+    """
     most = fleets.procurement.asked.most_types
     markets = [market for num_types in range(1, most + 1) for market in fleets.markets(num_types)]
     answer = fleets.trade_offs(markets, search)
-    points = []
+    found = [*known] if answer.status is not Status.OPTIMAL else []
     for one in answer.points:
         fleet = Fleet(offers=markets[one.point.root].offers, counts=one.point.counts)
-        points.append(choice_of(fleets, fleet, one.point.payload))
+        found.append(choice_of(fleets, fleet, one.point.payload))
+    points: list[Choice] = []
+    for choice in sorted(found, key=lambda one: (one.total_wall_s, one.cost_usd)):
+        if points and choice.total_wall_s <= points[-1].total_wall_s * (1 + _SAME) < inf:
+            points[-1] = min(points[-1], choice, key=lambda one: one.cost_usd)  # as fast, but for rounding
+        elif not points or choice.cost_usd < points[-1].cost_usd * (1 - _SAME):
+            points.append(choice)
     is_agreed = not fleets.num_contradictions
     status = answer.status if is_agreed or answer.status is not Status.OPTIMAL else Status.FEASIBLE
     return ParetoSet(points=tuple(_with_ties(points)), status=status, gap=answer.gap)

@@ -8,7 +8,8 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from fnmatch import fnmatchcase
+from difflib import SequenceMatcher
+from glob import escape
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.errors import InfeasibleError, SpecError
+from planner.procurement.allowed import allowed, is_one_of, matches_offer, priced_offers
+from planner.procurement.networks import NetworkTier, asked_tiers
 from planner.procurement.offer import Offer, PriceList, Term
 from planner.procurement.price_list import merged, read_price_list
 from planner.procurement.spec import ProcurementSpec, ProcureSpec
@@ -27,6 +30,7 @@ __all__ = ["BUILT_IN", "Job", "Procurement", "load_procurement", "matches_offer"
 BUILT_IN = "built-in"
 SCHEMA = "planner.procurement/1"
 _ABOUT_MACHINES = ("procure", "cluster", "objective")
+_MOST_NAMES = 5  # that are told where one was spelt wrong
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,8 @@ class Procurement:
         What may be had of the price list, discounts taken off.
     prices
         The whole list, with its unusable rows.
+    priced
+        All offers of the list on every term and network, asked for or not, discounts taken off.
     left_out
         Offers that were not asked for, by why, with how many.
     families
@@ -78,6 +84,7 @@ class Procurement:
     families: tuple[str, ...] | None
     today: date
     resolved: Mapping[str, Any]
+    priced: tuple[Offer, ...] = ()
     assumptions: tuple[str, ...] = ()
 
     @property
@@ -126,11 +133,13 @@ def _built(spec: ProcurementSpec, source: Source, today: date) -> Procurement:
     """Return the question of a checked spec."""
     asked, notes = spec.procure, Notes(source)
     notes.faults += training_faults(spec, source)
+    tiers = asked_tiers(asked.networks, source, notes, today)
     prices = _prices(asked, source, notes, today)
     if prices is None:
         raise SpecError.of(notes.faults)
-    offers, left_out = _allowed(asked, prices)
-    _check_names(asked, prices, notes)
+    priced = priced_offers(asked, tiers, prices)
+    offers, left_out = allowed(asked, priced)
+    _check_names(asked, prices, priced, notes)
     if notes.faults:
         raise SpecError.of(notes.faults)
     jobs = _jobs(spec, source)
@@ -141,13 +150,15 @@ def _built(spec: ProcurementSpec, source: Source, today: date) -> Procurement:
         )
     if not offers:
         reasons = "; ".join(f"{number} {why}" for why, number in left_out.items())
-        raise InfeasibleError(f"of {len(prices.offers)} offers none may be had: {reasons}.")
+        number = len(prices.offers)
+        raise InfeasibleError(f"of {number} offer{'s' * (number != 1)} none may be had: {reasons}.")
     return Procurement(
-        asked=asked,
+        asked=_joined(asked, tiers),
         source=source,
         jobs=jobs,
         offers=offers,
         prices=prices,
+        priced=priced,
         left_out=left_out,
         families=None if spec.families is None else tuple(spec.families),
         today=today,
@@ -171,92 +182,23 @@ def _prices(asked: ProcureSpec, source: Source, notes: Notes, today: date) -> Pr
     return None if None in lists else notes.attempt(("procure", "prices"), lambda: merged(lists))
 
 
-def _allowed(asked: ProcureSpec, prices: PriceList) -> tuple[tuple[Offer, ...], dict[str, int]]:
-    """Return the offers that are asked for, at the prices that hold, and why the others are not, with how many."""
-    found: list[Offer] = []
-    left_out: dict[str, int] = {}
-    for listed in prices.offers:
-        for offer in _variants(asked, listed):
-            why = _refusal(asked, offer)
-            if why is None:
-                found.append(_discounted(asked, offer))
-            else:
-                left_out[why] = left_out.get(why, 0) + 1
-    return tuple(found), left_out
+def _joined(asked: ProcureSpec, tiers: Sequence[NetworkTier]) -> ProcureSpec:
+    """Return the question with the machines that a tier can join as one more quota of all offers that have it."""
+    most = {f"*/{Term.BOUGHT}/{escape(tier.name)}": tier.most for tier in tiers if tier.most is not None}
+    return asked.model_copy(update={"quotas": {**most, **asked.quotas}})
 
 
-def _variants(asked: ProcureSpec, offer: Offer) -> list[Offer]:
-    """Return an offer on every term and network that it may be had with."""
-    if offer.term is Term.ON_DEMAND and asked.reserved is not None:
-        name = f"{offer.name.removesuffix(f'/{Term.ON_DEMAND}')}/{Term.RESERVED}"
-        rent = offer.usd_per_h * (1 - asked.reserved.discount)
-        reserved = replace(offer, name=name, term=Term.RESERVED, usd_per_h=rent, committed_s=asked.reserved.commitment)
-        return [offer, reserved]
-    if offer.term is Term.BOUGHT and asked.networks and offer.network_bytes_per_s is None:
-        return [
-            replace(
-                offer,
-                name=f"{offer.name}/{tier.name}",
-                network_bytes_per_s=tier.bandwidth,
-                purchase_usd=offer.purchase_usd + tier.usd_per_machine,
-            )
-            for tier in asked.networks
-        ]
-    return [offer]
+def _known(word: str, names: Sequence[str]) -> str:
+    """Return the name that was meant, or of many names those that are most like it."""
+    known = sorted(set(names))
+    words = nearest(word, known)
+    if words.startswith("Did") or len(known) <= _MOST_NAMES:
+        return words
+    like = sorted(known, key=lambda name: -SequenceMatcher(None, word.lower(), name.lower()).ratio())
+    return f"The nearest of {len(known)}: {', '.join(like[:_MOST_NAMES])}."
 
 
-def _refusal(asked: ProcureSpec, offer: Offer) -> str | None:
-    """Return why an offer may not be had; None where it may."""
-    if offer.term not in asked.allowed_terms:
-        return f"on other terms than {', '.join(asked.terms)}"
-    for key, value in (("providers", offer.provider), ("regions", offer.region), ("devices", offer.device)):
-        wanted = getattr(asked, key)
-        if wanted is not None and not _matches(value, wanted):
-            return f"of other {key} than {', '.join(wanted)}"
-    if asked.instances is not None and not matches_offer(offer, asked.instances):
-        return f"of other instances than {', '.join(asked.instances)}"
-    if asked.exclude is not None and matches_offer(offer, asked.exclude):
-        return "excluded"
-    if _quota(asked, offer) == 0:
-        return "with a quota of 0"
-    needs_power = asked.power is not None or asked.objective == "energy"
-    if offer.power_w is None and (needs_power or (asked.electricity is not None and offer.term is Term.BOUGHT)):
-        return "of unknown power"
-    return None
-
-
-def _matches(value: str, patterns: Sequence[str]) -> bool:
-    """Whether a name is one of some patterns (``*`` stands for anything)."""
-    return any(fnmatchcase(value.lower(), pattern.lower()) for pattern in patterns)
-
-
-def matches_offer(offer: Offer, patterns: Sequence[str]) -> bool:
-    """Whether an offer is meant: by its name, its instance, or its provider and instance."""
-    names = (offer.name, offer.instance, f"{offer.provider}/{offer.instance}", offer.device)
-    return any(_matches(name, patterns) for name in names)
-
-
-def _quota(asked: ProcureSpec, offer: Offer) -> int | None:
-    """Return how many machines of an offer alone its quotas leave; None: no limit."""
-    found = [number for name, number in asked.quotas.items() if matches_offer(offer, [name])]
-    found += [offer.most] if offer.most is not None else []
-    return min(found, default=None)
-
-
-def _discounted(asked: ProcureSpec, offer: Offer) -> Offer:
-    """Return an offer less the discount of its provider, spot machines as often interrupted as the question says."""
-    discount = next((asked.discounts[name] for name in asked.discounts if name.lower() == offer.provider.lower()), 0.0)
-    often = asked.run.mean_time_between_interruptions
-    interruptions = offer.interruptions_per_h if often is None else 3600 / often
-    return replace(
-        offer,
-        usd_per_h=offer.usd_per_h * (1 - discount),
-        interruptions_per_h=interruptions if offer.term is Term.SPOT else 0.0,
-        most=_quota(asked, offer),
-    )
-
-
-def _check_names(asked: ProcureSpec, prices: PriceList, notes: Notes) -> None:
+def _check_names(asked: ProcureSpec, prices: PriceList, priced: Sequence[Offer], notes: Notes) -> None:
     """Refuse patterns that no offer of the list has: a name that was spelt wrong must not be taken for a wish."""
     known = {
         "providers": [offer.provider for offer in prices.offers],
@@ -265,20 +207,21 @@ def _check_names(asked: ProcureSpec, prices: PriceList, notes: Notes) -> None:
     }
     for key, names in known.items():
         for index, pattern in enumerate(getattr(asked, key) or ()):
-            if not any(_matches(name, [pattern]) for name in names):
-                notes.fault(("procure", key, index), f"no offer has it: {pattern!r}.", nearest(pattern, names), pattern)
+            if not any(is_one_of(name, [pattern]) for name in names):
+                notes.fault(("procure", key, index), f"no offer has it: {pattern!r}.", _known(pattern, names), pattern)
     instances = [offer.instance for offer in prices.offers] + [one.name for one in prices.unusable]
+    instances += [offer.tier for offer in priced if offer.tier is not None]
     for key in ("instances", "exclude", "quotas"):
         for index, pattern in enumerate(getattr(asked, key) or ()):
-            if not any(matches_offer(offer, [pattern]) for offer in prices.offers):
+            if not any(matches_offer(offer, [pattern]) for offer in (*prices.offers, *priced)):
                 place = pattern if key == "quotas" else index
                 notes.fault(
-                    ("procure", key, place), f"no offer is meant by {pattern!r}.", nearest(pattern, instances), pattern
+                    ("procure", key, place), f"no offer is meant by {pattern!r}.", _known(pattern, instances), pattern
                 )
     for name in asked.discounts:
         providers = sorted(set(known["providers"]))
         if name.lower() not in {one.lower() for one in providers}:
-            notes.fault(("procure", "discounts", name), f"no provider is called {name!r}.", nearest(name, providers))
+            notes.fault(("procure", "discounts", name), f"no provider is called {name!r}.", _known(name, providers))
 
 
 def _jobs(spec: ProcurementSpec, source: Source) -> tuple[Job, ...]:

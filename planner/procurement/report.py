@@ -1,8 +1,9 @@
 """An answer as text for a terminal: what to have, whether that is proven, what it takes and costs, and what else."""
 
 from collections.abc import Sequence
+from math import inf
 
-from planner.procurement.answer import BreakEven, Certificate, Choice, ParetoSet, Procured, WhatIf
+from planner.procurement.answer import BreakEven, Certificate, Choice, ParetoSet, Procured
 from planner.procurement.words import amount
 from planner.report import table
 from planner.solution import Status
@@ -39,7 +40,7 @@ def procured_text(found: Procured) -> str:
         "",
         *_alternative_lines(found),
         *_pareto_lines(found.pareto),
-        *_what_if_lines(found.what_if, found.objective_name),
+        *_what_if_lines(found),
         *_break_even_lines(found.break_even),
         *_notes(found),
     ]
@@ -76,7 +77,7 @@ def _fleet_lines(choice: Choice) -> list[str]:
         {
             "count": count,
             "machine": offer.instance,
-            "terms": offer.term.value,
+            "terms": ", ".join(filter(None, (offer.term.value, offer.tier))),
             "from": f"{offer.provider} {offer.region}",
             "devices": f"{offer.devices_per_machine} x {offer.device}",
             "USD each": f"{offer.purchase_usd:,.0f}" if offer.purchase_usd else f"{offer.usd_per_h:,.4g}/h",
@@ -164,10 +165,13 @@ def _pareto_lines(found: ParetoSet | None) -> list[str]:
     if found is None:
         return []
     points = found.points
+    if not points:
+        return ["Time against money: none was found in time; raise --time-limit", ""]
     proven = "proven: no fleet beats any of them in both"
     if found.status is not Status.OPTIMAL:
-        proven = f"not proven: what was left may be better by {found.gap:.1%} in both at most"
-    lines = [f"Time against money, {len(points)} fleets, {proven}; * is a tie with the one above, by the known error"]
+        proven = f"not proven; {_left(found.gap)}"
+    title = f"Time against money, {_number(len(points), 'fleet')}, {proven}"
+    lines = [f"{title}; * is a tie with the one above, by the known error"]
     most = max(one.choice.cost_usd for one in points)
     shown = list(points)
     if len(shown) > _MOST_POINTS:
@@ -184,18 +188,32 @@ def _pareto_lines(found: ParetoSet | None) -> list[str]:
     return [*lines, ""]
 
 
-def _what_if_lines(rows: Sequence[WhatIf], name: str) -> list[str]:
+def _left(gap: float) -> str:
+    """Return by how much fleets that were not looked at may beat those that were."""
+    if gap == inf:
+        return "how much better what was left may be is not known"
+    many = f"what was left may be up to {1 + gap:,.0f} times better in both"
+    return many if gap > 1 else f"what was left may be better by {gap:.1%} in both at most"
+
+
+def _number(number: int, what: str) -> str:
+    """Return a number of things."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _what_if_lines(found: Procured) -> list[str]:
     """Return which changes change the decision."""
-    if not rows:
+    if not found.what_if:
         return []
-    lines = ["What if"]
-    for one in rows:
+    types = len(found.choice.fleet.offers)
+    lines = [f"What if (fleets of up to {_number(types, 'type')})"]
+    for one in found.what_if:
         if one.fleet is None:
             lines.append(f"  {one.change:36} {one.words}")
             continue
         decision = f"then {one.fleet.headline}" if one.changes_decision else "the same fleet"
         words = f" ({one.words})" if one.words else ""
-        lines.append(f"  {one.change:36} {_objective(one.objective, name):>16}  {decision}{words}")
+        lines.append(f"  {one.change:36} {_objective(one.objective, found.objective_name):>16}  {decision}{words}")
     return [*lines, ""]
 
 
@@ -204,7 +222,8 @@ def _break_even_lines(rows: Sequence[BreakEven]) -> list[str]:
     lines = []
     for one in rows:
         when = "never within a month" if one.hours_per_month is None else f"from {one.hours_per_month:.0f} h a month on"
-        lines.append(f"Rent {one.rented} or buy {one.bought}: buying costs less {when}")
+        words = f"; {one.words}" if one.words else ""
+        lines.append(f"Rent {one.rented} or buy {one.bought}: buying costs less {when}{words}")
         months = [
             {"hours a month": hours, "rent USD": round(rent, 2), "buy USD": round(buy, 2)}
             for hours, rent, buy in one.rows
@@ -216,10 +235,12 @@ def _break_even_lines(rows: Sequence[BreakEven]) -> list[str]:
 def _notes(found: Procured) -> list[str]:
     """Return assumptions, warnings, what is left out, and over what it was proven."""
     prices = found.prices
-    listed = f"prices of {prices['oldest']} or later, {prices['offers']} offers ({prices['unusable']} rows unusable)"
-    left_out = [f"{number} offer{'s' * (number != 1)} {why} left out" for why, number in prices["left_out"].items()]
+    offers, unusable = _number(prices["offers"], "offer"), _number(prices["unusable"], "row")
+    listed = f"prices of {prices['oldest']} or later, {offers} ({unusable} unusable)"
+    left_out = [f"{_number(number, 'offer')} {why} left out" for why, number in prices["left_out"].items()]
     one = found.certificate
-    searched = (*one.domain, f"{one.num_markets} sets of offers, {one.num_planned} fleets planned", *left_out)
+    work = f"{_number(one.num_markets, 'set')} of offers, {_number(one.num_planned, 'fleet')} planned"
+    searched = (*one.domain, work, *left_out)
     parts = (
         ("Prices", (listed,)),
         ("Assumed", found.assumptions),

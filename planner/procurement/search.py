@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.errors import ModelError, SpecError
+from planner.models.failures import RunTime
 from planner.procurement.account import Account, fleet_counts
 from planner.procurement.fleet import Fleet, Market, markets_of
 from planner.procurement.offer import Offer
@@ -29,7 +30,8 @@ _Answer = TypeVar("_Answer", BestCounts, TradeOffs)
 
 Told = Callable[[float, float, int], None]  # bound, incumbent, fleets planned
 
-_AT_ONCE = 2_000_000  # numbers in one array of criteria
+_AT_ONCE = 512  # fleets in one array of criteria: few, as it has a row for each of their offers
+_MOST_KEPT = 3
 _ROUNDING = 1e-9
 _MANY = 1 << 62
 _EXACT = 1 - 1e-9  # sums are rounded; a bound stays below them
@@ -60,6 +62,7 @@ class Fleets:
     _usd_per_s: Floats = field(init=False)
     _power_w: Floats = field(init=False)
     _meant: dict[str, list[int]] = field(init=False)
+    _accounts: dict[tuple[int, ...], Account] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.oracles:
@@ -171,7 +174,10 @@ class Fleets:
                 return Reading(value=inf, bound=inf)
             found.append(oracle.trained(part, search, enough_s=enough_s if len(jobs) == 1 else inf))
         used = found[0].used if len(jobs) == 1 and jobs[0].share == 1 else None
-        value, bound = (self.work_s([getattr(one, name) for one in found]) for name in ("seconds", "bound"))
+        fleet = Fleet(offers=market.offers, counts=tuple(counts))
+        fewest = Fleet(offers=market.offers, counts=tuple(min(count, 1) for count in counts))  # which fail least
+        value = self.work_s(fleet, [one.seconds for one in found])
+        bound = min(value, self.work_s(fewest, [one.bound for one in found]))
         if self._is_hopeless(market, counts, found):
             value = bound = inf
         return Reading(value=value, bound=bound, used=used, payload=tuple(found))
@@ -180,18 +186,30 @@ class Fleets:
         """Return the machines that a job trains on: its share of each kind, in whole machines."""
         return Fleet(offers=fleet.offers, counts=tuple(floor(count * job.share + _ROUNDING) for count in fleet.counts))
 
-    def work_s(self, training_s: Sequence[float]) -> float:
-        """Return the work of one run of each job, or of a month."""
-        return float(self._works([np.array(seconds) for seconds in training_s]))
+    def work_s(self, fleet: Fleet, training_s: Sequence[float]) -> float:
+        """Return what a fleet's criteria are asked for: the training, or the wall time of all runs of a month."""
+        if not self.procurement.is_monthly:
+            return training_s[0]
+        return sum(self.parts_s(fleet, training_s).values()) if all(np.isfinite(training_s)) else inf
 
-    def account_of_one(self) -> Account:
-        """Return the account of a single run."""
-        return replace(self.account, num_runs=1.0)
+    def runs(self, fleet: Fleet, training_s: Sequence[float]) -> list[RunTime]:
+        """Return the wall time of one run of each job, on the machines that are its own."""
+        fleets = [self.part_of(fleet, job) if self._is_parted else fleet for job in self.procurement.jobs]
+        return [
+            self.account.run(fleet_counts(part, self.offers), np.array([seconds]))
+            for part, seconds in zip(fleets, training_s, strict=True)
+        ]
 
-    def busy_s(self, fleet: Fleet, training_s: Sequence[float]) -> float:
-        """Return how long a fleet is busy with one run, or in a month."""
-        run = self.account.run(fleet_counts(fleet, self.offers), np.array([self.work_s(training_s)]))
-        return float(run.wall_s[0])
+    def parts_s(self, fleet: Fleet, training_s: Sequence[float]) -> dict[str, float]:
+        """Return the parts of the wall time of one run, or of a month's runs: side by side, of what takes longest."""
+        numbers = [job.runs_per_month if self.procurement.is_monthly else 1.0 for job in self.procurement.jobs]
+        each = [
+            {name: number * float(part[0]) for name, part in run.parts_s.items()}
+            for number, run in zip(numbers, self.runs(fleet, training_s), strict=True)
+        ]
+        if self._is_parted:
+            return max(each, key=lambda parts: sum(parts.values()))
+        return {name: sum(parts[name] for parts in each) for name in each[0]}
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -233,8 +251,7 @@ class Fleets:
         if not all(np.isfinite(training_s)):
             return True
         jobs = self.procurement.jobs
-        dense, account = fleet_counts(fleet, self.offers), self.account_of_one()
-        wall_s = [float(account.run(dense, np.array([seconds])).wall_s[0]) for seconds in training_s]
+        wall_s = [float(run.wall_s[0]) for run in self.runs(fleet, training_s)]
         if self._is_parted:
             return any(seconds > job.deadline_s for job, seconds in zip(jobs, wall_s, strict=True))
         total = 0.0
@@ -292,23 +309,28 @@ class Fleets:
 
     def _criteria(self, names: Sequence[str], index: Ints, counts: Ints, work_s: Floats) -> Floats:
         """Return criteria of fleets, a row each; ``index`` says which offer each count is of."""
-        size = max(1, _AT_ONCE // max(1, len(self.offers)))
         parts = []
-        for start in range(0, len(counts), size):
-            rows = slice(start, start + size)
-            dense = self._dense(index[rows], counts[rows])
-            found = self.account.criteria(dense, np.asarray(work_s[rows], dtype=np.float64))
-            found["objective"] = self.account.objective(found)
+        for start in range(0, len(counts), _AT_ONCE):
+            rows = slice(start, start + _AT_ONCE)
+            used, local = np.unique(index[rows], return_inverse=True)
+            account = self._account_of(tuple(used.tolist()))
+            dense = np.zeros((len(used), len(counts[rows])))  # of the offers that these fleets have
+            np.add.at(dense, (local.reshape(index[rows].shape), np.arange(dense.shape[1])[:, None]), counts[rows])
+            found = account.criteria(dense, np.asarray(work_s[rows], dtype=np.float64))
+            found["objective"] = account.objective(found)
             for name in self.procurement.asked.quotas:
-                found[f"quota {name}"] = dense[self._meant[name]].sum(axis=0)
-            parts.append(np.stack([np.broadcast_to(found[name], len(dense.T)) for name in names], axis=1))
+                found[f"quota {name}"] = dense[np.isin(used, self._meant[name])].sum(axis=0)
+            parts.append(np.stack([np.broadcast_to(found[name], dense.shape[1]) for name in names], axis=1))
         return np.concatenate(parts) if parts else np.zeros((0, len(names)))
 
-    def _dense(self, index: Ints, counts: Ints) -> Floats:
-        """Return counts by offer, of shape (offers, fleets)."""
-        dense = np.zeros((len(self.offers), len(counts)))
-        np.add.at(dense, (index, np.arange(len(counts))[:, None]), counts)
-        return dense
+    def _account_of(self, rows: tuple[int, ...]) -> Account:
+        """Return the account of some of the offers; those of single markets are kept, as they are asked again."""
+        found = self._accounts.get(rows)
+        if found is None:
+            found = replace(self.account, offers=tuple(self.offers[row] for row in rows))
+            if len(rows) <= _MOST_KEPT:
+                self._accounts[rows] = found
+        return found
 
     def _floor(self, names: Sequence[str], index: Ints, least: Ints, most: Ints) -> Floats:
         """Return what no fleet of a box has less than, all devices busy all the time: ``work >= 1 / sum(n rate)``.
@@ -328,7 +350,8 @@ class Fleets:
                 times = [
                     np.min([(n * each).sum(axis=1) / (n * rate).sum(axis=1) for n in corners], axis=0) for rate in rates
                 ]
-                ratios[name] = np.nan_to_num(self._works(times) * self.stretch, nan=0.0)
+                stretch = 1.0 if self.procurement.is_monthly else self.stretch
+                ratios[name] = np.nan_to_num(self._works(times) * stretch, nan=0.0)
         hours = self.procurement.asked.usd_per_hour_saved or 0.0
         for column, name in enumerate(names):
             goal = self.procurement.asked.objective if name == "objective" else name
@@ -340,8 +363,9 @@ class Fleets:
         return found
 
     def _works(self, training_s: Sequence[Floats]) -> Floats:
-        """Return the work of trainings, arrays of their seconds."""
+        """Return the work of trainings, arrays of their seconds; of a month at least that, without failures."""
         if not self.procurement.is_monthly:
             return training_s[0]
+        training_s = [seconds * self.stretch for seconds in training_s]
         each = [job.runs_per_month * seconds for job, seconds in zip(self.procurement.jobs, training_s, strict=True)]
         return np.asarray(np.max(each, axis=0) if self._is_parted else np.sum(each, axis=0))

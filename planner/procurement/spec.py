@@ -2,15 +2,15 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from planner.procurement.offer import Term
 from planner.spec import CalibrationOf, CompressionOptionSpec, ConstraintsSpec, DnnSpec, FamilyName, FixSpec, RangeOf
 from planner.spec import CalibrationSpec as _CalibrationSpec
 from planner.spec_machines import DeviceSpec
-from planner.spec_values import Bytes, Count, Model, Name, Positive, Rate, Seconds, Share, Usd, Watts
+from planner.spec_values import Bytes, Count, Model, Name, Positive, Rate, Seconds, Share, Usd, Watts, tag
 
-__all__ = ["JobSpec", "ProcureSpec", "ProcurementSpec", "RunSpec"]
+__all__ = ["JobSpec", "NetworkFileSpec", "NetworkOf", "NetworkTierSpec", "ProcureSpec", "ProcurementSpec", "RunSpec"]
 
 MOST_TYPES = 3
 _EMPTY = BeforeValidator(lambda value: {} if value is None else value)
@@ -84,6 +84,31 @@ class NetworkTierSpec(Model):
     name: Name
     bandwidth: Rate
     usd_per_machine: Usd
+    latency: Seconds | None = None
+
+
+class NetworkFileSpec(Model):
+    """A table of network tiers, all of which bought machines may have."""
+
+    file: Name
+
+
+def _network_tag(value: object) -> str:
+    """Tell a tier's name, a file, and a tier that stands in the question apart; the tags stand in no path."""
+    return "<file>" if isinstance(value, dict) and "file" in value else tag(value)
+
+
+NetworkOf = Annotated[
+    Annotated[NetworkTierSpec, Tag("<mapping>")]
+    | Annotated[NetworkFileSpec, Tag("<file>")]
+    | Annotated[Name, Tag("<name>")],
+    Discriminator(_network_tag),
+]
+
+
+def _networks(value: object) -> object:
+    """Read one network as a list of one."""
+    return [value] if isinstance(value, str | dict) else value
 
 
 class JobSpec(Model):
@@ -121,7 +146,7 @@ class ProcureSpec(Model):
     power: Watts | None = None
     discounts: dict[Name, Share] = {}
     reserved: ReservedSpec | None = None
-    networks: list[NetworkTierSpec] = []
+    networks: Annotated[list[NetworkOf], BeforeValidator(_networks)] = []
     custom_devices: list[DeviceSpec] = []
     run: Annotated[RunSpec, _EMPTY] = RunSpec()
     storage: StorageSpec | None = None

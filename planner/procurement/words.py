@@ -63,7 +63,7 @@ def reasons_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
             f"would take {format_human(least_s, Dimension.TIME)} at least ({least_s / seconds:.0%})"
         )
     counts = fleet_counts(choice.fleet, fleets.offers)
-    work_s = np.array([fleets.work_s(list(choice.training_s.values()))])
+    work_s = np.array([fleets.work_s(choice.fleet, list(choice.training_s.values()))])
     criteria = fleets.account.criteria(counts, work_s)
     for name in CRITERIA:
         limit, value = fleets.account.limits[name], float(criteria[name][0])

@@ -364,6 +364,40 @@ def test_layers_that_divide_with_both_ends_are_launched_so() -> None:
     assert {"--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"} <= set(options)
 
 
+def test_embedding_and_head_may_each_be_a_chunk_alone() -> None:
+    problem = question({**TINY, "layers": 4}, batch=6)  # 3 stages x 2 chunks: nothing but the ends on first and last
+    chosen = given_layout(problem, pipeline=3, interleave=2)
+    found = hybrid.predict(problem, chosen)
+    facts = checks.facts_of(problem, chosen.to_document(), found)
+    assert all(finding.is_ok for finding in facts.findings), facts.findings
+    first, middle, last = (row["forward_s"] for row in found.details["stages"])
+    assert first[0] < 0.2 * middle[0]
+    assert first[1] == pytest.approx(middle[1])
+    assert last[0] == pytest.approx(middle[0])
+    ends = {"--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"}
+    assert {"--num-layers-per-virtual-pipeline-stage 1", *ends} <= set(found.details["options"])
+    with pytest.raises(SpecError, match="neither 4 layers, nor these with embedding and head as a layer each"):
+        given_layout(problem, pipeline=3, interleave=4)
+
+
+def test_a_stage_holds_a_layer_at_least() -> None:
+    problem = question({**TINY, "layers": 4}, batch=6)
+    with pytest.raises(SpecError, match="4 layers are fewer than 6 stages"):
+        given_layout(problem, pipeline=6)
+
+
+def test_one_stage_has_no_zero_bubble_schedule() -> None:
+    problem = question()
+    with pytest.raises(SpecError, match="there is one stage") as caught:
+        given_layout(problem, schedule="zero_bubble")
+    assert caught.value.faults[0].field == "configuration.hybrid.pipeline"
+    found = planned(question(fix={"zero_bubble": True})).configuration
+    assert isinstance(found, HybridConfiguration)
+    assert (found.schedule, found.pipeline > 1) == ("zero_bubble", True)
+    with pytest.raises(InfeasibleError):
+        planned(question(fix={"zero_bubble": True, "num_devices": 1}))
+
+
 def test_a_layout_is_predicted_and_checked_without_any_solver() -> None:
     code = "import sys, planner.families, planner.checks; print(*(one for one in sys.modules if 'solvers' in one))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -371,14 +405,41 @@ def test_a_layout_is_predicted_and_checked_without_any_solver() -> None:
 
 
 def test_a_prediction_carries_the_band_of_the_measurements_nearest_to_it() -> None:
-    band = {"low": -0.1, "high": 0.2, "coverage": 0.8}
-    found = question(rates={**RATES, "bands": {"vtrain-multi": band, "llm-foundry": {**band, "coverage": None}}})
-    error = hybrid.predict(found, given_layout(found)).relative_error
-    assert error is not None
-    assert {key: error[key] for key in band} == band
-    assert error["from"] == "vtrain-multi"
-    assert "A100" in error["conditions"]
-    assert hybrid.predict(question(), given_layout(question())).relative_error is None
+    own, every = {"low": -0.1, "high": 0.2, "coverage": 0.8}, {"low": -0.3, "high": 0.4, "coverage": 0.75}
+    sizes = {
+        "devices": [1, 8],
+        "hidden size": [512, 2048],
+        "layers": [2, 8],
+        "sequence length": [512, 4096],
+        "vocabulary": [32000, 32000],
+        "tensor degree": [1, 8],
+        "stages": [1, 1],
+        "micro-batch": [1, 8],
+        "context degree": [1, 8],
+        "experts": [0, 0],
+    }
+    family = {"rows": 9, "sizes": sizes, "software": ["megatron-core"]}
+    device = {**family, "sizes": {**sizes, "stages": [1, 2]}}
+    ranges = {"a100-sxm4-80gb": {**device, "families": {"vtrain-single": family}}}
+    bands = {"bands": {"vtrain-single": own}, "device_bands": {"a100-sxm4-80gb": every}}
+    found = question(rates={**RATES, **bands, "ranges": ranges})
+
+    def error(problem: Problem, **layout: Any) -> Any:
+        return hybrid.predict(problem, given_layout(problem, **layout)).relative_error
+
+    inside = error(found)
+    assert {key: inside[key] for key in own} == own
+    assert inside["from"] == "vtrain-single"
+    assert "A100" in inside["conditions"]
+    beside = error(found, pipeline=2)  # within the ranges of the device, outside of the family's
+    assert {key: beside[key] for key in every} == every
+    assert beside["from"] == "a100-sxm4-80gb"
+    assert "outside of it" not in beside["conditions"]
+    assert error(found, pipeline=4)["conditions"].endswith("outside of it: stages 4 (1 to 2)")
+    for change in ({"software": ["torchtitan"]}, {"sizes": {**sizes, "vocabulary": [50000, 60000]}}):
+        other = {"a100-sxm4-80gb": {**device, **change, "families": {"vtrain-single": {**family, **change}}}}
+        assert error(question(rates={**RATES, **bands, "ranges": other}))["from"] == "a100-sxm4-80gb"
+    assert error(question()) is None
 
 
 def test_a_device_that_was_not_fitted_is_called_uncalibrated() -> None:

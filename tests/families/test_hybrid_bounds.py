@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hybrid_questions import MOE, RATES, TINY, question
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from planner.data.transformer_rates import transformer_rates
@@ -77,7 +77,12 @@ def every_point(cost: HybridCost) -> dict[str, Any]:
     return nodes
 
 
+ENDS_ALONE = question({**TINY, "layers": 4}, machines=1, devices=3, batch=6)  # 3 stages x 2 chunks = 4 layers + 2
+
+
 @settings(max_examples=80, deadline=None)
+@example(problem=ENDS_ALONE, share=1.0)
+@example(problem=ENDS_ALONE, share=0.02)
 @given(problem=questions(), share=st.sampled_from([0.02, 0.5, 1.0]))
 def test_no_layout_is_below_the_bound_of_its_node(problem: Problem, share: float) -> None:
     cost = costs_of(problem)[0]
@@ -99,7 +104,13 @@ def test_no_layout_is_below_the_bound_of_its_node(problem: Problem, share: float
         assert (level.bound(nodes) <= least * (1 + 1e-9)).all()
 
 
+def test_the_grid_holds_chunks_of_an_end_alone() -> None:
+    points = every_point(costs_of(ENDS_ALONE)[0])
+    assert ((points["pipeline"] == 3) & (points["interleave"] == 2)).any()
+
+
 @settings(max_examples=25, deadline=None)
+@example(problem=ENDS_ALONE, share=0.02)
 @given(problem=questions(), share=st.sampled_from([0.02, 0.5]))
 def test_a_search_with_bounds_finds_what_trying_every_layout_finds(problem: Problem, share: float) -> None:
     cost = costs_of(problem)[0]

@@ -205,6 +205,7 @@ def test_unlike_stages_win_by_more_than_rounding(share: float, is_mixed: bool, m
 
 
 RANGES = {"sizes": {"devices": [64, 512], "hidden size": [1, 9999], "layers": [1, 99], "sequence length": [1, 9999],
+                    "vocabulary": [1, 99999],
                     "tensor degree": [1, 8], "stages": [1, 9], "micro-batch": [1, 99], "context degree": [1, 9],
                     "experts": [0, 0]}, "software": ["megatron-core"]}  # fmt: skip
 

@@ -121,6 +121,7 @@ SIZES = {
     "hidden size": [512, 2048],
     "layers": [2, 8],
     "sequence length": [512, 4096],
+    "vocabulary": [32000, 32000],
     "tensor degree": [1, 8],
     "stages": [1, 8],
     "micro-batch": [1, 8],
@@ -144,6 +145,9 @@ def test_what_lies_outside_of_the_measurements_is_named() -> None:
     (line,) = told(question({**MOE, "hidden": 4096}, rates=rates))
     assert "hidden size 4,096 (512 to 2,048)" in line
     assert "experts 4 (all 0)" in line
+    (line,) = told(question({**TINY, "vocabulary": 256000}, rates=rates))
+    assert line.endswith(": vocabulary 256,000 (all 32,000)")
+    assert told(question({**TINY, "vocabulary": 31900}, rates=rates)) == []  # filled up, it is as large
     (line,) = told(question(rates=rates, fix={"offload_optimizer": True}))
     assert line.endswith(": an optimiser on the host")
     strange = {"a100-sxm4-80gb": {**ranges["a100-sxm4-80gb"], "software": ["torchtitan"]}}
@@ -181,6 +185,9 @@ def test_ranges_are_the_least_and_the_most_of_each_device() -> None:
         Row(**shared, transformer=experts, software="a", layout=one),
     ]
     (found,) = ranges_of(rows).values()
+    families = found["families"]
+    assert isinstance(families, dict)
+    assert families == {"own": {name: found[name] for name in ("rows", "sizes", "software")}}
     sizes = found["sizes"]
     assert isinstance(sizes, dict)
     assert found["software"] == ["b", "a"]

@@ -9,11 +9,13 @@ import pytest
 from purchases import Machine, MadeUpTimes, row
 
 import planner
+from planner.documents import error_document
 from planner.errors import InfeasibleError, NoAnswerError
 from planner.procurement.infeasible import not_found
 from planner.procurement.procure import procure
 from planner.procurement.search import Fleets
 from planner.search import Search
+from planner.units import Dimension, parse
 
 ROWS = [
     row("small", usd_per_h=1, power_w=300),
@@ -63,6 +65,50 @@ def test_every_way_out_works_and_a_little_less_does_not(
         less = f"{float(number) * 0.98:.6f} {unit}"
         with pytest.raises(InfeasibleError):
             purchases.answered(purchases.loaded(purchases.asked(tmp_path / "l.csv", ROWS, **{**mended, name: less})))
+
+
+@pytest.mark.parametrize(
+    ("block", "fields", "is_minimal"),
+    [
+        ({"budget": "9 USD"}, {"procure.budget"}, True),
+        ({"deadline": "4 h", "power": "0.7 kW"}, {"procure.deadline", "procure.power"}, True),
+        ({"deadline": "4 h", "power": "0.7 kW", "budget": "999 USD"}, {"procure.deadline", "procure.power"}, False),
+    ],
+)
+def test_the_document_of_the_error_holds_every_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: dict[str, Any], fields: set[str], is_minimal: bool
+) -> None:
+    purchases.stub(monkeypatch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
+    with pytest.raises(InfeasibleError) as caught:
+        purchases.answered(purchases.loaded(purchases.asked(tmp_path / "list.csv", ROWS, **block)))
+    document = error_document(caught.value, kind="infeasible")
+    assert document["conflict"]["is_minimal"] is is_minimal
+    rows = {row_["field"]: row_ for row_ in document["relaxations"]}
+    assert set(rows) == set(document["conflict"]["members"]) == fields
+    for name, found in rows.items():
+        key = name.removeprefix("procure.")
+        dimension = {"budget": Dimension.MONEY, "deadline": Dimension.TIME, "power": Dimension.POWER}[key]
+        given, (needed,) = parse(block[key], dimension), found["values"]
+        assert parse(found["given"].replace(",", ""), dimension) == pytest.approx(given)
+        assert found["is_exact"]
+        assert found["is_enough"]
+        assert found["change"] == pytest.approx(parse(needed.replace(",", ""), dimension) / given - 1, abs=0.01)
+        mended = {**block, key: needed.replace(",", "")}
+        purchases.answered(purchases.loaded(purchases.asked(tmp_path / "l.csv", ROWS, **mended)))
+
+
+def test_where_no_limit_alone_is_enough_the_document_says_what_has_to_fall_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purchases.stub(monkeypatch, TIMES, lambda offer: MACHINES[offer.device].rate / TIMES.work)
+    block: dict[str, Any] = {"deadline": "10 s", "budget": "1 USD"}
+    with pytest.raises(InfeasibleError) as caught:
+        purchases.answered(purchases.loaded(purchases.asked(tmp_path / "list.csv", ROWS, **block)))
+    (conflict,) = caught.value.conflicts
+    assert not conflict.is_minimal
+    notes = {one.field: one.note for one in conflict.relaxations if not one.is_enough}
+    assert "no limit on budget" in notes["procure.deadline"]
+    assert "no limit on deadline" in notes["procure.budget"]
 
 
 def test_without_a_limit_to_give_the_message_says_what_is_in_the_way(tmp_path: Path) -> None:

@@ -174,3 +174,30 @@ def test_jobs_that_only_the_failures_of_many_machines_make_late_need_no_proof_of
                 purchases.answered(procurement)
         else:
             assert purchases.answered(procurement).certificate.status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize("share", [1, 0.5])
+def test_long_and_short_runs_have_failures_of_their_own(tmp_path: Path, share: float) -> None:
+    rows = [row("small", usd_per_h=1, billing_s=1, least_billed_s=0, most=2)]
+    times = {
+        "long": MadeUpTimes(machines={"t4": Machine(1.0)}, work=90_000),
+        "short": MadeUpTimes(machines={"t4": Machine(1.0)}, work=600),
+    }
+    block: dict[str, Any] = {
+        "machines": {"exactly": 2},
+        "run": {"mean_time_between_failures": "60 h", "start_up": "5 min"},
+        "jobs": [job("long", 2, share=share), job("short", 60, share=share)],
+    }
+    with MonkeyPatch.context() as patch:
+        purchases.stub(patch, times, lambda offer: 1 / 600)
+        found = purchases.answered(purchases.loaded(purchases.asked(tmp_path / "two.csv", rows, dnn=None, **block)))
+    machines = 2 * share
+    run = purchases.loaded(purchases.asked(tmp_path / "two.csv", rows, dnn=None, **block)).asked.run
+    walls = {
+        name: purchases.wall_time_s(work / machines, machines / 60, run)
+        for name, work in (("long", 90_000), ("short", 600))
+    }
+    assert found.choice.wall_s == pytest.approx(walls)
+    busy = [2 * walls["long"], 60 * walls["short"]]
+    assert found.choice.total_wall_s == pytest.approx(sum(busy) if share == 1 else max(busy))
+    assert found.choice.cost_usd == pytest.approx(found.choice.total_wall_s * 2 / 3600, rel=1e-4)

@@ -314,6 +314,11 @@ def test_all_faults_come_in_one_pass_in_the_order_of_lines(tmp_path: Path) -> No
     assert {fault.field for fault in faults} == {"instance", "usd_per_h", "currency", "device", "date", ""}
 
 
+@pytest.mark.parametrize("currency", ["usd", "Usd", "USD", ""])
+def test_the_currency_is_known_in_any_case(tmp_path: Path, currency: str) -> None:
+    assert offer_of(tmp_path, RENTED | {"currency": currency}).usd_per_h == 12.5
+
+
 def test_a_duplicate_row_is_refused_whatever_its_case(tmp_path: Path) -> None:
     (fault,) = faults_of(written(tmp_path, [RENTED, RENTED | {"instance": "BIG"}]))
     assert (fault.line, fault.problem) == (3, "mine/BIG/here/on-demand stands in line 2, too.")

@@ -34,6 +34,7 @@ BLOCKS: list[tuple[dict[str, Any], str, str]] = [
     ({"deadline": 24}, "procure.deadline", "has no unit"),
     ({"deadline": "24 USD"}, "procure.deadline", "24 USD"),
     ({"discounts": {"acmee": 0.1}}, "procure.discounts.acmee", "Did you mean 'acme'"),
+    ({"discounts": {"acme": 1}}, "procure.discounts.acme", "it must be less than 1"),
     ({"objective": "value_of_time"}, "procure", "usd_per_hour_saved belong together"),
     ({"terms": ["on-demand", "reserved"]}, "procure", "reserved belong together"),
     ({"terms": []}, "procure.terms", ""),
@@ -82,6 +83,16 @@ def test_all_faults_are_told_in_one_pass(tmp_path: Path) -> None:
         "procure.providers.0",
         "procure.quotas.smal",
     }
+
+
+def test_of_many_names_only_the_nearest_are_told(tmp_path: Path) -> None:
+    rows = [row(f"{kind}{number}", region=f"r-{number}") for kind in ("big", "tiny") for number in range(9)]
+    with pytest.raises(SpecError) as caught:
+        purchases.loaded(purchases.asked(tmp_path / "many.csv", rows, instances="b9x7", regions="zone*"))
+    mends = {fault.field: fault.mend for fault in caught.value.faults}
+    assert set(mends) == {"procure.instances.0", "procure.regions.0"}
+    assert mends["procure.instances.0"].startswith("The nearest of 18: big")
+    assert all(mend.count(",") == 4 for mend in mends.values())
 
 
 def test_dnn_and_jobs_exclude_each_other(tmp_path: Path) -> None:

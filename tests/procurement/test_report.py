@@ -1,6 +1,8 @@
 """The text and the document of an answer: what they say is what was found, and sums add up."""
 
 import json
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,10 @@ from pytest import CaptureFixture
 
 import planner
 from planner.cli.run import run
-from planner.procurement.answer import Procured
+from planner.procurement.answer import ParetoSet, Procured
 from planner.procurement.document import procurement_document
 from planner.procurement.report import procured_text
+from planner.solution import Status
 
 ROWS = [
     row("small", usd_per_h=0.5, power_w=120),
@@ -65,6 +68,31 @@ def test_the_text_names_fleet_proof_sums_and_limits(answer: Procured) -> None:
     for part, value in choice.money_usd.items():
         if value > 0.01 * choice.cost_usd and part not in ("capital",):
             assert part in text
+
+
+@pytest.mark.parametrize(
+    ("points", "gap", "words"),
+    [
+        (0, inf, "Time against money: none was found in time"),
+        (1, 160.255, "1 fleet, not proven; what was left may be up to 161 times better in both"),
+        (1, 0.25, "what was left may be better by 25.0% in both at most"),
+        (1, inf, "how much better what was left may be is not known"),
+    ],
+)
+def test_a_trade_off_that_was_not_finished_says_what_is_known(
+    answer: Procured, points: int, gap: float, words: str
+) -> None:
+    assert answer.pareto is not None
+    cut = ParetoSet(points=answer.pareto.points[:points], status=Status.FEASIBLE, gap=gap)
+    assert words in procured_text(replace(answer, pareto=cut))
+
+
+def test_numbers_of_one_are_told_as_one_and_what_was_varied_is_named(tmp_path: Path, answer: Procured) -> None:
+    assert "What if (fleets of up to 1 type)" in procured_text(answer)
+    question = purchases.asked(tmp_path / "one.csv", ROWS[:1], machines={"exactly": 1})
+    text = procured_text(planner.procure(question, today=purchases.TODAY))
+    for words in ("or later, 1 offer (0 rows unusable)", "1 set of offers, 1 fleet planned"):
+        assert words in text
 
 
 def test_a_question_can_be_asked_again_from_its_answer(answer: Procured) -> None:
