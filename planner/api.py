@@ -146,12 +146,19 @@ def procure(
         return procured(
             asked_for,
             search,
-            lambda problem: _planned(problem, search.part(max(search.left_s, _LEAST_S), num_alternatives=1)),
+            lambda problem: _planned(problem, _part_of(search)),
             is_robust=is_robust,
             has_pareto=has_pareto,
             has_what_if=has_what_if,
             told=told,
         )
+
+
+def _part_of(search: Search) -> Search:
+    """Return a search for the plan of a fleet that was chosen: a few seconds even where the time is over by then."""
+    if search.was_interrupted or search.left_s >= _LEAST_S:
+        return search.part(search.left_s, num_alternatives=1)
+    return Search(time_limit_s=_LEAST_S, num_alternatives=1)
 
 
 def predict(problem: Problem, configuration: Configuration | None = None) -> Prediction:

@@ -5,6 +5,7 @@ from math import inf
 
 import numpy as np
 
+from planner.errors import NoAnswerError
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.procurement.account import S_PER_MONTH, fleet_counts
@@ -52,7 +53,11 @@ def planned_choice(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained], pla
     """
     found = []
     for oracle, before in zip(fleets.oracles, trained, strict=True):
-        plan = planned(oracle.problem(fleets.part_of(fleet, oracle.job)))
+        try:
+            plan = planned(oracle.problem(fleets.part_of(fleet, oracle.job)))
+        except NoAnswerError:  # interrupted, or out of time: what the search found is kept
+            found.append(before)
+            continue
         if plan.objective <= before.seconds:
             found.append(Trained(seconds=plan.objective, bound=plan.bound, used=fleet.counts, plan=plan))
         else:

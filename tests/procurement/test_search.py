@@ -159,6 +159,25 @@ def test_an_interruption_leaves_the_best_so_far_with_a_bound_that_holds(
     assert Status.FEASIBLE in statuses
 
 
+def test_an_interruption_through_the_public_function_keeps_the_fleet_that_was_found(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    question = purchases.asked(
+        tmp_path / "list.csv", [row("small"), row("large", device="v100-sxm2-16g")], objective="time"
+    )
+    plain = Oracle._planned
+
+    def planned(self: Oracle, fleet: Fleet, part: Search, enough_s: float) -> Trained:
+        found = plain(self, fleet, part, enough_s)
+        part.interrupt()  # as Ctrl-C does: of a part, of the whole
+        return found
+
+    monkeypatch.setattr(Oracle, "_planned", planned)
+    found = planner.procure(question, today=purchases.TODAY)
+    assert found.choice.plans["training"].objective == pytest.approx(found.choice.training_s["training"])
+    assert found.certificate.bound <= found.certificate.objective
+
+
 def test_more_machines_of_equal_hardware_on_other_terms_are_a_fleet_where_neither_is_better(tmp_path: Path) -> None:
     spot = row("m", term="spot", usd_per_h=0.3, interruptions_per_h=0.2)
     fleets = [
