@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import ValidationError
 
@@ -26,16 +26,16 @@ from planner.networks import asked, network_of
 from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
 from planner.plan_file import read_plan
 from planner.problem import Problem
-from planner.procurement.answer import Procured
-from planner.procurement.procure import procure as procured
-from planner.procurement.question import load_procurement
-from planner.procurement.search import Told
 from planner.ranking import best_plan
 from planner.search import Search
 from planner.solution import Status
 from planner.spec_build import load as load_problem
 from planner.spec_configuration import ConfigurationSpec
 from planner.timeline import timeline_document
+
+if TYPE_CHECKING:
+    from planner.procurement.answer import Procured
+    from planner.procurement.search import Told
 
 __all__ = [
     "check",
@@ -114,8 +114,8 @@ def procure(
     has_what_if: bool = False,
     time_limit_s: float = DEFAULT_TIME_LIMIT_S,
     today: date | None = None,
-    told: Told | None = None,
-) -> Procured:
+    told: "Told | None" = None,
+) -> "Procured":
     """Return what to buy or rent: the best fleet of machines of a price list, with its plan and its proof.
 
     Parameters
@@ -140,6 +140,9 @@ def procure(
     NoAnswerError
         If a limit came before any fleet was found.
     """
+    from planner.procurement.procure import procure as procured  # noqa: PLC0415  # late: only a purchase pays for it
+    from planner.procurement.question import load_procurement  # noqa: PLC0415
+
     asked_for = load_procurement(question, today=today or datetime.now(tz=UTC).date())
     search = Search(time_limit_s=time_limit_s, num_alternatives=num_alternatives)
     with search.interruptible():

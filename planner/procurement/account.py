@@ -80,14 +80,18 @@ def rates_of(procurement: Procurement) -> Rates:
 class Account:
     """The criteria of fleets of some offers. Counts have the shape (offers, fleets), work (fleets,).
 
-    ``num_runs``: trainings: 1, or those of a month. ``stretch``: what training takes longer than predicted, at
+    ``stretch``: what training takes longer than predicted, at
     the end of the error band that is planned for.
     """
 
     procurement: Procurement
     offers: tuple[Offer, ...]
-    num_runs: float = 1.0
     stretch: float = 1.0
+
+    @property
+    def num_runs(self) -> float:
+        """Trainings: 1, or those of a month."""
+        return sum(job.runs_per_month for job in self.procurement.jobs) if self.procurement.is_monthly else 1.0
 
     @cached_property
     def prices(self) -> MachinePrices:

@@ -1,6 +1,6 @@
 """An answer as text for a terminal: what to have, whether that is proven, what it takes and costs, and what else."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from planner.procurement.answer import BreakEven, Certificate, Choice, ParetoSet, Procured
@@ -120,9 +120,8 @@ def _margin(found: Procured) -> str:
     return f"{what} {margin}; the known error of the training time: {band}"
 
 
-def _breakdown(title: str, parts: object, shown: object) -> list[str]:
+def _breakdown(title: str, parts: Mapping[str, float], shown: Callable[[float], str]) -> list[str]:
     """Return the parts of a sum that are not 0, with their shares."""
-    assert isinstance(parts, dict) and callable(shown)
     total = sum(parts.values())
     return [
         title,

@@ -69,8 +69,7 @@ class Fleets:
             self.oracles = tuple(Oracle(self.procurement, job) for job in self.procurement.jobs)
         self.offers, rates = self._usable()
         self._rates = np.array(rates).T.reshape(len(self.oracles), len(self.offers))
-        runs = sum(job.runs_per_month for job in self.procurement.jobs) if self.procurement.is_monthly else 1.0
-        self.account = Account(self.procurement, self.offers, num_runs=runs, stretch=self.stretch)
+        self.account = Account(self.procurement, self.offers, stretch=self.stretch)
         self._sizes = np.where(np.isfinite(self._rates[0]) & (self._rates[0] > 0), self._rates[0], 1.0)
         self._usd_per_s = self.account.usd_per_s()
         self._power_w = self.account.power_w()
@@ -204,7 +203,7 @@ class Fleets:
         """Return the parts of the wall time of one run, or of a month's runs: side by side, of what takes longest."""
         numbers = [job.runs_per_month if self.procurement.is_monthly else 1.0 for job in self.procurement.jobs]
         each = [
-            {name: number * float(part[0]) for name, part in run.parts_s.items()}
+            {name: float(part[0]) for name, part in run.repeated(number).parts_s.items()}
             for number, run in zip(numbers, self.runs(fleet, training_s), strict=True)
         ]
         if self._is_parted:
