@@ -8,13 +8,20 @@ ifneq ($(wildcard ../shared/data),)
 export PLANNER_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: plan test lint types bench cases clean
+# The programs that launch files are for, and the libraries that networks come from, in rooms of their own.
+HEAVY := .venv-heavy
+SKY := .venv-sky
+
+.PHONY: plan test test-heavy lint types bench cases clean
 
 plan: $(VENV)/.planner
 	$(BIN)/planner plan --dnn vgg16 --machines 4x8xrtx-2080-ti --network "25 Gbit/s"
 
 test: lint types
 	$(BIN)/python -m pytest -n auto
+
+test-heavy: $(HEAVY)/.ready $(SKY)/.ready
+	PLANNER_SKY=$(abspath $(SKY))/bin/python $(HEAVY)/bin/python -m pytest -p no:xdist tests/heavy
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -40,5 +47,19 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $@ $(VENV)/.planner
 
+# torch first, alone: asked for by others it would bring the libraries of another build.
+$(HEAVY)/.ready: pyproject.toml tests/heavy/requirements.txt tests/heavy/requirements-no-deps.txt
+	$(PYTHON) -m venv $(HEAVY)
+	$(HEAVY)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(HEAVY)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test,onnx,hf]"
+	DS_BUILD_OPS=0 $(HEAVY)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/heavy/requirements.txt
+	$(HEAVY)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/heavy/requirements-no-deps.txt
+	touch $@
+
+$(SKY)/.ready: tests/heavy/requirements-sky.txt
+	$(PYTHON) -m venv $(SKY)
+	$(SKY)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/heavy/requirements-sky.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) $(HEAVY) $(SKY) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

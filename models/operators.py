@@ -100,13 +100,14 @@ class OperatorList:
     ----------
     width, num_tokens
         Of the stream that enters, one sample.
-    has_shift
-        Whether norms have a shift beside their scale.
+    has_scale, has_shift
+        Whether norms have a scale, and a shift.
     """
 
-    def __init__(self, *, width: int, num_tokens: int, has_shift: bool) -> None:
+    def __init__(self, *, width: int, num_tokens: int, has_shift: bool, has_scale: bool = True) -> None:
         self.width = width
         self.num_tokens = num_tokens
+        self._has_scale = has_scale
         self._has_shift = has_shift
         self._found: dict[str, Operator] = {}
 
@@ -156,8 +157,9 @@ class OperatorList:
         whole = self.elements_of(source) // self.num_tokens if features is None else features
         size = num_scales or whole
         shift = (Tensor(name="shift", num_elements=size, role="shift"),) if self._has_shift else ()
-        tensors = (Tensor(name="scale", num_elements=size, role="scale"), *shift)
-        return self.move(name, "norm", (source,), whole, input_elements=whole * self.num_tokens, tensors=tensors)
+        scale = (Tensor(name="scale", num_elements=size, role="scale"),) if self._has_scale else ()
+        read = whole * self.num_tokens
+        return self.move(name, "norm", (source,), whole, input_elements=read, tensors=(*scale, *shift))
 
     def table(self, name: str, source: str, num_rows: int, *, is_in_place: bool = False) -> str:
         """Append a look-up in a table, added to the stream where it is in place."""

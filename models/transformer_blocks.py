@@ -22,7 +22,12 @@ __all__ = ["block_operators", "list_for"]
 def list_for(transformer: Transformer) -> OperatorList:
     """Return an empty list of operators on the stream of a transformer."""
     has_shift = transformer.norm == "layer_norm" and transformer.has_norm_biases
-    return OperatorList(width=transformer.hidden_size, num_tokens=transformer.sequence_length, has_shift=has_shift)
+    return OperatorList(
+        width=transformer.hidden_size,
+        num_tokens=transformer.sequence_length,
+        has_scale=transformer.has_norm_scales,
+        has_shift=has_shift,
+    )
 
 
 def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[Operator, ...]:
@@ -37,9 +42,12 @@ def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[Operator
             return _feed_forward(part, transformer, source, "feed_forward", transformer.feed_forward_size)
         return _experts(part, transformer, source)
 
-    if transformer.norm_position == "shared":
-        shared = part.norm("norm", INPUT)
-        part.move("add", "residual", (attend(shared), feed_forward(shared), INPUT), is_in_place=True)
+    if transformer.norm_position in ("shared", "parallel"):
+        is_shared = transformer.norm_position == "shared"
+        read = part.norm("norm" if is_shared else "attention.norm", INPUT)
+        attended = attend(read)
+        fed = feed_forward(read if is_shared else part.norm("feed_forward.norm", INPUT))
+        part.move("add", "residual", (attended, fed, INPUT), is_in_place=True)
         return part.operators
     middle = _half(part, transformer, "attention", INPUT, attend)
     _half(part, transformer, "feed_forward", middle, feed_forward)
@@ -51,7 +59,7 @@ def _half(part: OperatorList, transformer: Transformer, name: str, entry: str, i
     position = transformer.norm_position
     read = part.norm(f"{name}.norm", entry) if position in ("before", "both") else entry
     last = inner(read)
-    if position == "both":
+    if position in ("both", "output"):
         last = part.norm(f"{name}.post_norm", last)
     last = part.move(f"{name}.add", "residual", (last, entry), is_in_place=True)
     return part.norm(f"{name}.norm", last) if position == "after" else last
@@ -90,7 +98,7 @@ def _attention(part: OperatorList, transformer: Transformer, source: str) -> str
         )
     )
     return part.matmul(
-        "attention.output", context, inner=heads * value_size, columns=part.width, has_bias=transformer.has_biases
+        "attention.output", context, inner=heads * value_size, columns=part.width, has_bias=transformer.has_output_bias
     )
 
 
@@ -102,7 +110,7 @@ def _queries(part: OperatorList, transformer: Transformer, source: str) -> str:
         "attention.qkv", source, inner=part.width, columns=columns, has_bias=transformer.has_qkv_biases
     )
     if transformer.has_query_key_norms:
-        states = part.norm("attention.query_key_norm", states, num_scales=2 * size)
+        states = part.norm("attention.query_key_norm", states, num_scales=transformer.query_key_norm_scales)
     if transformer.positions == "rotary":
         read = num_turned * size * part.num_tokens
         states = part.move("attention.rotary", "rotary", (states,), columns, input_elements=read, is_in_place=True)
@@ -165,6 +173,11 @@ def _experts(part: OperatorList, transformer: Transformer, source: str) -> str:
     if experts.num_shared:
         width = experts.num_shared * experts.shared_size
         ends.append(_feed_forward(part, transformer, source, "feed_forward.shared", width))
+        if experts.has_shared_gate:
+            gate = part.matmul(
+                "feed_forward.shared.gate", source, inner=part.width, columns=1, has_bias=False, kind="router"
+            )
+            ends[1] = part.move("feed_forward.shared.weighed", "combine", (ends[1], gate), is_in_place=True)
         return part.move("feed_forward.sum", "residual", ends, is_in_place=True)
     return ends[0]
 

@@ -40,7 +40,8 @@ _DROPOUT_BYTES = 5  # read, write, and the mask
 _ROUTED = "feed_forward.experts"  # what the operators of routed experts are called
 _ROW_PARALLEL = ("attention.output", "feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down")
 _LAST = ("feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down")
-_REPLICATED = ("attention.query_down", "attention.key_value_down", "feed_forward.router")
+_ROUTERS = ("feed_forward.router", "feed_forward.shared.gate")
+_REPLICATED = ("attention.query_down", "attention.key_value_down", *_ROUTERS)
 _BETWEEN = ("norm", "residual")  # kinds that tensor parallelism does not split, but sequence parallelism does
 
 

@@ -143,7 +143,7 @@ def layer_exchanges(
         Tokens of the fullest device's experts, over the mean; >= 1.
     """
     size_bytes = element_bytes * _tokens(transformer, layouts) * transformer.hidden_size
-    halves = 1 if transformer.norm_position == "shared" else 2
+    halves = 1 if transformer.norm_position in ("shared", "parallel") else 2
     found = [_ring(transformer, layouts, element_bytes)]
     if kind == "dense" or transformer.experts is None:
         return (*_tensor(layouts, size_bytes, halves), *found)

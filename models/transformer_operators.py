@@ -140,7 +140,9 @@ def head_operators(transformer: Transformer) -> tuple[Operator, ...]:
     if image is not None:
         if not image.has_class_token:
             last = part.move("pooling", "pooling", (last,), num_tokens=1)
-        ends.append(part.matmul("classes", last, inner=part.width, columns=image.num_classes, has_bias=True, rows=1))
+        if transformer.head == "classes":
+            size = image.num_classes
+            ends.append(part.matmul("classes", last, inner=part.width, columns=size, has_bias=True, rows=1))
     if transformer.has_pooler:
         pooled = part.matmul("pooler", last, inner=part.width, columns=part.width, has_bias=True, rows=1)
         pooled = part.move("pooler_activation", "activation", (pooled,), num_tokens=1)
@@ -173,7 +175,7 @@ def _logits(part: OperatorList, transformer: Transformer, last: str) -> list[str
             last,
             inner=part.width,
             columns=transformer.vocabulary_size,
-            has_bias=is_masked,
+            has_bias=transformer.has_head_bias,
             has_weight=not transformer.has_tied_embeddings,
         )
     ]

@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from planner.api import check, compare, explain, load, plan, predict, procure
+    from planner.api import check, compare, explain, export, from_torch, load, plan, predict, procure
 
-__all__ = ["check", "compare", "explain", "load", "plan", "predict", "procure"]
+__all__ = ["check", "compare", "explain", "export", "from_torch", "load", "plan", "predict", "procure"]
 
 
 # Rooms that scripts use without importing them first: planner.solvers.fusion.optimal_groups(...).

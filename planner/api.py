@@ -22,9 +22,10 @@ from planner.errors import InfeasibleError, SpecError
 from planner.explanation import Explanation
 from planner.explanation import explain as explained
 from planner.families import FAMILIES
+from planner.importers.imported import Imported
 from planner.networks import asked, network_of
 from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
-from planner.plan_file import read_plan
+from planner.plan_file import fleet_of, read_plan
 from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
@@ -34,6 +35,7 @@ from planner.spec_configuration import ConfigurationSpec
 from planner.timeline import timeline_document
 
 if TYPE_CHECKING:
+    from planner.exporters import Export
     from planner.procurement.answer import Procured
     from planner.procurement.search import Told
 
@@ -42,6 +44,8 @@ __all__ = [
     "compare",
     "configuration_of",
     "explain",
+    "export",
+    "from_torch",
     "load",
     "plan",
     "plan_of_file",
@@ -54,15 +58,44 @@ DEFAULT_TIME_LIMIT_S = 60.0
 _LEAST_S = 5.0  # for the plan of a fleet that was chosen, whatever time is left
 
 
-def load(question: str | Path | Mapping[str, Any]) -> Problem:
+def load(question: str | Path | Mapping[str, Any], *, run: str | None = None) -> Problem:
     """Return the problem that a spec file (YAML or JSON), a plan file, or a mapping asks.
+
+    Parameters
+    ----------
+    run
+        The one factory of a PyTorch module, ``package:function``, that ``dnn.torch`` may name: it is code, and runs.
 
     Raises
     ------
     SpecError
         With every fault of the text in one pass.
     """
-    return load_problem(question)
+    return load_problem(question, allowed_code=run)
+
+
+def from_torch(module: Any, example: Any, *, name: str | None = None) -> Imported:
+    """Return the network of a PyTorch module: its layers, parameters, multiply-adds and what it keeps for backward.
+
+    Nothing is computed, and no memory taken: the module runs on the meta device, which knows shapes alone. What is
+    returned may stand in a question, ``planner.load({"dnn": found, "cluster": ...})``, or beside other keys,
+    ``{"dnn": {"network": found, "batch_per_device": 64}, ...}``.
+
+    Parameters
+    ----------
+    module
+        A ``torch.nn.Module``.
+    example
+        What it is called with: a tensor, a tuple or a mapping of arguments; the first dimension is the batch.
+
+    Raises
+    ------
+    SpecError
+        If PyTorch is missing, or the module cannot be run on shapes alone.
+    """
+    from planner.importers.torch_module import from_torch as imported  # noqa: PLC0415  # torch is a large optional part
+
+    return imported(module, example, name=name)
 
 
 def plan(
@@ -235,6 +268,55 @@ def compare(one: Plan | str | Path | Mapping[str, Any], other: Plan | str | Path
     return compared(first, second)
 
 
+def export(
+    plan: Plan | str | Path | Mapping[str, Any],
+    target: str,
+    *,
+    script: str | None = None,
+    image: str | None = None,
+    program: str | None = None,
+    name: str | None = None,
+) -> "Export":
+    """Return the launch files of a plan, given itself, as a document or as a file of ``planner plan --out``.
+
+    The answer to a question of a purchase that holds one plan will do, too; its offers then say where to start it.
+
+    Parameters
+    ----------
+    target
+        Of :data:`planner.exporters.TARGETS`: ddp, horovod, deepspeed, accelerate, megatron, torchtitan, tfjob,
+        pytorchjob, trainjob, slurm or skypilot.
+    script
+        The training program with its arguments, as on a command line.
+    image
+        Of a container, where the target starts containers.
+    program
+        The target that trains, where ``target`` only starts machines.
+    name
+        Of the job.
+
+    Raises
+    ------
+    SpecError
+        If it is no plan, there is no such target, or a text cannot be a command line.
+    InfeasibleError
+        If the target cannot run the plan; the message names those that can.
+
+    >>> import planner
+    >>> found = planner.plan(planner.load({"dnn": {"zoo": "vgg16"}, "cluster": {"preset": "osf-testbed"}}))
+    >>> list(planner.export(found, "ddp").files)
+    ['launch.sh', 'planned_ddp.py', 'planned_ddp.json']
+    """
+    from planner.exporters import Job, Settings, advised  # noqa: PLC0415  # late: only an export pays for it
+
+    source = Path(plan) if isinstance(plan, str) else plan
+    problem, found = _plan_of(read_plan(plan_document(source) if isinstance(source, Plan) else source))
+    settings = Settings(script=script, image=image, program=program, name=name)
+    offers = () if isinstance(source, Plan) else fleet_of(source)
+    chosen = network_of(problem, found.substitutions)
+    return advised(target, Job(problem=chosen, plan=found, settings=settings, offers=offers))
+
+
 def plan_of_file(path: Path) -> tuple[Problem, Plan]:
     """Return the question and the plan that a file of ``planner plan --out`` holds, its prediction computed anew.
 
@@ -246,7 +328,11 @@ def plan_of_file(path: Path) -> tuple[Problem, Plan]:
     SpecError
         If the file is no plan.
     """
-    document = read_plan(path)
+    return _plan_of(read_plan(path))
+
+
+def _plan_of(document: Mapping[str, Any]) -> tuple[Problem, Plan]:
+    """Return the question and the plan of a document."""
     problem = load(document)
     family, configuration = configuration_of(problem)
     prediction = predict(problem, configuration)

@@ -84,13 +84,14 @@ _COLUMNS = tuple(info.alias or name for name, info in PublishedSpec.model_fields
 def read_published(path: Path, known: Iterable[str]) -> tuple[Source, tuple[PublishedSpec, ...]]:
     """Return the rows and the line of each; raise SpecError with every fault."""
     reader = csv.DictReader(text_of(path).splitlines())
-    source = Source(data={}, file=str(path), folder=path.parent, positions={})
+    places: dict[tuple[str | int, ...], tuple[int, int]] = {}
+    source = Source(data={}, file=str(path), folder=path.parent, positions=places)
     faults = list(_faults_of_columns(reader.fieldnames or (), source))
     rows: dict[str, PublishedSpec] = {}
     for cells in reader if not faults else ():
         place = (cells["quantity"],)
-        is_twice = place in source.positions
-        source.positions[place] = (reader.line_num, 1)
+        is_twice = place in places
+        places[place] = (reader.line_num, 1)
         if is_twice or place[0] not in known:
             problem = f"{place[0]!r} stands twice." if is_twice else f"case.yaml defines no quantity {place[0]!r}."
             faults.append(source.fault(place, problem, "Drop it." if is_twice else nearest(place[0], known)))

@@ -167,6 +167,16 @@ class Dnn:
         nx.freeze(graph)
         self.layers = self._order()
 
+    def without_repeats(self) -> "Dnn":
+        """Return the network with nothing said of its repeated blocks, so that it may be cut anywhere."""
+        return Dnn(
+            self.name,
+            [(layer, self.inputs_of(layer.name)) for layer in self.layers],
+            source=self.source,
+            dataset_samples=self.dataset_samples,
+            transformer=self.transformer,
+        )
+
     def _order(self) -> tuple[Layer, ...]:
         """Return the layers in topological order, ties by insertion."""
         position = {name: index for index, name in enumerate(self._graph)}

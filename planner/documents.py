@@ -1,6 +1,6 @@
 """Writing the JSON contract: plans, predictions and errors as documents, and any document as text.
 
-The schemas that they keep to stand in :mod:`planner.document_schemas`.
+The schemas that they keep to stand in :mod:`planner.schemas`.
 """
 
 import json
@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.document_schemas import MODELS, CaseDocument, ComparisonDocument, ExplanationDocument
 from planner.errors import Conflict, Fault, InfeasibleError, PlannerError, SpecError
 from planner.plan import Alternative, Plan, Prediction
+from planner.schemas import MODELS, CaseDocument, ComparisonDocument, ExplanationDocument
 
 __all__ = [
     "MODELS",

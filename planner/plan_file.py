@@ -15,12 +15,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from planner.document_schemas import PlanDocument, ProcurementDocument
 from planner.documents import finite
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_text
+from planner.schemas import PlanDocument, ProcurementDocument
 
-__all__ = ["is_plan", "is_procurement", "read_plan", "read_procurement"]
+__all__ = ["fleet_of", "is_plan", "is_procurement", "read_plan", "read_procurement"]
 
 _SCHEMA, _PROCUREMENT = "planner.plan/1", "planner.procurement/1"
 _SPEC = "planner.spec/"  # a question may name its schema, too
@@ -90,6 +90,12 @@ def read_procurement(source: Path | Mapping[str, Any], file: str = "") -> dict[s
         mend = "Give a file that `planner procure --out` wrote."
         raise SpecError.of(replace(one, mend=one.mend.replace(_MEND, mend)) for one in faults) from None
     return found.model_dump(by_alias=True)
+
+
+def fleet_of(source: Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """Return the offers that the answer to a question of a purchase takes; none of any other file or document."""
+    is_answer = is_procurement(source) if isinstance(source, Path) else source.get("schema") == _PROCUREMENT
+    return tuple(read_procurement(source)["choice"]["fleet"]) if is_answer else ()
 
 
 def is_procurement(path: Path) -> bool:

@@ -18,7 +18,7 @@ from pydantic import (
 from planner import zoo as networks
 from planner.problem import Queue
 from planner.spec_configuration import ConfigurationSpec, RankOrder, ZeroStage
-from planner.spec_layers import MOST_SUBSTITUTIONS, LayerSpec, SubstitutionSpec
+from planner.spec_layers import MOST_SUBSTITUTIONS, LayerSpec, RepeatSpec, SubstitutionSpec
 from planner.spec_machines import MOST_DEVICES, ClusterSpec
 from planner.spec_transformer import Tokens, TransformerSpec
 from planner.spec_values import (
@@ -40,6 +40,7 @@ from planner.spec_values import (
 )
 
 __all__ = [
+    "NETWORK_KEYS",
     "CalibrationSpec",
     "CompressionOptionSpec",
     "ConstraintsSpec",
@@ -50,6 +51,9 @@ __all__ = [
     "Spec",
 ]
 
+# Where a network may come from: a spec gives one of them.
+NETWORK_KEYS = ("zoo", "onnx", "huggingface", "torch", "profile", "trace", "layers", "transformer")
+
 FamilyName = Literal["all_reduce", "parameter_server", "model_replicas", "pipeline", "hybrid"]
 
 
@@ -57,11 +61,17 @@ class DnnSpec(Model):
     """Where the network comes from, and what it is trained with."""
 
     zoo: Annotated[Name, known(networks.find_name)] | None = None
+    onnx: Name | None = None
+    huggingface: Name | None = None
+    torch: Name | None = None
     profile: Name | None = None
     trace: Name | None = None
     layers: Annotated[list[LayerSpec], Field(min_length=1)] | None = None
+    repeats: list[RepeatSpec] = []
     transformer: TransformerSpec | None = None
     sequence_length: Tokens | None = None
+    text_only: bool = False
+    dimensions: dict[Name, Count] = {}
     name: Name | None = None
     profile_batch: Count | None = None
     profile_device: Name | None = None
@@ -74,13 +84,20 @@ class DnnSpec(Model):
     dtype: Dtype | None = None
     optimizer: Literal["sgd", "momentum", "adam"] | None = None
     substitutions: list[SubstitutionSpec] = []
+    warnings: list[Name] = []
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        given = exactly_one(self, ("zoo", "profile", "trace", "layers", "transformer"))
-        if self.sequence_length is not None and given != "zoo":
-            where = "stands in the transformer" if given == "transformer" else "belongs to a transformer of the zoo"
+        given = exactly_one(self, NETWORK_KEYS)
+        if self.sequence_length is not None and given not in ("zoo", "huggingface"):
+            where = "stands in the transformer" if given == "transformer" else "belongs to a transformer by name"
             raise ValueError(f"sequence_length {where}. Leave it out here.")
+        if self.text_only and given != "huggingface":
+            raise ValueError("text_only belongs to a Hugging Face configuration. Leave it out here.")
+        if self.dimensions and given != "onnx":
+            raise ValueError("dimensions belong to an ONNX file. Leave them out here.")
+        if self.repeats and given != "layers":
+            raise ValueError("repeats belong to layers. Leave them out here.")
         if (number := len(self.substitutions)) > MOST_SUBSTITUTIONS:
             raise ValueError(
                 f"{number} substitutions make {2**number} networks to plan. Allow {MOST_SUBSTITUTIONS} at most."
@@ -88,10 +105,15 @@ class DnnSpec(Model):
         if self.global_batch is not None and (self.batch_per_device or self.max_global_batch):
             raise ValueError("global_batch fixes the batch; leave out batch_per_device and max_global_batch.")
         for key in ("profile_batch", "profile_device"):
-            if getattr(self, key) is not None and given in ("zoo", "transformer"):
-                what = "zoo network" if given == "zoo" else given
-                raise ValueError(f"{key} belongs to a measured profile, trace or layers, not to a {what}.")
+            if getattr(self, key) is not None and given not in ("profile", "trace", "layers"):
+                what = {"zoo": "a zoo network", "transformer": "a transformer"}.get(given, f"what {given} names")
+                raise ValueError(f"{key} belongs to a measured profile, trace or layers, not to {what}.")
         return self
+
+    @property
+    def source(self) -> str:
+        """The key that says where the network comes from."""
+        return exactly_one(self, NETWORK_KEYS)
 
 
 class CurveSpec(Model):
@@ -133,6 +155,15 @@ class QueueSpec(Model):
         return Queue(switch_bytes_per_s=self.switch, packet_bytes=self.packet, num_hops=self.hops)
 
 
+class KnownErrorSpec(Model):
+    """How far a fit was off what it did not see: mean and largest of absolute predicted / measured - 1."""
+
+    of: Name
+    mean: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    worst: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    source: str = ""
+
+
 class CalibrationSpec(Model):
     """Fitted parameters of devices, links and framework."""
 
@@ -168,6 +199,7 @@ class CalibrationSpec(Model):
     error: Seconds = 0.0
     multiply_add: list[tuple[Bytes, Seconds]] = []
     interference: list[tuple[Count, Positive]] = []
+    known_error: list[KnownErrorSpec] = []
     source: str = ""
 
 

@@ -27,6 +27,7 @@ from planner.spec_configuration import ConfigurationSpec
 from planner.spec_constraints import excluded_of, families_of, fixed_of, limits_of, with_devices
 from planner.spec_dnn import batch_of_profile, read_network
 from planner.spec_doubts import is_fitted, note_doubts, program_words, samples_per_device
+from planner.spec_network_file import with_network_files, with_networks
 from planner.spec_profiles import Profiler, has_rooflines, with_fitted_links
 from planner.spec_reading import Reading
 from planner.spec_source import Notes, Source, faults_of, read_source
@@ -37,8 +38,13 @@ from planner.substitution import Substitution
 __all__ = ["load", "problem_of"]
 
 
-def load(question: str | Path | Mapping[str, Any]) -> Problem:
+def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None = None) -> Problem:
     """Return the problem that a spec file, a plan file, or a mapping of the same keys asks.
+
+    Parameters
+    ----------
+    allowed_code
+        A factory of a PyTorch module, ``package:function``, that ``dnn.torch`` may name and that is run then.
 
     Raises
     ------
@@ -46,7 +52,7 @@ def load(question: str | Path | Mapping[str, Any]) -> Problem:
         With every fault of the text in one pass: file, line and column, field, value and mend.
     """
     if isinstance(question, Mapping):
-        source = Source(data=copy.deepcopy(dict(question)), file="", folder=Path(), positions={})
+        source = Source(data=copy.deepcopy(with_networks(question)), file="", folder=Path(), positions={})
     else:
         source = read_source(Path(question))
     if "procure" in source.data and "cluster" not in source.data:
@@ -54,7 +60,7 @@ def load(question: str | Path | Mapping[str, Any]) -> Problem:
         raise SpecError.of([source.fault(("procure",), problem, "Ask `planner procure`, or give a cluster instead.")])
     if source.data.get("schema") == "planner.plan/1":
         source = _question_of_plan(source)
-    return problem_of(source)
+    return problem_of(with_network_files(replace(source, allowed_code=allowed_code)))
 
 
 def _question_of_plan(source: Source) -> Source:
@@ -77,7 +83,8 @@ def problem_of(source: Source) -> Problem:
         spec = Spec.model_validate(source.data)
     except ValidationError as error:
         raise SpecError.of(faults_of(error, source, Spec)) from None
-    return _build(Reading(spec, source, Notes(source), copy.deepcopy(source.data)))
+    notes = Notes(source, warnings=list(spec.dnn.warnings))
+    return _build(Reading(spec, source, notes, copy.deepcopy(source.data)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +165,7 @@ def _parts_of(reading: Reading) -> _Parts:
     """Return what the spec names, or raise the faults of all that is not to be found."""
     spec, notes = reading.spec, reading.notes
     profile_batch = batch_of_profile(reading)
-    keys = ("sequence_length", "zoo", "profile", "trace", "layers", "transformer")
-    key = next(key for key in keys if getattr(spec.dnn, key) is not None)
+    key = "sequence_length" if spec.dnn.sequence_length is not None else spec.dnn.source
     network = notes.attempt(("dnn", key), lambda: read_network(reading, profile_batch))
     calibration = notes.attempt(
         ("calibration",), lambda: read_calibration(spec.calibration, reading.source, reading.resolved)

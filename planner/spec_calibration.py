@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from planner.cost import TransferCost, Wait
+from planner.cost import Affine, TransferCost, Wait
 from planner.data.transformer_rates import transformer_rates
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_text
@@ -82,6 +82,9 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
     """Return the fitted parameters."""
     curves: dict[int, TransferCost] = {}
     for given in spec.piecewise:
+        if given.threshold == 0 and given.offset >= 0:  # a straight line, for which solvers are faster
+            curves[given.num_devices] = Affine(startup_s=given.offset, per_byte_s=1 / given.bandwidth)
+            continue
         curves[given.num_devices] = PiecewiseLogLinear(
             log_slope_s=given.log_slope,
             log_offset_s=given.log_offset,

@@ -1,17 +1,26 @@
 """The network of a spec: built, or read with its measured profile, or made of the layers that the spec lists."""
 
+from typing import get_args
+
 from planner import zoo
 from planner.cost import Profile
-from planner.dnn import Dnn
-from planner.importers.graph_profile import read_graph_profile
-from planner.importers.layer_trace import read_layer_trace
+from planner.dnn import Dnn, Repeat
 from planner.importers.measured import MeasuredLayer, MeasuredNetwork, build_measured
+from planner.spec import DnnSpec
+from planner.spec_foreign import read_foreign, read_profile
+from planner.spec_inline import network_block
 from planner.spec_reading import Reading
 from planner.spec_substitutions import per_sample
-from planner.units import Dimension, format_exact
+from planner.spec_values import Dtype
 from planner.zoo.transformers import dnn_of, row
 
 __all__ = ["batch_of_profile", "read_network"]
+
+# What the layers themselves say, or a transformer's sizes, in a spec that needs no other file.
+_REPLACED = (
+    *("profile", "trace", "onnx", "huggingface", "torch", "dimensions", "sequence_length", "text_only"),
+    *("layers", "repeats", "profile_batch", "name"),
+)
 
 
 def batch_of_profile(reading: Reading) -> int:
@@ -34,7 +43,7 @@ def batch_of_profile(reading: Reading) -> int:
 
 
 def read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | None]:
-    """Return the network, and its profile where it was measured."""
+    """Return the network, and its profile where it was measured; put what was read into the resolved spec."""
     dnn = reading.spec.dnn
     if dnn.zoo is not None:
         found_dnn = zoo.build(dnn.zoo, sequence_length=dnn.sequence_length)
@@ -42,17 +51,41 @@ def read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | N
         return found_dnn, None
     if dnn.transformer is not None:
         return dnn_of(dnn.transformer.build(), dnn.name or "transformer", source="sizes of the spec"), None
-    if dnn.profile is not None:
-        found = read_graph_profile(reading.source.folder / dnn.profile, batch_size=profile_batch)
-    elif dnn.trace is not None:
-        found = read_layer_trace(reading.source.folder / dnn.trace, batch_size=profile_batch)
-    else:
+    if dnn.layers is not None:
         found, is_measured = _layers(reading, profile_batch)
         if not is_measured:
             return found.dnn, None
-    reading.notes.warnings.extend(found.warnings)
-    _inline(reading, found, profile_batch)
-    return found.dnn, found.profile
+        network, profile, warnings = found.dnn, found.profile, found.warnings
+    elif (file := dnn.profile or dnn.trace) is not None:
+        measured = read_profile(reading.source.folder / file, batch_size=profile_batch)
+        network, profile, warnings = measured.dnn, measured.profile, measured.warnings
+    else:
+        network, warnings = _imported(reading)
+        profile = None
+    reading.notes.warnings.extend(warnings)
+    _inline(reading, network, profile, profile_batch)
+    if profile is None and warnings:  # of another program's file: they hold for whoever reads the answer, too
+        reading.resolved["dnn"]["warnings"] = list(warnings)
+    return network, profile
+
+
+def _imported(reading: Reading) -> tuple[Dnn, tuple[str, ...]]:
+    """Return the network of a file of another program, or of a module, and what makes it doubtful."""
+    dnn = reading.spec.dnn
+    found = read_foreign(
+        dnn.source,
+        str(getattr(dnn, dnn.source)),
+        folder=reading.source.folder,
+        sizes=dnn.dimensions,
+        sequence_length=dnn.sequence_length,
+        allowed_code=reading.source.allowed_code,
+        is_text_only=dnn.text_only,
+    )
+    reading.notes.assumptions.extend(found.notes)
+    if dnn.dtype is None and found.dtype in get_args(Dtype):
+        reading.notes.assumptions.append(f"dtype: {found.dtype}, as the weights are stored")
+        reading.resolved["dnn"]["dtype"] = found.dtype
+    return found.dnn, found.warnings
 
 
 def _note_positions(reading: Reading, dnn: Dnn) -> None:
@@ -81,13 +114,13 @@ def _layers(reading: Reading, profile_batch: int) -> tuple[MeasuredNetwork, bool
             output_bytes=layer.output * profile_batch,
             parameter_bytes=layer.parameters,
             num_multiply_adds=int(layer.multiply_adds),
-            is_in_place=layer.in_place,
+            layer=layer.build(),
         )
         for layer in layers
     ]
     name = dnn.name or "layers"
     origin = reading.source.data["dnn"].get("name", "layers of the spec")
-    found = build_measured(name, rows, batch_size=profile_batch, origin=str(origin))
+    found = build_measured(name, rows, batch_size=profile_batch, origin=str(origin), repeats=_repeats(dnn))
     is_measured = any(layer.forward is not None or layer.backward is not None for layer in layers)
     if is_measured and (counted := [layer.name for layer in layers if layer.multiply_adds and layer.forward is None]):
         raise ValueError(
@@ -99,30 +132,25 @@ def _layers(reading: Reading, profile_batch: int) -> tuple[MeasuredNetwork, bool
     return found, is_measured
 
 
-def _inline(reading: Reading, found: MeasuredNetwork, profile_batch: int) -> None:
-    """Put the layers into the resolved spec, seconds and bytes of one sample, so that it needs no other file."""
-    profile = found.profile
-    inputs = [layer.name for layer in found.dnn.layers if layer.kind == "input"]
-    rows = []
-    for layer, forward_s, backward_s in zip(
-        found.dnn.layers, profile.forward_s.tolist(), profile.backward_s.tolist(), strict=True
-    ):
-        reading_s = profile.read_s or 0.0 if inputs and layer.name == inputs[0] else 0.0
-        row = {
-            "name": layer.name,
-            "kind": layer.kind,
-            "inputs": list(found.dnn.inputs_of(layer.name)),
-            "forward": format_exact(forward_s + reading_s, Dimension.TIME),
-            "backward": format_exact(backward_s, Dimension.TIME),
-            "parameters": f"{layer.num_trainable * 4} B",
-            "output": f"{layer.num_output_elements * 4} B",
-        }
-        rows.append({**row, "in_place": True} if layer.is_in_place else row)
-    old = reading.resolved["dnn"]
-    kept = {
-        key: value for key, value in old.items() if key not in ("profile", "trace", "layers", "profile_batch", "name")
-    }
+def _repeats(dnn: DnnSpec) -> tuple[Repeat, ...]:
+    """Return the repeats that a spec names; refuse those that lie outside of its layers, or overlap."""
+    end = 0
+    for one in dnn.repeats:
+        if one.first < end:
+            raise ValueError(f"the repeat from layer {one.first} on overlaps the one before; give them in order")
+        end = one.first + one.layers * one.count
+    if end > len(dnn.layers or ()):
+        raise ValueError(
+            f"repeats reach to layer {end}, there are {len(dnn.layers or ())}; mend first, layers or count"
+        )
+    return tuple(Repeat(first=one.first, num_layers=one.layers, count=one.count, kind=one.kind) for one in dnn.repeats)
+
+
+def _inline(reading: Reading, dnn: Dnn, profile: Profile | None, profile_batch: int) -> None:
+    """Put the network into the resolved spec, figures of one sample, so that it needs no other file."""
+    old = dict(reading.resolved["dnn"])
     if given := reading.spec.dnn.substitutions:
         pairs = zip(old["substitutions"], given, strict=True)
-        kept["substitutions"] = [per_sample(raw, one, profile_batch) for raw, one in pairs]
-    reading.resolved["dnn"] = {"name": found.dnn.name, "layers": rows, "profile_batch": 1, **kept}
+        old["substitutions"] = [per_sample(raw, one, profile_batch) for raw, one in pairs]
+    block = network_block(dnn, profile)
+    reading.resolved["dnn"] = {**block, **{key: value for key, value in old.items() if key not in _REPLACED}}

@@ -44,6 +44,7 @@ def note_doubts(
         _note_utilisation(notes, dnn, calibration)
         _note_links(notes, cluster, calibration)
     _note_shares(notes, dnn, calibration)
+    _note_known_error(notes, calibration)
     _note_memory(notes, devices)
 
 
@@ -120,6 +121,15 @@ def _note_shares(notes: Notes, dnn: Dnn, calibration: CalibrationSpec) -> None:
     for name, share in {"bandwidth_efficiency": calibration.bandwidth_efficiency or 0, **by_kind}.items():
         if share > 1:
             notes.warnings.append(f"calibration: {name} {share:.4g} is above 1")
+
+
+def _note_known_error(notes: Notes, calibration: CalibrationSpec) -> None:
+    """Say how far the calibration was off what it was not fitted to."""
+    for one in calibration.known_error:
+        where = f", of {one.source}" if one.source else ""
+        notes.assumptions.append(
+            f"known error of {one.of}, as calibrated: {one.mean:.1%} in the mean, {one.worst:.1%} at worst{where}"
+        )
 
 
 def _note_memory(notes: Notes, devices: Collection[Device]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner import data
 from planner.cost import Profile
-from planner.dnn import Dnn, Layer, Tensor
+from planner.dnn import Dnn
 from planner.spec_layers import BlockSpec, LayerSpec, RunSpec, SubstitutionSpec
 from planner.spec_source import Notes, nearest
 from planner.substitution import Substitution, check_fit, ends_of, run_between
@@ -17,8 +17,6 @@ from planner.units import Dimension, format_exact
 from planner.zoo.builder import Builder
 
 __all__ = ["Draft", "check_names", "drafts_of", "per_sample", "substitution_of"]
-
-_ELEMENT_BYTES = 4  # a spec's layers give bytes of fp32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,20 +169,7 @@ def _built(name: str, shape: tuple[int, ...]) -> Dnn:
 
 def _given_block(name: str, given: BlockSpec) -> Dnn:
     """Return the block of layers that a spec lists."""
-    return Dnn(name, [(_layer(one), one.inputs) for one in given.layers], source=given.source)
-
-
-def _layer(given: LayerSpec) -> Layer:
-    """Return one layer of a spec."""
-    num_parameters = round(given.parameters / _ELEMENT_BYTES)
-    return Layer(
-        name=given.name,
-        kind=given.kind,
-        output_shape=(round(given.output / _ELEMENT_BYTES),),
-        num_multiply_adds=int(given.multiply_adds),
-        tensors=(Tensor(name=f"{given.name}.parameters", num_elements=num_parameters),) if num_parameters else (),
-        is_in_place=given.in_place,
-    )
+    return Dnn(name, [(one.build(), one.inputs) for one in given.layers], source=given.source)
 
 
 def _measured(layers: Sequence[LayerSpec], block: Dnn, batch_size: int) -> Profile:

@@ -67,6 +67,7 @@ class ExpertsSpec(Model):
     every: Layers = 1
     dense_first: SomeLayers = 0
     router_bias: bool = False
+    shared_gate: bool = False
 
 
 class LatentAttentionSpec(Model):
@@ -106,15 +107,19 @@ class TransformerSpec(Model):
     positions: Literal["learned", "rotary", "alibi", "none"] | None = None
     num_positions: Tokens | None = None
     norm: Literal["layer_norm", "rms_norm"] | None = None
-    norm_position: Literal["before", "after", "both", "shared"] | None = None
+    norm_position: Literal["before", "after", "both", "output", "shared", "parallel"] | None = None
     biases: bool | None = None
+    norm_scales: bool | None = None
     norm_biases: bool | None = None
     qkv_biases: bool | None = None
+    output_bias: bool | None = None
     query_key_norms: bool | None = None
+    query_key_norm_span: Literal["head", "all_heads"] | None = None
     final_norm: bool | None = None
     embedding_norm: bool | None = None
     token_types: SomeTypes | None = None
     head: Literal["language", "masked_language", "classes", "none"] | None = None
+    head_bias: bool | None = None
     pooler: bool | None = None
     experts: ExpertsSpec | None = None
     latent_attention: LatentAttentionSpec | None = None

@@ -23,14 +23,25 @@ from planner.transformer_parts import (
     fill,
 )
 
-__all__ = ["Experts", "Head", "Image", "LatentAttention", "LayerKind", "NormPosition", "Positions", "Transformer"]
+__all__ = [
+    "Experts",
+    "Head",
+    "Image",
+    "LatentAttention",
+    "LayerKind",
+    "NormPosition",
+    "Positions",
+    "QueryKeyNormSpan",
+    "Transformer",
+]
 
 LayerKind = Literal["dense", "moe"]
 Positions = Literal["learned", "rotary", "alibi", "none"]
-NormPosition = Literal["before", "after", "both", "shared"]
+NormPosition = Literal["before", "after", "both", "output", "shared", "parallel"]
+QueryKeyNormSpan = Literal["head", "all_heads"]
 Head = Literal["language", "masked_language", "classes", "none"]
 
-_NORMS = {"before": 2, "after": 2, "both": 4, "shared": 1}
+_NORMS = {"before": 2, "after": 2, "both": 4, "output": 2, "shared": 1, "parallel": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +80,18 @@ class Transformer:
         ``layer_norm`` has a scale and, with biases, a shift; ``rms_norm`` a scale.
     norm_position
         ``before`` each of the two parts; ``after`` its residual addition (BERT); ``both``: before and after each part;
-        ``shared``: one norm before both parts, which run side by side.
+        ``output``: behind each part, before its residual addition (OLMo 2); ``shared``: one norm before both parts,
+        which run side by side; ``parallel``: the same with a norm for each part (GPT-NeoX).
+    has_norm_scales
+        Whether norms have parameters at all (those of the first OLMo have none).
     has_biases, has_qkv_biases
         Whether matrices have biases, and whether those of queries, keys and values do.
-    has_query_key_norms
-        Whether each head's query and key pass a norm of ``head_size``.
+    has_output_bias, has_head_bias
+        Whether attention's projection of its output has a bias, by default as other matrices; and whether the logits
+        do, by default for ``masked_language`` alone.
+    has_query_key_norms, query_key_norm_span
+        Whether queries and keys pass a norm: each ``head`` one of ``head_size``, common to all heads, or
+        ``all_heads`` at once.
     has_final_norm
         Whether a norm follows the last block; by default, unless norms come ``after``.
     has_embedding_norm
@@ -82,7 +100,7 @@ class Transformer:
         Rows of the table of segments (BERT: 2).
     head
         ``language``: logits of every token. ``masked_language``: BERT's transformation, and then logits of every token.
-        ``classes``: a classifier of the image. ``none``.
+        ``classes``: a classifier of the image. ``none``: the network ends with its last block and norm.
     has_pooler
         Whether the first token passes one more layer (BERT); with the head ``masked_language`` a classifier of two
         classes reads it.
@@ -108,13 +126,17 @@ class Transformer:
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
     norm_position: NormPosition = "before"
     has_biases: bool = True
+    has_norm_scales: bool = True
     has_norm_biases: bool = OPEN
     has_qkv_biases: bool = OPEN
+    has_output_bias: bool = OPEN
     has_query_key_norms: bool = False
+    query_key_norm_span: QueryKeyNormSpan = "head"
     has_final_norm: bool = OPEN
     has_embedding_norm: bool = False
     num_token_types: int = 0
     head: Head = OPEN
+    has_head_bias: bool = OPEN
     has_pooler: bool = False
     image: Image | None = None
     experts: Experts | None = None
@@ -126,10 +148,12 @@ class Transformer:
         fill(self, "head_size", self._default_head_size())
         fill(self, "feed_forward_size", 4 * self.hidden_size)
         fill(self, "num_positions", self.sequence_length)
-        fill(self, "has_norm_biases", self.has_biases)
+        fill(self, "has_norm_biases", self.has_biases and self.has_norm_scales)
         fill(self, "has_qkv_biases", self.has_biases)
+        fill(self, "has_output_bias", self.has_biases)
         fill(self, "has_final_norm", self.norm_position != "after")
         fill(self, "head", "language" if self.image is None else "classes")
+        fill(self, "has_head_bias", self.head == "masked_language")
         self._check_derived()
         self._check_parts()
 
@@ -178,10 +202,14 @@ class Transformer:
             raise ValueError(
                 f"an image of {self.image.num_tokens} tokens gives the sequence its length, not {self.sequence_length}."
             )
-        if (self.head == "classes") != (self.image is not None):
+        if self.head == "classes" and self.image is None:
             raise ValueError(
                 "the head 'classes' belongs to networks that read images, and to no others. Change head, or add image."
             )
+        if self.image is not None and self.head not in ("classes", "none"):
+            raise ValueError(f"a network that reads images has no head '{self.head}'. Write 'classes' or 'none'.")
+        if self.has_norm_biases and not self.has_norm_scales:
+            raise ValueError("norms without scales have no biases. Leave out norm_biases, or the other.")
         if self.latent is not None:
             size = self.latent.rope_size + self.latent.nope_size
             if (self.num_kv_heads, self.head_size) != (self.num_heads, size):
@@ -227,6 +255,14 @@ class Transformer:
         """Width of one head's value."""
         return self.head_size if self.latent is None else self.latent.value_size
 
+    @property
+    def query_key_norm_scales(self) -> int:
+        """Width of the norms of queries and keys together; 0 where there are none."""
+        if not self.has_query_key_norms:
+            return 0
+        heads = self.num_heads + self.num_kv_heads if self.query_key_norm_span == "all_heads" else 2
+        return heads * self.head_size
+
     # -- parameters --------------------------------------------------------------------------------------------------
 
     @property
@@ -263,10 +299,10 @@ class Transformer:
     def attention_parameters(self) -> int:
         """Parameters of one block's attention, its norms before and after left out."""
         hidden, heads = self.hidden_size, self.num_heads
-        output = self._matrix(heads * self.value_head_size, hidden, self.has_biases)
+        output = self._matrix(heads * self.value_head_size, hidden, self.has_output_bias)
         if self.latent is None:
             columns = (heads + 2 * self.num_kv_heads) * self.head_size
-            norms = 2 * self._norm_parameters(self.head_size) if self.has_query_key_norms else 0
+            norms = self._norm_parameters(self.query_key_norm_scales)
             return self._matrix(hidden, columns, self.has_qkv_biases) + norms + output
         latent, has_biases = self.latent, self.has_qkv_biases
         rank, query = latent.query_rank, heads * self.head_size
@@ -293,6 +329,7 @@ class Transformer:
             router
             + experts.num_experts * self.expert_parameters
             + (self._feed_forward_parameters(shared) if shared else 0)
+            + (self.hidden_size if experts.has_shared_gate else 0)
         )
 
     def _feed_forward_parameters(self, inner: int) -> int:
@@ -321,16 +358,18 @@ class Transformer:
         found += self._matrix(hidden, hidden, True) if self.has_pooler else 0
         logits = 0 if self.has_tied_embeddings else words * hidden
         if self.head == "language":
-            return found + logits
+            return found + logits + words * self.has_head_bias
         if self.head == "masked_language":
             next_sentence = self._matrix(hidden, 2, True) if self.has_pooler else 0
             transform = self._matrix(hidden, hidden, True) + self._norm_parameters(hidden)
-            return found + transform + logits + words + next_sentence
-        return found + (self._matrix(hidden, self.image.num_classes, True) if self.image is not None else 0)
+            return found + transform + logits + words * self.has_head_bias + next_sentence
+        if self.head == "none" or self.image is None:
+            return found
+        return found + self._matrix(hidden, self.image.num_classes, True)
 
     def _norm_parameters(self, width: int) -> int:
         """Return the parameters of one norm."""
-        return width * (2 if self.norm == "layer_norm" and self.has_norm_biases else 1)
+        return width * (self.has_norm_scales + (self.norm == "layer_norm" and self.has_norm_biases))
 
     @staticmethod
     def _matrix(rows: int, columns: int, has_bias: bool) -> int:

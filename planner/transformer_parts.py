@@ -49,6 +49,8 @@ class Experts:
         experts.
     has_router_bias
         Whether the router adds a number for each expert, as DeepSeek-V3's balancing does. It counts as a parameter.
+    has_shared_gate
+        Whether each token weighs what the shared experts give it by a product of its own (Qwen2-MoE).
     """
 
     num_experts: int
@@ -59,6 +61,7 @@ class Experts:
     every: int = 1
     num_dense_first: int = 0
     has_router_bias: bool = False
+    has_shared_gate: bool = False
 
     def __post_init__(self) -> None:
         fill(self, "shared_size", self.expert_size)
@@ -69,6 +72,8 @@ class Experts:
         check_within("shared_size", self.shared_size, MOST_WIDTH)
         check_within("every", self.every, MOST_LAYERS)
         check_within("num_dense_first", self.num_dense_first, MOST_LAYERS, least=0)
+        if self.has_shared_gate and not self.num_shared:
+            raise ValueError("there is a gate of shared experts, and no shared expert. Leave it out, or add one.")
         if self.top_k > self.num_experts:
             raise ValueError(
                 f"top_k {self.top_k} is more than the {self.num_experts} experts of a layer. "

@@ -153,6 +153,8 @@ def _mend_unit(unit: str, number: str, dimension: Dimension) -> str:
 
 def format_exact(value: float, dimension: Dimension) -> str:
     """Return the shortest text that :func:`parse` reads back as exactly ``value``, a finite number >= 0."""
+    if not value:
+        return format_human(0.0, dimension)
     candidates = []
     for order, unit in enumerate(_PRINTED[dimension]):
         scale = _UNITS[dimension][unit]

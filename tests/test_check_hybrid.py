@@ -311,3 +311,34 @@ def test_any_layout_that_can_be_predicted_passes(transformer: dict[str, Any], la
     except SpecError:
         assume(False)
     assert faults(problem, block, found) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    base=st.sampled_from([TINY, MOE, {**MOE, "experts": {**MOE["experts"], "shared": 1, "shared_gate": True}}]),
+    make=st.fixed_dictionaries(
+        {
+            "norm": st.sampled_from(["layer_norm", "rms_norm"]),
+            "norm_position": st.sampled_from(["before", "after", "both", "output", "shared", "parallel"]),
+            "norm_scales": st.just(True),
+            "norm_biases": st.booleans(),
+            "biases": st.booleans(),
+            "qkv_biases": st.booleans(),
+            "output_bias": st.booleans(),
+            "head_bias": st.booleans(),
+            "query_key_norms": st.booleans(),
+            "query_key_norm_span": st.sampled_from(["head", "all_heads"]),
+        }
+    )
+    | st.just({"norm": "layer_norm", "norm_scales": False, "norm_biases": False}),
+    tensor=st.sampled_from([1, 2]),
+    pipeline=st.sampled_from([1, 2]),
+)
+def test_any_make_of_a_network_passes(base: dict[str, Any], make: dict[str, Any], tensor: int, pipeline: int) -> None:
+    problem = question({**base, **make}, batch=16)
+    layout = {"tensor": tensor, "pipeline": pipeline, "data": 2, "microbatch": 2, "sequence_parallel": tensor > 1}
+    try:
+        block, found = predicted(problem, layout)
+    except SpecError:
+        assume(False)
+    assert faults(problem, block, found) == []

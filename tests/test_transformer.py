@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import transformers
+from transformers_drawn import transformers
 
 from planner.transformer import Transformer
 from planner.transformer_parts import Experts, Image, LatentAttention
@@ -93,6 +93,8 @@ def test_a_dense_network_has_no_block_with_experts() -> None:
         ({"feed_forward_size": 0}, "feed_forward_size is 0"),
         ({"num_positions": 8}, "a sample of 16 tokens needs more than 8 learned positions"),
         ({"head": "classes"}, "the head 'classes' belongs to networks that read images"),
+        ({"image": Image(image_size=32, patch_size=8), "sequence_length": 17, "head": "language"}, "has no head"),
+        ({"has_norm_scales": False, "has_norm_biases": True}, "norms without scales have no biases"),
         ({"latent": LATENT, "num_kv_heads": 2}, "latent attention has a key for each query, of size .* = 12"),
         ({"latent": LATENT, "has_query_key_norms": True}, "latent attention has norms of its own"),
         ({"experts": replace(EXPERTS, num_dense_first=2)}, "none of the 2 layers has experts"),
@@ -109,6 +111,7 @@ def test_sizes_that_cannot_be_are_refused(changed: dict[str, Any], words: str) -
     [
         (Experts, {"num_experts": 4, "top_k": 5, "expert_size": 8}, "top_k 5 is more than the 4 experts of a layer"),
         (Experts, {"num_experts": 4, "top_k": 0, "expert_size": 8}, "top_k is 0"),
+        (Experts, {"num_experts": 4, "top_k": 1, "expert_size": 8, "has_shared_gate": True}, "no shared expert"),
         (Experts, {"num_experts": 4, "top_k": 1, "expert_size": 8, "every": 0}, "every is 0"),
         (Image, {"image_size": 224, "patch_size": 15}, "no whole number of patches of 15"),
         (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from transformers import transformers
+from transformers_drawn import transformers
 
 import planner
 from planner import zoo

@@ -19,8 +19,9 @@ __all__ = ["IMBALANCE", "NUMBER_BYTES", "Layer", "layer_of", "tokens_of"]
 NUMBER_BYTES = 2.0
 IMBALANCE = "expert_imbalance"  # a block's key for tokens of the rank whose experts have most, over the mean; 1 without
 _LOG_SUM_BYTES = 4.0
-_STREAMS = {"before": 4, "after": 4, "both": 6, "shared": 2}  # inputs of norms and first products, of full width
-_NORMS = {"before": 2, "after": 2, "both": 4, "shared": 1}
+# Inputs of norms and first products, of full width.
+_STREAMS = {"before": 4, "after": 4, "both": 6, "output": 4, "shared": 2, "parallel": 3}
+_NORMS = {"before": 2, "after": 2, "both": 4, "output": 2, "shared": 1, "parallel": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ class Layer:
 def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer:
     """Return a layer of a kind, ``dense`` or ``moe``, on one device."""
     tensor = block["tensor"]
-    shift = 2 if network.norm == "layer_norm" and network.has_norm_biases else 1
+    shift = network.has_norm_scales + (network.norm == "layer_norm" and network.has_norm_biases)
     matrices, rest = _attention(network, tensor, shift)
     routed: list[float] = []
     routed_biases, number = 0.0, 0.0
@@ -61,6 +62,8 @@ def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer
         if experts.num_shared:
             more = _two(network, experts.num_shared * experts.shared_size, tensor)
             matrices, rest = matrices + more[0], rest + more[1]
+        if experts.has_shared_gate:
+            matrices = [*matrices, float(network.hidden_size)]
     rest += _NORMS[network.norm_position] * network.hidden_size * shift
     kept, working = _kept(network, block, kind)
     return Layer(
@@ -79,10 +82,11 @@ def _attention(network: Transformer, tensor: int, shift: int) -> tuple[list[floa
     hidden, heads, keys, size = network.hidden_size, network.num_heads, network.num_kv_heads, network.head_size
     has_bias, latent = network.has_qkv_biases, network.latent
     value = size if latent is None else latent.value_size
-    output, rest = heads * value * hidden / tensor, float(hidden * network.has_biases)
+    output, rest = heads * value * hidden / tensor, float(hidden * network.has_output_bias)
     if latent is None:
         columns = (heads / tensor + 2 * keys / min(tensor, keys)) * size
-        rest += columns * has_bias + 2 * size * shift * network.has_query_key_norms
+        normed = (heads + keys if network.query_key_norm_span == "all_heads" else 2) * network.has_query_key_norms
+        rest += columns * has_bias + normed * size * shift
         return [hidden * columns, output], rest
     queries, narrow = heads * size, latent.key_value_rank + latent.rope_size
     wide = heads * (latent.nope_size + latent.value_size)
@@ -156,4 +160,5 @@ def _fed(network: Transformer, tensor: int, kind: str, imbalance: float) -> tupl
     shared = parts * experts.num_shared * experts.shared_size / tensor
     # To the experts, and back: every rank of a tensor group has it.
     sent = 2 * network.hidden_size * experts.top_k * imbalance
-    return sent + inner + shared, max(inner, shared), float(experts.num_experts + experts.top_k)
+    weighed = (network.hidden_size + 1) * experts.has_shared_gate  # what the shared experts give, and its weight
+    return sent + inner + shared, max(inner, shared), float(experts.num_experts + experts.top_k + weighed)

@@ -154,11 +154,12 @@ def _rows_of_words(network: Transformer, tensor: int) -> int:
 def _ends_parameters(network: Transformer, block: Mapping[str, Any]) -> tuple[float, float]:
     """Return the parameters before the first block and behind the last one, on one device."""
     hidden, words = network.hidden_size, _rows_of_words(network, block["tensor"])
-    shift = 2 if network.norm == "layer_norm" and network.has_norm_biases else 1
+    shift = network.has_norm_scales + (network.norm == "layer_norm" and network.has_norm_biases)
     first = words * hidden + network.num_token_types * hidden + network.has_embedding_norm * hidden * shift
     first += network.num_positions * hidden if network.positions == "learned" else 0
     is_copied = not network.has_tied_embeddings or block["pipeline"] > 1
     last = network.has_final_norm * hidden * shift + (words * hidden if is_copied and network.head != "none" else 0)
+    last += words if network.head == "language" and network.has_head_bias else 0
     return float(first), float(last)
 
 

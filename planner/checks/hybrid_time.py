@@ -80,7 +80,7 @@ def _multiply_adds(network: Transformer, kind: str) -> float:
     if kind == "dense" or experts is None:
         return found + matrices * hidden * network.feed_forward_size
     width = experts.top_k * experts.expert_size + experts.num_shared * experts.shared_size
-    return found + matrices * hidden * width + hidden * experts.num_experts
+    return found + matrices * hidden * width + hidden * (experts.num_experts + experts.has_shared_gate)
 
 
 # -- the schedule ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from planner.cli.case import case
 from planner.cli.check import check
 from planner.cli.compare import compare
 from planner.cli.explain import explain
+from planner.cli.export import export
+from planner.cli.import_network import import_network
 from planner.cli.init import init
 from planner.cli.plan import plan
 from planner.cli.predict import predict
@@ -26,5 +28,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (plan, predict, procure, explain, compare, check, init, show, schema, case, calibrate):
+for command in (plan, predict, procure, explain, compare, check, init, show, schema, case, calibrate, export):
     app.command()(command)
+app.command(name="import")(import_network)

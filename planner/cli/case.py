@@ -16,18 +16,28 @@ def case(
     ] = None,
     bands: Annotated[Path | None, typer.Option(help="With --accuracy: write the bands that plans carry, too.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.case/1) on stdout.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the answer as a page for a browser, too: one file, offline.")
+    ] = None,
 ) -> None:
     """Reproduce a published result; exit code 1 where a figure is outside its tolerance."""
     from planner.case import case_names, format_table, run_case, to_document
+    from planner.cli.page import check_page
     from planner.documents import dump
 
+    check_page(html)
     if accuracy is not None:
         _write_accuracy(accuracy, bands)
         return
-    if name is None and not every and not json:
+    if name is None and not every and not json and html is None:
         print("\n".join(case_names()))
         return
     results = [run_case(one) for one in (case_names() if name is None else (name,))]
+    if html:
+        from planner.cli.output import write_text
+        from planner.page import case_page
+
+        write_text(html, case_page(results))
     if json:
         print(dump(to_document(results)))
     else:

@@ -1,19 +1,27 @@
 """``planner plan``: the best plan of a question."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+    from planner.problem import Problem
 
 __all__ = ["plan"]
 
 _SHORT = "Short question"
+_MOST_EXPLAINED_S = 20.0
 
 
 def plan(
     spec: Annotated[Path | None, typer.Argument(help="The question, YAML or JSON; `planner init` writes one.")] = None,
     dnn: Annotated[
-        str | None, typer.Option(help="Zoo name, *.graph.txt profile or trace file.", rich_help_panel=_SHORT)
+        str | None,
+        typer.Option(
+            help="Zoo name, model.onnx, config.json, profile, trace, or torch:package:factory.", rich_help_panel=_SHORT
+        ),
     ] = None,
     machines: Annotated[
         str | None,
@@ -58,11 +66,23 @@ def plan(
             "--frontier", help="Rank the fastest layouts of less and less memory, too (hybrid; takes longer)."
         ),
     ] = False,
+    run: Annotated[
+        str | None, typer.Option(help="Allow dnn.torch to run this factory of a PyTorch module, package:function.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.plan/1) on stdout.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the plan's JSON to a file, too.")] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the answer as a page for a browser, too: one file, offline.")
+    ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain/--no-explain", help="With --html: ask what other hardware would bring, for up to 20 s more."
+        ),
+    ] = True,
     time_limit: Annotated[
         str, typer.Option(help="Stop searching after this; the best so far is given with its bound.")
     ] = "60 s",
@@ -73,7 +93,9 @@ def plan(
     """
     import planner
     from planner.cli.output import limit_s, write_text, write_trace
-    from planner.cli.question import question_of
+    from planner.cli.page import check_page
+    from planner.cli.question import code_of, question_of
+    from planner.cli.terminal import show
     from planner.documents import dump, plan_document
     from planner.networks import asked, network_of
     from planner.report import plan_text
@@ -94,11 +116,15 @@ def plan(
         "families": families,
     }
     seconds = limit_s(time_limit)
-    problem = planner.load(question_of(spec, flags))
+    check_page(html, spec)
+    problem = planner.load(question_of(spec, flags), run=run or code_of(dnn))
     found = planner.plan(problem, num_alternatives=top, time_limit_s=seconds, has_frontier=frontier)
     problem = network_of(asked(problem), found.substitutions)
     if trace:
         write_trace(trace, problem, found.family, found.configuration, question=spec)
+    if html:
+        options = [*(["--top", str(top)] if top else []), *(["--frontier"] if frontier else [])]
+        _write_page(html, found, problem, [*options, "--time-limit", time_limit], seconds if explain else 0.0)
     if json or out:
         text = dump(plan_document(found))
         if out:
@@ -106,4 +132,18 @@ def plan(
         if json:
             print(text)
     if not json:
-        print(plan_text(found, problem))
+        show(plan_text(found, problem), commands=found.prediction.details.get("launch", ()))
+
+
+def _write_page(path: Path, plan: "Plan", problem: "Problem", options: list[str], explained_s: float) -> None:
+    """Write the page of a plan; ``explained_s``: the most that may go into what other hardware would bring."""
+    import planner
+    from planner.cli.output import write_text
+    from planner.networks import asked
+    from planner.page import plan_page
+
+    limit_s = min(explained_s, _MOST_EXPLAINED_S)
+    explanation = planner.explain(asked(problem), plan, time_limit_s=limit_s) if limit_s else None
+    command = ("planner", "plan", "question.yaml", *options, "--out", "plan.json")
+    commands = [command, ("planner", "explain", "plan.json"), ("planner", "check", "plan.json")]
+    write_text(path, plan_page(plan, problem, explanation=explanation, commands=commands))

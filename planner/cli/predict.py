@@ -15,25 +15,48 @@ def predict(
     trace: Annotated[
         Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")
     ] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Allow dnn.torch to run this factory of a PyTorch module, package:function.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.prediction/1) on stdout.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the answer as a page for a browser, too: one file, offline.")
+    ] = None,
 ) -> None:
     """Predict time, breakdown and memory of a given configuration."""
     import planner
     from planner.api import configuration_of
-    from planner.cli.output import write_trace
+    from planner.cli.output import write_text, write_trace
+    from planner.cli.page import check_page
+    from planner.cli.terminal import show
     from planner.documents import dump, prediction_document
     from planner.families import FAMILIES
     from planner.report import prediction_text
 
-    problem = planner.load(spec)
+    check_page(html, spec)
+    problem = planner.load(spec, run=run)
     family, configuration = configuration_of(problem)
     prediction = planner.predict(problem, configuration)
     explanation = FAMILIES[family].explain(problem, configuration, prediction)
     if trace:
         write_trace(trace, problem, family, configuration, question=spec)
     block, not_modelled = configuration.to_document(), FAMILIES[family].NOT_MODELLED
+    if html:
+        from planner.page import prediction_page
+
+        text = prediction_page(
+            problem,
+            family,
+            configuration,
+            prediction,
+            explanation=explanation,
+            not_modelled=not_modelled,
+            commands=[("planner", "predict", "question.yaml")],
+        )
+        write_text(html, text)
     if not json:
-        print(prediction_text(problem, family, configuration, prediction, explanation, not_modelled))
+        text = prediction_text(problem, family, configuration, prediction, explanation, not_modelled)
+        show(text, commands=prediction.details.get("launch", ()))
         return
     document = prediction_document(
         problem=problem.resolved,

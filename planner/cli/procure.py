@@ -39,6 +39,9 @@ def procure(
     top: Annotated[int, typer.Option(min=0, max=100, help="Show this many other fleets.")] = 4,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.procurement/1) on stdout.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the JSON to a file, too.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the answer as a page for a browser, too: one file, offline.")
+    ] = None,
     time_limit: Annotated[
         str, typer.Option(help="Stop searching after this; the best so far is given with its bound.")
     ] = "60 s",
@@ -49,8 +52,10 @@ def procure(
     """
     import planner
     from planner.cli.output import limit_s, write_text
+    from planner.cli.page import check_page
     from planner.cli.procure_question import question_of
     from planner.cli.progress import Progress
+    from planner.cli.terminal import show
     from planner.documents import dump
     from planner.procurement.document import procurement_document
     from planner.procurement.report import procured_text
@@ -68,6 +73,14 @@ def procure(
         "terms": terms,
         "families": families,
     }
+    check_page(html, spec)
+    progress, history = Progress(), []
+
+    def tell(bound: float, incumbent: float, number: int) -> None:
+        """Show how far the search is, and keep it for the page."""
+        history.append((bound, incumbent, number))
+        progress.tell(bound, incumbent, number)
+
     found = planner.procure(
         question_of(spec, flags),
         num_alternatives=top,
@@ -75,8 +88,16 @@ def procure(
         is_robust=robust,
         has_what_if=what_if,
         time_limit_s=limit_s(time_limit),
-        told=Progress().tell,
+        told=tell,
     )
+    if html:
+        from planner.page import procurement_page
+
+        asked = {"--pareto": pareto, "--robust": robust, "--what-if": what_if}
+        options = [name for name, is_asked in asked.items() if is_asked]
+        command = ("planner", "procure", "question.yaml", *options, "--top", str(top), "--time-limit", time_limit)
+        commands = [(*command, "--out", "answer.json"), ("planner", "check", "answer.json")]
+        write_text(html, procurement_page(found, history=history, commands=commands))
     if json or out:
         text = dump(procurement_document(found))
         if out:
@@ -84,4 +105,4 @@ def procure(
         if json:
             print(text)
     if not json:
-        print(procured_text(found))
+        show(procured_text(found))

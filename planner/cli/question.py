@@ -6,9 +6,10 @@ from typing import Any
 
 from planner.errors import Fault, SpecError
 
-__all__ = ["flag_fault", "question_of", "source_of"]
+__all__ = ["code_of", "flag_fault", "question_of", "source_of"]
 
 _SAME = ("global_batch", "profile_batch", "dataset_samples", "epochs")  # flags that bear their key's name
+_CODE = "torch:"
 _MACHINES = re.compile(r"(\d{1,12})x(?:(\d{1,12})x)?(.+)")
 
 
@@ -29,7 +30,7 @@ def question_of(spec: Path | None, flags: dict[str, Any]) -> Path | dict[str, An
         return spec
     if flags["dnn"] is None:
         raise flag_fault("", "there is no question.", "Give a spec (see `planner init`), or --dnn and --machines.")
-    dnn: dict[str, Any] = {source_of(flags["dnn"]): flags["dnn"]}
+    dnn: dict[str, Any] = {source_of(flags["dnn"]): flags["dnn"].removeprefix(_CODE)}
     for flag, key in (("batch", "batch_per_device"), *((name, name) for name in _SAME)):
         if flags[flag] is not None:
             dnn[key] = flags[flag]
@@ -41,9 +42,20 @@ def question_of(spec: Path | None, flags: dict[str, Any]) -> Path | dict[str, An
 
 def source_of(dnn: str) -> str:
     """Return the key that a network's name belongs under: a file by its ending, or the zoo."""
-    if dnn.endswith((".graph.txt", ".graph")):
+    if dnn.startswith(_CODE):
+        return "torch"
+    if dnn.endswith(".onnx"):
+        return "onnx"
+    if dnn.endswith((".graph.txt", ".graph", ".json.gz", ".trace.json")):
         return "profile"
+    if dnn.endswith((".json", ".yaml", ".yml")):
+        return "huggingface" if Path(dnn).name.endswith("config.json") else "file"
     return "trace" if dnn.endswith((".txt", ".csv", ".tsv")) else "zoo"
+
+
+def code_of(dnn: str | None) -> str | None:
+    """Return the factory that ``--dnn torch:package:function`` names, which may be run then."""
+    return dnn.removeprefix(_CODE) if dnn is not None and dnn.startswith(_CODE) else None
 
 
 def _cluster(flags: dict[str, Any]) -> dict[str, Any]:

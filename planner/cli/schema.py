@@ -18,10 +18,15 @@ class Document(StrEnum):
     CASE = "case"
     SHOW = "show"
     CALIBRATION = "calibration"
+    FIT = "fit"
+    RUNS = "runs"
+    MEASUREMENTS = "measurements"
     CHECK = "check"
     EXPLANATION = "explanation"
     COMPARISON = "comparison"
     PROCUREMENT = "procurement"
+    IMPORT = "import"
+    EXPORT = "export"
     ERROR = "error"
 
 

@@ -12,7 +12,7 @@ from planner.families.hybrid_launch_network import network_lines, not_expressed
 from planner.models.transformer_programs import MEGATRON_CORE
 from planner.transformer import Transformer
 
-__all__ = ["VERSION", "launch_lines", "launch_words", "options", "other_program"]
+__all__ = ["VERSION", "launch_lines", "launch_words", "options", "orders_of", "other_program"]
 
 VERSION = "Megatron-LM core_v0.15 or later"
 
@@ -21,6 +21,7 @@ _RECOMPUTE = {
     "selective": ("--recompute-granularity selective",),
     "full": ("--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"),
 }
+_HALVES = {"bf16": ("--bf16",), "fp16": ("--fp16 --accumulate-allreduce-grads-in-fp32",)}
 _SHARDS_WEIGHTS = 2  # from this stage of ZeRO on another part of the program is at work
 _PORT = 6000
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
@@ -57,8 +58,18 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         *_if(chosen.overlap_data and chosen.zero > 0, "--overlap-param-gather"),
         *_if(chosen.overlap_tensor, "--tp-comm-overlap"),
         *_if(chosen.offload_optimizer, "--optimizer-cpu-offload"),
-        *_if(chosen.order == ORDER_NAMES[1], "--use-tp-pp-dp-mapping"),
+        *_if(chosen.order == ORDER_NAMES[1] and chosen.order in orders_of(chosen), "--use-tp-pp-dp-mapping"),
     )
+
+
+def orders_of(chosen: HybridConfiguration) -> tuple[str, ...]:
+    """Return the orders of ranks in which the program makes a layout's groups.
+
+    With data ranks outside of the pipeline Megatron-Core asserts that experts are copied as often as all else, where a
+    sequence's ranks count as copies of experts (``megatron/core/parallel_state.py``, core 0.16.1); so, too, without
+    experts.
+    """
+    return ORDER_NAMES[:2] if chosen.pipeline == 1 or chosen.expert == chosen.context else ORDER_NAMES[:1]
 
 
 def _if(is_so: bool, option: str) -> tuple[str, ...]:
@@ -108,12 +119,16 @@ def launch_lines(
     """
     if other_program(program):
         return ()
-    half = "--bf16" if dtype == "bf16" else "--fp16 --accumulate-allreduce-grads-in-fp32"
     launcher = f"torchrun {_machines(chosen, devices_per_machine)} pretrain_gpt.py"
-    groups = [launcher, *network_lines(transformer, dtype), *_grouped(options(transformer, chosen)), half]
-    if transformer.experts is not None and chosen.expert == 1:
-        groups[-1] += " --moe-token-dispatcher-type alltoall"
+    groups = [launcher, *network_lines(transformer, dtype), *_grouped(options(transformer, chosen))]
+    groups += [" ".join(last)] if (last := [*_HALVES.get(dtype, ()), *_dispatcher(transformer, chosen)]) else []
     return (*_environment(chosen), *(f"{line} \\" for line in groups[:-1]), groups[-1])
+
+
+def _dispatcher(transformer: Transformer, chosen: HybridConfiguration) -> tuple[str, ...]:
+    """Return how tokens reach experts that are not spread; where they are, a decision's option says it."""
+    is_needed = transformer.experts is not None and chosen.expert == 1
+    return _if(is_needed, "--moe-token-dispatcher-type alltoall")
 
 
 def _machines(chosen: HybridConfiguration, devices_per_machine: int) -> str:
@@ -187,5 +202,10 @@ def _by_hand(transformer: Transformer, chosen: HybridConfiguration, dtype: str, 
         lines.append(
             f"ranks are numbered {chosen.order}, from the inside outwards: give that order to "
             f"parallel_state.initialize_model_parallel"
+        )
+    elif chosen.order not in orders_of(chosen):
+        lines.append(
+            f"ranks are numbered {chosen.order}, from the inside outwards, for which Megatron-Core makes no groups "
+            f"here; by the command they are numbered {ORDER_NAMES[0]}: fix.rank_order gives that order's best layout"
         )
     return lines

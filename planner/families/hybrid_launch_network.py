@@ -34,7 +34,12 @@ def not_expressed(network: Transformer) -> list[str]:
         "layer norms without biases": network.norm == "layer_norm" and not network.has_norm_biases,
         "a norm behind the embedding": network.has_embedding_norm,
         "segments": network.num_token_types > 0,
+        "norms without scales": not network.has_norm_scales,
         "biases of all matrices but queries, keys and values": network.has_biases and not network.has_qkv_biases,
+        "a bias of attention's output unlike the others'": network.has_output_bias != network.has_biases,
+        "norms over all heads' queries": network.query_key_norm_scales > 2 * network.head_size,
+        "a bias of the logits": network.has_head_bias,
+        "a gate of the shared experts": network.experts is not None and network.experts.has_shared_gate,
     }
     return [name for name, is_so in names.items() if is_so]
 

@@ -5,12 +5,12 @@ separated by commas or blanks, in forward order; a header line and comments (``#
 ``data`` is the reading of the batch. Source: S. Shi et al., arXiv:1805.03812, section VI.
 """
 
-import math
 import re
 from pathlib import Path
 
 from planner.errors import Fault, SpecError
 from planner.importers.measured import MeasuredLayer, MeasuredNetwork, build_measured
+from planner.importers.rows import doubled, figure_of
 from planner.importers.text import read_text
 
 __all__ = ["read_layer_trace"]
@@ -47,22 +47,12 @@ def read_layer_trace(path: Path, *, batch_size: int) -> MeasuredNetwork:
             )
             continue
         figures = [
-            _figure(path, number, column, given, faults) for column, given in zip(_COLUMNS[2:], fields[2:], strict=True)
+            figure_of(path, number, column, given, faults)
+            for column, given in zip(_COLUMNS[2:], fields[2:], strict=True)
         ]
         forward, backward, _, size = figures
         rows.append(_row(fields[1], rows, forward * _US, backward * _US, size, number))
-    names = [row.name for row in rows]
-    for row in rows:
-        if names.count(row.name) > 1:
-            faults.append(
-                Fault(
-                    file=str(path),
-                    line=row.line,
-                    value=row.name,
-                    problem=f"layer {row.name!r} stands twice.",
-                    mend="Rename one.",
-                )
-            )
+    faults += doubled(path, rows)
     if not rows and not faults:
         faults.append(
             Fault(file=str(path), problem="there is no layer in it.", mend=f"Write lines of {' '.join(_COLUMNS)}.")
@@ -88,17 +78,3 @@ def _row(
         parameter_bytes=size,
         line=line,
     )
-
-
-def _figure(path: Path, line: int, column: str, given: str, faults: list[Fault]) -> float:
-    """Return a finite number >= 0, or add a fault."""
-    try:
-        value = float(given)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        problem = f"{given!r} is not a number >= 0."
-        faults.append(
-            Fault(file=str(path), line=line, field=column, value=given, problem=problem, mend="Write e.g. 288202.")
-        )
-    return value

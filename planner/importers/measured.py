@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.cluster import Device
 from planner.cost import Profile
-from planner.dnn import Dnn, Layer, Tensor
+from planner.dnn import Dnn, Layer, Repeat, Tensor
 
 __all__ = ["MeasuredLayer", "MeasuredNetwork", "build_measured", "scaled_to"]
 
@@ -17,7 +17,10 @@ _ELEMENT_BYTES = 4  # profiles of these formats are of fp32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLayer:
-    """One operator as a profile has it: seconds and bytes of a whole batch; parameters do not depend on the batch."""
+    """One operator as a profile has it: seconds and bytes of a whole batch; parameters do not depend on the batch.
+
+    ``layer``, where it is known exactly, is what one sample costs; it stands for the bytes then.
+    """
 
     name: str
     kind: str
@@ -29,6 +32,7 @@ class MeasuredLayer:
     num_multiply_adds: int = 0
     is_in_place: bool = False
     line: int | None = None
+    layer: Layer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +44,9 @@ class MeasuredNetwork:
     warnings: tuple[str, ...] = ()
 
 
-def build_measured(name: str, rows: Sequence[MeasuredLayer], *, batch_size: int, origin: str) -> MeasuredNetwork:
+def build_measured(
+    name: str, rows: Sequence[MeasuredLayer], *, batch_size: int, origin: str, repeats: Sequence[Repeat] = ()
+) -> MeasuredNetwork:
     """Return the network and its profile per sample.
 
     Rows of kind ``input`` are no computation: their forward seconds are the reading of the batch.
@@ -62,7 +68,7 @@ def build_measured(name: str, rows: Sequence[MeasuredLayer], *, batch_size: int,
     if not total_s and not any(row.num_multiply_adds for row in rows):
         raise ValueError("all layers take 0 s; give the seconds of forward and backward")
     by_name = {row.name: row for row in rows}
-    dnn = Dnn(name, [(_layer(row, batch_size), row.inputs) for row in rows], source=origin)
+    dnn = Dnn(name, [(_layer(row, batch_size), row.inputs) for row in rows], source=origin, repeats=repeats)
     ordered = [by_name[layer.name] for layer in dnn.layers]
     is_computed = np.array([row.kind != "input" for row in ordered])
     forward_s = np.array([row.forward_s for row in ordered]) / batch_size
@@ -109,6 +115,8 @@ def scaled_to(profile: Profile, measured_on: Device, device: Device, *, dtype: s
 
 def _layer(row: MeasuredLayer, batch_size: int) -> Layer:
     """Return the layer of a row, its output divided among the samples of the batch."""
+    if row.layer is not None:
+        return row.layer
     num_parameters = round(row.parameter_bytes / _ELEMENT_BYTES)
     tensors = (Tensor(name=f"{row.name}.parameters", num_elements=num_parameters),) if num_parameters else ()
     return Layer(
@@ -124,15 +132,24 @@ def _layer(row: MeasuredLayer, batch_size: int) -> Layer:
 def _doubts(rows: Sequence[MeasuredLayer], batch_size: int) -> list[str]:
     """Return warnings about rows that look implausible."""
     doubts = []
-    uneven = [row.name for row in rows if row.output_bytes % (_ELEMENT_BYTES * batch_size) and "Size" not in row.name]
+    uneven = [
+        row.name
+        for row in rows
+        if row.layer is None and row.output_bytes % (_ELEMENT_BYTES * batch_size) and "Size" not in row.name
+    ]
     if len(uneven) > len(rows) / 4:
         doubts.append(
             f"the activation sizes of {len(uneven)} of {len(rows)} layers are no multiples of a batch of {batch_size}; "
             f"set dnn.profile_batch to the batch that was measured"
         )
-    odd = [row.name for row in rows if row.parameter_bytes and row.backward_s < row.forward_s / 100]
+    odd = [row.name for row in rows if _is_trained(row) and row.backward_s < row.forward_s / 100]
     if odd:
         doubts.append(f"backward times near zero beside their forward times: {', '.join(odd[:5])}")
-    if not any(row.output_bytes for row in rows):
+    if not any(row.output_bytes or (row.layer and row.layer.num_output_elements) for row in rows):
         doubts.append("the profile has no activation sizes: memory of activations is not counted")
     return doubts
+
+
+def _is_trained(row: MeasuredLayer) -> bool:
+    """Whether a row has parameters."""
+    return bool(row.parameter_bytes) if row.layer is None else row.layer.num_trainable > 0

@@ -23,6 +23,7 @@ from planner.procurement.offer import Offer, PriceList, Term
 from planner.procurement.price_list import merged, read_price_list
 from planner.procurement.spec import ProcurementSpec, ProcureSpec
 from planner.procurement.training_checks import block_faults, training_faults
+from planner.spec_network_file import with_network_files, with_networks
 from planner.spec_source import Notes, Source, faults_of, nearest, read_source
 
 __all__ = ["BUILT_IN", "Job", "Procurement", "load_procurement", "matches_offer"]
@@ -102,7 +103,7 @@ def load_procurement(question: str | Path | Mapping[str, Any], *, today: date) -
         With every fault of the text in one pass; of a price list with its own lines.
     """
     if isinstance(question, Mapping):
-        source = Source(data=copy.deepcopy(dict(question)), file="", folder=Path(), positions={})
+        source = Source(data=copy.deepcopy(with_networks(question)), file="", folder=Path(), positions={})
     else:
         source = read_source(Path(question))
     if source.data.get("schema") == SCHEMA:
@@ -111,6 +112,7 @@ def load_procurement(question: str | Path | Mapping[str, Any], *, today: date) -
         raise _no_block(source)
     if source.data["procure"] is None:  # the block is there, and everything in it left as it is
         source = replace(source, data={**source.data, "procure": {}})
+    source = with_network_files(source)
     misplaced = block_faults(source)
     places = {fault.field for fault in misplaced}
     try:

@@ -5,7 +5,7 @@ copied there and changed.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
 from itertools import groupby
@@ -17,7 +17,7 @@ from planner.models.transformer_operators import block_operators, embedding_oper
 from planner.transformer import Transformer
 from planner.transformer_parts import Experts, Image, LatentAttention
 
-__all__ = ["Row", "dnn_of", "row", "row_names", "transformer_of", "with_sequence_length"]
+__all__ = ["Row", "block_of", "dnn_of", "row", "row_names", "transformer_of", "with_sequence_length"]
 
 # Key of a spec and of the table -> field.
 _FIELDS = {
@@ -37,13 +37,17 @@ _FIELDS = {
     "norm": "norm",
     "norm_position": "norm_position",
     "biases": "has_biases",
+    "norm_scales": "has_norm_scales",
     "norm_biases": "has_norm_biases",
     "qkv_biases": "has_qkv_biases",
+    "output_bias": "has_output_bias",
     "query_key_norms": "has_query_key_norms",
+    "query_key_norm_span": "query_key_norm_span",
     "final_norm": "has_final_norm",
     "embedding_norm": "has_embedding_norm",
     "token_types": "num_token_types",
     "head": "head",
+    "head_bias": "has_head_bias",
     "pooler": "has_pooler",
 }
 _EXPERT_FIELDS = {
@@ -55,6 +59,7 @@ _EXPERT_FIELDS = {
     "every": "every",
     "dense_first": "num_dense_first",
     "router_bias": "has_router_bias",
+    "shared_gate": "has_shared_gate",
 }
 _IMAGE_FIELDS = {
     "size": "image_size",
@@ -137,6 +142,31 @@ def transformer_of(block: Mapping[str, Any]) -> Transformer:
         plain["image"] = Image(**_named(image, _IMAGE_FIELDS))
         plain.update(vocabulary_size=0, sequence_length=plain["image"].num_tokens)
     return Transformer(**plain)
+
+
+def block_of(transformer: Transformer) -> dict[str, Any]:
+    """Return the block that describes a transformer: :func:`transformer_of` the other way round.
+
+    >>> sizes = {"layers": 2, "hidden": 8, "heads": 2, "vocabulary": 10, "sequence_length": 4}
+    >>> transformer_of(block_of(transformer_of(sizes))) == transformer_of(sizes)
+    True
+    """
+    is_image = transformer.image is not None
+    left_out = {"vocabulary", "sequence_length"} if is_image else set()
+    if transformer.latent is not None:  # which says these itself
+        left_out |= {"kv_heads", "head_size"}
+    block = {key: getattr(transformer, field) for key, field in _FIELDS.items() if key not in left_out}
+    for key, part, fields in (
+        ("experts", transformer.experts, _EXPERT_FIELDS),
+        ("image", transformer.image, _IMAGE_FIELDS),
+    ):
+        if part is not None:
+            block[key] = {short: getattr(part, field) for short, field in fields.items()}
+    if transformer.latent is not None:
+        block["latent_attention"] = {
+            key: value for key, value in asdict(transformer.latent).items() if value is not None
+        }
+    return block
 
 
 def _named(block: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:

@@ -212,3 +212,14 @@ def test_what_must_be_done_by_hand_is_said() -> None:
     spread = HybridConfiguration(global_batch_size=8, data=4, expert=4)
     assert any("dtype: bf16" in one for one in launch_words(experts, spread, dtype="fp16", devices_per_machine=8))
     assert not any("dtype" in one for one in launch_words(experts, spread, dtype="bf16", devices_per_machine=8))
+
+
+def test_data_ranks_outside_of_a_pipeline_are_asked_for_only_where_megatron_core_makes_such_groups() -> None:
+    network, inner = row("mixtral-8x7b").transformer, ORDER_NAMES[1]
+    for expert, context, is_made in ((8, 1, False), (1, 1, True), (2, 2, True), (1, 2, False)):
+        chosen = HybridConfiguration(
+            global_batch_size=32, pipeline=2, data=8, context=context, expert=expert, order=inner
+        )
+        words = launch_words(network, chosen, dtype="bf16", devices_per_machine=8)
+        assert any("--use-tp-pp-dp-mapping" in one for one in words) == is_made
+        assert any("makes no groups here" in one for one in words) != is_made

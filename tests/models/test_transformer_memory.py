@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from transformers import transformers
+from transformers_drawn import transformers
 
 from planner import zoo
 from planner.cost import Floats

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import transformers
+from transformers_drawn import transformers
 
 from planner.models.operators import INPUT, Operator
 from planner.models.transformer_operators import Part, block_operators, flop_per_sample, parts

@@ -9,7 +9,7 @@ from planner.transformer_parts import Experts, Image, LatentAttention
 
 _sizes = st.integers(1, 12)
 _FLAGS = (
-    *("is_gated", "has_tied_embeddings", "is_causal", "has_biases", "has_qkv_biases", "has_norm_biases"),
+    *("is_gated", "has_tied_embeddings", "is_causal", "has_biases", "has_qkv_biases", "has_output_bias"),
     *("has_final_norm", "has_embedding_norm", "has_pooler"),
 )
 
@@ -19,14 +19,16 @@ def experts(draw: st.DrawFn, num_layers: int) -> Experts:
     """A mixture of experts that some layer has."""
     number = draw(st.integers(1, 6))
     shared: dict[str, Any] = draw(st.just({}) | st.builds(lambda size: {"shared_size": size}, _sizes))
+    num_shared = draw(st.integers(0, 2))
     return Experts(
         num_experts=number,
         top_k=draw(st.integers(1, number)),
         expert_size=draw(_sizes),
-        num_shared=draw(st.integers(0, 2)),
+        num_shared=num_shared,
         every=draw(st.integers(1, 3)),
         num_dense_first=draw(st.integers(0, num_layers - 1)),
         has_router_bias=draw(st.booleans()),
+        has_shared_gate=num_shared > 0 and draw(st.booleans()),
         **shared,
     )
 
@@ -53,6 +55,7 @@ def heads(draw: st.DrawFn) -> dict[str, Any]:
         "num_kv_heads": groups,
         "head_size": draw(_sizes),
         "has_query_key_norms": norms,
+        "query_key_norm_span": draw(st.sampled_from(["head", "all_heads"])),
     }
 
 
@@ -61,12 +64,15 @@ def readers(draw: st.DrawFn) -> dict[str, Any]:
     """The fields of what is read: text or images."""
     if draw(st.booleans()):
         head = draw(st.sampled_from(["language", "masked_language", "none"]))
-        return {"vocabulary_size": draw(_sizes), "sequence_length": draw(st.integers(1, 9)), "head": head}
+        bias = draw(st.none() | st.booleans())
+        length = draw(st.integers(1, 9))
+        return {"vocabulary_size": draw(_sizes), "sequence_length": length, "head": head, "has_head_bias": bias}
     patch = draw(st.integers(1, 3))
     image = Image(
         image_size=patch * draw(st.integers(1, 3)), patch_size=patch, num_classes=3, has_class_token=draw(st.booleans())
     )
-    return {"vocabulary_size": 0, "sequence_length": image.num_tokens, "image": image}
+    head = draw(st.sampled_from(["classes", "none"]))
+    return {"vocabulary_size": 0, "sequence_length": image.num_tokens, "image": image, "head": head}
 
 
 @st.composite
@@ -74,13 +80,16 @@ def transformers(draw: st.DrawFn) -> Transformer:
     """A small transformer of any make."""
     num_layers = draw(st.integers(1, 5))
     makes: dict[str, Any] = {flag: draw(st.booleans()) for flag in _FLAGS}
+    scales = draw(st.sampled_from([True, True, True, False]))
     return Transformer(
         num_layers=num_layers,
         hidden_size=draw(_sizes),
         feed_forward_size=draw(_sizes),
         positions=draw(st.sampled_from(["learned", "rotary", "alibi", "none"])),
         norm=draw(st.sampled_from(["layer_norm", "rms_norm"])),
-        norm_position=draw(st.sampled_from(["before", "after", "both", "shared"])),
+        norm_position=draw(st.sampled_from(["before", "after", "both", "output", "shared", "parallel"])),
+        has_norm_scales=scales,
+        has_norm_biases=scales and draw(st.booleans()),
         num_token_types=draw(st.integers(0, 2)),
         experts=draw(st.none() | experts(num_layers)),
         **draw(heads()),

@@ -1,0 +1,1 @@
+"""Fits device and link parameters to measurements."""

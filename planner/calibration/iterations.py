@@ -1,0 +1,244 @@
+"""Whole iterations at several configurations -> the few parameters of a family.
+
+Least squares of log(predicted / measured), predictions by :func:`planner.api.predict` with the calibration varied. A
+parameter that the rows do not determine is left at its default and named: no prediction moves with it; or its 95 %
+interval, from the Jacobian, is wider than a factor of :data:`_WIDE` either way; or there are too few rows. The error is
+of rows left out, one at a time, predicted by a fit to the others.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.calibration.fit import Interval, Score, fold_of, robust_fit, score_of
+from planner.calibration.iteration_questions import START, Predictor, Question
+from planner.calibration.read_iterations import IterationTime
+from planner.calibration.read_table import fault
+from planner.cost import Floats
+from planner.errors import SpecError
+
+__all__ = ["PARAMETERS", "FittedRow", "Iterations", "fit_iterations"]
+
+PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "all_reduce": ("utilisation", "bandwidth_efficiency", "overhead"),
+    "parameter_server": ("utilisation", "bandwidth_efficiency", "overhead"),
+    "pipeline": ("utilisation", "bandwidth_efficiency", "inside_efficiency"),
+    "model_replicas": ("utilisation", "bandwidth_efficiency", "overhead"),
+    "hybrid": ("inside_efficiency", "bandwidth_efficiency"),
+}
+_WIDE = 2.0
+_SEEN = 2e-3  # a doubled parameter that moves no prediction by this much is not seen
+_NOISE = 5e-3  # of a measured iteration, at least: a fit through all rows is not without error
+_LIMITS = {"utilisation": (1e-3, 4.0), "bandwidth_efficiency": (1e-3, 4.0), "inside_efficiency": (1e-3, 4.0)}
+_MOST_OVERHEAD = 0.5  # of the shortest iteration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedRow:
+    """A row: what was measured, and what is predicted with the defaults, with the fit, and by a fit without it."""
+
+    name: str
+    measured_s: float
+    default_s: float
+    fitted_s: float
+    left_out_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iterations:
+    """What was fitted to iterations.
+
+    Attributes
+    ----------
+    parameters, intervals
+        Those that the rows determine, in SI units, by the calibration's keys; 95 %, from the Jacobian.
+    undetermined
+        Why each of the others is left at its default.
+    score, default_score
+        Of rows left out (None where there is no fit, or a row too few to leave one out), and of the defaults on all.
+    """
+
+    family: str
+    parameters: Mapping[str, float]
+    intervals: Mapping[str, Interval]
+    undetermined: Mapping[str, str]
+    rows: tuple[FittedRow, ...]
+    score: Score | None
+    default_score: Score
+    notes: tuple[str, ...] = field(default=())
+
+
+def fit_iterations(rows: Sequence[IterationTime], base: Mapping[str, Any]) -> Iterations:
+    """Return the fit of a question's family to measured rows.
+
+    Parameters
+    ----------
+    base
+        The resolved question (``Problem.resolved``), which each row changes.
+
+    Raises
+    ------
+    SpecError
+        If a row's changes do not make a question with an answer, or the rows are of several families.
+    """
+    questions = [Question.of(row, base) for row in rows]
+    families = sorted({one.family for one in questions})
+    if len(families) > 1:
+        problem = f"the rows are of several families: {', '.join(families)}."
+        mend = "Give each family's rows in a file of their own, or name one family in the spec."
+        raise SpecError.of([fault(Path(rows[0].file), None, problem, mend)])
+    measured = np.array([row.time_s for row in rows])
+    model = _Model(questions, measured)
+    names = [name for name in PARAMETERS[families[0]] if not (name == "utilisation" and model.has_own_seconds)]
+    values, undetermined = model.determined(names)
+    if model.has_own_seconds and "utilisation" in PARAMETERS[families[0]]:
+        undetermined["utilisation"] = "the question's seconds of layers are measured, or fitted to transformers"
+    default, fitted = model.predicted({}), model.predicted(values)
+    left_out = model.left_out(values)
+    logs = [math.log(one / time_s) for one, time_s in zip(left_out, measured.tolist(), strict=True) if one is not None]
+    return Iterations(
+        family=families[0],
+        parameters=values,
+        intervals=model.intervals(values),
+        undetermined=undetermined,
+        rows=tuple(
+            FittedRow(name=row.name, measured_s=row.time_s, default_s=before, fitted_s=after, left_out_s=without)
+            for row, before, after, without in zip(rows, default.tolist(), fitted.tolist(), left_out, strict=True)
+        ),
+        score=score_of(logs) if logs else None,
+        default_score=score_of(np.log(default / measured)),
+        notes=_notes(questions),
+    )
+
+
+def _notes(questions: Sequence[Question]) -> tuple[str, ...]:
+    """Say where the configuration was not given."""
+    number = sum(one.is_planned for one in questions)
+    if not number:
+        return ()
+    return (
+        f"{number} of the rows give no configuration: what is not pinned is as planned with the defaults, which may "
+        f"differ from what ran",
+    )
+
+
+# -- the fit ---------------------------------------------------------------------------------------------------------
+
+
+class _Model:
+    """Predictions of all rows as a function of the parameters, and what the rows say about them."""
+
+    def __init__(self, questions: Sequence[Question], measured: Floats) -> None:
+        self.questions = questions
+        self.measured = measured
+        self._known: dict[tuple[int, tuple[tuple[str, float], ...]], float] = {}
+        self._predictors: dict[tuple[int, tuple[str, ...]], Predictor] = {}
+
+    @property
+    def has_own_seconds(self) -> bool:
+        """Whether the seconds of layers do not come from a utilisation."""
+        return any(
+            profile.is_measured or (one.problem.dnn.transformer is not None and not one.has_utilisation)
+            for one in self.questions
+            for profile in one.problem.profiles.values()
+        )
+
+    def predicted(self, values: Mapping[str, float], rows: Sequence[int] | None = None) -> Floats:
+        """Return the seconds of some rows, or of all."""
+        key, names = tuple(sorted(values.items())), tuple(sorted(values))
+        chosen = range(len(self.questions)) if rows is None else rows
+        for row in chosen:
+            if (row, names) not in self._predictors:
+                self._predictors[row, names] = Predictor(self.questions[row], names)
+            if (row, key) not in self._known:
+                self._known[row, key] = self._predictors[row, names].predicted_s(values)
+        return np.array([self._known[row, key] for row in chosen])
+
+    def limits(self, name: str) -> tuple[float, float]:
+        """Return the least and the greatest value of a parameter."""
+        return _LIMITS.get(name, (1e-9, _MOST_OVERHEAD * float(self.measured.min())))
+
+    def fit(
+        self, names: Sequence[str], rows: Sequence[int] | None = None, start: Mapping[str, float] = START
+    ) -> dict[str, float]:
+        """Return the parameters that fit some rows best, or all; in logarithms, within their limits."""
+        if not names:
+            return {}
+        chosen = list(range(len(self.questions))) if rows is None else list(rows)
+        bounds = np.log([self.limits(name) for name in names])
+
+        def residuals(x: Floats) -> Floats:
+            values = dict(zip(names, np.exp(x).tolist(), strict=True))
+            return np.log(self.predicted(values, chosen) / self.measured[chosen])
+
+        first = np.clip(np.log([start[name] for name in names]), bounds[:, 0], bounds[:, 1])
+        low, high = bounds[:, 0].tolist(), bounds[:, 1].tolist()
+        found = robust_fit(residuals, first.tolist(), lower=low, upper=high, tolerance=1e-5, step=1e-4)
+        return dict(zip(names, np.exp(found).tolist(), strict=True))
+
+    def determined(self, names: Sequence[str]) -> tuple[dict[str, float], dict[str, str]]:
+        """Return the parameters that the rows determine, and why the others are not."""
+        undetermined: dict[str, str] = {}
+        left = list(names)
+        while left:
+            if len(left) >= len(self.questions):
+                worst = min(left, key=lambda name: self.moved(name, {}))
+                few = "1 row is" if len(self.questions) == 1 else f"{len(self.questions)} rows are"
+                undetermined[worst] = f"{few} too few to determine it, too"
+                left.remove(worst)
+                continue
+            values = self.fit(left)
+            unseen = [name for name in left if self.moved(name, values) < _SEEN]
+            if unseen:
+                undetermined |= dict.fromkeys(unseen, "no measured row depends on it")
+                left = [name for name in left if name not in unseen]
+                continue
+            widths = {name: math.log(high / low) / 2 for name, (low, high) in self.intervals(values).items()}
+            widest = max(left, key=lambda name: widths[name])
+            if widths[widest] <= math.log(_WIDE):
+                return values, undetermined
+            factor = f"{math.exp(widths[widest]):.2g}" if widths[widest] < math.log(1e3) else "more than 1000"
+            undetermined[widest] = f"the rows leave it open by a factor of {factor} either way"
+            left.remove(widest)
+        return {}, undetermined
+
+    def moved(self, name: str, values: Mapping[str, float]) -> float:
+        """Return by how much a doubled parameter moves the prediction that it moves most, in logarithms."""
+        one = values.get(name, START[name])
+        low, high = ({**values, name: value} for value in (one, min(2 * one, self.limits(name)[1])))
+        return float(np.abs(np.log(self.predicted(high) / self.predicted(low))).max())
+
+    def intervals(self, values: Mapping[str, float]) -> dict[str, Interval]:
+        """Return 95 % intervals from the Jacobian of the log residuals in the logarithms of the parameters."""
+        from scipy.stats import t  # noqa: PLC0415  # late: of this command alone
+
+        names, step = list(values), 1e-3
+        if not names:
+            return {}
+        here = np.log(self.predicted(values))
+        columns = [np.log(self.predicted({**values, name: values[name] * math.exp(step)})) - here for name in names]
+        jacobian = np.column_stack(columns) / step
+        freedom = max(1, len(self.measured) - len(names))
+        residuals = here - np.log(self.measured)
+        variance = max(float(residuals @ residuals) / freedom, _NOISE**2)
+        inverse = np.linalg.pinv(jacobian.T @ jacobian + 1e-12 * np.eye(len(names)))
+        widths = np.minimum(float(t.ppf(0.975, freedom)) * np.sqrt(variance * np.diag(inverse)), 50.0)
+        return {
+            name: (values[name] * math.exp(-width), values[name] * math.exp(width))
+            for name, width in zip(names, widths.tolist(), strict=True)
+        }
+
+    def left_out(self, values: Mapping[str, float]) -> list[float | None]:
+        """Return the prediction of every row by a fit of the same parameters to the others."""
+        names, number = list(values), len(self.questions)
+        if not names or number <= len(names) + 1:
+            return [None] * number
+        found: list[float | None] = []
+        for row in range(number):
+            others = fold_of(number, np.array([row])).tolist()
+            found.append(float(self.predicted(self.fit(names, others, values), [row])[0]))
+        return found

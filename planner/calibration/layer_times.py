@@ -1,0 +1,254 @@
+"""Per-layer seconds -> utilisation of a device, in general and by kind of layer.
+
+A layer's seconds are ``passes x FLOP / (utilisation x peak)``, with two FLOP a multiply-add and three passes (forward,
+and twice that backward), as :mod:`planner.models.compute` predicts them; one pass where only forward was measured.
+Layers without multiply-adds cost nothing there, so that what they do cost is booked on the layer before them that has
+some (the first ones on the first such layer). Each kind's utilisation is a robust fit to the log ratios of its layers,
+a layer counting by its share of the kind's seconds; then all kinds are scaled by one factor, so that the sum of all
+seconds is as measured: a plan's iteration depends on it more than on any one layer.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.calibration.fit import Indices, Interval, Score, bootstrap, fold_of, robust_fit, score_of, spread
+from planner.calibration.read_layers import LayerTime, LayerTimes
+from planner.cluster import Device
+from planner.cost import Floats
+from planner.errors import ModelError
+from planner.models.compute import BACKWARD_PER_FORWARD, peak_flop_per_s
+
+__all__ = ["Explained", "Kind", "Utilisation", "fit_utilisation"]
+
+_FLOP_PER_MULTIPLY_ADD = 2
+_ELEMENT_BYTES = 4
+_FAR = 2.0  # a layer that takes so many times its prediction, or less than its part, is named
+_SHARE_NAMED = 0.005  # of all seconds: smaller layers are not worth a word
+_ODD_BACKWARD = (1.5, 2.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """Utilisation of one kind of layer, its 95 % interval (bootstrap over layers), and its share of all seconds.
+
+    A kind of one layer has no interval to speak of: both ends are the figure itself.
+    ``bare``: what its own seconds alone would give, without the layers that are booked on it.
+    """
+
+    name: str
+    utilisation: float
+    interval: Interval
+    bare: float
+    num_layers: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """One layer that has work: its seconds a sample, what was booked on it, and what is predicted."""
+
+    name: str
+    kind: str
+    measured_s: float
+    booked_s: float
+    predicted_s: float
+    waits_for_memory: bool
+
+    @property
+    def residual(self) -> float:
+        """Predicted / measured - 1."""
+        return self.predicted_s / self.booked_s - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Utilisation:
+    """What was fitted to one profile.
+
+    Attributes
+    ----------
+    overall
+        Share of the peak by which the seconds of all layers sum up as measured.
+    score
+        Of layers left out, one at a time, kind by kind; None where no kind has two layers.
+    scaled_by
+        The factor by which all kinds were scaled, so that the sum of seconds is as measured.
+    """
+
+    device: str
+    dtype: str
+    peak_flop_per_s: float
+    overall: float
+    interval: Interval
+    kinds: tuple[Kind, ...]
+    layers: tuple[Explained, ...]
+    score: Score | None
+    scaled_by: float
+    batch_size: float
+    file: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def by_kind(self) -> Mapping[str, float]:
+        """Utilisation by kind."""
+        return {kind.name: kind.utilisation for kind in self.kinds}
+
+
+def fit_utilisation(times: LayerTimes, device: Device, *, dtype: str) -> Utilisation:
+    """Return the utilisation of a device that a profile shows.
+
+    Raises
+    ------
+    ModelError
+        If the device has no rate of that type, or no layer with multiply-adds takes any time.
+    """
+    peak = peak_flop_per_s(device, dtype)
+    is_forward_only = all(layer.backward_s is None for layer in times.layers)
+    passes = 1 if is_forward_only else 1 + BACKWARD_PER_FORWARD
+    working, booked = _booked(times.layers)
+    if not working:
+        raise ModelError(f"{times.file}: no layer with multiply-adds takes any time. Check the columns and the units.")
+    ideal = np.array([passes * _FLOP_PER_MULTIPLY_ADD * layer.num_multiply_adds / peak for layer in working])
+    measured = np.array([_seconds(layer) for layer in working])
+    names = list(dict.fromkeys(layer.kind for layer in working))
+    rows = {name: np.array([i for i, layer in enumerate(working) if layer.kind == name]) for name in names}
+    robust = {name: _fitted(ideal[rows[name]], booked[rows[name]]) for name in names}
+    factor = sum(float(ideal[rows[name]].sum()) / robust[name] for name in names) / float(booked.sum())
+    kinds = tuple(
+        _kind(name, factor, ideal[rows[name]], booked[rows[name]], measured[rows[name]], booked.sum()) for name in names
+    )
+    by_kind = {kind.name: kind.utilisation for kind in kinds}
+    predicted = ideal / np.array([by_kind[layer.kind] for layer in working])
+    bound = np.array([_memory_s(layer, device, times.batch_size, passes) for layer in working])
+    layers = tuple(
+        Explained(
+            name=layer.name,
+            kind=layer.kind,
+            measured_s=float(measured[i]),
+            booked_s=float(booked[i]),
+            predicted_s=float(predicted[i]),
+            waits_for_memory=bool(bound[i] > ideal[i]),
+        )
+        for i, layer in enumerate(working)
+    )
+    overall = float(ideal.sum() / booked.sum())
+    (interval,) = bootstrap(lambda at: [float(ideal[at].sum() / booked[at].sum())], len(working))
+    return Utilisation(
+        device=device.name,
+        dtype=dtype,
+        peak_flop_per_s=peak,
+        overall=overall,
+        interval=interval,
+        kinds=kinds,
+        layers=layers,
+        score=_score(rows.values(), ideal, booked),
+        scaled_by=factor,
+        batch_size=times.batch_size,
+        file=times.file,
+        notes=(*times.notes, *_notes(times, layers, is_forward_only=is_forward_only)),
+    )
+
+
+def _seconds(layer: LayerTime) -> float:
+    """Return the seconds of all passes of a sample."""
+    return layer.forward_s + (layer.backward_s or 0.0)
+
+
+def _booked(layers: Sequence[LayerTime]) -> tuple[list[LayerTime], Floats]:
+    """Return the layers that have work and take time, and their seconds with those of the others."""
+    working: list[LayerTime] = []
+    seconds: list[float] = []
+    early_s = 0.0
+    for layer in layers:
+        if layer.num_multiply_adds and _seconds(layer) > 0:
+            working.append(layer)
+            seconds.append(_seconds(layer))
+        elif seconds:
+            seconds[-1] += _seconds(layer)
+        else:
+            early_s += _seconds(layer)
+    if seconds:
+        seconds[0] += early_s
+    return working, np.array(seconds)
+
+
+def _log_residuals(ideal: Floats, seconds: Floats) -> tuple[Callable[[Floats], Floats], float]:
+    """Return the residuals of one kind's layers as a function of log(utilisation) less a middle, and the middle."""
+    logs = np.log(ideal / seconds)
+    weights = np.sqrt(seconds / seconds.mean())
+    middle = float(np.average(logs, weights=seconds))
+    return (lambda x: weights * (x[0] + middle - logs)), middle
+
+
+def _fitted(ideal: Floats, seconds: Floats) -> float:
+    """Return one kind's utilisation."""
+    residuals, middle = _log_residuals(ideal, seconds)
+    found = robust_fit(residuals, [0.0], lower=[-20.0], upper=[20.0])
+    return math.exp(float(found[0]) + middle)
+
+
+def _kind(name: str, factor: float, ideal: Floats, booked: Floats, measured: Floats, total_s: float) -> Kind:
+    """Return one kind's figures, times the factor that keeps the sum."""
+    residuals, middle = _log_residuals(ideal, booked)
+    found = _fitted(ideal, booked)
+    ((low, high),) = spread(residuals, np.array([math.log(found) - middle]), lower=[-20.0])
+    return Kind(
+        name=name,
+        utilisation=found * factor,
+        interval=(math.exp(low + middle) * factor, math.exp(high + middle) * factor),
+        bare=_fitted(ideal, measured) * factor,
+        num_layers=len(ideal),
+        share=float(booked.sum() / total_s),
+    )
+
+
+def _score(kinds: Iterable[Indices], ideal: Floats, seconds: Floats) -> Score | None:
+    """Return the score of layers left out, one at a time, each predicted by the others of its kind."""
+    logs = []
+    for rows in kinds:
+        for place in range(len(rows) if len(rows) > 1 else 0):
+            kept = rows[fold_of(len(rows), np.array([place]))]
+            at = rows[place]
+            logs.append(math.log(ideal[at] / _fitted(ideal[kept], seconds[kept]) / seconds[at]))
+    return score_of(logs) if logs else None
+
+
+def _memory_s(layer: LayerTime, device: Device, batch_size: float, passes: int) -> float:
+    """Return the seconds a sample to move a layer's parameters and result through memory once a pass; a lower bound."""
+    moved = layer.num_parameters / batch_size + layer.num_output_elements
+    return passes * moved * _ELEMENT_BYTES / device.memory_bandwidth_bytes_per_s
+
+
+def _notes(times: LayerTimes, layers: Sequence[Explained], *, is_forward_only: bool) -> list[str]:
+    """Say what the figures cannot explain."""
+    notes = []
+    if is_forward_only:
+        notes.append("backward was not measured: it is taken to be twice forward")
+    total_s = sum(_seconds(layer) for layer in times.layers)
+    idle = [layer for layer in times.layers if not layer.num_multiply_adds and _seconds(layer) > 0]
+    if idle:
+        share = sum(_seconds(layer) for layer in idle) / total_s
+        kinds = ", ".join(sorted({layer.kind for layer in idle}))
+        notes.append(
+            f"layers without multiply-adds ({len(idle)}: {kinds}) take {share:.1%} of the time: they wait for memory, "
+            f"and are booked on the layers before them"
+        )
+    slow = [one for one in layers if one.waits_for_memory and one.booked_s > _SHARE_NAMED * total_s]
+    if slow:
+        names = ", ".join(one.name for one in slow[:6])
+        notes.append(f"wait for memory at this batch, more than they compute: {names}; their utilisation moves with it")
+    far = [
+        one
+        for one in layers
+        if not 1 / _FAR < one.booked_s / one.predicted_s < _FAR and one.booked_s > _SHARE_NAMED * total_s
+    ]
+    if far:
+        names = ", ".join(f"{one.name} ({one.booked_s / one.predicted_s:.2g} times)" for one in far[:6])
+        notes.append(f"not explained by their kind's utilisation, measured over predicted: {names}")
+    forward_s = sum(layer.forward_s for layer in times.layers)
+    ratio = (total_s - forward_s) / forward_s if forward_s and not is_forward_only else 2.0
+    if not _ODD_BACKWARD[0] <= ratio <= _ODD_BACKWARD[1]:
+        notes.append(f"backward takes {ratio:.2f} times forward; predictions take it to be twice")
+    return notes

@@ -1,0 +1,133 @@
+"""``planner import``: networks and launch files of other programs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from planner.network_import import ImportedFile
+
+__all__ = ["import_network"]
+
+
+def import_network(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="ONNX model, Hugging Face config.json, profile, trace, or a launch file of `planner export`."
+        ),
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(help="A factory of a PyTorch module, package:function; your code is run.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write the block, YAML or .json; a spec names it: dnn: {file: ...}."),
+    ] = None,
+    sequence_length: Annotated[int | None, typer.Option(min=1, help="Tokens of a sample, of a config.json.")] = None,
+    text_only: Annotated[
+        bool, typer.Option("--text-only", help="Of a config.json of several parts its text part alone.")
+    ] = False,
+    dimension: Annotated[
+        list[str] | None, typer.Option(help="Size of a symbolic dimension of an ONNX model, e.g. seq=128.")
+    ] = None,
+    profile_batch: Annotated[
+        int | None, typer.Option(min=1, help="Samples of the batch that a profile was measured at.")
+    ] = None,
+    template: Annotated[bool, typer.Option("--template", help="Print a CSV to fill in with measured layers.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.import/1) on stdout.")] = False,
+) -> None:
+    """Read a network, or a launch file, of another program; its kind is told by its content.
+
+    E.g. planner import resnet50.onnx -o dnn.yaml
+    """
+    from planner.cli.question import flag_fault
+    from planner.documents import dump
+
+    if template:
+        from planner.importers.layer_csv import LAYER_CSV_TEMPLATE
+
+        print(LAYER_CSV_TEMPLATE, end="")
+        return
+    if (file is None) == (run is None):
+        problem = "there is nothing to import." if file is None else "a file and a factory are given."
+        raise flag_fault("", problem, "Give a file, or --run package:function.")
+    from planner.network_import import import_code, import_file
+
+    if run is not None:
+        found = import_code(run, Path.cwd())
+    else:
+        assert file is not None, "one of the two is given"
+        found = import_file(
+            file,
+            sizes=_sizes(dimension or []),
+            sequence_length=sequence_length,
+            is_text_only=text_only,
+            batch_size=profile_batch,
+        )
+    if out is not None:
+        _write(out, found, file)
+    print(dump(found.to_document()) if json else _text(found, out))
+
+
+def _sizes(given: list[str]) -> dict[str, int]:
+    """Return the sizes of ``seq=128``."""
+    from planner.cli.question import flag_fault
+
+    sizes = {}
+    for one in given:
+        name, _, number = one.rpartition("=")
+        if not name or not number.isascii() or not number.isdigit() or not 0 < int(number[:10]) < 10**9:
+            raise flag_fault("--dimension", f"{one!r} is no size of a dimension.", "Write e.g. seq=128.", one)
+        sizes[name] = int(number)
+    return sizes
+
+
+def _write(out: Path, found: "ImportedFile", file: Path | None) -> None:
+    """Write the block: JSON where the name says so, which is read faster, else YAML."""
+    import json
+
+    from planner.cli.output import write_text
+    from planner.cli.question import flag_fault
+
+    if file is not None and out.exists() and out.samefile(file):
+        raise flag_fault("--out", "this is the file that is imported.", "Name another file.", str(out))
+    content = {found.key: dict(found.block)}
+    if out.suffix == ".json":
+        write_text(out, json.dumps(content, indent=1) + "\n")
+        return
+    from io import StringIO
+
+    from ruamel.yaml import YAML
+
+    text = StringIO()
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = None
+    writer.width = 120
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    writer.dump(content, text)
+    write_text(out, text.getvalue())
+
+
+def _text(found: "ImportedFile", out: Path | None) -> str:
+    """Return what was found as text."""
+    from planner.report import table
+
+    lines = []
+    if found.dnn is None:
+        lines += [f"launch file: {found.kind}", "fix:", *(f"  {key}: {value}" for key, value in found.block.items())]
+    else:
+        lines += [f"{found.dnn.name}: {found.kind}, {found.dnn.source}", table(found.rows()), ""]
+        lines += [f"{key}: {_figure(value)}" for key, value in found.totals().items()]
+    lines += [f"Assumed: {one}" for one in found.notes]
+    lines += [f"Mind: {one}" for one in found.warnings]
+    if out is not None:
+        use = f"dnn: {{file: {out.name}}}" if found.dnn is not None else "its block"
+        lines.append(f"Written to {out}; in a spec beside it: {use}")
+    return "\n".join(lines)
+
+
+def _figure(value: Any) -> str:
+    """Return a total as text."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"

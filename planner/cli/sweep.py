@@ -1,0 +1,150 @@
+"""``planner sweep``: many variants of one question."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from datetime import date
+
+    from planner.sweep.question import Sweep
+    from planner.sweep.store import Store
+
+__all__ = ["sweep"]
+
+_MOST_WORKERS = 1024
+
+
+def sweep(
+    spec: Annotated[Path, typer.Argument(help="A question, of a plan or a purchase, with a block sweep.")],
+    store: Annotated[
+        Path | None, typer.Option(help="SQLite file of the answers; the spec's name with .sqlite if left out.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=_MOST_WORKERS, help="Processes on this machine.")] = 1,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Workers of a Dask scheduler that you trust, tcp://host:port.")
+    ] = None,
+    time_limit: Annotated[str, typer.Option(help="Of each question.")] = "60 s",
+    export: Annotated[Path | None, typer.Option(help="Write all rows: .csv, .json or .parquet.")] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Only tell what the store holds of this sweep; ask nothing.")
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Ask those again that failed, or that a limit stopped.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.sweep/1) on stdout.")] = False,
+) -> None:
+    """Answer many variants of a question; the same command goes on where it was stopped.
+
+    E.g. planner sweep sweep.yaml --workers 4 --export rows.csv
+    """
+    from datetime import UTC, datetime
+
+    from planner.cli.output import limit_s
+    from planner.errors import NoAnswerError
+    from planner.sweep.export import check_export
+    from planner.sweep.preflight import refuse_hopeless
+    from planner.sweep.question import load_sweep
+    from planner.sweep.store import Store
+
+    if export is not None:
+        check_export(export)
+    asked = load_sweep(spec, time_limit_s=limit_s(time_limit))
+    path = store or spec.with_suffix(".sqlite")
+    _refuse_same(spec, path, export)
+    today = datetime.now(tz=UTC).date()
+    if report and not path.exists():
+        _refuse_missing(path)
+    if not report:
+        refuse_hopeless(asked, today)
+    code = 0
+    with Store(path) as opened:
+        if not report:
+            try:
+                code = _answer(asked, opened, today, workers, scheduler, is_retried=retry_failed)
+            except NoAnswerError as error:
+                raise NoAnswerError(f"{error}\n{_resume()}") from None
+        if not code:
+            _tell(asked, opened, export, is_json=json)
+    if code:
+        raise typer.Exit(code)
+
+
+def _answer(
+    asked: "Sweep", opened: "Store", today: "date", workers: int, scheduler: str | None, *, is_retried: bool
+) -> int:
+    """Answer what is open; return 0, or 128 and the signal that stopped it."""
+    import os
+    import sys
+
+    from planner.sweep.progress import progress
+    from planner.sweep.start import answer_sweep, listening
+
+    with listening() as stop, progress() as told:
+        done, is_at_work = answer_sweep(
+            asked,
+            opened,
+            today=today,
+            num_workers=workers,
+            scheduler=scheduler,
+            is_retried=is_retried,
+            told=told,
+            is_over=stop.is_over,
+        )
+    if not done.is_stopped:
+        return 0
+    print(f"stopped: {done.num_answered} of {done.number} questions are answered. {_resume()}", file=sys.stderr)
+    if is_at_work:  # its thread cannot be ended, and must not run while the interpreter takes itself apart
+        opened.close()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(128 + stop.number)
+    return 128 + stop.number
+
+
+def _resume() -> str:
+    """Say how to go on."""
+    import shlex
+    import sys
+
+    return f"The same command goes on: planner {shlex.join(sys.argv[1:])}"
+
+
+def _tell(asked: "Sweep", opened: "Store", export: Path | None, *, is_json: bool) -> None:
+    """Write the rows and tell what was found; exit code 2 where every question was wrong."""
+    from planner.documents import dump
+    from planner.sweep.answers import Outcome
+    from planner.sweep.export import export as write
+    from planner.sweep.report import summary_document, summary_text
+    from planner.sweep.summary import summary_of
+
+    if export is not None:
+        write(asked, opened, export)
+    found = summary_of(asked, opened)
+    is_complete = sum(found.counts.values()) == found.number
+    if is_json:
+        print(dump(summary_document(found, asked.grid, identity=asked.identity, is_complete=is_complete)))
+    else:
+        print(summary_text(found, asked.grid))
+    if is_complete and set(found.counts) == {Outcome.WRONG}:
+        raise typer.Exit(2)
+
+
+def _refuse_same(spec: Path, store: Path, export: Path | None) -> None:
+    """Refuse to write over the question, or the rows over the store."""
+    from planner.cli.question import flag_fault
+
+    named: list[tuple[str, Any]] = [("--store", store), ("--export", export)]
+    for field, path in named:
+        if path is not None and path.exists() and spec.exists() and path.samefile(spec):
+            raise flag_fault(field, f"{path} is the question itself.", "Name another file.", str(path))
+    if export is not None and export.absolute() == store.absolute():
+        raise flag_fault("--export", f"{export} is the store.", "Name another file.", str(export))
+
+
+def _refuse_missing(path: Path) -> None:
+    """Refuse to report on what is not there."""
+    from planner.cli.question import flag_fault
+
+    raise flag_fault("--store", f"there is no store {path}.", "Leave out --report to answer the sweep.", str(path))

@@ -1,0 +1,114 @@
+"""What all jobs of Kubeflow share: containers, what they ask of a machine, files that come with them, and YAML.
+
+Field names: the core API of Kubernetes (v1: Pod, ConfigMap); read back in the tests by Kubernetes' own client.
+"""
+
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from typing import Any
+
+from planner.exporters.export import Job
+from planner.exporters.machines import UsedMachines
+from planner.exporters.torchrun import comment_lines, safe_name
+
+__all__ = [
+    "FOLDER",
+    "IMAGE",
+    "MOST_CONFIG_BYTES",
+    "config_map",
+    "config_volume",
+    "device_limits",
+    "device_note",
+    "documents_of",
+    "job_name",
+    "start_command",
+    "yaml_text",
+]
+
+IMAGE = "docker.io/pytorch/pytorch:latest"
+FOLDER = "/etc/planner"  # where the files of the launch are found in a container
+MOST_CONFIG_BYTES = 2**20  # of a ConfigMap, as etcd allows
+_VOLUME = "planner"
+_MAKERS = (("mi", "amd.com/gpu"), ("gaudi", "habana.ai/gaudi"))  # of devices by the first letters of their names
+
+
+def device_limits(job: Job, row: UsedMachines) -> dict[str, str]:
+    """Return the accelerators that one machine's container asks for, as resource limits; none where CPUs train."""
+    device = next(group.device for group in job.problem.cluster.machine_groups if group.name == row.group)
+    if row.devices_per_machine == 0 or device.kind == "cpu":
+        return {}
+    maker = "google.com/tpu" if device.kind == "tpu" else "nvidia.com/gpu"
+    maker = next((name for start, name in _MAKERS if device.name.startswith(start)), maker)
+    return {maker: str(row.devices_per_machine)}
+
+
+def device_note(rows: Sequence[UsedMachines]) -> str:
+    """Return that the nodes must be told apart by labels, which every cluster names otherwise."""
+    names = ", ".join(dict.fromkeys(row.device for row in rows))
+    return (
+        f"nodes: Kubernetes counts accelerators and does not name them: the plan is for {names}; where the cluster has "
+        f"others, too, add a nodeSelector (nvidia.com/gpu.product, say)"
+    )
+
+
+def job_name(job: Job) -> str:
+    """Return the name of the job, as Kubernetes allows it."""
+    return safe_name(job.settings.name, safe_name(job.problem.dnn.name))
+
+
+def config_map(name: str, files: Mapping[str, str]) -> dict[str, Any]:
+    """Return the ConfigMap that carries files; their total must stay below :data:`MOST_CONFIG_BYTES`."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(files)}
+
+
+def config_volume(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the volume of a ConfigMap, and where a container sees it."""
+    volume = {"name": _VOLUME, "configMap": {"name": name}}
+    return volume, {"name": _VOLUME, "mountPath": FOLDER, "readOnly": True}
+
+
+def start_command(script: str, rank: str, address: str) -> list[str]:
+    """Return the command of a container that runs a script with the rank and address that the operator gives.
+
+    The files come into the working directory, where a launch expects them.
+    """
+    text = f'export NODE_RANK="{rank}" MASTER_ADDR="{address}"; cp {FOLDER}/* . && exec bash {script}'
+    return ["bash", "-c", text]
+
+
+def yaml_text(documents: Sequence[Mapping[str, Any]], head: Sequence[str]) -> str:
+    """Return YAML documents with comments before the first; files in them stand line by line, as they are."""
+    from ruamel.yaml import YAML  # noqa: PLC0415  # late: `planner --help` has no use for it
+
+    writer = YAML(typ="rt", pure=True)
+    writer.default_flow_style = False
+    writer.width = 4096  # no text is folded
+    writer.representer.ignore_aliases = lambda _: True  # equal parts are written twice, not named
+    texts = []
+    for document in documents:
+        stream = StringIO()
+        writer.dump(_with_lines(document), stream)
+        texts.append(stream.getvalue())
+    return "\n".join(comment_lines(head)) + "\n" + "---\n".join(texts)
+
+
+def _with_lines(part: Any) -> Any:
+    """Return a part of a document whose texts of several lines are written as lines."""
+    from ruamel.yaml.scalarstring import LiteralScalarString  # noqa: PLC0415
+
+    if isinstance(part, Mapping):
+        return {key: _with_lines(value) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_with_lines(value) for value in part]
+    return LiteralScalarString(part) if isinstance(part, str) and "\n" in part else part
+
+
+def documents_of(text: str) -> list[dict[str, Any]]:
+    """Return the mappings among the documents of a YAML file, safely read; none where it is no YAML."""
+    from ruamel.yaml import YAML  # noqa: PLC0415
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415
+
+    try:
+        return [one for one in YAML(typ="safe", pure=True).load_all(text) if isinstance(one, dict)]
+    except (YAMLError, RecursionError, ValueError):
+        return []

@@ -1,0 +1,101 @@
+"""The targets by name; each module is imported when it is asked for."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from planner.errors import Fault, InfeasibleError, SpecError
+from planner.exporters.export import Export, Job, Settings
+from planner.names import find, fold
+
+__all__ = ["TARGETS", "advised", "degrees_of", "export", "target_of"]
+
+# Target -> what it writes. Module ``planner.exporters.<target with _>`` has ``export(job) -> Export`` and, where its
+# format carries degrees back, ``recognises(path, text) -> bool`` and ``degrees(path, text)`` with keys of ``fix``.
+TARGETS: Mapping[str, str] = {
+    "ddp": "PyTorch DistributedDataParallel: buckets, and the line of torchrun",
+    "horovod": "Horovod's environment: fusion threshold and cycle time",
+    "deepspeed": "DeepSpeed's configuration",
+    "accelerate": "Hugging Face Accelerate's configuration",
+    "megatron": "arguments of Megatron-LM",
+    "torchtitan": "overrides of torchtitan's configuration",
+    "tfjob": "Kubeflow TFJob, with parameter servers",
+    "pytorchjob": "Kubeflow PyTorchJob",
+    "trainjob": "Kubeflow TrainJob",
+    "slurm": "a batch script of Slurm",
+    "skypilot": "a task of SkyPilot",
+}
+
+
+def export(target: str, job: Job) -> Export:
+    """Return a plan's launch files for one target.
+
+    Raises
+    ------
+    SpecError
+        If there is no such target, or a setting cannot be a command line.
+    InfeasibleError
+        If the target cannot run the plan; the message says why.
+    """
+    name = target_of(target)
+    _check(job.settings)
+    found: Export = import_module(f"planner.exporters.{name}").export(job)
+    return found
+
+
+def advised(target: str, job: Job) -> Export:
+    """Return what :func:`export` does; where the target cannot run the plan, the error names those that can."""
+    try:
+        return export(target, job)
+    except InfeasibleError as error:
+        others = [one for one in TARGETS if one != target_of(target) and _can(one, job)]
+        which = f" Targets that can: {', '.join(others)}." if others else " No target can."
+        raise InfeasibleError(f"{error}{which}") from None
+
+
+def target_of(text: str) -> str:
+    """Return the proper name of a target; raise SpecError with the nearest where there is none."""
+    return find(text, {fold(known): known for known in TARGETS}, "target")
+
+
+def _can(name: str, job: Job) -> bool:
+    """Whether a target can run a plan with what it starts by itself, whatever program was asked for."""
+    try:
+        export(name, replace(job, settings=replace(job.settings, program=None)))
+    except InfeasibleError:
+        return False
+    return True
+
+
+def _check(settings: Settings) -> None:
+    """Refuse a setting that is empty, has control characters, or quotes that do not close."""
+    texts = {"script": settings.script, "image": settings.image, "name": settings.name}
+    faults = []
+    for field, text in texts.items():
+        if text is None:
+            continue
+        problem = ""
+        if not text.strip() or not text.isprintable():
+            problem = "this is empty, or holds a line break or another control character."
+        elif field == "script":
+            try:
+                shlex.split(text)
+            except ValueError as error:
+                problem = f"this is no command line: {str(error).lower()}."
+        if problem:
+            mend = "Write it as on a command line, in one line." if field == "script" else "Write a name in one line."
+            faults.append(Fault(file="command line", field=f"--{field}", value=text[:60], problem=problem, mend=mend))
+    if faults:
+        raise SpecError.of(faults)
+
+
+def degrees_of(path: Path, text: str) -> tuple[str, Mapping[str, Any]] | None:
+    """Return the target whose file this is, and its decisions as a ``fix`` block has them; None if it is of none."""
+    for target in TARGETS:
+        module = import_module(f"planner.exporters.{target}")
+        if hasattr(module, "recognises") and module.recognises(path, text):
+            return target, module.degrees(path, text)
+    return None

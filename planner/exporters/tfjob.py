@@ -1,0 +1,192 @@
+"""Export for Kubeflow's TFJob, the one job that counts parameter servers: ``PS: n`` beside ``Worker: m``.
+
+Fields: ``kubeflow.org_tfjobs.yaml`` of kubeflow/training-operator 1.9; read back in the tests by the classes of its own
+Python client (kubeflow-training 1.9.4). Trainer v2 has no successor for it (kubeflow/trainer issue 2699). The operator
+gives every pod ``TF_CONFIG``, and labels its job and its role, by which servers are kept on machines of their own, or
+on those of workers.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from planner.errors import Fault, SpecError
+from planner.exporters.export import Export, Job, refused
+from planner.exporters.kubernetes import (
+    FOLDER,
+    MOST_CONFIG_BYTES,
+    config_map,
+    config_volume,
+    device_limits,
+    device_note,
+    documents_of,
+    job_name,
+    yaml_text,
+)
+from planner.exporters.machines import used_machines
+from planner.exporters.torchrun import script_words
+from planner.families.parameter_server_configuration import ParameterServerConfiguration
+
+__all__ = ["IMAGE", "VERSION", "degrees", "export", "recognises"]
+
+VERSION = "Kubeflow training operator 1.9, kubeflow.org/v1"
+IMAGE = "docker.io/tensorflow/tensorflow:latest"
+_FILE, _PLACEMENT = "tfjob.yaml", "placement.json"
+_PROGRAM = "python train.py"
+_JOB, _ROLE = "training.kubeflow.org/job-name", "training.kubeflow.org/replica-type"
+_PLACE = "planner/servers"
+_OWN, _SHARED = "dedicated", "co-located"
+
+
+def export(job: Job) -> Export:
+    """Return the job, and the ConfigMap with the server of every tensor.
+
+    Raises
+    ------
+    InfeasibleError
+        If the plan has no parameter servers, or unlike workers.
+    """
+    chosen = job.plan.configuration
+    if not isinstance(chosen, ParameterServerConfiguration):
+        mend = "pytorchjob and trainjob start such plans."
+        raise refused("tfjob", f"it has no parameter servers ({job.plan.family})", mend)
+    rows = [row for row in used_machines(job) if row.role == "worker"]
+    if len({(row.device, row.devices_per_machine) for row in rows}) > 1:
+        words = " + ".join(f"{row.num_machines} x {row.devices_per_machine} {row.device}" for row in rows)
+        mend = "Plan with workers of one group (fix.device), or start them by hand."
+        raise refused("tfjob", f"all its workers are alike, and this plan takes {words}", mend)
+    name = job_name(job)
+    files = {_PLACEMENT: json.dumps(_placement(chosen), indent=1) + "\n"}
+    if len(files[_PLACEMENT].encode()) > MOST_CONFIG_BYTES:
+        raise refused("tfjob", "its placement is larger than a ConfigMap holds (1 MiB)", "Plan by layers, not tensors.")
+    number = sum(row.num_machines for row in rows)
+    limits = device_limits(job, rows[0])
+    roles = {
+        "PS": (chosen.num_parameter_servers, _pod(job, name, chosen, {}, "ps")),
+        "Worker": (number, _pod(job, name, chosen, limits, "worker")),
+    }
+    document = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": name, "annotations": {_PLACE: _SHARED if chosen.co_located else _OWN}},
+        "spec": {
+            "runPolicy": {"cleanPodPolicy": "Running"},
+            "tfReplicaSpecs": {
+                role: {"replicas": count, "restartPolicy": "Never", "template": {"spec": pod}}
+                for role, (count, pod) in roles.items()
+            },
+        },
+    }
+    notes = (*_notes(job, chosen, number), device_note(rows))
+    head = [f"planner.export/1 tfjob, for {VERSION}", chosen.headline, *notes]
+    text = yaml_text([config_map(name, files), document], head)
+    return Export(
+        target="tfjob", version=VERSION, files={_FILE: text}, notes=notes, how_to_run=(f"kubectl apply -f {_FILE}",)
+    )
+
+
+def _placement(chosen: ParameterServerConfiguration) -> dict[str, Any]:
+    """Return the server of every tensor, or the rule that gives it."""
+    if isinstance(chosen.placement, str):
+        return {"num_parameter_servers": chosen.num_parameter_servers, "rule": chosen.placement}
+    return {"num_parameter_servers": chosen.num_parameter_servers, "server_of": dict(chosen.placement)}
+
+
+def _pod(
+    job: Job, name: str, chosen: ParameterServerConfiguration, limits: Mapping[str, str], role: str
+) -> dict[str, Any]:
+    """Return the pod of a role."""
+    volume, mount = config_volume(name)
+    settings = {
+        "PLANNER_PLACEMENT": f"{FOLDER}/{_PLACEMENT}",
+        "PLANNER_BATCH_PER_DEVICE": str(max(chosen.batch_shares.values())),
+        "PLANNER_SYNCHRONISATION": chosen.synchronisation,
+        "PLANNER_STALENESS": str(chosen.staleness),
+    }
+    container: dict[str, Any] = {
+        "name": "tensorflow",  # the operator looks for this one
+        "image": job.settings.image or IMAGE,
+        "command": ["bash", "-c", f"exec {script_words(job.settings.script, _PROGRAM)}"],
+        "env": [{"name": key, "value": value} for key, value in settings.items()],
+        "volumeMounts": [mount],
+    }
+    if limits:
+        container["resources"] = {"limits": dict(limits)}
+    return {"affinity": _affinity(name, role, chosen), "containers": [container], "volumes": [volume]}
+
+
+def _affinity(name: str, role: str, chosen: ParameterServerConfiguration) -> dict[str, Any]:
+    """Return which pods of the job may share a machine: one of a role; a server joins a worker, or no one."""
+
+    def beside(other: str) -> dict[str, Any]:
+        selector = {"matchLabels": {_JOB: name, _ROLE: other}}
+        return {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    apart = [beside(role)]
+    if role == "ps" and chosen.co_located:
+        return {"podAntiAffinity": {key: apart}, "podAffinity": {key: [beside("worker")]}}
+    if role == "ps":
+        apart.append(beside("worker"))
+    return {"podAntiAffinity": {key: apart}}
+
+
+def _notes(job: Job, chosen: ParameterServerConfiguration, num_workers: int) -> tuple[str, ...]:
+    """Return what the job does not say by itself."""
+    notes = [
+        f"servers: {chosen.num_parameter_servers}, workers: {num_workers}; TFJob starts them and gives each TF_CONFIG, "
+        f"by which the program trains",
+        "tensors: TensorFlow places variables by its own rules; PLANNER_PLACEMENT names the file with the plan's, for "
+        "tf.device or a partitioner of the program",
+    ]
+    words = {
+        "bsp": "barrier: tf.distribute's ParameterServerStrategy has none, and a program of its own must wait for all "
+        "workers (tf.compat.v1.train.SyncReplicasOptimizer does)",
+        "ssp": f"staleness: TensorFlow does not bound it; the program has to wait where it leads by more than "
+        f"{chosen.staleness} iterations",
+        "asp": "no barrier, as tf.distribute's ParameterServerStrategy works",
+        "local_sgd": f"local steps: the program exchanges every {chosen.staleness + 1} iterations by itself",
+    }
+    notes.append(words[chosen.synchronisation])
+    if chosen.compression is not None:
+        removed = float(chosen.compression.removed)
+        notes.append(f"compression: the plan leaves out {removed:.1%} of every gradient; the program has to do so")
+    if chosen.global_batch_size is not None:
+        notes.append(f"global batch {chosen.global_batch_size}: at most {max(chosen.batch_shares.values())} a device")
+    if not job.settings.script:
+        notes.append(f"program: {_PROGRAM}, unless --script names yours")
+    if not job.settings.image:
+        notes.append(f"image: {IMAGE}, unless --image names one with your program in it")
+    return tuple(notes)
+
+
+# -- reading it back ---------------------------------------------------------------------------------------------------
+
+
+def recognises(path: Path, text: str) -> bool:
+    """Whether a file is such a job."""
+    del path  # whatever its name
+    return "TFJob" in text and any(one.get("kind") == "TFJob" for one in documents_of(text))
+
+
+def degrees(path: Path, text: str) -> Mapping[str, Any]:
+    """Return the number of servers, and whether they stand on workers' machines.
+
+    Raises
+    ------
+    SpecError
+        If it has no servers.
+    """
+    found = next(one for one in documents_of(text) if one.get("kind") == "TFJob")
+    spec, metadata = found.get("spec"), found.get("metadata")
+    replicas = spec.get("tfReplicaSpecs") if isinstance(spec, dict) else None
+    servers = replicas.get("PS") if isinstance(replicas, dict) else None
+    number = servers.get("replicas") if isinstance(servers, dict) else None
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        problem = f"it has {number!r} parameter servers (spec.tfReplicaSpecs.PS.replicas)."
+        raise SpecError.of([Fault(file=str(path), problem=problem, mend="Write a whole number of at least 1.")])
+    notes = metadata.get("annotations") if isinstance(metadata, dict) else None
+    place = notes.get(_PLACE) if isinstance(notes, dict) else None
+    block: dict[str, Any] = {"num_parameter_servers": number}
+    return block | ({"co_located": place == _SHARED} if place in (_OWN, _SHARED) else {})

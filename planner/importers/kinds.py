@@ -1,0 +1,159 @@
+"""What a file is, told by its content; names and endings do not count."""
+
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["kind_of"]
+
+_LOOKED_AT = 2**20  # bytes from the beginning, after decompression
+_MOST_JSON = 16 * 2**20
+_GRAPH = re.compile(r"^\S+ -- ", re.MULTILINE)
+_EVENTS = re.compile(r'"traceEvents"\s*:|\{\s*"(?:ph|name|cat|pid|ts)"\s*:')
+_BARE_EVENTS = re.compile(r'\s*\[\s*\{[^{}]*"ph"\s*:')
+# Fields of an ONNX ModelProto and their wire types: https://github.com/onnx/onnx/blob/v1.19.0/onnx/onnx.proto.
+_ONNX_FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
+_MOST_FIELDS = 64
+
+
+def kind_of(path: Path) -> str | None:
+    """Return what a file is; None where its content does not tell, or it cannot be read.
+
+    One of ``onnx``, ``huggingface`` (a ``config.json``), ``graph`` (a profiled operator graph), ``layer_trace``,
+    ``layer_csv`` and ``chrome_trace``. At most the first mebibyte is looked at, but for ``huggingface``, whose files
+    are read whole up to 16 MiB. Nothing is checked beyond what tells the kinds apart: a reader may still refuse the
+    file.
+    """
+    try:
+        if not path.is_file():
+            return None
+        with path.open("rb") as stream:
+            start = stream.read(_LOOKED_AT)
+            if start.startswith(b"\x1f\x8b"):
+                return "chrome_trace" if _is_chrome_trace(_text(_unpacked(start))) else None
+            if _is_onnx(stream, path.stat().st_size):
+                return "onnx"
+        text = _text(start)
+        if b"\0" in start:
+            return None
+        if text.lstrip().startswith(("{", "[")):
+            if _is_chrome_trace(text):
+                return "chrome_trace"
+            return "huggingface" if _is_configuration(path) else None
+    except (OSError, ValueError):  # a path that no system takes, among others
+        return None
+    return next((kind for kind, is_of in _TEXTS.items() if is_of(text)), None)
+
+
+def _text(data: bytes) -> str:
+    """Return bytes as text; the last character may be cut."""
+    return data.decode("utf-8-sig", errors="replace")
+
+
+def _unpacked(data: bytes) -> bytes:
+    """Return the beginning of what is compressed, as far as it goes."""
+    unpacked = b""
+    try:
+        with gzip.open(io.BytesIO(data)) as stream:
+            while len(unpacked) < _LOOKED_AT and (piece := stream.read1(_LOOKED_AT)):
+                unpacked += piece
+    except (OSError, EOFError, zlib.error):  # cut off, or damaged: what came before still tells
+        pass
+    return unpacked
+
+
+def _is_chrome_trace(text: str) -> bool:
+    """Whether JSON text is a trace in Chrome's format."""
+    found = text.lstrip().startswith("{") and _EVENTS.search(text)
+    return bool(found and "traceEvents" in text) or _BARE_EVENTS.match(text) is not None
+
+
+def _is_configuration(path: Path) -> bool:
+    """Whether a JSON file describes a model of Hugging Face's transformers."""
+    if path.stat().st_size > _MOST_JSON:
+        return False
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and ("model_type" in found or "architectures" in found)
+
+
+def _is_onnx(stream: BinaryIO, size: int) -> bool:
+    """Whether a file is, or begins as, a serialised ModelProto: known fields, among them a version and the graph."""
+    stream.seek(0)
+    seen: set[int] = set()
+    for _ in range(_MOST_FIELDS):
+        tag = _varint(stream)
+        if tag is None:
+            break
+        number, wire = tag >> 3, tag & 7
+        if _ONNX_FIELDS.get(number) != wire:
+            return False
+        length = _varint(stream)
+        if length is None:
+            break
+        seen.add(number)
+        if wire == 2:
+            if stream.tell() + length > size:  # cut off
+                break
+            stream.seek(length, io.SEEK_CUR)
+    return 7 in seen and bool(seen & {1, 8})
+
+
+def _varint(stream: BinaryIO) -> int | None:
+    """Return the next number of a serialised message; None at the end, or where there is none."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = stream.read(1)
+        if not byte:
+            return None
+        value |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return value
+    return None
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _first_line(text: str) -> str:
+    """Return the first line that is no comment."""
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if line and not line.startswith("#")), "")
+
+
+def _is_layer_csv(text: str) -> bool:
+    """Whether the first line names columns of our own table."""
+    cells = [cell.strip(' "').lower() for cell in _first_line(text).split(",")]
+    return "name" in cells and any(cell.startswith(("forward_", "backward_")) for cell in cells)
+
+
+def _is_layer_trace(text: str) -> bool:
+    """Whether the first line names, or has, the columns Id Name Forward Backward Comm. Size."""
+    line = _first_line(text)
+    cells = [cell.strip() for cell in (line.split(",") if "," in line else line.split())]
+    if [cell.lower() for cell in cells[:3]] == ["id", "name", "forward"]:
+        return True
+    return len(cells) == 6 and cells[0].isdecimal() and all(map(_is_number, cells[2:]))
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell is a number."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+_TEXTS: dict[str, Callable[[str], bool]] = {
+    "layer_csv": _is_layer_csv,
+    "layer_trace": _is_layer_trace,
+    "graph": lambda text: _GRAPH.search(text) is not None,
+}

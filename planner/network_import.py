@@ -1,0 +1,172 @@
+"""``planner import``: the network of a file of another program, or of a module, as a block that a spec can name.
+
+A launch file that ``planner export`` wrote gives its decisions back, as a ``fix`` block.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from planner.cost import Profile
+from planner.dnn import Dnn
+from planner.errors import Fault, SpecError
+from planner.exporters import degrees_of
+from planner.importers.imported import Imported
+from planner.importers.kinds import kind_of
+from planner.importers.text import read_text
+from planner.spec_foreign import PROFILE_KINDS, read_foreign, read_profile
+from planner.spec_inline import imported_block
+
+__all__ = ["ImportedFile", "import_code", "import_file"]
+
+_KEYS = {"onnx": "onnx", "huggingface": "huggingface"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedFile:
+    """What an import found: a network, or the decisions of a launch file.
+
+    Attributes
+    ----------
+    kind
+        Of the file: ``onnx``, ``huggingface``, ``torch``, one of the profiles, or the target of a launch file.
+    block
+        ``dnn`` block of the network, or ``fix`` block of the decisions.
+    facts
+        Totals that the reader counted beside the network's own.
+    """
+
+    kind: str
+    block: Mapping[str, Any]
+    dnn: Dnn | None = None
+    profile: Profile | None = None
+    facts: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The part of a spec that the block is for."""
+        return "fix" if self.dnn is None else "dnn"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return how many layers of each kind there are and what they hold, in the order of their first."""
+        layers = () if self.dnn is None else self.dnn.layers
+        rows: dict[str, dict[str, Any]] = {}
+        for layer in layers:
+            row = rows.setdefault(
+                layer.kind, {"kind": layer.kind, "layers": 0, "trainable": 0, "multiply_adds": 0, "output_elements": 0}
+            )
+            row["layers"] += 1
+            row["trainable"] += layer.num_trainable
+            row["multiply_adds"] += layer.num_multiply_adds
+            row["output_elements"] += layer.num_output_elements
+        return list(rows.values())
+
+    def totals(self) -> dict[str, float]:
+        """Return what the whole network comes to, for one sample."""
+        if self.dnn is None:
+            return {}
+        counts: dict[str, float] = {
+            "layers": len(self.dnn.layers),
+            "trainable": self.dnn.num_trainable,
+            "moving": self.dnn.num_moving,
+            "multiply_adds": self.dnn.num_multiply_adds,
+            "stored_elements": self.dnn.num_stored_elements,
+        }
+        if self.profile is not None:
+            counts["forward_s"] = float(self.profile.forward_s.sum())
+            counts["backward_s"] = float(self.profile.backward_s.sum())
+        return {**counts, **self.facts}
+
+    def to_document(self) -> dict[str, Any]:
+        """Return ``planner.import/1``."""
+        return {
+            "schema": "planner.import/1",
+            "kind": self.kind,
+            self.key: dict(self.block),
+            "rows": self.rows(),
+            "totals": self.totals(),
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+        }
+
+
+def import_file(
+    path: Path,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    sequence_length: int | None = None,
+    is_text_only: bool = False,
+    batch_size: int | None = None,
+) -> ImportedFile:
+    """Return what a file holds; its kind is told by its content.
+
+    Parameters
+    ----------
+    sizes
+        Of symbolic dimensions of an ONNX file, by name.
+    sequence_length, is_text_only
+        Of a Hugging Face configuration; of one with several parts its text part alone.
+    batch_size
+        Samples of the batch that a profile was measured at.
+
+    Raises
+    ------
+    SpecError
+        If nothing here can read it, or it is wrong.
+    """
+    kind = kind_of(path)
+    if kind in _KEYS:
+        found = read_foreign(
+            kind,
+            path.name,
+            folder=path.parent,
+            sizes=sizes or {},
+            sequence_length=sequence_length,
+            allowed_code=None,
+            is_text_only=is_text_only,
+        )
+        return _network(kind, found)
+    if kind in PROFILE_KINDS:
+        return _profile(path, kind, batch_size)
+    if launch := degrees_of(path, read_text(path)):
+        return ImportedFile(kind=launch[0], block=launch[1])
+    problem = "its content is of no kind that is known here."
+    mend = "Give an ONNX model, a Hugging Face config.json, a profile (see --template), or a launch file of ours."
+    raise SpecError.of([Fault(file=str(path), problem=problem, mend=mend)])
+
+
+def _profile(path: Path, kind: str, batch_size: int | None) -> ImportedFile:
+    """Return the measured network of a profile."""
+    if batch_size is None:
+        problem = "the batch at which the profile was measured is missing."
+        raise SpecError.of([Fault(file=str(path), field="--profile-batch", problem=problem, mend="Write e.g. 128.")])
+    found = read_profile(path, batch_size=batch_size)
+    return _network(kind, Imported(dnn=found.dnn, profile=found.profile, warnings=found.warnings))
+
+
+def import_code(name: str, folder: Path) -> ImportedFile:
+    """Return the network of a factory of a PyTorch module, ``package:function``, which is run.
+
+    Raises
+    ------
+    SpecError
+        If it cannot be found, or fails.
+    """
+    found = read_foreign("torch", name, folder=folder, sizes={}, sequence_length=None, allowed_code=name)
+    return _network("torch", found)
+
+
+def _network(kind: str, found: Imported) -> ImportedFile:
+    """Return what a reader found."""
+    return ImportedFile(
+        kind=kind,
+        block=imported_block(found),
+        dnn=found.dnn,
+        profile=found.profile,
+        facts=found.facts,
+        notes=found.notes,
+        warnings=found.warnings,
+    )

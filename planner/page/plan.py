@@ -1,0 +1,146 @@
+"""The page of a plan, and that of a prediction."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.api import predict, timeline
+from planner.errors import PlannerError, SpecError
+from planner.explanation import Explanation
+from planner.page.costs import memory_section, tiles, time_section
+from planner.page.origin import origin_section
+from planner.page.parts import Block, Bullets, Page, Section, Text
+from planner.page.proof import (
+    accuracy_section,
+    alternatives_section,
+    certificate_section,
+    frontier_section,
+    notes_section,
+    sensitivity_section,
+)
+from planner.page.schedule import plan_section
+from planner.page.told import Told
+from planner.page.words import FAMILY_WORDS, goal_words, objective, size, time
+from planner.plan import Configuration, Plan, Prediction
+from planner.problem import Problem
+from planner.solution import Status
+
+__all__ = ["plan_page_of", "prediction_page_of"]
+
+_MOST_WEIGHED = 60  # alternatives that are predicted anew for the plot of time against memory
+
+
+def plan_page_of(
+    plan: Plan,
+    problem: Problem,
+    *,
+    explanation: Explanation | None = None,
+    commands: Sequence[Sequence[str]] = (),
+) -> Page:
+    """Return the page of a plan; ``problem``: with the network that the plan trains."""
+    told = Told(problem=problem, family=plan.family, configuration=plan.configuration, prediction=plan.prediction)
+    sections = [
+        Section(name="summary", title="In short", blocks=[tiles(told), *_why(plan.explanation, told)]),
+        plan_section(told, _trace(told)),
+        time_section(told),
+        memory_section(told),
+        alternatives_section(plan),
+        frontier_section(_weighed(plan, problem), plan),
+        sensitivity_section(explanation, plan.goal.unit),
+        certificate_section(plan),
+        accuracy_section(plan.prediction, value=plan.objective, unit=plan.goal.unit),
+        notes_section({"Mind": plan.warnings, "Assumed": plan.assumptions, "Not modelled": plan.not_modelled}),
+        origin_section(plan.problem, commands, configuration={plan.family: told.block}),
+    ]
+    return Page(
+        title=f"{problem.dnn.name} on {problem.cluster.name}: the plan",
+        answer=_answer(plan, problem),
+        verdict=_verdict(plan),
+        mark="proven" if plan.status is Status.OPTIMAL else "open",
+        sections=[section for section in sections if section is not None],
+    )
+
+
+def prediction_page_of(
+    problem: Problem,
+    family: str,
+    configuration: Configuration,
+    prediction: Prediction,
+    *,
+    explanation: Sequence[str] = (),
+    not_modelled: Sequence[str] = (),
+    commands: Sequence[Sequence[str]] = (),
+) -> Page:
+    """Return the page of a prediction."""
+    told = Told(problem=problem, family=family, configuration=configuration, prediction=prediction)
+    value = prediction.iteration_time_s
+    sections = [
+        Section(name="summary", title="In short", blocks=[tiles(told), *_why(explanation, told)]),
+        plan_section(told, _trace(told)),
+        time_section(told),
+        memory_section(told),
+        accuracy_section(prediction, value=value, unit="s"),
+        notes_section({"Mind": problem.warnings, "Assumed": problem.assumptions, "Not modelled": not_modelled}),
+        origin_section(problem.resolved, commands),
+    ]
+    return Page(
+        title=f"{problem.dnn.name} on {problem.cluster.name}: a prediction",
+        answer=f"Training {problem.dnn.name} by {FAMILY_WORDS.get(family, family)} on "
+        f"{configuration.headline} takes {time(value)} an iteration.",
+        verdict="A configuration as it was given: nothing says that it is the best one.",
+        sections=[section for section in sections if section is not None],
+    )
+
+
+def _answer(plan: Plan, problem: Problem) -> str:
+    """Return the answer in one sentence."""
+    network = f", with {', '.join(plan.substitutions)} in the network" if plan.substitutions else ""
+    return (
+        f"Train {problem.dnn.name} on {problem.cluster.name} by {FAMILY_WORDS.get(plan.family, plan.family)} on "
+        f"{plan.configuration.headline}{network}: {goal_words(plan.goal.name)} takes "
+        f"{objective(plan.objective, plan.goal.unit)}."
+    )
+
+
+def _verdict(plan: Plan) -> str:
+    """Return what is proven."""
+    if plan.status is Status.OPTIMAL:
+        return "Proven optimal: no plan of any allowed family is faster, of those searched, under this cost model."
+    least = objective(plan.bound, plan.goal.unit)
+    return f"The best that was found, not proven: no plan is faster than {least} (gap {plan.gap:.2%})."
+
+
+def _why(lines: Sequence[str], told: Told) -> list[Block]:
+    """Return what binds; commands and refusals stand in sections of their own."""
+    launch = set(told.details.get("launch", ()))
+    kept = [line for line in lines if line not in launch and " gives no plan: " not in line]
+    return [Text("Why:"), Bullets(lines=kept)] if kept else []
+
+
+def _trace(told: Told) -> Mapping[str, Any] | None:
+    """Return the schedule, where the family has one."""
+    try:
+        return timeline(told.problem, told.family, told.configuration)
+    except SpecError:
+        return None
+
+
+def _weighed(plan: Plan, problem: Problem) -> list[tuple[str, float, float]]:
+    """Return name, objective and memory of the plan and of the alternatives on its network, predicted anew."""
+    if plan.goal.unit != "s" or "total" not in plan.prediction.memory_bytes:
+        return []
+    rows = [("this plan", plan.objective, float(plan.prediction.memory_bytes["total"]))]
+    own = [
+        one for one in plan.alternatives if one.configuration is not None and one.substitutions == plan.substitutions
+    ]
+    for one in own[:_MOST_WEIGHED]:
+        try:
+            found = predict(problem, one.configuration)
+        except PlannerError:  # an alternative that was only bounded, or that another network's rules made
+            continue
+        memory = found.memory_bytes.get("total")
+        if memory is not None:
+            rows.append(
+                (f"{one.name}, {size(memory)}" if one.family != plan.family else one.name, one.objective, float(memory))
+            )
+    is_telling = max(row[2] for row in rows) > 1.001 * min(row[2] for row in rows)
+    return rows if is_telling else []

@@ -1,0 +1,210 @@
+"""One question of a sweep and its answer: the same in this process, in another one and on another machine."""
+
+import json
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from enum import StrEnum
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from planner.errors import InfeasibleError, ModelError, NoAnswerError, PlannerError, SolverError, SpecError
+
+__all__ = ["Answer", "Outcome", "Task", "VersionError", "answer", "answer_all", "failed", "planner_version", "wrong"]
+
+_LEVEL = 6  # of compression
+# Of a purchase's objectives, as they are told with their unit.
+_NAMES = {"cost": "cost_usd", "time": "wall_time_s", "energy": "energy_j", "value_of_time": "cost_with_time_usd"}
+
+
+class Outcome(StrEnum):
+    """What became of a question."""
+
+    OPTIMAL = "optimal"  # proven
+    FEASIBLE = "feasible"  # a limit came before the proof; the bound holds
+    INFEASIBLE = "infeasible"  # proven that there is no plan
+    WRONG = "wrong"  # the question is none
+    LIMIT = "limit"  # a limit came before any answer, or a solver's back end failed
+    FAILED = "failed"  # a bug, or a process that died of it
+
+
+class VersionError(PlannerError):
+    """A worker runs another version of this program."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A question as plain data.
+
+    Attributes
+    ----------
+    key
+        Digest of question, files, options and version: what is stored under it is its answer.
+    question
+        Needs no folder.
+    time_limit_s
+        Of its search.
+    today
+        Against which the age of prices is told.
+    """
+
+    key: str
+    question: Mapping[str, Any]
+    time_limit_s: float
+    today: date
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a question was answered with.
+
+    Attributes
+    ----------
+    objective_name, objective, bound, gap
+        Of the plan or the fleet, in the unit that the name ends in.
+    time_s
+        Of the whole training: of a purchase its wall time; None where no length is known.
+    document
+        The whole answer as JSON, compressed by zlib; of an error ``planner.error/1``.
+    wall_s
+        Seconds that it took, which is no part of the answer.
+    """
+
+    key: str
+    outcome: Outcome
+    document: bytes
+    wall_s: float = 0.0
+    objective_name: str | None = None
+    objective: float | None = None
+    bound: float | None = None
+    gap: float | None = None
+    family: str | None = None
+    headline: str | None = None
+    num_devices: int | None = None
+    iteration_time_s: float | None = None
+    time_s: float | None = None
+    cost_usd: float | None = None
+    error: str | None = None
+
+
+@cache
+def planner_version() -> str:
+    """Return the version of this program that answers depend on."""
+    try:
+        return version("training-planner")
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        return "not installed"
+
+
+def answer(task: Task) -> Answer:
+    """Return the answer to a question, whatever comes: errors are answers, too."""
+    begin_s = time.perf_counter()
+    try:
+        found = _purchase(task) if "procure" in task.question else _plan(task)
+    except InfeasibleError as error:
+        found = _told(task.key, Outcome.INFEASIBLE, error, "infeasible")
+    except (SpecError, ModelError) as error:
+        found = wrong(task.key, error)
+    except (NoAnswerError, SolverError) as error:
+        found = _told(task.key, Outcome.LIMIT, error, "limit")
+    except Exception as error:  # one bug must not stop the other questions
+        found = failed(task.key, f"a bug of ours: {type(error).__name__}: {error}")
+    return _with_time(found, time.perf_counter() - begin_s)
+
+
+def answer_all(tasks: Sequence[Task], expected: str) -> list[Answer]:
+    """Return the answers to several questions, in a process elsewhere.
+
+    Raises
+    ------
+    VersionError
+        If this process runs another version than the one whose answers are expected.
+    """
+    if planner_version() != expected:
+        raise VersionError(
+            f"a worker runs planner {planner_version()}, and this is {expected}. Install {expected} on the workers."
+        )
+    return [answer(task) for task in tasks]
+
+
+def wrong(key: str, error: PlannerError) -> Answer:
+    """Return what is told of a question that is none."""
+    return _told(key, Outcome.WRONG, error, "input")
+
+
+def failed(key: str, why: str) -> Answer:
+    """Return what is told of a question that could not be answered."""
+    return _told(key, Outcome.FAILED, PlannerError(why), "bug")
+
+
+def _told(key: str, outcome: Outcome, error: PlannerError, kind: str) -> Answer:
+    """Return an error as an answer."""
+    from planner.documents import error_document  # noqa: PLC0415  # late: the parent of many workers answers nothing
+
+    return Answer(key=key, outcome=outcome, document=_packed(error_document(error, kind=kind)), error=str(error))
+
+
+def _with_time(found: Answer, wall_s: float) -> Answer:
+    """Return an answer with the seconds that it took."""
+    return replace(found, wall_s=wall_s)
+
+
+def _packed(document: Mapping[str, Any]) -> bytes:
+    """Return a document as JSON, compressed: equal documents are equal bytes."""
+    from planner.documents import finite  # noqa: PLC0415
+
+    text = json.dumps(finite(document), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return zlib.compress(text.encode(), _LEVEL)
+
+
+def _plan(task: Task) -> Answer:
+    """Return the best plan."""
+    import planner  # noqa: PLC0415
+    from planner.documents import plan_document  # noqa: PLC0415
+
+    found = planner.plan(planner.load(task.question), time_limit_s=task.time_limit_s)
+    document = plan_document(found)
+    return Answer(
+        key=task.key,
+        outcome=Outcome(found.status.value),
+        document=_packed(document),
+        objective_name=found.goal.field,
+        objective=found.objective,
+        bound=found.bound,
+        gap=found.gap,
+        family=found.family,
+        headline=found.configuration.headline,
+        num_devices=getattr(found.configuration, "num_devices", None),
+        iteration_time_s=found.prediction.iteration_time_s,
+        time_s=found.prediction.training_time_s,
+        cost_usd=found.prediction.cost_usd,
+    )
+
+
+def _purchase(task: Task) -> Answer:
+    """Return what to buy or rent."""
+    import planner  # noqa: PLC0415
+    from planner.procurement.document import procurement_document  # noqa: PLC0415
+
+    found = planner.procure(task.question, time_limit_s=task.time_limit_s, today=task.today)
+    document = procurement_document(found)
+    objective, choice = document["objective"], found.choice
+    plans = list(choice.plans.values())
+    return Answer(
+        key=task.key,
+        outcome=Outcome(document["status"]),
+        document=_packed(document),
+        objective_name=_NAMES.get(objective["name"], objective["name"]),
+        objective=objective["value"],
+        bound=objective["bound"],
+        gap=objective["gap"],
+        family=", ".join(dict.fromkeys(plan.family for plan in plans)),
+        headline=choice.fleet.headline,
+        num_devices=choice.fleet.num_devices,
+        iteration_time_s=plans[0].prediction.iteration_time_s if len(plans) == 1 else None,
+        time_s=choice.total_wall_s,
+        cost_usd=choice.cost_usd,
+    )

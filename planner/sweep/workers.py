@@ -1,0 +1,104 @@
+"""Who answers the questions of a sweep: what the engine asks of workers, and the one worker within this process."""
+
+import queue
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from planner.sweep.answers import Answer, Task, answer
+
+__all__ = ["OneWorker", "Workers"]
+
+_QUEUED = 2  # one at work, one waiting: the worker never waits for the store
+
+
+class Workers(Protocol):
+    """Answers questions somewhere. No method waits longer than it is told to."""
+
+    def room(self) -> int:
+        """Return how many more questions are wanted now."""
+        ...
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        """Take questions; each is answered once, in any order."""
+        ...
+
+    def poll(self, wait_s: float) -> list[Answer]:
+        """Return the answers that have come since, waiting for the first a while.
+
+        Raises
+        ------
+        NoAnswerError
+            If the workers are lost for good.
+        """
+        ...
+
+    @property
+    def num_asked(self) -> int:
+        """How many questions are not answered yet."""
+        ...
+
+    def close(self) -> None:
+        """Stop; what is not answered yet is given up."""
+        ...
+
+
+class OneWorker:
+    """One thread of this process.
+
+    The main thread is free for signals: they are heard at once, and the search of a question never takes a Ctrl-C for
+    its own. A question that is given up runs on in its thread until the process ends.
+    """
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._found: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
+        self._number = 0
+        self._thread = threading.Thread(target=self._work, daemon=True, name="sweep")
+        self._thread.start()
+
+    def _work(self) -> None:
+        """Answer questions until there is a None."""
+        while (task := self._asked.get()) is not None:
+            try:
+                self._found.put(answer(task))
+            except BaseException as error:  # raised again where it is awaited
+                self._found.put(error)
+
+    def room(self) -> int:
+        """Return how many more questions are wanted now."""
+        return _QUEUED - self._number
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        """Take questions."""
+        for task in tasks:
+            self._number += 1
+            self._asked.put(task)
+
+    def poll(self, wait_s: float) -> list[Answer]:
+        """Return the answers that have come since."""
+        found: list[Answer] = []
+        while self._number:
+            try:
+                one = self._found.get(timeout=0 if found else wait_s)
+            except queue.Empty:
+                break
+            self._number -= 1
+            if isinstance(one, BaseException):
+                raise one
+            found.append(one)
+        return found
+
+    @property
+    def num_asked(self) -> int:
+        """How many questions are not answered yet."""
+        return self._number
+
+    def close(self) -> None:
+        """Take no more questions."""
+        self._asked.put(None)
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a question that was given up still runs."""
+        return self._number > 0 and self._thread.is_alive()

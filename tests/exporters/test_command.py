@@ -1,0 +1,171 @@
+"""The command ``planner export``: what it prints, what it writes, and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from exported import planned
+from pytest import CaptureFixture
+
+import planner
+from planner.cli.run import run
+from planner.documents import MODELS, dump, plan_document
+from planner.errors import SpecError
+from planner.exporters import TARGETS, degrees_of
+from planner.exporters.torchrun import safe_name, shell_words
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    path.write_text(dump(plan_document(planned("alike"))))
+    return path
+
+
+def answer(capsys: CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command."""
+    code = run(["export", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_first_file_is_printed_and_the_rest_is_said_beside_it(plan: Path, capsys: CaptureFixture[str]) -> None:
+    code, out, err = answer(capsys, str(plan), "--to", "ddp")
+    assert code == 0
+    assert out == planner.export(plan, "ddp").files["launch.sh"]
+    assert "it needs planned_ddp.py, planned_ddp.json, too" in err
+    assert "- buckets: the " in err
+    assert "run: NODE_RANK=0" in err
+
+
+def test_all_files_are_written_and_none_is_overwritten_unless_asked(
+    plan: Path, tmp_path: Path, capsys: CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "new" / "folder"
+    code, out, _ = answer(capsys, str(plan), "--to", "ddp", "--out", str(folder))
+    wanted = planner.export(plan, "ddp").files
+    assert code == 0
+    assert out.split() == [str(folder / name) for name in wanted]
+    assert {path.name: path.read_text() for path in folder.iterdir()} == dict(wanted)
+    (folder / "launch.sh").write_text("mine")
+    (folder / "planned_ddp.py").unlink()
+    code, out, err = answer(capsys, str(plan), "--to", "ddp", "--out", str(folder))
+    assert (code, out) == (2, "")
+    assert "launch.sh" in err
+    assert "--force" in err
+    assert not (folder / "planned_ddp.py").exists()  # all or none
+    assert (folder / "launch.sh").read_text() == "mine"
+    assert answer(capsys, str(plan), "--to", "ddp", "--out", str(folder), "--force")[0] == 0
+    assert (folder / "launch.sh").read_text() == wanted["launch.sh"]
+
+
+def test_a_folder_that_is_a_file_is_an_error_of_the_input(plan: Path, capsys: CaptureFixture[str]) -> None:
+    code, _, err = answer(capsys, str(plan), "--to", "ddp", "--out", str(plan))
+    assert code == 2
+    assert "this folder cannot be made" in err
+
+
+def test_the_document_keeps_its_schema(plan: Path, capsys: CaptureFixture[str]) -> None:
+    code, out, err = answer(capsys, str(plan), "--to", "slurm", "--json")
+    document: dict[str, Any] = json.loads(out)
+    assert (code, err) == (0, "")
+    jsonschema.validate(document, MODELS["export"].model_json_schema(by_alias=True))
+    assert document["schema"] == "planner.export/1"
+    assert next(iter(document["files"])) == "job.sbatch"
+
+
+def test_an_unknown_target_is_an_error_with_the_nearest(plan: Path, capsys: CaptureFixture[str]) -> None:
+    code, _, err = answer(capsys, str(plan), "--to", "skyplot")
+    assert code == 2
+    assert "Did you mean 'skypilot'" in err
+
+
+def test_a_plan_that_a_target_cannot_run_leaves_with_1_and_those_that_can(
+    tmp_path: Path, capsys: CaptureFixture[str]
+) -> None:
+    path = tmp_path / "servers.json"
+    path.write_text(dump(plan_document(planned("servers"))))
+    code, out, err = answer(capsys, str(path), "--to", "ddp")
+    assert (code, out) == (1, "")
+    assert "ddp cannot run this plan" in err
+    assert "Targets that can: tfjob." in err
+    code, out, _ = answer(capsys, str(path), "--to", "ddp", "--json")
+    assert json.loads(out)["kind"] == "infeasible"
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "words"),
+    [
+        ("--script", "train.py 'open", "no closing quotation"),
+        ("--script", "train.py\nrm -rf /", "control character"),
+        ("--script", " ", "empty"),
+        ("--name", "a\x1b[31m", "control character"),
+        ("--image", "a\nb: c", "control character"),
+    ],
+)
+def test_settings_that_could_be_something_else_are_refused(
+    plan: Path, capsys: CaptureFixture[str], option: str, text: str, words: str
+) -> None:
+    code, out, err = answer(capsys, str(plan), "--to", "skypilot", option, text)
+    assert (code, out) == (2, "")
+    assert option in err
+    assert words in err
+
+
+def test_what_is_no_plan_is_refused(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+    path = tmp_path / "x.json"
+    path.write_text('{"schema": "planner.spec/1"}')
+    code, _, err = answer(capsys, str(path), "--to", "ddp")
+    assert code == 2
+    assert "planner.plan/1" in err
+    assert answer(capsys, str(tmp_path / "none.json"), "--to", "ddp")[0] == 2
+
+
+def test_a_plan_itself_its_document_and_its_file_give_the_same_files(plan: Path) -> None:
+    one = planner.export(plan, "slurm")
+    assert planner.export(str(plan), "slurm") == one
+    assert planner.export(json.loads(plan.read_text()), "slurm") == one
+    assert planner.export(planned("alike"), "slurm") == one
+
+
+def test_every_target_has_its_version_in_its_files_and_can_be_asked_what_a_file_is() -> None:
+    for target in TARGETS:
+        name = {"tfjob": "servers", "megatron": "hybrid", "torchtitan": "hybrid"}.get(target, "alike")
+        found = planner.export(planned(name), target)
+        assert found.target == target
+        assert any(character.isdigit() for character in found.version)
+        assert found.files
+        assert all("/" not in file and not file.startswith(".") for file in found.files)
+        read_back = [degrees_of(Path(file), text) for file, text in found.files.items()]
+        assert target in [one[0] for one in read_back if one is not None]
+    with pytest.raises(SpecError, match="is not a known target"):
+        planner.export(planned("alike"), "../../etc/passwd")
+    assert degrees_of(Path("x"), "") is None
+
+
+def test_the_docs_name_every_target_and_say_what_the_examples_print(
+    tmp_path: Path, capsys: CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
+    assert all(f"`{target}`" in text for target in TARGETS)
+    path = tmp_path / "plan.json"
+    assert run(["plan", "--dnn", "vgg16", "--cluster", "osf-testbed", "--out", str(path)]) == 0
+    capsys.readouterr()
+    for target in ("ddp", "horovod"):
+        notes = [note for note in planner.export(path, target).notes if "best constant" in note]
+        assert len(notes) == 1
+        assert notes[0] in text
+    for line in ("--to ddp", '--to slurm --script "train.py --data /data" --name vgg'):
+        assert f"planner export plan.json {line}" in text
+    arguments = ["--to", "slurm", "--script", "train.py --data /data", "--name", "vgg", "--out", str(tmp_path / "job")]
+    assert answer(capsys, str(path), *arguments)[0] == 0
+
+
+def test_words_and_names_of_users_are_quoted() -> None:
+    assert shell_words("a \"b c\" $(x) ';'") == "a 'b c' '$(x)' ';'"
+    assert safe_name("../../ETC/Passwd") == "etc-passwd"
+    assert safe_name("x" * 500) == "x" * 50
+    assert safe_name("日本") == "training"
+    assert safe_name("9 lives") == "j-9-lives"

@@ -1,0 +1,82 @@
+"""Which machines a plan takes, for every family, and the lines that start a process on each of their devices."""
+
+from dataclasses import replace
+
+import pytest
+from exported import planned, question
+
+import planner
+from planner.exporters import Job
+from planner.exporters.machines import UsedMachines, is_one_shape, num_devices, used_machines
+from planner.exporters.torchrun import torchrun_lines
+from planner.families.all_reduce_configuration import AllReduceConfiguration
+from planner.families.hybrid_configuration import HybridConfiguration
+
+
+def rows_of(name: str) -> tuple[UsedMachines, ...]:
+    """The machines of a plan."""
+    return used_machines(Job(problem=planner.load(question(name)), plan=planned(name)))
+
+
+@pytest.mark.parametrize(
+    "name", ["alike", "mixed", "passes", "one", "pipeline", "hybrid", "copies", "servers", "replicas"]
+)
+def test_as_many_devices_train_as_the_plan_says(name: str) -> None:
+    plan, rows = planned(name), rows_of(name)
+    document = plan.configuration.to_document()
+    counts = {
+        "all_reduce": lambda: document["num_devices"],
+        "pipeline": lambda: plan.prediction.details["num_devices"],
+        "hybrid": lambda: plan.prediction.details["num_devices"],
+        "parameter_server": lambda: sum(document["workers"].values()),
+        "model_replicas": lambda: document["num_replicas"] * document["num_workers_per_replica"],
+    }
+    assert num_devices(rows) == counts[plan.family]()
+    groups = {group.name: group for group in planner.load(question(name)).cluster.machine_groups}
+    for row in rows:
+        assert row.device == groups[row.group].device.name
+        assert 0 < row.num_machines <= groups[row.group].count
+        assert row.devices_per_machine <= groups[row.group].devices_per_machine
+
+
+def test_servers_come_last_and_train_nothing() -> None:
+    *workers, servers = rows_of("servers")
+    assert servers.role == "server"
+    assert servers.num_machines == planned("servers").configuration.to_document()["num_parameter_servers"]
+    assert (servers.num_devices, servers.is_shared) == (0, False)
+    assert all(row.role == "worker" for row in workers)
+
+
+def test_servers_on_the_machines_of_workers_say_so() -> None:
+    asked = {**question("servers"), "fix": {"co_located": True}}
+    problem = planner.load(asked)
+    rows = used_machines(Job(problem=problem, plan=planner.plan(problem)))
+    assert rows[-1].is_shared
+
+
+def test_a_group_whose_last_machine_is_not_full_stands_in_two_rows() -> None:
+    plan = planned("hybrid")
+    assert isinstance(plan.configuration, HybridConfiguration)
+    changed = replace(plan.configuration, tensor=1, context=1, pipeline=3, data=4)
+    rows = used_machines(Job(problem=planner.load(question("hybrid")), plan=replace(plan, configuration=changed)))
+    assert [(row.num_machines, row.devices_per_machine) for row in rows] == [(1, 8), (1, 4)]
+    assert not is_one_shape(rows)
+
+
+def test_machines_of_one_type_are_taken_group_by_group() -> None:
+    (machines,) = question("alike")["cluster"]["machines"]
+    cluster = {"machines": [{**machines, "name": "a", "count": 1}, {**machines, "name": "b", "count": 3}]}
+    problem = planner.load({**question("alike"), "cluster": cluster, "fix": {"num_machines": 3}})
+    plan = planner.plan(problem)
+    assert isinstance(plan.configuration, AllReduceConfiguration)
+    rows = used_machines(Job(problem=problem, plan=plan))
+    assert [(row.group, row.num_machines) for row in rows] == [("a", 1), ("b", 2)]
+    assert is_one_shape(rows)
+
+
+def test_torchrun_starts_every_row_on_its_own_and_one_machine_alone() -> None:
+    assert torchrun_lines(rows_of("one"), "x.py") == ("torchrun --standalone --nproc-per-node 1 x.py",)
+    first, second = torchrun_lines(rows_of("mixed"), "x.py", port=7)
+    assert first.startswith("torchrun --nnodes 5 --nproc-per-node 4 ")
+    assert second.startswith("torchrun --nnodes 5 --nproc-per-node 2 ")
+    assert first.endswith("--master-port 7 x.py")

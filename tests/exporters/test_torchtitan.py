@@ -1,0 +1,173 @@
+"""torchtitan's overrides: the degrees go over exactly, what changes is said, and a script is read back."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from layout_jobs import cnn_job, drawn_jobs, even_job, hybrid_of, planned, uneven_job
+
+from planner.errors import InfeasibleError, SpecError
+from planner.exporters import torchtitan
+from planner.exporters.export import Job, Settings
+from planner.exporters.layouts import layout_of, pins_of, stage_layers
+from planner.exporters.shell_flags import flags_of, launched
+from planner.exporters.torchtitan import module_names
+from planner.exporters.torchtitan_networks import FLAVOURS, flavour_of
+from planner.families.hybrid_configuration import HybridConfiguration
+from planner.zoo.transformers import row
+
+LAUNCH = Path("launch.sh")
+
+
+def flags(job: Job) -> dict[str, list[str]]:
+    """The options of an export."""
+    words, _ = launched(LAUNCH, torchtitan.export(job).files["launch.sh"], "--parallelism.tensor_parallel_degree")
+    return flags_of(words)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@given(drawn_jobs())
+def test_degrees_go_over_exactly_and_products_hold_and_a_script_is_read_back(job: Job) -> None:
+    try:
+        text = torchtitan.export(job).files["launch.sh"]
+    except InfeasibleError:
+        return
+    found, chosen = torchtitan.degrees(LAUNCH, text), hybrid_of(job)
+    same = ("tensor", "context", "pipeline", "data", "expert", "interleave", "microbatch", "recompute", "num_devices")
+    expected = pins_of(chosen, *same)
+    assert {name: found[name] for name in expected} == expected
+    network = job.problem.dnn.transformer
+    assert network is not None
+    run = torchtitan.as_run(layout_of("torchtitan", job), network)
+    assert found.items() <= pins_of(run.chosen).items()
+    assert (run.chosen == chosen) or run.notes, "nothing changes in silence"
+    products_hold(job)
+
+
+def products_hold(job: Job) -> None:
+    """What torchtitan asserts of degrees and batches."""
+    found = flags(job)
+    number = {
+        name.rpartition(".")[2]: int(values[0]) for name, values in found.items() if values and values[0].isdigit()
+    }
+    shards, copies = number["data_parallel_shard_degree"], number["data_parallel_replicate_degree"]
+    inner = number["context_parallel_degree"] * number["tensor_parallel_degree"]
+    stages = number["pipeline_parallel_degree"]
+    assert copies * shards * inner * stages == layout_of("torchtitan", job).chosen.num_devices
+    assert shards * inner % number["expert_parallel_degree"] == 0
+    assert number["global_batch_size"] % (number["local_batch_size"] * copies * shards) == 0
+    if stages > 1:
+        assert number["global_batch_size"] == number["local_batch_size"] * copies * shards
+        assert number["local_batch_size"] % number["pipeline_parallel_microbatch_size"] == 0
+        assert "training.disable_cuda_graphs" in found
+
+
+def test_unlike_stages_are_written_module_by_module() -> None:
+    parts = flags(uneven_job((1, 3, 2), data=2))["parallelism.module_fqns_per_model_part"]
+    assert [part.split(",") for part in parts] == [
+        ["tok_embeddings", "layers.0"],
+        ["layers.1", "layers.2", "layers.3"],
+        ["layers.4", "layers.5", "norm", "lm_head"],
+    ]
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=6))
+def test_every_module_stands_in_one_stage_in_order(layers: list[int]) -> None:
+    names = [name for part in module_names(layers) for name in part]
+    assert names == ["tok_embeddings", *(f"layers.{index}" for index in range(sum(layers))), "norm", "lm_head"]
+
+
+@pytest.mark.parametrize(
+    ("layers", "pipeline", "interleave"), [(8, 2, 1), (8, 2, 2), (30, 4, 1), (6, 2, 4), (126, 16, 1)]
+)
+def test_chunks_hold_all_layers_and_embedding_and_head_count_where_they_do_not_divide(
+    layers: int, pipeline: int, interleave: int
+) -> None:
+    chosen = HybridConfiguration(global_batch_size=16, pipeline=pipeline, interleave=interleave)
+    found = stage_layers(layers, chosen)
+    assert len(found) == pipeline * interleave
+    assert sum(found) == layers
+    ends = 0 if layers % len(found) == 0 else 1
+    assert {found[0] + ends, *found[1:-1], found[-1] + ends} == {(layers + 2 * ends) // len(found)}
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("llama3-8b", "llama3_8b"),
+        ("llama3.1-405b", "llama3_405b"),
+        ("deepseek-v3", "deepseek_v3_671b"),
+        ("llama2-7b", None),
+        ("mixtral-8x7b", None),
+        ("gpt3-175b", None),
+    ],
+)
+def test_a_network_is_named_by_its_sizes_and_parts(name: str, config: str | None) -> None:
+    found = flavour_of(row(name).transformer)
+    assert (found.config if found else None) == config
+
+
+def test_a_network_that_differs_in_one_size_is_not_taken_for_another() -> None:
+    network = row("llama3-8b").transformer
+    assert flavour_of(replace(network, feed_forward_size=14848)) is None
+    assert flavour_of(replace(network, has_query_key_norms=True)) is None
+    assert len({one.config for one in FLAVOURS}) == len(FLAVOURS)
+
+
+def test_what_torchtitan_runs_otherwise_is_noted_with_its_seconds() -> None:
+    notes = torchtitan.export(even_job(tensor=2, data=4, zero=1, sequence_parallel=True, overlap_data=True)).notes
+    assert any("ZeRO 1 becomes ZeRO 2" in note and "an iteration then takes" in note for note in notes)
+    notes = torchtitan.export(even_job(pipeline=2, schedule="zero_bubble")).notes
+    assert any("zero-bubble" in note and "1F1B here" in note for note in notes)
+    assert any("write one" in note for note in notes), "the network is none of its own"
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (cnn_job, "not known as a transformer"),
+        (lambda: even_job(data=2, zero=1, offload_optimizer=True), "moves weights and gradients to the host"),
+    ],
+)
+def test_plans_that_it_cannot_run_are_refused(job, why: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InfeasibleError, match=why):
+        torchtitan.export(job())
+
+
+def test_pins_that_are_read_back_give_the_same_plan() -> None:
+    job = planned({"zero_stage": 3, "tensor_parallel_size": 2})
+    pins = torchtitan.degrees(LAUNCH, torchtitan.export(job).files["launch.sh"])
+    again = planned(pins)
+    assert again.plan.configuration == job.plan.configuration
+    assert again.plan.objective == pytest.approx(job.plan.objective)
+
+
+def test_a_users_program_is_quoted() -> None:
+    job = even_job(data=2)
+    text = torchtitan.export(replace(job, settings=Settings(script="my.py --name 'a b' $(reboot)"))).files["launch.sh"]
+    assert "my.py --name 'a b' '$(reboot)'" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("tensor_parallel_degree 2", "tensor_parallel_degree two", "'two' is no number"),
+        ("--training.local_batch_size 1", "", "local_batch_size: it is missing"),
+        ("set -euo", "set ' -euo", "quotes"),
+        ("activation-checkpoint:none", "activation-checkpoint:memory-budget", "recompute: 'memory-budget' is none"),
+    ],
+)
+def test_a_damaged_script_is_refused_with_its_place(old: str, new: str, why: str) -> None:
+    text = torchtitan.export(even_job(tensor=2, data=2)).files["launch.sh"]
+    assert old in text
+    with pytest.raises(SpecError, match=why):
+        torchtitan.degrees(LAUNCH, text.replace(old, new))
+
+
+def test_only_its_own_scripts_are_recognised() -> None:
+    text = torchtitan.export(even_job(tensor=2, data=2)).files["launch.sh"]
+    assert torchtitan.recognises(LAUNCH, text)
+    assert not torchtitan.recognises(Path("launch.yaml"), text)
+    assert not torchtitan.recognises(LAUNCH, "torchrun train.py")

@@ -1,0 +1,149 @@
+"""torchtitan's own reader of settings takes the planned command lines, and its own mesh takes their degrees."""
+
+import io
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from heavy_plans import LARGE, plan_of
+from layout_jobs import even_job, hybrid_of, uneven_job
+
+torch = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
+pytest.importorskip("torchtitan", reason="torchtitan is not installed; run make test-heavy")
+for needed in ("spmd_types", "torchdata", "triton", "datasets", "tensorboard", "torch_checkpointing"):
+    pytest.importorskip(needed, reason=f"torchtitan's settings need {needed}; run make test-heavy")
+
+from planner.exporters import torchtitan  # noqa: E402  # behind the skips
+from planner.exporters.export import Job  # noqa: E402
+from planner.exporters.layouts import pins_of, stage_layers  # noqa: E402
+from planner.exporters.shell_flags import launched  # noqa: E402
+from planner.exporters.torchtitan_networks import FLAVOURS, Flavour  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # triton
+LAUNCH = Path("launch.sh")
+
+
+def words_of(job: Job) -> list[str]:
+    """What torchtitan.train is given; networks that it has not are put on one that it has, of as many layers or not."""
+    text = torchtitan.export(job).files["launch.sh"]
+    words, _ = launched(LAUNCH, text, "--parallelism.tensor_parallel_degree")
+    found = words[words.index("torchtitan.train") + 1 :]
+    if "your_model" in found:
+        found[found.index("your_model")] = "llama3"
+        found[found.index("your_config")] = "llama3_70b"
+    return found
+
+
+def read(words: list[str]) -> Any:
+    """The settings, as ``python -m torchtitan.train`` reads them."""
+    return import_module("torchtitan.config").ConfigManager().parse_args(words)
+
+
+@pytest.fixture(autouse=True)
+def _silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    yield
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_its_own_reader_takes_a_planned_command_and_its_mesh_the_degrees(name: str) -> None:
+    dims_class = import_module("torchtitan.distributed.parallel_dims").ParallelDims
+
+    job = plan_of(name)
+    chosen = hybrid_of(job)
+    settings = read(words_of(job))
+    dims = dims_class.from_config(settings.parallelism, chosen.num_devices)
+    assert (dims.tp, dims.cp, dims.pp, dims.ep) == (chosen.tensor, chosen.context, chosen.pipeline, chosen.expert)
+    assert dims.dp_replicate * dims.dp_shard == chosen.data
+    assert settings.training.global_batch_size == chosen.global_batch_size
+    kinds = {"none": "NoneType", "selective": "SelectiveAC", "full": "FullAC"}
+    assert type(settings.activation_checkpoint).__qualname__.split(".")[0] == kinds[chosen.recompute]
+    if chosen.pipeline > 1:
+        network = job.problem.dnn.transformer
+        assert network is not None
+        parts = settings.parallelism.module_fqns_per_model_part
+        counts = tuple(sum(name.startswith("layers.") for name in part) for part in parts)
+        assert counts == stage_layers(network.num_layers, chosen)
+    with pytest.raises(AssertionError, match="Invalid parallel dims"):
+        dims_class.from_config(settings.parallelism, chosen.num_devices * 2 + 1)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        lambda: even_job(tensor=2, data=2, zero=3, recompute="full"),
+        lambda: even_job(tensor=2, data=4, zero=3, sequence_parallel=True, overlap_tensor=True),
+        lambda: uneven_job((1, 3, 2), data=2, zero=1, recompute="selective"),
+        lambda: even_job(pipeline=2, interleave=2, num_microbatches=4),
+        lambda: even_job(pipeline=2, schedule="gpipe", num_microbatches=4),
+    ],
+)
+def test_settings_that_it_read_are_those_of_the_layout(job: Any) -> None:
+    get_schedule_class = import_module("torch.distributed.pipelining.schedules").get_schedule_class
+
+    asked = job()
+    settings = read(words_of(asked))
+    parallel, chosen = settings.parallelism, hybrid_of(asked)
+    assert parallel.tensor_parallel_degree == chosen.tensor
+    assert parallel.enable_sequence_parallel == chosen.sequence_parallel or chosen.tensor == 1
+    assert settings.compile.enable_async_tensor_parallel == chosen.overlap_tensor
+    if chosen.pipeline > 1:
+        assert parallel.pipeline_parallel_microbatch_size == chosen.microbatch
+        assert settings.training.local_batch_size == chosen.microbatch * chosen.num_microbatches
+        name = get_schedule_class(parallel.pipeline_parallel_schedule).__name__
+        expected = {"gpipe": "ScheduleGPipe", "1f1b": "Schedule1F1B"}[chosen.schedule]
+        assert name == ("ScheduleInterleaved1F1B" if chosen.interleave > 1 else expected)
+    else:
+        assert settings.training.local_batch_size == chosen.microbatch
+    pins = torchtitan.degrees(LAUNCH, torchtitan.export(asked).files["launch.sh"])
+    assert pins["num_devices"] == pins_of(chosen, "num_devices")["num_devices"]
+
+
+def test_a_corrupted_command_is_refused_by_the_same_reader() -> None:
+    words = words_of(even_job(tensor=2, data=2))
+    bad = [word.replace("tensor_parallel_degree", "tensor_paralel_degree") for word in words]
+    shown = io.StringIO()
+    with redirect_stdout(shown), redirect_stderr(shown), pytest.raises(SystemExit):
+        read(bad)
+    assert "tensor_paralel_degree" in shown.getvalue()
+    place = words.index("--training.local_batch_size") + 1
+    with redirect_stdout(shown), redirect_stderr(shown), pytest.raises(SystemExit):
+        read([*words[:place], "many", *words[place + 1 :]])
+    with redirect_stdout(shown), redirect_stderr(shown), pytest.raises(SystemExit):
+        read([one for one in words_of(even_job(pipeline=2)) if one != "--training.disable_cuda_graphs"])
+    assert "CUDA graphs do not support pipeline" in shown.getvalue()
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS, ids=lambda one: one.config)
+def test_sizes_of_its_networks_are_those_that_its_models_have(flavour: Flavour) -> None:
+    from inspect import signature
+
+    module = import_module(f"torchtitan.models.{flavour.module}")
+    tables = [value for name, value in vars(module).items() if name.endswith("_configs") and isinstance(value, dict)]
+    build = tables[0][flavour.size]
+    more = {"attn_backend": "flex", "moe_comm_backend": "standard"}
+    model = build(**{name: value for name, value in more.items() if name in signature(build).parameters})
+    first, last = model.layers[0], model.layers[-1]
+    assert (len(model.layers), model.dim, model.vocab_size) == (
+        flavour.num_layers,
+        flavour.hidden_size,
+        flavour.vocabulary_size,
+    )
+    assert first.attention.n_heads == flavour.num_heads
+    assert (getattr(first.attention, "n_kv_heads", None) or flavour.num_heads) == flavour.num_kv_heads
+    assert bool(getattr(model, "enable_weight_tying", False)) == flavour.has_tied_embeddings
+    moe, dense = getattr(last, "moe", None), getattr(first, "feed_forward", None)
+    assert (moe.num_experts if moe else 0) == flavour.num_experts
+    if moe:
+        assert moe.routed_experts.inner_experts.hidden_dim == flavour.expert_size
+    if dense:
+        assert dense.w1.out_features == flavour.feed_forward_size
+    registered = getattr(import_module(f"torchtitan.models.{flavour.module}.config_registry"), flavour.config)
+    if flavour.is_float8:
+        with pytest.raises(ImportError, match="use float8"):  # without torchao
+            registered()
+        return
+    assert registered().model_spec.flavor == flavour.size

@@ -1,0 +1,473 @@
+"""Configurations of Hugging Face: sizes, heads, lengths, what is refused, and every way in which a file can be wrong."""
+
+import copy
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import SpecError
+from planner.importers.huggingface import READERS, HuggingFaceNetwork, read_huggingface
+from planner.models.transformer_operators import parts
+
+TABLE: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "huggingface.json").read_text(encoding="utf-8"))
+MOE = [name for name, row in TABLE.items() if row["parameters"] != row["active_parameters"]]
+
+
+def config(name: str, **changed: Any) -> dict[str, Any]:
+    """A checkpoint's configuration with some keys changed, or left out where they are ``...``."""
+    whole = {**TABLE[name]["config"], **changed}
+    return {key: value for key, value in whole.items() if value is not ...}
+
+
+def read(folder: Path, values: Any, **options: Any) -> HuggingFaceNetwork:
+    path = folder / "config.json"
+    path.write_text(json.dumps(values, indent=1), encoding="utf-8")
+    return read_huggingface(path, **options)
+
+
+def error_of(folder: Path, values: Any, **options: Any) -> SpecError:
+    with pytest.raises(SpecError) as error:
+        read(folder, values, **options)
+    return error.value
+
+
+def wrong(folder: Path, values: Any, **options: Any) -> list[tuple[str, str]]:
+    """Field and message of every fault of a configuration."""
+    return [(one.field, f"{one.problem} {one.mend}") for one in error_of(folder, values, **options).faults]
+
+
+# -- published checkpoints --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_parameters_are_those_that_transformers_counts(name: str, tmp_path: Path) -> None:
+    found = read(tmp_path, TABLE[name]["config"]).transformer
+    assert found.num_parameters == TABLE[name]["parameters"]
+    assert found.num_active_parameters == TABLE[name]["active_parameters"]
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_operators_hold_the_parameters_of_the_closed_form(name: str, tmp_path: Path) -> None:
+    found = read(tmp_path, TABLE[name]["config"]).transformer
+    counted = sum(part.count * sum(one.weight_elements for one in part.operators) for part in parts(found))
+    assert counted == found.num_parameters
+
+
+def test_the_table_names_a_source_for_every_configuration() -> None:
+    assert len(TABLE) >= 30
+    assert len(MOE) >= 8
+    assert all(row["source"] for row in TABLE.values())
+
+
+def test_the_manual_has_every_architecture_and_every_count() -> None:
+    manual = (Path(__file__).parent.parent.parent / "docs" / "huggingface.md").read_text(encoding="utf-8")
+    assert [name for name in READERS if f"`{name}`" not in manual] == []
+    for name, row in TABLE.items():
+        assert f"| {name} | {row['parameters']:,} | {row['active_parameters']:,} |" in manual
+
+
+# -- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_configuration_says_becomes_the_sizes(tmp_path: Path) -> None:
+    found = read(tmp_path, config("Qwen3-30B-A3B")).transformer
+    assert (found.num_layers, found.hidden_size, found.num_heads, found.num_kv_heads, found.head_size) == (
+        *(48, 2048, 32, 4),
+        128,
+    )
+    assert found.has_query_key_norms
+    assert not found.has_qkv_biases
+    assert found.experts is not None
+    assert (found.experts.num_experts, found.experts.top_k, found.experts.expert_size) == (128, 8, 768)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_tied"), [("Llama-2-7b-hf", False), ("gemma-2b", True), ("gpt2", True), ("c4ai-command-r-v01", True)]
+)
+def test_a_missing_key_means_what_it_means_to_the_architecture(name: str, is_tied: bool, tmp_path: Path) -> None:
+    found = read(tmp_path, config(name, tie_word_embeddings=...)).transformer
+    assert found.has_tied_embeddings is is_tied
+
+
+def test_experts_of_some_layers_only_are_where_the_configuration_has_them(tmp_path: Path) -> None:
+    values = config("Qwen1.5-MoE-A2.7B", decoder_sparse_step=2, mlp_only_layers=[1])
+    kinds = read(tmp_path, values).transformer.layer_kinds
+    assert kinds[:6] == ("dense", "dense", "dense", "moe", "dense", "moe")
+
+
+def test_a_list_of_dense_layers_in_the_middle_is_refused(tmp_path: Path) -> None:
+    ((field, words),) = wrong(tmp_path, config("Qwen3-30B-A3B", mlp_only_layers=[20]))
+    assert field == "mlp_only_layers"
+    assert "do not come at a fixed step" in words
+
+
+def test_all_layers_may_be_dense(tmp_path: Path) -> None:
+    assert read(tmp_path, config("Qwen3-30B-A3B", mlp_only_layers=list(range(48)))).transformer.experts is None
+
+
+def test_latent_attention_without_a_rank_of_queries_says_so_by_null(tmp_path: Path) -> None:
+    latent = read(tmp_path, config("DeepSeek-V2-Lite")).transformer.latent
+    assert latent is not None
+    assert latent.query_rank is None
+    assert [field for field, _ in wrong(tmp_path, config("DeepSeek-V2-Lite", q_lora_rank=...))] == ["q_lora_rank"]
+
+
+def test_names_and_types_are_those_of_the_checkpoint(tmp_path: Path) -> None:
+    found = read(tmp_path, config("Llama-2-7b-hf", _name_or_path="meta-llama/Llama-2-7b-hf"))
+    assert (found.name, found.dtype) == ("Llama-2-7b-hf", "bf16")
+    folder = tmp_path / "my model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config("gpt2", dtype="torch.float32")))
+    found = read_huggingface(folder)
+    assert (found.name, found.dtype) == ("my-model", "fp32")
+    assert "float8_e4m3fn" in str(read(tmp_path, config("gpt2", dtype="float8_e4m3fn")).notes)
+
+
+# -- heads ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_class_of_the_checkpoint_decides_the_head(tmp_path: Path) -> None:
+    def head(name: str, *classes: str) -> tuple[str, bool]:
+        found = read(tmp_path, config(name, architectures=list(classes))).transformer
+        return found.head, found.has_pooler
+
+    assert head("Llama-2-7b-hf", "LlamaModel") == ("none", False)
+    assert head("bert-base-uncased", "BertForPreTraining") == ("masked_language", True)
+    assert head("bert-base-uncased", "BertModel") == ("none", True)
+    assert head("distilbert-base-uncased", "DistilBertModel") == ("none", False)
+    assert head("vit-base-patch16-224", "ViTModel") == ("none", True)
+    assert head("vit-base-patch16-224") == ("classes", False)
+
+
+@pytest.mark.parametrize("name", ["Llama-2-7b-hf", "bert-base-uncased", "vit-base-patch16-224"])
+def test_a_missing_class_is_noted_and_an_unknown_head_warned_of(name: str, tmp_path: Path) -> None:
+    assert any("architectures is missing" in note for note in read(tmp_path, config(name, architectures=...)).notes)
+    found = read(tmp_path, config(name, architectures=["SomethingForTokenClassification", "Other"]))
+    assert "the head of SomethingForTokenClassification is not counted" in found.warnings[0]
+    assert any("architectures names 2 classes" in note for note in found.notes)
+
+
+# -- lengths ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_length_is_the_longest_named_but_at_most_4096(tmp_path: Path) -> None:
+    assert read(tmp_path, config("gpt2")).transformer.sequence_length == 1024
+    found = read(tmp_path, config("Llama-3.1-405B"))
+    assert found.transformer.sequence_length == 4096
+    assert "sequence_length: 4,096, of up to 131,072 allowed" in found.notes
+    assert read(tmp_path, config("bloom", seq_length=...)).transformer.sequence_length == 2048
+
+
+def test_a_length_that_is_asked_for_is_taken(tmp_path: Path) -> None:
+    found = read(tmp_path, config("Llama-2-7b-hf"), sequence_length=8192)
+    assert found.transformer.sequence_length == 8192
+    assert any("longer than the 4,096" in note for note in found.notes)
+    found = read(tmp_path, config("gpt2"), sequence_length=512)
+    assert (found.transformer.sequence_length, found.transformer.num_positions) == (512, 1024)
+
+
+def test_learned_positions_do_not_grow(tmp_path: Path) -> None:
+    ((field, words),) = wrong(tmp_path, config("gpt2"), sequence_length=2048)
+    assert field == "sequence_length"
+    assert "needs more learned positions than the table has: 1,024" in words
+    assert "513" not in str(read(tmp_path, config("roberta-base")).notes)
+    assert read(tmp_path, config("roberta-base")).transformer.sequence_length == 512
+    assert "at most 512" in wrong(tmp_path, config("roberta-base"), sequence_length=513)[0][1]
+    assert read(tmp_path, config("opt-125m")).transformer.sequence_length == 2048
+    assert "at most 2048" in wrong(tmp_path, config("opt-125m"), sequence_length=2049)[0][1]
+
+
+def test_an_image_takes_no_length(tmp_path: Path) -> None:
+    assert "follows from its patches" in str(wrong(tmp_path, config("vit-base-patch16-224"), sequence_length=197))
+
+
+# -- what is counted otherwise ----------------------------------------------------------------------------------------
+
+
+def test_windows_of_attention_are_warned_of_where_they_matter(tmp_path: Path) -> None:
+    values = config("Mistral-7B-v0.1")
+    assert read(tmp_path, values, sequence_length=4096).warnings == ()
+    (words,) = read(tmp_path, values, sequence_length=8192).warnings
+    assert "counted in full, although a token sees 4,096 tokens only in 32 of 32 layers" in words
+    types = ["sliding_attention", "full_attention"] * 16
+    assert "16 of 32" in str(read(tmp_path, {**values, "layer_types": types}, sequence_length=8192).warnings)
+    qwen = config("Qwen2.5-7B", sliding_window=1024, max_window_layers=21)
+    assert read(tmp_path, qwen, sequence_length=8192).warnings == ()
+    assert "7 of 28" in str(read(tmp_path, {**qwen, "use_sliding_window": True}, sequence_length=8192).warnings)
+
+
+def test_what_is_left_out_is_noted(tmp_path: Path) -> None:
+    notes = str(read(tmp_path, config("DeepSeek-V3")).notes)
+    assert "the checkpoint is quantised (fp8)" in notes
+    assert "the 1 layers that predict further tokens (num_nextn_predict_layers) are not counted" in notes
+    assert "the router's correction of its scores is a buffer" in notes
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "field"),
+    [
+        ("Llama-2-7b-hf", {"layer_types": ["linear_attention"] * 32}, "layer_types"),
+        ("Llama-2-7b-hf", {"layer_types": ["full_attention"] * 31}, "layer_types"),
+        ("Llama-2-7b-hf", {"pruned_heads": {"1": [0]}}, "pruned_heads"),
+        ("gpt2", {"add_cross_attention": True}, "add_cross_attention"),
+        ("bert-base-uncased", {"add_cross_attention": True}, "add_cross_attention"),
+        ("bert-base-uncased", {"position_embedding_type": "relative_key"}, "position_embedding_type"),
+        ("bert-base-uncased", {"embedding_size": 128}, "embedding_size"),
+        ("opt-125m", {"word_embed_proj_dim": 512}, "word_embed_proj_dim"),
+        ("stablelm-3b-4e1t", {"qk_layernorm": True}, "qk_layernorm"),
+        ("DeepSeek-V2", {"attention_bias": True}, "attention_bias"),
+        ("vit-base-patch16-224", {"pooler_output_size": 100}, "pooler_output_size"),
+    ],
+)
+def test_what_would_be_counted_wrong_is_refused(name: str, changed: dict[str, Any], field: str, tmp_path: Path) -> None:
+    assert [one for one, _ in wrong(tmp_path, config(name, **changed))] == [field]
+
+
+# -- architectures ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"model_type": "t5", "d_model": 512}, "'t5' is not counted: it has an encoder and a decoder"),
+        ({"model_type": "new", "is_encoder_decoder": True}, "'new' is not counted: it has an encoder and a decoder"),
+        ({"model_type": "mamba"}, "some of its layers are recurrent"),
+        ({"model_type": "gpt_oss"}, "learned sinks"),
+        ({"model_type": "swin"}, "its layers differ in width"),
+        (
+            {"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {}},
+            r"text_config beside vision_config; .* its text part \(model_type 'llama'\) alone .* --text-only",
+        ),
+        ({"model_type": "clip", "vision_config": {}}, "it has several parts: vision_config"),
+    ],
+)
+def test_what_is_no_single_stack_of_blocks_is_refused_with_the_reason(
+    values: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    assert re.search(words, str(error_of(tmp_path, values)))
+
+
+def test_the_text_of_several_parts_is_taken_when_that_is_asked_for(tmp_path: Path) -> None:
+    inner = config("gemma-3-1b-it", architectures=...)
+    values = {
+        "model_type": "gemma3",
+        "text_config": inner,
+        "vision_config": {"hidden_size": 8},
+        "torch_dtype": "float16",
+    }
+    assert "several parts" in str(error_of(tmp_path, values))
+    found = read(tmp_path, values, is_text_only=True)
+    assert found.transformer.num_parameters == TABLE["gemma-3-1b-it"]["parameters"]
+    plain = read(tmp_path, config("gpt2"), is_text_only=True)
+    assert plain.transformer.num_parameters == TABLE["gpt2"]["parameters"]
+
+
+def test_an_unknown_architecture_names_the_nearest_and_the_mend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    (fault,) = error_of(tmp_path, {"architectures": ["X"], "model_type": "lama"}).faults
+    assert (fault.field, fault.value, fault.line) == ("model_type", "lama", 5)
+    assert "'lama' is none of the architectures that are known here. Nearest that is known without it: 'llama'" in str(
+        fault
+    )
+    assert "pip install 'training-planner[hf]'" in fault.mend
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"architectures": ["MistralForCausalLM"], "hidden_size": 8}, '"model_type": "mistral"'),
+        ({"hidden_size": 8}, '"model_type": "llama"'),
+        ({"model_type": 7}, "7 is no name of an architecture"),
+        ({"model_type": ""}, "'' is no name of an architecture"),
+        ({"model_type": "\ud800\x1b[31m"}, r"'\ud800\x1b[31m' is no name of an architecture"),
+    ],
+)
+def test_a_missing_architecture_is_said(values: dict[str, Any], words: str, tmp_path: Path) -> None:
+    ((field, text),) = wrong(tmp_path, values)
+    assert field == "model_type"
+    assert words in text
+
+
+# -- bad files --------------------------------------------------------------------------------------------------------
+
+
+def test_every_missing_key_is_named_in_one_pass(tmp_path: Path) -> None:
+    found = wrong(tmp_path, {"model_type": "mistral", "architectures": ["MistralForCausalLM"]})
+    assert [field for field, _ in found] == [
+        *("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", "num_key_value_heads"),
+        "intermediate_size",
+    ]
+    assert all("mistral needs it" in words for _, words in found)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("4096", "'4096' is text, not a number"),
+        (-1, "-1 is out of range"),
+        (0, "0 is out of range"),
+        (4096.0, "4096.0 is no whole number"),
+        (True, "True is no whole number"),
+        ([1], r"[1] is no whole number"),
+        (10**30, "is out of range"),
+        (10**400, "this number is out of range"),
+        (math.nan, "nan is no whole number"),
+    ],
+)
+def test_sizes_that_are_none_are_refused_with_line_and_value(value: Any, words: str, tmp_path: Path) -> None:
+    (fault,) = error_of(tmp_path, config("Llama-2-7b-hf", hidden_size=value)).faults
+    assert (fault.field, fault.line) == ("hidden_size", 7)
+    assert words in fault.problem
+    assert fault.mend == "Write a whole number from 1 to 131072."
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"hidden_size": 100}, "llama: the hidden size 100 is no multiple of the 32 heads"),
+        ({"num_key_value_heads": 5}, "llama: the 32 heads are no multiple of the 5 heads of keys and values"),
+        ({"tie_word_embeddings": "no"}, "'no' is neither true nor false"),
+        ({"torch_dtype": 16}, "16 is no text"),
+        ({"architectures": "LlamaForCausalLM"}, "is no list of words"),
+        ({"architectures": ["\ud800\x1b[31m"]}, r"'\ud800\x1b[31m' is no name of a class"),
+        ({"layer_types": [1]}, "is no list of words"),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused(changed: dict[str, Any], words: str, tmp_path: Path) -> None:
+    assert words in str(error_of(tmp_path, config("Llama-2-7b-hf", **changed)))
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "words"),
+    [
+        ("Qwen3-30B-A3B", {"num_experts_per_tok": 129}, "129 is more than the 128 experts"),
+        ("Qwen3-30B-A3B", {"mlp_only_layers": [-1]}, "is no list of whole numbers"),
+        ("vit-base-patch16-224", {"patch_size": 15}, "no whole number of these"),
+        ("vit-base-patch16-224", {"image_size": [224, 224]}, "[224, 224] is no whole number"),
+        ("vit-base-patch16-224", {"id2label": ["cat"]}, "is no table of names"),
+        ("roberta-base", {"max_position_embeddings": 2}, "the first 2 of 2 positions are never used"),
+        ("falcon-7b", {"num_ln_in_parallel_attn": 3}, "3 is out of range"),
+    ],
+)
+def test_values_of_some_architectures_are_refused(
+    name: str, changed: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    assert words in str(error_of(tmp_path, config(name, **changed)))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (
+            {"peft_type": "LORA", "base_model_name_or_path": "meta-llama/Llama-2-7b-hf"},
+            "the configuration of an adapter, not of a network. Give the config.json of the network that it adapts, "
+            "'meta-llama/Llama-2-7b-hf'",
+        ),
+        ({"tokenizer_class": "LlamaTokenizer"}, "the configuration of a tokenizer"),
+        ({"version": "1.0", "added_tokens": [], "model": {}}, "this is a tokenizer"),
+        ({"_from_model_config": True, "eos_token_id": 2}, "the configuration of text generation"),
+        ({"eos_token_id": 2, "transformers_version": "4.40.0"}, "the configuration of text generation"),
+        ({"metadata": {}, "weight_map": {}}, "the index of a checkpoint's weights"),
+        ({"image_processor_type": "ViTImageProcessor"}, "the configuration of an image processor"),
+        ({"dim": 4096, "n_layers": 32, "n_heads": 32}, "this is params.json"),
+        ({"zero_optimization": {}}, "the configuration of DeepSpeed"),
+    ],
+)
+def test_other_files_of_a_checkpoint_are_told_by_what_they_are(
+    values: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    assert words in str(error_of(tmp_path, values))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "the file is empty"),
+        ("{", "config.json:1:2: this is no JSON, or not all of it"),
+        ("[]", "this is JSON, but a list, not an object"),
+        ("7", "this is JSON, but a single value"),
+        ("{}", "this object of JSON has no keys"),
+        ("model_type: llama", "this is no JSON"),
+        ('{"model_type": "llama",\n "vocab_size": 1,\n "vocab_size": 2}', ":2: vocab_size: this key stands twice"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ('{"model_type": ' + "9" * 5000 + "}", "a number of thousands of digits"),
+        (json.dumps({f"k{index}": 1 for index in range(10_001)}), "has 10001 keys, more than 10000"),
+    ],
+)
+def test_files_that_are_no_object_of_json_are_refused(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError) as error:
+        read_huggingface(path)
+    assert words in str(error.value)
+
+
+def test_a_missing_file_and_one_beyond_all_size_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"config\.json: there is no such file"):
+        read_huggingface(tmp_path)
+    (tmp_path / "config.json").write_bytes(b" " * (16 * 2**20 + 1))
+    with pytest.raises(SpecError, match="more than 16777216"):
+        read_huggingface(tmp_path)
+
+
+def test_a_byte_order_mark_and_line_ends_of_windows_are_read(tmp_path: Path) -> None:
+    text = json.dumps(config("gpt2"), indent=1).replace("\n", "\r\n")
+    (tmp_path / "config.json").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert read_huggingface(tmp_path).transformer.num_parameters == TABLE["gpt2"]["parameters"]
+
+
+# -- whatever comes ---------------------------------------------------------------------------------------------------
+
+_odd = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 70_000),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=5),
+    st.lists(st.integers(-1, 50), max_size=3),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(sorted(TABLE)), st.data())
+def test_whatever_is_changed_gives_a_network_or_a_reason(
+    tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
+) -> None:
+    values = copy.deepcopy(TABLE[name]["config"])
+    values.pop("id2label", None)
+    keys = data.draw(st.lists(st.sampled_from(sorted(values)), max_size=3, unique=True))
+    for key in keys:
+        if data.draw(st.booleans()):
+            values[key] = data.draw(_odd)
+        elif key != "model_type":
+            del values[key]
+    folder = tmp_path_factory.getbasetemp() / "fuzz"
+    folder.mkdir(exist_ok=True)
+    try:
+        found = read(folder, values, sequence_length=data.draw(st.none() | st.integers(1, 10_000)))
+    except SpecError as error:
+        assert str(error).replace("\n", "").isprintable()
+        assert all(fault.problem for fault in error.faults)
+    else:
+        assert all(text.isprintable() for text in (*found.notes, *found.warnings))
+        assert 0 < found.transformer.num_active_parameters <= found.transformer.num_parameters
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
+def test_whatever_stands_in_the_file_gives_a_reason(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    path.write_bytes(content)
+    with pytest.raises(SpecError):
+        read_huggingface(path)

@@ -1,0 +1,171 @@
+"""Many workers: the same answers, whatever dies; the scheduler's own death ends a sweep that can go on."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweep_workers import POISON, failing, outdated, poisoned, suicidal
+from sweeps import TODAY, asked, batches, contents, left_over
+
+from planner.errors import NoAnswerError, SpecError
+from planner.sweep import cluster
+from planner.sweep.answers import Outcome
+from planner.sweep.cluster import DaskWorkers
+from planner.sweep.engine import Done, run
+from planner.sweep.question import Sweep
+from planner.sweep.store import Store
+from planner.sweep.workers import OneWorker
+
+distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+# The library's own threads and sockets, as they end: nothing of ours.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+HERE = Path(__file__).parents[1] / "support"
+
+
+@contextmanager
+def two_workers(ask: Callable[..., Any] | None = None) -> Iterator[DaskWorkers]:
+    """Two worker processes of this machine."""
+    workers = DaskWorkers.on_this_machine(2)
+    if ask is not None:
+        workers.ask = ask
+    try:
+        yield workers
+    finally:
+        workers.close()
+
+
+def whole(folder: Path, sweep: Sweep) -> dict[str, Any]:
+    """What an undisturbed run of one worker stores."""
+    with Store(folder / "whole.sqlite") as store:
+        run(sweep, store, OneWorker(), today=TODAY)
+    return contents(folder / "whole.sqlite")
+
+
+def test_two_workers_store_what_one_stores_though_one_of_them_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWEEP_TEST_FLAG", str(tmp_path / "flag"))
+    sweep = asked(batches(40))
+    with two_workers(suicidal) as workers, Store(tmp_path / "s.sqlite") as store:
+        done = run(sweep, store, workers, today=TODAY)
+    assert (tmp_path / "flag").exists()
+    assert (done.num_answered, done.num_new, done.is_stopped) == (40, 40, False)
+    assert contents(tmp_path / "s.sqlite") == whole(tmp_path, sweep)
+    assert left_over(tmp_path / "s.sqlite") == (0, 0)
+
+
+def test_a_question_that_always_kills_its_worker_fails_and_the_others_do_not(tmp_path: Path) -> None:
+    sweep = asked(batches(20))
+    with two_workers(poisoned) as workers, Store(tmp_path / "s.sqlite") as store:
+        run(sweep, store, workers, today=TODAY)
+        rows = {row.position: row.answer for row in store.rows(sweep.identity)}
+        assert store.counts(sweep.identity) == {Outcome.OPTIMAL: 19, Outcome.FAILED: 1}
+    (bad,) = [position for position, one in rows.items() if one.outcome is Outcome.FAILED]
+    assert sweep.grid.values(bad) == (POISON,)
+    assert "every worker that took it died, KilledWorker" in (rows[bad].error or "")
+    with Store(tmp_path / "s.sqlite") as store:  # one process is not killed: asked again, it is answered
+        assert run(sweep, store, OneWorker(), today=TODAY, is_retried=True).num_new == 1
+    assert contents(tmp_path / "s.sqlite") == whole(tmp_path, sweep)
+
+
+def test_errors_of_the_machinery_are_told_of_their_questions_and_other_versions_end_the_sweep(tmp_path: Path) -> None:
+    sweep = asked(batches(3))
+    with two_workers(failing) as workers, Store(tmp_path / "s.sqlite") as store:
+        run(sweep, store, workers, today=TODAY)
+        assert {row.answer.error for row in store.rows(sweep.identity)} == {"MemoryError: no room for a batch"}
+        assert store.counts(sweep.identity) == {Outcome.FAILED: 3}
+        workers.ask = outdated
+        with pytest.raises(SpecError, match="a worker runs planner .* Install"):
+            run(sweep, store, workers, today=TODAY, is_retried=True)
+
+
+@contextmanager
+def scheduler(*, num_workers: int = 1) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A scheduler of its own on this machine with its workers: its address and its process."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE), "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s"}
+    command = [
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_scheduler",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--no-dashboard",
+    ]
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)]
+    try:
+        assert processes[0].stderr is not None
+        lines: list[str] = []
+        while not (found := re.search(r"tcp://127\.0\.0\.1:\d+", lines[-1] if lines else "")):
+            lines.append(processes[0].stderr.readline())
+            assert lines[-1], lines
+        worker = [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_worker",
+            found[0],
+            "--no-nanny",
+            "--nthreads",
+            "1",
+            "--no-dashboard",
+            "--death-timeout",
+            "5",
+        ]
+        for _ in range(num_workers):
+            processes.append(
+                subprocess.Popen(
+                    worker, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, text=True, env=environment
+                )
+            )
+        yield found[0], processes[0]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        if processes[0].stderr is not None:
+            processes[0].stderr.close()
+
+
+def test_a_scheduler_that_is_killed_ends_the_sweep_at_once_and_it_goes_on_elsewhere(tmp_path: Path) -> None:
+    sweep = asked(batches(400))
+    with scheduler() as (address, process), Store(tmp_path / "s.sqlite") as store:
+        workers = DaskWorkers.at(address)
+        killed_s = []
+
+        def kill_after_some(done: Done) -> None:
+            if done.num_new >= 5 and not killed_s:
+                process.send_signal(signal.SIGKILL)
+                killed_s.append(time.monotonic())
+
+        with pytest.raises(NoAnswerError, match="All answers so far are kept"):
+            run(sweep, store, workers, today=TODAY, told=kill_after_some)
+        assert time.monotonic() - killed_s[0] < 30  # it does not hang for good
+        workers.close()
+    kept = contents(tmp_path / "s.sqlite")["results"]
+    assert 5 <= len(kept) < 400
+    with Store(tmp_path / "s.sqlite") as store:
+        done = run(sweep, store, OneWorker(), today=TODAY)
+    assert (done.num_answered, done.num_new) == (400, 400 - len(kept))
+
+
+def test_an_address_without_a_scheduler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_CONNECT_S", 0.5)
+    with pytest.raises(SpecError, match=r"tcp://127.0.0.1:9: no Dask scheduler answers there"):
+        DaskWorkers.at("tcp://127.0.0.1:9")
+    with pytest.raises(SpecError, match="no Dask scheduler answers there"):
+        DaskWorkers.at("nowhere")
+
+
+def test_without_the_library_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(SpecError, match=re.escape("pip install 'training-planner[distributed]'")):
+        DaskWorkers.on_this_machine(2)

@@ -1,0 +1,243 @@
+"""The store: what is kept, what is refused, and what happens to a file that fails."""
+
+import os
+import sqlite3
+import subprocess
+import zlib
+from pathlib import Path
+
+import pytest
+from sweeps import TODAY, asked, batches, contents, left_over
+
+from planner.errors import SpecError
+from planner.sweep.answers import Answer, Outcome, failed
+from planner.sweep.engine import run
+from planner.sweep.question import Sweep
+from planner.sweep.schema import VERSION
+from planner.sweep.store import RETRIED, Store
+from planner.sweep.workers import OneWorker
+
+
+def answered(path: Path, sweep: Sweep) -> None:
+    """Answer a sweep into a store."""
+    with Store(path) as store:
+        done = run(sweep, store, OneWorker(), today=TODAY)
+    assert not done.is_stopped
+    assert done.num_answered == done.number == len(sweep.grid)
+
+
+def altered(path: Path, statement: str) -> None:
+    """Change a store behind its back."""
+    with sqlite3.connect(path) as db:
+        db.execute(statement)
+    db.close()
+
+
+def plan(key: str, objective: float = 1.0) -> Answer:
+    """An answer of a test."""
+    return Answer(key=key, outcome=Outcome.OPTIMAL, document=zlib.compress(b"{}"), objective=objective)
+
+
+def test_what_is_answered_stays_and_is_not_asked_again(tmp_path: Path) -> None:
+    path, sweep = tmp_path / "s.sqlite", asked(batches(5))
+    answered(path, sweep)
+    before = contents(path)
+    assert [len(before[name]) for name in ("results", "members", "sweeps")] == [5, 5, 1]
+    with Store(path) as store:
+        done = run(sweep, store, OneWorker(), today=TODAY)
+        documents = [store.document(row.answer) for row in store.rows(sweep.identity)]
+        assert {document["schema"] for document in documents} == {"planner.plan/1"}
+        assert [document["problem"]["dnn"]["batch_per_device"] for document in documents] == [1, 2, 3, 4, 5]
+    assert (done.num_answered, done.num_new) == (5, 0)
+    assert contents(path) == before
+    assert left_over(path) == (0, 0)
+
+
+def test_the_same_sweep_gives_the_same_store_but_for_wall_times(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        answered(tmp_path / name, asked(batches(4)))
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_another_sweep_takes_over_the_questions_that_it_shares(tmp_path: Path) -> None:
+    path, longer = tmp_path / "s.sqlite", asked(batches(6))
+    answered(path, asked(batches(4)))
+    with Store(path) as store:
+        done = run(longer, store, OneWorker(), today=TODAY)
+    assert (done.num_answered, done.num_new) == (6, 2)
+    assert len(contents(path)["results"]) == 6
+    assert len(contents(path)["members"]) == 10
+
+
+def test_a_question_that_stands_twice_in_a_sweep_is_asked_once(tmp_path: Path) -> None:
+    path, sweep = tmp_path / "s.sqlite", asked({"vary": {"dnn.batch_per_device": [4, 4, 2, 4]}})
+    answered(path, sweep)
+    assert len(contents(path)["results"]) == 2
+    assert len(contents(path)["members"]) == 4
+
+
+def test_the_day_of_the_first_start_stays(tmp_path: Path) -> None:
+    sweep = asked(batches(1))
+    with Store(tmp_path / "s") as store:
+        assert store.begin(sweep, TODAY) == TODAY
+        assert store.begin(sweep, TODAY.replace(year=2030)) == TODAY
+
+
+def test_only_what_failed_or_met_a_limit_is_asked_again(tmp_path: Path) -> None:
+    path, sweep = tmp_path / "s.sqlite", asked(batches(3))
+    answered(path, sweep)
+    before = contents(path)
+    altered(
+        path,
+        "UPDATE results SET outcome = 'failed', objective = NULL WHERE key IN (SELECT key FROM members WHERE position = 1)",
+    )
+    with Store(path) as store:
+        assert run(sweep, store, OneWorker(), today=TODAY).num_new == 0
+        assert store.counts(sweep.identity) == {Outcome.OPTIMAL: 2, Outcome.FAILED: 1}
+        assert run(sweep, store, OneWorker(), today=TODAY, is_retried=True).num_new == 1
+    assert contents(path) == before
+
+
+def test_a_claim_of_a_living_process_holds_and_that_of_a_dead_one_ends(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as one, Store(path) as other:
+        assert one.claim(["a", "b"]).mine == {"a", "b"}
+        found = other.claim(["b", "c"])
+        assert (found.mine, found.others) == ({"c"}, {"b"})
+        dead = subprocess.run(["true"], check=True)
+        assert dead.returncode == 0
+        altered(path, f"UPDATE owners SET process = 2147483646 WHERE name = '{one.owner.name}'")
+        other.free_dead()
+        assert other.claim(["b"]).mine == {"b"}
+    assert left_over(path) == (0, 0)
+
+
+def test_a_later_process_of_the_same_number_does_not_keep_a_claim(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as one, Store(path) as other:
+        if not one.owner.born:
+            pytest.skip("this system does not tell when a process was started")
+        assert one.claim(["a"]).mine
+        altered(path, f"UPDATE owners SET born = 'before' WHERE name = '{one.owner.name}'")
+        other.free_dead()
+        assert other.claim(["a"]).mine == {"a"}
+
+
+def test_an_owner_elsewhere_is_dead_only_after_a_long_silence(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as one, Store(path) as other:
+        assert one.claim(["a"]).mine
+        altered(path, f"UPDATE owners SET host = 'elsewhere' WHERE name = '{one.owner.name}'")
+        other.free_dead()
+        assert other.claim(["a"]).others == {"a"}
+        altered(path, f"UPDATE owners SET beat = beat - 1000 WHERE name = '{one.owner.name}'")
+        other.free_dead()
+        assert other.claim(["a"]).mine == {"a"}
+
+
+def test_the_first_of_two_answers_to_a_question_stays_unless_it_failed(tmp_path: Path) -> None:
+    with Store(tmp_path / "s") as store:
+        assert store.put("sweep", 0, failed("a", "why"))
+        assert store.put("sweep", 0, plan("a", 1.0))
+        assert not store.put("sweep", 0, plan("a", 2.0))
+        (row,) = store.rows("sweep")
+        assert row.answer.objective == 1.0
+
+
+def test_answered_positions_leave_out_the_outcomes_that_are_asked_again(tmp_path: Path) -> None:
+    with Store(tmp_path / "s") as store:
+        store.put("sweep", 3, plan("a"))
+        store.put("sweep", 5, failed("b", "why"))
+        assert store.answered("sweep", 0, 10) == {3, 5}
+        assert store.answered("sweep", 0, 10, but=RETRIED) == {3}
+        assert store.answered("sweep", 4, 5) == set()
+
+
+def test_a_store_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    Store(path).close()
+    altered(path, f"PRAGMA user_version = {VERSION + 1}")
+    before = path.read_bytes()
+    with pytest.raises(SpecError, match="newer version of this program wrote this store.*Upgrade"):
+        Store(path)
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "notes.sqlite"
+    altered(path, "CREATE TABLE notes (words TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(SpecError, match="database of another program.*--store"):
+        Store(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("place", ["start", "middle", "cut"])
+def test_a_damaged_file_is_an_error_that_says_so(tmp_path: Path, place: str) -> None:
+    path, sweep = tmp_path / "s.sqlite", asked(batches(8))
+    answered(path, sweep)
+    data = bytearray(path.read_bytes())
+    if place == "cut":
+        del data[len(data) // 2 :]
+    else:
+        first = 0 if place == "start" else 4096
+        data[first:] = b"\x5a" * (len(data) - first)
+    path.write_bytes(data)
+    with pytest.raises(SpecError, match=f"{path.name}: .*damaged"), Store(path) as store:
+        run(sweep, store, OneWorker(), today=TODAY)
+        list(store.rows(sweep.identity))
+
+
+@pytest.mark.parametrize(
+    "document", [b"", b"no zlib", zlib.compress(b"no JSON"), zlib.compress(b"[" * 5000), zlib.compress(b"[]")]
+)
+def test_a_damaged_answer_is_an_error_that_says_so(tmp_path: Path, document: bytes) -> None:
+    with Store(tmp_path / "s") as store, pytest.raises(SpecError, match="this store is damaged"):
+        store.document(Answer(key="a", outcome=Outcome.OPTIMAL, document=document))
+
+
+def test_a_full_disk_is_told_and_what_was_answered_stays(tmp_path: Path) -> None:
+    path, sweep = tmp_path / "s.sqlite", asked(batches(40))
+    store = Store(path)
+    store._db.execute("PRAGMA max_page_count = 25")  # what SQLite finds on a full disk
+    with pytest.raises(SpecError, match="disk is full. All answers so far are kept"):
+        run(sweep, store, OneWorker(), today=TODAY)
+    store.close()
+    kept = len(contents(path)["results"])
+    assert 0 < kept < 40
+    answered(path, sweep)
+    answered(tmp_path / "whole", sweep)
+    assert contents(path) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("where", ["missing/s.sqlite", "."])
+def test_a_store_where_none_can_be_is_refused(tmp_path: Path, where: str) -> None:
+    with pytest.raises(SpecError, match="Name a file in a folder that can be written"):
+        Store(tmp_path / where)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs another user, in a process of its own")
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_read_only_folder_is_refused_whether_or_not_the_store_is_there(tmp_path: Path, is_there: bool) -> None:
+    path = tmp_path / "s.sqlite"
+    if is_there:
+        Store(path).close()
+        path.chmod(0o444)
+    told = tmp_path.parent / f"{tmp_path.name}.told"
+    told.write_text("")
+    told.chmod(0o666)
+    for folder in (tmp_path, *tmp_path.parents[:3]):  # others may look in, and not write
+        folder.chmod(0o555 if folder == tmp_path else folder.stat().st_mode | 0o055)
+    process = os.fork()
+    if not process:
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        try:
+            Store(path)
+        except SpecError as error:
+            told.write_text(str(error))
+        finally:
+            os._exit(0)
+    os.waitpid(process, 0)
+    tmp_path.chmod(0o755)
+    assert "Name a file in a folder that can be written" in told.read_text()
