@@ -40,7 +40,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.errors import ModelError
 from planner.models.asynchronous_bound import exchanges_per_s_bound
-from planner.models.asynchronous_events import Record, play
+from planner.models.asynchronous_events import Log, Record, play
 from planner.models.asynchronous_exchange import Exchange, Synchronisation, WorkerKind
 
 __all__ = [
@@ -119,6 +119,7 @@ def simulate(
     num_iterations: int | None = None,
     seed: int = 0,
     home: Sequence[int | None] | None = None,
+    log: Log | None = None,
 ) -> AsynchronousRun:
     """Return the steady state of a training without a barrier, or with one.
 
@@ -141,6 +142,8 @@ def simulate(
         Of the iterations' seconds; worker and iteration have the same number under every synchronisation.
     home
         For each worker the server on its own machine, or None: to and from that server nothing crosses the network.
+    log
+        Where to put what every worker does, the start included; it does not change what is found.
 
     Raises
     ------
@@ -174,7 +177,7 @@ def simulate(
     )
     rounds = _num_rounds(exchange.num_workers, num_iterations)
     num_exchanges, num_warm_up = rounds * exchange.num_workers, rounds // 4 * exchange.num_workers
-    record = play(exchange, num_exchanges=num_exchanges, num_warm_up=num_warm_up, seed=seed)
+    record = play(exchange, num_exchanges=num_exchanges, num_warm_up=num_warm_up, seed=seed, log=log)
     return _run_of(exchange, record, rounds)
 
 

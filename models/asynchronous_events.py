@@ -15,7 +15,9 @@ import numpy as np
 from planner.models.asynchronous_exchange import Exchange, WorkerKind
 from planner.models.asynchronous_links import server_links
 
-__all__ = ["Record", "play"]
+__all__ = ["Log", "Record", "play"]
+
+Log = list[tuple[int, str, float, float]]  # worker; pull, compute, push or wait; start and end in seconds
 
 _DRAWS = 64  # random numbers drawn at a time
 
@@ -68,9 +70,14 @@ class Record:
     rounds_s: list[float] = field(default_factory=list)
 
 
-def play(exchange: Exchange, *, num_exchanges: int, num_warm_up: int, seed: int) -> Record:
-    """Return what happens until so many updates were applied; the first ``num_warm_up`` of them are not counted."""
-    return _Play(exchange, num_exchanges=num_exchanges, num_warm_up=num_warm_up, seed=seed).run()
+def play(exchange: Exchange, *, num_exchanges: int, num_warm_up: int, seed: int, log: Log | None = None) -> Record:
+    """Return what happens until so many updates were applied; the first ``num_warm_up`` of them are not counted.
+
+    ``log``: where to put what every worker does, in the order in which it ends.
+    """
+    game = _Play(exchange, num_exchanges=num_exchanges, num_warm_up=num_warm_up, seed=seed)
+    game.log = log
+    return game.run()
 
 
 class _Play:
@@ -92,11 +99,13 @@ class _Play:
         self.at_clock = Counter(self.clock)
         self.waiting: set[int] = set()  # read in sorted order only
         self.applied_s, self.computed_s = [0.0] * size, [0.0] * size
+        self.computed_at_s = [0.0] * size  # kept for the log alone
         self.released_s = _starts_s(exchange)
         self.is_counted = [False] * size  # the cycle under way began after the warm-up
         self.seen = [0] * size  # updates in the parameters that each worker has
         self.num_applied = self.number = 0
         self.events: list[tuple[float, int, int, int]] = []
+        self.log: Log | None = None
         self.record = Record([0] * size, [0.0] * size, [0] * size, [0.0] * size)
 
     def run(self) -> Record:
@@ -122,6 +131,10 @@ class _Play:
     def compute_from(self, now: float, worker: int) -> None:
         """Compute; what happens next is that the push's first byte reaches the servers' links."""
         self.computed_s[worker] = compute_s = next(self.compute_s[worker])
+        if self.log is not None:
+            self.log.append((worker, "pull", self.released_s[worker], now))
+            self.log.append((worker, "compute", now, now + compute_s))
+            self.computed_at_s[worker] = now + compute_s
         self.at(now + compute_s + self.push_delay_s[worker], 0, worker)
 
     def push_begins(self, now: float, worker: int) -> None:
@@ -143,6 +156,8 @@ class _Play:
         if self.num_applied % self.num_workers == 0:
             self.record.rounds_s.append(now)
         self.applied_s[worker] = now
+        if self.log is not None:
+            self.log.append((worker, "push", self.computed_at_s[worker], now))
         self.waiting.add(worker)
         asking = self.waiting if self.tick(worker) else {worker}
         for one in sorted(one for one in asking if self.clock[one] - self.least_clock <= self.slack):
@@ -164,6 +179,8 @@ class _Play:
     def release(self, now: float, worker: int) -> None:
         """Let a worker pull: one cycle ends, and the next begins."""
         is_warm, record = self.num_applied >= self.num_warm_up, self.record
+        if self.log is not None:
+            self.log.append((worker, "wait", self.applied_s[worker], now))
         record.clock_difference.add(self.clock[worker] - self.least_clock, is_warm=is_warm)
         cycle_s = now - self.released_s[worker]
         record.all_cycles[worker] += 1

@@ -35,6 +35,7 @@ from planner.models.ddp_ring import Collectives, Exchange, exchange
 __all__ = ["DdpConstants", "DdpIteration", "DdpWorker", "copied_out_s", "expected_largest", "iterate"]
 
 _CLOSE_S = 1e-9
+_MOST_PASSES = 100  # 1e-9 of the first guess's error is left of a loss of 0.8 s a second, less of a smaller one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ class DdpWorker:
     backward_s
         The whole backward pass.
     lost_share
-        Seconds by which the backward pass gets later for every second in which the link is busy; >= 0.
+        Seconds by which the backward pass gets later for every second in which the link is busy; from 0 to 1.
     deviation
         Standard deviation of its seconds over their mean.
     num_equal
@@ -152,10 +153,12 @@ def _disturbed(workers: Sequence[DdpWorker], undisturbed_s: Floats, buckets: Col
 
     A bucket is delayed by those before it alone. Once these are settled, a guess that is too early is followed by one
     that is too late, since the bucket's own all-reduce disturbed it, and that by the right one: two passes settle each.
+    They settle together as well: where the link is busy a second later, work is done at most ``lost_share`` seconds
+    later. So the passes are as many as the buckets only where these are few.
     """
     times_s = undisturbed_s
     done = exchange(times_s[:, :-1].max(axis=0).tolist(), buckets)
-    for _ in range(2 * len(buckets.size_bytes) + 2):
+    for _ in range(min(2 * len(buckets.size_bytes) + 2, _MOST_PASSES)):
         later_s = np.stack(
             [done.disturbed_s(row, worker.lost_share) for row, worker in zip(undisturbed_s, workers, strict=True)]
         )

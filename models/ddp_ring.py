@@ -107,9 +107,11 @@ class Exchange:
 
     def busy_before_s(self, time_s: Floats) -> Floats:
         """Return for how many seconds the link was busy before each time."""
-        times_s = np.asarray(time_s, dtype=float)[..., None]
-        spans_s = np.minimum(times_s, self.busy_to_s) - np.minimum(times_s, self.busy_from_s)
-        return np.asarray(spans_s.sum(axis=-1))
+        spans_s = self.busy_to_s - self.busy_from_s
+        # Pairs of one time each: busy seconds before a span begins, and when it ends.
+        breaks_s = np.concatenate([[0.0], np.stack([self.busy_from_s, self.busy_to_s], axis=1).ravel()])
+        before_s = np.concatenate([[0.0], np.stack([np.cumsum(spans_s) - spans_s, np.cumsum(spans_s)], axis=1).ravel()])
+        return np.asarray(np.interp(np.asarray(time_s, dtype=float), breaks_s, before_s))
 
     def disturbed_s(self, undisturbed_s: Floats, lost_share: float) -> Floats:
         """Return when work is done that loses ``lost_share`` seconds for every second in which the link is busy.

@@ -36,6 +36,7 @@ _OUTPUT_S = 2.0**-10  # of its own rate that a connection may hold before the up
 _WINDOWS_USED = 2.0  # a window grows only while half of it is in use: tcp_is_cwnd_limited of Linux
 _FILL_ROUNDS = 4
 _MOST_HALVINGS = 60
+_NO_WEIGHT = 1e-30  # weights are of a byte or more, or 0
 _QUEUE_MEMORY = 0.5  # of the uplink's delay, from step to step: a guard against swinging
 
 
@@ -177,23 +178,26 @@ class WindowFluid:
 
     def _filled(self, most: Floats, weights: Floats, step_s: float) -> Floats:
         """Return what passes the uplinks: in proportion to weights, at most ``most``, what one leaves to the others."""
-        moved, left = np.zeros_like(most), self._up * step_s
+        source, num_hosts = self._source, len(self._up)
+        wanted, left = most, self._up * step_s
         for _ in range(_FILL_ROUNDS):
-            total = np.bincount(self._source, weights, len(self._up))
-            share = weights * np.divide(left, total, out=np.zeros_like(left), where=total > 0)[self._source]
-            more = np.minimum(share, most - moved)
-            moved += more
-            left = np.maximum(left - np.bincount(self._source, more, len(self._up)), 0)
-            weights = np.where(most - moved > _ROUNDING_BYTES, weights, 0.0)
-            if not weights.any() or left.max() < 1:
+            total = np.bincount(source, weights, num_hosts)
+            # Where nobody wants anything the weights are 0, and so are the shares.
+            more = np.minimum(weights * (left / np.maximum(total, _NO_WEIGHT))[source], wanted)
+            wanted = wanted - more
+            weights = weights * (wanted > _ROUNDING_BYTES)
+            if not weights.any():
                 break
-        return moved
+            left = np.maximum(left - np.bincount(source, more, num_hosts), 0)
+            if left.max() < 1:
+                break
+        return most - wanted
 
     def _arrive(self, step_s: float) -> None:
         """Empty the queues before the downlinks, in proportion to what the flows have there."""
         queued = self._past_uplink - self._delivered
         total = np.bincount(self._sink, queued, len(self._down))
-        share = np.minimum(1.0, np.divide(self._down * step_s, total, out=np.ones_like(total), where=total > 0))
+        share = np.minimum(1.0, self._down * step_s / np.maximum(total, _NO_WEIGHT))
         self._delivered += queued * share[self._sink]
         self._down_delay_s = np.maximum(total / self._down - step_s, 0)
 

@@ -18,7 +18,7 @@ from planner.errors import ModelError
 from planner.models.layouts import Schedule
 from planner.models.pipeline_orders import order_of
 
-__all__ = ["Events", "StageTimes", "simulate_step"]
+__all__ = ["Events", "StageTimes", "device_order", "simulate_step"]
 
 Line = Hashable
 
@@ -124,7 +124,7 @@ def simulate_step(
     events = Events()
     for device in range(p):
         last_of: dict[int, int] = {}
-        for kind, stage, j in _order(schedule, device, p, num_microbatches, interleave):
+        for kind, stage, j in device_order(schedule, device, p, num_microbatches, interleave):
             last_of[stage] = last_of.get(stage, 0) + (kind != "forward")
             is_last = last_of[stage] == num_microbatches * (2 if stages[stage].weight_gradient_s else 1)
             _add(events, stages[stage], (kind, stage, j), num_stages, device, is_last=is_last)
@@ -176,8 +176,8 @@ def _input(kind: str, stage: int, j: int, num_stages: int) -> Hashable:
     return ("sent", kind, stage - 1 if kind == "forward" else stage + 1, j)
 
 
-def _order(schedule: Schedule, device: int, p: int, m: int, v: int) -> list[tuple[str, int, int]]:
-    """Return a device's tasks in order."""
+def device_order(schedule: Schedule, device: int, p: int, m: int, v: int) -> list[tuple[str, int, int]]:
+    """Return a device's tasks in order: kind (forward, backward, weights), stage of all chunks, micro-batch."""
     if schedule is Schedule.ZERO_BUBBLE:
         return _zero_bubble(device, p, m)
     name = "gpipe" if schedule is Schedule.GPIPE else "1f1b" if v == 1 else "interleaved"

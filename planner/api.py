@@ -5,8 +5,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import ValidationError
@@ -32,7 +34,7 @@ from planner.search import Search
 from planner.solution import Status
 from planner.spec_build import load as load_problem
 from planner.spec_configuration import ConfigurationSpec
-from planner.timeline import timeline_document
+from planner.timelines import MOST_ITERATIONS, Drawn, Measured, drawn_document
 
 if TYPE_CHECKING:
     from planner.exporters import Export
@@ -47,6 +49,7 @@ __all__ = [
     "export",
     "from_torch",
     "load",
+    "measured_step",
     "plan",
     "plan_of_file",
     "predict",
@@ -361,18 +364,66 @@ def _plan_of(document: Mapping[str, Any]) -> tuple[Problem, Plan]:
     return asked(problem), found
 
 
-def timeline(problem: Problem, family: str, configuration: Configuration) -> dict[str, Any]:
+def timeline(
+    problem: Problem,
+    family: str,
+    configuration: Configuration,
+    *,
+    devices: str | None = "kinds",
+    num_iterations: int = 1,
+    has_parts: bool = False,
+    measured: Path | Measured | None = None,
+) -> dict[str, Any]:
     """Return a configuration's schedule as a Chrome trace, for Perfetto.
+
+    Parameters
+    ----------
+    devices
+        ``all``, or ``kinds``: one device of each kind. None: all, if they are 64 or fewer.
+    num_iterations
+        From 1 to 100.
+    has_parts
+        Whether the slices inside others are there, and the prediction's terms as a process of their own.
+    measured
+        A trace of ``torch.profiler`` of one device, or what :func:`measured_step` read from it, whose modules' seconds
+        stand beside the predicted ones; compared in ``otherData.measured``.
 
     Raises
     ------
     SpecError
-        If the family has no schedule to draw.
+        If a parameter is none of these, the schedule has too many tasks to draw, or the measured trace cannot be read.
     """
-    found = FAMILIES[family].timeline(problem, configuration)
-    if found is None:
-        raise SpecError(f"--trace: the family {family} has no schedule to draw. Leave out --trace.")
-    return timeline_document(*found)
+    if devices not in (None, "all", "kinds"):
+        raise SpecError(f"--trace-devices: {devices!r} is not known. Write all or kinds.")
+    if not 1 <= num_iterations <= MOST_ITERATIONS:
+        raise SpecError(f"--trace-iterations: {num_iterations} is not from 1 to {MOST_ITERATIONS}.")
+    chosen: Any = configuration
+    found = FAMILIES[family].timeline(problem, chosen, num_iterations=num_iterations)
+    prediction = FAMILIES[family].predict(problem, chosen)
+    about = {"family": family, "configuration": configuration.headline}
+    wanted = Drawn(devices=devices, num_iterations=num_iterations, has_parts=has_parts)
+    step = measured_step(measured) if isinstance(measured, Path) else measured
+    return drawn_document(found, prediction, wanted, about=about, measured=step)
+
+
+def measured_step(path: Path) -> Measured:
+    """Return the seconds of one step of a trace of torch.profiler, by module.
+
+    Raises
+    ------
+    SpecError
+        If it cannot be read, or has no modules.
+    """
+    from planner.importers.chrome_trace import read_chrome_trace  # noqa: PLC0415  # few ask for it
+
+    found = read_chrome_trace(path, batch_size=1)
+    return Measured(
+        origin=f"measured in {path.name}",
+        names=tuple(layer.name for layer in found.dnn.layers),
+        forward_s=tuple(found.profile.forward_s.tolist()),
+        backward_s=tuple(found.profile.backward_s.tolist()),
+        update_s=found.profile.update_s,
+    )
 
 
 def configuration_of(problem: Problem) -> tuple[str, Configuration]:
@@ -454,7 +505,8 @@ def _with_known_error(
     return replace(prediction, relative_error=error_band(family, is_calibrated=problem.are_links_calibrated))
 
 
-def _versions() -> dict[str, str]:
+@cache
+def _versions() -> Mapping[str, str]:
     """Return the versions on which an answer may depend."""
     found = {}
     for name in ("training-planner", "numpy", "scipy", "networkx", "ortools"):
@@ -462,7 +514,7 @@ def _versions() -> dict[str, str]:
             found[name] = version(name)
         except PackageNotFoundError:  # run from a checkout that was never installed
             found[name] = "not installed"
-    return found
+    return MappingProxyType(found)
 
 
 def _digest(problem: Problem) -> str:

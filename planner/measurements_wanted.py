@@ -194,12 +194,22 @@ def _wanted(figure: _Figure, plan: Plan, low: float, high: float, search: Search
         low=low,
         high=high,
         regret=max(worst.regret, 0.0) if worst is not None else 0.0,
-        rival=headline(worst.best) if is_turned and worst is not None and worst.best is not None else "",
+        rival=_told_apart(worst.best, plan) if is_turned and worst is not None and worst.best is not None else "",
         turns_at=_turn(figure, plan, worst) if is_turned and worst is not None else None,
         spread=(max(objectives) - min(objectives)) / plan.objective if plan.objective else 0.0,
         how=figure.how,
         note="; ".join(f"at {end.factor:g}: {end.note}" for end in found if end.note),
     )
+
+
+def _told_apart(rival: Plan, plan: Plan) -> str:
+    """Return a plan in a few words, with what makes it another one where those are the same."""
+    words = headline(rival)
+    if words != headline(plan):
+        return words
+    before, after = plan.configuration.to_document(), rival.configuration.to_document()
+    others = [key.replace("_", " ") for key, value in after.items() if before.get(key) != value]
+    return f"{words}, with other {' and '.join(others)}" if others else words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +241,8 @@ def _end(figure: _Figure, plan: Plan, factor: float, search: Search) -> _End:
 def _turn(figure: _Figure, plan: Plan, end: _End) -> float | None:
     """Return the factor at which the plan in hand and the one that wins at the end are equal; by halving, in log."""
     assert end.best is not None, "asked where one wins"
-    winner = replace(end.best, provenance=plan.provenance)  # a plan of the same question, as the checker asks
+    # A plan of the same question, as the checker asks.
+    winner = replace(end.best, provenance=plan.provenance, problem=plan.problem)
     near, far = 0.0, math.log(end.factor)
     for _ in range(_STEPS):
         middle = (near + far) / 2

@@ -3,7 +3,7 @@
 A launch file that ``planner export`` wrote gives its decisions back, as a ``fix`` block.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from planner.cost import Profile
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
 from planner.exporters import degrees_of
+from planner.importers.huggingface.file import read_config
 from planner.importers.imported import Imported
 from planner.importers.kinds import kind_of
 from planner.importers.text import read_text
@@ -20,7 +21,14 @@ from planner.spec_inline import imported_block
 
 __all__ = ["ImportedFile", "import_code", "import_file"]
 
-_KEYS = {"onnx": "onnx", "huggingface": "huggingface"}
+_FOREIGN = ("onnx", "huggingface")
+# What may be given for a kind of file, as the command line calls it; of any other it would change nothing.
+_OPTIONS = {
+    "--dimension": (("onnx",), "an ONNX model"),
+    "--sequence-length": (("huggingface",), "a Hugging Face configuration"),
+    "--text-only": (("huggingface",), "a Hugging Face configuration"),
+    "--profile-batch": (tuple(PROFILE_KINDS), "a measured profile"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +113,8 @@ def import_file(
 
     Parameters
     ----------
+    path
+        A file, or the folder of a Hugging Face checkpoint.
     sizes
         Of symbolic dimensions of an ONNX file, by name.
     sequence_length, is_text_only
@@ -115,10 +125,17 @@ def import_file(
     Raises
     ------
     SpecError
-        If nothing here can read it, or it is wrong.
+        If nothing here can read it, it is wrong, or something is given that it has no use for.
     """
-    kind = kind_of(path)
-    if kind in _KEYS:
+    kind = _kind(path)
+    given = {
+        "--dimension": sizes,
+        "--sequence-length": sequence_length is not None,
+        "--text-only": is_text_only,
+        "--profile-batch": batch_size is not None,
+    }
+    _check_options(path, kind, [name for name, value in given.items() if value])
+    if kind in _FOREIGN:
         found = read_foreign(
             kind,
             path.name,
@@ -131,11 +148,34 @@ def import_file(
         return _network(kind, found)
     if kind in PROFILE_KINDS:
         return _profile(path, kind, batch_size)
-    if launch := degrees_of(path, read_text(path)):
+    text = read_text(path)
+    if launch := degrees_of(path, text):
         return ImportedFile(kind=launch[0], block=launch[1])
+    if text.lstrip().startswith("{"):
+        read_config(path)  # says where it is no JSON
     problem = "its content is of no kind that is known here."
     mend = "Give an ONNX model, a Hugging Face config.json, a profile (see --template), or a launch file of ours."
     raise SpecError.of([Fault(file=str(path), problem=problem, mend=mend)])
+
+
+def _kind(path: Path) -> str | None:
+    """Return what a file is by its content; where that does not tell, by its name, so that its reader says why."""
+    if found := kind_of(path):
+        return found
+    if path.suffix.lower() == ".onnx":
+        return "onnx"
+    return "huggingface" if path.name == "config.json" or (path / "config.json").is_file() else None
+
+
+def _check_options(path: Path, kind: str | None, given: Sequence[str]) -> None:
+    """Refuse what belongs to another kind of file."""
+    wrong = [name for name in given if kind not in _OPTIONS[name][0]]
+    if kind is not None and wrong:
+        faults = [
+            Fault(file=str(path), field=name, problem=f"it belongs to {_OPTIONS[name][1]}.", mend="Leave it out here.")
+            for name in wrong
+        ]
+        raise SpecError.of(faults)
 
 
 def _profile(path: Path, kind: str, batch_size: int | None) -> ImportedFile:

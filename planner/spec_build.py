@@ -55,6 +55,9 @@ def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None =
         source = Source(data=copy.deepcopy(with_networks(question)), file="", folder=Path(), positions={})
     else:
         source = read_source(Path(question))
+    if "sweep" in source.data:
+        problem = "this asks many questions, which differ in what it varies."
+        raise SpecError.of([source.fault(("sweep",), problem, "Ask `planner sweep`, or leave sweep out.")])
     if "procure" in source.data and "cluster" not in source.data:
         problem = "this asks which machines to have, not how to train on given ones."
         raise SpecError.of([source.fault(("procure",), problem, "Ask `planner procure`, or give a cluster instead.")])

@@ -81,6 +81,8 @@ def _imported(reading: Reading) -> tuple[Dnn, tuple[str, ...]]:
         allowed_code=reading.source.allowed_code,
         is_text_only=dnn.text_only,
     )
+    if not found.dnn.num_multiply_adds:
+        raise ValueError("the network has no multiply-adds, so that nothing is known of its time; give one that has")
     reading.notes.assumptions.extend(found.notes)
     if dnn.dtype is None and found.dtype in get_args(Dtype):
         reading.notes.assumptions.append(f"dtype: {found.dtype}, as the weights are stored")

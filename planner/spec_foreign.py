@@ -66,7 +66,7 @@ def read_foreign(
         The factory that the user named on the command line, or in a call: no other is run.
     """
     if key == "onnx":
-        from planner.importers.onnx_graph import read_onnx  # noqa: PLC0415
+        from planner.importers.onnx_model.graph import read_onnx  # noqa: PLC0415
 
         return _as_searched(read_onnx(folder / name, sizes=sizes))
     if key == "huggingface":
@@ -82,7 +82,7 @@ def read_foreign(
 
 def _of_config(path: Path, sequence_length: int | None, *, is_text_only: bool) -> Imported:
     """Return the transformer of a Hugging Face ``config.json``."""
-    from planner.importers.huggingface import read_huggingface  # noqa: PLC0415
+    from planner.importers.huggingface.network import read_huggingface  # noqa: PLC0415
 
     found = read_huggingface(path, sequence_length=sequence_length, is_text_only=is_text_only)
     dnn = dnn_of(found.transformer, found.name, source=f"Hugging Face configuration {path.name}")

@@ -2,9 +2,8 @@
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,12 @@ from pydantic_core import ErrorDetails
 
 from planner.errors import Fault, ModelError, SpecError
 from planner.importers.text import read_text
+from planner.spec_places import JsonPlaces, Place, Places
 
 __all__ = ["Notes", "Source", "faults_of", "nearest", "read_source"]
 
 _MOST_VALUES = 2_000_000  # YAML aliases can multiply: refuse before memory runs out
 _MOST_LEVELS = 64  # a plan's question, the deepest there is, has about ten
-_Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,16 +26,22 @@ class Source:
     """Plain data of a spec, where it came from, and the line and column of each of its parts.
 
     ``allowed_code``: the factory of a network that may be run, since the user named it outside of the file.
+    ``parts``: where the keys below a place came from another file, that file, and the place in it.
     """
 
     data: Any
     file: str
     folder: Path
-    positions: Mapping[_Path, tuple[int, int]]
+    positions: Places
     allowed_code: str | None = None
+    parts: "Mapping[Place, tuple[Source, Place]]" = field(default_factory=dict)
 
     def locate(self, fault: Fault, path: Sequence[str | int]) -> Fault:
         """Return the fault with file, line and column of ``path``, or of its nearest parent that stands in the file."""
+        for place, (part, root) in self.parts.items():
+            size = len(place)
+            if len(path) > size and tuple(path[:size]) == place and tuple(path[: size + 1]) not in self.positions:
+                return part.locate(fault, (*root, *path[size:]))
         for length in range(len(path), 0, -1):
             if position := self.positions.get(tuple(path[:length])):
                 return replace(fault, file=self.file, line=position[0], column=position[1])
@@ -57,7 +62,7 @@ def read_source(path: Path) -> Source:
     """
     text = read_text(path)
     if (plain := _plain_json(text)) is not None:
-        found = Source(data=plain, file=str(path), folder=path.parent, positions=_Positions(path, text))
+        found = Source(data=plain, file=str(path), folder=path.parent, positions=JsonPlaces(text))
     else:
         data, positions = _parsed(path, text)
         found = Source(data=data, file=str(path), folder=path.parent, positions=positions)
@@ -69,26 +74,6 @@ def read_source(path: Path) -> Source:
         )
         raise SpecError.of([fault])
     return found
-
-
-class _Positions(Mapping[_Path, tuple[int, int]]):
-    """Lines and columns of a JSON file, found when the first is asked for: most files have no fault to place."""
-
-    def __init__(self, path: Path, text: str) -> None:
-        self._path, self._text = path, text
-
-    @cached_property
-    def _found(self) -> dict[_Path, tuple[int, int]]:
-        return _parsed(self._path, self._text)[1]
-
-    def __getitem__(self, place: _Path) -> tuple[int, int]:
-        return self._found[place]
-
-    def __iter__(self) -> Iterator[_Path]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
 
 
 def _plain_json(text: str) -> Any:
@@ -121,14 +106,14 @@ def _levels(data: Any) -> int:
     return 1 + max(map(_levels, inner), default=0)
 
 
-def _parsed(path: Path, text: str) -> tuple[Any, dict[_Path, tuple[int, int]]]:
+def _parsed(path: Path, text: str) -> tuple[Any, dict[Place, tuple[int, int]]]:
     """Return the data of YAML text, and the place of each part; raise SpecError where it is none."""
     # Imported here: `planner --help` has no use for it.
     from ruamel.yaml import YAML  # noqa: PLC0415
     from ruamel.yaml.composer import MaxDepthExceededError  # noqa: PLC0415
     from ruamel.yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415
 
-    positions: dict[_Path, tuple[int, int]] = {}
+    positions: dict[Place, tuple[int, int]] = {}
     try:
         reader = YAML(typ="rt", pure=True)
         reader.max_depth = _MOST_LEVELS
@@ -160,7 +145,7 @@ class _TooLargeError(Exception):
     """More values than any spec has."""
 
 
-def _plain(tree: Any, path: _Path, positions: dict[_Path, tuple[int, int]], count: list[int]) -> Any:
+def _plain(tree: Any, path: Place, positions: dict[Place, tuple[int, int]], count: list[int]) -> Any:
     """Return dicts, lists and scalars without ruamel's types, noting positions on the way."""
     count[0] += 1
     if count[0] > _MOST_VALUES:
@@ -179,7 +164,7 @@ def _plain(tree: Any, path: _Path, positions: dict[_Path, tuple[int, int]], coun
     return None if tree is None else str(tree)
 
 
-def _note(positions: dict[_Path, tuple[int, int]], path: _Path, find: Callable[[], tuple[int, int]]) -> None:
+def _note(positions: dict[Place, tuple[int, int]], path: Place, find: Callable[[], tuple[int, int]]) -> None:
     """Note the place of a part; one that came by a merge or a tag has none, its parent's stands for it."""
     try:
         line, column = find()
@@ -195,12 +180,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"Did you mean {found[0]!r}?" if found else f"Known: {', '.join(names)}."
 
 
-def faults_of(error: ValidationError, source: Source, model: type[BaseModel], root: _Path = ()) -> list[Fault]:
+def faults_of(error: ValidationError, source: Source, model: type[BaseModel], root: Place = ()) -> list[Fault]:
     """Return every fault that pydantic found, in our words and with its place."""
     return [_fault(details, source, model, root) for details in error.errors(include_url=False)]
 
 
-def _fault(details: ErrorDetails, source: Source, model: type[BaseModel], root: _Path) -> Fault:
+def _fault(details: ErrorDetails, source: Source, model: type[BaseModel], root: Place) -> Fault:
     """Return one of pydantic's findings as a fault."""
     path = (*root, *(part for part in details["loc"] if not str(part).startswith("<")))  # less the tags of unions
     value = "" if details["type"] == "missing" else _short(details["input"])

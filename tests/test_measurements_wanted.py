@@ -1,19 +1,23 @@
 import json
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import planner
 from planner import perturb
+from planner.api import plan_of_file
 from planner.checks.carried import carried
+from planner.documents import dump, plan_document
 from planner.errors import SpecError
 from planner.measurements_report import measurements_text
 from planner.measurements_wanted import ASSUMED, MEASURED, WantedMeasurements, measurements_wanted
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search
+from planner.sensitivity import headline
 
 NARROW = {"count": 4, "device": "v100-sxm2", "network": "3 Gbit/s"}
 
@@ -115,3 +119,32 @@ def test_the_document_is_json_and_says_which_figures_decide() -> None:
 def test_a_wrong_range_is_refused_in_words(ranges: dict[str, tuple[float, float]], said: str) -> None:
     with pytest.raises(SpecError, match=said):
         wanted(ranges)
+
+
+def test_a_plan_from_its_file_is_asked_like_the_plan_itself(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(dump(plan_document(asked()[1])))
+    problem, plan = plan_of_file(path)
+    ranges = dict.fromkeys(("device", "start", "inside", "memory", "input"), (1.0, 1.0))
+    known = {row.name for row in wanted().rows} | {row.name.partition(":")[0] for row in wanted().rows}
+    ranges = {name: one for name, one in ranges.items() if name in known} | {"network": (1.0, 10.0)}
+    found = measurements_wanted(problem, plan, Search(time_limit_s=120), ranges=ranges)
+    row, same = (next(row for row in one.rows if row.name == "network") for one in (found, wanted(ranges)))
+    assert row.rival == same.rival
+    assert row.regret == pytest.approx(same.regret)
+    assert row.turns_at is not None
+    assert row.turns_at == pytest.approx(same.turns_at)
+    assert row.turns_at < 10
+
+
+def test_a_rival_is_told_apart_from_the_plan_in_hand() -> None:
+    resnet = {
+        "dnn": {"zoo": "resnet50", "batch_per_device": 32},
+        "cluster": {"machines": [{"count": 4, "device": "v100-sxm2-16g", "devices": 4, "inside": "nvlink-2", "network": "10 Gbit/s"}]},
+        "families": ["all_reduce"],
+    }  # fmt: skip
+    problem = planner.load(resnet)
+    found = measurements_wanted(problem, planner.plan(problem), Search(time_limit_s=120), ranges={"device": (0.6, 1.0)})
+    assert found.deciding
+    for row in found.deciding:
+        assert row.rival != headline(found.plan)

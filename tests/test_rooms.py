@@ -35,6 +35,7 @@ BOUNDARY = {
     "planner.spec_layers",
     "planner.spec_machines",
     "planner.spec_substitutions",
+    "planner.spec_places",
     "planner.spec_source",
     "planner.spec_reading",
     "planner.spec_build",
@@ -82,6 +83,7 @@ ALLOWED = {
     **{module: INNER | MODELS | BOUNDARY | {"planner.data", "planner.zoo", "planner.importers"} for module in BOUNDARY},
     "planner.calibration": INNER | MODELS | BOUNDARY | {"planner.calibration", "planner.api", "planner.data", "planner.importers", "planner.report"},
     "planner.report": INNER,
+    "planner.timelines": INNER | {"planner.timelines"},
     "planner.schemas": INNER | {"planner.schemas"},
     "planner.documents": INNER | {"planner.schemas"},
     "planner.measure": INNER,
@@ -96,7 +98,7 @@ ALLOWED = {
     "planner.comparison_report": INNER | {"planner.comparison", "planner.report"},
     "planner.page": INNER | {"planner.page", "planner.api", "planner.case_rows", "planner.explanation", "planner.procurement", "planner.sensitivity"},
     "planner.plan_file": INNER | {"planner.schemas", "planner.documents", "planner.importers"},
-    "planner.api": INNER | BOUNDARY | CONFLICTS | {"planner.checks", "planner.comparison", "planner.documents", "planner.explanation", "planner.plan_file", "planner.families", "planner.ranking", "planner.data", "planner.exporters", "planner.procurement", "planner.importers"},
+    "planner.api": INNER | BOUNDARY | CONFLICTS | {"planner.checks", "planner.comparison", "planner.documents", "planner.explanation", "planner.plan_file", "planner.families", "planner.ranking", "planner.data", "planner.exporters", "planner.procurement", "planner.importers", "planner.timelines"},
     "planner.sweep": INNER | BOUNDARY | {"planner.sweep", "planner.documents", "planner.network_import", "planner.procurement", "planner.report"},
     "planner.network_import": INNER | BOUNDARY | {"planner.importers", "planner.exporters"},
     **dict.fromkeys(CONFLICTS, INNER | CONFLICTS | {"planner.spec", "planner.spec_configuration"}),
@@ -207,7 +209,13 @@ def test_each_link_leads_to_its_room(link: str) -> None:
 
 def test_every_data_file_is_packaged() -> None:
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    folders = {"planner.data": "planner/data", "planner.exporters": "planner/exporters", "planner.page": "planner/page", "planner.zoo": "planner/zoo", "planner.cases": "cases"}
+    folders = {
+        "planner.data": "planner/data",
+        "planner.exporters": "planner/exporters",
+        "planner.page": "planner/page",
+        "planner.zoo": "planner/zoo",
+        "planner.cases": "cases",
+    }
     for package, folder in ((package, ROOT / folder) for package, folder in folders.items()):
         files = {path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
         assert files

@@ -1,15 +1,15 @@
-import json
-from collections import defaultdict
-from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from traces import faults_of
 
 from planner.models.ssgd_dag import timeline
 from planner.models.ssgd_equations import Iteration, Strategy
-from planner.timeline import Flow, Span, timeline_document
+from planner.timeline import Counter, Flow, Process, Span, Timeline, repeated, timeline_document
+from planner.timelines.devices import num_devices, of_each_kind, with_all, with_parts
+from planner.timelines.thin import thinned
 
 times_s = st.floats(0, 3)
 COLOURS = {"thread_state_running", "rail_response", "thread_state_iowait", "rail_animation", "cq_build_failed", "olive"}
@@ -17,32 +17,6 @@ COLOURS = {"thread_state_running", "rail_response", "thread_state_iowait", "rail
 
 def span(row: str, start_s: float, end_s: float, **more: Any) -> Span:
     return Span(row=row, name=f"{row} {start_s:g}", start_s=start_s, end_s=end_s, **more)
-
-
-def faults_of(document: dict[str, Any]) -> list[str]:
-    """What a viewer would draw wrongly, by the rules of the Trace Event Format: found from the JSON alone."""
-    events = json.loads(json.dumps(document, allow_nan=False))["traceEvents"]
-    named = {event["tid"] for event in events if event["name"] == "thread_name"}
-    timed = [event for event in events if event["ph"] != "M"]
-    faults = [f"{event['name']}: no row" for event in timed if event["tid"] not in named]
-    faults += ["not sorted" for one, other in pairwise(timed) if other["ts"] < one["ts"]]
-    slices = defaultdict(list)
-    for event in timed:
-        if event["ph"] == "X":
-            slices[event["tid"]].append((event["ts"], event["ts"] + event["dur"], event["name"]))
-    for on_row in slices.values():
-        on_row.sort()
-        faults += [f"{other[2]} overlaps" for one, other in pairwise(on_row) if other[0] < one[1] - 1e-4]
-    arrows = defaultdict(list)
-    for event in timed:
-        if event["ph"] in "sf":
-            arrows[event["id"]].append(event)
-            if not any(start <= event["ts"] <= end for start, end, _ in slices[event["tid"]]):
-                faults.append(f"arrow {event['id']} is bound to no slice")
-    for ends in arrows.values():
-        if [end["ph"] for end in ends] != ["s", "f"] or ends[1].get("bp") != "e" or ends[0]["name"] != ends[1]["name"]:
-            faults.append(f"arrow {ends[0]['id']} is not one arrow")
-    return faults
 
 
 @given(st.lists(st.tuples(times_s, times_s, times_s), min_size=1, max_size=6), st.sampled_from(Strategy))
@@ -118,3 +92,120 @@ def test_what_would_be_drawn_wrongly_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         timeline_document(spans, flows, rows)
+
+
+def test_a_span_may_lie_in_another_and_one_that_overlaps_by_rounding_is_cut() -> None:
+    third = 1 / 3
+    spans = [
+        span("a", 0, 1, kind="outer"),
+        span("a", 0, third, is_part=True),
+        span("a", third, 2 * third, is_part=True),
+        span("a", 2 * third - 1e-12, 1 + 1e-12, is_part=True),
+        span("a", 1 - 1e-12, 2),
+    ]
+    document = timeline_document(spans, [], ["a"])
+    assert faults_of(document) == []
+    ends = [event["ts"] + event["dur"] for event in document["traceEvents"] if event["ph"] == "X"]
+    assert max(ends[:-1]) <= 1e6 + 1e-6
+    assert ends[-1] == 2e6
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 1), st.floats(0, 1)), max_size=12))
+def test_what_is_not_refused_nests(drawn: list[tuple[str, float, float]]) -> None:
+    spans = [span(row, min(one, other), max(one, other)) for row, one, other in drawn]
+    try:
+        document = timeline_document(spans, [], ["a", "b"])
+    except ValueError:
+        pairs = [(a, b) for a in spans for b in spans if a is not b and a.row == b.row]
+        assert any(a.start_s < b.start_s < a.end_s < b.end_s for a, b in pairs)
+    else:
+        assert faults_of(document) == []
+
+
+def test_an_arrow_of_a_stream_leaves_while_its_target_runs() -> None:
+    spans = [span("a", 0, 4), span("b", 1, 5), span("b", 6, 7)]
+    stream = Flow(source=0, target=1, is_stream=True)
+    document = timeline_document(spans, [stream], ["a", "b"])
+    assert [event["ts"] for event in document["traceEvents"] if event["ph"] in "sf"] == [2e6, 2e6]
+    with pytest.raises(ValueError, match="leads back"):
+        timeline_document(spans, [Flow(source=2, target=0, is_stream=True)], ["a", "b"])
+
+
+DEVICES = Timeline(
+    spans=(
+        Span(row="each of 3: run", name="work", start_s=0, end_s=2, kind="forward"),
+        Span(row="each of 3: run", name="part", start_s=0, end_s=1, kind="layer", is_part=True),
+        Span(row="net", name="send", start_s=2, end_s=3, kind="all_reduce"),
+    ),
+    flows=(Flow(source=0, target=2), Flow(source=1, target=2)),
+    rows=("each of 3: run", "net"),
+    processes=(
+        Process(name="each of 3", rows=("each of 3: run",), count=3, member="device {}"),
+        Process(name="net", rows=("net",)),
+    ),
+    counters=(Counter(process="each of 3", name="memory", points=((0.0, {"weights": 1.0}),)),),
+)
+
+
+def test_all_devices_have_a_process_rows_arrows_and_counters_of_their_own() -> None:
+    every = with_all(DEVICES)
+    assert num_devices(DEVICES) == num_devices(every) == 3
+    assert every.rows == ("device 1: run", "device 2: run", "device 3: run", "net")
+    document = timeline_document(*every)
+    assert faults_of(document) == []
+    phases = [event["ph"] for event in document["traceEvents"]]
+    assert (phases.count("X"), phases.count("s"), phases.count("C")) == (7, 6, 3)
+    assert {e["pid"] for e in document["traceEvents"] if e["ph"] == "C"} == {1, 2, 3}
+
+
+def test_parts_go_with_their_arrows() -> None:
+    plain = with_parts(DEVICES, has_parts=False)
+    assert [span.name for span in plain.spans] == ["work", "send"]
+    assert plain.flows == (Flow(source=0, target=1),)
+
+
+def test_of_processes_of_a_kind_the_first_is_kept() -> None:
+    rows = ("one: run", "two: run", "net")
+    processes = (
+        Process(name="one", rows=("one: run",), member="one", kind="worker"),
+        Process(name="two", rows=("two: run",), member="two", kind="worker"),
+        Process(name="net", rows=("net",)),
+    )
+    spans = tuple(span(row, 0, 1) for row in rows)
+    both = Timeline(spans=spans, flows=(Flow(source=0, target=2, is_stream=True),), rows=rows, processes=processes)
+    kept = of_each_kind(both)
+    assert kept.rows == ("one: run", "net")
+    assert kept.flows == (Flow(source=0, target=1, is_stream=True),)
+
+
+def test_iterations_follow_each_other() -> None:
+    three = repeated(DEVICES, 3, 3.0)
+    assert [(one.start_s, one.iteration) for one in three.spans if one.name == "send"] == [(2, 0), (5, 1), (8, 2)]
+    assert faults_of(timeline_document(*three)) == []
+    with pytest.raises(ValueError, match="at least 1 iteration, not 0"):
+        repeated(DEVICES, 0, 3.0)
+
+
+@pytest.mark.parametrize("is_expanded", [False, True])
+@pytest.mark.parametrize("most", [25, 40, 200])
+def test_a_timeline_is_thinned_to_its_longest_spans_with_a_note(most: int, is_expanded: bool) -> None:
+    spans = tuple(
+        Span(row="each of 3: run", name=str(index), start_s=index, end_s=index + 1 - 0.01 * index)
+        for index in range(30)
+    )
+    flows = tuple(Flow(source=index, target=index + 1) for index in range(29))
+    many = DEVICES._replace(spans=spans, flows=flows)
+    few = thinned(many, is_expanded=is_expanded, most=most)
+    document = timeline_document(*(with_all(few) if is_expanded else few))
+    assert faults_of(document) == []
+    assert len(document["traceEvents"]) <= most
+    names = [int(one.name) for one in few.spans]
+    assert names == list(range(len(names)))  # the first ones are the longest
+    is_whole = most == 200 and not is_expanded
+    assert (few.notes == ()) == is_whole
+    assert is_whole or f"of 30 spans the {30 - len(names)} shortest" in few.notes[0]
+
+
+def test_rows_that_are_too_many_by_themselves_are_refused() -> None:
+    with pytest.raises(ValueError, match="4 devices and links are too many"):
+        thinned(DEVICES, is_expanded=True, most=10)

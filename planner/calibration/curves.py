@@ -7,7 +7,7 @@
 
 Rule of the choice: every inner size is left out once, in ten interleaved parts, and predicted by each form from the
 rest; both ends stay in, since a form is not asked to reach beyond them. Of the forms whose mean absolute log error is
-at most one standard error above the least, the simplest is taken, in the order above.
+at most one standard error above the least, or 0.1 %, the simplest is taken, in the order above.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,6 +37,7 @@ _NUM_PARTS = 10
 _NUM_THRESHOLDS = 16
 _LEAST_PART = 3  # sizes on either side of a threshold
 _TOLERANCE = 1e-6
+_ALIKE = 1e-3  # errors that differ by less are alike, however exact the measurements are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +112,9 @@ _WORDS = {"affine": "a straight line (affine)", "piecewise": "equation 18 (piece
 
 
 def _simplest(scores: Mapping[str, Score]) -> str:
-    """Return the simplest form within one standard error of the best."""
+    """Return the simplest form within one standard error of the best, or within what makes no difference."""
     best = min(scores.values(), key=lambda score: score.loss)
-    limit = best.loss + best.standard_error
+    limit = best.loss + max(best.standard_error, _ALIKE)
     return next(name for name in FORMS if name in scores and scores[name].loss <= limit)
 
 

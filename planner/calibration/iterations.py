@@ -32,6 +32,7 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
 }
 _WIDE = 2.0
 _SEEN = 2e-3  # a doubled parameter that moves no prediction by this much is not seen
+_FAR, _HALVINGS = 8.0, 10
 _NOISE = 5e-3  # of a measured iteration, at least: a fit through all rows is not without error
 _LIMITS = {"utilisation": (1e-3, 4.0), "bandwidth_efficiency": (1e-3, 4.0), "inside_efficiency": (1e-3, 4.0)}
 _MOST_OVERHEAD = 0.5  # of the shortest iteration
@@ -213,24 +214,56 @@ class _Model:
         return float(np.abs(np.log(self.predicted(high) / self.predicted(low))).max())
 
     def intervals(self, values: Mapping[str, float]) -> dict[str, Interval]:
-        """Return 95 % intervals from the Jacobian of the log residuals in the logarithms of the parameters."""
+        """Return 95 % intervals from the Jacobian of the log residuals in the logarithms of the parameters.
+
+        Predictions have kinks, where one thing begins to wait for another, and a fit likes to end at one. Slopes say
+        little there: of those on both sides the flatter counts, and an interval reaches at least as far as the squares
+        stay within what noise explains while the other parameters are held.
+        """
         from scipy.stats import t  # noqa: PLC0415  # late: of this command alone
 
-        names, step = list(values), 1e-3
+        names, step = list(values), 1e-2
         if not names:
             return {}
         here = np.log(self.predicted(values))
-        columns = [np.log(self.predicted({**values, name: values[name] * math.exp(step)})) - here for name in names]
-        jacobian = np.column_stack(columns) / step
+        up, down = (
+            np.column_stack(
+                [np.log(self.predicted({**values, name: values[name] * math.exp(by)})) - here for name in names]
+            )
+            / by
+            for by in (step, -step)
+        )
+        jacobian = np.where(np.abs(up) < np.abs(down), up, down)
         freedom = max(1, len(self.measured) - len(names))
         residuals = here - np.log(self.measured)
         variance = max(float(residuals @ residuals) / freedom, _NOISE**2)
         inverse = np.linalg.pinv(jacobian.T @ jacobian + 1e-12 * np.eye(len(names)))
-        widths = np.minimum(float(t.ppf(0.975, freedom)) * np.sqrt(variance * np.diag(inverse)), 50.0)
+        quantile = float(t.ppf(0.975, freedom))
+        widths = np.minimum(quantile * np.sqrt(variance * np.diag(inverse)), 50.0)
+        most = float(residuals @ residuals) + quantile**2 * variance
         return {
-            name: (values[name] * math.exp(-width), values[name] * math.exp(width))
+            name: (
+                values[name] * math.exp(-max(width, self._reach(values, name, -1, most))),
+                values[name] * math.exp(max(width, self._reach(values, name, 1, most))),
+            )
             for name, width in zip(names, widths.tolist(), strict=True)
         }
+
+    def _reach(self, values: Mapping[str, float], name: str, sign: int, most: float) -> float:
+        """Return how far, in its logarithm, a parameter can go before the squares are too many; at most by 8 times."""
+
+        def is_within(way: float) -> bool:
+            moved = {**values, name: values[name] * math.exp(sign * way)}
+            residuals = np.log(self.predicted(moved) / self.measured)
+            return float(residuals @ residuals) <= most
+
+        near, far = 0.0, math.log(_FAR)
+        if is_within(far):
+            return far
+        for _ in range(_HALVINGS):
+            middle = (near + far) / 2
+            near, far = (middle, far) if is_within(middle) else (near, middle)
+        return near
 
     def left_out(self, values: Mapping[str, float]) -> list[float | None]:
         """Return the prediction of every row by a fit of the same parameters to the others."""

@@ -128,7 +128,7 @@ def read_iteration_document(path: Path) -> list[IterationTime]:
 def _row_of(source: Source, index: int, row: object, faults: list[Fault]) -> IterationTime:
     """Return one row; what is wrong with it goes to ``faults``."""
     at: tuple[str | int, ...] = ("rows", index)
-    line, _ = source.positions.get(at, (None, None))
+    line, _ = source.positions.get(at) or (None, None)
     if not isinstance(row, dict):
         faults.append(source.fault(at, "a row is a mapping.", "Write {fix: {num_devices: 4}, iteration_time: 182 ms}."))
         return IterationTime(changes={}, time_s=1.0, file=source.file, line=line)

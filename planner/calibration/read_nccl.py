@@ -125,6 +125,10 @@ def _line(path: Path, number: int, line: str, faults: list[Fault]) -> _Line | No
     if len(cells) < 3 + 2 * _FIGURES or not (cells[0].isdigit() and cells[1].isdigit()):
         return None
     figures = cells[-2 * _FIGURES : -2 * _FIGURES + 3]
+    if (wrong := cells[-2 * _FIGURES + 3]).isdigit() and int(wrong):  # old versions print an error here, as 4e-07
+        problem = f"{wrong} results of this collective were wrong (#wrong)."
+        faults.append(fault(path, number, problem, "Mend the links and run it again, or remove the line.", value=wrong))
+        return None
     try:
         time, algorithm, bus = (float(cell) for cell in figures)
     except ValueError:

@@ -17,7 +17,9 @@ from planner.errors import Fault, SpecError
 
 __all__ = ["is_osu", "read_osu"]
 
-_HEAD = re.compile(r"#\s*OSU MPI(?:-\w+)?\s+(?:Non-blocking\s+|Persistent\s+)?(.+?)\s+(\w+) Test\s+v?[\d.]*", re.I)
+_HEAD = re.compile(r"#[ \t]*OSU MPI(?:-\w+)?[ \t]+(?:Persistent[ \t]+)?(.+?)[ \t]+(\w+) Test\b", re.I)
+_COLUMNS = re.compile(r"#[ \t]*Size\b(.*)")
+_GAP = re.compile(r"\s{2,}|(?<=\))\s+")
 _NAMES = {
     "allreduce": "all_reduce",
     "reduce_scatter": "reduce_scatter",
@@ -51,15 +53,20 @@ def read_osu(path: Path, text: str, *, num_devices: int | None = None) -> list[T
         With the line of everything that is wrong: above all no, or contradicting, numbers of ranks.
     """
     lines = text.splitlines()
-    head = next((match for line in lines if (match := _HEAD.search(line))), None)
-    assert head is not None, "asked by is_osu"
+    at, head = next((at, match) for at, line in enumerate(lines) if (match := _HEAD.search(line)))  # as is_osu asks
     collective = _NAMES.get(head[1].lower())
     if collective is None or head[2].lower() != "latency":
-        problem = f"this is the test {head[1]} {head[2]}, not the latency of a collective."
+        what = "blocking collective" if head[1].lower().startswith("non-blocking") else "collective"
+        problem = f"this is the test {head[1]} {head[2]}, not the latency of a {what}."
         raise SpecError.of([fault(path, None, problem, f"Give one of {', '.join(_NAMES)}.", value=head[0])])
     faults: list[Fault] = []
-    scale = _scale(path, lines)
-    rows = [row for number, line in enumerate(lines, start=1) if (row := _row(path, number, line, scale, faults))]
+    scale, repeated = _columns(path, lines)
+    # Above the head stands what MPI has to say, and the job's script.
+    rows = [
+        row
+        for number, line in enumerate(lines[at:], start=at + 1)
+        if (row := _row(path, number, line, scale, repeated, faults))
+    ]
     if not rows and not faults:
         faults.append(fault(path, None, "there is no line of size and latency.", "Give the whole output."))
     if len(rows) > MOST_ROWS:
@@ -82,30 +89,44 @@ def read_osu(path: Path, text: str, *, num_devices: int | None = None) -> list[T
     ]
 
 
-def _scale(path: Path, lines: Sequence[str]) -> float:
-    """Return seconds of the unit in the table's header; refuse an unknown one."""
+def _columns(path: Path, lines: Sequence[str]) -> tuple[float, int | None]:
+    """Return seconds of the latencies' unit, and which column holds the iterations, by the table's header.
+
+    Raises
+    ------
+    SpecError
+        If the unit is unknown, or the first column of figures is no latency.
+    """
     for number, line in enumerate(lines, start=1):
-        if found := re.search(r"#\s*Size.*?Latency\s*\((\w+)\)", line):
+        if head := _COLUMNS.search(line):
+            titles = [title for title in _GAP.split(head[1].strip()) if title]
+            found = re.fullmatch(r"(?:Avg )?Latency\s*\((\w+)\)", titles[0] if titles else "")
+            if found is None:
+                problem = f"the column after the size is {titles[0] if titles else 'nothing'!r}, not a latency."
+                mend = "Give the latency test of a blocking collective."
+                raise SpecError.of([fault(path, number, problem, mend, value=line)])
             if found[1] not in _UNITS:
                 problem = f"latencies in {found[1]!r}."
                 raise SpecError.of([fault(path, number, problem, f"Known: {', '.join(_UNITS)}.", value=found[1])])
-            return _UNITS[found[1]]
-    return _UNITS["us"]
+            return _UNITS[found[1]], titles.index("Iterations") + 1 if "Iterations" in titles else None
+    return _UNITS["us"], None
 
 
 def _row(
-    path: Path, number: int, line: str, scale: float, faults: list[Fault]
+    path: Path, number: int, line: str, scale: float, repeated: int | None, faults: list[Fault]
 ) -> tuple[int, float, float, float, int | None] | None:
-    """Return line, bytes, seconds, iterations and the number before the size; None for a comment."""
+    """Return line, bytes, seconds, iterations and the number before the size; None for what is no line of a table."""
     text = line.strip()
-    if not text or text.startswith("#"):
+    if text[:1] not in "-+." and not text[:1].isdigit():  # comments, and what MPI says in between
+        return None
+    if text.strip("-+. ") == "":
         return None
     cells = text.split()
     before, _, size = cells[0].rpartition(",")
     try:
         size_bytes, time_s = float(size), float(cells[1]) * scale
         ranks = int(before) if before else None
-        repetitions = float(cells[4]) if len(cells) > 4 else 1.0
+        repetitions = float(cells[repeated]) if repeated is not None and len(cells) > repeated else 1.0
     except (ValueError, IndexError):
         mend = "Give the output as it was printed: a size and a latency a line."
         faults.append(fault(path, number, f"{text[:60]!r} is no line of size and latency.", mend, value=text))

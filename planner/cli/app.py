@@ -15,6 +15,7 @@ from planner.cli.predict import predict
 from planner.cli.procure import procure
 from planner.cli.schema import schema
 from planner.cli.show import show
+from planner.cli.sweep import sweep
 
 __all__ = ["app"]
 
@@ -28,6 +29,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (plan, predict, procure, explain, compare, check, init, show, schema, case, calibrate, export):
+for command in (plan, predict, procure, sweep, explain, compare, check, init, show, schema, case, calibrate, export):
     app.command()(command)
 app.command(name="import")(import_network)

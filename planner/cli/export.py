@@ -30,13 +30,17 @@ def export(
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.export/1) on stdout.")] = False,
 ) -> None:
     """Write a plan as launch files of a program; what that program cannot express is said on stderr."""
+    import shlex
     import sys
 
     import planner
+    from planner.checks import check_file
     from planner.cli.output import write_files
     from planner.documents import dump
 
     found = planner.export(plan, to, script=script, image=image, program=program, name=name)
+    if not check_file(plan).is_ok:
+        print(f"warning: {plan} is not what it says; see: planner check {shlex.quote(str(plan))}", file=sys.stderr)
     if out is not None:
         write_files(out, found.files, is_forced=force)
     if json:

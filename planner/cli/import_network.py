@@ -56,6 +56,9 @@ def import_network(
     from planner.network_import import import_code, import_file
 
     if run is not None:
+        options = {"--dimension": dimension, "--sequence-length": sequence_length, "--profile-batch": profile_batch}
+        if given := [name for name, value in {**options, "--text-only": text_only}.items() if value]:
+            raise flag_fault(" ".join(given), "a factory has no use for it.", "Leave it out.")
         found = import_code(run, Path.cwd())
     else:
         assert file is not None, "one of the two is given"
@@ -80,6 +83,8 @@ def _sizes(given: list[str]) -> dict[str, int]:
         name, _, number = one.rpartition("=")
         if not name or not number.isascii() or not number.isdigit() or not 0 < int(number[:10]) < 10**9:
             raise flag_fault("--dimension", f"{one!r} is no size of a dimension.", "Write e.g. seq=128.", one)
+        if name in sizes:
+            raise flag_fault("--dimension", f"{name!r} has two sizes.", "Give one.", one)
         sizes[name] = int(number)
     return sizes
 

@@ -26,12 +26,12 @@ def print_measurements(questions: Sequence[Path], ranges: Sequence[str], *, time
         raise flag_fault("--plan-measurements", f"{len(questions)} files are given.", mend)
     given = _ranges(ranges)
     seconds = limit_s(time_limit)
+    search = Search(time_limit_s=seconds)
     if is_plan(questions[0]):
         problem, plan = plan_of_file(questions[0])
     else:
         problem = planner.load(questions[0])
-        plan = planner.plan(problem, time_limit_s=seconds)
-    search = Search(time_limit_s=seconds)
+        plan = planner.plan(problem, time_limit_s=seconds / 2)  # the rest is for the questions that are asked anew
     with search.interruptible():
         found = measurements_wanted(problem, plan, search, ranges=given)
     print(dump(found.to_document()) if json else measurements_text(found))

@@ -1,15 +1,19 @@
 """What commands share: limits read, files written whole or not at all."""
 
 import os
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.errors import Fault, SpecError
 from planner.units import Dimension, parse
 
-__all__ = ["limit_s", "write_files", "write_text", "write_trace"]
+if TYPE_CHECKING:
+    from planner.timelines import Measured
+
+__all__ = ["check_trace", "limit_s", "write_files", "write_pieces", "write_text", "write_trace"]
 
 
 def limit_s(text: str) -> float:
@@ -20,16 +24,104 @@ def limit_s(text: str) -> float:
         raise SpecError.of([Fault(file="command line", field="--time-limit", value=text, problem=str(error))]) from None
 
 
-def write_trace(path: Path, problem: Any, family: str, configuration: Any, *, question: Path | None) -> None:
-    """Write a configuration's schedule as a Chrome trace; never over the question itself."""
-    if question is not None and path.exists() and path.samefile(question):
-        text = "this is the question itself, which the trace would overwrite."
-        raise SpecError.of([Fault(file=str(path), field="--trace", problem=text, mend="Name another file.")])
-    import json
+def write_trace(
+    path: Path,
+    problem: Any,
+    family: str,
+    configuration: Any,
+    *,
+    question: Path | None,
+    devices: str | None = None,
+    num_iterations: int = 1,
+    measured: "Measured | None" = None,
+) -> None:
+    """Write a configuration's schedule as a Chrome trace; never over the question itself.
 
+    With a measured step, predicted and measured seconds go to stderr as a table, too.
+    """
+    _check_apart(path, question, "the question itself")
     from planner.api import timeline
 
-    write_text(path, json.dumps(timeline(problem, family, configuration), separators=(",", ":")) + "\n")
+    found = timeline(
+        problem,
+        family,
+        configuration,
+        devices=devices,
+        num_iterations=num_iterations,
+        has_parts=True,
+        measured=measured,
+    )
+    write_pieces(path, _json_of(found))
+    if measured is not None:
+        from planner.timelines import table_text
+
+        print(table_text(found["otherData"]["measured"]), file=sys.stderr)
+
+
+def _json_of(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a trace as JSON, an event at a time: of a million the text is not held beside them."""
+    import json
+
+    def text(value: Any) -> str:
+        return json.dumps(value, separators=(",", ":"))
+
+    rest = {name: value for name, value in document.items() if name != "traceEvents"}
+    yield '{"traceEvents":['
+    for index, event in enumerate(document["traceEvents"]):
+        yield f",{text(event)}" if index else text(event)
+    yield f"],{text(rest)[1:]}\n"
+
+
+def _check_apart(trace: Path, other: Path | None, words: str) -> None:
+    """Refuse to write a trace over another file."""
+    if other is not None and trace.exists() and other.exists() and trace.samefile(other):
+        text = f"this is {words}, which the trace would overwrite."
+        raise SpecError.of([Fault(file=str(trace), field="--trace", problem=text, mend="Name another file.")])
+
+
+def check_trace(
+    trace: Path | None, devices: str | None, num_iterations: int | None, measured: Path | None
+) -> "Measured | None":
+    """Return the measured step, read before anything is searched; refuse options that mean nothing.
+
+    Raises
+    ------
+    SpecError
+        If there is no ``--trace``, a word is not known, or the measured trace is not there or has no modules.
+    """
+    given = {"--trace-devices": devices, "--trace-iterations": num_iterations, "--measured": measured}
+    faults = []
+    if trace is None:
+        faults += [
+            Fault(
+                file="command line",
+                field=name,
+                value=str(value),
+                problem="no trace is asked for.",
+                mend="Add --trace FILE.",
+            )
+            for name, value in given.items()
+            if value is not None
+        ]
+    if devices not in (None, "all", "kinds"):
+        problem = "this is neither all nor kinds."
+        faults.append(
+            Fault(
+                file="command line", field="--trace-devices", value=devices, problem=problem, mend="Write one of them."
+            )
+        )
+    if measured is not None and not measured.is_file():
+        problem = "this is not a regular file." if measured.exists() else "there is no such file."
+        mend = "Name the file that torch.profiler's export_chrome_trace wrote."
+        faults.append(Fault(file=str(measured), field="--measured", problem=problem, mend=mend))
+    if faults:
+        raise SpecError.of(faults)
+    if trace is None or measured is None:
+        return None
+    _check_apart(trace, measured, "the measured trace")
+    from planner.api import measured_step
+
+    return measured_step(measured)
 
 
 def write_files(folder: Path, files: Mapping[str, str], *, is_forced: bool) -> None:
@@ -59,7 +151,12 @@ def write_files(folder: Path, files: Mapping[str, str], *, is_forced: bool) -> N
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole: a reader sees the old one or the new one, never a part.
+    """Write a file whole: see :func:`write_pieces`."""
+    write_pieces(path, [text])
+
+
+def write_pieces(path: Path, pieces: Iterable[str]) -> None:
+    """Write a file whole, piece by piece: a reader sees the old one or the new one, never a part.
 
     Raises
     ------
@@ -68,8 +165,12 @@ def write_text(path: Path, text: str) -> None:
     """
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.writelines(pieces)
+        except BaseException:  # a full disk, or Ctrl-C: no part is left behind
+            Path(name).unlink()
+            raise
         umask = os.umask(0)
         os.umask(umask)
         Path(name).chmod(0o666 & ~umask)

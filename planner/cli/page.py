@@ -16,7 +16,7 @@ def check_page(path: Path | None, question: Path | None = None) -> None:
     Raises
     ------
     SpecError
-        If a library is missing, the file is the question itself, or its folder is not there.
+        If a library is missing, the file is the question itself or no plain file, or its folder is not there.
     """
     if path is None:
         return
@@ -26,6 +26,8 @@ def check_page(path: Path | None, question: Path | None = None) -> None:
         mend = "Install them: pip install 'training-planner[report]'."
     elif path.is_dir():
         problem = "this is a folder."
+    elif path.exists() and not path.is_file():
+        problem = "this is no plain file, and a page would take its place."
     elif question is not None and path.exists() and path.samefile(question):
         problem = "this is the question itself, which the page would overwrite."
     elif not path.parent.is_dir():

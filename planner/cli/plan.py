@@ -74,6 +74,17 @@ def plan(
     trace: Annotated[
         Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")
     ] = None,
+    trace_devices: Annotated[
+        str | None,
+        typer.Option(help="With --trace: all, or kinds, one device of each kind; else all of up to 64."),
+    ] = None,
+    trace_iterations: Annotated[
+        int | None, typer.Option(min=1, max=100, help="With --trace: how many iterations; else one.")
+    ] = None,
+    measured: Annotated[
+        Path | None,
+        typer.Option(help="With --trace: a torch.profiler trace, whose modules are put beside the predicted layers."),
+    ] = None,
     html: Annotated[
         Path | None, typer.Option(help="Write the answer as a page for a browser, too: one file, offline.")
     ] = None,
@@ -92,7 +103,7 @@ def plan(
     E.g. planner plan --dnn vgg16 --machines 4x8xrtx-2080-ti --network "25 Gbit/s"
     """
     import planner
-    from planner.cli.output import limit_s, write_text, write_trace
+    from planner.cli.output import check_trace, limit_s, write_text, write_trace
     from planner.cli.page import check_page
     from planner.cli.question import code_of, question_of
     from planner.cli.terminal import show
@@ -117,11 +128,21 @@ def plan(
     }
     seconds = limit_s(time_limit)
     check_page(html, spec)
+    step = check_trace(trace, trace_devices, trace_iterations, measured)
     problem = planner.load(question_of(spec, flags), run=run or code_of(dnn))
     found = planner.plan(problem, num_alternatives=top, time_limit_s=seconds, has_frontier=frontier)
     problem = network_of(asked(problem), found.substitutions)
     if trace:
-        write_trace(trace, problem, found.family, found.configuration, question=spec)
+        write_trace(
+            trace,
+            problem,
+            found.family,
+            found.configuration,
+            question=spec,
+            devices=trace_devices,
+            num_iterations=trace_iterations or 1,
+            measured=step,
+        )
     if html:
         options = [*(["--top", str(top)] if top else []), *(["--frontier"] if frontier else [])]
         _write_page(html, found, problem, [*options, "--time-limit", time_limit], seconds if explain else 0.0)

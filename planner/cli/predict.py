@@ -15,6 +15,17 @@ def predict(
     trace: Annotated[
         Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")
     ] = None,
+    trace_devices: Annotated[
+        str | None,
+        typer.Option(help="With --trace: all, or kinds, one device of each kind; else all of up to 64."),
+    ] = None,
+    trace_iterations: Annotated[
+        int | None, typer.Option(min=1, max=100, help="With --trace: how many iterations; else one.")
+    ] = None,
+    measured: Annotated[
+        Path | None,
+        typer.Option(help="With --trace: a torch.profiler trace, whose modules are put beside the predicted layers."),
+    ] = None,
     run: Annotated[
         str | None, typer.Option(help="Allow dnn.torch to run this factory of a PyTorch module, package:function.")
     ] = None,
@@ -26,7 +37,7 @@ def predict(
     """Predict time, breakdown and memory of a given configuration."""
     import planner
     from planner.api import configuration_of
-    from planner.cli.output import write_text, write_trace
+    from planner.cli.output import check_trace, write_text, write_trace
     from planner.cli.page import check_page
     from planner.cli.terminal import show
     from planner.documents import dump, prediction_document
@@ -34,12 +45,22 @@ def predict(
     from planner.report import prediction_text
 
     check_page(html, spec)
+    step = check_trace(trace, trace_devices, trace_iterations, measured)
     problem = planner.load(spec, run=run)
     family, configuration = configuration_of(problem)
     prediction = planner.predict(problem, configuration)
     explanation = FAMILIES[family].explain(problem, configuration, prediction)
     if trace:
-        write_trace(trace, problem, family, configuration, question=spec)
+        write_trace(
+            trace,
+            problem,
+            family,
+            configuration,
+            question=spec,
+            devices=trace_devices,
+            num_iterations=trace_iterations or 1,
+            measured=step,
+        )
     block, not_modelled = configuration.to_document(), FAMILIES[family].NOT_MODELLED
     if html:
         from planner.page import prediction_page

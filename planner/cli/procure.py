@@ -12,7 +12,9 @@ _SHORT = "Short question"
 
 def procure(
     spec: Annotated[Path | None, typer.Argument(help="The question, YAML or JSON, with a block procure.")] = None,
-    dnn: Annotated[str | None, typer.Option(help="Zoo name, profile or trace file.", rich_help_panel=_SHORT)] = None,
+    dnn: Annotated[
+        str | None, typer.Option(help="Zoo name, model.onnx, config.json, profile or trace.", rich_help_panel=_SHORT)
+    ] = None,
     global_batch: Annotated[
         int | None, typer.Option(help="Samples per iteration, of all devices.", rich_help_panel=_SHORT)
     ] = None,

@@ -49,7 +49,12 @@ def source_of(dnn: str) -> str:
     if dnn.endswith((".graph.txt", ".graph", ".json.gz", ".trace.json")):
         return "profile"
     if dnn.endswith((".json", ".yaml", ".yml")):
-        return "huggingface" if Path(dnn).name.endswith("config.json") else "file"
+        from planner.importers.kinds import kind_of
+
+        is_configuration = Path(dnn).name.endswith("config.json") or kind_of(Path(dnn)) == "huggingface"
+        return "huggingface" if is_configuration else "file"
+    if Path(dnn, "config.json").is_file():
+        return "huggingface"
     return "trace" if dnn.endswith((".txt", ".csv", ".tsv")) else "zoo"
 
 

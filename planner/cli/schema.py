@@ -25,6 +25,7 @@ class Document(StrEnum):
     EXPLANATION = "explanation"
     COMPARISON = "comparison"
     PROCUREMENT = "procurement"
+    SWEEP = "sweep"
     IMPORT = "import"
     EXPORT = "export"
     ERROR = "error"
@@ -40,8 +41,9 @@ def schema(
     from planner.documents import MODELS
     from planner.procurement.spec import ProcurementSpec
     from planner.spec import Spec
+    from planner.sweep.document import SweepDocument
 
-    models = dict(MODELS) | {"spec": Spec, "procure": ProcurementSpec}
+    models = dict(MODELS) | {"spec": Spec, "procure": ProcurementSpec, "sweep": SweepDocument}
     model = models[document.value]
     found = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema(by_alias=True)}
     print(library.dumps(found, indent=2, ensure_ascii=False))

@@ -33,6 +33,7 @@ def sweep(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask those again that failed, or that a limit stopped.")
     ] = False,
+    html: Annotated[Path | None, typer.Option(help="Write a page to look at: one file that asks for no other.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.sweep/1) on stdout.")] = False,
 ) -> None:
     """Answer many variants of a question; the same command goes on where it was stopped.
@@ -42,6 +43,7 @@ def sweep(
     from datetime import UTC, datetime
 
     from planner.cli.output import limit_s
+    from planner.cli.page import check_page
     from planner.errors import NoAnswerError
     from planner.sweep.export import check_export
     from planner.sweep.preflight import refuse_hopeless
@@ -50,6 +52,7 @@ def sweep(
 
     if export is not None:
         check_export(export)
+    check_page(html, spec)
     asked = load_sweep(spec, time_limit_s=limit_s(time_limit))
     path = store or spec.with_suffix(".sqlite")
     _refuse_same(spec, path, export)
@@ -66,7 +69,7 @@ def sweep(
             except NoAnswerError as error:
                 raise NoAnswerError(f"{error}\n{_resume()}") from None
         if not code:
-            _tell(asked, opened, export, is_json=json)
+            _tell(asked, opened, export, html, spec, is_json=json)
     if code:
         raise typer.Exit(code)
 
@@ -111,10 +114,12 @@ def _resume() -> str:
     return f"The same command goes on: planner {shlex.join(sys.argv[1:])}"
 
 
-def _tell(asked: "Sweep", opened: "Store", export: Path | None, *, is_json: bool) -> None:
+def _tell(
+    asked: "Sweep", opened: "Store", export: Path | None, html: Path | None, spec: Path, *, is_json: bool
+) -> None:
     """Write the rows and tell what was found; exit code 2 where every question was wrong."""
     from planner.documents import dump
-    from planner.sweep.answers import Outcome
+    from planner.sweep.answers import Outcome, writable
     from planner.sweep.export import export as write
     from planner.sweep.report import summary_document, summary_text
     from planner.sweep.summary import summary_of
@@ -123,12 +128,28 @@ def _tell(asked: "Sweep", opened: "Store", export: Path | None, *, is_json: bool
         write(asked, opened, export)
     found = summary_of(asked, opened)
     is_complete = sum(found.counts.values()) == found.number
+    document = summary_document(found, asked.grid, identity=asked.identity, is_complete=is_complete)
+    if html is not None:
+        _write_page(asked, opened, document, html, spec)
     if is_json:
-        print(dump(summary_document(found, asked.grid, identity=asked.identity, is_complete=is_complete)))
+        print(writable(dump(document)))
     else:
-        print(summary_text(found, asked.grid))
+        print(writable(summary_text(found, asked.grid)))
     if is_complete and set(found.counts) == {Outcome.WRONG}:
         raise typer.Exit(2)
+
+
+def _write_page(asked: "Sweep", opened: "Store", document: dict[str, Any], html: Path, spec: Path) -> None:
+    """Write the page of a sweep."""
+    from planner.cli.output import write_text
+    from planner.page import sweep_page
+    from planner.sweep.rows import columns_of, rows_of
+
+    names = columns_of(asked.grid)
+    rows = (dict(zip(names, row.cells(), strict=True)) for row in rows_of(asked, opened))
+    question = {**asked.document["question"], "sweep": asked.document["sweep"]}
+    commands = [["planner", "sweep", spec.name, "--html", html.name]]
+    write_text(html, sweep_page(document, rows, title=spec.stem, question=question, commands=commands))
 
 
 def _refuse_same(spec: Path, store: Path, export: Path | None) -> None:

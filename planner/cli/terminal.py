@@ -16,6 +16,7 @@ __all__ = ["show"]
 
 _PROVEN = re.compile(r"Proven\b")
 _OPEN = re.compile(r"Best found, not proven\b")
+_COLUMNS = re.compile(r"(?<=\S) {3,}")
 _NOTE = re.compile(r"(?:Assumed|Mind|Not modelled|Searched|Prices): ")
 
 
@@ -47,14 +48,18 @@ def _style(line: str, index: int) -> str:
 
 def _print(console: "Console", line: str, *, style: str, is_kept: bool) -> None:
     """Print one line, what does not fit below it and further in."""
+    from rich.cells import cell_len
     from rich.text import Text
 
-    if is_kept or console.measure(line).maximum <= console.width:
+    if is_kept or cell_len(line) <= console.width:
         console.print(Text(line, style=style), soft_wrap=True)
         return
     indent = len(line) - len(line.lstrip())
-    room = max(20, console.width - indent - 2)
-    first, *others = Text(line.strip(), style=style).wrap(console, room)
-    console.print(Text(" " * indent) + first, soft_wrap=True)
-    for one in others:
-        console.print(Text(" " * (indent + 2)) + one, soft_wrap=True)
+    text = _COLUMNS.sub("  ", line.strip())  # columns that cannot stand below each other need no room between them
+    if cell_len(text) <= console.width - indent:
+        console.print(Text(" " * indent + text, style=style), soft_wrap=True)
+        return
+    wrapped = Text(text, style=style).wrap(console, max(20, console.width - indent - 2), overflow="fold")
+    for index, one in enumerate(wrapped):
+        one.rstrip()
+        console.print(Text(" " * (indent + 2 * (index > 0))) + one, soft_wrap=True)

@@ -22,7 +22,7 @@ from planner.exporters.deepspeed import VERSION as DEEPSPEED
 from planner.exporters.export import Export, Job
 from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import Layout, how_to_run, layout_of, pins_of, read_layout, shared_pins, stage_layers
-from planner.exporters.machines import is_one_shape
+from planner.exporters.machines import device_of, is_one_shape, machine_words, require_kinds
 from planner.exporters.torchrun import PORT, comment_lines, script_words
 
 __all__ = ["FILE", "VERSION", "degrees", "export", "recognises"]
@@ -40,13 +40,15 @@ def export(job: Job) -> Export:
     Raises
     ------
     InfeasibleError
-        Where machines have unlike numbers of devices, or no engine of Accelerate's runs the plan.
+        Where machines have unlike numbers of devices, several CPUs train, or no engine of Accelerate's runs the plan.
     """
     layout = layout_of(TARGET, job)
     if not is_one_shape(layout.rows):
-        rows = " + ".join(f"{row.num_machines} x {row.devices_per_machine} {row.device}" for row in layout.rows)
+        rows = machine_words(layout.rows)
         mend = "Export to ddp, megatron or torchtitan; or pin fix.num_devices to whole machines of one kind."
         raise layout.refused(f"it starts as many processes on every machine, and the plan takes {rows}", mend)
+    if layout.chosen.num_devices > 1:  # on CPUs it starts one process, or those of MPI (launch.py, simple_launcher)
+        require_kinds(TARGET, job, layout.rows, "gpu")
     engine = engine_of(layout)
     inner: Mapping[str, str] = {}
     if engine is Engine.DEEPSPEED:
@@ -82,6 +84,8 @@ def _document(layout: Layout, engine: Engine) -> dict[str, Any]:
         "num_processes": layout.chosen.num_devices,
         "machine_rank": 0,
     }
+    if device_of(layout.job, layout.rows[0]).kind == "cpu":
+        found["use_cpu"] = True
     if machines > 1:
         found |= {"main_process_ip": "FIRST", "main_process_port": PORT, "rdzv_backend": "static", "same_network": True}
     if engine is Engine.DEEPSPEED:  # whose own file has the numbers' type, and refuses a second one

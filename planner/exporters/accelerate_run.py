@@ -12,7 +12,9 @@ from planner.units import Dimension, format_human
 __all__ = ["Engine", "engine_of", "run_with"]
 
 _SHARDS = 2  # from this stage of ZeRO on gradients are sharded
-_FIRST_MIB, _CAP_MIB = 1, 25  # of DDP: the first bucket, and those behind it, where nobody says otherwise
+# Of DDP where nobody says otherwise: the first bucket, and those behind it. A cap that is given holds for all of them
+# (torch/nn/parallel/distributed.py of PyTorch 2.13, pytorch/pytorch#121640).
+_FIRST_MIB, _CAP_MIB = 1, 25
 
 
 class Engine(Enum):
@@ -77,9 +79,8 @@ def _bucket_notes(layout: Layout, engine: Engine) -> list[str]:
         return ["DDP's buckets have 25 MiB, or what DistributedDataParallelKwargs(bucket_cap_mb=...) says"]
     exchange = TensorExchange(layout.job.problem, planned)
     planned_s = layout.job.plan.prediction.iteration_time_s
-    first = _FIRST_MIB * MIB
-    _, best = best_buffer(exchange, lambda limit: full_buckets(exchange.size_bytes, [first, limit]))
-    usual = full_buckets(exchange.size_bytes, [first, _CAP_MIB * MIB])
+    _, best = best_buffer(exchange, lambda limit: full_buckets(exchange.size_bytes, [limit]))
+    usual = full_buckets(exchange.size_bytes, [_FIRST_MIB * MIB, _CAP_MIB * MIB])
     cap = round_size(best, float(exchange.size_bytes.sum()))
     words = [
         f"{name}: {format_human(seconds, Dimension.TIME, 4)} ({seconds / planned_s - 1:+.1%})"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.exporters.export import Job, refused
-from planner.exporters.machines import UsedMachines, used_machines
+from planner.exporters.machines import UsedMachines, require_kinds, used_machines
 from planner.families.all_reduce_configuration import AllReduceConfiguration
 from planner.families.hybrid_configuration import HybridConfiguration
 from planner.families.hybrid_mixed_configuration import MixedConfiguration
@@ -71,8 +71,10 @@ def data_parallel_of(job: Job, target: str) -> DataParallel:
     Raises
     ------
     InfeasibleError
-        If it is something else, or more than that.
+        If it is something else, or more than that, or its devices are neither GPUs nor CPUs.
     """
+    if job.plan.family not in _OTHERS:
+        require_kinds(target, job, used_machines(job), "gpu", "cpu")
     chosen = job.plan.configuration
     if isinstance(chosen, AllReduceConfiguration):
         return _of_all_reduce(job, chosen)

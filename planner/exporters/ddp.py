@@ -18,6 +18,7 @@ from typing import Any
 from planner.exporters.buckets import MIB, Fused, TensorExchange, best_buffer, full_buckets, loss_words, round_size
 from planner.exporters.data_parallel import DataParallel, data_parallel_of
 from planner.exporters.export import Export, Job
+from planner.exporters.machines import device_of
 from planner.exporters.nccl import nccl_lines, nccl_notes
 from planner.exporters.pins import count_of, json_of, rows_of
 from planner.exporters.torchrun import VERSION, comment_lines, script_words, torchrun_script
@@ -52,8 +53,14 @@ def export(job: Job) -> Export:
     """
     plan = data_parallel_of(job, "ddp")
     exchange = None if plan.fused is None else TensorExchange(job.problem, plan.fused)
+    kind = device_of(job, plan.machines[0]).kind
     caps = None if exchange is None or exchange.exchange is None else _caps(exchange)
-    notes = (*_bucket_notes(job, plan, caps), *nccl_notes(plan.fused), *_share_notes(plan), *_own_notes(job, plan))
+    notes = (
+        *_bucket_notes(job, plan, caps),
+        *nccl_notes(kind, plan.fused),
+        *_share_notes(plan),
+        *_own_notes(job, plan),
+    )
     program = script_words(job.settings.script, DEFAULT_PROGRAM)
     source = resources.files("planner.exporters").joinpath("planned_ddp.py.txt").read_text(encoding="utf-8")
     files = {
@@ -66,11 +73,12 @@ def export(job: Job) -> Export:
 
 def launch(job: Job, plan: DataParallel, program: str, notes: tuple[str, ...]) -> str:
     """Return the script that one machine runs."""
+    kind = device_of(job, plan.machines[0]).kind
     head = [
         f"{_HEAD}, for {VERSION}: torchrun and DistributedDataParallel",
         *comment_lines([job.plan.configuration.headline, f"global batch {plan.global_batch_size}", *notes]),
     ]
-    return torchrun_script(plan.machines, program, head=head, environment=(*_HERE, *nccl_lines(plan.fused)))
+    return torchrun_script(plan.machines, program, head=head, environment=(*_HERE, *nccl_lines(kind, plan.fused)))
 
 
 def constant_cap(exchange: TensorExchange) -> tuple[float, Fused]:
@@ -96,6 +104,7 @@ def _caps(exchange: TensorExchange) -> _Caps:
 def _numbers(job: Job, plan: DataParallel, exchange: TensorExchange | None, caps: _Caps | None) -> dict[str, Any]:
     """Return what the program reads; sizes in numbers, whose bytes the module knows best."""
     size = exchange.gradient_bytes if exchange else 4
+    tensors = (tensor for layer in job.problem.dnn.layers for tensor in layer.tensors if tensor.is_trainable)
     return {
         "schema": _SCHEMA,
         "version": VERSION,
@@ -119,7 +128,7 @@ def _numbers(job: Job, plan: DataParallel, exchange: TensorExchange | None, caps
         "bucket_elements": [one // size for one in caps.planned_bytes] if caps else [],
         "constant_elements": caps.constant_mib * MIB / size if caps else None,
         "constant_bucket_elements": [one // size for one in caps.constant_bytes] if caps else [],
-        "tensor_elements": [int(one) // size for one in exchange.size_bytes] if exchange else [],
+        "tensor_elements": [one.num_elements for one in tensors][::-1],
         "predicted_s": job.plan.prediction.iteration_time_s,
         "predicted_constant_s": caps.constant_s if caps else None,
     }

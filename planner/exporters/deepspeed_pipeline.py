@@ -8,13 +8,14 @@ from typing import Any
 from planner.errors import Fault, SpecError
 from planner.exporters.export import Job, refused
 from planner.exporters.layouts import Layout, pins_of
-from planner.exporters.machines import used_machines
+from planner.exporters.machines import require_kinds, used_machines
 from planner.families.hybrid_configuration import HybridConfiguration
 from planner.families.pipeline_cost import PipelineConfiguration
 
 __all__ = ["NAME", "is_pipeline", "pipeline_degrees", "pipeline_layout", "pipeline_text"]
 
 NAME = "planned_pipeline.py"
+_OWN_LAYERS = "*layers"
 _MARK = "the planned stages of a pipeline"
 _CONSTANT = re.compile(r"^(NUM_[A-Z]+) = (\d{1,9})$", re.MULTILINE)
 
@@ -72,6 +73,8 @@ def pipeline_layout(target: str, job: Job, planned: PipelineConfiguration) -> La
     InfeasibleError
         If stages have unlike numbers of replicas, or several chunks, or the batch does not divide.
     """
+    rows = used_machines(job)
+    require_kinds(target, job, rows, "gpu", "cpu")
     replicas = {stage.replicas for stage in planned.stages}
     if len(replicas) > 1:
         listed = ", ".join(str(stage.replicas) for stage in planned.stages)
@@ -94,7 +97,7 @@ def pipeline_layout(target: str, job: Job, planned: PipelineConfiguration) -> La
         microbatch=batch // (data * planned.num_microbatches),
         schedule=planned.schedule,
     )
-    found = Layout(target=target, job=job, chosen=chosen, rows=used_machines(job), layers=counts)
+    found = Layout(target=target, job=job, chosen=chosen, rows=rows, layers=counts)
     return found.noted(
         f"give PlannedPipeline of {NAME} the {len(names)} layers of the network in the plan's order; each passes one "
         f"value to the next, so that branches must stay within a layer or pass tuples",
@@ -106,7 +109,7 @@ def pipeline_text(layout: Layout, version: str, blocks: tuple[int, ...]) -> str:
     """Return a module with a class of the planned stages, to be imported by the program that trains."""
     chosen = layout.chosen
     return _TEXT.format(
-        given="*layers" if layout.layers else "embedding, *blocks, norm_and_head",
+        given=_OWN_LAYERS if layout.layers else "embedding, *blocks, norm_and_head",
         before=int(not layout.layers),
         version=version,
         mark=_MARK,
@@ -126,6 +129,8 @@ def is_pipeline(path: Path, text: str) -> bool:
 def pipeline_degrees(path: Path, text: str) -> Mapping[str, Any]:
     """Return the degrees of such a module as a ``fix`` block pins them; nothing of it is run.
 
+    Of a network's own layers they are those of the family ``pipeline``: stages and devices.
+
     Raises
     ------
     SpecError
@@ -143,4 +148,6 @@ def pipeline_degrees(path: Path, text: str) -> Mapping[str, Any]:
         data=found["NUM_DATA"],
         expert=found["NUM_EXPERT"],
     )
+    if _OWN_LAYERS in text:
+        return {"num_stages": chosen.pipeline, "num_devices": chosen.num_devices}
     return pins_of(chosen, "pipeline", "tensor", "data", "expert", "num_devices")

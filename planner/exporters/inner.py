@@ -5,17 +5,22 @@ deepspeed, accelerate, megatron and torchtitan expect it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from planner.errors import Fault, SpecError
-from planner.exporters.export import Export, Job, refused
+from planner.errors import Fault, InfeasibleError, SpecError
+from planner.exporters.export import Export, Job, Settings, refused
 from planner.exporters.machines import UsedMachines, used_machines
 from planner.exporters.registry import export as export_to
 from planner.exporters.registry import target_of
 
 __all__ = ["Inner", "inner_of"]
 
-_PROGRAMS: Mapping[str, str] = {"all_reduce": "ddp", "hybrid": "megatron"}
+# Of a family, the programs that are tried where none is named: the first that can run the plan is taken.
+_PROGRAMS: Mapping[str, Sequence[str]] = {
+    "all_reduce": ("ddp",),
+    "hybrid": ("megatron", "deepspeed", "torchtitan"),
+    "pipeline": ("deepspeed",),
+}
 _STARTERS = ("slurm", "skypilot", "tfjob", "pytorchjob", "trainjob")
 
 
@@ -39,7 +44,7 @@ class Inner:
 
 
 def inner_of(job: Job, target: str) -> Inner:
-    """Return what trains: the program that was asked for, else DDP or Megatron-LM by the family of the plan.
+    """Return what trains: the program that was asked for, else the first that can of those for the plan's family.
 
     Raises
     ------
@@ -50,18 +55,35 @@ def inner_of(job: Job, target: str) -> Inner:
     """
     rows = used_machines(job)
     if any(row.role == "server" for row in rows):
-        raise refused(target, "it has parameter servers, which no program that it starts here knows", "tfjob has them.")
+        mend = (
+            "tfjob has them." if job.plan.family == "parameter_server" else "Plan with families: [all_reduce, hybrid]."
+        )
+        raise refused(target, "it has parameter servers, which no program that it starts here knows", mend)
     asked = job.settings.program
-    if asked is None and job.plan.family not in _PROGRAMS:
-        mend = "Name one by --program."
-        raise refused(target, f"no program is known here that trains a plan of the family {job.plan.family}", mend)
-    program = _PROGRAMS[job.plan.family] if asked is None else target_of(asked)
+    inside = replace(job, settings=Settings(script=job.settings.script))  # the other settings are those of the outside
+    found = _first(inside) if asked is None else export_to(_program(asked, target), inside)
+    return Inner(export=found, machines=rows, scripts=_scripts(found, rows, target))
+
+
+def _first(job: Job) -> Export:
+    """Return what the first program writes that can run a plan; raise what the very first one said, if none can."""
+    refusals = []
+    for program in _PROGRAMS[job.plan.family]:
+        try:
+            return export_to(program, job)
+        except InfeasibleError as error:
+            refusals.append(error)
+    raise refusals[0]
+
+
+def _program(asked: str, target: str) -> str:
+    """Return the proper name of the program that was asked for; raise SpecError if it is none which trains."""
+    program = target_of(asked)
     if program in _STARTERS:
         problem = f"{program!r} starts machines, as {target} does, and trains nothing itself."
         mend = "Name ddp, horovod, deepspeed, accelerate, megatron or torchtitan."
         raise SpecError.of([Fault(file="command line", field="--program", value=program, problem=problem, mend=mend)])
-    found = export_to(program, job)
-    return Inner(export=found, machines=rows, scripts=_scripts(found, rows, target))
+    return program
 
 
 def _scripts(found: Export, rows: Sequence[UsedMachines], target: str) -> tuple[str, ...]:

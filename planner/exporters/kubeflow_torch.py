@@ -3,23 +3,53 @@
 A job of Kubeflow starts machines; what trains on them comes along in a ConfigMap, as another target wrote it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
-from planner.exporters.export import Job, refused
-from planner.exporters.inner import Inner, inner_of
-from planner.exporters.kubernetes import MOST_CONFIG_BYTES
-from planner.exporters.machines import is_one_shape
+from planner.exporters.export import Export, Job, refused
+from planner.exporters.inner import inner_of
+from planner.exporters.kubernetes import device_limits, device_note, job_export, job_name, maker_of
+from planner.exporters.machines import UsedMachines, is_one_shape, machine_words
 
-__all__ = ["equal_machines", "pins"]
+__all__ = ["EqualMachines", "export_equal", "pins"]
 
 _MEND = "Give a file as `planner export` wrote it."
 
 
-def equal_machines(job: Job, target: str) -> Inner:
-    """Return what the machines of a job run, all the same.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EqualMachines:
+    """So many equal machines: the job's name, one row that stands for all, the script of each, and what it asks for.
+
+    ``maker``: see :func:`planner.exporters.kubernetes.maker_of`.
+    """
+
+    name: str
+    num_machines: int
+    row: UsedMachines
+    script: str
+    limits: Mapping[str, str]
+    maker: str
+
+
+def export_equal(
+    job: Job,
+    target: str,
+    version: str,
+    *,
+    describe: Callable[[EqualMachines], Mapping[str, Any]],
+    image: Callable[[EqualMachines], str],
+) -> Export:
+    """Return a job of equal machines.
+
+    Parameters
+    ----------
+    describe
+        Gives the document of the job.
+    image
+        Gives what is run in where the user names no image, in words.
 
     Raises
     ------
@@ -28,13 +58,22 @@ def equal_machines(job: Job, target: str) -> Inner:
     SpecError
         If the program only starts machines itself.
     """
-    found = inner_of(job, target)
-    if not is_one_shape(found.machines):
-        words = " + ".join(f"{row.num_machines} x {row.devices_per_machine} {row.device}" for row in found.machines)
+    inner = inner_of(job, target)
+    if not is_one_shape(inner.machines):
+        words = machine_words(inner.machines)
         raise refused(target, f"all its machines are alike, and this plan takes {words}", "slurm takes unlike ones.")
-    if sum(len(text.encode()) for text in found.export.files.values()) > MOST_CONFIG_BYTES:
-        raise refused(target, "its files are larger than a ConfigMap holds (1 MiB)", "Use slurm or skypilot.")
-    return found
+    row = inner.machines[0]
+    found = EqualMachines(
+        name=job_name(job),
+        num_machines=inner.num_machines,
+        row=row,
+        script=inner.scripts[0],
+        limits=device_limits(job, row),
+        maker=maker_of(job, row),
+    )
+    notes = [*inner.export.notes, device_note([row])]
+    notes += [] if job.settings.image else [f"image: {image(found)}"]
+    return job_export(job, target, version, files=inner.export.files, document=describe(found), notes=notes)
 
 
 def pins(path: Path, num_machines: Any, devices_per_machine: Any) -> Mapping[str, Any]:

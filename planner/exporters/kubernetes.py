@@ -3,43 +3,57 @@
 Field names: the core API of Kubernetes (v1: Pod, ConfigMap); read back in the tests by Kubernetes' own client.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
 
-from planner.exporters.export import Job
-from planner.exporters.machines import UsedMachines
+from planner.exporters.export import Export, Job, refused
+from planner.exporters.machines import UsedMachines, device_of
 from planner.exporters.torchrun import comment_lines, safe_name
 
 __all__ = [
     "FOLDER",
-    "IMAGE",
     "MOST_CONFIG_BYTES",
     "config_map",
     "config_volume",
     "device_limits",
     "device_note",
+    "document_of",
     "documents_of",
+    "has_document",
+    "job_export",
     "job_name",
+    "limited",
+    "maker_of",
+    "memory_volume",
     "start_command",
     "yaml_text",
 ]
 
-IMAGE = "docker.io/pytorch/pytorch:latest"
 FOLDER = "/etc/planner"  # where the files of the launch are found in a container
 MOST_CONFIG_BYTES = 2**20  # of a ConfigMap, as etcd allows
-_VOLUME = "planner"
-_MAKERS = (("mi", "amd.com/gpu"), ("gaudi", "habana.ai/gaudi"))  # of devices by the first letters of their names
+_VOLUME, _SHARED = "planner", "shm"
+_AMD = re.compile(r"mi\d{2,3}")  # how names of its accelerators start
+
+
+def maker_of(job: Job, row: UsedMachines) -> str:
+    """Return whose drivers and images the devices of a row need: nvidia or amd; no one's where CPUs train."""
+    device = device_of(job, row)
+    if row.devices_per_machine == 0 or device.kind == "cpu":
+        return ""
+    return "amd" if _AMD.match(device.name) else "nvidia"
 
 
 def device_limits(job: Job, row: UsedMachines) -> dict[str, str]:
     """Return the accelerators that one machine's container asks for, as resource limits; none where CPUs train."""
-    device = next(group.device for group in job.problem.cluster.machine_groups if group.name == row.group)
-    if row.devices_per_machine == 0 or device.kind == "cpu":
-        return {}
-    maker = "google.com/tpu" if device.kind == "tpu" else "nvidia.com/gpu"
-    maker = next((name for start, name in _MAKERS if device.name.startswith(start)), maker)
-    return {maker: str(row.devices_per_machine)}
+    maker = maker_of(job, row)
+    return {f"{maker}.com/gpu": str(row.devices_per_machine)} if maker else {}
+
+
+def limited(block: Mapping[str, Any], key: str, limits: Mapping[str, str]) -> dict[str, Any]:
+    """Return a block with limits under a key; as it is without any."""
+    return {**block, key: {"limits": dict(limits)}} if limits else dict(block)
 
 
 def device_note(rows: Sequence[UsedMachines]) -> str:
@@ -67,6 +81,11 @@ def config_volume(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return volume, {"name": _VOLUME, "mountPath": FOLDER, "readOnly": True}
 
 
+def memory_volume() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return shared memory, and where a container sees it: NCCL and loaders need more than a container's 64 MiB."""
+    return {"name": _SHARED, "emptyDir": {"medium": "Memory"}}, {"name": _SHARED, "mountPath": "/dev/shm"}
+
+
 def start_command(script: str, rank: str, address: str) -> list[str]:
     """Return the command of a container that runs a script with the rank and address that the operator gives.
 
@@ -74,6 +93,33 @@ def start_command(script: str, rank: str, address: str) -> list[str]:
     """
     text = f'export NODE_RANK="{rank}" MASTER_ADDR="{address}"; cp {FOLDER}/* . && exec bash {script}'
     return ["bash", "-c", text]
+
+
+def job_export(
+    job: Job, target: str, version: str, *, files: Mapping[str, str], document: Mapping[str, Any], notes: Sequence[str]
+) -> Export:
+    """Return a job and the ConfigMap that it reads, in one file.
+
+    Parameters
+    ----------
+    files
+        Of the ConfigMap.
+    document
+        The job, whose name is the ConfigMap's, too.
+
+    Raises
+    ------
+    InfeasibleError
+        If the files are larger than a ConfigMap may be.
+    """
+    if sum(len(text.encode()) for text in files.values()) > MOST_CONFIG_BYTES:
+        raise refused(target, "its files are larger than a ConfigMap holds (1 MiB)", "Use slurm or skypilot.")
+    head = [f"planner.export/1 {target}, for {version}", job.plan.configuration.headline, *notes]
+    text = yaml_text([config_map(document["metadata"]["name"], files), document], head)
+    name = f"{target}.yaml"
+    return Export(
+        target=target, version=version, files={name: text}, notes=tuple(notes), how_to_run=(f"kubectl apply -f {name}",)
+    )
 
 
 def yaml_text(documents: Sequence[Mapping[str, Any]], head: Sequence[str]) -> str:
@@ -112,3 +158,13 @@ def documents_of(text: str) -> list[dict[str, Any]]:
         return [one for one in YAML(typ="safe", pure=True).load_all(text) if isinstance(one, dict)]
     except (YAMLError, RecursionError, ValueError):
         return []
+
+
+def has_document(text: str, kind: str) -> bool:
+    """Whether a text holds a document of a kind."""
+    return kind in text and any(one.get("kind") == kind for one in documents_of(text))
+
+
+def document_of(text: str, kind: str) -> dict[str, Any]:
+    """Return the first document of a kind; there is one, see :func:`has_document`."""
+    return next(one for one in documents_of(text) if one.get("kind") == kind)

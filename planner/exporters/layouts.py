@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.errors import Fault, InfeasibleError, SpecError
 from planner.exporters.export import Job, refused
-from planner.exporters.machines import UsedMachines, used_machines
+from planner.exporters.machines import UsedMachines, device_of, require_kinds, used_machines
 from planner.exporters.torchrun import comment_lines, torchrun_script
 from planner.families import FAMILIES
 from planner.families.all_reduce_configuration import AllReduceConfiguration
@@ -130,21 +130,28 @@ class Layout:
         return not self.is_hybrid or _missing_bytes(_predicted(self.job, replace(self.chosen, **changes))) <= 0
 
 
-def layout_of(target: str, job: Job) -> Layout:
+def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu")) -> Layout:
     """Return what a plan asks of a program that starts one process a device and gives all the same work.
+
+    Parameters
+    ----------
+    kinds
+        Of devices that the program runs on.
 
     Raises
     ------
     InfeasibleError
-        For plans of other families, and where devices have unlike shares of the batch.
+        For plans of other families and other devices, and where devices have unlike shares of the batch.
     """
     family, chosen = job.plan.family, job.plan.configuration
     rows = used_machines(job) if family in {_HYBRID, _ALL_REDUCE} else ()
+    require_kinds(target, job, rows, *kinds)
     if isinstance(chosen, AllReduceConfiguration):
         return _data_parallel(target, job, chosen, rows)
     if not isinstance(chosen, HybridConfiguration):
-        which = "tfjob" if family == "parameter_server" else "slurm"
-        mend = f"`planner export --to {which}` starts its machines; or plan with families: [all_reduce, hybrid]."
+        mend = "Plan with families: [all_reduce, hybrid]."
+        if family == "parameter_server":
+            mend = f"`planner export --to tfjob` starts its machines. {mend}"
         raise refused(target, f"it trains by all-reduce and by degrees, and the plan is of the family {family}", mend)
     if isinstance(chosen, MixedConfiguration) and chosen.replicas:
         raise refused(
@@ -192,9 +199,9 @@ def _data_parallel(target: str, job: Job, chosen: AllReduceConfiguration, rows: 
         )
     algorithms = sorted({group.algorithm for group in chosen.fusion_groups})
     if number > 1 and algorithms:
-        found = found.noted(
-            f"the plan's all-reduces go by {', '.join(algorithms)}; NCCL chooses by itself, or by NCCL_ALGO for all"
-        )
+        is_cpu = device_of(job, rows[0]).kind == "cpu"
+        who = "gloo chooses by itself" if is_cpu else "NCCL chooses by itself, or by NCCL_ALGO for all"
+        found = found.noted(f"the plan's all-reduces go by {', '.join(algorithms)}; {who}")
     return found
 
 

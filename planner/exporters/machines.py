@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from planner.cluster import MachineGroup
-from planner.exporters.export import Job
+from planner.cluster import Device, MachineGroup
+from planner.exporters.export import Job, refused
 from planner.families.all_reduce_configuration import AllReduceConfiguration
 from planner.families.all_reduce_groups import one_type
 from planner.families.hybrid_configuration import HybridConfiguration
@@ -17,7 +17,15 @@ from planner.families.parameter_server_configuration import ParameterServerConfi
 from planner.families.pipeline_cost import PipelineConfiguration, PipelineCost
 from planner.problem import Problem
 
-__all__ = ["UsedMachines", "is_one_shape", "num_devices", "used_machines"]
+__all__ = [
+    "UsedMachines",
+    "device_of",
+    "is_one_shape",
+    "machine_words",
+    "num_devices",
+    "require_kinds",
+    "used_machines",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +57,9 @@ class UsedMachines:
         return self.num_machines * self.devices_per_machine
 
 
+_KINDS = {"gpu": "GPUs", "cpu": "CPUs", "tpu": "TPUs"}
+
+
 def used_machines(job: Job) -> tuple[UsedMachines, ...]:
     """Return the machines of a plan, in the order of its ranks; servers come after the workers.
 
@@ -62,6 +73,31 @@ def used_machines(job: Job) -> tuple[UsedMachines, ...]:
 def is_one_shape(rows: Sequence[UsedMachines]) -> bool:
     """Whether all machines that train give the same number of devices of the same type."""
     return len({(row.device, row.devices_per_machine) for row in rows if row.role == "worker"}) == 1
+
+
+def machine_words(rows: Iterable[UsedMachines]) -> str:
+    """Return machines in words, for refusals: ``2 x 8 h100-sxm + 1 x 4 k80``."""
+    return " + ".join(f"{row.num_machines} x {row.devices_per_machine} {row.device}" for row in rows)
+
+
+def device_of(job: Job, row: UsedMachines) -> Device:
+    """Return the type of device of a row."""
+    return next(group.device for group in job.problem.cluster.machine_groups if group.name == row.group)
+
+
+def require_kinds(target: str, job: Job, rows: Iterable[UsedMachines], *kinds: str) -> None:
+    """Refuse devices on which what is written for a program does not run: TPUs, say, where it is for GPUs.
+
+    Raises
+    ------
+    InfeasibleError
+        If devices that train are of no such kind.
+    """
+    for row in rows:
+        if row.role == "worker" and (kind := device_of(job, row).kind) not in kinds:
+            runs = " and ".join(_KINDS[one] for one in kinds)
+            why = f"what is written for it here runs on {runs}, and {row.device} is no such device"
+            raise refused(target, why, f"Plan without {_KINDS.get(kind, 'such devices')}.")
 
 
 def num_devices(rows: Iterable[UsedMachines]) -> int:

@@ -44,7 +44,7 @@ def export(job: Job) -> Export:
     InfeasibleError
         For networks that ``pretrain_gpt.py`` cannot train, and for unlike numbers of micro-batches.
     """
-    layout = layout_of(TARGET, job)
+    layout = layout_of(TARGET, job, kinds=("gpu",))
     network = _network_of(layout)
     layout = as_run(layout, network)
     layout, more = _buckets(layout)

@@ -11,17 +11,20 @@ __all__ = ["nccl_lines", "nccl_notes"]
 _NAMES = {"ring": "Ring", "tree": "Tree"}
 
 
-def nccl_lines(fused: AllReduceConfiguration | None) -> tuple[str, ...]:
+def nccl_lines(kind: str, fused: AllReduceConfiguration | None) -> tuple[str, ...]:
     """Return the line that asks for the plan's algorithm, where it is the same for all groups and NCCL has it."""
     algorithms = _algorithms(fused)
-    if len(algorithms) == 1 and algorithms[0] in _NAMES:
+    if kind == "gpu" and len(algorithms) == 1 and algorithms[0] in _NAMES:
         return (f'export NCCL_ALGO="${{NCCL_ALGO:-{_NAMES[algorithms[0]]}}}"',)
     return ()
 
 
-def nccl_notes(fused: AllReduceConfiguration | None) -> tuple[str, ...]:
-    """Return what NCCL cannot be told."""
+def nccl_notes(kind: str, fused: AllReduceConfiguration | None) -> tuple[str, ...]:
+    """Return what NCCL cannot be told; CPUs exchange by gloo, which cannot be told anything."""
     algorithms = _algorithms(fused)
+    if kind == "cpu":
+        words = f"algorithms: the plan takes {', '.join(algorithms)}; gloo, by which CPUs exchange, chooses by itself"
+        return (words,) if algorithms else ()
     named = [one for one in algorithms if one in (*_NAMES, "two_level")]
     if len(algorithms) > 1 and named:
         return (

@@ -10,23 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from planner.exporters.export import Export, Job
-from planner.exporters.kubeflow_torch import equal_machines, pins
+from planner.exporters.kubeflow_torch import EqualMachines, export_equal, pins
 from planner.exporters.kubernetes import (
-    IMAGE,
-    config_map,
     config_volume,
-    device_limits,
-    device_note,
-    documents_of,
-    job_name,
+    document_of,
+    has_document,
+    limited,
+    memory_volume,
     start_command,
-    yaml_text,
 )
 
 __all__ = ["VERSION", "degrees", "export", "recognises"]
 
 VERSION = "Kubeflow training operator 1.9, kubeflow.org/v1"
-_FILE = "pytorchjob.yaml"
+_KIND = "PyTorchJob"
+_IMAGES = {"": "docker.io/pytorch/pytorch:latest", "amd": "docker.io/rocm/pytorch:latest"}
 
 
 def export(job: Job) -> Export:
@@ -37,53 +35,52 @@ def export(job: Job) -> Export:
     InfeasibleError
         If its machines are unlike, or have parameter servers.
     """
-    inner, name = equal_machines(job, "pytorchjob"), job_name(job)
-    machines = inner.machines[0]
-    limits = device_limits(job, machines)
-    volume, mount = config_volume(name)
-    container: dict[str, Any] = {
-        "name": "pytorch",  # the operator looks for this one
-        "image": job.settings.image or IMAGE,
-        "command": start_command(inner.scripts[0], "$RANK", "$MASTER_ADDR"),
-        "volumeMounts": [mount, {"name": "shm", "mountPath": "/dev/shm"}],
-    }
-    if limits:
-        container["resources"] = {"limits": limits}
-    shared = {"name": "shm", "emptyDir": {"medium": "Memory"}}  # NCCL and loaders need more than a container's 64 MiB
-    spec = {"containers": [container], "volumes": [volume, shared]}
-    roles = {"Master": 1, "Worker": inner.num_machines - 1}
-    replicas = {
-        role: {"replicas": count, "restartPolicy": "Never", "template": {"spec": spec}}
-        for role, count in roles.items()
-        if count
-    }
-    document = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": name},
-        "spec": {
-            "nprocPerNode": str(machines.devices_per_machine),
-            "runPolicy": {"cleanPodPolicy": "None"},
-            "pytorchReplicaSpecs": replicas,
-        },
-    }
-    notes = (*inner.export.notes, device_note([machines]), *_image_note(job))
-    head = [f"planner.export/1 pytorchjob, for {VERSION}", job.plan.configuration.headline, *notes]
-    files = {_FILE: yaml_text([config_map(name, inner.export.files), document], head)}
-    return Export(
-        target="pytorchjob", version=VERSION, files=files, notes=notes, how_to_run=(f"kubectl apply -f {_FILE}",)
+    return export_equal(
+        job,
+        "pytorchjob",
+        VERSION,
+        describe=lambda machines: _document(machines, job.settings.image or _image(machines)),
+        image=lambda machines: f"{_image(machines)}, unless --image names one with your program in it",
     )
 
 
-def _image_note(job: Job) -> tuple[str, ...]:
-    """Return what image is taken, where none was given."""
-    return () if job.settings.image else (f"image: {IMAGE}, unless --image names one with your program in it",)
+def _image(machines: EqualMachines) -> str:
+    """Return the public image for the devices."""
+    return _IMAGES.get(machines.maker, _IMAGES[""])
+
+
+def _document(machines: EqualMachines, image: str) -> dict[str, Any]:
+    """Return the job."""
+    volume, mount = config_volume(machines.name)
+    memory, memory_mount = memory_volume()
+    container = {
+        "name": "pytorch",  # the operator looks for this one
+        "image": image,
+        "command": start_command(machines.script, "$RANK", "$MASTER_ADDR"),
+        "volumeMounts": [mount, memory_mount],
+    }
+    pod = {"containers": [limited(container, "resources", machines.limits)], "volumes": [volume, memory]}
+    roles = {"Master": 1, "Worker": machines.num_machines - 1}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": _KIND,
+        "metadata": {"name": machines.name},
+        "spec": {
+            "nprocPerNode": str(machines.row.devices_per_machine),
+            "runPolicy": {"cleanPodPolicy": "None"},
+            "pytorchReplicaSpecs": {
+                role: {"replicas": count, "restartPolicy": "Never", "template": {"spec": pod}}
+                for role, count in roles.items()
+                if count
+            },
+        },
+    }
 
 
 def recognises(path: Path, text: str) -> bool:
     """Whether a file is such a job."""
     del path  # whatever its name
-    return "PyTorchJob" in text and any(one.get("kind") == "PyTorchJob" for one in documents_of(text))
+    return has_document(text, _KIND)
 
 
 def degrees(path: Path, text: str) -> Mapping[str, Any]:
@@ -94,7 +91,7 @@ def degrees(path: Path, text: str) -> Mapping[str, Any]:
     SpecError
         If the numbers are missing.
     """
-    spec = next(one for one in documents_of(text) if one.get("kind") == "PyTorchJob").get("spec")
+    spec = document_of(text, _KIND).get("spec")
     spec = spec if isinstance(spec, dict) else {}
     replicas = spec.get("pytorchReplicaSpecs")
     roles = replicas.values() if isinstance(replicas, dict) else ()

@@ -28,6 +28,9 @@ TARGETS: Mapping[str, str] = {
     "slurm": "a batch script of Slurm",
     "skypilot": "a task of SkyPilot",
 }
+# Settings that only some targets take.
+_STARTERS = ("pytorchjob", "trainjob", "slurm", "skypilot")  # which start machines, and have another target train
+_WITH_NAMES = (*_STARTERS, "tfjob")
 
 
 def export(target: str, job: Job) -> Export:
@@ -36,14 +39,26 @@ def export(target: str, job: Job) -> Export:
     Raises
     ------
     SpecError
-        If there is no such target, or a setting cannot be a command line.
+        If there is no such target, a setting cannot be a command line, or another program is asked of a target that
+        trains itself.
     InfeasibleError
         If the target cannot run the plan; the message says why.
     """
     name = target_of(target)
     _check(job.settings)
+    if job.settings.program is not None and name not in _STARTERS:
+        problem, mend = f"{name} trains itself.", f"Leave it out, or export to one of {', '.join(_STARTERS)}."
+        fault = Fault(file="command line", field="--program", value=job.settings.program, problem=problem, mend=mend)
+        raise SpecError.of([fault])
     found: Export = import_module(f"planner.exporters.{name}").export(job)
-    return found
+    return found if name in _WITH_NAMES else replace(found, notes=(*found.notes, *_unused(name, job.settings)))
+
+
+def _unused(name: str, settings: Settings) -> tuple[str, ...]:
+    """Return which settings a target has no use for."""
+    given = {"--image": settings.image, "--name": settings.name}
+    options = [option for option, text in given.items() if text is not None]
+    return (f"{', '.join(options)}: not used, since {name} starts no containers and names no jobs",) if options else ()
 
 
 def advised(target: str, job: Job) -> Export:

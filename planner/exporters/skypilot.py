@@ -13,7 +13,7 @@ from planner.errors import Fault, SpecError
 from planner.exporters.export import Export, Job, refused
 from planner.exporters.inner import Inner, inner_of
 from planner.exporters.kubernetes import documents_of, yaml_text
-from planner.exporters.machines import UsedMachines, is_one_shape
+from planner.exporters.machines import UsedMachines, device_of, is_one_shape, machine_words
 from planner.exporters.torchrun import safe_name
 
 __all__ = ["VERSION", "degrees", "export", "recognises"]
@@ -67,14 +67,11 @@ def export(job: Job) -> Export:
     """
     inner = inner_of(job, "skypilot")
     if not is_one_shape(inner.machines):
-        words = " + ".join(f"{one.num_machines} x {one.devices_per_machine} {one.device}" for one in inner.machines)
+        words = machine_words(inner.machines)
         raise refused("skypilot", f"all machines of its tasks are alike, and this plan takes {words}", "Use slurm.")
-    kind = next(one.device.kind for one in job.problem.cluster.machine_groups if one.name == inner.machines[0].group)
-    if kind not in ("gpu", "cpu"):
-        raise refused("skypilot", f"its scripts start programs of torchrun, and {kind} devices have slices", "")
     if inner.export.target == "horovod":
         raise refused("skypilot", "horovodrun wants ssh from one machine to the others", "Name another --program.")
-    resources, own = _resources(job, inner.machines[0], kind)
+    resources, own = _resources(job, inner.machines[0])
     notes = (*inner.export.notes, *own, *_notes(inner))
     files = {_FILE: _task(job, inner, resources, notes), **inner.export.files}
     how = (f"sky launch -c {_name(job)} {_FILE}   # in the folder of these files",)
@@ -101,11 +98,11 @@ def _task(job: Job, inner: Inner, resources: Mapping[str, Any], notes: Sequence[
     return yaml_text([task], head)
 
 
-def _resources(job: Job, row: UsedMachines, kind: str) -> tuple[dict[str, Any], list[str]]:
+def _resources(job: Job, row: UsedMachines) -> tuple[dict[str, Any], list[str]]:
     """Return the machine that is asked for, and what is to be said of it."""
     found: dict[str, Any] = {}
     notes = []
-    if kind == "gpu":
+    if device_of(job, row).kind == "gpu":
         name = _NAMES.get(row.device, row.device)
         found["accelerators"] = f"{name}:{row.devices_per_machine}"
         if row.device not in _NAMES:

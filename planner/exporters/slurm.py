@@ -14,7 +14,7 @@ from typing import Any
 from planner.errors import Fault, SpecError
 from planner.exporters.export import Export, Job
 from planner.exporters.inner import Inner, inner_of
-from planner.exporters.machines import UsedMachines, is_one_shape
+from planner.exporters.machines import UsedMachines, device_of, is_one_shape
 from planner.exporters.torchrun import comment_lines, safe_name
 
 __all__ = ["VERSION", "degrees", "export", "recognises"]
@@ -59,15 +59,10 @@ def _script(job: Job, inner: Inner, notes: Sequence[str]) -> str:
 def _options(job: Job, row: UsedMachines, *, is_typed: bool) -> list[str]:
     """Return what is asked of Slurm for so many equal machines; one task on each, which starts the devices' own."""
     lines = [f"#SBATCH --nodes={row.num_machines}", "#SBATCH --ntasks-per-node=1"]
-    if _kind(job, row) != "cpu":
+    if device_of(job, row).kind != "cpu":
         device = f"{safe_name(row.device)}:" if is_typed else ""
         lines.append(f"#SBATCH --gpus-per-node={device}{row.devices_per_machine}")
     return [*lines, "#SBATCH --exclusive", "#SBATCH --mem=0"]
-
-
-def _kind(job: Job, row: UsedMachines) -> str:
-    """Return the kind of the devices of a row: gpu, cpu, ..."""
-    return next(group.device.kind for group in job.problem.cluster.machine_groups if group.name == row.group)
 
 
 def _start(inner: Inner) -> list[str]:
@@ -80,11 +75,13 @@ def _start(inner: Inner) -> list[str]:
         nodes = f'for one in {lists}; do scontrol show hostnames "$one"; done'
         groups = f"--het-group=0-{number - 1} "
     return [
-        f'export NODES="$({nodes})"',
+        f'NODES="$({nodes})"',
         'export MASTER_ADDR="${NODES%%[[:space:]]*}"  # the first machine',
-        f"srun {groups}--ntasks-per-node=1 --kill-on-bad-exit=1 bash -c '",
+        # Each machine lists the nodes itself: the names of thousands are longer than a variable that a program is given
+        # may be. And it binds no processor: one task would have one, and all processes of the launcher with it.
+        f"srun {groups}--ntasks-per-node=1 --cpu-bind=none --kill-on-bad-exit=1 bash -c '",
         "  rank=0",
-        '  for one in $NODES; do [ "$one" = "$SLURMD_NODENAME" ] && break; rank=$((rank + 1)); done',
+        f'  for one in $({nodes}); do [ "$one" = "$SLURMD_NODENAME" ] && break; rank=$((rank + 1)); done',
         "  export NODE_RANK=$rank",
         *_choice(inner),
         "'",
@@ -116,8 +113,10 @@ def _notes(job: Job, inner: Inner) -> list[str]:
     names = ", ".join(dict.fromkeys(row.device for row in inner.machines))
     notes = []
     if is_one_shape(inner.machines):
-        notes.append(f"machines: any of {inner.machines[0].devices_per_machine} devices will do for Slurm; the plan is "
-                     f"for {names}: add --partition or --constraint where the site has others, too")  # fmt: skip
+        notes.append(
+            f"machines: Slurm takes any with so many devices; the plan is for {names}: add --partition or --constraint "
+            f"where the site has others, too"
+        )
     else:
         notes.append(
             f"machines: the types in --gpus-per-node are the plan's names ({names}); write those of your gres.conf"

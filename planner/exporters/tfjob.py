@@ -15,25 +15,31 @@ from planner.errors import Fault, SpecError
 from planner.exporters.export import Export, Job, refused
 from planner.exporters.kubernetes import (
     FOLDER,
-    MOST_CONFIG_BYTES,
-    config_map,
     config_volume,
     device_limits,
     device_note,
-    documents_of,
+    document_of,
+    has_document,
+    job_export,
     job_name,
-    yaml_text,
+    limited,
+    maker_of,
 )
-from planner.exporters.machines import used_machines
+from planner.exporters.machines import machine_words, require_kinds, used_machines
 from planner.exporters.torchrun import script_words
 from planner.families.parameter_server_configuration import ParameterServerConfiguration
 
-__all__ = ["IMAGE", "VERSION", "degrees", "export", "recognises"]
+__all__ = ["VERSION", "degrees", "export", "recognises"]
 
 VERSION = "Kubeflow training operator 1.9, kubeflow.org/v1"
-IMAGE = "docker.io/tensorflow/tensorflow:latest"
-_FILE, _PLACEMENT = "tfjob.yaml", "placement.json"
-_PROGRAM = "python train.py"
+_KIND = "TFJob"
+_IMAGES = {
+    "": "docker.io/tensorflow/tensorflow:latest",
+    "nvidia": "docker.io/tensorflow/tensorflow:latest-gpu",
+    "amd": "docker.io/rocm/tensorflow:latest",
+}
+_PLACEMENT = "placement.json"
+_PROGRAM = "train.py"
 _JOB, _ROLE = "training.kubeflow.org/job-name", "training.kubeflow.org/replica-type"
 _PLACE = "planner/servers"
 _OWN, _SHARED = "dedicated", "co-located"
@@ -45,30 +51,29 @@ def export(job: Job) -> Export:
     Raises
     ------
     InfeasibleError
-        If the plan has no parameter servers, or unlike workers.
+        If the plan has no parameter servers, or unlike workers, or workers that are neither GPUs nor CPUs.
     """
     chosen = job.plan.configuration
     if not isinstance(chosen, ParameterServerConfiguration):
-        mend = "pytorchjob and trainjob start such plans."
+        mend = "Plan with families: [parameter_server] for one that has."
         raise refused("tfjob", f"it has no parameter servers ({job.plan.family})", mend)
     rows = [row for row in used_machines(job) if row.role == "worker"]
+    require_kinds("tfjob", job, rows, "gpu", "cpu")
     if len({(row.device, row.devices_per_machine) for row in rows}) > 1:
-        words = " + ".join(f"{row.num_machines} x {row.devices_per_machine} {row.device}" for row in rows)
+        words = machine_words(rows)
         mend = "Plan with workers of one group (fix.device), or start them by hand."
         raise refused("tfjob", f"all its workers are alike, and this plan takes {words}", mend)
     name = job_name(job)
     files = {_PLACEMENT: json.dumps(_placement(chosen), indent=1) + "\n"}
-    if len(files[_PLACEMENT].encode()) > MOST_CONFIG_BYTES:
-        raise refused("tfjob", "its placement is larger than a ConfigMap holds (1 MiB)", "Plan by layers, not tensors.")
     number = sum(row.num_machines for row in rows)
-    limits = device_limits(job, rows[0])
+    limits, image = device_limits(job, rows[0]), job.settings.image or _IMAGES[maker_of(job, rows[0])]
     roles = {
-        "PS": (chosen.num_parameter_servers, _pod(job, name, chosen, {}, "ps")),
-        "Worker": (number, _pod(job, name, chosen, limits, "worker")),
+        "PS": (chosen.num_parameter_servers, _pod(job, name, chosen, image, {}, "ps")),
+        "Worker": (number, _pod(job, name, chosen, image, limits, "worker")),
     }
     document = {
         "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
+        "kind": _KIND,
         "metadata": {"name": name, "annotations": {_PLACE: _SHARED if chosen.co_located else _OWN}},
         "spec": {
             "runPolicy": {"cleanPodPolicy": "Running"},
@@ -78,12 +83,8 @@ def export(job: Job) -> Export:
             },
         },
     }
-    notes = (*_notes(job, chosen, number), device_note(rows))
-    head = [f"planner.export/1 tfjob, for {VERSION}", chosen.headline, *notes]
-    text = yaml_text([config_map(name, files), document], head)
-    return Export(
-        target="tfjob", version=VERSION, files={_FILE: text}, notes=notes, how_to_run=(f"kubectl apply -f {_FILE}",)
-    )
+    notes = (*_notes(job, chosen, number, image), device_note(rows))
+    return job_export(job, "tfjob", VERSION, files=files, document=document, notes=notes)
 
 
 def _placement(chosen: ParameterServerConfiguration) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def _placement(chosen: ParameterServerConfiguration) -> dict[str, Any]:
 
 
 def _pod(
-    job: Job, name: str, chosen: ParameterServerConfiguration, limits: Mapping[str, str], role: str
+    job: Job, name: str, chosen: ParameterServerConfiguration, image: str, limits: Mapping[str, str], role: str
 ) -> dict[str, Any]:
     """Return the pod of a role."""
     volume, mount = config_volume(name)
@@ -106,14 +107,19 @@ def _pod(
     }
     container: dict[str, Any] = {
         "name": "tensorflow",  # the operator looks for this one
-        "image": job.settings.image or IMAGE,
-        "command": ["bash", "-c", f"exec {script_words(job.settings.script, _PROGRAM)}"],
+        "image": image,
+        "command": ["bash", "-c", f"exec {_words(job)}"],
         "env": [{"name": key, "value": value} for key, value in settings.items()],
         "volumeMounts": [mount],
     }
-    if limits:
-        container["resources"] = {"limits": dict(limits)}
-    return {"affinity": _affinity(name, role, chosen), "containers": [container], "volumes": [volume]}
+    containers = [limited(container, "resources", limits)]
+    return {"affinity": _affinity(name, role, chosen), "containers": containers, "volumes": [volume]}
+
+
+def _words(job: Job) -> str:
+    """Return the command of the user's program: Python's, as for the launchers of other targets, or its own."""
+    words = script_words(job.settings.script, _PROGRAM)
+    return f"python {words}" if words.startswith("-m ") or words.split()[0].endswith(".py") else words
 
 
 def _affinity(name: str, role: str, chosen: ParameterServerConfiguration) -> dict[str, Any]:
@@ -132,7 +138,7 @@ def _affinity(name: str, role: str, chosen: ParameterServerConfiguration) -> dic
     return {"podAntiAffinity": {key: apart}}
 
 
-def _notes(job: Job, chosen: ParameterServerConfiguration, num_workers: int) -> tuple[str, ...]:
+def _notes(job: Job, chosen: ParameterServerConfiguration, num_workers: int, image: str) -> tuple[str, ...]:
     """Return what the job does not say by itself."""
     notes = [
         f"servers: {chosen.num_parameter_servers}, workers: {num_workers}; TFJob starts them and gives each TF_CONFIG, "
@@ -157,7 +163,7 @@ def _notes(job: Job, chosen: ParameterServerConfiguration, num_workers: int) -> 
     if not job.settings.script:
         notes.append(f"program: {_PROGRAM}, unless --script names yours")
     if not job.settings.image:
-        notes.append(f"image: {IMAGE}, unless --image names one with your program in it")
+        notes.append(f"image: {image}, unless --image names one with your program in it")
     return tuple(notes)
 
 
@@ -167,7 +173,7 @@ def _notes(job: Job, chosen: ParameterServerConfiguration, num_workers: int) -> 
 def recognises(path: Path, text: str) -> bool:
     """Whether a file is such a job."""
     del path  # whatever its name
-    return "TFJob" in text and any(one.get("kind") == "TFJob" for one in documents_of(text))
+    return has_document(text, _KIND)
 
 
 def degrees(path: Path, text: str) -> Mapping[str, Any]:
@@ -178,7 +184,7 @@ def degrees(path: Path, text: str) -> Mapping[str, Any]:
     SpecError
         If it has no servers.
     """
-    found = next(one for one in documents_of(text) if one.get("kind") == "TFJob")
+    found = document_of(text, _KIND)
     spec, metadata = found.get("spec"), found.get("metadata")
     replicas = spec.get("tfReplicaSpecs") if isinstance(spec, dict) else None
     servers = replicas.get("PS") if isinstance(replicas, dict) else None

@@ -24,6 +24,7 @@ __all__ = [
 VERSION = "PyTorch 2.13"
 PORT = 29500  # torchrun's own
 _NAME = re.compile(r"[^a-z0-9]+")
+_PYTHON = re.compile(r"(?:.*/)?python[0-9.]*|-u")
 _MOST_LETTERS = 50  # of a name: Kubernetes allows 63, and adds to it
 
 
@@ -86,12 +87,19 @@ def torchrun_script(
 def script_words(script: str | None, default: str) -> str:
     """Return the user's program with its arguments, each quoted for a shell; the default, as it is, without one.
 
+    A ``python`` before it is left out, since launchers start Python themselves.
+
     Raises
     ------
     ValueError
         If quotes in the text do not close.
     """
-    return default if script is None else shell_words(script)
+    if script is None:
+        return default
+    words = shlex.split(script)
+    while len(words) > 1 and _PYTHON.fullmatch(words[0]):
+        del words[0]
+    return shlex.join(words)
 
 
 def shell_words(text: str) -> str:

@@ -40,7 +40,7 @@ def export(job: Job) -> Export:
     InfeasibleError
         For networks that are no transformers, numbers that it does not train in, and an optimiser on the host.
     """
-    layout = layout_of(TARGET, job)
+    layout = layout_of(TARGET, job, kinds=("gpu",))
     network = layout.network
     if network is None:
         mend = "It has a model of every network that it trains; export to ddp or deepspeed."

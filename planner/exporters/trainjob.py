@@ -10,23 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from planner.exporters.export import Export, Job
-from planner.exporters.kubeflow_torch import equal_machines, pins
+from planner.exporters.kubeflow_torch import EqualMachines, export_equal, pins
 from planner.exporters.kubernetes import (
-    config_map,
     config_volume,
-    device_limits,
-    device_note,
-    documents_of,
-    job_name,
+    document_of,
+    has_document,
+    limited,
+    memory_volume,
     start_command,
-    yaml_text,
 )
 
 __all__ = ["VERSION", "degrees", "export", "recognises"]
 
 VERSION = "Kubeflow Trainer 2.3, trainer.kubeflow.org/v1alpha1"
-_FILE = "trainjob.yaml"
-_RUNTIME, _NODE = "torch-distributed", "node"
+_KIND, _RUNTIME, _NODE = "TrainJob", "torch-distributed", "node"
 
 
 def export(job: Job) -> Export:
@@ -37,35 +34,35 @@ def export(job: Job) -> Export:
     InfeasibleError
         If its machines are unlike, or have parameter servers.
     """
-    inner, name = equal_machines(job, "trainjob"), job_name(job)
-    machines = inner.machines[0]
-    volume, mount = config_volume(name)
-    trainer: dict[str, Any] = {
-        "numNodes": inner.num_machines,
-        "numProcPerNode": machines.devices_per_machine,
-        "command": start_command(inner.scripts[0], "$PET_NODE_RANK", "$PET_MASTER_ADDR"),
+    return export_equal(
+        job,
+        "trainjob",
+        VERSION,
+        describe=lambda machines: _document(machines, job.settings.image),
+        image=lambda _: f"that of the runtime {_RUNTIME}; --image names yours",
+    )
+
+
+def _document(machines: EqualMachines, image: str | None) -> dict[str, Any]:
+    """Return the job."""
+    (volume, mount), (memory, memory_mount) = config_volume(machines.name), memory_volume()
+    trainer = {
+        "numNodes": machines.num_machines,
+        "numProcPerNode": machines.row.devices_per_machine,
+        "command": start_command(machines.script, "$PET_NODE_RANK", "$PET_MASTER_ADDR"),
+        **({"image": image} if image else {}),
     }
-    if job.settings.image:
-        trainer["image"] = job.settings.image
-    if limits := device_limits(job, machines):
-        trainer["resourcesPerNode"] = {"limits": limits}
-    pod = {"volumes": [volume], "containers": [{"name": _NODE, "volumeMounts": [mount]}]}
-    document = {
+    pod = {"volumes": [volume, memory], "containers": [{"name": _NODE, "volumeMounts": [mount, memory_mount]}]}
+    return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": name},
+        "kind": _KIND,
+        "metadata": {"name": machines.name},
         "spec": {
             "runtimeRef": {"name": _RUNTIME},
-            "trainer": trainer,
+            "trainer": limited(trainer, "resourcesPerNode", machines.limits),
             "runtimePatches": [{"manager": "planner", "trainingRuntimeSpec": {"template": {"spec": _patch(pod)}}}],
         },
     }
-    notes = (*inner.export.notes, device_note([machines]), *_image_note(job))
-    head = [f"planner.export/1 trainjob, for {VERSION}", job.plan.configuration.headline, *notes]
-    files = {_FILE: yaml_text([config_map(name, inner.export.files), document], head)}
-    return Export(
-        target="trainjob", version=VERSION, files=files, notes=notes, how_to_run=(f"kubectl apply -f {_FILE}",)
-    )
 
 
 def _patch(pod: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,15 +70,10 @@ def _patch(pod: Mapping[str, Any]) -> dict[str, Any]:
     return {"replicatedJobs": [{"name": _NODE, "template": {"spec": {"template": {"spec": dict(pod)}}}}]}
 
 
-def _image_note(job: Job) -> tuple[str, ...]:
-    """Return what image is taken, where none was given."""
-    return () if job.settings.image else (f"image: that of the runtime {_RUNTIME}; --image names yours",)
-
-
 def recognises(path: Path, text: str) -> bool:
     """Whether a file is such a job."""
     del path  # whatever its name
-    return "TrainJob" in text and any(one.get("kind") == "TrainJob" for one in documents_of(text))
+    return has_document(text, _KIND)
 
 
 def degrees(path: Path, text: str) -> Mapping[str, Any]:
@@ -92,7 +84,7 @@ def degrees(path: Path, text: str) -> Mapping[str, Any]:
     SpecError
         If the numbers are missing.
     """
-    spec = next(one for one in documents_of(text) if one.get("kind") == "TrainJob").get("spec")
+    spec = document_of(text, _KIND).get("spec")
     trainer = spec.get("trainer") if isinstance(spec, dict) else None
     block = trainer if isinstance(trainer, dict) else {}
     return pins(path, block.get("numNodes"), block.get("numProcPerNode"))

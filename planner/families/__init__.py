@@ -40,8 +40,8 @@ class Family(Protocol):
         """Return what binds, in words."""
         ...
 
-    def timeline(self, problem: Problem, configuration: Any) -> Timeline | None:
-        """Return what runs where and when, or None for a family without a schedule."""
+    def timeline(self, problem: Problem, configuration: Any, *, num_iterations: int = 1) -> Timeline:
+        """Return what runs where and when, over some iterations from 0 on; one device stands for all that do alike."""
         ...
 
     def configuration_of(self, problem: Problem, given: Mapping[str, Any]) -> Configuration:

@@ -16,7 +16,7 @@ from planner.families.all_reduce_cost import AllReduceCost
 from planner.families.all_reduce_mixed import MixedCost
 from planner.plan import Prediction
 from planner.problem import Problem
-from planner.timeline import Timeline
+from planner.timeline import Timeline, repeated
 
 __all__ = ["DECISIONS", "NAME", "NOT_MODELLED", "configuration_of", "explain", "predict", "timeline"]
 
@@ -55,11 +55,13 @@ def explain(problem: Problem, configuration: AllReduceConfiguration, prediction:
     return words.explain(AllReduceCost(problem, configuration.machines), configuration, prediction)
 
 
-def timeline(problem: Problem, configuration: AllReduceConfiguration) -> Timeline:
-    """Return what each resource does when, over three iterations."""
+def timeline(problem: Problem, configuration: AllReduceConfiguration, *, num_iterations: int = 1) -> Timeline:
+    """Return what devices and the network do in some steady iterations."""
     if configuration.groups:
-        return all_reduce_mixed_timeline.timeline(MixedCost.of(problem, configuration.groups), configuration)
-    return all_reduce_timeline.timeline(AllReduceCost(problem, configuration.machines), configuration)
+        drawn = all_reduce_mixed_timeline.timeline(MixedCost.of(problem, configuration.groups), configuration)
+    else:
+        drawn = all_reduce_timeline.timeline(AllReduceCost(problem, configuration.machines), configuration)
+    return repeated(drawn, num_iterations, predict(problem, configuration).iteration_time_s)
 
 
 def configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllReduceConfiguration:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.families import hybrid_given, hybrid_mixed, hybrid_mixed_given
+from planner.families import hybrid_given, hybrid_mixed, hybrid_mixed_given, hybrid_mixed_timeline, hybrid_timeline
 from planner.families.hybrid_configuration import NAME, PINS, HybridConfiguration, layouts_of
 from planner.families.hybrid_cost import HybridCost, cost_of_machines
 from planner.families.hybrid_launch import launch_lines, launch_words, options
@@ -23,7 +23,7 @@ from planner.models.transformer_operators import flop_per_sample
 from planner.models.transformer_time import PARTS, stage_times
 from planner.plan import Prediction
 from planner.problem import Problem
-from planner.timeline import Timeline
+from planner.timeline import Timeline, repeated
 from planner.units import Dimension, format_human
 
 __all__ = [
@@ -233,7 +233,13 @@ def _memory_lines(prediction: Prediction) -> list[str]:
     return [f"room on a device, stage by stage{kept}: {', '.join(words)}"]
 
 
-def timeline(problem: Problem, configuration: HybridConfiguration) -> Timeline | None:
-    """Return None: closed forms have no schedule to draw."""
-    del problem, configuration
-    return None
+def timeline(problem: Problem, configuration: HybridConfiguration, *, num_iterations: int = 1) -> Timeline:
+    """Return what a device of every stage does in some steps: the schedule, task by task, and what follows it."""
+    prediction = predict(problem, configuration)
+    if isinstance(configuration, MixedConfiguration):
+        drawn = hybrid_mixed_timeline.timeline(hybrid_mixed.Given.of(problem, configuration), configuration, prediction)
+    else:
+        cost = cost_of_machines(problem, configuration.machines, configuration.global_batch_size)
+        stages = prediction.details["stages"]
+        drawn = hybrid_timeline.timeline(cost, configuration, layout_of(configuration), prediction, stages)
+    return repeated(drawn, num_iterations, prediction.iteration_time_s)

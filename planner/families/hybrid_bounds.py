@@ -2,9 +2,9 @@
 
 Each rests on one thing that can only make a step longer, and that is left out or set to its best:
 
-- *ideal*: links that cost nothing, hence one device's seconds of the layers for each split of them. With ``X`` seconds
-  of all layers and both ends for a micro-batch, ``p`` stages, ``v`` chunks: the stages' mean, ``X / p (m + (p - 1) /
-  v)``, which for each stage is its own work, and what the others must do before its first and after its last.
+- *ideal*: links that cost nothing, hence one device's seconds of the layers for each split of them. A stage does its
+  own work for every micro-batch; before its first, the first chunks of the stages ahead of it have passed, and behind
+  its last they pass back: with the most chunks, whose first are shortest.
 - *fits*: infinite where no recomputation, ZeRO stage or host memory makes a layout fit.
 - *exchange*: the real links; no bubble but that of the best chunks, no recomputation, all overlaps.
 - *schedule*: the same with the schedule and its transfers, and any recomputation.
@@ -25,6 +25,8 @@ from planner.families.hybrid_cost import HybridCost
 from planner.families.hybrid_space import COARSE, Space
 from planner.models.layouts import Bools, Ints, Schedule
 from planner.models.tiers import Tier
+from planner.models.transformer_schedule import Stages, lower_bound_s
+from planner.models.transformer_time import stage_times
 from planner.solvers.grid import MOST_AT_ONCE, Columns
 
 __all__ = ["HybridBounds"]
@@ -77,21 +79,35 @@ class HybridBounds:
     # -- levels --------------------------------------------------------------------------------------------------------
 
     def ideal_s(self, nodes: Columns) -> Floats:
-        """Return the mean over the stages of their work and of what must come before and after it."""
-        return self._ideal_work_s(nodes, ("compute", "launch")) * (self._number(nodes) + self._fill(nodes))
-
-    def _ideal_work_s(self, nodes: Columns, names: Sequence[str]) -> Floats:
-        """Return some parts of a micro-batch's seconds, the mean of all stages, where links cost nothing."""
+        """Return the step of the best chunks where links cost nothing."""
         split = ("tensor", "context", "expert", "microbatch")
         code = np.zeros(len(nodes["tensor"]), dtype=np.int64)
         for name in split:
             code = code * (int(nodes[name].max(initial=0)) + 1) + nodes[name]
         _, first, back = np.unique(code, return_index=True, return_inverse=True)
         few = {name: nodes[name][first] for name in split}
-        one = self._ideal.layouts(_filled({**few, "data": few["expert"]}))
-        parts = self._ideal.parts(replace(one, num_microbatches=np.ones(1, dtype=np.int64)))
-        seconds = sum((parts[name] for name in names), np.zeros(len(first)))
-        return np.asarray(seconds[back] / nodes["pipeline"])
+        interval = self._ideal.interval(self._ideal.layouts(_filled({**few, "data": few["expert"]})))
+        return self._least_step_s(nodes, {name: array[back] for name, array in interval.items()})
+
+    def _least_step_s(self, nodes: Columns, interval: Mapping[str, Floats]) -> Floats:
+        """Return seconds that no schedule goes below, whatever its chunks; transfers between stages cost nothing.
+
+        Parameters
+        ----------
+        interval
+            Seconds of one micro-batch through all layers, of each node.
+        """
+        layouts = self.cost.layouts({**_filled(nodes), "interleave": self._most_chunks(nodes)})
+        times = stage_times(self.cost.transformer, layouts, interval)
+        ahead, both = times["middle"]
+        first, last = ((forward, whole - forward) for forward, whole in (times["first"], times["last"]))
+        stages = Stages.of(layouts, ahead, both - ahead, first_extra_s=first, last_extra_s=last)
+        if not self._is_zero_bubble:
+            return lower_bound_s(stages, layouts)
+        devices = (stages.first, stages.last)
+        busiest = np.maximum.reduce([np.broadcast_to(device.both_s, len(layouts)) for device in devices])
+        middle = np.where(layouts.pipeline > 2, stages.middle.both_s, 0.0)
+        return np.asarray(layouts.num_microbatches * np.maximum(busiest, middle))
 
     def fits(self, nodes: Columns) -> Floats:
         """Return infinity where nothing fits, and else 0."""
@@ -114,13 +130,11 @@ class HybridBounds:
         """Return the seconds with the real links and the least bubble."""
 
         def seconds(columns: Columns) -> Floats:
-            parts, number = self._least_parts(columns), self._number(columns)
-            exchange = sum((parts[name] for name in ("tensor", "expert", "context", "launch")), np.zeros(len(number)))
-            layers = self.cost.transformer.num_layers
-            mean = np.where(layers % columns["pipeline"] == 0, 1.0, layers / (layers + 2))
-            work = self._ideal_work_s(columns, ("compute",)) + exchange * mean / number
-            busy = parts["compute"] + exchange + parts["pipeline"]
-            return np.maximum(busy, work * (number + self._fill(columns))) + parts["data"] + parts["optimizer"]
+            parts = self._least_parts(columns)
+            names = ("compute", "tensor", "expert", "context", "launch", "pipeline")
+            busy = sum((parts[name] for name in names), np.zeros(len(columns["pipeline"])))
+            step = self._least_step_s(columns, self.cost.interval(self.cost.layouts(_filled(columns))))
+            return np.maximum(busy, step) + parts["data"] + parts["optimizer"]
 
         return self._least(nodes, {"zero": _EVERY_ZERO}, seconds)
 
@@ -152,17 +166,10 @@ class HybridBounds:
 
     # -- what they share -----------------------------------------------------------------------------------------------
 
-    def _number(self, nodes: Columns) -> Ints:
-        """Return the micro-batches of a step."""
-        return np.asarray(self.cost.batch // (nodes["data"] * nodes["microbatch"]))
-
-    def _fill(self, nodes: Columns) -> Floats:
-        """Return how many micro-batches' worth of its work a stage waits at least, with the most chunks."""
-        if self._is_zero_bubble:
-            return np.zeros(len(nodes["pipeline"]))
+    def _most_chunks(self, nodes: Columns) -> Ints:
+        """Return the most chunks that a device may have: with them a stage waits least for others."""
         most = max(self.space.axes["interleave"].values, default=1)
-        chunks = np.clip(-(-(self.cost.transformer.num_layers + 2) // nodes["pipeline"]), 1, most)
-        return np.asarray((nodes["pipeline"] - 1) / chunks)
+        return np.clip(-(-(self.cost.transformer.num_layers + 2) // nodes["pipeline"]), 1, most)
 
     def _least_parts(self, columns: Columns) -> dict[str, Floats]:
         """Return the parts of a step at its best, the optimiser where its step is shorter."""

@@ -9,7 +9,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.families.hybrid_configuration import PINS
 from planner.families.hybrid_mixed_cost import MixedCost
-from planner.families.hybrid_rules import LayoutRule, rules_of, unlike_rules
+from planner.families.hybrid_rules import LayoutRule, launch_rules, rules_of, unlike_rules
 from planner.families.hybrid_space import Space
 from planner.models.layouts import Bools, Ints, Schedule
 from planner.models.tiers import ORDERS
@@ -104,7 +104,13 @@ class MixedSpace:
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
         """Those of all layouts, as far as they apply, of devices and of what is dealt out."""
-        return (*self._device_rules(), *self._part_rules(), *self._layout_rules(), *self._unlike_rules())
+        return (
+            *self._device_rules(),
+            *self._part_rules(),
+            *self._layout_rules(),
+            *self._launch_rules(),
+            *self._unlike_rules(),
+        )
 
     def _device_rules(self) -> Iterator[Rule]:
         """Yield that each kind has the devices, of several gives most of them, or that all together keep the limits."""
@@ -174,6 +180,17 @@ class MixedSpace:
         for one in rules_of(self.cost.transformer, self.cost.batch):
             if one.key != "pipeline" and set(one.names) <= self.axes.keys():
                 yield Rule(names=one.names, holds=one.holds)
+
+    def _launch_rules(self) -> Iterator[Rule]:
+        """Yield the rules of layouts that the program can start: of stages, since whole replicas have no pipeline."""
+        if not self.cost.is_staged or "rank_order" in self.problem.fixed:
+            return
+        for one in launch_rules(self.problem.calibration.program):
+            names = tuple(name for name in one.names if name != "pipeline")
+            yield Rule(
+                names=names,
+                holds=lambda layouts, one=one: one.holds({**layouts, "pipeline": np.full_like(layouts["order"], 2)}),  # type: ignore[misc]
+            )
 
     def _unlike_rules(self) -> Iterator[Rule]:
         """Yield rules that keep one of layouts which differ in name only; a pin holds even without a meaning."""

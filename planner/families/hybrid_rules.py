@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from planner.families.hybrid_configuration import ORDER_NAMES
 from planner.models.layouts import Ints, Schedule
 from planner.models.tiers import DEGREES, ORDERS
+from planner.models.transformer_programs import MEGATRON_CORE
 from planner.transformer import Transformer
 
-__all__ = ["LayoutRule", "broken_rule", "nearest", "rules_of", "unlike_rules"]
+__all__ = ["LayoutRule", "broken_rule", "launch_rules", "nearest", "rules_of", "unlike_rules"]
 
 Bools = NDArray[np.bool_]
 Columns = Mapping[str, Ints]  # one column a decision
@@ -240,6 +241,27 @@ def _sharding_rules() -> Iterator[LayoutRule]:
         ["zero", "is_offloaded"],
         lambda one: (one["zero"] < _SHARDS_WEIGHTS) | (one["is_offloaded"] == 0),
         "an optimiser on the host goes with ZeRO 0 and 1.",
+    )
+
+
+def launch_rules(program: str) -> tuple[LayoutRule, ...]:
+    """Return the rules of layouts that a program can start; a pinned order of ranks is not asked for its reasons.
+
+    With data ranks outside of a pipeline Megatron-Core asserts that experts are copied as often as all else, where a
+    sequence's ranks count as copies of experts (``megatron/core/parallel_state.py``, core 0.16.1,
+    ``initialize_model_parallel``); it does so without experts, too.
+    """
+    if program != MEGATRON_CORE:
+        return ()
+    has_pipeline_last = np.array([order[-1] == "pipeline" for order in ORDERS])
+    return (
+        _rule(
+            "order",
+            ["context", "pipeline", "expert", "order"],
+            lambda one: has_pipeline_last[one["order"]] | (one["pipeline"] == 1) | (one["expert"] == one["context"]),
+            "Megatron-Core makes groups of a pipeline inside of data ranks only if the expert degree {expert} is the "
+            "context degree {context}.",
+        ),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from planner.cost import Floats
 from planner.families.hybrid_configuration import ORDER_NAMES, PINS, RECOMPUTE_NAMES, SCHEDULE_NAMES
 from planner.families.hybrid_cost import HybridCost
-from planner.families.hybrid_rules import LayoutRule, rules_of, unlike_rules
+from planner.families.hybrid_rules import LayoutRule, launch_rules, rules_of, unlike_rules
 from planner.models.layouts import Ints, Schedule
 from planner.problem import Problem, Range
 from planner.solvers.grid import Axis, Columns, Grid, Level, Rule
@@ -145,7 +145,9 @@ class Space:
                 )
             )
         unlike = [one for one in unlike_rules() if not self._is_pinned(one)]
-        return (self._device_rule(), *pins, *map(_rule, (*self.layout_rules, *unlike)))
+        program = self.problem.calibration.program
+        launch = () if "rank_order" in self.problem.fixed else launch_rules(program)
+        return (self._device_rule(), *pins, *map(_rule, (*self.layout_rules, *unlike, *launch)))
 
     def _is_pinned(self, rule: LayoutRule) -> bool:
         """Whether the last decision of a rule is pinned, or has excluded values: both hold even without a meaning."""

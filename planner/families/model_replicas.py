@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import Fault, SpecError
+from planner.families import model_replicas_timeline
 from planner.families.faults import wrong
 from planner.families.inner_links import check_inner_links
 from planner.families.model_replicas_cost import (
@@ -34,7 +35,7 @@ from planner.models.replica_configuration import LayerChoice, Limits, ReplicaCon
 from planner.models.ssgd_equations import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem
-from planner.timeline import Timeline
+from planner.timeline import Timeline, repeated
 from planner.units import Dimension, format_human
 
 __all__ = ["DECISIONS", "NAME", "NOT_MODELLED", "ReplicaChoice", "configuration_of", "explain", "predict", "timeline"]
@@ -187,10 +188,20 @@ def explain(problem: Problem, configuration: ReplicaChoice, prediction: Predicti
     return tuple(lines)
 
 
-def timeline(problem: Problem, configuration: ReplicaChoice) -> Timeline | None:
-    """Return None: replicas are asynchronous, and the model has no tasks to draw."""
-    del problem, configuration
-    return None
+def timeline(problem: Problem, configuration: ReplicaChoice, *, num_iterations: int = 1) -> Timeline:
+    """Return what a replica and the servers do in some iterations."""
+    chosen = configuration.configuration
+    prediction = predict(problem, configuration)
+    batch = prediction.details["global_batch_size"]
+    drawn = model_replicas_timeline.timeline(
+        chosen,
+        _iteration(problem, model_of(problem), configuration, batch),
+        prediction,
+        [stage.name for stage in stages_of(problem)],
+        read=input_of(problem, chosen.num_replicas * chosen.num_workers, batch),
+        strategy=Strategy(problem.calibration.strategy),
+    )
+    return repeated(drawn, num_iterations, prediction.iteration_time_s)
 
 
 # -- a given configuration -------------------------------------------------------------------------------------------

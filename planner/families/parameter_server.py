@@ -11,12 +11,17 @@ simulated, see :mod:`planner.models.asynchronous`. The search stands in
 from collections.abc import Mapping
 from typing import Any
 
-from planner.families import parameter_server_given, parameter_server_words
+from planner.families import (
+    parameter_server_asynchronous_timeline,
+    parameter_server_given,
+    parameter_server_timeline,
+    parameter_server_words,
+)
 from planner.families.parameter_server_configuration import ParameterServerConfiguration
 from planner.families.parameter_server_cost import ParameterServerCost
 from planner.plan import Prediction
 from planner.problem import Problem
-from planner.timeline import Timeline
+from planner.timeline import Timeline, repeated
 
 __all__ = [
     "DECISIONS",
@@ -56,10 +61,12 @@ def predict(problem: Problem, configuration: ParameterServerConfiguration) -> Pr
     return ParameterServerCost(problem, configuration).predict()
 
 
-def timeline(problem: Problem, configuration: ParameterServerConfiguration) -> Timeline | None:
-    """Return None: transfers share the links at changing rates, so that there are no tasks to draw."""
-    del problem, configuration
-    return None
+def timeline(problem: Problem, configuration: ParameterServerConfiguration, *, num_iterations: int = 1) -> Timeline:
+    """Return what workers and servers do in some iterations; without a barrier, a stretch of the simulation."""
+    cost = ParameterServerCost(problem, configuration)
+    if configuration.synchronisation != "bsp":
+        return parameter_server_asynchronous_timeline.timeline(cost, num_iterations)
+    return repeated(parameter_server_timeline.timeline(cost), num_iterations, cost.predict().iteration_time_s)
 
 
 def explain(problem: Problem, configuration: ParameterServerConfiguration, prediction: Prediction) -> tuple[str, ...]:

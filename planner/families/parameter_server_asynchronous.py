@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from planner.cost import Floats
 from planner.models.asynchronous import Synchronisation, WorkerKind, simulate
+from planner.models.asynchronous_events import Log
 from planner.models.server_links import Links
 
 __all__ = ["Steady", "steady"]
@@ -32,6 +33,7 @@ def steady(
     deviation_s: float,
     synchronisation: str,
     staleness: int,
+    log: Log | None = None,
 ) -> Steady:
     """Return the steady state of workers that keep in step as ``synchronisation`` says.
 
@@ -41,6 +43,8 @@ def steady(
         Of one iteration of each entry of ``links``: where its own time goes, without any exchange.
     pushed_bytes, pulled_bytes
         Of one worker, to and from each server.
+    log
+        Where to put what every worker does, by number: those of an entry after those of the one before it.
 
     Notes
     -----
@@ -67,6 +71,7 @@ def steady(
         synchronisation=Synchronisation(synchronisation),
         bound=staleness + (synchronisation == "local_sgd"),
         home=homes if any(home is not None for home in homes) else None,
+        log=log,
     )
     return Steady(
         synchronisation=synchronisation,

@@ -18,6 +18,7 @@ from planner.families.parameter_server_groups import (
     packet_queueing_s,
     ready_times_s,
 )
+from planner.models.asynchronous_events import Log
 from planner.models.data_parallel import Gradients, gradients_of
 from planner.models.input import InputTime, stall_s
 from planner.models.memory import Precision, data_parallel_memory
@@ -96,7 +97,7 @@ class ParameterServerCost:
     # -- network -----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _entries(self) -> list[tuple[MachineGroup, int, int | None]]:
+    def entries(self) -> list[tuple[MachineGroup, int, int | None]]:
         """Workers that are alike: their group, how many they are, and the server on their machine."""
         found: list[tuple[MachineGroup, int, int | None]] = []
         for group in self.groups:
@@ -113,15 +114,15 @@ class ParameterServerCost:
         rates = {group.name: network_bytes_per_s(self.problem, group) for group in (*self.groups, self.server_group)}
         return Links(
             server_bytes_per_s=(rates[self.server_group.name],) * self.configuration.num_parameter_servers,
-            worker_bytes_per_s=tuple(rates[group.name] for group, _, _ in self._entries),
-            worker_counts=tuple(count for _, count, _ in self._entries),
-            worker_homes=tuple(home for _, _, home in self._entries),
+            worker_bytes_per_s=tuple(rates[group.name] for group, _, _ in self.entries),
+            worker_counts=tuple(count for _, count, _ in self.entries),
+            worker_homes=tuple(home for _, _, home in self.entries),
         )
 
     @property
     def uses_network(self) -> bool:
         """Whether anything is sent; not where the only server is on the only worker's own machine."""
-        return self.configuration.num_parameter_servers > 1 or any(home is None for _, _, home in self._entries)
+        return self.configuration.num_parameter_servers > 1 or any(home is None for _, _, home in self.entries)
 
     @property
     def overhead_s(self) -> float:
@@ -138,7 +139,7 @@ class ParameterServerCost:
     def latency_s(self) -> float:
         """The longest way of a gradient over the network; 0 where nothing is sent."""
         is_one = self.configuration.num_parameter_servers == 1
-        far = [group.name for group, _, home in self._entries if home is None or not is_one]
+        far = [group.name for group, _, home in self.entries if home is None or not is_one]
         cluster, servers = self.problem.cluster, self.server_group.name
         return max((network_latency_s(cluster, name, servers) for name in dict.fromkeys(far)), default=0.0)
 
@@ -177,13 +178,13 @@ class ParameterServerCost:
 
     def with_input_s(self, busy_s: float) -> float:
         """Return the seconds of an iteration that is busy for so long, with what the slowest input adds."""
-        return busy_s + max(stall_s(time, busy_s, self.strategy) for time in self._inputs())
+        return busy_s + max(stall_s(time, busy_s, self.strategy) for time in self.inputs())
 
     def busy_parts_s(self) -> tuple[dict[str, float], Floats]:
         """Return where the time of an iteration goes but for waiting for input, and every server's end of pushes."""
         slowest = max(self.groups, key=lambda group: sum(self.compute_s(group)))
         forward_s, backward_s = self.compute_s(slowest)
-        ready = np.array([self.ready_s(group) for group, _, _ in self._entries])
+        ready = np.array([self.ready_s(group) for group, _, _ in self.entries])
         servers_s = push_end_s(ready, self.pushed_bytes, self.links)
         pushed_s = max(float(servers_s.max()), forward_s + backward_s, float(ready.max(initial=0.0)))
         fitted, compression = self.problem.calibration, self.configuration.compression
@@ -209,11 +210,11 @@ class ParameterServerCost:
         staleness = {"mean": run.mean_staleness, "most": run.most_staleness}
         return self._prediction(parts, {"synchronisation": run.synchronisation, "staleness": staleness})
 
-    def steady(self) -> Steady:
-        """Return the steady state of workers without a barrier."""
+    def steady(self, log: Log | None = None) -> Steady:
+        """Return the steady state of workers without a barrier; ``log``: where to put what they do, for a timeline."""
         chosen, fitted = self.configuration, self.problem.calibration
         seconds: dict[str, dict[str, float]] = {}
-        for group, time in zip(self.groups, self._inputs(), strict=True):
+        for group, time in zip(self.groups, self.inputs(), strict=True):
             forward_s, backward_s = self.compute_s(group)
             parts = {"forward": forward_s, "backward": backward_s, "update": self.profile(group).update_s}
             parts["exposed_push"] = max(float(self.ready_s(group).max(initial=0.0)) - forward_s - backward_s, 0.0)
@@ -222,8 +223,8 @@ class ParameterServerCost:
             parts["input_stall"] = stall_s(time, sum(parts.values()), self.strategy)
             seconds[group.name] = parts
         return steady(
-            seconds=[seconds[group.name] for group, _, _ in self._entries],
-            samples=[group.devices_per_machine * chosen.batch_shares[group.name] for group, _, _ in self._entries],
+            seconds=[seconds[group.name] for group, _, _ in self.entries],
+            samples=[group.devices_per_machine * chosen.batch_shares[group.name] for group, _, _ in self.entries],
             links=self.links,
             pushed_bytes=self.pushed_bytes.sum(axis=0),
             pulled_bytes=self.placed_bytes.sum(axis=0),
@@ -231,6 +232,7 @@ class ParameterServerCost:
             deviation_s=fitted.straggler_deviation_s,
             synchronisation=chosen.synchronisation,
             staleness=chosen.staleness,
+            log=log,
         )
 
     def _prediction(self, parts: Mapping[str, float], details: Mapping[str, Any]) -> Prediction:
@@ -270,7 +272,7 @@ class ParameterServerCost:
         fullest = max(limits, key=lambda name: use.total_bytes(shares[name]) / limits[name])
         return use.terms_bytes(shares[fullest], limit_bytes=limits[fullest])
 
-    def _inputs(self) -> Iterator[InputTime]:
+    def inputs(self) -> Iterator[InputTime]:
         """Yield the time of input of every group."""
         is_lockstep = self.configuration.synchronisation == "bsp"
         batch = min(self._most_samples, self.global_batch_size) if is_lockstep else None

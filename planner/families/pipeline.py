@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from planner.cost import Floats
+from planner.families import pipeline_timeline
 from planner.families.pipeline_cost import NAME, PipelineConfiguration, PipelineCost, Shape, StageTimes
 from planner.families.pipeline_given import configuration_of, default_num_microbatches
-from planner.models.pipeline_schedule import PipelineTask, ScheduleRun, bubble_share
+from planner.models.pipeline_schedule import ScheduleRun, bubble_share
 from planner.plan import Prediction
 from planner.problem import Problem
-from planner.timeline import Span, Timeline
+from planner.timeline import Timeline, repeated
 from planner.units import Dimension, format_human
 
 __all__ = [
@@ -225,39 +226,8 @@ def _memory_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def timeline(problem: Problem, configuration: PipelineConfiguration) -> Timeline:
-    """Return what every stage's devices and channels do when, in one iteration; replicas share a row."""
+def timeline(problem: Problem, configuration: PipelineConfiguration, *, num_iterations: int = 1) -> Timeline:
+    """Return what every stage's devices and channels do when, in some iterations; replicas do alike."""
     cost = PipelineCost(problem)
     shape = cost.shape(configuration)
-    run = cost.run(shape, with_tasks=True)
-    spans = [_span(cost, shape, task) for task in run.tasks]
-    rows = [_row(cost, shape, device, kind) for device in range(shape.num_devices_in_line) for kind in _SUFFIX]
-    if (stall_s := cost.stall_s(shape, run.makespan_s)) > 0:
-        end_s = run.makespan_s + stall_s
-        spans.append(Span(row="input", name="wait for input", start_s=run.makespan_s, end_s=end_s, kind="input"))
-        rows.append("input")
-    used = {span.row for span in spans}
-    return Timeline(spans=tuple(spans), flows=(), rows=tuple(row for row in rows if row in used))
-
-
-_SUFFIX = {"compute": "", "send_output": ", outputs", "send_error": ", errors"}
-
-
-def _row(cost: PipelineCost, shape: Shape, device: int, kind: str) -> str:
-    """Return the row of a device, or of one of its channels."""
-    stage = shape.stages[device]
-    return f"stage {device + 1} ({stage.replicas} x {cost.groups[stage.group].device.name}){_SUFFIX[kind]}"
-
-
-def _span(cost: PipelineCost, shape: Shape, task: PipelineTask) -> Span:
-    """Return a task as a span."""
-    names = {"send_output": "output", "send_error": "error", "sync": "gradients"}
-    chunk = f", chunk {task.stage // shape.num_devices_in_line + 1}" if shape.chunks_per_device > 1 else ""
-    number = "" if task.microbatch is None else f" {task.microbatch + 1}{chunk}"
-    return Span(
-        row=_row(cost, shape, task.device, task.kind if task.kind in _SUFFIX else "compute"),
-        name=f"{names.get(task.kind, task.kind)}{number}",
-        start_s=task.start_s,
-        end_s=task.end_s,
-        kind=task.kind,
-    )
+    return repeated(pipeline_timeline.timeline(cost, shape), num_iterations, cost.iteration_time_s(shape))

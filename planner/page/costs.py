@@ -115,7 +115,7 @@ def _memories(told: Told) -> Sequence[tuple[str, Mapping[str, float], float]]:
     if len(stages) > 1 and all("terms_bytes" in one for one in stages):
         rooms = [one.get("room_bytes") for one in stages]
         own = [limit if room is None else one["memory_bytes"] + room for one, room in zip(stages, rooms, strict=True)]
-        return [(f"stage {index}", one["terms_bytes"], own[index]) for index, one in enumerate(stages)]
+        return [(f"stage {index + 1}", one["terms_bytes"], own[index]) for index, one in enumerate(stages)]
     parts = {name: value for name, value in memory.items() if name not in _LEFT_OUT}
     return [("the fullest device", parts, limit)]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.cluster import Cluster, MachineGroup
-from planner.page.parts import Cell, Drawing, Group, Machine, thinned
+from planner.page.parts import Cell, Drawing, Group, Machine, Role, thinned
 from planner.page.placement import Placed, placed
 from planner.page.words import many, rate, size, time
 
@@ -22,11 +22,14 @@ def drawing_of(cluster: Cluster, family: str, block: Mapping[str, Any], details:
     if found is None:
         return None
     groups = thinned(cluster.machine_groups, _MOST_GROUPS)
+    drawn = [_group(cluster, group, found) for group in groups]
+    is_idle = any(_IDLE in machine.cells for group in drawn for machine in group.machines)
+    idle = (Role(label=_IDLE.label, words="a device that does nothing"),) if is_idle else ()
     left_out = len(cluster.machine_groups) - len(groups)
     return Drawing(
         caption=f"What runs where on {cluster.name}",
-        groups=[_group(cluster, group, found) for group in groups],
-        roles=found.roles,
+        groups=drawn,
+        roles=(*found.roles, *idle),
         note=f"{many(left_out, 'group')} of machines are not drawn." if left_out else "",
     )
 

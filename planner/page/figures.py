@@ -7,7 +7,7 @@ or a number where it looks like one, and two equal names would become one row. P
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from math import isfinite
+from math import floor, isfinite, log10
 from typing import Any
 
 from planner.page.words import short
@@ -18,7 +18,8 @@ __all__ = ["COLOURS", "MUTED", "Bar", "Scale", "bars", "gantt", "label", "points
 COLOURS = ("#2f72c4", "#b35900", "#1f7a4a", "#a8408d", "#127a8c", "#c23a4c", "#7656c9", "#77690f")
 MUTED = "#6b7280"
 
-_ROW_PX = 26
+_ROW_PX, _LOW_ROW_PX = 26, 20  # the latter where there are many
+_MANY = 24
 _AXES_PX = 76
 _LEAST_PX, _MOST_PX = 130, 1400
 _LONGEST = 38  # letters of a row's name
@@ -74,7 +75,7 @@ def _rows_axis(names: Sequence[str]) -> dict[str, Any]:
     """Return the axis of rows, the first at the top."""
     return {
         "tickvals": list(range(len(names))),
-        "ticktext": [label(name) for name in names],
+        "ticktext": [label(_inside_out(name)) for name in names],
         "range": [len(names) - 0.5, -0.5],
         "automargin": True,
         "showgrid": False,
@@ -82,6 +83,11 @@ def _rows_axis(names: Sequence[str]) -> dict[str, Any]:
         "fixedrange": True,
         "ticks": "",
     }
+
+
+def _inside_out(name: str) -> str:
+    """Return a name whose middle is left out where it is long: names often differ at their ends."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 13]}\N{HORIZONTAL ELLIPSIS}{name[-12:]}"
 
 
 def _value_axis(title: str, **parts: Any) -> dict[str, Any]:
@@ -93,6 +99,15 @@ def _value_axis(title: str, **parts: Any) -> dict[str, Any]:
         "fixedrange": True,
         **parts,
     }
+
+
+def _log(values: Sequence[float]) -> dict[str, Any]:
+    """Return what makes an axis logarithmic, with ticks at 1, 2 and 5: plotly's own are digits without their decade."""
+    known = [value for value in values if value > 0] or [1.0]
+    decades = range(floor(log10(min(known))), floor(log10(max(known))) + 1)
+    ticks = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
+    texts = [f"{tick:.6g}" for tick in ticks]
+    return {"type": "log", "zeroline": False, "tickvals": [_number(tick) for tick in ticks], "ticktext": texts}
 
 
 def _legend() -> dict[str, Any]:
@@ -175,7 +190,7 @@ def stacked(
                 "x": [part for _, value in ends for part in (_number(value / by), _number(value / by), None)],
                 "y": [part for index, _ in ends for part in (index - 0.48, index + 0.48, None)],
                 "hoverinfo": "name",
-                "line": {"color": COLOURS[5], "width": 3},
+                "line": {"color": MUTED, "width": 3, "dash": "dash"},
             }
         )
     height = _AXES_PX + 60 + (_ROW_PX + 8) * len(names)
@@ -222,7 +237,7 @@ def gantt(
                 "line": {"color": MUTED, "width": 2, "dash": "dash"},
             }
         )
-    height = _AXES_PX + 64 + _ROW_PX * len(names)
+    height = _AXES_PX + 64 + (_ROW_PX if len(names) <= _MANY else _LOW_ROW_PX) * len(names)
     axis = _value_axis(f"{title} ({unit})", fixedrange=False)
     axes = {"xaxis": axis, "yaxis": _rows_axis(names)}
     layout = _layout(height, barmode="overlay", bargap=0.2, **axes, **_legend())
@@ -257,7 +272,7 @@ def points(
         if name in lines:
             trace["line"] = {"color": COLOURS[index % len(COLOURS)], "width": 2, **({"shape": "hv"} if steps else {})}
         traces.append(trace)
-    log = {"type": "log", "zeroline": False, "nticks": 8}
-    x_axis = _value_axis(x_title, **(log if log_x else {"rangemode": "tozero"}))
-    y_axis = _value_axis(y_title, **(log if log_y else {"rangemode": "tozero"}))
+    rows_of_all = [row for rows in series.values() for row in rows]
+    x_axis = _value_axis(x_title, **(_log([x for x, *_ in rows_of_all]) if log_x else {"rangemode": "tozero"}))
+    y_axis = _value_axis(y_title, **(_log([y for _, y, _ in rows_of_all]) if log_y else {"rangemode": "tozero"}))
     return traces, _layout(380, xaxis=x_axis, yaxis=y_axis, **(_legend() if len(series) > 1 else {}))

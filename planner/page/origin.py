@@ -48,7 +48,7 @@ def yaml_of(value: Mapping[str, Any]) -> tuple[str, str]:
         writer = YAML(typ="safe", pure=True)
         writer.default_flow_style = None
         writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-        writer.width = 110
+        writer.width = 96
         writer.allow_unicode = True
         target = StringIO()
         writer.dump(json.loads(json.dumps(value, default=str)), target)

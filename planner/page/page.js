@@ -20,7 +20,7 @@
   const paperWidth = 680;
   const shortened = function (text, most) {  // an entity counts as one letter, and is never cut
     const letters = text.match(/&(?:amp|lt|gt);|[^]/gu) || [];
-    return letters.length <= most ? text : letters.slice(0, most - 1).join("") + "\u2026";
+    return letters.length <= most ? text : letters.slice(0, most - 8).join("") + "\u2026" + letters.slice(-7).join("");
   };
   const layoutFor = function (layout, width) {
     const copy = JSON.parse(JSON.stringify(layout));
@@ -55,7 +55,7 @@
   const widthOf = function (place) { return Math.max(260, Math.floor(place.getBoundingClientRect().width)); };
   const drawAll = function (width) {
     places.forEach(function (place) {
-      if (place.offsetParent !== null) { draw(place, width || widthOf(place)); }  // one that is folded away waits
+      if (!place.closest("details:not([open])")) { draw(place, width || widthOf(place)); }  // one that is folded away waits
     });
   };
   drawAll(0);

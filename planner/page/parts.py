@@ -45,14 +45,17 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A plot, as plotly's data and layout, with what it shows in words (``alt``) and the same numbers as a table."""
+    """A plot, as plotly's data and layout, with what it shows in words and the same numbers as a table.
+
+    ``table`` is None where that table follows the plot.
+    """
 
     kind: ClassVar[str] = "figure"
     caption: str
     alt: str
     data: Sequence[Mapping[str, Any]]
     layout: Mapping[str, Any]
-    table: Table
+    table: Table | None
     note: str = ""
 
 
@@ -131,6 +134,12 @@ class Machine:
     name: str
     cells: Sequence[Cell]
     note: str = ""
+
+    @property
+    def num_columns(self) -> int:
+        """How many of its cells stand side by side."""
+        longest = max((len(cell.label) for cell in self.cells), default=0)
+        return min(len(self.cells), 8 if longest <= 3 else 4) or 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

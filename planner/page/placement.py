@@ -6,6 +6,7 @@ one stage after the other; ranks of hybrid parallelism by the order that the lay
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from planner.cluster import Cluster, MachineGroup
@@ -171,50 +172,51 @@ def _few_roles(roles: Sequence[Role]) -> list[Role]:
 
 def _hybrid(cluster: Cluster, block: Mapping[str, Any], details: Mapping[str, Any]) -> Placed:
     """Return the ranks with their coordinates."""
+    del details
     degrees = {name: int(block[name]) for name in ("tensor", "context", "pipeline", "data")}
     order = [name for name in str(block["order"]).split("-") if name in degrees]
     order += [name for name in degrees if name not in order]
-    roles = _hybrid_roles(block, degrees)
+    shown = [name for name in _LETTERS if degrees[name] > 1]
     stages, replicas = block.get("stages"), block.get("replicas")
+    cells: dict[str, list[Cell]] = {}
     if replicas:
-        cells: dict[str, list[Cell]] = {}
+        number = 0
         for one in replicas:
-            offset = sum(other["data"] for other in replicas[: replicas.index(one)])
-            cells.setdefault(one["machines"], []).extend(_ranks(degrees | {"data": one["data"]}, order, offset))
-        return Placed(devices=cells, roles=roles)
-    if stages and any(one.get("machines") for one in stages):
-        cells = {}
+            ranks = _ranks(degrees | {"data": one["data"]}, order, shown, first={"data": number})
+            cells.setdefault(one["machines"], []).extend(ranks)
+            number += one["data"]
+    elif stages and any(one.get("machines") for one in stages):
         for index, one in enumerate(stages):
-            cells.setdefault(one["machines"], []).extend(_ranks(degrees | {"pipeline": 1}, order, 0, index))
-        return Placed(devices=cells, roles=roles)
-    groups: Sequence[MachineGroup] = [
-        group for group in cluster.machine_groups if block.get("machines") in (None, group.name)
-    ]
-    ranks, found = _ranks(degrees, order, 0), {}
-    for group in groups:
-        room = group.count * group.devices_per_machine
-        found[group.name], ranks = ranks[:room], ranks[room:]
-    return Placed(devices=found, roles=roles)
+            ranks = _ranks(degrees | {"pipeline": 1}, order, shown, first={"pipeline": index})
+            cells.setdefault(one["machines"], []).extend(ranks)
+    else:
+        ranks = _ranks(degrees, order, shown, first={})
+        for group in _groups(cluster, block.get("machines")):
+            room = group.count * group.devices_per_machine
+            cells[group.name], ranks = ranks[:room], ranks[room:]
+    return Placed(devices=cells, roles=_hybrid_roles(block, degrees))
 
 
-def _ranks(degrees: Mapping[str, int], order: Sequence[str], replica: int, stage: int | None = None) -> list[Cell]:
-    """Return the ranks in order; ``replica`` and ``stage`` are added to those of the first."""
-    shown = [name for name in ("pipeline", "data", "tensor", "context") if degrees[name] > 1]
-    number = 1
-    for name in degrees:
-        number *= degrees[name]
+def _groups(cluster: Cluster, name: str | None) -> list[MachineGroup]:
+    """Return the groups that train: the one of a name, or all."""
+    return [group for group in cluster.machine_groups if name in (None, group.name)]
+
+
+def _ranks(
+    degrees: Mapping[str, int], order: Sequence[str], shown: Sequence[str], *, first: Mapping[str, int]
+) -> list[Cell]:
+    """Return ranks in order, ``shown`` of their coordinates told; ``first`` is added to them."""
     cells = []
-    for rank in range(number):
+    for rank in range(prod(degrees.values())):
         at, rest = {}, rank
         for name in order:
-            rest, at[name] = divmod(rest, degrees[name])
-        at["data"] += replica
-        at["pipeline"] += stage or 0
-        names = [*shown, *(["pipeline"] if stage is not None and "pipeline" not in shown else [])]
-        label = " ".join(f"{_LETTERS[name]}{at[name]}" for name in sorted(names, key=list(_LETTERS).index)) or "R"
-        is_piped = degrees["pipeline"] > 1 or stage is not None
-        words = ", ".join(f"{_NAMES[name]} {at[name]}" for name in names) or "a replica of the whole network"
-        cells.append(Cell(label=label, words=words, colour=(at["pipeline"] if is_piped else at["data"]) % 8))
+            rest, digit = divmod(rest, degrees[name])
+            at[name] = digit + first.get(name, 0) + (name == "pipeline")  # stages count from 1, ranks from 0
+        label = " ".join(f"{_LETTERS[name]}{at[name]}" for name in shown) or "R"
+        words = ", ".join(f"{_NAMES[name]} {at[name]}" for name in shown) or "a replica of the whole network"
+        cells.append(
+            Cell(label=label, words=words, colour=(at["pipeline"] - 1 if "pipeline" in shown else at["data"]) % 8)
+        )
     return cells
 
 
@@ -228,8 +230,8 @@ def _hybrid_roles(block: Mapping[str, Any], degrees: Mapping[str, int]) -> list[
         layers = [one["layers"] for one in block["stages"]] if block.get("stages") else []
         roles = [
             Role(
-                label=f"P{index}",
-                words=f"stage {index}" + (f": {many(layers[index], 'layer')}" if index < len(layers) else ""),
+                label=f"P{index + 1}",
+                words=f"stage {index + 1}" + (f": {many(layers[index], 'layer')}" if index < len(layers) else ""),
                 colour=index % 8,
             )
             for index in range(degrees["pipeline"])

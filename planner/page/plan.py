@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.api import predict, timeline
-from planner.errors import PlannerError, SpecError
+from planner.errors import ModelError, PlannerError, SpecError
 from planner.explanation import Explanation
 from planner.page.costs import memory_section, tiles, time_section
 from planner.page.origin import origin_section
@@ -112,7 +112,12 @@ def _verdict(plan: Plan) -> str:
 def _why(lines: Sequence[str], told: Told) -> list[Block]:
     """Return what binds; commands and refusals stand in sections of their own."""
     launch = set(told.details.get("launch", ()))
-    kept = [line for line in lines if line not in launch and " gives no plan: " not in line]
+    pairs = zip(lines, [*lines[1:], ""], strict=True)  # what ends in a colon before the commands introduces them
+    kept = [
+        line
+        for line, after in pairs
+        if line not in launch and " gives no plan: " not in line and not (line.endswith(":") and after in launch)
+    ]
     return [Text("Why:"), Bullets(lines=kept)] if kept else []
 
 
@@ -120,7 +125,7 @@ def _trace(told: Told) -> Mapping[str, Any] | None:
     """Return the schedule, where the family has one."""
     try:
         return timeline(told.problem, told.family, told.configuration)
-    except SpecError:
+    except (ModelError, SpecError):
         return None
 
 

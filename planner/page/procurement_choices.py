@@ -6,7 +6,7 @@ from math import inf
 from planner.page import figures
 from planner.page.parts import Block, Bullets, Figure, Section, Table, Text, few, thinned
 from planner.page.proof import certificate_figure
-from planner.page.words import many, objective, time, usd
+from planner.page.words import many, time, usd
 from planner.procurement.answer import BreakEven, ParetoSet, Procured
 from planner.procurement.words import amount
 from planner.solution import Status
@@ -41,18 +41,20 @@ def alternatives_section(found: Procured) -> Section | None:
     """Return the best fleets of other offers."""
     if not found.alternatives:
         return None
-    best, unit, name = found.choice, _UNITS[found.objective_name], found.objective_name
+    best, name = found.choice, found.objective_name
     shown = found.alternatives[:_MOST_BARS]
     rows = [("this fleet", best.objective, value_of(best.objective, name))]
     rows += [(one.fleet.headline, one.objective, value_of(one.objective, name)) for one, _ in shown]
     data, layout = figures.bars(rows, title=_GOALS[name], unit=_AXES[name], marked=0)
+    is_cost = _UNITS[name] == "usd" and name != "value_of_time"
+    columns = ("fleet", *(() if is_cost else (_GOALS[name],)), "cost", "wall time", "more", "what to know")
     table = Table(
         caption="What else was weighed",
-        columns=("fleet", _GOALS[name], "cost", "wall time", "more", "what to know"),
+        columns=columns,
         rows=[
             (
                 one.fleet.headline,
-                objective(one.objective, unit) if unit != "J" else value_of(one.objective, name),
+                *(() if is_cost else (value_of(one.objective, name),)),
                 usd(one.cost_usd),
                 time(one.total_wall_s),
                 "" if one is best or not best.objective else f"{one.objective / best.objective - 1:+.1%}",
@@ -60,11 +62,11 @@ def alternatives_section(found: Procured) -> Section | None:
             )
             for one, words in ((best, "this fleet"), *found.alternatives[:_MOST_ROWS])
         ],
-        numbers=(1, 2, 3, 4),
+        numbers=range(1, len(columns) - 1),
         marked=(0,),
     )
     alt = f"Bars of this fleet and of {many(len(shown), 'other')}, by {_GOALS[name]}."
-    figure = Figure(caption="This fleet against others", alt=alt, data=data, layout=layout, table=table)
+    figure = Figure(caption="This fleet against others", alt=alt, data=data, layout=layout, table=None)
     return Section(name="alternatives", title="Alternatives, and why they lost", blocks=[figure, table])
 
 
@@ -120,7 +122,7 @@ def pareto_section(found: ParetoSet | None) -> Section | None:
         f"Points of wall time against cost of {many(len(shown), 'fleet')}, from "
         f"{time(shown[0].choice.total_wall_s)} to {time(longest_s)}."
     )
-    figure = Figure(caption=title, alt=alt, data=data, layout=layout, table=table)
+    figure = Figure(caption=title, alt=alt, data=data, layout=layout, table=None)
     return Section(name="pareto", title=title, blocks=[Text(proven + ties), figure, table])
 
 
@@ -162,7 +164,7 @@ def what_if_section(found: Procured) -> Section | None:
         f"Bars of the {_GOALS[name]} after each of {many(len(known), 'change')}; "
         f"{len(marked)} of them change the decision."
     )
-    figure = Figure(caption=f"The {_GOALS[name]} after each change", alt=alt, data=data, layout=layout, table=table)
+    figure = Figure(caption=f"The {_GOALS[name]} after each change", alt=alt, data=data, layout=layout, table=None)
     return Section(name="what-if", title="What if", blocks=[figure, table])
 
 
@@ -211,7 +213,7 @@ def certificate_section(found: Procured, history: History) -> Section:
     ]
     unit = _UNITS[name]
     blocks: list[Block] = [
-        certificate_figure(one.objective, one.bound, unit, axis=_AXES[name]),
+        *certificate_figure(one.objective, one.bound, unit, axis=_AXES[name]),
         *_history(history, name),
     ]
     blocks.append(Table(caption="Certificate", columns=("what", "value"), rows=facts))
@@ -223,7 +225,7 @@ def certificate_section(found: Procured, history: History) -> Section:
 def _history(history: History, name: str) -> list[Block]:
     """Return bound and incumbent as the search went on, by the number of fleets that were planned."""
     rows = [row for row in history if row[1] < inf]
-    if len(rows) < 2:
+    if len({number for *_, number in rows}) < 3:
         return []
     shown = thinned(rows, _MOST_POINTS)
     series = {
@@ -255,9 +257,16 @@ def _apart(rows: History) -> str:
 def prices_section(found: Procured) -> Section:
     """Return the prices used, with their dates."""
     told = found.prices
-    rows = [(str(name).replace("_", " "), str(value)) for name, value in told.items() if not isinstance(value, dict)]
+    rows = [
+        (str(name).replace("_", " "), _listed(value)) for name, value in told.items() if not isinstance(value, dict)
+    ]
     rows += [(f"left out: {why}", f"{number:,}") for why, number in told.get("left_out", {}).items()]
     dates = sorted({offer.date.isoformat() for offer in found.choice.fleet.offers})
     rows.append(("prices of the chosen fleet are of", ", ".join(dates)))
     table = Table(caption="Price lists", columns=("what", "value"), rows=rows)
     return Section(name="prices", title="Prices used", blocks=[table])
+
+
+def _listed(value: object) -> str:
+    """Return a value, those of a list with commas between them."""
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -58,7 +58,7 @@ def alternatives_section(plan: Plan) -> Section | None:
         alt=alt,
         data=data,
         layout=layout,
-        table=table,
+        table=None,
         note=few(len(found), len(shown), "alternatives", "the table has more"),
     )
     reasons = [line for line in plan.explanation if " gives no plan: " in line]
@@ -94,8 +94,8 @@ def frontier_section(weighed: Weighed, plan: Plan) -> Section | None:
         ]
 
     series = {
-        "none is faster with as little": drawn(front),
         "others": drawn([row for row in shown if row not in front]),
+        "none is faster with as little": drawn(front),
         "this plan": drawn([shown[0]]),
     }
     goal = plan.goal.name.replace("_", " ")
@@ -157,7 +157,7 @@ def sensitivity_section(explanation: Explanation | None, unit: str) -> Section |
         f"Bars of the saving of {many(len(known), 'change')} of the hardware; the "
         f"largest is {best.words}: {_effect(best)}."
     )
-    figure = Figure(caption="What other hardware would save", alt=alt, data=data, layout=layout, table=table)
+    figure = Figure(caption="What other hardware would save", alt=alt, data=data, layout=layout, table=None)
     blocks: list[Block] = [figure, table]
     if explanation.plan.status is not Status.OPTIMAL:
         blocks.append(
@@ -200,7 +200,7 @@ def certificate_section(plan: Plan) -> Section:
         ("versions", ", ".join(f"{name} {version}" for name, version in origin.versions.items())),
     ]
     blocks: list[Block] = [
-        certificate_figure(plan.objective, plan.bound, unit),
+        *certificate_figure(plan.objective, plan.bound, unit),
         Table(caption="Certificate", columns=("what", "value"), rows=facts),
     ]
     if plan.domain:
@@ -208,8 +208,10 @@ def certificate_section(plan: Plan) -> Section:
     return Section(name="certificate", title="What is proven", blocks=blocks)
 
 
-def certificate_figure(value: float, bound: float, unit: str, *, axis: str | None = None) -> Figure:
-    """Return objective and bound, side by side; ``axis``: the unit as the axis has it, where that differs."""
+def certificate_figure(value: float, bound: float, unit: str, *, axis: str | None = None) -> list[Figure]:
+    """Return objective and bound, side by side, where they differ; ``axis``: the unit as the axis has it."""
+    if value - bound <= 1e-9 * abs(value):
+        return []
     rows = [("found", value, objective(value, unit)), ("bound", bound, objective(bound, unit))]
     data, layout = figures.bars(rows, title="objective", unit=axis or unit, marked=0)
     table = Table(
@@ -223,7 +225,7 @@ def certificate_figure(value: float, bound: float, unit: str, *, axis: str | Non
         f"Two bars: the objective, {objective(value, unit)}, and the bound, "
         f"{objective(bound, unit)}; the gap is {gap:.2%}."
     )
-    return Figure(caption="Objective and bound", alt=alt, data=data, layout=layout, table=table)
+    return [Figure(caption="Objective and bound", alt=alt, data=data, layout=layout, table=table)]
 
 
 # -- accuracy and notes ----------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def render(page: Page) -> str:
     """
     try:
         from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  # late: only a page pays for them
-        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]  # noqa: PLC0415
+        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415
     except ImportError:
         raise SpecError(_MISSING) from None
     figures = list(_figures([block for section in page.sections for block in section.blocks]))

@@ -5,7 +5,8 @@ from typing import Any
 
 from planner.page import figures
 from planner.page.drawing import drawing_of
-from planner.page.parts import Block, Code, Figure, Heading, Section, Table, Text, few, thinned
+from planner.page.parts import Block, Code, Figure, Section, Table, Text, few, thinned
+from planner.page.runs import timeline_figures
 from planner.page.told import Told
 from planner.page.words import many, short, size, time
 
@@ -13,8 +14,6 @@ __all__ = ["plan_section"]
 
 _MOST_GROUPS = 40  # fusion groups, each a row of the plot
 _MOST_TABLE = 200  # rows of a table
-_MOST_SPANS = 4000
-_MOST_LANES = 40
 _MOST_DEVICES = 50_000
 _WHOLE = "--json has all of them"
 
@@ -27,7 +26,14 @@ def plan_section(told: Told, trace: Mapping[str, Any] | None) -> Section:
         blocks += [drawing] if drawing is not None else []
     else:
         blocks.append(Text(f"The cluster has {told.problem.cluster.num_devices:,} devices, too many to draw."))
-    blocks += [*_stages(told), *_fusion(told), *_servers(told), *_timeline(trace), *_decisions(told), *_launch(told)]
+    blocks += [
+        *_stages(told),
+        *_fusion(told),
+        *_servers(told),
+        *timeline_figures(trace),
+        *_launch(told),
+        *_decisions(told),
+    ]
     return Section(name="plan", title="The plan", blocks=blocks)
 
 
@@ -113,9 +119,9 @@ def _stages(told: Told) -> list[Block]:
             for index, row in listed
         ],
         numbers=(4, 5, 6, 7, 8),
-        note=few(len(rows), len(listed), "stages", _WHOLE),
+        note=f"Seconds are of one micro-batch. {few(len(rows), len(listed), 'stages', _WHOLE)}".strip(),
     )
-    return [table, Text("Seconds are of one micro-batch.")]
+    return [table]
 
 
 def _servers(told: Told) -> list[Block]:
@@ -147,8 +153,8 @@ def _servers(told: Told) -> list[Block]:
     )
     alt = f"Bars of the parameters on {many(len(shown), 'server')}, from {size(min(stored))} to {size(max(stored))}."
     note = few(len(stored), len(shown), "servers", _WHOLE)
-    figure = Figure(caption="Parameters by server", alt=alt, data=data, layout=layout, table=table, note=note)
-    return [Heading("Placement of the parameters"), figure]
+    figure = Figure(caption="Parameters by server", alt=alt, data=data, layout=layout, table=None, note=note)
+    return [figure, table]
 
 
 def _which(tensors: Sequence[str] | None, placement: Any) -> str:
@@ -156,69 +162,6 @@ def _which(tensors: Sequence[str] | None, placement: Any) -> str:
     if tensors is None:
         return f"by the rule {placement}" if isinstance(placement, str) else "none"
     return short(", ".join(tensors), 300)
-
-
-# -- timeline --------------------------------------------------------------------------------------------------------
-
-
-def _timeline(trace: Mapping[str, Any] | None) -> list[Block]:
-    """Return the schedule of the family's own, from its trace."""
-    if trace is None:
-        return []
-    events = trace["traceEvents"]
-    lanes = {
-        one["tid"]: str(one["args"]["name"]) for one in events if one["ph"] == "M" and one["name"] == "thread_name"
-    }
-    shown = thinned(list(lanes), _MOST_LANES)
-    spans = [one for one in events if one["ph"] == "X" and one["tid"] in set(shown)]
-    merged = _merged(spans)
-    place = {lane: index for index, lane in enumerate(shown)}
-    kinds: dict[str, list[figures.Bar]] = {}
-    for one in merged:
-        bar = (place[one["tid"]], one["ts"] / 1e6, (one["ts"] + one["dur"]) / 1e6, str(one["name"]))
-        kinds.setdefault(str(one["cat"]).replace("_", " "), []).append(bar)
-    names = [lanes[lane] for lane in shown]
-    data, layout = figures.gantt(names, kinds, title="time")
-    end_s = max((one["ts"] + one["dur"] for one in spans), default=0.0) / 1e6
-    table = Table(
-        caption="How long each row is busy",
-        columns=("row", "tasks", "busy", "share"),
-        rows=[_busy(lanes[lane], [one for one in spans if one["tid"] == lane], end_s) for lane in shown],
-        numbers=(1, 2, 3),
-    )
-    alt = f"Timeline of {many(len(shown), 'row')} with {many(len(spans), 'task')} over {time(end_s)}."
-    notes = [
-        few(len(lanes), len(shown), "rows", "--trace writes all of them"),
-        "Neighbours of one kind are drawn as one." if len(merged) < len(spans) else "",
-    ]
-    note = " ".join(filter(None, notes))
-    return [Figure(caption="What runs when", alt=alt, data=data, layout=layout, table=table, note=note)]
-
-
-def _busy(name: str, spans: Sequence[Mapping[str, Any]], end_s: float) -> tuple[str, ...]:
-    """Return how long a row is busy."""
-    busy_s = sum(one["dur"] for one in spans) / 1e6
-    return name, f"{len(spans):,}", time(busy_s), f"{busy_s / end_s:.0%}" if end_s else ""
-
-
-def _merged(spans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return few enough spans to draw: neighbours on a row of one kind become one, closer ones before others."""
-    found = [dict(one) for one in spans]
-    end = max((one["ts"] + one["dur"] for one in found), default=0.0)
-    gap = end / 4096
-    while len(found) > _MOST_SPANS and gap < end:
-        last: dict[int, dict[str, Any]] = {}
-        kept = []
-        for one in found:
-            before = last.get(one["tid"])
-            if before and before["cat"] == one["cat"] and one["ts"] - before["ts"] - before["dur"] <= gap:
-                before["dur"] = one["ts"] + one["dur"] - before["ts"]
-                before["name"] = f"{one['cat']}, several tasks"
-            else:
-                last[one["tid"]] = one
-                kept.append(one)
-        found, gap = kept, gap * 2
-    return found[:_MOST_SPANS]
 
 
 # -- decisions -------------------------------------------------------------------------------------------------------
@@ -246,4 +189,8 @@ def _plain(value: Any) -> str:
 def _launch(told: Told) -> list[Block]:
     """Return the commands that start the training, where the family tells them."""
     lines = told.details.get("launch")
-    return [Code(caption="To launch, on every machine", text="\n".join(lines))] if lines else []
+    if not lines:
+        return []
+    count = told.details.get("num_machines", 1)
+    note = "" if count == 1 else f"NODE_RANK is 0 to {count - 1}, one for each machine; MASTER_ADDR is the first one's."
+    return [Code(caption="To launch, on every machine", text="\n".join(lines), note=note)]

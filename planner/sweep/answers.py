@@ -13,7 +13,18 @@ from typing import Any
 
 from planner.errors import InfeasibleError, ModelError, NoAnswerError, PlannerError, SolverError, SpecError
 
-__all__ = ["Answer", "Outcome", "Task", "VersionError", "answer", "answer_all", "failed", "planner_version", "wrong"]
+__all__ = [
+    "Answer",
+    "Outcome",
+    "Task",
+    "VersionError",
+    "answer",
+    "answer_all",
+    "failed",
+    "planner_version",
+    "writable",
+    "wrong",
+]
 
 _LEVEL = 6  # of compression
 # Of a purchase's objectives, as they are told with their unit.
@@ -90,6 +101,15 @@ class Answer:
     error: str | None = None
 
 
+def writable(text: str) -> str:
+    r"""Return text with halves of characters, which JSON can name and no file can hold, written out.
+
+    >>> writable("a\ud800")
+    'a\\ud800'
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 @cache
 def planner_version() -> str:
     """Return the version of this program that answers depend on."""
@@ -144,7 +164,9 @@ def _told(key: str, outcome: Outcome, error: PlannerError, kind: str) -> Answer:
     """Return an error as an answer."""
     from planner.documents import error_document  # noqa: PLC0415  # late: the parent of many workers answers nothing
 
-    return Answer(key=key, outcome=outcome, document=_packed(error_document(error, kind=kind)), error=str(error))
+    return Answer(
+        key=key, outcome=outcome, document=_packed(error_document(error, kind=kind)), error=writable(str(error))
+    )
 
 
 def _with_time(found: Answer, wall_s: float) -> Answer:
@@ -157,7 +179,7 @@ def _packed(document: Mapping[str, Any]) -> bytes:
     from planner.documents import finite  # noqa: PLC0415
 
     text = json.dumps(finite(document), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return zlib.compress(text.encode(), _LEVEL)
+    return zlib.compress(writable(text).encode(), _LEVEL)
 
 
 def _plan(task: Task) -> Answer:
@@ -176,7 +198,7 @@ def _plan(task: Task) -> Answer:
         bound=found.bound,
         gap=found.gap,
         family=found.family,
-        headline=found.configuration.headline,
+        headline=writable(found.configuration.headline),
         num_devices=getattr(found.configuration, "num_devices", None),
         iteration_time_s=found.prediction.iteration_time_s,
         time_s=found.prediction.training_time_s,
@@ -202,7 +224,7 @@ def _purchase(task: Task) -> Answer:
         bound=objective["bound"],
         gap=objective["gap"],
         family=", ".join(dict.fromkeys(plan.family for plan in plans)),
-        headline=choice.fleet.headline,
+        headline=writable(choice.fleet.headline),
         num_devices=choice.fleet.num_devices,
         iteration_time_s=plans[0].prediction.iteration_time_s if len(plans) == 1 else None,
         time_s=choice.total_wall_s,

@@ -71,7 +71,8 @@ class DaskWorkers:
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # any port, so that two sweeps go together
+            scheduler_kwargs={"dashboard": False},
             silence_logs=logging.CRITICAL,
             preload=["planner.sweep.preload"],
         )
@@ -149,6 +150,14 @@ class DaskWorkers:
         """How many questions are not answered yet."""
         return sum(map(len, self._batches.values())) + len(self._suspects) + len(self._waiting)
 
+    def finish(self, grace_s: float) -> list[Answer]:
+        """Return what is answered within a while."""
+        end_s = time.monotonic() + grace_s
+        found: list[Answer] = []
+        while self._batches and (left_s := end_s - time.monotonic()) > 0:
+            found += self.poll(left_s)
+        return found
+
     def close(self) -> None:
         """Give up what is not answered; end the workers that were started here."""
         for future in list(self._batches):
@@ -178,7 +187,10 @@ class DaskWorkers:
 
     def _send(self, tasks: list[Task], num_lost: int = 0) -> None:
         """Send one batch."""
-        future = self.client.submit(self.ask, tasks, planner_version(), pure=False, retries=2)
+        try:
+            future = self.client.submit(self.ask, tasks, planner_version(), pure=False, retries=2)
+        except Exception as error:
+            raise NoAnswerError(f"{_LOST} ({_words(error)})") from None
         self._batches[future] = _Batch(tasks, num_lost)
 
     def _take(self, future: Any) -> list[Answer]:
@@ -243,14 +255,21 @@ def _library() -> Any:
     SpecError
         If it is not installed.
     """
-    for name in ("distributed", "asyncio"):  # what they have to say of dying workers is said here
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
-        return import_module("distributed")
+        found = import_module("distributed")
+        _silence()
+        return found
     except ImportError:
         problem = "more than one worker needs the library distributed, which is not installed."
         mend = "pip install 'training-planner[distributed]', or leave out --workers and --scheduler."
         raise SpecError.of([Fault(file="command line", field="--workers", problem=problem, mend=mend)]) from None
+
+
+def _silence() -> None:
+    """Keep the library's log off the terminal: what it has to say of dying workers and schedulers is said here."""
+    for name in ("asyncio", *logging.root.manager.loggerDict):
+        if name.split(".")[0] in ("distributed", "asyncio"):  # the library has set the level of each by itself
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _scheduler_fault(address: str, problem: str, mend: str) -> SpecError:

@@ -92,7 +92,7 @@ def run(
         told(feed.done)
     else:
         feed.done.is_stopped = True
-        _keep(workers.poll(grace_s), feed)
+        _keep(workers.finish(grace_s), feed)
     told(feed.done)
     return feed.done
 

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from planner.documents import finite
 from planner.errors import Fault, SpecError
+from planner.sweep.answers import writable
 from planner.sweep.question import Sweep
 from planner.sweep.rows import ANSWER_COLUMNS, Row, columns_of, rows_of
 from planner.sweep.store import Store
@@ -81,7 +82,7 @@ def _text_of(value: Any) -> Any:
 
 def _written(path: Path, write: Callable[[TextIO], int]) -> int:
     """Write a text file."""
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         return write(file)
 
 
@@ -125,7 +126,7 @@ def _parquet(sweep: Sweep, rows: Iterator[Row], path: Path) -> int:
     names = columns_of(sweep.grid)
     fields = [_kind_of_values(arrow, values) for values in _values_of_fields(sweep)]
     kinds = [arrow.int64(), *fields, *(_kind(arrow, name) for name in ANSWER_COLUMNS)]
-    schema = arrow.schema(list(zip(names, kinds, strict=True)))
+    schema = arrow.schema(list(zip(map(writable, names), kinds, strict=True)))
     number = 0
     with parquet.ParquetWriter(str(path), schema) as writer:
         while block := list(islice(rows, _BLOCK_ROWS)):
@@ -162,7 +163,7 @@ def _array(arrow: Any, column: Sequence[Any], kind: Any) -> Any:
     """Return a column; text where it is of text."""
     if kind == arrow.string():
         texts = [one if one is None or isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in column]
-        return arrow.array(texts, type=kind)
+        return arrow.array([None if one is None else writable(one) for one in texts], type=kind)
     return arrow.array(list(column), type=kind)
 
 

@@ -89,6 +89,8 @@ def _pareto(found: Summary, grid: Grid) -> list[str]:
     name = found.objective_name or ""
     columns = tuple(dict.fromkeys([*found.pareto_columns, "headline"]))
     labels = [name if one == "objective" else one for one in found.pareto_columns]
+    if len(found.pareto) == 1:
+        return ["", f"#{found.pareto[0].position} is the best in both {labels[0]} and {labels[1]}."]
     rows = table([_row(row, grid, columns, name) for row in found.pareto])
     return ["", f"None is better in both {labels[0]} and {labels[1]} ({len(found.pareto)} rows)", *_indented(rows)]
 
@@ -103,7 +105,10 @@ def _effects(found: Summary) -> list[str]:
         if len(shown) < len(effects):
             lines.append(f"  ({len(effects) - len(shown)} values between the last two are left out)")
         lines.append("")
-    return [*lines[:-1], "  Against the first value of its field, all else equal, over the pairs that have a plan."]
+    return [
+        *lines[:-1],
+        "  Against the first value that has a plan, all else equal, over the pairs that both have one.",
+    ]
 
 
 def _effect(names: Sequence[str], one: Effect, objective_name: str) -> dict[str, object]:
@@ -151,29 +156,30 @@ def summary_document(found: Summary, grid: Grid, *, identity: str, is_complete: 
             "rows": [dict(zip(names, row.cells(), strict=True)) for row in found.pareto],
         },
         "effects": [
-            {
-                "fields": list(fields),
-                "values": [
-                    {
-                        "value": list(one.value),
-                        "ratio": one.ratio,
-                        "num_pairs": one.num_pairs,
-                        "num_answered": one.num_answered,
-                        "best": one.best,
-                    }
-                    for one in effects
-                ],
-            }
+            {"fields": list(fields), "values": [_effect_document(one) for one in effects]}
             for fields, effects in found.effects
         ],
-        "failures": [
-            {
-                "outcome": str(one.outcome),
-                "reason": one.words,
-                "number": one.number,
-                "position": one.position,
-                "example": one.example,
-            }
-            for one in found.reasons
-        ],
+        "failures": [_reason_document(one) for one in found.reasons],
+    }
+
+
+def _effect_document(one: Effect) -> dict[str, Any]:
+    """Return what a value does."""
+    return {
+        "value": list(one.value),
+        "ratio": one.ratio,
+        "num_pairs": one.num_pairs,
+        "num_answered": one.num_answered,
+        "best": one.best,
+    }
+
+
+def _reason_document(one: Reason) -> dict[str, Any]:
+    """Return why questions have no plan."""
+    return {
+        "outcome": str(one.outcome),
+        "reason": one.words,
+        "number": one.number,
+        "position": one.position,
+        "example": one.example,
     }

@@ -11,7 +11,7 @@ from types import FrameType
 from planner.sweep.cluster import DaskWorkers
 from planner.sweep.engine import Done, Told, run
 from planner.sweep.question import Sweep
-from planner.sweep.store import Store
+from planner.sweep.store import RETRIED, Store
 from planner.sweep.workers import OneWorker, Workers
 
 __all__ = ["Stop", "answer_sweep", "listening"]
@@ -72,6 +72,9 @@ def answer_sweep(
     NoAnswerError
         If the scheduler is lost on the way.
     """
+    counts = store.counts(sweep.identity)
+    if sum(counts.values()) == len(sweep.grid) and not (is_retried and any(one in counts for one in RETRIED)):
+        return Done(number=len(sweep.grid), num_answered=len(sweep.grid)), False  # without starting any worker
     workers = _workers(num_workers, scheduler)
     try:
         done = run(sweep, store, workers, today=today, is_retried=is_retried, told=told, is_over=is_over)

@@ -179,35 +179,36 @@ class Store:
         return {outcome: found[outcome] for outcome in Outcome if outcome in found}
 
     def rows(self, sweep: str) -> Iterator[Stored]:
-        """Yield the answers of a sweep by their positions."""
-        columns = ", ".join(f"results.{name}" for name in _COLUMNS)
+        """Yield the answers of a sweep by their positions, without their documents."""
+        columns = ", ".join(f"results.{name}" for name in _COLUMNS if name != "document")
         with guarded(self.path):
             for position, wall_s, *values in self._db.execute(
                 f"SELECT position, wall_s, {columns} FROM members JOIN results USING (key) LEFT JOIN timings "
                 "USING (key) WHERE sweep = ? ORDER BY position",
                 (sweep,),
             ):
-                known = dict(zip(_COLUMNS, values, strict=True))
+                known = dict(zip((name for name in _COLUMNS if name != "document"), values, strict=True))
                 known["outcome"] = self._outcome(known["outcome"])
-                yield Stored(position=position, answer=Answer(**known, wall_s=wall_s or 0.0))
+                yield Stored(position=position, answer=Answer(**known, document=b"", wall_s=wall_s or 0.0))
 
-    def document(self, found: Answer) -> dict[str, Any]:
-        """Return the whole answer: a plan, a purchase or an error.
+    def document(self, key: str) -> dict[str, Any]:
+        """Return the whole answer to a question: a plan, a purchase or an error.
 
         Raises
         ------
         SpecError
-            If it is damaged.
+            If it is damaged, or there is none.
         """
+        rows = self._read("SELECT document FROM results WHERE key = ?", (key,))
         try:
             reader = zlib.decompressobj()
-            text = reader.decompress(found.document, _MOST_DOCUMENT)
+            text = reader.decompress(rows[0][0] if rows else b"", _MOST_DOCUMENT)
             document = json.loads(text)
             if reader.unconsumed_tail or not isinstance(document, dict):
                 raise ValueError("too large, or no document")
             return document
         except (zlib.error, ValueError, TypeError, RecursionError) as error:
-            raise self._damaged(f"the answer {found.key}: {error}") from None
+            raise self._damaged(f"the answer {key}: {error}") from None
 
     def _outcome(self, name: object) -> Outcome:
         """Return an outcome by its name."""

@@ -26,12 +26,12 @@ _PAIRS = (("time_s", "cost_usd"), ("objective", "num_devices"))  # of a trade-of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What a value of a field does, all else equal, against the first value of its axis.
+    """What a value of a field does, all else equal, against the first value of its axis that has any plan.
 
     Attributes
     ----------
     ratio
-        Geometric mean of the objective over that with the first value, over all settings of the other axes in which
+        Geometric mean of the objective over that with that value, over all settings of the other axes in which
         both were answered; None where there are none.
     num_pairs
         How many these are.
@@ -160,13 +160,14 @@ def _effects(sweep: Sweep, objectives: NDArray[np.float64]) -> list[tuple[tuple[
         start += len(axis.paths)
         if len(axis.rows) > 1:
             lines = np.moveaxis(table, index, 0).reshape(len(axis.rows), -1)
-            effects = [_effect(value, lines[0], line) for value, line in zip(axis.rows, lines, strict=True)]
+            first = next((line for line in lines if not np.isnan(line).all()), lines[0])
+            effects = [_effect(value, first, line) for value, line in zip(axis.rows, lines, strict=True)]
             found.append((names, effects))
     return found
 
 
 def _effect(value: tuple[Any, ...], first: NDArray[np.float64], line: NDArray[np.float64]) -> Effect:
-    """Return what one value does against the first, where both have positive objectives."""
+    """Return what one value does against another, where both have positive objectives."""
     is_answered = ~np.isnan(line)
     pairs = [(a, b) for a, b in zip(first.tolist(), line.tolist(), strict=True) if a > 0 and b > 0]
     ratio = exp(sum(log(b / a) for a, b in pairs) / len(pairs)) if pairs else None

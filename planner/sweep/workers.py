@@ -38,8 +38,12 @@ class Workers(Protocol):
         """How many questions are not answered yet."""
         ...
 
+    def finish(self, grace_s: float) -> list[Answer]:
+        """Begin nothing more; return what is answered within a while, and give up the rest."""
+        ...
+
     def close(self) -> None:
-        """Stop; what is not answered yet is given up."""
+        """End the workers that were started here."""
         ...
 
 
@@ -54,12 +58,13 @@ class OneWorker:
         self._asked: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._found: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
         self._number = 0
+        self._is_ended = False
         self._thread = threading.Thread(target=self._work, daemon=True, name="sweep")
         self._thread.start()
 
     def _work(self) -> None:
         """Answer questions until there is a None."""
-        while (task := self._asked.get()) is not None:
+        while (task := self._asked.get()) is not None and not self._is_ended:
             try:
                 self._found.put(answer(task))
             except BaseException as error:  # raised again where it is awaited
@@ -94,8 +99,15 @@ class OneWorker:
         """How many questions are not answered yet."""
         return self._number
 
+    def finish(self, grace_s: float) -> list[Answer]:
+        """Begin no further question; return the answer to the one at work, if it comes within a while."""
+        self.close()
+        self._thread.join(grace_s)
+        return self.poll(0.0)
+
     def close(self) -> None:
-        """Take no more questions."""
+        """Begin no further question."""
+        self._is_ended = True
         self._asked.put(None)
 
     @property

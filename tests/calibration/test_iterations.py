@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import planner
@@ -238,3 +239,18 @@ def test_a_place_that_no_question_has_is_refused(tmp_path: Path) -> None:
     path.write_text("weather.wind,iteration_time_s\n4,1\n")
     with pytest.raises(SpecError, match=r"t.csv:2: weather.wind: 'weather.wind' is no place in a question"):
         read_iteration_table(path)
+
+
+def test_at_a_kink_an_overhead_that_noise_hides_is_left_open_or_its_interval_holds_the_truth() -> None:
+    truth = {"utilisation": 0.35, "bandwidth_efficiency": 0.55, "overhead": "400 us"}
+    settings = [(number, batch) for number in (1, 4, 8, 16) for batch in (4, 32)]
+    noise = np.exp(np.random.default_rng(0).normal(0, 0.02, len(settings))).tolist()
+    found = fit(
+        [
+            IterationTime(changes=row.changes, time_s=row.time_s * factor, file=row.file)
+            for row, factor in zip(rows(truth, settings), noise, strict=True)
+        ]
+    )
+    low, high = found.intervals.get("overhead", (0.0, 1.0))
+    assert low <= 4e-4 <= high
+    assert found.parameters["utilisation"] == pytest.approx(0.35, rel=0.05)

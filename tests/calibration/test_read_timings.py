@@ -259,3 +259,38 @@ def test_groups_are_told_apart_and_repeated_sizes_joined_by_their_median(tmp_pat
 def test_the_median_counts_repetitions(tmp_path: Path) -> None:
     text = "collective,num_devices,size_bytes,time_s,repetitions\nall_reduce,4,8,1,1\nall_reduce,4,8,3,5\n"
     assert grouped(read_table_timings(table(tmp_path, text)))[0].time_s.tolist() == [3.0]
+
+
+# -- what benchmarks print on real machines --------------------------------------------------------------------------
+
+
+def test_results_that_were_wrong_are_refused_with_their_line() -> None:
+    text = NEW.replace("75.01      0 ", "75.01      5 ")
+    with pytest.raises(SpecError, match=r"log:14: 5 results of this collective were wrong"):
+        read_nccl(Path("log"), text)
+
+
+def test_what_mpi_says_around_the_table_is_no_part_of_it() -> None:
+    text = f"-----\nWARNING: no OpenFabrics device, 2 ports\n-----\n{OSU}[node1:12] 3 more processes have sent help\n"
+    plain, found = (read_osu(Path("allreduce8.log"), one) for one in (OSU, text))
+    assert [(row.size_bytes, row.time_s) for row in found] == [(row.size_bytes, row.time_s) for row in plain]
+
+
+def test_a_head_without_a_version_is_read() -> None:
+    text = OSU.replace(" v5.4.0", "")
+    assert is_osu(text)
+    assert len(read_osu(Path("allreduce8.log"), text)) == 3
+
+
+def test_overlapped_times_of_non_blocking_collectives_are_no_latencies() -> None:
+    text = "# OSU MPI Non-blocking Allreduce Latency Test v5.9\n# Overall = Coll. Init + Compute + MPI_Test\n"
+    text += "# Size           Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)\n4  20.5  10.2  10.3  50.0\n"
+    with pytest.raises(SpecError, match="not the latency of a blocking collective"):
+        read_osu(Path("allreduce8.log"), text)
+
+
+def test_tail_latencies_are_no_repetitions() -> None:
+    text = "# OSU MPI Allreduce Latency Test v7.4\n# Size       Avg Latency(us)    P50 Tail Lat(us)    P90 Tail Lat(us)"
+    text += "    P99 Tail Lat(us)\n4  10.0  9.0  11.0  130.0\n"
+    (row,) = read_osu(Path("allreduce8.log"), text)
+    assert row.repetitions == 1

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import planner
 from planner.calibration.runs import compare, read_run, to_spec
 from planner.calibration.runs.all_reduce import curve_of, iteration_of, predict
 from planner.calibration.runs.run import Run, RunFamily
-from planner.models.ddp_iteration import DdpConstants
+from planner.models.ddp_iteration import DdpConstants, DdpWorker, iterate
+from planner.models.ddp_ring import Collectives, Exchange, exchange
 
 QUIET = DdpConstants(wake_s=0.0, copy_s_per_byte=0.0)
 
@@ -42,6 +44,32 @@ def test_sleeping_layers_wake_late_and_computing_ones_do_not(tmp_path: Path) -> 
     assert predict(run, late).iteration_time_s > predict(run, QUIET).iteration_time_s
     real = replace(run, family=RunFamily.ALL_REDUCE_REAL)
     assert predict(real, late).iteration_time_s == pytest.approx(predict(real, QUIET).iteration_time_s)
+
+
+def test_layers_that_wake_late_delay_a_backward_pass_beside_a_busy_link_by_what_each_is_late(tmp_path: Path) -> None:
+    # Two layers, two workers, each layer late by as much as the whole backward pass takes: beside a busy link it takes
+    # five times as long, which more would not stop either.
+    found = iteration_of(made_up(tmp_path), DdpConstants(wake_s=0.2, copy_s_per_byte=0.0))
+    # The first bucket is ready at 0.15 s; its all-reduce takes 0.1 s, in which 0.02 s of 0.15 s are done.
+    assert found.ready_s == pytest.approx((0.15, 0.38), rel=1e-4)
+
+
+def test_a_thousand_buckets_are_settled_in_a_hundred_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = []
+
+    def counted(ready_s: Sequence[float], buckets: Collectives) -> Exchange:
+        passes.append(ready_s)
+        return exchange(ready_s, buckets)
+
+    monkeypatch.setattr("planner.models.ddp_iteration.exchange", counted)
+    sizes = [10_000.0] * 1000
+    buckets = Collectives.rings(sizes, lambda size: 1e-4 + size * 1e-8, per_byte_s=1e-8, num_workers=4)
+    offsets_s = tuple(2e-4 * (index + 1) for index in range(1000))
+    worker = DdpWorker(before_s=0.1, bucket_offset_s=offsets_s, backward_s=0.2, lost_share=0.5)
+    found = iterate([worker], buckets, update_s=0.0, copy_s_per_byte=0.0)
+    busy_s = found.exchange.busy_before_s(np.array(found.ready_s))
+    assert found.ready_s == pytest.approx(0.1 + np.array(offsets_s) + 0.5 * busy_s, abs=1e-8)
+    assert len(passes) <= 101
 
 
 def test_buckets_that_are_views_are_not_copied(tmp_path: Path) -> None:

@@ -48,6 +48,21 @@ def test_a_run_without_results_is_predicted_and_counts_nowhere(tmp_path: Path) -
     assert "made-up-cap1" in found.text()
 
 
+def test_alternatives_that_were_not_measured_are_ranked_by_their_predictions(tmp_path: Path) -> None:
+    write_choice(tmp_path)
+    assert compare([tmp_path]).rankings == ()
+    for name in ("small.json", "whole.json"):
+        document = json.loads((tmp_path / name).read_text())
+        del document["results"]
+        write_run(tmp_path, document, name)
+    found = compare([tmp_path])
+    (ranking,) = found.rankings
+    assert ranking.jobs == ("made-up-cap1", "made-up-cap25")
+    assert ranking.predicted_s == tuple(sorted(ranking.predicted_s))
+    assert found.regrets == ()
+    assert found.text().index("  made-up-cap1\n") < found.text().index("  made-up-cap25\n")
+
+
 def test_text_and_document_hold_every_run_family_and_choice(tmp_path: Path) -> None:
     write_choice(tmp_path)
     found = compare([tmp_path])

@@ -12,12 +12,13 @@ import planner
 from planner.calibration.runs import read_run, to_spec
 from planner.calibration.runs.parameter_server import (
     ServerConstants,
+    busiest_link_s,
     exchange_of,
     link_rate_bytes_per_s,
     predict,
     settings_of,
 )
-from planner.calibration.runs.run import Overlap, Run, RunPrediction
+from planner.calibration.runs.run import CurvePoint, Overlap, Run, RunPrediction
 from planner.errors import ModelError
 
 
@@ -47,6 +48,21 @@ def changed(run: Run, **changes: object) -> Run:
     """Return the run with other settings of its servers."""
     settings, _ = settings_of(run)
     return replace(run, server=replace(settings, **changes))  # type: ignore[arg-type]
+
+
+def slower(run: Run, factor: float) -> Run:
+    """Return the run on links by which a byte takes so many times as long."""
+    assert run.server_curves is not None
+    rate_bytes_per_s = run.network.link_rate_bytes_per_s
+
+    def points(curve: tuple[CurvePoint, ...]) -> tuple[CurvePoint, ...]:
+        more_s = [(factor - 1) * point.size_bytes / rate_bytes_per_s for point in curve]
+        return tuple(replace(one, median_s=one.median_s + more) for one, more in zip(curve, more_s, strict=True))
+
+    names = ("push_one", "pull_one", "push_all", "pull_all")
+    curves = {name: points(getattr(run.server_curves, name)) for name in names[:2]} | dict.fromkeys(names[2:], ())
+    network = replace(run.network, link_rate_bytes_per_s=rate_bytes_per_s / factor)
+    return replace(run, network=network, server_curves=replace(run.server_curves, **curves))
 
 
 def test_a_run_of_all_reduces_is_refused(tmp_path: Path) -> None:
@@ -105,6 +121,43 @@ def test_what_a_worker_pays_for_keys_and_bytes_lengthens_its_backward_pass(data_
     dear = ServerConstants(key_s=1e-3, copy_s_per_byte=1e-9)
     longer_s = [exchange_of(run, one).workers[0].backward_s for one in (free, dear)]
     assert longer_s[1] - longer_s[0] == pytest.approx(1e-3 * len(settings.keys) + 1e-9 * run.total_size_bytes)
+
+
+@pytest.mark.measured
+def test_links_of_half_the_rate_make_a_run_twice_as_long_where_computing_hardly_counts(data_folder: Path) -> None:
+    run = run_named(data_folder, "n2-200mbit-k1-alexnet")
+    slow = predict(slower(run, 2.0)).iteration_time_s
+    assert 1.6 < slow / predicted(data_folder, run).iteration_time_s < 2.0  # in the same steady state
+
+
+@pytest.mark.measured
+def test_steps_of_time_grow_with_iterations_of_minutes(data_folder: Path) -> None:
+    run = run_named(data_folder, "n2-200mbit-k1-alexnet")
+    found = predict(slower(run, 30.0)).iteration_time_s
+    assert busiest_link_s(run) * 30 < found < 2.1 * busiest_link_s(run) * 30
+
+
+@pytest.mark.measured
+def test_curves_of_large_or_small_transfers_alone_are_enough(data_folder: Path) -> None:
+    run = run_named(data_folder, "n2-200mbit-k1-alexnet")
+    assert run.server_curves is not None
+    base = predicted(data_folder, run).iteration_time_s
+    names = ("push_one", "pull_one", "push_all", "pull_all")
+    for part in (slice(-2, None), slice(0, 2)):
+        few = {name: getattr(run.server_curves, name)[part] for name in names}
+        told = replace(run, server_curves=replace(run.server_curves, **few))
+        assert predict(told).iteration_time_s == pytest.approx(base, rel=0.02)
+
+
+@pytest.mark.measured
+def test_the_busiest_link_is_that_of_a_server_or_of_a_host_that_it_shares(data_folder: Path) -> None:
+    run = run_named(data_folder, "n2-200mbit-k1-alexnet")
+    rate_bytes_per_s = link_rate_bytes_per_s(run)
+    assert busiest_link_s(run) == pytest.approx(2 * run.total_size_bytes / rate_bytes_per_s)
+    # One worker has the server on its host: the other's gradients come in, and its sums go out.
+    assert busiest_link_s(changed(run, is_co_located=True)) == pytest.approx(
+        run.total_size_bytes / link_rate_bytes_per_s(changed(run, is_co_located=True))
+    )
 
 
 @pytest.mark.measured

@@ -52,6 +52,19 @@ def _changed(path: str, value: object) -> Callable[[dict[str, Any]], None]:
 
 CURVE = "inputs.communication_time_curves.allreduce.isolated"
 BUCKETS = "inputs.allreduce.buckets_used"
+ITERATION = {"median_s": 0.3, "p10_s": 0.3, "p90_s": 0.3, "mean_s": 0.3, "count": 8}
+KEYS = [
+    {"key": index, "tensor": name, "layer": name.split(".")[0], "size_bytes": size, "server": 0}
+    for index, (name, size) in enumerate([("first.w", 4_000_000), ("last.w", 1_000_000), ("last.b", 40)])
+]
+SERVERS = {
+    "servers": 1,
+    "keys": KEYS,
+    "overlap": "push",
+    "assignment": "round_robin",
+    "barrier_between_push_and_pull": False,
+    "colocated": False,
+}
 
 
 @pytest.mark.parametrize(
@@ -78,6 +91,34 @@ BUCKETS = "inputs.allreduce.buckets_used"
         (_changed(f"{BUCKETS}.0.tensors", ["last.w"]), "tensor 'last.b' is missing"),
         (_changed(f"{BUCKETS}.0.tensors", ["last.w", "last.b", "x"]), "tensor 'x' is not in the profile"),
         (_changed(f"{BUCKETS}.0.tensors", ["last.w", "last.b", "first.w"]), "a tensor stands in two buckets"),
+        (
+            _changed(f"{BUCKETS}.1.size_bytes", 4_000),
+            "buckets_used.1.size_bytes: it is a bucket of 4000 bytes; its tensors have 4000000",
+        ),
+        (
+            _changed(f"{CURVE}.2.time_median_s", 1e-3),
+            "isolated.2.time_median_s: 10000000 bytes in 0.001 s is faster than links of 1e+07 bytes a second",
+        ),
+        (
+            _changed("inputs.standalone.0.profile.layers.0.tensors.0.gradient_ready_offset_s", 200.0),
+            "the gradient of 'first.w' is ready after 200 s of a backward pass that takes 0.2 s",
+        ),
+        (
+            _changed("inputs.all_workers_computing_without_communication", [ITERATION]),
+            "all_workers_computing_without_communication: it has 1 workers of 2",
+        ),
+        (
+            _changed("inputs.ps", SERVERS | {"servers": 3, "colocated": True}),
+            "inputs.ps.servers: 3 servers share the hosts of 2 workers",
+        ),
+        (
+            _changed("inputs.ps", SERVERS | {"keys": [KEYS[0] | {"size_bytes": 5}, *KEYS[1:]]}),
+            "inputs.ps.keys: the keys of 'first.w' hold 5 bytes; the profile has 4000000",
+        ),
+        (
+            _changed("inputs.ps", SERVERS | {"keys": [KEYS[0] | {"server": 7}, *KEYS[1:]]}),
+            "a key lies on a server beyond the 1 there are",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_field_and_mend(

@@ -12,10 +12,13 @@ from layout_jobs import cnn_job, drawn_jobs, even_job, hybrid_of, planned, uneve
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters import accelerate
 from planner.exporters.accelerate_run import Engine, engine_of, run_with
+from planner.exporters.buckets import MIB, TensorExchange, full_buckets
 from planner.exporters.deepspeed_run import as_run
 from planner.exporters.export import Job
 from planner.exporters.layouts import layout_of, pins_of
+from planner.families.all_reduce_configuration import AllReduceConfiguration
 from planner.families.hybrid_configuration import ORDER_NAMES
+from planner.units import Dimension, format_human
 
 FILE = Path("accelerate.yaml")
 
@@ -74,6 +77,21 @@ def test_micro_batches_and_buckets_of_copies_are_left_to_the_program_with_what_t
     assert any("DDP's own buckets of 25 MiB" in note and "bucket_cap_mb=" in note for note in found.notes)
     assert "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=1" in found.files["launch.sh"]
     assert accelerate.degrees(FILE, found.files["accelerate.yaml"]) == {"num_devices": 32}
+
+
+def test_a_cap_that_is_given_holds_for_the_first_bucket_too() -> None:
+    job = cnn_job()
+    planned_one = job.plan.configuration
+    assert isinstance(planned_one, AllReduceConfiguration)
+    note = next(one for one in accelerate.export(job).notes if "bucket_cap_mb=" in one)
+    cap_mib = float(note.partition("bucket_cap_mb=")[2].partition(")")[0])
+    exchange = TensorExchange(job.problem, planned_one)
+    seconds = exchange.iteration_time_s(full_buckets(exchange.size_bytes, [cap_mib * MIB]).ends)
+    assert note.partition(")]: ")[2].startswith(format_human(seconds, Dimension.TIME, 4))
+    best_s = min(
+        exchange.finish_s(full_buckets(exchange.size_bytes, [size * MIB]).ends) for size in (0.5, 1, 5, 20, 25, 50, 100)
+    )
+    assert exchange.finish_s(full_buckets(exchange.size_bytes, [cap_mib * MIB]).ends) <= best_s
 
 
 def test_pins_that_are_read_back_give_the_same_plan() -> None:

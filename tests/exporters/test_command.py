@@ -169,3 +169,32 @@ def test_words_and_names_of_users_are_quoted() -> None:
     assert safe_name("x" * 500) == "x" * 50
     assert safe_name("日本") == "training"
     assert safe_name("9 lives") == "j-9-lives"
+
+
+def test_a_plan_that_is_not_what_it_says_is_exported_with_a_warning(plan: Path, capsys: CaptureFixture[str]) -> None:
+    document = json.loads(plan.read_text())
+    document["prediction"]["iteration_time_s"] /= 2
+    plan.write_text(json.dumps(document))
+    code, out, err = answer(capsys, str(plan), "--to", "ddp")
+    assert code == 0
+    assert "torchrun" in out
+    assert err.startswith(f"warning: {plan} is not what it says; see: planner check ")
+
+
+def test_a_setting_that_a_target_has_no_use_for_is_not_dropped_in_silence(
+    plan: Path, capsys: CaptureFixture[str]
+) -> None:
+    code, _, err = answer(capsys, str(plan), "--to", "ddp", "--program", "deepspeed")
+    assert code == 2
+    assert "--program: ddp trains itself. Leave it out, or export to one of pytorchjob, trainjob, slurm" in err
+    code, _, err = answer(capsys, str(plan), "--to", "ddp", "--image", "me/net:1", "--name", "x")
+    assert code == 0
+    assert "- --image, --name: not used, since ddp starts no containers and names no jobs" in err
+    _, _, err = answer(capsys, str(plan), "--to", "skypilot", "--image", "me/net:1", "--name", "x")
+    assert "not used" not in err
+
+
+def test_a_python_before_the_program_is_left_to_the_launcher(plan: Path) -> None:
+    for script in ("train.py --x", "python train.py --x", "/usr/bin/python3.12 -u train.py --x"):
+        text = planner.export(plan, "ddp", script=script).files["launch.sh"]
+        assert text.endswith("--master-port 29500 train.py --x\n")

@@ -200,6 +200,11 @@ def test_a_layout_that_only_copies_a_transformer_runs_without_buckets_of_the_pla
     assert any("does not say how to fuse" in note for note in found.notes)
 
 
+def test_the_made_up_module_of_a_layout_has_the_networks_tensors() -> None:
+    dnn = planner.load(question("copies")).dnn
+    assert sum(numbers("copies")["tensor_elements"]) == sum(layer.num_trainable for layer in dnn.layers) > 0
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [

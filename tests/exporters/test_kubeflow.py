@@ -86,9 +86,36 @@ def test_a_hostile_script_stays_words_and_a_hostile_name_becomes_a_name() -> Non
     settings = Settings(script="train.py '; reboot #' $(reboot)", name="../X; y", image="r.example/i:1")
     found = job_document("shared", "tfjob", settings)
     container = found["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
-    assert container["command"] == ["bash", "-c", "exec train.py '; reboot #' '$(reboot)'"]
+    assert container["command"] == ["bash", "-c", "exec python train.py '; reboot #' '$(reboot)'"]
     assert container["image"] == "r.example/i:1"
     assert found["metadata"]["name"] == "x-y"
+
+
+def test_images_and_accelerators_are_of_the_devices_maker() -> None:
+    def container(device: str, kind: str) -> dict[str, Any]:
+        machine = {"count": 3, "device": device, "network": "10 Gbit/s"}
+        asked = {**QUESTIONS["own"], "cluster": {"machines": [machine]}, "fix": {"num_parameter_servers": 1}}
+        problem = planner.load(
+            {**asked, "families": [kind]} if kind == "parameter_server" else {**asked, "families": [kind], "fix": {}}
+        )
+        target = "tfjob" if kind == "parameter_server" else "pytorchjob"
+        (text,) = planner.export(planner.plan(problem), target).files.values()
+        spec = documents_of(text)[1]["spec"]
+        replicas = spec["tfReplicaSpecs"]["Worker"] if target == "tfjob" else spec["pytorchReplicaSpecs"]["Master"]
+        found: dict[str, Any] = replicas["template"]["spec"]["containers"][0]
+        return found
+
+    assert container("v100-sxm2", "parameter_server")["image"].endswith("/tensorflow:latest-gpu")
+    assert "resources" not in container("dual-xeon-e5-2650-v4", "parameter_server")
+    assert container("mi300x", "all_reduce")["resources"] == {"limits": {"amd.com/gpu": "1"}}
+    assert container("mi300x", "all_reduce")["image"] == "docker.io/rocm/pytorch:latest"
+    assert container("v100-sxm2", "all_reduce")["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
+
+
+@pytest.mark.parametrize("target", ["pytorchjob", "trainjob"])
+def test_every_machine_has_shared_memory_for_its_processes(target: str) -> None:
+    (text,) = export(target, job_of("data")).files.values()
+    assert text.count("mountPath: /dev/shm") == text.count("medium: Memory") == (2 if target == "pytorchjob" else 1)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,13 @@ import pytest
 from exported import planned, question
 
 import planner
-from planner.exporters import Job
+from planner.errors import InfeasibleError
+from planner.exporters import TARGETS, Job
 from planner.exporters.machines import UsedMachines, is_one_shape, num_devices, used_machines
 from planner.exporters.torchrun import torchrun_lines
 from planner.families.all_reduce_configuration import AllReduceConfiguration
 from planner.families.hybrid_configuration import HybridConfiguration
+from planner.plan import Plan
 
 
 def rows_of(name: str) -> tuple[UsedMachines, ...]:
@@ -80,3 +82,28 @@ def test_torchrun_starts_every_row_on_its_own_and_one_machine_alone() -> None:
     assert first.startswith("torchrun --nnodes 5 --nproc-per-node 4 ")
     assert second.startswith("torchrun --nnodes 5 --nproc-per-node 2 ")
     assert first.endswith("--master-port 7 x.py")
+
+
+def planned_on(device: str, count: int, **network: object) -> Plan:
+    """A plan of data parallelism on machines of one device."""
+    dnn = {"zoo": "resnet18", "batch_per_device": 8, **network}
+    machine = {"count": count, "device": device, "network": "10 Gbit/s"}
+    return planner.plan(planner.load({"dnn": dnn, "cluster": {"machines": [machine]}, "families": ["all_reduce"]}))
+
+
+@pytest.mark.parametrize("device", ["tpu-v4", "trainium1"])
+def test_no_target_starts_programs_for_gpus_on_devices_of_another_kind(device: str) -> None:
+    plan = planned_on(device, 2, dtype="bf16")
+    for target in TARGETS:
+        with pytest.raises(InfeasibleError, match=r"No target can\.$"):
+            planner.export(plan, target)
+
+
+def test_accelerate_starts_one_process_on_cpus_and_is_told_so() -> None:
+    one, two = (planned_on("dual-xeon-e5-2650-v4", number) for number in (1, 2))
+    assert "use_cpu: true" in planner.export(one, "accelerate").files["accelerate.yaml"]
+    with pytest.raises(InfeasibleError, match="runs on GPUs, and dual-xeon"):
+        planner.export(two, "accelerate")
+    launch = planner.export(two, "ddp")
+    assert "NCCL" not in launch.files["launch.sh"]
+    assert any("gloo, by which CPUs exchange" in note for note in launch.notes)

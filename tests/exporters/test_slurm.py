@@ -12,7 +12,7 @@ from planner.exporters.slurm import degrees, recognises
 # Two components of a heterogeneous job, or one; srun runs its last word on every node, as slurmd would.
 SCONTROL = 'for one in ${3//,/ }; do echo "$one"; done'
 SRUN = (
-    'for one in $NODES; do SLURMD_NODENAME="$one" bash -c "${@: -1}" | sed "s/^/$one: /"; done\n'
+    'for one in ${SLURM_JOB_NODELIST_HET_GROUP_0//,/ } ${SLURM_JOB_NODELIST_HET_GROUP_1//,/ }; do SLURMD_NODENAME="$one" bash -c "${@: -1}" | sed "s/^/$one: /"; done\n'
     'echo "srun: ${@:1:$#-2}"'
 )
 
@@ -57,7 +57,16 @@ def test_every_machine_gets_its_rank_and_the_address_of_the_first(tmp_path: Path
     *machines, srun = run_job(tmp_path, "alike", "a7,a3,a9,a1")
     for rank, (node, line) in enumerate(zip(("a7", "a3", "a9", "a1"), machines, strict=True)):
         assert line.startswith(f"{node}: [--nnodes][4][--nproc-per-node][8][--node-rank][{rank}][--master-addr][a7]")
-    assert srun == "srun: --ntasks-per-node=1 --kill-on-bad-exit=1 bash"
+    assert srun == "srun: --ntasks-per-node=1 --cpu-bind=none --kill-on-bad-exit=1 bash"
+
+
+def test_the_names_of_thousands_of_machines_are_not_too_long_for_a_program_to_be_started(tmp_path: Path) -> None:
+    names = "for one in $(seq 0 9999); do echo a-machine-with-a-long-name-$one; done"
+    last = 'SLURMD_NODENAME=a-machine-with-a-long-name-9999 bash -c "${@: -1}"'
+    written(tmp_path, planner.export(planned("alike"), "slurm").files)
+    programs = {"scontrol": names, "srun": last, "torchrun": TELLS}
+    (line,) = run_shell(tmp_path, "job.sbatch", programs, SLURM_SUBMIT_DIR=str(tmp_path), SLURM_JOB_NODELIST="all")
+    assert "[--node-rank][9999][--master-addr][a-machine-with-a-long-name-0]" in line
 
 
 def test_ranks_go_on_through_the_components_of_a_heterogeneous_job(tmp_path: Path) -> None:
@@ -83,6 +92,9 @@ def test_a_layout_of_a_transformer_is_trained_by_megatron_unless_asked_otherwise
     with pytest.raises(InfeasibleError, match="tensor 2"):
         planner.export(planned("hybrid"), "slurm", program="ddp")
     assert "planned_ddp.py" in planner.export(planned("copies"), "slurm", program="ddp").files
+    asked = {**question("copies"), "dnn": {"zoo": "vit-b-16", "global_batch": 64, "dtype": "bf16"}}
+    found = planner.export(planner.plan(planner.load(asked)), "slurm")  # Megatron-LM's pretrain_gpt.py has no images
+    assert "deepspeed trains" in found.files["job.sbatch"]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +102,7 @@ def test_a_layout_of_a_transformer_is_trained_by_megatron_unless_asked_otherwise
     [
         ("servers", None, InfeasibleError, "parameter servers"),
         ("replicas", None, InfeasibleError, "parameter servers"),
-        ("pipeline", None, InfeasibleError, "no program is known here that trains a plan of the family pipeline"),
+        ("pipeline", None, InfeasibleError, "deepspeed cannot run this plan: all its stages have as many replicas"),
         ("alike", "skypilot", SpecError, "starts machines, as slurm does"),
         ("alike", "dpp", SpecError, "Did you mean 'ddp'"),
     ],

@@ -308,8 +308,8 @@ def test_options_carry_every_decision_to_the_launcher() -> None:
     chosen = given_layout(
         problem,
         tensor=2,
+        context=2,
         pipeline=2,
-        data=2,
         interleave=2,
         expert=2,
         microbatch=2,
@@ -324,6 +324,7 @@ def test_options_carry_every_decision_to_the_launcher() -> None:
     assert found.details["options"] == [
         "--tensor-model-parallel-size 2",
         "--pipeline-model-parallel-size 2",
+        "--context-parallel-size 2",
         "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall",
         "--expert-tensor-parallel-size 2",
         "--num-layers-per-virtual-pipeline-stage 1",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import planner
 from planner.families import hybrid
 from planner.families.hybrid_configuration import ORDER_NAMES, HybridConfiguration
-from planner.families.hybrid_launch import launch_lines, launch_words
+from planner.families.hybrid_launch import launch_lines, launch_words, orders_of
 from planner.families.hybrid_launch_network import not_expressed
 from planner.transformer import Transformer
 from planner.zoo.transformers import row, row_names
@@ -223,3 +223,15 @@ def test_data_ranks_outside_of_a_pipeline_are_asked_for_only_where_megatron_core
         words = launch_words(network, chosen, dtype="bf16", devices_per_machine=8)
         assert any("--use-tp-pp-dp-mapping" in one for one in words) == is_made
         assert any("makes no groups here" in one for one in words) != is_made
+
+
+def test_the_search_offers_an_order_of_ranks_that_can_be_launched_unless_another_is_pinned() -> None:
+    def found(**fix: Any) -> HybridConfiguration:
+        asked = question(fix={"context_parallel_size": 2, "pipeline_parallel_size": 2, "data_parallel_size": 2, **fix})
+        chosen = planner.plan(asked).configuration
+        assert isinstance(chosen, HybridConfiguration)
+        return chosen
+
+    assert not found().order.endswith("-data")
+    assert found().order in (*orders_of(found()), *ORDER_NAMES[3:4])
+    assert found(rank_order=ORDER_NAMES[1]).order == ORDER_NAMES[1]

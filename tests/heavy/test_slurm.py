@@ -179,7 +179,10 @@ def test_a_heterogeneous_job_runs_and_every_machine_has_its_rank(tmp_path: Path)
         )
     (output,) = job.glob("*.out")
     assert done.returncode == 0, done.stderr + output.read_text()
-    said = sorted(line.partition("[--master-port]")[0] for line in output.read_text().splitlines())
+    lines = output.read_text().splitlines()
+    # These nodes have no plugin that binds processors, of which srun speaks.
+    lines = [line for line in lines if line != "srun: cluster configuration lacks support for cpu binding"]
+    said = sorted(line.partition("[--master-port]")[0] for line in lines)
     assert said == [
         f"{name} [--nnodes][5][--nproc-per-node][{4 if name[0] == 'n' else 2}][--node-rank][{rank}][--master-addr][n1]"
         for rank, name in enumerate(NODES)

@@ -123,8 +123,8 @@ def test_experts_count_in_full_whatever_multiplies_them(transformers: Any, imple
 
 def test_torchs_own_counter_misses_the_experts(transformers: Any) -> None:
     """Why the formulas are added: should torch have its own one day, this fails, and ours can go."""
-    from planner.importers.torch_module_copy import copy_to_meta, sample_of
-    from planner.importers.torch_module_record import record
+    from planner.importers.torch_module.copy import copy_to_meta, sample_of
+    from planner.importers.torch_module.record import record
 
     counter: Any = pytest.importorskip("torch.utils.flop_counter").FlopCounterMode(display=False)
     config = transformers.MixtralConfig(num_hidden_layers=2)
@@ -755,3 +755,29 @@ def test_a_factory_that_does_not_work_is_told_by_its_last_line(
     assert fault.field == "dnn.torch"
     assert fault.mend
     assert math.isfinite(len(fault.value))
+
+
+def test_what_a_factory_prints_stays_out_of_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "print('imported')\nclass Net(torch.nn.Linear):\n    def forward(self, x):\n        print('forward')\n"
+    text += (
+        "        return super().forward(x)\ndef make():\n    print('made')\n    return Net(4, 3), torch.zeros(2, 4)\n"
+    )
+    name = write(tmp_path, text, "factory_that_prints")
+    assert read_factory(f"{name}:make", tmp_path).dnn.num_trainable == 15
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert {"imported", "made", "forward"} <= set(err.split())
+
+
+def test_complex_numbers_are_outputs_with_gradients_and_are_warned_of() -> None:
+    class Complex(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(8, 8, dtype=torch.cfloat))
+
+        def forward(self, x: Any) -> Any:
+            return x @ self.weight
+
+    found = from_torch(Complex(), torch.zeros(2, 8, dtype=torch.cfloat))
+    assert found.facts["backward_flop"] == found.facts["forward_flop"]
+    assert any("complex parameters count as one number each" in one for one in found.warnings)

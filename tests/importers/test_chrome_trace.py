@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from planner.cli.run import run
 from planner.errors import SpecError
-from planner.importers import chrome_trace_events
+from planner.importers.chrome_trace import events as trace_events
 from planner.importers.chrome_trace import read_chrome_trace
 from planner.importers.measured import MeasuredNetwork
 
@@ -125,9 +125,9 @@ def test_no_time_of_a_real_trace_is_lost() -> None:
             for other in operators
         )
     ]
-    from planner.importers.chrome_trace import _windows
-    from planner.importers.chrome_trace_events import read_events
-    from planner.importers.chrome_trace_scopes import Timeline
+    from planner.importers.chrome_trace.events import read_events
+    from planner.importers.chrome_trace.reader import _windows
+    from planner.importers.chrome_trace.scopes import Timeline
 
     parsed = read_events(REAL)
     found = Timeline(parsed, scopes="module").steps(_windows(parsed, has_modules=True)[0])
@@ -342,7 +342,7 @@ def test_numbers_that_are_none_are_told(tmp_path: Path, number: str) -> None:
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chrome_trace_events, "MOST_TRACE_BYTES", 5 * 2**20)
+    monkeypatch.setattr(trace_events, "MOST_TRACE_BYTES", 5 * 2**20)
     bomb = tmp_path / "net.json.gz"
     bomb.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * 2**26))
     assert bomb.stat().st_size < 2**17
@@ -352,7 +352,7 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path, m
 
 
 def test_too_many_events_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chrome_trace_events, "MOST_EVENTS", 10)
+    monkeypatch.setattr(trace_events, "MOST_EVENTS", 10)
     assert "it holds more than 10 events. Profile fewer steps." in problem_of(write(tmp_path, iteration(0, 0)))
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import SpecError
-from planner.importers.huggingface import READERS, HuggingFaceNetwork, read_huggingface
+from planner.importers.huggingface.network import READERS, HuggingFaceNetwork, read_huggingface
 from planner.models.transformer_operators import parts
 
 TABLE: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "huggingface.json").read_text(encoding="utf-8"))
@@ -201,6 +201,24 @@ def test_windows_of_attention_are_warned_of_where_they_matter(tmp_path: Path) ->
     qwen = config("Qwen2.5-7B", sliding_window=1024, max_window_layers=21)
     assert read(tmp_path, qwen, sequence_length=8192).warnings == ()
     assert "7 of 28" in str(read(tmp_path, {**qwen, "use_sliding_window": True}, sequence_length=8192).warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("gemma-2-9b", {}, "21 of 42"),
+        ("gemma-3-1b-it", {}, "22 of 26"),
+        ("gemma-3-1b-it", {"sliding_window_pattern": 2}, "13 of 26"),
+        ("gemma-3-1b-it", {"model_type": "exaone4", "sliding_window_pattern": "LLLG"}, "20 of 26"),
+        ("OLMo-2-1124-7B", {"model_type": "olmo3"}, "24 of 32"),
+    ],
+)
+def test_where_no_key_names_the_layers_with_windows_the_architecture_does(
+    name: str, more: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    values = {**config(name, sliding_window=512), **more}
+    values.pop("layer_types", None)
+    assert said in str(read(tmp_path, values, sequence_length=4096).warnings)
 
 
 def test_what_is_left_out_is_noted(tmp_path: Path) -> None:

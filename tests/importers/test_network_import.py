@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,12 +10,14 @@ from typer.testing import CliRunner
 import planner
 from planner import zoo
 from planner.cli.app import app
+from planner.cli.question import source_of
 from planner.cli.run import run
 from planner.dnn import Dnn, Layer, Repeat, Tensor, Window
 from planner.errors import SpecError
 from planner.importers.imported import Imported
 from planner.network_import import import_file
 from planner.spec_inline import network_block
+from planner.spec_places import JsonPlaces, Place
 
 CLUSTER = {
     "machines": [{"count": 2, "devices": 2, "device": "v100-sxm2", "inside": "nvlink-2", "network": "10 Gbit/s"}]
@@ -24,6 +27,10 @@ node1 -- Input0 -- forward_compute_time=0.0, backward_compute_time=0.0, activati
 node2 -- Linear(a) -- forward_compute_time=1.5, backward_compute_time=3.0, activation_size=4096.0, parameter_size=512.0
 node1 -- node2
 """
+LLAMA = {
+    **{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
+    **{"vocab_size": 100, "intermediate_size": 128, "max_position_embeddings": 64},
+}
 
 
 def built(block: dict[str, object]) -> Dnn:
@@ -43,7 +50,7 @@ def test_a_convolutional_network_comes_back_from_its_block_layer_by_layer(name: 
     ]
 
 
-@pytest.mark.parametrize("name", ["gpt2-small", "mixtral-8x7b", "deepseek-v3", "vit-b-16", "bert-large", "llama3-70b"])
+@pytest.mark.parametrize("name", ["gpt3-13b", "mixtral-8x7b", "deepseek-v3", "vit-b-16", "bert-large", "llama3-70b"])
 def test_a_transformer_comes_back_from_its_block_with_all_its_sizes(name: str) -> None:
     dnn = zoo.build(name)
     assert built(network_block(dnn)).transformer == dnn.transformer
@@ -180,6 +187,8 @@ def test_what_cannot_be_imported_is_refused_in_words(
             "reach to",
         ),
         ({"torch": "os:getcwd"}, "a spec alone must not"),
+        ({"file": "unread.yaml", "batch_per_device": 8}, "unread.yaml:3:3: dnn.layers: layer 'b' reads 'c'"),
+        ({"file": "sizes.json"}, "of the kind huggingface. Write huggingface: instead"),
     ],
 )
 def test_a_question_with_a_wrong_network_is_refused_in_words(
@@ -188,6 +197,10 @@ def test_a_question_with_a_wrong_network_is_refused_in_words(
     (tmp_path / "net.yaml").write_text("dnn: {zoo: vgg16}\n")
     (tmp_path / "wrong.yaml").write_text("dnn:\n  zou: vgg16\n")
     (tmp_path / "chained.yaml").write_text("dnn: {file: net.yaml}\n")
+    (tmp_path / "unread.yaml").write_text(
+        "dnn:\n  name: n\n  layers:\n  - {name: a, multiply_adds: 5}\n  - {name: b, inputs: [c]}\n"
+    )
+    (tmp_path / "sizes.json").write_text(json.dumps(LLAMA))
     (tmp_path / "spec.json").write_text(json.dumps({"dnn": block, "cluster": CLUSTER, "objective": "iteration_time"}))
     with pytest.raises(SpecError, match=said):
         planner.load(tmp_path / "spec.json")
@@ -225,3 +238,68 @@ def test_an_imported_network_has_its_figures_in_rows(tmp_path: Path) -> None:
     found = import_file(tmp_path / "a.graph.txt", batch_size=4)
     assert found.key == "dnn"
     assert sum(row["trainable"] for row in found.rows()) == found.totals()["trainable"]
+
+
+def test_a_folder_of_a_checkpoint_is_read_by_its_configuration(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    assert import_file(tmp_path).kind == "huggingface"
+    assert source_of(str(tmp_path)) == "huggingface"
+    (tmp_path / "config.json").rename(tmp_path / "sizes.json")
+    assert source_of(str(tmp_path / "sizes.json")) == "huggingface"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "given", "said"),
+    [
+        ("sizes.json", json.dumps(LLAMA), {"sizes": {"n": 3}, "batch_size": 4}, "(?s)--dimension.*--profile-batch"),
+        ("a.graph.txt", GRAPH, {"batch_size": 4, "is_text_only": True}, "--text-only: it belongs to a Hugging Face"),
+        ("a.graph.txt", GRAPH, {"batch_size": 4, "sequence_length": 8}, "--sequence-length: it belongs"),
+        ("cut.json", '{"model_type": "llama",\n', {}, r"cut\.json:2:1: this is no JSON, or not all of it"),
+        ("net.onnx", "\x08\x08", {}, "there is no operator in it"),
+    ],
+)
+def test_a_file_is_refused_by_what_it_is(
+    name: str, text: str, given: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    if name.endswith(".onnx"):
+        pytest.importorskip("onnx", reason="onnx is not installed")
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SpecError, match=said):
+        import_file(tmp_path / name, **given)
+
+
+@pytest.mark.parametrize("flags", [["--dimension", "a=3", "--dimension", "a=4"], ["--run", "os:getcwd", "--text-only"]])
+def test_options_that_would_not_be_used_are_refused(flags: list[str], tmp_path: Path) -> None:
+    file = [] if "--run" in flags else [str(tmp_path / "net.onnx")]
+    with pytest.raises(SpecError, match=r"has two sizes|has no use for it"):
+        CliRunner().invoke(app, ["import", *file, *flags], catch_exceptions=False, standalone_mode=False)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-99, 99) | st.text(st.characters(codec="ascii"), max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('ab"\\:,{ ', max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(values=json_values, indent=st.sampled_from([None, 0, 2]))
+def test_every_part_of_a_json_file_is_found_where_it_stands(values: object, indent: int | None) -> None:
+    text = "\n " + json.dumps({"dnn": values}, indent=indent)
+    places = JsonPlaces(text)
+    lines = text.split("\n")
+
+    def check(part: object, place: Place) -> None:
+        line, column = places[place]
+        own = place[-1] if isinstance(place[-1], str) else part
+        beginning = json.dumps(own, indent=indent).split("\n")[0]
+        assert lines[line - 1][column - 1 :].startswith(beginning)
+        walk(part, place)
+
+    def walk(part: object, place: Place) -> None:
+        rows = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+        for key, value in rows:
+            check(value, (*place, key))
+        assert places.get((*place, 99)) is None
+        assert (*place, "no such key") not in places
+
+    walk({"dnn": values}, ())

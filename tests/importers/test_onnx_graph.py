@@ -11,9 +11,10 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx_graphs import integers, light, model_of, node, saved, weight  # noqa: E402
 
+import planner  # noqa: E402
 from planner.dnn import Dnn, Window  # noqa: E402
 from planner.errors import SpecError  # noqa: E402
-from planner.importers.onnx_graph import read_onnx  # noqa: E402
+from planner.importers.onnx_model.graph import read_onnx  # noqa: E402
 
 
 def read(folder: Path, *args: Any, sizes: Any = None, **more: Any) -> Any:
@@ -370,3 +371,44 @@ def test_the_same_file_gives_the_same_network(tmp_path: Path) -> None:
     assert [one.dnn.inputs_of(layer.name) for layer in one.dnn.layers] == [
         two.dnn.inputs_of(layer.name) for layer in two.dnn.layers
     ]
+
+
+# -- names and graphs as nobody means them -----------------------------------------------------------------------------
+
+
+def test_names_are_one_printable_line_of_bounded_length(tmp_path: Path) -> None:
+    nodes = [
+        node("MatMul", "x w", "a", name="\x1b[31mred\nline"),
+        node("Weird\x1b Op: " + "z" * 500, "a", "y", domain="shop"),
+    ]
+    nodes[0].input[1] = "\x1bw" * 300
+    model = model_of(nodes, {"x": ["batch", 8]}, {})
+    model.graph.initializer.append(weight("\x1bw" * 300, [8, 8]))
+    found = read_onnx(saved(model, tmp_path))
+    told = [layer.name for layer in found.dnn.layers] + [layer.kind for layer in found.dnn.layers]
+    told += [one.name for layer in found.dnn.layers for one in layer.tensors]
+    told += [*found.notes, *found.warnings]
+    assert all(text.isprintable() and len(text) <= 250 for text in told)
+    assert found.dnn.num_trainable == 64
+
+
+@pytest.mark.parametrize(
+    ("one", "inputs", "weights"),
+    [
+        (node("MatMul", "x w"), ["batch", 9], [8, 5]),
+        (node("Gemm", "x w", transB=1), ["batch", 9], [5, 8]),
+        (node("Conv", "x w"), ["batch", 3, 8, 8], [8, 4, 3, 3]),
+        (node("Conv", "x w", group=2), ["batch", 4, 8, 8], [8, 4, 3, 3]),
+    ],
+)
+def test_a_product_whose_sides_do_not_fit_is_refused(one: Any, inputs: Any, weights: list[int], tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"the graph cannot be: .* multiplies rows of \d numbers by columns of \d"):
+        read(tmp_path, [one], {"x": inputs}, {"w": weights})
+
+
+def test_a_network_without_multiply_adds_cannot_be_planned(tmp_path: Path) -> None:
+    path = saved(model_of([node("Relu", "x")], {"x": ["batch", 8]}, {}), tmp_path)
+    machines = {"count": 2, "devices": 1, "device": "v100-sxm2", "network": "10 Gbit/s"}
+    dnn = {"onnx": str(path), "batch_per_device": 8}
+    with pytest.raises(SpecError, match="the network has no multiply-adds"):
+        planner.load({"dnn": dnn, "cluster": {"machines": [machines]}, "objective": "iteration_time"})

@@ -64,3 +64,14 @@ def left_over(path: Path) -> tuple[int, int]:
         claims, owners = (db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in ("claims", "owners"))
     db.close()
     return claims, owners
+
+
+def num_answered(path: Path) -> int:
+    """How many answers a store holds; none where it is not there yet, or has no tables."""
+    if not path.exists():
+        return 0
+    with sqlite3.connect(path, timeout=60) as db:
+        has_tables = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'results'").fetchone()[0]
+        number: int = db.execute("SELECT count(*) FROM results").fetchone()[0] if has_tables else 0
+    db.close()
+    return number

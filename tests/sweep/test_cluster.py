@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from sweep_workers import POISON, failing, outdated, poisoned, suicidal
-from sweeps import TODAY, asked, batches, contents, left_over
+from sweeps import TODAY, asked, batches, contents, left_over, num_answered, write_spec
 
 from planner.errors import NoAnswerError, SpecError
 from planner.sweep import cluster
@@ -83,7 +83,7 @@ def test_errors_of_the_machinery_are_told_of_their_questions_and_other_versions_
         assert {row.answer.error for row in store.rows(sweep.identity)} == {"MemoryError: no room for a batch"}
         assert store.counts(sweep.identity) == {Outcome.FAILED: 3}
         workers.ask = outdated
-        with pytest.raises(SpecError, match="a worker runs planner .* Install"):
+        with pytest.raises(SpecError, match=r"a worker runs planner .* Install"):
             run(sweep, store, workers, today=TODAY, is_retried=True)
 
 
@@ -139,7 +139,7 @@ def test_a_scheduler_that_is_killed_ends_the_sweep_at_once_and_it_goes_on_elsewh
     sweep = asked(batches(400))
     with scheduler() as (address, process), Store(tmp_path / "s.sqlite") as store:
         workers = DaskWorkers.at(address)
-        killed_s = []
+        killed_s: list[float] = []
 
         def kill_after_some(done: Done) -> None:
             if done.num_new >= 5 and not killed_s:
@@ -147,14 +147,37 @@ def test_a_scheduler_that_is_killed_ends_the_sweep_at_once_and_it_goes_on_elsewh
                 killed_s.append(time.monotonic())
 
         with pytest.raises(NoAnswerError, match="All answers so far are kept"):
-            run(sweep, store, workers, today=TODAY, told=kill_after_some)
-        assert time.monotonic() - killed_s[0] < 30  # it does not hang for good
+            run(
+                sweep,
+                store,
+                workers,
+                today=TODAY,
+                told=kill_after_some,
+                is_over=lambda: bool(killed_s) and time.monotonic() - killed_s[0] > 100,  # it must not come to that
+            )
         workers.close()
     kept = contents(tmp_path / "s.sqlite")["results"]
     assert 5 <= len(kept) < 400
     with Store(tmp_path / "s.sqlite") as store:
         done = run(sweep, store, OneWorker(), today=TODAY)
     assert (done.num_answered, done.num_new) == (400, 400 - len(kept))
+
+
+def test_the_command_ends_with_code_three_and_the_command_that_goes_on(tmp_path: Path) -> None:
+    spec, store = write_spec(tmp_path / "s.yaml", batches(2000)), tmp_path / "s.sqlite"
+    with scheduler() as (address, process):
+        command = [sys.executable, "-m", "planner", "sweep", str(spec), "--scheduler", address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweeping:
+            while sweeping.poll() is None and not num_answered(store):
+                time.sleep(0.05)
+            process.send_signal(signal.SIGKILL)
+            out, err = sweeping.communicate()
+    assert (sweeping.returncode, out) == (3, "")
+    first, second = err.splitlines()  # and nothing of the library's own log
+    assert first == "the scheduler is gone. All answers so far are kept."
+    assert second == f"The same command goes on: planner sweep {spec} --scheduler {address}"
+    assert 0 < num_answered(store) < 2000
+    assert left_over(store) == (0, 0)
 
 
 def test_an_address_without_a_scheduler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,6 +124,27 @@ def test_questions_that_are_wrong_or_impossible_are_rows_of_a_sweep_that_ends_we
     assert "v1000" in out
 
 
+@pytest.mark.parametrize("ending", [".csv", ".json", ".parquet"])
+def test_half_characters_that_json_can_name_reach_no_file_and_stop_no_sweep(
+    tmp_path: Path, capsys: CaptureFixture[str], ending: str
+) -> None:
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    block = {
+        "vary": {
+            "dnn.name": ["half \ud800", "ü"],
+            "cluster.machines.0.device": ["v100", "\udfff"],
+        }
+    }
+    export = tmp_path / f"rows{ending}"
+    code, out, err = answer(capsys, "sweep", write_spec(tmp_path / "s.yaml", block), "--export", export)
+    assert (code, err) == (0, "")
+    assert "1 proven optimal, 3 wrong" in out
+    assert "half \\ud800" in out
+    assert export.stat().st_size
+    assert json.loads(answer(capsys, "sweep", tmp_path / "s.yaml", "--json")[1])["number"] == 4
+
+
 def test_a_network_in_a_file_is_read_from_the_specs_folder(
     tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

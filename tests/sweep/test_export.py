@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from sweeps import TODAY, asked
 from planner.documents import dump
 from planner.errors import SpecError
 from planner.sweep.answers import Answer, Outcome
+from planner.sweep.document import SweepDocument
 from planner.sweep.engine import run
 from planner.sweep.export import check_export, export
 from planner.sweep.question import Sweep
@@ -137,7 +139,15 @@ def test_an_effect_is_the_mean_ratio_over_pairs_that_differ_in_one_field(made: t
     assert effects[0].ratio == 1
     assert effects[1].num_pairs == len(ratios) == 4
     assert effects[1].ratio == pytest.approx(math.prod(ratios) ** (1 / len(ratios)))
-    assert effects[1].ratio < 1
+    assert (effects[1].ratio or 1) < 1
+
+
+def test_where_the_first_value_has_no_plan_the_next_one_that_has_is_compared_with(tmp_path: Path) -> None:
+    sweep = asked({"vary": {"constraints.memory_per_device": ["1 kB", "16 GiB", "15 GiB"]}})
+    with Store(tmp_path / "s") as store:
+        run(sweep, store, OneWorker(), today=TODAY)
+        ((_, effects),) = summary_of(sweep, store).effects
+    assert [(one.ratio, one.num_pairs, one.num_answered) for one in effects] == [(None, 0, 0), (1.0, 1, 1), (1.0, 1, 1)]
 
 
 def test_the_summary_reads_and_is_a_document(made: tuple[Sweep, Store]) -> None:
@@ -149,6 +159,7 @@ def test_the_summary_reads_and_is_a_document(made: tuple[Sweep, Store]) -> None:
     assert "8 x without any plan, proven, the first is #" in text
     document = json.loads(dump(summary_document(found, sweep.grid, identity=sweep.identity, is_complete=True)))
     assert document["schema"] == "planner.sweep/1"
+    jsonschema.validate(document, SweepDocument.model_json_schema(by_alias=True))
     assert document["counts"] == {"optimal": 8, "infeasible": 8, "wrong": 8}
 
 

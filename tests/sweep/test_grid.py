@@ -117,7 +117,7 @@ def test_fields_of_a_purchase_are_known_where_there_is_one() -> None:
 
 def test_a_sweep_of_nothing_but_wrong_questions_is_refused_and_one_right_one_is_enough() -> None:
     hopeless = asked({"vary": {"cluster.machines.0.device": ["v1000", "v1001"]}})
-    with pytest.raises(SpecError, match="all 2 questions are wrong. The first one:\n.*v1000"):
+    with pytest.raises(SpecError, match=r"all 2 questions are wrong. The first one:\n.*v1000"):
         refuse_hopeless(hopeless, TODAY)
     refuse_hopeless(asked({"vary": {"cluster.machines.0.device": ["v1000", "v100"]}}), TODAY)
     large = asked({"vary": {"dnn.batch_per_device": {"from": 1, "to": 5000, "step": 1}, "dnn.dtype": ["fp99"]}})

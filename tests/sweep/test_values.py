@@ -1,5 +1,6 @@
 """Values of a field: lists, ranges with units, and what is refused."""
 
+import itertools
 import math
 
 import pytest
@@ -25,7 +26,7 @@ def test_points_keep_their_unit_and_their_ends_and_rise(first: int, more: int, p
     assert values[0] == given_range["from"]
     assert values[-1] == given_range["to"]
     rates = [parse(value, Dimension.RATE) for value in values]
-    assert all(a < b for a, b in zip(rates, rates[1:], strict=False))
+    assert all(a < b for a, b in itertools.pairwise(rates))
     assert all(value.endswith(" Gbit/s") for value in values)
     assert len(values) <= points
 
@@ -34,7 +35,7 @@ def test_points_keep_their_unit_and_their_ends_and_rise(first: int, more: int, p
 def test_log_points_are_a_constant_factor_apart(first: int, points: int) -> None:
     values = values_of({"from": f"{first} ms", "to": f"{first * 1000} ms", "points": points, "scale": "log"})
     seconds = [parse(value, Dimension.TIME) for value in values]
-    ratios = [b / a for a, b in zip(seconds, seconds[1:], strict=False)]
+    ratios = [b / a for a, b in itertools.pairwise(seconds)]
     assert ratios == pytest.approx([1000 ** (1 / (points - 1))] * (points - 1), rel=3e-5)
 
 

@@ -100,11 +100,16 @@ def _workers(run: Run, settings: AllReduceSettings, constants: DdpConstants) -> 
 
 
 def _lost_share(run: Run, worker: RunWorker, constants: DdpConstants) -> float:
-    """Return the seconds that the backward pass loses for every second in which the link is busy."""
+    """Return the seconds that the backward pass loses for every second in which the link is busy; below 1.
+
+    Every layer is late by the same time: of layers that follow one another each ``layer_s`` seconds, a second in which
+    the link is busy passes ``1 / (layer_s + late_s)``.
+    """
     if run.family.is_real:
         return 0.0
     layers = sum(1 for layer in worker.layers if layer.tensors)
-    return constants.wake_s * run.num_workers * layers / worker.backward_s
+    late_s = constants.wake_s * run.num_workers * layers
+    return late_s / (worker.backward_s + late_s)
 
 
 def _worker(run: Run, worker: RunWorker, settings: AllReduceSettings, lost_share: float, num_equal: int) -> DdpWorker:

@@ -14,9 +14,19 @@ import numpy as np
 
 from planner.calibration.runs import all_reduce
 from planner.calibration.runs.run import Run, RunPrediction, is_run, read_run
-from planner.errors import Fault, SpecError
+from planner.errors import Fault, ModelError, SpecError
 
-__all__ = ["NAMES", "FamilyErrors", "Regret", "RunComparison", "RunRow", "compare", "compare_runs", "run_files"]
+__all__ = [
+    "NAMES",
+    "FamilyErrors",
+    "Ranking",
+    "Regret",
+    "RunComparison",
+    "RunRow",
+    "compare",
+    "compare_runs",
+    "run_files",
+]
 
 SCHEMA = "planner.runs/1"
 _MOST_FILES = 10_000
@@ -99,6 +109,15 @@ class Regret:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Alternatives of one session, measured or not: their jobs and predicted seconds, fastest first."""
+
+    session: str
+    jobs: tuple[str, ...]
+    predicted_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
     """All runs, in order of family, session and job."""
 
@@ -117,11 +136,13 @@ class RunComparison:
     @property
     def regrets(self) -> tuple[Regret, ...]:
         """One for every session that measured alternatives."""
-        groups: dict[tuple[object, ...], list[RunRow]] = {}
-        for row in self.rows:
-            if row.run.measured:
-                groups.setdefault(_question(row.run), []).append(row)
-        return tuple(_regret(rows) for rows in groups.values() if len(rows) > 1)
+        groups = _groups(row for row in self.rows if row.run.measured)
+        return tuple(_regret(rows) for rows in groups)
+
+    @property
+    def rankings(self) -> tuple[Ranking, ...]:
+        """One for every session that has alternatives of which not all were measured; not part of the document."""
+        return tuple(_ranking(rows) for rows in _groups(self.rows) if not all(row.run.measured for row in rows))
 
     def to_document(self) -> dict[str, Any]:
         """Return everything as plain data, of the schema ``planner.runs/1``."""
@@ -139,6 +160,8 @@ class RunComparison:
             parts.append(_families_text(self.families))
         if self.regrets:
             parts.append(_regrets_text(self.regrets))
+        if self.rankings:
+            parts.append(_rankings_text(self.rankings))
         return "\n\n".join(parts) + "\n"
 
 
@@ -198,12 +221,15 @@ def run_files(paths: Iterable[str | Path]) -> tuple[Path, ...]:
 
 def _predict(run: Run) -> RunPrediction:
     """Return the prediction of the run's family."""
-    if run.family.is_all_reduce:
-        return all_reduce.predict(run)
-    # Imported here: it simulates servers, which other runs have no use for.
-    from planner.calibration.runs.parameter_server import predict  # noqa: PLC0415
+    try:
+        if run.family.is_all_reduce:
+            return all_reduce.predict(run)
+        # Imported here: it simulates servers, which other runs have no use for.
+        from planner.calibration.runs.parameter_server import predict  # noqa: PLC0415
 
-    return predict(run)
+        return predict(run)
+    except ModelError as error:
+        raise ModelError(f"{run.file}: {error}") from None
 
 
 def _errors(family: str, errors: Mapping[str, float]) -> FamilyErrors:
@@ -224,6 +250,24 @@ def _question(run: Run) -> tuple[object, ...]:
     """Return what the alternatives of one choice have in common."""
     model = tuple(sorted((key, str(value)) for key, value in run.model.items()))
     return run.session, run.family, model, tuple(worker.compute_factor for worker in run.workers)
+
+
+def _groups(rows: Iterable[RunRow]) -> list[list[RunRow]]:
+    """Return rows that are alternatives of one choice, in order; a row without another is no choice."""
+    groups: dict[tuple[object, ...], list[RunRow]] = {}
+    for row in rows:
+        groups.setdefault(_question(row.run), []).append(row)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _ranking(rows: Sequence[RunRow]) -> Ranking:
+    """Return alternatives by their predicted seconds; equal ones by name."""
+    ordered = sorted(rows, key=lambda row: (row.predicted_s, row.run.job_id))
+    return Ranking(
+        session=rows[0].run.session,
+        jobs=tuple(row.run.job_id for row in ordered),
+        predicted_s=tuple(row.predicted_s for row in ordered),
+    )
 
 
 def _regret(rows: Sequence[RunRow]) -> Regret:
@@ -271,4 +315,13 @@ def _regrets_text(regrets: Sequence[Regret]) -> str:
         f"measured best {one.best}"
         for one in regrets
     ]
+    return "\n".join(lines)
+
+
+def _rankings_text(rankings: Sequence[Ranking]) -> str:
+    """Return the alternatives that were not all measured, fastest first."""
+    lines = ["alternatives not all measured, predicted fastest first"]
+    for one in rankings:
+        lines.append(f"{len(one.jobs)} runs of {one.session}")
+        lines += [f"  {seconds:8.4f} s  {job}" for job, seconds in zip(one.jobs, one.predicted_s, strict=True)]
     return "\n".join(lines)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from planner.calibration.runs.run_contradictions import contradictions
 from planner.calibration.runs.run_facts import (
     AllReduceCurves,
     AllReduceSettings,
@@ -76,7 +77,7 @@ def read_run(path: Path) -> Run:
         spec = RunSpec.model_validate(data)
     except ValidationError as error:
         raise SpecError.of(faults_of(error, source, RunSpec)[:_MOST_FAULTS]) from None
-    if faults := [source.fault(*fault) for fault in _contradictions(spec)]:
+    if faults := [source.fault(*fault) for fault in contradictions(spec)]:
         raise SpecError.of(faults[:_MOST_FAULTS])
     return _build(spec, str(path))
 
@@ -110,85 +111,6 @@ def _data(path: Path) -> dict[str, object]:
 def _refuse(word: str) -> float:
     """Refuse NaN and infinities, which JSON does not have."""
     raise ValueError(f"{word} is no figure.")
-
-
-_Finding = tuple[tuple[str | int, ...], str, str]
-
-
-def _contradictions(spec: RunSpec) -> list[_Finding]:
-    """Return where the parts do not fit together: path, problem, mend."""
-    inputs = spec.inputs
-    found: list[_Finding] = []
-    if len(inputs.worker_compute_factors) != inputs.world_size:
-        given = len(inputs.worker_compute_factors)
-        problem = f"it has {given} factors for {inputs.world_size} workers."
-        found.append((("inputs", "worker_compute_factors"), problem, "Give one for each worker."))
-    profiled = {one.compute_factor for one in inputs.standalone}
-    for rank, factor in enumerate(inputs.worker_compute_factors):
-        if factor not in profiled:
-            problem = f"no profile in inputs.standalone has the compute factor {factor:g} of worker {rank}."
-            found.append((("inputs", "worker_compute_factors", rank), problem, "Add the profile of such a worker."))
-    names = {tensor.name for layer in inputs.standalone[0].profile.layers for tensor in layer.tensors}
-    for index, one in enumerate(inputs.standalone[1:], start=1):
-        if names != {tensor.name for layer in one.profile.layers for tensor in layer.tensors}:
-            path = ("inputs", "standalone", index, "profile", "layers")
-            found.append((path, "it has other tensors than the first profile.", "Profile the same network."))
-    found += _missing_settings(spec)
-    found += _bad_curves(spec)
-    return found + _bad_groups(spec, names)
-
-
-def _missing_settings(spec: RunSpec) -> list[_Finding]:
-    """Return which settings and curves the family needs and the file has not."""
-    key = "allreduce" if RunFamily(spec.family).is_all_reduce else "ps"
-    found: list[_Finding] = []
-    if getattr(spec.inputs, key) is None:
-        found.append((("inputs", key), f"a run of the family {spec.family} needs it.", "Add it."))
-    if getattr(spec.inputs.communication_time_curves, key) is None:
-        path = ("inputs", "communication_time_curves", key)
-        found.append((path, f"a run of the family {spec.family} needs it.", "Add the curves of this session."))
-    return found
-
-
-def _bad_curves(spec: RunSpec) -> list[_Finding]:
-    """Return sizes that stand twice in a curve."""
-    curves = spec.inputs.communication_time_curves
-    named = {("allreduce", "isolated"): curves.allreduce.isolated if curves.allreduce else []}
-    if curves.ps:
-        named |= {
-            ("ps", "push_one_worker"): curves.ps.push_one_worker,
-            ("ps", "pull_one_worker"): curves.ps.pull_one_worker,
-        }
-    found: list[_Finding] = []
-    for key, points in named.items():
-        sizes = [point.size_bytes for point in points]
-        if len(set(sizes)) < len(sizes):
-            path = ("inputs", "communication_time_curves", *key)
-            found.append((path, "a size stands twice in this curve.", "Keep one time for each size."))
-    return found
-
-
-def _bad_groups(spec: RunSpec, names: set[str]) -> list[_Finding]:
-    """Return buckets and keys that do not hold each tensor of the network, and buckets that hold one twice."""
-    found: list[_Finding] = []
-    if spec.inputs.allreduce:
-        held = [name for bucket in spec.inputs.allreduce.buckets_used for name in bucket.tensors]
-        if len(set(held)) < len(held):
-            path = ("inputs", "allreduce", "buckets_used")
-            found.append((path, "a tensor stands in two buckets.", "Name each tensor once."))
-        found += _unlike(("inputs", "allreduce", "buckets_used"), set(held), names)
-    if spec.inputs.ps:
-        found += _unlike(("inputs", "ps", "keys"), {key.tensor for key in spec.inputs.ps.keys}, names)
-    return found
-
-
-def _unlike(path: tuple[str | int, ...], held: set[str], names: set[str]) -> list[_Finding]:
-    """Return what is said of tensors that are on one side alone."""
-    if held == names:
-        return []
-    unknown, missing = sorted(held - names), sorted(names - held)
-    what = f"tensor {unknown[0]!r} is not in the profile" if unknown else f"tensor {missing[0]!r} is missing"
-    return [(path, f"{what}.", "Name each tensor of inputs.standalone, and no other.")]
 
 
 def _build(spec: RunSpec, file: str) -> Run:

@@ -1,0 +1,1 @@
+"""Hugging Face configurations: from a ``config.json`` to a transformer; see ``network.read_huggingface``."""

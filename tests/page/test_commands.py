@@ -1,0 +1,181 @@
+"""``--html`` and answers on a terminal, as users meet them."""
+
+import fcntl
+import importlib.util
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import read
+from purchases import asked, row
+from pytest import CaptureFixture, MonkeyPatch
+
+from planner.cli.run import run
+
+pytest.importorskip("plotly", reason="plotly is not installed: pip install 'training-planner[report]'")
+pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'training-planner[report]'")
+
+SHORT = ("plan", "--dnn", "alexnet", "--cluster", "osf-testbed", "--families", "all_reduce")
+
+
+def test_a_plan_is_written_as_a_page_and_told_as_before(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+    assert run(SHORT) == 0
+    plain = capsys.readouterr().out
+    page = tmp_path / "a plan é.html"
+    assert run([*SHORT, "--html", str(page), "--time-limit", "20 s"]) == 0
+    assert capsys.readouterr().out == plain
+    found = read(page.read_text(encoding="utf-8"))
+    assert "What other hardware would bring" in found.text
+    assert "planner plan question.yaml --time-limit '20 s' --out plan.json" in found.text
+
+
+def test_no_explain_leaves_out_other_hardware(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+    page = tmp_path / "plan.html"
+    assert run([*SHORT, "--html", str(page), "--no-explain", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == "planner.plan/1"
+    assert "What other hardware would bring" not in page.read_text(encoding="utf-8")
+
+
+def test_the_question_on_the_page_gives_the_same_plan(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+    page, plan = tmp_path / "plan.html", tmp_path / "plan.json"
+    assert run([*SHORT, "--html", str(page), "--out", str(plan), "--no-explain"]) == 0
+    texts = re.findall(r'aria-label="question.yaml"><code>(.*?)</code>', page.read_text(encoding="utf-8"), re.DOTALL)
+    question = tmp_path / "question.yaml"
+    question.write_text(texts[0])
+    assert run(["plan", str(question), "--out", str(tmp_path / "again.json")]) == 0
+    capsys.readouterr()
+    one, other = (json.loads(path.read_text()) for path in (plan, tmp_path / "again.json"))
+    for name in ("status", "objective", "family", "configuration", "prediction", "problem"):
+        assert one[name] == other[name]
+    assert run(["predict", str(plan), "--html", str(tmp_path / "predicted.html")]) == 0
+    assert "a prediction" in read((tmp_path / "predicted.html").read_text(encoding="utf-8")).title
+
+
+def test_a_purchase_and_a_case_have_pages(tmp_path: Path) -> None:
+    question = tmp_path / "question.json"
+    question.write_text(
+        json.dumps(asked(tmp_path / "prices.csv", [row("small"), row("large", device="v100-sxm2-16gb", usd_per_h=3)]))
+    )
+    assert run(["procure", str(question), "--what-if", "--html", str(tmp_path / "fleet.html")]) == 0
+    found = read((tmp_path / "fleet.html").read_text(encoding="utf-8"))
+    assert "What if" in found.text
+    assert "planner procure question.yaml --what-if" in found.text
+    assert run(["case", "osf-scaling-factor", "--html", str(tmp_path / "case.html")]) == 0
+    assert "osf-scaling-factor" in read((tmp_path / "case.html").read_text(encoding="utf-8")).text
+
+
+def refused(capsys: CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert run([*arguments, "--json"]) == 2
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert found["field"] == "--html"
+    return found
+
+
+def test_what_cannot_be_written_is_refused_before_the_search(
+    tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planner.plan", None)  # nobody gets so far
+    assert "folder is not there" in refused(capsys, *SHORT, "--html", str(tmp_path / "no" / "plan.html"))["message"]
+    assert "this is a folder" in refused(capsys, *SHORT, "--html", str(tmp_path))["message"]
+    os.mkfifo(tmp_path / "pipe")
+    assert "no plain file" in refused(capsys, *SHORT, "--html", str(tmp_path / "pipe"))["message"]
+    question = tmp_path / "question.yaml"
+    question.write_text("dnn: {zoo: vgg16}\ncluster: {preset: osf-testbed}\n")
+    assert "the question itself" in refused(capsys, "plan", str(question), "--html", str(question))["message"]
+    assert question.read_text().startswith("dnn:")
+    known = importlib.util.find_spec
+    monkeypatch.setattr("planner.cli.page.find_spec", lambda name: None if name == "plotly" else known(name))
+    found = refused(capsys, *SHORT, "--html", str(tmp_path / "plan.html"))
+    assert "training-planner[report]" in found["mend"]
+
+
+def test_without_html_nothing_of_pages_is_loaded() -> None:
+    code = (
+        "import sys; from planner.cli.run import run; run(sys.argv[1:]); "
+        "print('LOADED', *(name for name in sys.modules if name.startswith(('planner.page', 'plotly', 'jinja2'))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *SHORT], capture_output=True, text=True, check=True)
+    assert done.stdout.rsplit("LOADED", 1)[1].split() == []
+
+
+# -- terminal --------------------------------------------------------------------------------------------------------
+
+
+def on_terminal(columns: int, *arguments: str, **environment: str) -> str:
+    """What a command prints on a terminal of so many columns."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "planner", *arguments],
+        stdin=follower, stdout=follower, stderr=subprocess.DEVNULL, env={**kept, "TERM": "xterm-256color", **environment},
+    )  # fmt: skip
+    os.close(follower)
+    told = b""
+    while True:
+        try:
+            part = os.read(leader, 65536)
+        except OSError:  # Linux says so where the other end is closed
+            break
+        if not part:
+            break
+        told += part
+    os.close(leader)
+    assert process.wait() == 0
+    return told.decode().replace("\r", "")
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def test_a_terminal_of_60_columns_gets_lines_that_fit_and_all_words() -> None:
+    told = on_terminal(60, *SHORT)
+    assert "\x1b[32m" in told  # what is proven is green
+    lines = plain(told).splitlines()
+    assert max(map(len, lines)) <= 60
+    piped = subprocess.run([sys.executable, "-m", "planner", *SHORT], capture_output=True, text=True, check=True).stdout
+    assert "\x1b" not in piped
+    assert plain(told).split() == piped.split()
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_colours_stay_out_where_they_are_not_wanted(name: str, value: str) -> None:
+    told = on_terminal(100, *SHORT, **{name: value})
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", told)
+    if name == "TERM":
+        assert "\x1b" not in told
+
+
+def test_commands_to_copy_are_not_broken(tmp_path: Path) -> None:
+    question = tmp_path / "question.json"
+    machines = {"count": 2, "devices": 4, "device": "a100-sxm4-80gb", "network": "100 Gbit/s", "inside": "nvlink-3"}
+    question.write_text(
+        json.dumps(
+            {
+                "dnn": {"zoo": "megatron-1.7b", "global_batch": 32},
+                "cluster": {"machines": [machines]},
+                "families": ["hybrid"],
+            }
+        )
+    )
+    told = plain(on_terminal(60, "plan", str(question))).splitlines()
+    piped = subprocess.run(
+        [sys.executable, "-m", "planner", "plan", str(question)], capture_output=True, text=True, check=True
+    ).stdout
+    commands = [line for line in piped.splitlines() if line.startswith(("  export ", "  torchrun ", "  --"))]
+    assert any(len(line) > 60 for line in commands)
+    assert set(commands) <= set(told)
+    assert all(len(line) <= 60 for line in told if line not in commands)

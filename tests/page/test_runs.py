@@ -1,0 +1,82 @@
+"""Timelines: each task once, and where there are too many, what takes most of each step."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.page import runs
+from planner.page.runs import timeline_figures
+from planner.timeline import Span, timeline_document
+
+lengths = st.lists(
+    st.tuples(st.sampled_from(["forward", "backward", "idle"]), st.integers(1, 50)), min_size=1, max_size=60
+)
+
+
+def spans_of(given_lengths: list[tuple[str, int]], row: str) -> list[Span]:
+    """Spans one after the other, milliseconds long; idle time between them."""
+    found, at = [], 0
+    for kind, length in given_lengths:
+        if kind != "idle":
+            found.append(Span(row=row, name=kind, kind=kind, start_s=at / 1000, end_s=(at + length) / 1000))
+        at += length
+    return found
+
+
+def drawn(spans: list[Span], rows: list[str]) -> dict[str, list[tuple[int, float, float]]]:
+    """Row, start and length of the bars by kind, in seconds."""
+    (figure,) = timeline_figures(timeline_document(spans, [], rows))
+    unit = {"us": 1e-6, "ms": 1e-3, "s": 1.0}[figure.layout["xaxis"]["title"]["text"].split("(")[1].rstrip(")")]
+    return {
+        trace["name"]: [
+            (row, base * unit, length * unit)
+            for row, base, length in zip(trace["y"], trace["base"], trace["x"], strict=True)
+        ]
+        for trace in figure.data
+    }
+
+
+@given(lengths.filter(lambda given: any(kind != "idle" for kind, _ in given)))
+def test_each_task_is_a_bar_of_its_length(given_lengths: list[tuple[str, int]]) -> None:
+    spans = spans_of(given_lengths, "gpu")
+    found = drawn(spans, ["gpu"])
+    for kind, bars in found.items():
+        own = [span for span in spans if span.kind == kind]
+        assert [start for _, start, _ in bars] == pytest.approx([span.start_s for span in own], rel=1e-4, abs=1e-6)
+        assert [length for *_, length in bars] == pytest.approx([span.end_s - span.start_s for span in own], rel=1e-4)
+
+
+@given(st.lists(lengths, min_size=1, max_size=3))
+def test_too_many_tasks_keep_the_shares_of_their_kinds(rows: list[list[tuple[str, int]]]) -> None:
+    names = [f"row {index}" for index in range(len(rows))]
+    spans = [span for name, given_lengths in zip(names, rows, strict=True) for span in spans_of(given_lengths, name)]
+    if not spans:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "_MOST_SPANS", 0)
+        found = drawn(spans, names)
+    step_s = max(span.end_s for span in spans) / 100
+    for index, name in enumerate(names):
+        bars = sorted((start, length) for kind in found.values() for row, start, length in kind if row == index)
+        assert all(start + length <= after + 1e-6 for (start, length), (after, _) in pairwise(bars))
+        for kind in ("forward", "backward"):
+            truth_s = sum(span.end_s - span.start_s for span in spans if span.row == name and span.kind == kind)
+            shown_s = sum(length for row, _, length in found.get(kind, ()) if row == index)
+            assert abs(truth_s - shown_s) <= 3 * step_s + 1e-6  # as many kinds as there are
+
+
+def test_what_lies_within_a_task_is_not_drawn_again() -> None:
+    spans = [
+        Span(row="gpu", name="forward", kind="forward", start_s=0, end_s=3),
+        Span(row="gpu", name="part", kind="tensor", start_s=1, end_s=2, is_part=True),
+    ]
+    (figure,) = timeline_figures(timeline_document(spans, [], ["gpu"]))
+    assert [trace["name"] for trace in figure.data] == ["forward"]
+    assert figure.table is not None
+    assert figure.table.rows == [("gpu", "1", "3 s", "100%")]
+
+
+def test_without_a_trace_nothing_is_drawn() -> None:
+    assert timeline_figures(None) == []

@@ -1,0 +1,67 @@
+"""Pages read back: their headings, tables, plots and links, by the standard library's parser."""
+
+import json
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import Any
+
+__all__ = ["Read", "read"]
+
+_VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+@dataclass
+class Read:
+    """What a page holds; ``text``: of its body, scripts and styles left out; ``elements``: tags with attributes."""
+
+    title: str = ""
+    text: str = ""
+    headings: list[tuple[int, str]] = field(default_factory=list)
+    elements: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
+    plots: list[dict[str, Any]] = field(default_factory=list)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        """The attributes of all elements of a kind."""
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found = Read()
+        self.open: list[str] = []
+        self.held = ""
+        self.is_plots = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.elements.append((tag, dict(attrs)))
+        self.is_plots = dict(attrs).get("id") == "plots"
+        if tag not in _VOID:
+            self.open.append(tag)
+        if tag in ("h1", "h2", "h3", "title"):
+            self.held = ""
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open[-1] == tag, f"</{tag}> closes <{self.open[-1]}>"
+        self.open.pop()
+        if tag == "title":
+            self.found.title = self.held
+        if tag in ("h1", "h2", "h3"):
+            self.found.headings.append((int(tag[1]), self.held.strip()))
+
+    def handle_data(self, data: str) -> None:
+        if self.is_plots and self.open[-1:] == ["script"]:
+            self.found.plots = json.loads(data)
+        elif self.open[-1:] not in (["script"], ["style"]):
+            self.held += data
+            self.found.text += data
+
+
+def read(page: str) -> Read:
+    """Return what a page holds; fails where elements are not nested."""
+    reader = _Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == [], f"not closed: {reader.open}"
+    return reader.found
