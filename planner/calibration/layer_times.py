@@ -21,20 +21,21 @@ from planner.cost import Floats
 from planner.errors import ModelError
 from planner.models.compute import BACKWARD_PER_FORWARD, peak_flop_per_s
 
-__all__ = ["Explained", "Kind", "Utilisation", "fit_utilisation"]
+__all__ = ["FEWEST", "Explained", "Kind", "Utilisation", "fit_utilisation"]
 
 _FLOP_PER_MULTIPLY_ADD = 2
 _ELEMENT_BYTES = 4
 _FAR = 2.0  # a layer that takes so many times its prediction, or less than its part, is named
 _SHARE_NAMED = 0.005  # of all seconds: smaller layers are not worth a word
 _ODD_BACKWARD = (1.5, 2.5)
+FEWEST = 3  # layers of a kind, of which an interval says anything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """Utilisation of one kind of layer, its 95 % interval (bootstrap over layers), and its share of all seconds.
 
-    A kind of one layer has no interval to speak of: both ends are the figure itself.
+    A kind of fewer than three layers has no interval to speak of: both ends are the figure itself.
     ``bare``: what its own seconds alone would give, without the layers that are booked on it.
     """
 
@@ -193,7 +194,10 @@ def _kind(name: str, factor: float, ideal: Floats, booked: Floats, measured: Flo
     """Return one kind's figures, times the factor that keeps the sum."""
     residuals, middle = _log_residuals(ideal, booked)
     found = _fitted(ideal, booked)
-    ((low, high),) = spread(residuals, np.array([math.log(found) - middle]), lower=[-20.0])
+    low = high = math.log(found) - middle
+    if len(ideal) >= FEWEST:
+        ((low, high),) = spread(residuals, np.array([low]), lower=[-20.0])
+        high = min(high, 20.0)
     return Kind(
         name=name,
         utilisation=found * factor,

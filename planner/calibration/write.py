@@ -11,7 +11,7 @@ from planner.calibration.fit import Interval, Score
 from planner.calibration.fit_all import Fitted
 from planner.calibration.fit_cluster import layout_of
 from planner.calibration.fit_groups import Law
-from planner.calibration.layer_times import Kind
+from planner.calibration.layer_times import FEWEST, Kind
 from planner.cost import Affine, TransferCost
 from planner.models.collectives import PiecewiseLogLinear
 from planner.units import Dimension, format_exact, format_human
@@ -262,7 +262,9 @@ def _interval_lines(values: Mapping[str, float], intervals: Mapping[str, Interva
 def ends(kind: Kind) -> str:
     """Return the interval of a kind of layer; of a single layer there is none."""
     low, high = kind.interval
-    return "one layer: no interval" if kind.num_layers == 1 else f"{low:.3g} to {high:.3g}"
+    if kind.num_layers < FEWEST:
+        return f"{'one layer' if kind.num_layers == 1 else 'two layers'}: no interval"
+    return f"{low:.3g} to {high:.3g}"
 
 
 def counted(number: int, noun: str) -> str:
