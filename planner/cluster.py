@@ -244,6 +244,12 @@ class Cluster:
         """Devices in all machines."""
         return sum(group.count * group.devices_per_machine for group in self.machine_groups)
 
+    def _repr_html_(self) -> str:
+        """Return machines and links, for a notebook."""
+        from planner.notebook import cluster_html  # noqa: PLC0415  # only a notebook asks
+
+        return cluster_html(self)
+
     @cached_property
     def _links(self) -> "nx.Graph[Any]":
         """The widest spanning tree: between any two machines it holds a path of the greatest possible bandwidth."""

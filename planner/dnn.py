@@ -235,3 +235,9 @@ class Dnn:
     def num_trainable_tensors(self) -> int:
         """Tensors with a gradient."""
         return sum(tensor.is_trainable for layer in self.layers for tensor in layer.tensors)
+
+    def _repr_html_(self) -> str:
+        """Return totals and kinds of layers, for a notebook."""
+        from planner.notebook import dnn_html  # noqa: PLC0415  # only a notebook asks
+
+        return dnn_html(self)

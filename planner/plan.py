@@ -76,6 +76,12 @@ class Prediction:
         assert value is not None, f"{goal.field} is not known"  # the spec refuses such goals
         return float(value)
 
+    def _repr_html_(self) -> str:
+        """Return times, memory and breakdown, for a notebook."""
+        from planner.notebook import prediction_html  # noqa: PLC0415  # only a notebook asks
+
+        return prediction_html(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
@@ -131,3 +137,9 @@ class Plan:
     def gap(self) -> float:
         """Share of the objective that is not proven: ``(objective - bound) / objective``."""
         return (self.objective - self.bound) / self.objective if self.objective else 0.0
+
+    def _repr_html_(self) -> str:
+        """Return the answer, its proof, decisions and breakdown, for a notebook."""
+        from planner.notebook import plan_html  # noqa: PLC0415  # only a notebook asks
+
+        return plan_html(self)

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LINKS = ("models", "solvers", "cases")
 
-LEAVES = {"planner.units", "planner.errors", "planner.names"}
+LEAVES = {"planner.units", "planner.errors", "planner.names", "planner.notebook"}
 SIZES = {"planner.transformer", "planner.transformer_parts"}  # what a Dnn was made of, where it is a transformer
 GRAPHS = {"planner.cluster", "planner.dnn"} | SIZES
 WAIST = {

@@ -1,5 +1,7 @@
 """All commands, put together."""
 
+from typing import Annotated
+
 import typer
 
 from planner.cli.calibrate import calibrate
@@ -29,6 +31,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _version(is_asked: bool) -> None:
+    """Print the version and stop, if that was asked."""
+    if is_asked:
+        from importlib.metadata import version
+
+        print(f"planner {version('training-planner')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Find the provably fastest way to train a deep neural network on given machines."""
+
+
 for command in (plan, predict, procure, sweep, explain, compare, check, init, show, schema, case, calibrate, export):
     app.command()(command)
 app.command(name="import")(import_network)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -325,3 +326,8 @@ def test_a_measured_profile_carries_the_known_error_and_an_estimate_none(capsys:
     plan = document(capsys, "plan", "--dnn", str(file), "--cluster", "dag-k80", "--batch", "1024")
     assert plan["prediction"]["relative_error"]["from"] == "measured-hkbu-resnet50"
     assert document(capsys, *SHORT)["prediction"]["relative_error"] is None
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert re.fullmatch(r"planner \d+\.\d+\.\d+\n", capsys.readouterr().out)

@@ -314,7 +314,7 @@ def test_modules_without_operators_are_refused(tmp_path: Path) -> None:
         (b'{1: 3}', "this is no JSON object"),
         (b"\xff\xfe\x00", "this is not UTF-8 text"),
         (b"\x1f\x8bgarbage", "the compressed file is damaged or cut off"),
-        (gzip.compress(b'{"traceEvents": []}')[:-12], "the compressed file is damaged or cut off"),
+        (gzip.compress(b'{"traceEvents": []}', mtime=0)[:-12], "the compressed file is damaged or cut off"),
         (b'{"traceEvents": [' + b"[" * 100_000, "event 1 is nested too deeply"),
         (b'{"traceEvents": [' + b"9" * 5000 + b"]}", "event 1 is no JSON"),
     ],
@@ -344,10 +344,10 @@ def test_numbers_that_are_none_are_told(tmp_path: Path, number: str) -> None:
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_events, "MOST_TRACE_BYTES", 5 * 2**20)
     bomb = tmp_path / "net.json.gz"
-    bomb.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * 2**26))
+    bomb.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * 2**26, mtime=0))
     assert bomb.stat().st_size < 2**17
     assert "it holds more than 5242880 bytes of text. Profile fewer steps." in problem_of(bomb)
-    bomb.write_bytes(gzip.compress(b'{"traceEvents": ["' + b"a" * 2**26))
+    bomb.write_bytes(gzip.compress(b'{"traceEvents": ["' + b"a" * 2**26, mtime=0))
     assert "event 1 is no JSON, or is longer than 4194304" in problem_of(bomb)
 
 
@@ -364,7 +364,7 @@ def test_folders_and_missing_files_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_compressed", [False, True])
 def test_a_trace_that_is_cut_off_anywhere_is_refused(tmp_path: Path, is_compressed: bool) -> None:
     text = write(tmp_path, iteration(0, 0)).read_bytes()
-    whole = gzip.compress(text) if is_compressed else text
+    whole = gzip.compress(text, mtime=0) if is_compressed else text
     path = tmp_path / "cut.json"
     # What stands behind the list of events is of no use, so that it may be missing.
     for size in range(0, len(whole) - 10 * is_compressed - 2, 37):

@@ -189,8 +189,8 @@ ONNX = b"\x08\x08\x3a\x02\x12\x00\x42\x02\x10\x0d"
         (b'\xef\xbb\xbf {"architectures": ["X"]}', "huggingface"),
         (b'{"schemaVersion": 1, "traceEvents": [', "chrome_trace"),
         (b'[{"ph": "X", "name": "a"}]', "chrome_trace"),
-        (gzip.compress(b'{"traceEvents": []}'), "chrome_trace"),
-        (gzip.compress(b'{"schemaVersion": 1, "traceEvents": [' + b" " * 2**22)[:-500], "chrome_trace"),
+        (gzip.compress(b'{"traceEvents": []}', mtime=0), "chrome_trace"),
+        (gzip.compress(b'{"schemaVersion": 1, "traceEvents": [' + b" " * 2**22, mtime=0)[:-500], "chrome_trace"),
         (ONNX, "onnx"),
         (b"\x08\x08\x3a\xff\xff\xff\xff\x0f" + b"\x0a" * 50, "onnx"),  # cut off: its own reader says so
         (b"", None),
@@ -203,7 +203,7 @@ ONNX = b"\x08\x08\x3a\x02\x12\x00\x42\x02\x10\x0d"
         (b"\0\1\2", None),
         (b"\x08\x08", None),
         (b"\x1f\x8bgarbage", None),
-        (gzip.compress(b"hello"), None),
+        (gzip.compress(b"hello", mtime=0), None),
         (b"1 2 3 4 5", None),
     ],
 )
