@@ -5,46 +5,26 @@ question is asked again at both ends of each range, and answered anew. Where ano
 would be regretted by so much, and somewhere in between lies the value at which the two are equal: measuring which side
 of it the truth lies on settles the decision. Where none wins, measuring that figure changes the prediction alone.
 
-One figure at a time is moved. Ranges of figures that were not measured are assumed; see :data:`ASSUMED`.
+One figure at a time is moved. Ranges of figures that were not measured are assumed; see
+:data:`planner.measurement_figures.ASSUMED`.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner import perturb
 from planner.checks.carried import carried
 from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, SpecError
+from planner.measurement_figures import Figure, figures_of, range_of
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
 from planner.sensitivity import headline
-from planner.units import Dimension, format_human
 
-__all__ = ["ASSUMED", "MEASURED", "Wanted", "WantedMeasurements", "measurements_wanted"]
+__all__ = ["Wanted", "WantedMeasurements", "measurements_wanted"]
 
-# Factors on what is counted with, by what was measured. Assumed: links reach 60 to 110 % of what they are sold by (an
-# all-reduce of large messages seldom reaches less, see docs/accuracy.md), a device 60 to 160 % of the speed that a
-# utilisation of a half gives (30 to 80 % of its peak), start-ups four times as long, input 70 to 140 %.
-ASSUMED: Mapping[str, tuple[float, float]] = {
-    "network": (0.6, 1.1),
-    "inside": (0.6, 1.1),
-    "device": (0.6, 1.6),
-    "start": (0.5, 4.0),
-    "input": (0.7, 1.4),
-    "memory": (0.9, 1.0),
-}
-# What a measurement leaves open: runs of one day and the next differ by so much.
-MEASURED: Mapping[str, tuple[float, float]] = {
-    "network": (0.95, 1.05),
-    "inside": (0.95, 1.05),
-    "device": (0.97, 1.03),
-    "start": (0.8, 1.25),
-    "input": (0.7, 1.4),
-    "memory": (0.9, 1.0),
-}
 _MATTERS = 1e-3  # a regret below which no one would measure
 _SAME = 1e-6  # a relative difference below which two plans are as good as each other
 _STEPS = 20  # of halving, by which the value where two plans are equal is found
@@ -124,18 +104,6 @@ class WantedMeasurements:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Figure:
-    """A figure of a question: how to move it by a factor, and how to measure it."""
-
-    name: str
-    kind: str
-    words: str
-    moved: Callable[[float], Problem]
-    is_measured: bool
-    how: str
-
-
 def measurements_wanted(
     problem: Problem, plan: Plan, search: Search, *, ranges: Mapping[str, tuple[float, float]] | None = None
 ) -> WantedMeasurements:
@@ -151,22 +119,17 @@ def measurements_wanted(
     SpecError
         If a range is of no figure of this question, or is none.
     """
-    figures = _figures(problem, plan)
+    figures = figures_of(problem, plan)
     given = dict(ranges or {})
     _check(given, figures)
     rows = []
     for index, figure in enumerate(figures):
-        low, high = given.get(figure.name) or given.get(figure.kind) or _range(figure)
+        low, high = given.get(figure.name) or given.get(figure.kind) or range_of(figure)
         rows.append(_wanted(figure, plan, low, high, search.part(search.left_s / (len(figures) - index))))
     return WantedMeasurements(plan=plan, rows=tuple(sorted(rows, key=lambda row: (-row.regret, -row.spread))))
 
 
-def _range(figure: _Figure) -> tuple[float, float]:
-    """Return the range of a figure that the user gave none for."""
-    return (MEASURED if figure.is_measured else ASSUMED)[figure.kind]
-
-
-def _check(given: Mapping[str, tuple[float, float]], figures: Sequence[_Figure]) -> None:
+def _check(given: Mapping[str, tuple[float, float]], figures: Sequence[Figure]) -> None:
     """Refuse ranges of what is no figure here, and those that are none."""
     known = {name for figure in figures for name in (figure.name, figure.kind)}
     for name, (low, high) in given.items():
@@ -179,7 +142,7 @@ def _check(given: Mapping[str, tuple[float, float]], figures: Sequence[_Figure])
             raise SpecError.of([Fault(file="command line", field=field, problem=problem, mend="Write e.g. 0.8..1.1.")])
 
 
-def _wanted(figure: _Figure, plan: Plan, low: float, high: float, search: Search) -> Wanted:
+def _wanted(figure: Figure, plan: Plan, low: float, high: float, search: Search) -> Wanted:
     """Return what measuring one figure would settle."""
     ends = [factor for factor in (low, high) if factor != 1]
     found = [
@@ -222,7 +185,7 @@ class _End:
     note: str = ""
 
 
-def _end(figure: _Figure, plan: Plan, factor: float, search: Search) -> _End:
+def _end(figure: Figure, plan: Plan, factor: float, search: Search) -> _End:
     """Return what is best at one end."""
     problem = figure.moved(factor)
     kept = carried(problem, plan)
@@ -238,7 +201,7 @@ def _end(figure: _Figure, plan: Plan, factor: float, search: Search) -> _End:
     return _End(factor=factor, best=best, regret=kept.objective / best.objective - 1)
 
 
-def _turn(figure: _Figure, plan: Plan, end: _End) -> float | None:
+def _turn(figure: Figure, plan: Plan, end: _End) -> float | None:
     """Return the factor at which the plan in hand and the one that wins at the end are equal; by halving, in log."""
     assert end.best is not None, "asked where one wins"
     # A plan of the same question, as the checker asks.
@@ -263,110 +226,3 @@ def _at(problem: Problem, plan: Plan) -> float | None:
     except PlannerError:
         return None
     return None if found is None else found.objective
-
-
-# -- the figures of a question -----------------------------------------------------------------------------------------
-
-
-def _figures(problem: Problem, plan: Plan) -> list[_Figure]:
-    """Return the figures that a question rests on; those that can play no part are left out."""
-    devices = f"{_devices(plan)} devices"
-    is_linked = problem.are_links_calibrated
-    found = []
-    if problem.cluster.graph.number_of_edges():
-        found.append(
-            _Figure(
-                name="network",
-                kind="network",
-                words="what links between machines reach",
-                moved=lambda factor: perturb.wider_network(problem, factor),
-                is_measured=is_linked,
-                how=f"time all-reduces of {_sizes(plan)} over {devices}, e.g. with nccl-tests: planner calibrate reads "
-                f"its output",
-            )
-        )
-    if any(group.inside is not None and group.devices_per_machine > 1 for group in problem.cluster.machine_groups):
-        found.append(
-            _Figure(
-                name="inside",
-                kind="inside",
-                words="what links inside a machine reach",
-                moved=lambda factor: perturb.wider_inside(problem, factor),
-                is_measured=is_linked,
-                how=f"time all-reduces of {_sizes(plan)} inside one machine: planner calibrate reads nccl-tests",
-            )
-        )
-    found += [_device(problem, name) for name in problem.profiles]
-    if problem.cluster.num_devices > 1:
-        found.append(
-            _Figure(
-                name="start",
-                kind="start",
-                words="start-up of transfers",
-                moved=lambda factor: perturb.faster_start(problem, factor),
-                is_measured=is_linked,
-                how=f"time all-reduces of 1 KB to 64 KB over {devices}: planner calibrate reads nccl-tests",
-            )
-        )
-    return found + _rest(problem, plan)
-
-
-def _device(problem: Problem, name: str) -> _Figure:
-    """Return the speed of one type of device."""
-    return _Figure(
-        name=f"device:{name}",
-        kind="device",
-        words=f"the speed of {name}",
-        moved=lambda factor: perturb.faster_devices(problem, factor, [name]),
-        is_measured=problem.is_computation_measured,
-        how=f"time forward and backward of each layer on one {name} (planner import --template, or a trace of "
-        f"PyTorch's profiler)",
-    )
-
-
-def _rest(problem: Problem, plan: Plan) -> list[_Figure]:
-    """Return input and memory, where they can play a part."""
-    found = []
-    groups = problem.cluster.machine_groups
-    rates = [rate for group in groups for rate in (group.host_link_bytes_per_s, group.decode_samples_per_s)]
-    if any(math.isfinite(rate) for rate in rates) or any(group.storage is not None for group in groups):
-        found.append(
-            _Figure(
-                name="input",
-                kind="input",
-                words="reading, decoding and copying of samples",
-                moved=lambda factor: perturb.faster_input(problem, factor),
-                is_measured=False,
-                how="time a loader that reads, decodes and copies, and trains nothing",
-            )
-        )
-    total = plan.prediction.memory_bytes.get("total")
-    if total and any(math.isfinite(group.device.memory_bytes) for group in groups):
-        found.append(
-            _Figure(
-                name="memory",
-                kind="memory",
-                words="room in a device's memory",
-                moved=lambda factor: perturb.more_memory(problem, factor),
-                is_measured=False,
-                how=f"run one iteration of the plan and read the peak of allocated memory (predicted: "
-                f"{format_human(total, Dimension.DATA)})",
-            )
-        )
-    return found
-
-
-def _devices(plan: Plan) -> int:
-    """Return the devices of a plan."""
-    block = plan.configuration.to_document()
-    return int(getattr(plan.configuration, "num_devices", block.get("num_devices", 2)))
-
-
-def _sizes(plan: Plan) -> str:
-    """Return the sizes of a plan's messages, where it says them."""
-    groups = plan.configuration.to_document().get("fusion_groups") or ()
-    sizes = sorted(group["size_bytes"] for group in groups)
-    if not sizes:
-        return "1 MB to 1 GB"
-    low, high = (format_human(size, Dimension.DATA) for size in (sizes[0], sizes[-1]))
-    return low if low == high else f"{low} to {high}"

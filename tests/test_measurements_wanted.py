@@ -12,8 +12,9 @@ from planner.api import plan_of_file
 from planner.checks.carried import carried
 from planner.documents import dump, plan_document
 from planner.errors import SpecError
+from planner.measurement_figures import ASSUMED, MEASURED
 from planner.measurements_report import measurements_text
-from planner.measurements_wanted import ASSUMED, MEASURED, WantedMeasurements, measurements_wanted
+from planner.measurements_wanted import WantedMeasurements, measurements_wanted
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search

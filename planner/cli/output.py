@@ -158,23 +158,19 @@ def write_text(path: Path, text: str) -> None:
 def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     """Write a file whole, piece by piece: a reader sees the old one or the new one, never a part.
 
+    What a link leads to is written, and the link stays. A device or a pipe is written to as it is.
+
     Raises
     ------
     SpecError
         If the file cannot be written.
     """
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("w", encoding="utf-8") as file:
                 file.writelines(pieces)
-        except BaseException:  # a full disk, or Ctrl-C: no part is left behind
-            Path(name).unlink()
-            raise
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(path)
+        else:
+            _replace(path.resolve(), pieces)
     except OSError as error:
         fault = Fault(
             file=str(path),
@@ -183,3 +179,18 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
             mend="Name another file.",
         )
         raise SpecError.of([fault]) from None
+
+
+def _replace(path: Path, pieces: Iterable[str]) -> None:
+    """Write a new file beside a path and put it in its place."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.writelines(pieces)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(path)
+    except BaseException:  # a full disk, a folder in its place, or Ctrl-C: no part is left behind
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,3 +1,17 @@
-"""Files of others in, networks and profiles out: one file per format."""
+"""Files of others in, networks and profiles out: one file, or one package, per format."""
 
-__all__ = ["graph_profile", "layer_trace", "measured", "text"]
+__all__ = [
+    "chrome_trace",
+    "graph_profile",
+    "huggingface",
+    "imported",
+    "kinds",
+    "layer_csv",
+    "layer_trace",
+    "measured",
+    "onnx_model",
+    "repeats",
+    "rows",
+    "text",
+    "torch_module",
+]
