@@ -10,6 +10,7 @@ import planner
 from planner import perturb
 from planner.api import plan_of_file
 from planner.checks.carried import carried
+from planner.cli.run import run
 from planner.documents import dump, plan_document
 from planner.errors import SpecError
 from planner.measurement_figures import ASSUMED, MEASURED
@@ -149,3 +150,12 @@ def test_a_rival_is_told_apart_from_the_plan_in_hand() -> None:
     assert found.deciding
     for row in found.deciding:
         assert row.rival != headline(found.plan)
+
+
+def test_the_example_of_the_page_prints_what_it_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "calibration.md").read_text(encoding="utf-8")
+    question = page.split("<!-- file: question.yaml -->\n```yaml\n")[1].split("```")[0]
+    shown = page.split("$ planner calibrate --plan-measurements question.yaml\n")[1].split("```")[0]
+    (tmp_path / "question.yaml").write_text(question)
+    assert run(["calibrate", "--plan-measurements", str(tmp_path / "question.yaml")]) == 0
+    assert capsys.readouterr().out.strip() == shown.strip()
