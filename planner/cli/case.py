@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from planner.cli.options import Html
+
 __all__ = ["case"]
 
 
@@ -16,9 +18,7 @@ def case(
     ] = None,
     bands: Annotated[Path | None, typer.Option(help="With --accuracy: write the bands that plans carry, too.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.case/1) on stdout.")] = False,
-    html: Annotated[
-        Path | None, typer.Option(help="Write the answer as a page for a browser, too: one file, offline.")
-    ] = None,
+    html: Html = None,
 ) -> None:
     """Reproduce a published result; exit code 1 where a figure is outside its tolerance."""
     from planner.case import case_names, format_table, run_case, to_document

@@ -13,11 +13,11 @@ def print_measurements(questions: Sequence[Path], ranges: Sequence[str], *, time
     """Print which measurements would sharpen the decision of a spec, or of a plan, most."""
     import planner
     from planner.api import plan_of_file
+    from planner.calibration.wanted import measurements_wanted
+    from planner.calibration.wanted_report import measurements_text
     from planner.cli.output import limit_s
     from planner.cli.question import flag_fault
     from planner.documents import dump
-    from planner.measurements_report import measurements_text
-    from planner.measurements_wanted import measurements_wanted
     from planner.plan_file import is_plan
     from planner.search import Search
 

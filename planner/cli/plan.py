@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from planner.cli.options import Html, MeasuredTrace, RunFactory, Trace, TraceDevices, TraceIterations
+
 if TYPE_CHECKING:
     from planner.plan import Plan
     from planner.problem import Problem
@@ -66,28 +68,14 @@ def plan(
             "--frontier", help="Rank the fastest layouts of less and less memory, too (hybrid; takes longer)."
         ),
     ] = False,
-    run: Annotated[
-        str | None, typer.Option(help="Allow dnn.torch to run this factory of a PyTorch module, package:function.")
-    ] = None,
+    run: RunFactory = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.plan/1) on stdout.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the plan's JSON to a file, too.")] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")
-    ] = None,
-    trace_devices: Annotated[
-        str | None,
-        typer.Option(help="With --trace: all, or kinds, one device of each kind; else all of up to 64."),
-    ] = None,
-    trace_iterations: Annotated[
-        int | None, typer.Option(min=1, max=100, help="With --trace: how many iterations; else one.")
-    ] = None,
-    measured: Annotated[
-        Path | None,
-        typer.Option(help="With --trace: a torch.profiler trace, whose modules are put beside the predicted layers."),
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Write the answer as a page for a browser, too: one file, offline.")
-    ] = None,
+    trace: Trace = None,
+    trace_devices: TraceDevices = None,
+    trace_iterations: TraceIterations = None,
+    measured: MeasuredTrace = None,
+    html: Html = None,
     explain: Annotated[
         bool,
         typer.Option(

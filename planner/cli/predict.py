@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from planner.cli.options import Html, MeasuredTrace, RunFactory, Trace, TraceDevices, TraceIterations
+
 __all__ = ["predict"]
 
 
@@ -12,27 +14,13 @@ def predict(
     spec: Annotated[
         Path, typer.Argument(help="A spec with a configuration block, or a plan that `planner plan --out` wrote.")
     ],
-    trace: Annotated[
-        Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")
-    ] = None,
-    trace_devices: Annotated[
-        str | None,
-        typer.Option(help="With --trace: all, or kinds, one device of each kind; else all of up to 64."),
-    ] = None,
-    trace_iterations: Annotated[
-        int | None, typer.Option(min=1, max=100, help="With --trace: how many iterations; else one.")
-    ] = None,
-    measured: Annotated[
-        Path | None,
-        typer.Option(help="With --trace: a torch.profiler trace, whose modules are put beside the predicted layers."),
-    ] = None,
-    run: Annotated[
-        str | None, typer.Option(help="Allow dnn.torch to run this factory of a PyTorch module, package:function.")
-    ] = None,
+    trace: Trace = None,
+    trace_devices: TraceDevices = None,
+    trace_iterations: TraceIterations = None,
+    measured: MeasuredTrace = None,
+    run: RunFactory = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.prediction/1) on stdout.")] = False,
-    html: Annotated[
-        Path | None, typer.Option(help="Write the answer as a page for a browser, too: one file, offline.")
-    ] = None,
+    html: Html = None,
 ) -> None:
     """Predict time, breakdown and memory of a given configuration."""
     import planner

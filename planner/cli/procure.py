@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from planner.cli.options import Html
+
 __all__ = ["procure"]
 
 _SHORT = "Short question"
@@ -41,9 +43,7 @@ def procure(
     top: Annotated[int, typer.Option(min=0, max=100, help="Show this many other fleets.")] = 4,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.procurement/1) on stdout.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the JSON to a file, too.")] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Write the answer as a page for a browser, too: one file, offline.")
-    ] = None,
+    html: Html = None,
     time_limit: Annotated[
         str, typer.Option(help="Stop searching after this; the best so far is given with its bound.")
     ] = "60 s",

@@ -11,7 +11,7 @@ from run_files import run_document, write_run
 import planner
 from planner.calibration.runs import compare, read_run, to_spec
 from planner.calibration.runs.all_reduce import curve_of, iteration_of, predict
-from planner.calibration.runs.run import Run, RunFamily
+from planner.calibration.runs.run_facts import Run, RunFamily
 from planner.models.ddp_iteration import DdpConstants, DdpWorker, iterate
 from planner.models.ddp_ring import Collectives, Exchange, exchange
 

@@ -18,7 +18,7 @@ from planner.calibration.runs.parameter_server import (
     predict,
     settings_of,
 )
-from planner.calibration.runs.run import CurvePoint, Overlap, Run, RunPrediction
+from planner.calibration.runs.run_facts import CurvePoint, Overlap, Run, RunPrediction
 from planner.errors import ModelError
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from run_files import run_document, write_run
 
-from planner.calibration.runs.run import RunFamily, is_run, read_run
+from planner.calibration.runs.run import is_run, read_run
+from planner.calibration.runs.run_facts import RunFamily
 from planner.errors import SpecError
 
 

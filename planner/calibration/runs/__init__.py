@@ -2,7 +2,8 @@
 
 from planner.calibration.runs.comparison import RunComparison, compare, compare_runs, run_files
 from planner.calibration.runs.questions import to_spec
-from planner.calibration.runs.run import Run, RunPrediction, is_run, read_run
+from planner.calibration.runs.run import is_run, read_run
+from planner.calibration.runs.run_facts import Run, RunPrediction
 
 __all__ = [
     "Run",

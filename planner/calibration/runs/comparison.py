@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from planner.calibration.runs import all_reduce
-from planner.calibration.runs.run import Run, RunPrediction, is_run, read_run
+from planner.calibration.runs.run import is_run, read_run
+from planner.calibration.runs.run_facts import Run, RunPrediction
 from planner.errors import Fault, ModelError, SpecError
 
 __all__ = [

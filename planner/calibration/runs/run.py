@@ -10,54 +10,20 @@ from pydantic import ValidationError
 
 from planner.calibration.runs.run_contradictions import contradictions
 from planner.calibration.runs.run_facts import (
-    AllReduceCurves,
     AllReduceSettings,
-    Bucket,
-    CurvePoint,
-    IterationParts,
     Measured,
     Overlap,
     Run,
     RunFamily,
-    RunLayer,
-    RunNetwork,
-    RunPrediction,
-    RunTensor,
     RunWorker,
-    ServerCurves,
-    ServerKey,
     ServerSettings,
-    TogetherPoint,
-    TracedIteration,
 )
 from planner.calibration.runs.run_schema import RunSpec
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_text
 from planner.spec_source import Source, faults_of
 
-__all__ = [
-    "AllReduceCurves",
-    "AllReduceSettings",
-    "Bucket",
-    "CurvePoint",
-    "IterationParts",
-    "Measured",
-    "Overlap",
-    "Run",
-    "RunFamily",
-    "RunLayer",
-    "RunNetwork",
-    "RunPrediction",
-    "RunTensor",
-    "RunWorker",
-    "ServerCurves",
-    "ServerKey",
-    "ServerSettings",
-    "TogetherPoint",
-    "TracedIteration",
-    "is_run",
-    "read_run",
-]
+__all__ = ["is_run", "read_run"]
 
 _MOST_FAULTS = 20  # told at once
 

@@ -7,12 +7,15 @@ most 2 GiB; larger models keep their data in files beside the graph.
 
 import importlib
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from numpy.typing import NDArray
+
 from planner.errors import Fault, SpecError
 
-__all__ = ["MOST_FILE_BYTES", "MOST_VALUES", "load_model", "onnx_module", "refuse"]
+__all__ = ["MOST_FILE_BYTES", "MOST_VALUES", "load_model", "onnx_module", "refuse", "values_of"]
 
 MOST_FILE_BYTES = 2**31 - 1  # protobuf's own limit
 MOST_VALUES = 1024  # of a tensor whose values may matter: shapes, axes, factors
@@ -32,6 +35,21 @@ def onnx_module(name: str = "onnx") -> Any:
     except ImportError:
         mend = "Install it: pip install 'training-planner[onnx]'."
         raise SpecError.of([Fault(problem="reading an ONNX file needs the package onnx.", mend=mend)]) from None
+
+
+def values_of(tensor: Any) -> NDArray[Any] | None:
+    """Return the values of a small tensor that the file holds; None of a large one, and of what is kept elsewhere.
+
+    None, too, where the library cannot decode them, since they are cut off or of a type without numbers: what rests on
+    such values is not known then, and is said to be so where it matters.
+    """
+    if prod(tensor.dims) > MOST_VALUES or tensor.data_location == _EXTERNAL:
+        return None
+    try:
+        found: NDArray[Any] = onnx_module("onnx.numpy_helper").to_array(tensor)
+    except (ValueError, TypeError, KeyError, NotImplementedError):
+        return None
+    return found
 
 
 def refuse(path: Path, problem: str, mend: str, *, field: str = "", value: str = "") -> SpecError:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.importers.onnx_model.file import MOST_VALUES, onnx_module
+from planner.importers.onnx_model.file import MOST_VALUES, onnx_module, values_of
 from planner.importers.onnx_model.plain import Shape, known
 
 __all__ = ["fold"]
@@ -26,7 +26,7 @@ def fold(graph: Any, shapes: dict[str, Shape]) -> int:
     numpy_helper = onnx_module("onnx.numpy_helper")
     values: dict[str, Values] = {}
     for tensor in graph.initializer:
-        _keep(values, tensor.name, _array(tensor))
+        _keep(values, tensor.name, values_of(tensor))
     count = 0
     for node in graph.node:
         if node.op_type == "Constant":
@@ -51,22 +51,11 @@ def _keep(values: dict[str, Values], name: str, found: Values | None) -> None:
         values[name] = found
 
 
-def _array(tensor: Any) -> Values | None:
-    """Return the values of a small tensor that the file holds."""
-    if int(np.prod([float(size) for size in tensor.dims])) > MOST_VALUES or tensor.data_location:
-        return None
-    try:
-        found: Values = onnx_module("onnx.numpy_helper").to_array(tensor)
-    except (ValueError, TypeError, KeyError, NotImplementedError):
-        return None
-    return found
-
-
 def _constant(node: Any) -> Values | None:
     """Return the value of a ``Constant`` node."""
     for one in node.attribute:
         if one.name == "value":
-            return _array(one.t)
+            return values_of(one.t)
         if one.name in ("value_int", "value_ints"):
             return np.array(one.i if one.name == "value_int" else list(one.ints), dtype=np.int64)
         if one.name == "value_float":
@@ -154,7 +143,7 @@ def _range(inputs: Inputs, attributes: Attributes) -> Values:
 
 def _filled(inputs: Inputs, attributes: Attributes) -> Values:
     shape = tuple(int(size) for size in np.ravel(inputs[0]))
-    value = _array(attributes["value"].t) if "value" in attributes else np.zeros(1, dtype=np.float32)
+    value = values_of(attributes["value"].t) if "value" in attributes else np.zeros(1, dtype=np.float32)
     if value is None or np.prod([float(size) for size in shape]) > MOST_VALUES:
         raise ValueError("too large")
     return np.full(shape, np.ravel(value)[0], dtype=value.dtype)

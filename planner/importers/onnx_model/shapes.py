@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from planner.importers.onnx_model.file import MOST_VALUES, onnx_module, refuse
+from planner.importers.onnx_model.file import onnx_module, refuse, values_of
 from planner.importers.onnx_model.fold import fold
 from planner.importers.onnx_model.plain import Attribute, OnnxGraph, OnnxNode, OnnxTensor, Shape, known
 from planner.importers.onnx_model.stand_ins import with_stand_ins
@@ -153,15 +153,8 @@ def _attributes(node: Any) -> Iterator[tuple[str, Attribute]]:
 
 def _tensor(tensor: Any, name: str) -> OnnxTensor:
     """Return a tensor; the values of a small one are read where they are in the file and whole."""
-    onnx = onnx_module()
-    found = OnnxTensor(name=name, dims=tuple(tensor.dims), dtype=_type_name(tensor.data_type))
-    if found.num_elements > MOST_VALUES or tensor.data_location == onnx.TensorProto.EXTERNAL:
-        return found
-    try:
-        values = onnx_module("onnx.numpy_helper").to_array(tensor)
-    except (ValueError, TypeError, KeyError, NotImplementedError):
-        return found
-    return OnnxTensor(name=name, dims=found.dims, dtype=found.dtype, values=values)
+    dims, dtype = tuple(tensor.dims), _type_name(tensor.data_type)
+    return OnnxTensor(name=name, dims=dims, dtype=dtype, values=values_of(tensor))
 
 
 def _sparse(tensor: Any) -> OnnxTensor:

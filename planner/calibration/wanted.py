@@ -6,7 +6,7 @@ would be regretted by so much, and somewhere in between lies the value at which 
 of it the truth lies on settles the decision. Where none wins, measuring that figure changes the prediction alone.
 
 One figure at a time is moved. Ranges of figures that were not measured are assumed; see
-:data:`planner.measurement_figures.ASSUMED`.
+:data:`planner.calibration.wanted_figures.ASSUMED`.
 """
 
 import math
@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from planner.calibration.wanted_figures import Figure, figures_of, range_of
 from planner.checks.carried import carried
 from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, SpecError
-from planner.measurement_figures import Figure, figures_of, range_of
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking import best_plan

@@ -2,7 +2,7 @@
 
 import math
 
-from planner.measurements_wanted import Wanted, WantedMeasurements
+from planner.calibration.wanted import Wanted, WantedMeasurements
 from planner.sensitivity import headline
 
 __all__ = ["measurements_text"]

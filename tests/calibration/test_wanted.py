@@ -9,13 +9,13 @@ import pytest
 import planner
 from planner import perturb
 from planner.api import plan_of_file
+from planner.calibration.wanted import WantedMeasurements, measurements_wanted
+from planner.calibration.wanted_figures import ASSUMED, MEASURED
+from planner.calibration.wanted_report import measurements_text
 from planner.checks.carried import carried
 from planner.cli.run import run
 from planner.documents import dump, plan_document
 from planner.errors import SpecError
-from planner.measurement_figures import ASSUMED, MEASURED
-from planner.measurements_report import measurements_text
-from planner.measurements_wanted import WantedMeasurements, measurements_wanted
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search
@@ -153,7 +153,7 @@ def test_a_rival_is_told_apart_from_the_plan_in_hand() -> None:
 
 
 def test_the_example_of_the_page_prints_what_it_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parent.parent / "docs" / "calibration.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parent.parent.parent / "docs" / "calibration.md").read_text(encoding="utf-8")
     question = page.split("<!-- file: question.yaml -->\n```yaml\n")[1].split("```")[0]
     shown = page.split("$ planner calibrate --plan-measurements question.yaml\n")[1].split("```")[0]
     (tmp_path / "question.yaml").write_text(question)

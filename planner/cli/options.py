@@ -1,0 +1,24 @@
+"""Options that several commands have, said once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["Html", "MeasuredTrace", "RunFactory", "Trace", "TraceDevices", "TraceIterations"]
+
+Trace = Annotated[Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")]
+TraceDevices = Annotated[
+    str | None, typer.Option(help="With --trace: all, or kinds, one device of each kind; else all of up to 64.")
+]
+TraceIterations = Annotated[
+    int | None, typer.Option(min=1, max=100, help="With --trace: how many iterations; else one.")
+]
+MeasuredTrace = Annotated[
+    Path | None,
+    typer.Option(help="With --trace: a torch.profiler trace, whose modules are put beside the predicted layers."),
+]
+RunFactory = Annotated[
+    str | None, typer.Option(help="Allow dnn.torch to run this factory of a PyTorch module, package:function.")
+]
+Html = Annotated[Path | None, typer.Option(help="Write the answer as a page for a browser, too: one file, offline.")]
