@@ -21,7 +21,7 @@ test: lint types
 	$(BIN)/python -m pytest -n auto
 
 test-heavy: $(HEAVY)/.ready $(SKY)/.ready
-	PLANNER_SKY=$(abspath $(SKY))/bin/python $(HEAVY)/bin/python -m pytest -p no:xdist tests/heavy tests/test_docs_scripting.py
+	PLANNER_SKY=$(abspath $(SKY))/bin/python $(HEAVY)/bin/python -m pytest -p no:xdist tests/heavy tests/docs/test_scripting.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

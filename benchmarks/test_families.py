@@ -28,8 +28,8 @@ import pytest
 import planner
 from planner.api import configuration_of
 from planner.families import FAMILIES
-from planner.families.all_reduce_cost import AllReduceCost, Setting
-from planner.families.all_reduce_search import _lower_bounds
+from planner.families.all_reduce.cost import AllReduceCost, Setting
+from planner.families.all_reduce.search import _lower_bounds
 from planner.models.bsp_server import Exchange, algorithm_1_time_s, segments_time_s
 from planner.models.ssgd_equations import Iteration, Strategy, steady_time_s
 

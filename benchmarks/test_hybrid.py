@@ -26,8 +26,8 @@ import time
 import pytest
 
 import planner
-from planner.families.hybrid_cost import costs_of
-from planner.families.hybrid_search import searched
+from planner.families.hybrid.cost import costs_of
+from planner.families.hybrid.search import searched
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import planner
-from planner.families.hybrid_search import plan
+from planner.families.hybrid.search import plan
 from planner.search import Search
 
 KINDS = {

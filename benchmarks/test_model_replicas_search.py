@@ -29,7 +29,7 @@ from typing import Any
 import pytest
 
 import planner
-from planner.families.model_replicas_search import plan
+from planner.families.model_replicas.search import plan
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status

@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 import planner
-from planner.families.parameter_server_search import plan
+from planner.families.parameter_server.search import plan
 from planner.search import Search
 from planner.solvers.placement import best_placement
 from planner.solvers.placement_rows import arrivals

@@ -33,10 +33,10 @@ import pytest
 
 import planner
 from planner.errors import InfeasibleError
-from planner.families.pipeline_domain import Domain
-from planner.families.pipeline_quick import quick_shapes
-from planner.families.pipeline_search import plan
-from planner.families.pipeline_sources import PlainSource
+from planner.families.pipeline.domain import Domain
+from planner.families.pipeline.quick import quick_shapes
+from planner.families.pipeline.search import plan
+from planner.families.pipeline.sources import PlainSource
 from planner.models.pipeline_schedule import simulate
 from planner.problem import Problem
 from planner.search import Search

@@ -1,1 +1,1 @@
-"""Questions with known answers, one folder each; data only, run by :mod:`planner.case`."""
+"""Questions with known answers, one folder each; data only, run by :mod:`planner.case.run`."""

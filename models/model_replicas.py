@@ -11,7 +11,7 @@ Mended, where print is displaced or its symbol stands for two things:
 Per sample and layer, each phase lasts as long as its slowest segment, computation and communication together. Sample k
 is on replica ``k mod R(l)`` of layer l; what a segment receives is averaged over the samples that it meets. Stripes of
 a convolution share its weights, which are read once for each replica of the layer. Writes are asynchronous and cost
-nothing, as in the paper; :mod:`planner.families.model_replicas` charges them. Left out: the servers' own work,
+nothing, as in the paper; :mod:`planner.families.model_replicas.family` charges them. Left out: the servers' own work,
 convergence, and memory, which :mod:`planner.models.replica_memory` has.
 """
 

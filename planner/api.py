@@ -15,14 +15,14 @@ from pydantic import ValidationError
 
 from planner.checks import CheckReport
 from planner.checks import check as check_plan
-from planner.comparison import Comparison
-from planner.comparison import compare as compared
-from planner.conflicts import diagnosed
+from planner.conflicts.diagnose import diagnosed
 from planner.data.accuracy import MEASURED, error_band
 from planner.documents import plan_document
 from planner.errors import InfeasibleError, SpecError
-from planner.explanation import Explanation
-from planner.explanation import explain as explained
+from planner.explanations.comparison import Comparison
+from planner.explanations.comparison import compare as compared
+from planner.explanations.explanation import Explanation
+from planner.explanations.explanation import explain as explained
 from planner.families import FAMILIES
 from planner.importers.imported import Imported
 from planner.networks import asked, network_of
@@ -32,8 +32,8 @@ from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
 from planner.solution import Status
-from planner.spec_build import load as load_problem
-from planner.spec_configuration import ConfigurationSpec
+from planner.spec.build import load as load_problem
+from planner.spec.configuration import ConfigurationSpec
 from planner.timelines import MOST_ITERATIONS, Drawn, Measured, drawn_document
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from planner.importers.huggingface.file import read_config
 from planner.importers.imported import Imported
 from planner.importers.kinds import kind_of
 from planner.importers.text import read_text
-from planner.spec_foreign import PROFILE_KINDS, read_foreign, read_profile
-from planner.spec_inline import imported_block
+from planner.spec.foreign import PROFILE_KINDS, read_foreign, read_profile
+from planner.spec.inline import imported_block
 
 __all__ = ["ImportedFile", "import_code", "import_file"]
 

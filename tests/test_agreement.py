@@ -17,8 +17,8 @@ import planner
 from planner.channel import schedule
 from planner.cost import Affine, Wait
 from planner.errors import SpecError
-from planner.families.all_reduce_cost import AllReduceCost
-from planner.families.all_reduce_timeline import iteration_of
+from planner.families.all_reduce.cost import AllReduceCost
+from planner.families.all_reduce.timeline import iteration_of
 from planner.fifo import fifo_end_s
 from planner.models.bsp_server import Exchange, algorithm_1_time_s, equal_workers_time_s
 from planner.models.overlap import unfused_update_time_s

@@ -28,41 +28,8 @@ WAIST = {
 }
 INNER = LEAVES | GRAPHS | WAIST
 MODELS, SOLVERS = {"planner.models"}, {"planner.solvers"}
-BOUNDARY = {
-    "planner.spec",
-    "planner.spec_values",
-    "planner.spec_configuration",
-    "planner.spec_layers",
-    "planner.spec_machines",
-    "planner.spec_substitutions",
-    "planner.spec_places",
-    "planner.spec_source",
-    "planner.spec_reading",
-    "planner.spec_build",
-    "planner.spec_calibration",
-    "planner.spec_cluster",
-    "planner.spec_constraints",
-    "planner.spec_dnn",
-    "planner.spec_doubts",
-    "planner.spec_foreign",
-    "planner.spec_inline",
-    "planner.spec_network_file",
-    "planner.spec_profiles",
-    "planner.spec_training",
-    "planner.spec_transformer",
-    "planner.spec_utilisation",
-}
-CONFLICTS = {
-    "planner.conflicts",
-    "planner.conflict_choices",
-    "planner.conflict_filter",
-    "planner.conflict_limits",
-    "planner.conflict_member",
-    "planner.conflict_members",
-    "planner.conflict_question",
-    "planner.conflict_values",
-    "planner.conflict_words",
-}
+BOUNDARY = {"planner.spec"}
+CONFLICTS = {"planner.conflicts"}
 HEAVY = {"pydantic", "ortools", "typer", "rich", "ruamel"}
 
 # Room -> what of ours it may import. A package stands for its modules; STYLE's table, with the names that exist.
@@ -74,42 +41,29 @@ ALLOWED = {
     "planner.solvers": LEAVES | WAIST | SOLVERS,
     "planner.families": INNER | MODELS | SOLVERS | {"planner.families"},
     "planner.zoo": INNER | MODELS | {"planner.zoo"},
-    "planner.transformer_fit": INNER | MODELS | {"planner.data", "planner.transformer_fit", "planner.zoo"},
-    "planner.cnn_fit": INNER | {"planner.data", "planner.zoo"},
+    "planner.evaluation": INNER | MODELS | {"planner.case.run", "planner.case.papers", "planner.data", "planner.evaluation", "planner.zoo"},
     "planner.data": INNER | {"planner.data"},
     "planner.importers": INNER | {"planner.importers"},
     "planner.exporters": INNER | MODELS | {"planner.documents", "planner.exporters", "planner.families"},
-    "planner.procurement": INNER | MODELS | SOLVERS | BOUNDARY | {"planner.procurement", "planner.data", "planner.families", "planner.importers", "planner.ranking", "planner.perturb", "planner.documents", "planner.report"},
-    **{module: INNER | MODELS | BOUNDARY | {"planner.data", "planner.zoo", "planner.importers"} for module in BOUNDARY},
-    "planner.calibration": INNER | MODELS | BOUNDARY | {"planner.calibration", "planner.api", "planner.checks", "planner.data", "planner.importers", "planner.perturb", "planner.ranking", "planner.report", "planner.sensitivity"},
+    "planner.procurement": INNER | MODELS | SOLVERS | BOUNDARY | {"planner.procurement", "planner.data", "planner.families", "planner.importers", "planner.ranking", "planner.explanations.perturb", "planner.documents", "planner.report"},
+    "planner.spec": INNER | MODELS | BOUNDARY | {"planner.data", "planner.zoo", "planner.importers"},
+    "planner.calibration": INNER | MODELS | BOUNDARY | {"planner.calibration", "planner.api", "planner.checks", "planner.data", "planner.importers", "planner.explanations.perturb", "planner.ranking", "planner.report", "planner.explanations.sensitivity"},
     "planner.report": INNER,
     "planner.timelines": INNER | {"planner.timelines"},
     "planner.schemas": INNER | {"planner.schemas"},
     "planner.documents": INNER | {"planner.schemas"},
-    "planner.measure": INNER,
     "planner.ranking": INNER | {"planner.families"},
-    "planner.perturb": INNER,
-    "planner.sensitivity": INNER | {"planner.checks", "planner.perturb", "planner.ranking"},
-    "planner.explanation": INNER | {"planner.documents", "planner.families", "planner.sensitivity"},
-    "planner.explanation_report": INNER | {"planner.explanation", "planner.sensitivity"},
-    "planner.comparison": INNER,
-    "planner.comparison_report": INNER | {"planner.comparison", "planner.report"},
-    "planner.page": INNER | {"planner.page", "planner.api", "planner.case_rows", "planner.explanation", "planner.procurement", "planner.sensitivity"},
+    "planner.explanations": INNER | {"planner.checks", "planner.documents", "planner.explanations", "planner.families", "planner.ranking", "planner.report"},
+    "planner.explanations.perturb": INNER,
+    "planner.page": INNER | {"planner.page", "planner.api", "planner.case.rows", "planner.explanations.explanation", "planner.procurement", "planner.explanations.sensitivity"},
     "planner.plan_file": INNER | {"planner.schemas", "planner.documents", "planner.importers"},
-    "planner.api": INNER | BOUNDARY | CONFLICTS | {"planner.checks", "planner.comparison", "planner.documents", "planner.explanation", "planner.plan_file", "planner.families", "planner.ranking", "planner.data", "planner.exporters", "planner.procurement", "planner.importers", "planner.timelines"},
+    "planner.api": INNER | BOUNDARY | CONFLICTS | {"planner.checks", "planner.explanations.comparison", "planner.documents", "planner.explanations.explanation", "planner.plan_file", "planner.families", "planner.ranking", "planner.data", "planner.exporters", "planner.procurement", "planner.importers", "planner.timelines"},
     "planner.sweep": INNER | BOUNDARY | {"planner.sweep", "planner.documents", "planner.network_import", "planner.procurement", "planner.report"},
     "planner.network_import": INNER | BOUNDARY | {"planner.importers", "planner.exporters"},
-    **dict.fromkeys(CONFLICTS, INNER | CONFLICTS | {"planner.spec", "planner.spec_configuration"}),
+    "planner.conflicts": INNER | CONFLICTS | {"planner.spec.question", "planner.spec.configuration"},
     "planner.checks": INNER | BOUNDARY | {"planner.checks", "planner.documents", "planner.families", "planner.plan_file", "planner.procurement.spec"},
-    "planner.case": INNER | {"planner.spec_source", "planner.case_file", "planner.case_published", "planner.case_rows", "planner.case_models"},
-    "planner.case_file": INNER | {"planner.api", "planner.spec_source", "planner.case_formulas", "planner.case_published", "planner.case_quantities", "planner.case_rows", "planner.case_models", "planner.case_procure"},
-    "planner.case_procure": INNER | {"planner.api", "planner.procurement"},
-    "planner.case_published": INNER | {"planner.spec_source"},
-    "planner.case_rows": INNER | {"planner.case_models"},
-    "planner.case_models": INNER | MODELS | SOLVERS | {"planner.case_models", "planner.zoo", "planner.data", "planner.importers", "planner.spec_machines", "planner.spec_values"},
-    "planner.accuracy": INNER | MODELS | {"planner.case", "planner.case_models", "planner.data"},
-    "planner.case_quantities": INNER | {"planner.api", "planner.spec_source", "planner.case_formulas"},
-    "planner.case_formulas": INNER | MODELS,
+    "planner.case": INNER | MODELS | {"planner.case", "planner.api", "planner.procurement", "planner.spec.source"},
+    "planner.case.papers": INNER | MODELS | SOLVERS | {"planner.case.papers", "planner.zoo", "planner.data", "planner.importers", "planner.spec.machines", "planner.spec.values"},
     "planner.cases": set(),
     "planner": {"planner.api"},
     "planner.__main__": {"planner.cli"},
@@ -184,13 +138,20 @@ def test_nothing_imports_a_family_by_going_round_the_composer() -> None:
                 "planner.ranking",
                 "planner.api",
                 "planner.checks",
-                "planner.explanation",
+                "planner.explanations.explanation",
                 "planner.procurement",
                 "planner.exporters",
                 "planner.cli",
             )
         ):
             assert not any(name.startswith("planner.families") for name in imports_of(path)), module
+
+
+def test_a_check_shares_no_cost_with_the_family_that_it_checks() -> None:
+    for module, path in MODULES.items():
+        if module.startswith("planner.checks"):
+            of_families = {name for name in imports_of(path) if name.startswith("planner.families.")}
+            assert not of_families, f"{module} must count by itself, without {sorted(of_families)}"
 
 
 def test_the_packages_listed_are_the_folders_there_are() -> None:

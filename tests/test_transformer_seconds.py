@@ -6,7 +6,7 @@ import pytest
 
 import planner
 from planner.data.transformer_rates import transformer_rates
-from planner.families.pipeline_cost import PipelineCost
+from planner.families.pipeline.cost import PipelineCost
 from planner.problem import Problem
 
 FAMILIES = ["all_reduce", "pipeline", "hybrid"]

@@ -17,7 +17,7 @@ from planner.dnn import Dnn, Layer
 from planner.errors import InfeasibleError, SpecError
 from planner.models.compute import profile_from_flop
 from planner.models.transformer_operators import flop_per_sample
-from planner.spec_transformer import TransformerSpec
+from planner.spec.transformer import TransformerSpec
 from planner.transformer import Transformer
 from planner.zoo.transformers import _table, dnn_of, row, row_names, transformer_of
 

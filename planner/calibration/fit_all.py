@@ -19,7 +19,7 @@ from planner.cluster import Device
 from planner.errors import Fault, ModelError, SpecError
 from planner.models.memory import Precision
 from planner.problem import Problem
-from planner.spec_foreign import read_profile
+from planner.spec.foreign import read_profile
 from planner.units import Dimension, format_human
 
 __all__ = ["Asked", "Fitted", "fit_all"]

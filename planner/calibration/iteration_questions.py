@@ -75,7 +75,7 @@ class Predictor:
         given = question.data.get("calibration", {})
         fitted = self.problem.calibration
         is_alike = fitted.inside_efficiency == fitted.bandwidth_efficiency
-        # What a block means that gives the one share alone: see planner.spec_calibration.
+        # What a block means that gives the one share alone: see planner.spec.calibration.
         is_open = "bandwidth_efficiency" in names and not {"inside_efficiency"} & (given.keys() | set(names))
         self.follows = is_alike and is_open
         self.slopes: dict[str, tuple[Floats, Floats]] = {}

@@ -15,7 +15,7 @@ from planner.calibration.read_table import fault
 from planner.errors import SpecError
 from planner.importers.kinds import kind_of
 from planner.importers.text import read_text
-from planner.spec_foreign import PROFILE_KINDS
+from planner.spec.foreign import PROFILE_KINDS
 
 __all__ = ["Kind", "Measurements", "expanded", "kind_of_file", "read_files"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from planner.calibration.read_table import Column, fault, read_rows
 from planner.errors import Fault, SpecError
-from planner.spec_source import Source, read_source
+from planner.spec.source import Source, read_source
 from planner.units import Dimension, parse
 
 __all__ = ["TEMPLATE", "IterationTime", "read_iteration_document", "read_iteration_table"]

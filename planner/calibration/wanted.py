@@ -17,11 +17,11 @@ from typing import Any
 from planner.calibration.wanted_figures import Figure, figures_of, range_of
 from planner.checks.carried import carried
 from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, SpecError
+from planner.explanations.sensitivity import headline
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
-from planner.sensitivity import headline
 
 __all__ = ["Wanted", "WantedMeasurements", "measurements_wanted"]
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from planner import perturb
+from planner.explanations import perturb
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.units import Dimension, format_human

@@ -3,7 +3,7 @@
 import math
 
 from planner.calibration.wanted import Wanted, WantedMeasurements
-from planner.sensitivity import headline
+from planner.explanations.sensitivity import headline
 
 __all__ = ["measurements_text"]
 

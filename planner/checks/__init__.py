@@ -25,8 +25,8 @@ from planner.networks import asked, network_of
 from planner.plan import Configuration, Plan, Prediction
 from planner.plan_file import is_procurement, read_plan, read_procurement
 from planner.problem import Problem
-from planner.spec_build import load
-from planner.spec_configuration import ConfigurationSpec
+from planner.spec.build import load
+from planner.spec.configuration import ConfigurationSpec
 
 __all__ = ["CheckReport", "Finding", "check", "check_file", "report_text"]
 

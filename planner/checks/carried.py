@@ -15,7 +15,7 @@ from planner.networks import asked, network_of
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.solution import Status
-from planner.spec_configuration import ConfigurationSpec
+from planner.spec.configuration import ConfigurationSpec
 
 __all__ = ["carried"]
 

@@ -18,7 +18,7 @@ from planner.checks.purchase_limits import LIMITED, Asked, Rows, fleet_limits
 from planner.checks.report import SAME, CheckReport, Finding, agree, agreement
 from planner.errors import SpecError
 from planner.procurement.spec import ProcurementSpec
-from planner.spec_source import Source, faults_of
+from planner.spec.source import Source, faults_of
 from planner.units import Dimension, parse
 
 __all__ = ["checked_procurement"]

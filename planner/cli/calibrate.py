@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from planner.calibration.fit_all import Asked
     from planner.calibration.read_files import Measurements
-    from planner.measure import Calibration
+    from planner.evaluation.adam_loops import Calibration
 
 __all__ = ["calibrate"]
 
@@ -184,7 +184,7 @@ def _fitted(
 def _measured(*, json: bool) -> None:
     """Run the canonical loops and print what they take."""
     from planner.documents import dump
-    from planner.measure import measure
+    from planner.evaluation.adam_loops import measure
 
     document = _document(measure())
     print(dump(document) if json else _text(document))

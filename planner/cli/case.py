@@ -21,7 +21,7 @@ def case(
     html: Html = None,
 ) -> None:
     """Reproduce a published result; exit code 1 where a figure is outside its tolerance."""
-    from planner.case import case_names, format_table, run_case, to_document
+    from planner.case.run import case_names, format_table, run_case, to_document
     from planner.cli.page import check_page
     from planner.documents import dump
 
@@ -48,8 +48,8 @@ def case(
 
 def _write_accuracy(page: Path, bands: Path | None) -> None:
     """Write the page, and the bands where a file is named for them."""
-    from planner.accuracy import accuracy_page, bands_text, measured_results
     from planner.cli.output import write_text
+    from planner.evaluation.accuracy import accuracy_page, bands_text, measured_results
 
     results = measured_results()
     write_text(page, accuracy_page(results))

@@ -15,8 +15,8 @@ def compare(
 ) -> None:
     """Compare two plans: which is better, decision by decision, and which terms decide."""
     import planner
-    from planner.comparison_report import comparison_text
     from planner.documents import dump
+    from planner.explanations.comparison_report import comparison_text
 
     found = planner.compare(first, second)
     names = (first.name, second.name) if first.name != second.name else (str(first), str(second))

@@ -20,7 +20,7 @@ def explain(
     from planner.api import plan_of_file
     from planner.cli.output import limit_s
     from planner.documents import dump
-    from planner.explanation_report import explanation_text
+    from planner.explanations.report import explanation_text
     from planner.plan_file import is_plan
 
     seconds = limit_s(time_limit)

@@ -40,7 +40,7 @@ def schema(
 
     from planner.documents import MODELS
     from planner.procurement.spec import ProcurementSpec
-    from planner.spec import Spec
+    from planner.spec.question import Spec
     from planner.sweep.document import SweepDocument
 
     models = dict(MODELS) | {"spec": Spec, "procure": ProcurementSpec, "sweep": SweepDocument}

@@ -1,6 +1,7 @@
 """How far predictions of a family were off where they were held against measurements.
 
-``accuracy.yaml`` is written from the cases of measured data, by ``planner.accuracy.bands_text``; a test compares both.
+``accuracy.yaml`` is written from the cases of measured data, by ``planner.evaluation.accuracy.bands_text``; a test
+compares both.
 """
 
 from collections.abc import Mapping

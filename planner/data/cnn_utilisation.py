@@ -1,7 +1,7 @@
 """Utilisation of devices that train convolutional networks in short numbers, from the file beside this one.
 
-``cnn_utilisation.yaml`` is written by ``python -m planner.cnn_fit --write``; ``docs/accuracy_cnn.md`` says how good it
-is.
+``cnn_utilisation.yaml`` is written by ``python -m planner.evaluation.cnn_fit --write``; ``docs/accuracy_cnn.md`` says
+how good it is.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Between which sizes transformers' steps were measured, from the file beside this one.
 
-``transformer_ranges.yaml`` is written by ``python -m planner.transformer_fit.ranges``.
+``transformer_ranges.yaml`` is written by ``python -m planner.evaluation.transformer_fit.ranges``.
 """
 
 from collections.abc import Mapping

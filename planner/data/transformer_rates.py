@@ -1,6 +1,6 @@
 """Fitted figures of the transformers' cost model, from the file beside this one.
 
-``transformer_rates.yaml`` is written by ``python -m planner.transformer_fit --write``. Its names are fields
+``transformer_rates.yaml`` is written by ``python -m planner.evaluation.transformer_fit --write``. Its names are fields
 of classes of :mod:`planner.models.roofline` and :mod:`planner.models.transformer_compute`.
 """
 

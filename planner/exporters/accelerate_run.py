@@ -4,9 +4,9 @@ from enum import Enum
 
 from planner.exporters.buckets import MIB, TensorExchange, best_buffer, full_buckets, round_size
 from planner.exporters.layouts import Layout, stage_layers
-from planner.families.all_reduce_configuration import AllReduceConfiguration
-from planner.families.hybrid_configuration import ORDER_NAMES
-from planner.families.hybrid_launch_network import not_expressed
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.hybrid.configuration import ORDER_NAMES
+from planner.families.hybrid.launch_network import not_expressed
 from planner.units import Dimension, format_human
 
 __all__ = ["Engine", "engine_of", "run_with"]

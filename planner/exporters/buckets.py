@@ -13,11 +13,11 @@ import numpy as np
 
 from planner.channel import Ends, schedule
 from planner.cost import Floats
-from planner.families import all_reduce
-from planner.families.all_reduce_configuration import AllReduceConfiguration
-from planner.families.all_reduce_cost import AllReduceCost, fusion_groups_of
-from planner.families.all_reduce_fusion import Exchange, exchange_of, mixed_exchange_of
-from planner.families.all_reduce_mixed import MixedCost
+from planner.families.all_reduce import family as all_reduce
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.all_reduce.cost import AllReduceCost, fusion_groups_of
+from planner.families.all_reduce.fusion import Exchange, exchange_of, mixed_exchange_of
+from planner.families.all_reduce.mixed import MixedCost
 from planner.problem import Problem
 
 __all__ = ["MIB", "Fused", "TensorExchange", "best_buffer", "best_size", "full_buckets", "loss_words", "round_size"]

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from planner.exporters.export import Job, refused
 from planner.exporters.machines import UsedMachines, require_kinds, used_machines
-from planner.families.all_reduce_configuration import AllReduceConfiguration
-from planner.families.hybrid_configuration import HybridConfiguration
-from planner.families.hybrid_mixed_configuration import MixedConfiguration
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.hybrid.mixed_configuration import MixedConfiguration
 
 __all__ = ["DataParallel", "Ranks", "data_parallel_of"]
 

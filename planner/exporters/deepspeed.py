@@ -22,8 +22,8 @@ from planner.exporters.deepspeed_run import as_run
 from planner.exporters.export import Export, Job
 from planner.exporters.layouts import Layout, how_to_run, launch_script, layout_of, pins_of, read_layout, stage_layers
 from planner.exporters.torchrun import script_words
-from planner.families.all_reduce_configuration import AllReduceConfiguration
-from planner.families.pipeline_cost import PipelineConfiguration
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.pipeline.cost import PipelineConfiguration
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 

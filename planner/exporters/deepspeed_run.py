@@ -1,7 +1,7 @@
 """What DeepSpeed makes of a layout: refused where it cannot run it, changed with a note where it has no word for it."""
 
 from planner.exporters.layouts import Layout
-from planner.families.hybrid_configuration import ORDER_NAMES
+from planner.families.hybrid.configuration import ORDER_NAMES
 from planner.transformer import Transformer
 
 __all__ = ["as_run"]

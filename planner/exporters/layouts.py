@@ -14,9 +14,9 @@ from planner.exporters.export import Job, refused
 from planner.exporters.machines import UsedMachines, device_of, require_kinds, used_machines
 from planner.exporters.torchrun import comment_lines, torchrun_script
 from planner.families import FAMILIES
-from planner.families.all_reduce_configuration import AllReduceConfiguration
-from planner.families.hybrid_configuration import RECOMPUTE_NAMES, HybridConfiguration
-from planner.families.hybrid_mixed_configuration import MixedConfiguration
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.hybrid.configuration import RECOMPUTE_NAMES, HybridConfiguration
+from planner.families.hybrid.mixed_configuration import MixedConfiguration
 from planner.plan import Prediction
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human

@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 from planner.cluster import Device, MachineGroup
 from planner.exporters.export import Job, refused
-from planner.families.all_reduce_configuration import AllReduceConfiguration
-from planner.families.all_reduce_groups import one_type
-from planner.families.hybrid_configuration import HybridConfiguration
-from planner.families.hybrid_mixed_configuration import MixedConfiguration
-from planner.families.model_replicas import ReplicaChoice
-from planner.families.model_replicas_cost import group_of
-from planner.families.parameter_server_configuration import ParameterServerConfiguration
-from planner.families.pipeline_cost import PipelineConfiguration, PipelineCost
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.all_reduce.groups import one_type
+from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.hybrid.mixed_configuration import MixedConfiguration
+from planner.families.model_replicas.cost import group_of
+from planner.families.model_replicas.family import ReplicaChoice
+from planner.families.parameter_server.configuration import ParameterServerConfiguration
+from planner.families.pipeline.cost import PipelineConfiguration, PipelineCost
 from planner.problem import Problem
 
 __all__ = [

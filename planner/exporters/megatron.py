@@ -1,6 +1,6 @@
 """The command that trains with Megatron-LM's ``pretrain_gpt.py``: ``launch.sh``.
 
-The options themselves are those that a plan prints (:mod:`planner.families.hybrid_launch`, read in
+The options themselves are those that a plan prints (:mod:`planner.families.hybrid.launch`, read in
 ``megatron/training/arguments.py`` at commit 000c4ac). Here they are started on the plan's machines, plans of pure data
 parallelism get them, too, and a script is read back. What ``pretrain_gpt.py`` has no word for is refused or noted.
 
@@ -19,11 +19,11 @@ from planner.exporters.layouts import Layout, how_to_run, launch_script, layout_
 from planner.exporters.megatron_arguments import KNOWN
 from planner.exporters.shell_flags import flags_of, launched, number_of
 from planner.exporters.torchrun import script_words
-from planner.families.all_reduce_configuration import AllReduceConfiguration
-from planner.families.hybrid_configuration import ORDER_NAMES
-from planner.families.hybrid_launch import VERSION as FROM
-from planner.families.hybrid_launch import launch_lines, options, orders_of
-from planner.families.hybrid_launch_network import not_expressed
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.hybrid.configuration import ORDER_NAMES
+from planner.families.hybrid.launch import VERSION as FROM
+from planner.families.hybrid.launch import launch_lines, options, orders_of
+from planner.families.hybrid.launch_network import not_expressed
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 

@@ -4,7 +4,7 @@
 the library may choose, for the whole program.
 """
 
-from planner.families.all_reduce_configuration import AllReduceConfiguration
+from planner.families.all_reduce.configuration import AllReduceConfiguration
 
 __all__ = ["nccl_lines", "nccl_notes"]
 

@@ -27,7 +27,7 @@ from planner.exporters.kubernetes import (
 )
 from planner.exporters.machines import machine_words, require_kinds, used_machines
 from planner.exporters.torchrun import script_words
-from planner.families.parameter_server_configuration import ParameterServerConfiguration
+from planner.families.parameter_server.configuration import ParameterServerConfiguration
 
 __all__ = ["VERSION", "degrees", "export", "recognises"]
 

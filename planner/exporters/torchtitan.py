@@ -19,7 +19,7 @@ from planner.exporters.layouts import Layout, how_to_run, launch_script, layout_
 from planner.exporters.shell_flags import flags_of, launched, number_of, wrapped
 from planner.exporters.torchrun import script_words
 from planner.exporters.torchtitan_networks import flavour_of
-from planner.families.hybrid_configuration import ORDER_NAMES, HybridConfiguration
+from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
 from planner.transformer import Transformer
 
 __all__ = ["VERSION", "as_run", "degrees", "export", "module_names", "recognises"]

@@ -1,4 +1,4 @@
-"""Families of plans: which decisions, which cost. One file each, all of one shape; see ``Family``.
+"""Families of plans: which decisions, which cost. One folder each, all of one shape; see ``Family``.
 
 Nothing here searches, so that a plan can be checked without any solver; see :mod:`planner.families.searches`.
 """
@@ -6,7 +6,11 @@ Nothing here searches, so that a plan can be checked without any solver; see :mo
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from planner.families import all_reduce, hybrid, model_replicas, parameter_server, pipeline
+from planner.families.all_reduce import family as all_reduce
+from planner.families.hybrid import family as hybrid
+from planner.families.model_replicas import family as model_replicas
+from planner.families.parameter_server import family as parameter_server
+from planner.families.pipeline import family as pipeline
 from planner.plan import Configuration, Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline

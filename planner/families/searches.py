@@ -3,16 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from planner.families import (
-    all_reduce_search,
-    hybrid_least,
-    hybrid_search,
-    model_replicas_bound,
-    model_replicas_search,
-    parameter_server_search,
-    pipeline_search,
-)
-from planner.families.hybrid_mixed_search import DOMAIN as HYBRID_MIXED
+from planner.families.all_reduce import search as all_reduce_search
+from planner.families.hybrid import least as hybrid_least
+from planner.families.hybrid import search as hybrid_search
+from planner.families.hybrid.mixed_search import DOMAIN as HYBRID_MIXED
+from planner.families.model_replicas import bound as model_replicas_bound
+from planner.families.model_replicas import search as model_replicas_search
+from planner.families.parameter_server import search as parameter_server_search
+from planner.families.pipeline import search as pipeline_search
 from planner.networks import computation_bound
 from planner.plan import Plan
 from planner.problem import Problem

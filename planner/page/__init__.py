@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from planner.page.render import render
 
 if TYPE_CHECKING:
-    from planner.case_rows import CaseResult
-    from planner.explanation import Explanation
+    from planner.case.rows import CaseResult
+    from planner.explanations.explanation import Explanation
     from planner.plan import Configuration, Plan, Prediction
     from planner.problem import Problem
     from planner.procurement.answer import Procured

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
-from planner.case_rows import CaseResult, CaseRow
+from planner.case.rows import CaseResult, CaseRow
 from planner.page import figures
 from planner.page.parts import Block, Bullets, Figure, Page, Section, Table, Text, Tile, Tiles, few, thinned
 from planner.page.words import many

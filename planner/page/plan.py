@@ -5,7 +5,7 @@ from typing import Any
 
 from planner.api import predict, timeline
 from planner.errors import ModelError, PlannerError, SpecError
-from planner.explanation import Explanation
+from planner.explanations.explanation import Explanation
 from planner.page.costs import memory_section, tiles, time_section
 from planner.page.origin import origin_section
 from planner.page.parts import Block, Bullets, Page, Section, Text

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from planner.explanation import Explanation
+from planner.explanations.explanation import Explanation
+from planner.explanations.sensitivity import Sensitivity
 from planner.page import figures
 from planner.page.parts import Block, Bullets, Figure, Section, Table, Text, few, thinned
 from planner.page.words import many, objective, short, size, time
 from planner.plan import Alternative, Plan, Prediction
-from planner.sensitivity import Sensitivity
 from planner.solution import Status
 
 __all__ = [

@@ -16,7 +16,7 @@ from planner.names import fold
 from planner.procurement.csv_table import Row, read_rows, refuse, text_of
 from planner.procurement.offer import Offer
 from planner.procurement.spec import NetworkFileSpec, NetworkOf, NetworkTierSpec
-from planner.spec_source import Notes, Source, nearest
+from planner.spec.source import Notes, Source, nearest
 
 __all__ = ["BUILT_IN", "OPTIONAL", "REQUIRED", "NetworkTier", "asked_tiers", "read_networks", "with_tier"]
 

@@ -17,7 +17,7 @@ from planner.procurement.offer import Offer
 from planner.procurement.question import Job, Procurement
 from planner.ranking import best_plan
 from planner.search import Search
-from planner.spec_build import problem_of
+from planner.spec.build import problem_of
 
 __all__ = ["Oracle", "Trained"]
 

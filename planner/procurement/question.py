@@ -23,8 +23,8 @@ from planner.procurement.offer import Offer, PriceList, Term
 from planner.procurement.price_list import merged, read_price_list
 from planner.procurement.spec import ProcurementSpec, ProcureSpec
 from planner.procurement.training_checks import block_faults, training_faults
-from planner.spec_network_file import with_network_files, with_networks
-from planner.spec_source import Notes, Source, faults_of, nearest, read_source
+from planner.spec.network_file import with_network_files, with_networks
+from planner.spec.source import Notes, Source, faults_of, nearest, read_source
 
 __all__ = ["BUILT_IN", "Job", "Procurement", "load_procurement", "matches_offer"]
 

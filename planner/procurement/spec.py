@@ -5,10 +5,18 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from planner.procurement.offer import Term
-from planner.spec import CalibrationOf, CompressionOptionSpec, ConstraintsSpec, DnnSpec, FamilyName, FixSpec, RangeOf
-from planner.spec import CalibrationSpec as _CalibrationSpec
-from planner.spec_machines import DeviceSpec
-from planner.spec_values import Bytes, Count, Model, Name, Positive, Rate, Seconds, Share, Usd, Watts, tag
+from planner.spec.machines import DeviceSpec
+from planner.spec.question import (
+    CalibrationOf,
+    CompressionOptionSpec,
+    ConstraintsSpec,
+    DnnSpec,
+    FamilyName,
+    FixSpec,
+    RangeOf,
+)
+from planner.spec.question import CalibrationSpec as _CalibrationSpec
+from planner.spec.values import Bytes, Count, Model, Name, Positive, Rate, Seconds, Share, Usd, Watts, tag
 
 __all__ = ["JobSpec", "NetworkFileSpec", "NetworkOf", "NetworkTierSpec", "ProcureSpec", "ProcurementSpec", "RunSpec"]
 

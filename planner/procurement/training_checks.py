@@ -5,8 +5,8 @@ from typing import Any
 
 from planner.errors import Fault
 from planner.procurement.spec import ProcurementSpec
-from planner.spec import DnnSpec
-from planner.spec_source import Source
+from planner.spec.question import DnnSpec
+from planner.spec.source import Source
 
 __all__ = ["block_faults", "training_faults"]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 
-from planner.perturb import faster_devices, wider_network
+from planner.explanations.perturb import faster_devices, wider_network
 from planner.problem import Problem
 from planner.procurement.answer import Choice, WhatIf
 from planner.procurement.fleet import Fleet

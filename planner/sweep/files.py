@@ -8,9 +8,9 @@ from typing import Any
 
 from planner.errors import SpecError
 from planner.network_import import import_file
-from planner.spec import NETWORK_KEYS
-from planner.spec_network_file import with_network_files
-from planner.spec_source import Source, read_source
+from planner.spec.network_file import with_network_files
+from planner.spec.question import NETWORK_KEYS
+from planner.spec.source import Source, read_source
 
 __all__ = ["Files"]
 

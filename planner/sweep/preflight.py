@@ -5,7 +5,7 @@ from datetime import date
 
 from planner.errors import InfeasibleError, PlannerError, SpecError
 from planner.procurement.question import load_procurement
-from planner.spec_build import load
+from planner.spec.build import load
 from planner.sweep.answers import Answer, Task
 from planner.sweep.question import Sweep
 

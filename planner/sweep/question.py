@@ -12,10 +12,10 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from planner.errors import SpecError
 from planner.procurement.spec import ProcurementSpec
-from planner.spec import Spec
-from planner.spec_network_file import with_networks
-from planner.spec_source import Notes, Source, faults_of, nearest, read_source
-from planner.spec_values import Model, Name
+from planner.spec.network_file import with_networks
+from planner.spec.question import Spec
+from planner.spec.source import Notes, Source, faults_of, nearest, read_source
+from planner.spec.values import Model, Name
 from planner.sweep.answers import Answer, Task, planner_version, wrong
 from planner.sweep.files import Files
 from planner.sweep.grid import Axis, Grid

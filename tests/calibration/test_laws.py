@@ -12,8 +12,8 @@ from planner.calibration.fit_cluster import Links, fit_cluster_law, layout_of
 from planner.calibration.fit_groups import fit_free_law
 from planner.calibration.read_collectives import Group
 from planner.cost import Floats
-from planner.families.all_reduce_configuration import Setting
-from planner.families.all_reduce_cost import AllReduceCost
+from planner.families.all_reduce.configuration import Setting
+from planner.families.all_reduce.cost import AllReduceCost
 from planner.models.collectives import double_binary_tree_all_reduces, ring_all_reduces
 from planner.problem import Problem
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import planner
-from planner import perturb
 from planner.api import plan_of_file
 from planner.calibration.wanted import WantedMeasurements, measurements_wanted
 from planner.calibration.wanted_figures import ASSUMED, MEASURED
@@ -16,10 +15,11 @@ from planner.checks.carried import carried
 from planner.cli.run import run
 from planner.documents import dump, plan_document
 from planner.errors import SpecError
+from planner.explanations import perturb
+from planner.explanations.sensitivity import headline
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search
-from planner.sensitivity import headline
 
 NARROW = {"count": 4, "device": "v100-sxm2", "network": "3 Gbit/s"}
 

@@ -12,11 +12,12 @@ import pytest
 from pytest import CaptureFixture
 
 import planner
-from planner import api, sensitivity
+from planner import api
 from planner.cli.run import run
 from planner.documents import MODELS
 from planner.errors import NoAnswerError
-from planner.explanation_report import explanation_text
+from planner.explanations import sensitivity
+from planner.explanations.report import explanation_text
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking import best_plan

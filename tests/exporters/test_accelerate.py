@@ -16,8 +16,8 @@ from planner.exporters.buckets import MIB, TensorExchange, full_buckets
 from planner.exporters.deepspeed_run import as_run
 from planner.exporters.export import Job
 from planner.exporters.layouts import layout_of, pins_of
-from planner.families.all_reduce_configuration import AllReduceConfiguration
-from planner.families.hybrid_configuration import ORDER_NAMES
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.hybrid.configuration import ORDER_NAMES
 from planner.units import Dimension, format_human
 
 FILE = Path("accelerate.yaml")

@@ -18,8 +18,8 @@ from planner.errors import InfeasibleError, SpecError
 from planner.exporters import degrees_of
 from planner.exporters.buckets import MIB, TensorExchange, best_buffer, full_buckets, round_size
 from planner.exporters.ddp import degrees, recognises
-from planner.families.all_reduce_configuration import AllReduceConfiguration
-from planner.families.all_reduce_fusion import best_ends
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.all_reduce.fusion import best_ends
 
 
 def numbers(name: str) -> dict[str, Any]:

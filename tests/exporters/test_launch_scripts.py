@@ -12,7 +12,7 @@ import planner
 from planner.exporters import accelerate, deepspeed, megatron, torchtitan
 from planner.exporters.export import Export, Job
 from planner.exporters.shell_flags import commands_of
-from planner.families.hybrid_mixed_configuration import MixedConfiguration, MixedStage
+from planner.families.hybrid.mixed_configuration import MixedConfiguration, MixedStage
 
 EXPORTS: dict[str, Callable[[Job], Export]] = {
     "torchtitan": torchtitan.export,

@@ -10,8 +10,8 @@ from planner.errors import InfeasibleError
 from planner.exporters import TARGETS, Job
 from planner.exporters.machines import UsedMachines, is_one_shape, num_devices, used_machines
 from planner.exporters.torchrun import torchrun_lines
-from planner.families.all_reduce_configuration import AllReduceConfiguration
-from planner.families.hybrid_configuration import HybridConfiguration
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.hybrid.configuration import HybridConfiguration
 from planner.plan import Plan
 
 

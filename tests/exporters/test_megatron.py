@@ -13,8 +13,8 @@ from planner.exporters.export import Job
 from planner.exporters.layouts import layout_of, pins_of, shared_pins
 from planner.exporters.megatron_arguments import KNOWN
 from planner.exporters.shell_flags import flags_of, launched
-from planner.families.hybrid_configuration import ORDER_NAMES
-from planner.families.hybrid_mixed_configuration import MixedConfiguration, MixedReplicas, MixedStage
+from planner.families.hybrid.configuration import ORDER_NAMES
+from planner.families.hybrid.mixed_configuration import MixedConfiguration, MixedReplicas, MixedStage
 
 LAUNCH = Path("launch.sh")
 SMALL = {"layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 32000, "sequence_length": 1024}

@@ -15,7 +15,7 @@ from planner.exporters.layouts import layout_of, pins_of, stage_layers
 from planner.exporters.shell_flags import flags_of, launched
 from planner.exporters.torchtitan import module_names
 from planner.exporters.torchtitan_networks import FLAVOURS, flavour_of
-from planner.families.hybrid_configuration import HybridConfiguration
+from planner.families.hybrid.configuration import HybridConfiguration
 from planner.zoo.transformers import row
 
 LAUNCH = Path("launch.sh")

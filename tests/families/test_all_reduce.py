@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import planner
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
-from planner.families.all_reduce_cost import AllReduceConfiguration, AllReduceCost, Setting
+from planner.families.all_reduce.cost import AllReduceConfiguration, AllReduceCost, Setting
 from planner.problem import Problem
 from planner.solution import Status
 from planner.solvers.exhaustive import all_groupings

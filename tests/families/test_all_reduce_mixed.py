@@ -16,11 +16,11 @@ import planner
 from planner.api import configuration_of
 from planner.cost import Profile
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
-from planner.families import all_reduce
-from planner.families.all_reduce_configuration import AllReduceConfiguration
-from planner.families.all_reduce_fusion import mixed_exchange_of
-from planner.families.all_reduce_mixed import MixedCost
-from planner.families.all_reduce_search import plan as search_plan
+from planner.families.all_reduce import family as all_reduce
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.all_reduce.fusion import mixed_exchange_of
+from planner.families.all_reduce.mixed import MixedCost
+from planner.families.all_reduce.search import plan as search_plan
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search
@@ -546,7 +546,7 @@ def test_compression_never_hurts_and_beats_every_share_of_a_grid(problem: Proble
     grid = (0.25, 0.4, 0.6, 0.8, 1.0)
     option = problem.compression
     assert option is not None
-    from planner.families.all_reduce_fusion import best_ends
+    from planner.families.all_reduce.fusion import best_ends
     from planner.models.compression import Compression
 
     for cost, bare in list(every_bare_configuration(problem))[::7]:
@@ -616,7 +616,7 @@ def test_predicting_listed_groups_needs_no_solver() -> None:
     found = planner.plan(planner.load(MIXED))
     question = {**found.problem, "configuration": {"all_reduce": found.configuration.to_document()}}
     code = (
-        "import sys, json; from planner.spec_build import load; from planner.families import all_reduce; "
+        "import sys, json; from planner.spec.build import load; from planner.families import all_reduce; "
         "problem = load(json.loads(sys.argv[1])); block = problem.configuration[1]; "
         "given = all_reduce.configuration_of(problem, block); "
         "prediction = all_reduce.predict(problem, given); all_reduce.explain(problem, given, prediction); "

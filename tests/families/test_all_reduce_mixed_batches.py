@@ -3,10 +3,10 @@
 import numpy as np
 
 import planner
-from planner.families.all_reduce_mixed import MixedCost
-from planner.families.all_reduce_mixed_boxes import MixedBoxes
-from planner.families.all_reduce_mixed_team import Team
-from planner.families.all_reduce_search import plan
+from planner.families.all_reduce.mixed import MixedCost
+from planner.families.all_reduce.mixed_boxes import MixedBoxes
+from planner.families.all_reduce.mixed_team import Team
+from planner.families.all_reduce.search import plan
 from planner.problem import Problem
 from planner.search import Search
 

@@ -15,17 +15,17 @@ from planner.checks import hybrid as checks
 from planner.checks.limits import limits_kept
 from planner.dnn import Dnn
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
-from planner.families import hybrid
-from planner.families.hybrid_configuration import ORDER_NAMES, HybridConfiguration
-from planner.families.hybrid_cost import costs_of
-from planner.families.hybrid_frontier import frontier
-from planner.families.hybrid_search import plan
+from planner.families.hybrid import family as hybrid
+from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
+from planner.families.hybrid.cost import costs_of
+from planner.families.hybrid.frontier import frontier
+from planner.families.hybrid.search import plan
 from planner.plan import Goal, Plan
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
-from planner.spec import FixSpec
-from planner.spec_configuration import HybridSpec, RankOrder
+from planner.spec.configuration import HybridSpec, RankOrder
+from planner.spec.question import FixSpec
 from planner.units import Dimension, parse
 
 

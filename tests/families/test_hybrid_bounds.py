@@ -10,12 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from planner.data.transformer_rates import transformer_rates
-from planner.families.hybrid_bounds import HybridBounds
-from planner.families.hybrid_configuration import DECIDED
-from planner.families.hybrid_cost import HybridCost, costs_of
-from planner.families.hybrid_least import least_objective
-from planner.families.hybrid_search import searched
-from planner.families.hybrid_space import Space
+from planner.families.hybrid.bounds import HybridBounds
+from planner.families.hybrid.configuration import DECIDED
+from planner.families.hybrid.cost import HybridCost, costs_of
+from planner.families.hybrid.least import least_objective
+from planner.families.hybrid.search import searched
+from planner.families.hybrid.space import Space
 from planner.models.transformer_programs import PROGRAMS
 from planner.problem import Problem
 from planner.search import Search

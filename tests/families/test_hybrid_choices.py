@@ -9,9 +9,9 @@ from hybrid_questions import TINY, layout, question, whole_grid
 
 import planner
 from planner.errors import InfeasibleError, SpecError
-from planner.families.hybrid_configuration import FLAGS, PINS, HybridConfiguration
-from planner.families.hybrid_cost import costs_of
-from planner.families.hybrid_search import plan, searched
+from planner.families.hybrid.configuration import FLAGS, PINS, HybridConfiguration
+from planner.families.hybrid.cost import costs_of
+from planner.families.hybrid.search import plan, searched
 from planner.models.layouts import Schedule
 from planner.search import Search
 

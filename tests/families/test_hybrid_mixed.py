@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 import planner
 from planner.checks.hybrid import facts_of
 from planner.errors import SpecError
-from planner.families import hybrid, hybrid_search
-from planner.families.hybrid_cost import costs_of
-from planner.families.hybrid_mixed_bounds import MixedBounds
-from planner.families.hybrid_mixed_configuration import MixedConfiguration
-from planner.families.hybrid_mixed_search import MixedFound, configuration_of_point, searched_team, teams_of
-from planner.families.hybrid_search import plan
+from planner.families.hybrid import family as hybrid
+from planner.families.hybrid import search as hybrid_search
+from planner.families.hybrid.cost import costs_of
+from planner.families.hybrid.mixed_bounds import MixedBounds
+from planner.families.hybrid.mixed_configuration import MixedConfiguration
+from planner.families.hybrid.mixed_search import MixedFound, configuration_of_point, searched_team, teams_of
+from planner.families.hybrid.search import plan
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 import planner
 from planner.errors import SpecError
-from planner.families import hybrid
-from planner.families.hybrid_cost import costs_of
-from planner.families.hybrid_mixed_bounds import MixedBounds
-from planner.families.hybrid_mixed_configuration import MixedConfiguration, MixedStage
-from planner.families.hybrid_mixed_cost import MixedCost
-from planner.families.hybrid_mixed_cuts import all_cuts, cut_columns, has_few_cuts, improved
-from planner.families.hybrid_mixed_search import all_cuts_bound_s, configuration_of_point
-from planner.families.hybrid_search import plan
+from planner.families.hybrid import family as hybrid
+from planner.families.hybrid.cost import costs_of
+from planner.families.hybrid.mixed_bounds import MixedBounds
+from planner.families.hybrid.mixed_configuration import MixedConfiguration, MixedStage
+from planner.families.hybrid.mixed_cost import MixedCost
+from planner.families.hybrid.mixed_cuts import all_cuts, cut_columns, has_few_cuts, improved
+from planner.families.hybrid.mixed_search import all_cuts_bound_s, configuration_of_point
+from planner.families.hybrid.search import plan
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status

@@ -14,14 +14,14 @@ from planner.checks.hybrid import facts_of
 from planner.checks.hybrid_program import PROGRAM, program_of
 from planner.data.transformer_rates import transformer_rates
 from planner.errors import InfeasibleError, SpecError
-from planner.families import hybrid
-from planner.families.hybrid_cost import HybridCost
+from planner.evaluation.transformer_fit.fit import SOFTWARE, Table
+from planner.evaluation.transformer_fit.rows import Row, read_rows
+from planner.families.hybrid import family as hybrid
+from planner.families.hybrid.cost import HybridCost
 from planner.models.transformer_programs import PROGRAMS
 from planner.plan import Prediction
 from planner.problem import Problem
-from planner.spec_configuration import HybridSpec
-from planner.transformer_fit.fit import SOFTWARE, Table
-from planner.transformer_fit.rows import Row, read_rows
+from planner.spec.configuration import HybridSpec
 
 MACHINES = {"count": 2, "device": "a100-sxm4-80gb", "devices": 4, "inside": "nvlink-3", "network": "200 Gbit/s"}
 EVERY = sorted(PROGRAMS)

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 import planner
 from planner.errors import InfeasibleError
-from planner.families.hybrid_cost import costs_of
-from planner.families.hybrid_frontier import ladder
-from planner.families.hybrid_search import plan, searched
-from planner.families.hybrid_ways import least_memory
+from planner.evaluation.transformer_fit.ranges import ranges_of, ranges_text
+from planner.evaluation.transformer_fit.rows import Row, read_rows
+from planner.families.hybrid.cost import costs_of
+from planner.families.hybrid.frontier import ladder
+from planner.families.hybrid.search import plan, searched
+from planner.families.hybrid.ways import least_memory
 from planner.problem import Problem
 from planner.search import Search
-from planner.transformer_fit.ranges import ranges_of, ranges_text
-from planner.transformer_fit.rows import Row, read_rows
 
 # -- ways out ------------------------------------------------------------------------------------------------------------
 
@@ -198,4 +198,4 @@ def test_ranges_are_the_least_and_the_most_of_each_device() -> None:
 @pytest.mark.measured
 def test_the_ranges_that_ship_are_those_of_the_data(data_folder: Path) -> None:
     text = resources.files("planner.data").joinpath("transformer_ranges.yaml").read_text(encoding="utf-8")
-    assert ranges_text(read_rows(data_folder)) == text, "run: python -m planner.transformer_fit.ranges"
+    assert ranges_text(read_rows(data_folder)) == text, "run: python -m planner.evaluation.transformer_fit.ranges"

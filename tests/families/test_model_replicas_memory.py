@@ -15,12 +15,12 @@ from planner.checks import check, report_text
 from planner.checks.replica_memory import fullest_bytes
 from planner.documents import dump, plan_document
 from planner.errors import InfeasibleError, NoAnswerError
-from planner.families.model_replicas import configuration_of, explain, predict
-from planner.families.model_replicas_cost import memory_of, model_of, threads_of
-from planner.families.model_replicas_layers import Layers
-from planner.families.model_replicas_memory import Fitting
-from planner.families.model_replicas_search import plan
-from planner.families.model_replicas_space import search_space
+from planner.families.model_replicas.cost import memory_of, model_of, threads_of
+from planner.families.model_replicas.family import configuration_of, explain, predict
+from planner.families.model_replicas.layers import Layers
+from planner.families.model_replicas.memory import Fitting
+from planner.families.model_replicas.search import plan
+from planner.families.model_replicas.space import search_space
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search

@@ -14,14 +14,15 @@ from replicas import cost_of, every_chain, every_choice, every_configuration, mo
 import planner
 from planner.cost import Floats
 from planner.errors import InfeasibleError, SpecError
-from planner.families import model_replicas_cost, model_replicas_layers
-from planner.families.model_replicas import predict
-from planner.families.model_replicas_bound import least_objective
-from planner.families.model_replicas_cost import group_of, model_of
-from planner.families.model_replicas_layers import Layers
-from planner.families.model_replicas_search import plan
-from planner.families.model_replicas_settings import bound_of
-from planner.families.model_replicas_space import search_space, search_space_csv, sum_rule
+from planner.families.model_replicas import cost as model_replicas_cost
+from planner.families.model_replicas import layers as model_replicas_layers
+from planner.families.model_replicas.bound import least_objective
+from planner.families.model_replicas.cost import group_of, model_of
+from planner.families.model_replicas.family import predict
+from planner.families.model_replicas.layers import Layers
+from planner.families.model_replicas.search import plan
+from planner.families.model_replicas.settings import bound_of
+from planner.families.model_replicas.space import search_space, search_space_csv, sum_rule
 from planner.models import replica_pairs
 from planner.models.model_replicas import ByThreads, Constants, ReplicaModel
 from planner.models.replica_configuration import LayerChoice, Limits, ReplicaConfiguration, broken_constraints
@@ -409,7 +410,7 @@ def test_a_search_that_is_over_bounds_no_further_settings(monkeypatch: pytest.Mo
         asked.append(bound_of(*arguments))
         return asked[-1]
 
-    monkeypatch.setattr("planner.families.model_replicas_search.bound_of", counted)
+    monkeypatch.setattr("planner.families.model_replicas.search.bound_of", counted)
     search = Search()
     search.interrupt()
     stopped = asked_for(search, machine={"count": 12})

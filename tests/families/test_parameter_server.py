@@ -13,13 +13,13 @@ from servers import MIXED, planned, question
 
 import planner
 from planner.errors import InfeasibleError, NoAnswerError
-from planner.families.parameter_server_bounds import lower_bounds
-from planner.families.parameter_server_boxes import root, split, tightened
-from planner.families.parameter_server_configuration import ParameterServerConfiguration
-from planner.families.parameter_server_cost import ParameterServerCost
-from planner.families.parameter_server_search import plan
-from planner.families.parameter_server_solve import row_configuration
-from planner.families.parameter_server_space import Space
+from planner.families.parameter_server.bounds import lower_bounds
+from planner.families.parameter_server.boxes import root, split, tightened
+from planner.families.parameter_server.configuration import ParameterServerConfiguration
+from planner.families.parameter_server.cost import ParameterServerCost
+from planner.families.parameter_server.search import plan
+from planner.families.parameter_server.solve import row_configuration
+from planner.families.parameter_server.space import Space
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status

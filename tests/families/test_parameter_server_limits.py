@@ -11,12 +11,12 @@ from servers import MIXED, planned, question
 
 import planner
 from planner.errors import InfeasibleError
-from planner.families.parameter_server_bounds import lower_bounds
-from planner.families.parameter_server_boxes import Boxes, root, tightened
-from planner.families.parameter_server_cost import ParameterServerCost
-from planner.families.parameter_server_search import plan
-from planner.families.parameter_server_solve import row_configuration
-from planner.families.parameter_server_space import Space
+from planner.families.parameter_server.bounds import lower_bounds
+from planner.families.parameter_server.boxes import Boxes, root, tightened
+from planner.families.parameter_server.cost import ParameterServerCost
+from planner.families.parameter_server.search import plan
+from planner.families.parameter_server.solve import row_configuration
+from planner.families.parameter_server.space import Space
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status

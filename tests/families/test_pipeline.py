@@ -15,9 +15,9 @@ from planner.api import configuration_of, timeline
 from planner.checks.pipeline import facts_of
 from planner.cli.run import run
 from planner.errors import ModelError, SpecError
-from planner.families import pipeline
-from planner.families.pipeline import default_num_microbatches
-from planner.families.pipeline_cost import PipelineConfiguration, PipelineCost
+from planner.families.pipeline import family as pipeline
+from planner.families.pipeline.cost import PipelineConfiguration, PipelineCost
+from planner.families.pipeline.family import default_num_microbatches
 from planner.plan import Prediction
 from planner.problem import Problem
 

@@ -7,10 +7,10 @@ import pytest
 
 import planner
 from planner.errors import InfeasibleError
-from planner.families import pipeline_search
-from planner.families.pipeline_blocks import BlockCost, block_starts
-from planner.families.pipeline_cost import PipelineCost
-from planner.families.pipeline_domain import Domain
+from planner.families.pipeline import search as pipeline_search
+from planner.families.pipeline.blocks import BlockCost, block_starts
+from planner.families.pipeline.cost import PipelineCost
+from planner.families.pipeline.domain import Domain
 from planner.models.pipeline_stages import Stage
 from planner.problem import Problem
 from planner.search import Search

@@ -12,12 +12,14 @@ from pipelines import MACHINE, every_shape, is_allowed, layer, question, small_q
 
 import planner
 from planner.errors import InfeasibleError, ModelError, NoAnswerError
-from planner.families import pipeline, pipeline_rows, pipeline_sources
-from planner.families.pipeline_cost import PipelineConfiguration, PipelineCost, Shape
-from planner.families.pipeline_domain import Domain
-from planner.families.pipeline_quick import quick_shapes
-from planner.families.pipeline_search import plan
-from planner.families.pipeline_sources import InterleavedSource, PlainSource
+from planner.families.pipeline import family as pipeline
+from planner.families.pipeline import rows as pipeline_rows
+from planner.families.pipeline import sources as pipeline_sources
+from planner.families.pipeline.cost import PipelineConfiguration, PipelineCost, Shape
+from planner.families.pipeline.domain import Domain
+from planner.families.pipeline.quick import quick_shapes
+from planner.families.pipeline.search import plan
+from planner.families.pipeline.sources import InterleavedSource, PlainSource
 from planner.models import pipeline_schedule
 from planner.plan import Plan
 from planner.problem import Limits, Problem

@@ -16,7 +16,7 @@ from planner.exporters.export import Job
 from planner.exporters.layouts import stage_layers
 from planner.exporters.megatron_arguments import KNOWN
 from planner.exporters.shell_flags import flags_of, launched
-from planner.families.hybrid_configuration import ORDER_NAMES
+from planner.families.hybrid.configuration import ORDER_NAMES
 
 torch = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
 pytest.importorskip("megatron.core", reason="megatron-core is not installed; run make test-heavy")

@@ -14,7 +14,7 @@ if not CHROMIUM.exists():
     pytest.skip("Chromium is not installed (Debian: apt-get install chromium)", allow_module_level=True)
 
 import planner  # noqa: E402
-from planner.case import run_case  # noqa: E402
+from planner.case.run import run_case  # noqa: E402
 from planner.networks import asked, network_of  # noqa: E402
 from planner.page import case_page, plan_page  # noqa: E402
 

@@ -16,8 +16,8 @@ from planner.dnn import Dnn, Layer, Repeat, Tensor, Window
 from planner.errors import SpecError
 from planner.importers.imported import Imported
 from planner.network_import import import_file
-from planner.spec_inline import network_block
-from planner.spec_places import JsonPlaces, Place
+from planner.spec.inline import network_block
+from planner.spec.places import JsonPlaces, Place
 
 CLUSTER = {
     "machines": [{"count": 2, "devices": 2, "device": "v100-sxm2", "inside": "nvlink-2", "network": "10 Gbit/s"}]

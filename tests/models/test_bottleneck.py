@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from planner import zoo
-from planner.case_models import gst
+from planner.case.papers import gst
 from planner.errors import ModelError
 from planner.models.bottleneck import BOTTLENECKS, Bottleneck, Workload, evaluate, evaluate_grid
 from planner.models.compression import Compression

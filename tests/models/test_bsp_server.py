@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import zoo
-from planner.case_models.bsp_server import Inputs, answer
+from planner.case.papers.bsp_server import Inputs, answer
 from planner.errors import ModelError
 from planner.fifo import fifo_end_s
 from planner.models.bsp_server import (

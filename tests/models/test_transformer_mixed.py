@@ -9,7 +9,7 @@ from hybrid_questions import MOE, TINY, question
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.families.hybrid_cost import HybridCost, costs_of
+from planner.families.hybrid.cost import HybridCost, costs_of
 from planner.models.layouts import Layouts
 from planner.models.transformer_activations import KERNELS
 from planner.models.transformer_memory import PRECISIONS, memory_bytes, stage_memory_bytes

@@ -13,7 +13,7 @@ from purchases import asked, row
 
 import planner
 from planner.api import configuration_of
-from planner.case import run_case
+from planner.case.run import run_case
 from planner.networks import asked as open_question
 from planner.networks import network_of
 from planner.page import case_page, plan_page, prediction_page, procurement_page, sweep_page

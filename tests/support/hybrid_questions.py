@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 import planner
-from planner.families.hybrid_configuration import HybridConfiguration
-from planner.families.hybrid_cost import HybridCost
-from planner.families.hybrid_search import plan
-from planner.families.hybrid_space import Space
+from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.hybrid.cost import HybridCost
+from planner.families.hybrid.search import plan
+from planner.families.hybrid.space import Space
 from planner.models.roofline import Constants
 from planner.problem import Problem
 from planner.search import Search

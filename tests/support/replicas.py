@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import planner
 from planner.dnn import Dnn
-from planner.families.model_replicas import ReplicaChoice
-from planner.families.model_replicas_cost import group_of, model_of, threads_of
+from planner.families.model_replicas.cost import group_of, model_of, threads_of
+from planner.families.model_replicas.family import ReplicaChoice
 from planner.models.compute import profile_from_flop
 from planner.models.model_replicas import ByThreads, Constants, ReplicaModel
 from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration

@@ -21,7 +21,7 @@ from planner.calibration.runs.run_facts import (
 from planner.calibration.runs.run_schema import RunSpec
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_text
-from planner.spec_source import Source, faults_of
+from planner.spec.source import Source, faults_of
 
 __all__ = ["is_run", "read_run"]
 

@@ -1,0 +1,1 @@
+"""What binds a plan, what other hardware would bring, and how two plans differ."""

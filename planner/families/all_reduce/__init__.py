@@ -1,0 +1,1 @@
+"""Data parallelism by all-reduce: devices, shares, fusion groups; on equal machines and (mixed_*) unlike ones."""

@@ -1,0 +1,162 @@
+"""How gradients are fused: the optimum, the rules of frameworks and papers, and groups that a user lists.
+
+Solvers are imported where a rule is asked for: a configuration with listed groups is judged without any.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.channel import Ends
+from planner.cost import Affine, Floats, TransferCost, Wait
+from planner.families.all_reduce.configuration import AllReduceConfiguration, FusionGroup, Setting
+from planner.families.all_reduce.cost import AllReduceCost
+from planner.families.all_reduce.mixed import MixedCost
+from planner.families.faults import wrong
+from planner.models.collectives import cheapest_of
+from planner.models.compression import Compression
+from planner.models.data_parallel import Gradients
+
+__all__ = [
+    "Exchange",
+    "best_ends",
+    "compression_of",
+    "ends_of_rule",
+    "exchange_of",
+    "fusion_rules",
+    "listed_groups",
+    "mixed_exchange_of",
+]
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Exchange:
+    """Gradients in ready order, what a transfer costs, and how a full buffer waits."""
+
+    ready_s: Floats
+    size_bytes: Floats
+    transfer: TransferCost
+    wait: Wait
+    timeout_s: float
+
+
+def exchange_of(cost: AllReduceCost, setting: Setting) -> Exchange | None:
+    """Return what devices of one type exchange; None where there is nothing to send."""
+    if setting.num_devices == 1 or not cost.gradients.names:
+        return None
+    return Exchange(
+        ready_s=cost.ready_s(setting),
+        size_bytes=cost.gradients.size_bytes * setting.kept,
+        transfer=cost.transfer_cost(setting),
+        wait=cost.problem.calibration.wait,
+        timeout_s=cost.problem.calibration.timeout_s,
+    )
+
+
+def mixed_exchange_of(cost: MixedCost, configuration: AllReduceConfiguration) -> Exchange | None:
+    """Return what unlike devices exchange; None where there is nothing to send."""
+    if configuration.num_devices == 1 or not cost.gradients.names:
+        return None
+    kinds, shares = cost.kinds_of(configuration)
+    kept = 1.0 if configuration.compression is None else float(configuration.compression.kept)
+    costs = cost.transfer_costs(configuration.num_machines, configuration.num_devices)
+    return Exchange(
+        ready_s=kinds.ready_s(shares)[0],
+        size_bytes=cost.gradients.size_bytes * kept,
+        transfer=cheapest_of(list(costs.values())),
+        wait=cost.problem.calibration.wait,
+        timeout_s=cost.problem.calibration.timeout_s,
+    )
+
+
+def best_ends(exchange: Exchange | None) -> Ends:
+    """Return the best contiguous groups; none where there is nothing to exchange."""
+    if exchange is None:
+        return ()
+    from planner.solvers.fusion import optimal_groups  # noqa: PLC0415  # see the head of the module
+
+    solution = optimal_groups(
+        exchange.ready_s, exchange.size_bytes, exchange.transfer, wait=exchange.wait, timeout_s=exchange.timeout_s
+    )
+    assert solution.value is not None  # a grouping always exists
+    return solution.value
+
+
+def fusion_rules(exchange: Exchange) -> dict[str, Ends]:
+    """Return the groups of every rule that a framework or a paper uses, by its name."""
+    from planner.solvers import fusion_heuristics as rules  # noqa: PLC0415  # see the head of the module
+
+    ready_s, sizes, transfer, timeout_s = exchange.ready_s, exchange.size_bytes, exchange.transfer, exchange.timeout_s
+    startup_s = transfer.startup_s if isinstance(transfer, Affine) else _one_transfer_s(transfer, 1.0)
+    return {
+        "no fusion": rules.unfused(len(sizes)),
+        "buffer of 25 MiB (PyTorch DDP's default)": rules.constant_buffer(sizes, 25 * _MIB, ready_s, timeout_s),
+        "buffer of 64 MiB (Horovod's default)": rules.constant_buffer(sizes, 64 * _MIB, ready_s, timeout_s),
+        "one buffer": rules.one_group(len(sizes)),
+        "MG-WFBP": rules.mg_wfbp(ready_s, sizes, transfer, startup_s),
+        "adaFusion": rules.ada_fusion(ready_s, sizes, transfer, rules.AdaFusion.LITERAL),
+        "adaFusion, idle waiting only": rules.ada_fusion(ready_s, sizes, transfer, rules.AdaFusion.IDLE),
+    }
+
+
+def ends_of_rule(exchange: Exchange | None, rule: str | Mapping[str, float]) -> Ends:
+    """Return the groups of a named rule or a constant buffer; none where there is nothing to exchange."""
+    if exchange is None:
+        return ()
+    if isinstance(rule, Mapping):
+        from planner.solvers.fusion_heuristics import constant_buffer  # noqa: PLC0415  # see the head of the module
+
+        return constant_buffer(exchange.size_bytes, rule["buffer"], exchange.ready_s, exchange.timeout_s)
+    if rule == "optimal":
+        return best_ends(exchange)
+    names = {"none": "no fusion", "one": "one buffer", "mg_wfbp": "MG-WFBP", "ada_fusion": "adaFusion"}
+    names["ada_fusion_idle"] = "adaFusion, idle waiting only"
+    return fusion_rules(exchange)[names[rule]]
+
+
+def listed_groups(
+    gradients: Gradients, costs: Mapping[str, TransferCost], rows: Sequence[Mapping[str, Any]], *, kept: float = 1.0
+) -> tuple[FusionGroup, ...]:
+    """Return listed groups, checked to be all gradients in ready order."""
+    names = [name for row in rows for name in row["tensors"]]
+    known = list(gradients.names)
+    if names != known:
+        stranger = next((name for name in names if name not in known), None)
+        missing = next((name for name in known if name not in names), None)
+        what = (
+            f"{stranger!r} is no gradient of this network"
+            if stranger
+            else f"{missing!r} is in no group"
+            if missing
+            else ""
+        )
+        what = what or "they are not in ready order, or one stands twice"
+        raise wrong(
+            "all_reduce",
+            "fusion_groups",
+            len(rows),
+            f"the groups are not the network's {len(known)} gradients, last layer first: {what}.",
+        )
+    sizes = dict(zip(known, gradients.size_bytes.tolist(), strict=True))
+    groups = []
+    for row in rows:
+        size = sum(sizes[name] for name in row["tensors"])
+        cheapest = min(costs, key=lambda name: _one_transfer_s(costs[name], size * kept))  # used at once
+        groups.append(
+            FusionGroup(tensors=tuple(row["tensors"]), algorithm=row["algorithm"] or cheapest, size_bytes=size)
+        )
+    return tuple(groups)
+
+
+def compression_of(given: Mapping[str, Any] | None) -> Compression | None:
+    """Return the compression of a block."""
+    return None if given is None else Compression(removed=given["removed"], scale_s=given["time"])
+
+
+def _one_transfer_s(cost: TransferCost, size_bytes: float) -> float:
+    """Return the seconds of one transfer."""
+    return float(cost(np.array([size_bytes]))[0])

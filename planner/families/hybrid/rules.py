@@ -1,0 +1,343 @@
+"""What a layout must keep to, with the words for one that does not; and which of equal layouts the search looks at.
+
+A rule is asked by the search for many layouts at once, and by ``predict`` for the one given: both ask the same.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.families.hybrid.configuration import ORDER_NAMES
+from planner.models.layouts import Ints, Schedule
+from planner.models.tiers import DEGREES, ORDERS
+from planner.models.transformer_programs import MEGATRON_CORE
+from planner.transformer import Transformer
+
+__all__ = ["LayoutRule", "broken_rule", "launch_rules", "nearest", "rules_of", "unlike_rules"]
+
+Bools = NDArray[np.bool_]
+Columns = Mapping[str, Ints]  # one column a decision
+_MOST_TRIED = 1 << 20  # values of one key that are looked at for the nearest one
+_ZIGZAG = 2  # pieces of the sequence on each context rank: an early and a late one, so that causal attention is even
+_SHARDS_WEIGHTS = 2  # from this stage on, ZeRO frees gradients or weights between uses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutRule:
+    """A condition on some decisions.
+
+    Attributes
+    ----------
+    key
+        Of a spec's block: the decision to change first.
+    names
+        The decisions that it asks for.
+    holds
+        Its answer for many layouts.
+    words
+        What is wrong with one that breaks it, by its decisions.
+    """
+
+    key: str
+    names: tuple[str, ...]
+    holds: Callable[[Columns], Bools]
+    words: Callable[[Mapping[str, int]], str]
+
+
+def rules_of(transformer: Transformer, batch: int) -> tuple[LayoutRule, ...]:
+    """Return the rules of every layout of a network and a batch, the cheapest to ask first."""
+    return (
+        *_tensor_rules(transformer),
+        *_context_rules(transformer),
+        *_pipeline_rules(transformer),
+        *_expert_rules(transformer),
+        *_batch_rules(batch),
+        *_schedule_rules(batch),
+        *_sharding_rules(),
+    )
+
+
+def _rule(key: str, names: Sequence[str], holds: Callable[[Columns], Bools], words: str) -> LayoutRule:
+    """Return a rule whose words take the decisions by name."""
+    return LayoutRule(key=key, names=tuple(names), holds=holds, words=lambda one: words.format(**one))
+
+
+def _tensor_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+    """Yield what the tensor degree divides: heads and widths."""
+    heads, keys = transformer.num_heads, transformer.num_kv_heads
+    widths = {"heads": heads, "columns of the feed-forward part": transformer.feed_forward_size}
+    if transformer.experts is not None:
+        widths["columns of an expert"] = transformer.experts.expert_size
+        if transformer.num_moe_layers == transformer.num_layers:
+            del widths["columns of the feed-forward part"]
+    for what, size in widths.items():
+        yield _rule(
+            "tensor",
+            ["tensor"],
+            lambda one, size=size: size % one["tensor"] == 0,  # type: ignore[misc]  # bound now
+            f"{size:,} {what} do not divide by a tensor degree of {{tensor}}.",
+        )
+    yield _rule(
+        "tensor",
+        ["tensor"],
+        lambda one: (keys % one["tensor"] == 0) | (one["tensor"] % keys == 0),
+        f"{keys} heads of keys and values can be neither shared out over a tensor degree of {{tensor}} nor copied "
+        f"evenly.",
+    )
+
+
+def _context_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+    """Yield how the sequence may be split."""
+    length = transformer.sequence_length
+    pieces = _ZIGZAG if transformer.is_causal else 1
+    each = f"{pieces} equal pieces for each context rank" if pieces > 1 else "equal pieces"
+    yield _rule(
+        "context",
+        ["context"],
+        lambda one: (one["context"] == 1) | (length % (pieces * one["context"]) == 0),
+        f"a sequence of {length:,} tokens does not split into {each} of {{context}}.",
+    )
+    yield _rule(
+        "sequence_parallel",
+        ["tensor", "is_sequence_parallel"],
+        lambda one: (one["is_sequence_parallel"] == 0) | (one["tensor"] > 1),
+        "sequence parallelism splits the sequence over a tensor group, and the tensor degree is {tensor}.",
+    )
+    yield _rule(
+        "sequence_parallel",
+        ["tensor", "context", "is_sequence_parallel"],
+        lambda one: (one["is_sequence_parallel"] == 0) | (length // one["context"] % one["tensor"] == 0),
+        f"a sequence of {length:,} tokens, split over {{context}} context ranks, does not split again over a tensor "
+        f"degree of {{tensor}}.",
+    )
+    yield _rule(
+        "overlap_tensor",
+        ["tensor", "is_sequence_parallel", "overlaps_tensor"],
+        lambda one: (one["overlaps_tensor"] == 0) | (one["tensor"] == 1) | (one["is_sequence_parallel"] == 1),
+        "Megatron-Core overlaps the tensor-parallel exchange under sequence parallelism only.",
+    )
+
+
+def _pipeline_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+    """Yield how layers are dealt out: evenly, or evenly with embedding and head in a layer's place each.
+
+    Chunks of one layer may leave the embedding alone on the first and the head alone on the last (Llama 3, arXiv
+    2407.21783, section 3.3.2). A stage holds a layer at least.
+    """
+    layers = transformer.num_layers
+
+    def is_even(one: Columns) -> Bools:
+        chunks = one["pipeline"] * one["interleave"]
+        with_ends = (layers % one["pipeline"] != 0) & ((layers + 2) % chunks == 0)
+        return np.asarray((layers % chunks == 0) | with_ends)
+
+    yield _rule(
+        "pipeline",
+        ["pipeline"],
+        lambda one: is_even({"pipeline": one["pipeline"], "interleave": np.ones_like(one["pipeline"])}),
+        f"neither {layers} layers, nor these with embedding and head as a layer each, divide by {{pipeline}} stages.",
+    )
+    yield _rule(
+        "pipeline",
+        ["pipeline"],
+        lambda one: one["pipeline"] <= layers,
+        f"{layers} layers are fewer than {{pipeline}} stages, and each holds one at least.",
+    )
+    yield _rule(
+        "interleave",
+        ["pipeline", "interleave"],
+        is_even,
+        f"neither {layers} layers, nor these with embedding and head as a layer each, divide by {{pipeline}} stages x "
+        f"{{interleave}} chunks.",
+    )
+
+
+def _expert_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+    """Yield over how many devices experts may be spread."""
+    if transformer.experts is None:
+        words = "the network has no experts, and an expert degree of {expert} is asked for."
+        yield _rule("expert", ["expert"], lambda one: one["expert"] == 1, words)
+        return
+    yield _rule(
+        "sequence_parallel",
+        ["tensor", "is_sequence_parallel"],
+        lambda one: (one["tensor"] == 1) | (one["is_sequence_parallel"] == 1),
+        "Megatron-Core trains experts over a tensor degree of {tensor} under sequence parallelism only.",
+    )
+    number = transformer.experts.num_experts
+    words = f"{number} experts do not spread evenly over an expert degree of {{expert}}."
+    yield _rule("expert", ["expert"], lambda one: number % one["expert"] == 0, words)
+    yield _rule(
+        "expert",
+        ["context", "data", "expert"],
+        lambda one: one["context"] * one["data"] % one["expert"] == 0,
+        "the expert degree {expert} does not divide the {context} context x {data} data ranks that hold the same "
+        "layers.",
+    )
+
+
+def _batch_rules(batch: int) -> Iterator[LayoutRule]:
+    """Yield how the batch is dealt out."""
+    yield _rule(
+        "data",
+        ["data"],
+        lambda one: batch % one["data"] == 0,
+        f"a batch of {batch:,} samples does not divide by {{data}} data ranks.",
+    )
+    yield _rule(
+        "microbatch",
+        ["data", "microbatch"],
+        lambda one: batch % (one["data"] * one["microbatch"]) == 0,
+        f"a batch of {batch:,} samples does not divide by {{data}} data ranks x micro-batches of {{microbatch}}.",
+    )
+
+
+def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
+    """Yield when chunks may be interleaved (Narayanan et al., arXiv 2104.04473, section 2.2), and what needs stages."""
+    yield _rule(
+        "pipeline",
+        ["pipeline", "schedule"],
+        lambda one: (one["schedule"] != Schedule.ZERO_BUBBLE) | (one["pipeline"] > 1),
+        "a zero-bubble schedule orders the work of a pipeline, and there is one stage.",
+    )
+    yield _rule(
+        "interleave",
+        ["pipeline", "interleave"],
+        lambda one: (one["interleave"] == 1) | (one["pipeline"] > 1),
+        "{interleave} chunks on a device are interleaved in a pipeline, and there is one stage.",
+    )
+    yield _rule(
+        "interleave",
+        ["schedule", "interleave"],
+        lambda one: (one["interleave"] == 1) | (one["schedule"] == Schedule.ONE_F_ONE_B),
+        "{interleave} chunks on a device go with the schedule 1f1b only.",
+    )
+    yield LayoutRule(
+        key="interleave",
+        names=("data", "microbatch", "pipeline", "interleave"),
+        holds=lambda one: (
+            (one["interleave"] == 1) | (batch // (one["data"] * one["microbatch"]) % one["pipeline"] == 0)
+        ),
+        words=lambda one: (
+            f"interleaved chunks need a number of micro-batches that is a multiple of the stages, and "
+            f"{batch // (one['data'] * one['microbatch'])} is none of {one['pipeline']}."
+        ),
+    )
+
+
+def _sharding_rules() -> Iterator[LayoutRule]:
+    """Yield what does not go with ZeRO 2 and 3 in the programs that do both."""
+    yield _rule(
+        "zero",
+        ["pipeline", "zero"],
+        lambda one: (one["zero"] < _SHARDS_WEIGHTS) | (one["pipeline"] == 1),
+        "ZeRO {zero} gathers and reduces anew for every micro-batch of each of {pipeline} stages, which DeepSpeed and "
+        "FSDP refuse with a pipeline.",
+    )
+    yield _rule(
+        "offload_optimizer",
+        ["zero", "is_offloaded"],
+        lambda one: (one["zero"] < _SHARDS_WEIGHTS) | (one["is_offloaded"] == 0),
+        "an optimiser on the host goes with ZeRO 0 and 1.",
+    )
+
+
+def launch_rules(program: str) -> tuple[LayoutRule, ...]:
+    """Return the rules of layouts that a program can start; a pinned order of ranks is not asked for its reasons.
+
+    With data ranks outside of a pipeline Megatron-Core asserts that experts are copied as often as all else, where a
+    sequence's ranks count as copies of experts (``megatron/core/parallel_state.py``, core 0.16.1,
+    ``initialize_model_parallel``); it does so without experts, too.
+    """
+    if program != MEGATRON_CORE:
+        return ()
+    has_pipeline_last = np.array([order[-1] == "pipeline" for order in ORDERS])
+    return (
+        _rule(
+            "order",
+            ["context", "pipeline", "expert", "order"],
+            lambda one: has_pipeline_last[one["order"]] | (one["pipeline"] == 1) | (one["expert"] == one["context"]),
+            "Megatron-Core makes groups of a pipeline inside of data ranks only if the expert degree {expert} is the "
+            "context degree {context}.",
+        ),
+    )
+
+
+# -- of layouts that are the same, one ---------------------------------------------------------------------------------
+
+
+def unlike_rules() -> tuple[LayoutRule, ...]:
+    """Return rules that keep one of layouts which differ in name only: what a degree of 1 leaves without a meaning.
+
+    The last decision of each has none.
+    """
+    table = _first_orders()
+
+    def is_first(one: Columns) -> Bools:
+        pattern = sum((one[name] > 1) * (1 << place) for place, name in enumerate(DEGREES))
+        return np.asarray(table[pattern, one["order"]])
+
+    def is_alone(one: Columns) -> Bools:
+        return np.asarray(one["context"] * one["data"] == 1)
+
+    words = "this decision has no meaning here."
+    return (
+        _rule(
+            "schedule",
+            ["pipeline", "schedule"],
+            lambda one: (one["pipeline"] > 1) | (one["schedule"] == Schedule.ONE_F_ONE_B),
+            words,
+        ),
+        _rule(
+            "overlap_tensor",
+            ["tensor", "overlaps_tensor"],
+            lambda one: (one["tensor"] > 1) | (one["overlaps_tensor"] == 0),
+            words,
+        ),
+        _rule("zero", ["context", "data", "zero"], lambda one: ~is_alone(one) | (one["zero"] == 0), words),
+        _rule(
+            "overlap_data",
+            ["context", "data", "overlaps_data"],
+            lambda one: ~is_alone(one) | (one["overlaps_data"] == 0),
+            words,
+        ),
+        _rule("order", [*DEGREES, "order"], is_first, words),
+    )
+
+
+def _first_orders() -> Bools:
+    """Return, by which degrees are more than 1 and by order, whether no earlier order ranks these alike."""
+    table = np.zeros((1 << len(DEGREES), len(ORDER_NAMES)), dtype=bool)
+    for pattern in range(len(table)):
+        seen = set()
+        for index, order in enumerate(ORDERS):
+            ranked = tuple(name for name in order if pattern >> DEGREES.index(name) & 1)
+            table[pattern, index] = ranked not in seen
+            seen.add(ranked)
+    return table
+
+
+# -- one layout --------------------------------------------------------------------------------------------------------
+
+
+def broken_rule(rules: Sequence[LayoutRule], codes: Mapping[str, int]) -> LayoutRule | None:
+    """Return the first rule that a layout breaks, or None."""
+    columns = {name: np.array([value]) for name, value in codes.items()}
+    return next((one for one in rules if not one.holds(columns)[0]), None)
+
+
+def nearest(rules: Sequence[LayoutRule], broken: LayoutRule, codes: Mapping[str, int], name: str) -> list[int]:
+    """Return the nearest values of one decision, one below and one above, that mend a layout.
+
+    Values that keep all rules are preferred; if there are none, those that keep the broken one.
+    """
+    given = codes[name]
+    tried = np.arange(0 if name == "zero" else 1, min(4 * given + 4096, _MOST_TRIED), dtype=np.int64)
+    columns = {key: np.full(len(tried), value) for key, value in codes.items()} | {name: tried}
+    alone = broken.holds(columns)
+    every = np.logical_and.reduce([one.holds(columns) for one in rules])
+    values = tried[every if every.any() else alone]
+    below, above = values[values < given], values[values > given]
+    return [*below[-1:].tolist(), *above[:1].tolist()]

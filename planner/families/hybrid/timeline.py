@@ -1,0 +1,338 @@
+"""A layout of a transformer as a timeline: every stage's forwards and backwards in the order of its schedule.
+
+The cost model has closed forms for the schedule; the timeline replays it task by task, from the same seconds. Where
+the closed form is a little shorter than the replay, all times of the schedule are shortened alike, so that the drawing
+ends with the prediction; by how much is noted. What stands inside a forward or a backward (computing, exchanges of
+tensor, expert and context groups, launching) are sums over its layers, one after the other.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.errors import SpecError
+from planner.families.hybrid.configuration import SCHEDULE_NAMES, HybridConfiguration
+from planner.families.hybrid.cost import HybridCost
+from planner.families.timeline_drawing import Drawing, draw_input
+from planner.models.layouts import Layouts, Schedule
+from planner.models.ssgd_equations import Strategy
+from planner.models.transformer_events import Events, device_order
+from planner.models.transformer_interval import OF_LAYERS
+from planner.models.transformer_time import stage_times
+from planner.plan import Prediction
+from planner.timeline import Timeline
+
+__all__ = ["Line", "StagePass", "draw_line", "draw_tail", "timeline"]
+
+_SAME = 1e-9
+_MOST_TASKS = 500_000  # forwards and backwards
+_MOST_PARTS = 300_000  # slices inside them
+_GRADIENTS = ": gradients"
+_NOTE = "slices inside a forward or backward are sums over its layers; exchanges of replicas that computing hides are "
+_NOTE += "drawn on a row of their own, where they end with what nothing hides"
+_NO_PARTS = "there are too many micro-batches to draw what stands inside each forward and backward"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePass:
+    """What one chunk of a stage takes for one micro-batch, one way.
+
+    Attributes
+    ----------
+    seconds
+        Without sending.
+    sent_s
+        Sending its result, while nothing is computed.
+    parts_s
+        What ``seconds`` are made of, by part; they are scaled to it.
+    """
+
+    seconds: float
+    sent_s: float
+    parts_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One pipeline: the processes of its stages, and the passes of every stage, chunk by chunk.
+
+    ``weights_s``: gradients of weights, of every stage's backward, that a zero-bubble schedule puts off.
+    """
+
+    names: Sequence[str]
+    forward: Sequence[Sequence[StagePass]]
+    backward: Sequence[Sequence[StagePass]]
+    num_microbatches: int
+    schedule: Schedule
+    weights_s: float = 0.0
+
+    @property
+    def num_chunks(self) -> int:
+        """Of a stage."""
+        return len(self.forward[0])
+
+
+def timeline(
+    cost: HybridCost,
+    configuration: HybridConfiguration,
+    layout: Layouts,
+    prediction: Prediction,
+    stages: Sequence[Mapping[str, Any]],
+) -> Timeline:
+    """Return what a device of every stage does in one step.
+
+    Parameters
+    ----------
+    stages
+        Seconds and bytes of every stage, as the prediction's details have them.
+    """
+    drawing, parts = Drawing(), prediction.breakdown_s
+    devices = configuration.tensor * configuration.context * configuration.data
+    kind = cost.group.device.name
+    names = [_announce(drawing, index, devices, kind) for index in range(len(stages))]
+    line = _line(cost, configuration, layout, prediction, names)
+    scheduled_s = prediction.iteration_time_s - parts["data"] - parts["optimizer"] - parts["input_stall"]
+    counts = draw_line(drawing, line, scheduled_s)
+    whole_s = prediction.communication_s["data"]
+    for index, name in enumerate(names):
+        pieces = [
+            ("gradients and weights, what nothing hides", parts["data"], "data"),
+            ("optimizer", parts["optimizer"], "optimizer"),
+            ("wait for input", parts["input_stall"], "wait"),
+        ]
+        draw_tail(drawing, name, scheduled_s, pieces, whole_s)
+        draw_memory(drawing, name, stages[index]["terms_bytes"], counts[index])
+    read = cost.input_time(configuration.data)
+    strategy = Strategy(cost.problem.calibration.strategy)
+    iteration_s = prediction.iteration_time_s
+    draw_input(drawing, names[0], read, strategy, iteration_s - parts["input_stall"], iteration_s)
+    drawing.notes.append(_NOTE)
+    return drawing.finished()
+
+
+def _announce(drawing: Drawing, index: int, devices: int, kind: str) -> str:
+    """Announce the devices of a stage; return the process's name."""
+    name = f"stage {index + 1} ({devices} x {kind})"
+    rows = [name, *(f"{name}: {row}" for row in ("disk", "decode", "PCIe")), f"{name}{_GRADIENTS}"]
+    member = f"stage {index + 1}, device {{}} ({kind})" if devices > 1 else name
+    drawing.process(name, rows, count=devices, member=member)
+    return name
+
+
+# -- seconds -----------------------------------------------------------------------------------------------------------
+
+
+def _line(
+    cost: HybridCost, configuration: HybridConfiguration, layout: Layouts, prediction: Prediction, names: Sequence[str]
+) -> Line:
+    """Return the passes of all stages, from the figures of the prediction and the parts of an interval."""
+    interval = {name: float(np.broadcast_to(one, 1)[0]) for name, one in cost.interval(layout).items()}
+    rows, chunks = prediction.details["stages"], configuration.interleave
+    middle = stage_times(cost.transformer, layout, cost.interval(layout))["middle"]
+    both_s = float(np.broadcast_to(middle[1], 1)[0])
+    share = both_s / sum(interval[name] for name in OF_LAYERS)
+    ahead, behind = pass_parts({name: interval[name] * share for name in OF_LAYERS}, interval["forward"] * share)
+    transfer_s, last = prediction.details["transfer_s"], len(rows) * chunks - 1
+    each = [{name: seconds / chunks for name, seconds in one.items()} for one in (ahead, behind)]
+    forward = [
+        [_pass(row["forward_s"][k], transfer_s * (k * len(rows) + i != last), each[0]) for k in range(chunks)]
+        for i, row in enumerate(rows)
+    ]
+    backward = [
+        [_pass(row["backward_s"][k], transfer_s * (k * len(rows) + i != 0), each[1]) for k in range(chunks)]
+        for i, row in enumerate(rows)
+    ]
+    schedule = Schedule(SCHEDULE_NAMES.index(configuration.schedule))
+    return Line(
+        names=names,
+        forward=forward,
+        backward=backward,
+        num_microbatches=configuration.num_microbatches,
+        schedule=schedule,
+        weights_s=(interval["compute"] - interval["forward"]) * share / 2 if schedule is Schedule.ZERO_BUBBLE else 0.0,
+    )
+
+
+def pass_parts(both_s: Mapping[str, float], forward_s: float) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the parts of a forward and of a backward, from those of both and the computing of the forward.
+
+    Exchange and launching fall to both ways as computing does.
+    """
+    computed_s = both_s["compute"] + both_s["recompute"]
+    share = forward_s / computed_s if computed_s else 0.0
+    ahead = {name: seconds * share for name, seconds in both_s.items() if name not in ("compute", "recompute")}
+    behind = {name: both_s[name] - seconds for name, seconds in ahead.items()}
+    return {"compute": forward_s, **ahead}, {
+        "recompute": both_s["recompute"],
+        "compute": both_s["compute"] - forward_s,
+        **behind,
+    }
+
+
+def _pass(seconds: float, sent_s: float, parts_s: Mapping[str, float]) -> StagePass:
+    """Return a pass; what embedding or head take more, or a layer less, is computing."""
+    more = dict(parts_s)
+    more["compute"] = max(more["compute"] + seconds - sum(parts_s.values()), 0.0)
+    return StagePass(seconds=seconds, sent_s=sent_s, parts_s=more)
+
+
+# -- the schedule ------------------------------------------------------------------------------------------------------
+
+
+def draw_line(drawing: Drawing, line: Line, scheduled_s: float | None = None) -> list[list[tuple[float, int]]]:
+    """Draw a pipeline's schedule; return, for every stage, when an activation of a chunk comes (1) and goes (-1).
+
+    ``scheduled_s``: when the last backward shall have ended; left out, when it does.
+    """
+    ends, order = _replayed(line)
+    has_parts = sum(map(len, order)) * len(OF_LAYERS) <= _MOST_PARTS
+    if not has_parts:
+        drawing.notes.append(_NO_PARTS)
+    replayed_s = max(ends.values(), default=0.0)
+    factor = 1.0 if scheduled_s is None or not replayed_s else scheduled_s / replayed_s
+    if abs(factor - 1) > _SAME:
+        drawing.notes.append(f"times of the schedule are {factor:.6g} of the replay's, as the closed form has it")
+    spans: dict[tuple[str, int, int], int | None] = {}
+    counts: list[list[tuple[float, int]]] = []
+    p = len(line.names)
+    for device, tasks in enumerate(order):
+        found = []
+        for task in tasks:
+            kind, stage, number = task
+            passed, weights_s = _of_task(line, kind, stage)
+            sent_s = 0.0 if kind == "weights" else passed.sent_s
+            end_s = ends[("sent", *task)] if sent_s else ends[task]
+            start_s = ends[task] - weights_s
+            times = (start_s * factor, ends[task] * factor)
+            spans[task] = _draw_task(drawing, line, task, times)
+            if has_parts and kind != "weights":
+                _draw_parts(drawing, line, task, passed, times)
+            if sent_s:
+                name = {"forward": "send output", "backward": "send error"}[kind]
+                spans["sent " + kind, stage, number] = drawing.add(
+                    line.names[device],
+                    f"{name} {number + 1}",
+                    ends[task] * factor,
+                    end_s * factor,
+                    "pipeline",
+                    microbatch=number + 1,
+                )
+            is_last = kind == ("weights" if line.weights_s else "backward")
+            found += [(start_s * factor, 1)] if kind == "forward" else [(ends[task] * factor, -1)] * is_last
+        counts.append(found)
+    _draw_flows(drawing, spans, p * line.num_chunks)
+    return counts
+
+
+def _of_task(line: Line, kind: str, stage: int) -> tuple[StagePass, float]:
+    """Return the pass of a task and its seconds."""
+    p = len(line.names)
+    device, chunk = stage % p, stage // p
+    passed = (line.forward if kind == "forward" else line.backward)[device][chunk]
+    weights_s = min(line.weights_s, passed.seconds) if kind != "forward" else 0.0
+    return passed, weights_s if kind == "weights" else passed.seconds - weights_s
+
+
+def _replayed(line: Line) -> tuple[dict[Any, float], list[list[tuple[str, int, int]]]]:
+    """Return the end of every task and of its sending, and the order of tasks on every device."""
+    p, v, events = len(line.names), line.num_chunks, Events()
+    if 2 * p * v * line.num_microbatches > _MOST_TASKS:
+        raise SpecError(
+            f"--trace: {line.num_microbatches} micro-batches through {p * v} stages are too many tasks to draw. Take "
+            f"{_MOST_TASKS // (2 * p * v)} micro-batches or fewer, or leave out --trace."
+        )
+    order = [device_order(line.schedule, device, p, line.num_microbatches, v) for device in range(p)]
+    has_weights = line.weights_s > 0
+    order = [[task for task in tasks if has_weights or task[0] != "weights"] for tasks in order]
+    last = p * v - 1
+    for device, tasks in enumerate(order):
+        for kind, stage, number in tasks:
+            passed, seconds = _of_task(line, kind, stage)
+            events.add((kind, stage, number), seconds, [device], _inputs(line, kind, stage, number, last))
+            if kind != "weights" and passed.sent_s:
+                events.add(("sent", kind, stage, number), passed.sent_s, [device], [(kind, stage, number)])
+    return events.run(), order
+
+
+def _inputs(line: Line, kind: str, stage: int, number: int, last: int) -> list[Any]:
+    """Return what a task waits for."""
+    if kind == "weights" or (kind == "forward" and stage == 0):
+        return []
+    if kind == "backward" and stage == last:
+        return [("forward", stage, number)]
+    source = stage - 1 if kind == "forward" else stage + 1
+    is_sent = _of_task(line, kind, source)[0].sent_s > 0
+    return [("sent", kind, source, number) if is_sent else (kind, source, number)]
+
+
+def _draw_task(drawing: Drawing, line: Line, task: tuple[str, int, int], times: tuple[float, float]) -> int | None:
+    """Draw a task."""
+    kind, stage, number = task
+    chunk = stage // len(line.names) + 1 if line.num_chunks > 1 else None
+    words = {"weights": "gradients of weights"}.get(kind, kind)
+    where = f", chunk {chunk}" if chunk is not None else ""
+    row = line.names[stage % len(line.names)]
+    return drawing.add(row, f"{words} {number + 1}{where}", *times, kind, microbatch=number + 1, chunk=chunk)
+
+
+def _draw_parts(
+    drawing: Drawing, line: Line, task: tuple[str, int, int], passed: StagePass, times: tuple[float, float]
+) -> None:
+    """Draw what stands inside a task."""
+    kind, stage, number = task
+    parts = {name: seconds for name, seconds in passed.parts_s.items() if seconds > 0}
+    if kind == "backward" and line.weights_s:
+        parts["compute"] = max(parts.get("compute", 0.0) - line.weights_s, 0.0)
+    whole_s = sum(parts.values())
+    now_s, end_s = times
+    scale = (end_s - now_s) / whole_s if whole_s else 0.0
+    for name, seconds in parts.items():
+        until_s = min(now_s + seconds * scale, end_s)
+        drawing.add(
+            line.names[stage % len(line.names)], name, now_s, until_s, name, is_part=True, microbatch=number + 1
+        )
+        now_s = until_s
+
+
+def _draw_flows(drawing: Drawing, spans: Mapping[tuple[str, int, int], int | None], num_chunks: int) -> None:
+    """Draw arrows from what is sent to what waits for it."""
+    for (kind, stage, number), span in spans.items():
+        if kind not in ("forward", "backward"):
+            continue
+        target = stage + (1 if kind == "forward" else -1)
+        name = "output" if kind == "forward" else "error"
+        if 0 <= target < num_chunks:
+            way = spans.get((f"sent {kind}", stage, number))
+            drawing.flow(span if way is None else way, spans.get((kind, target, number)), name)
+        elif kind == "forward":
+            drawing.flow(span, spans.get(("backward", stage, number)), "loss")
+
+
+# -- behind it ---------------------------------------------------------------------------------------------------------
+
+
+def draw_tail(
+    drawing: Drawing, name: str, start_s: float, pieces: Sequence[tuple[str, float, str]], whole_s: float
+) -> None:
+    """Draw what follows the schedule on a stage: the first piece is the end of an exchange of ``whole_s`` in all."""
+    drawing.chain(name, start_s, pieces)
+    end_s = start_s + pieces[0][1]
+    row, words = f"{name}{_GRADIENTS}", "exchange of gradients and weights, all of it"
+    drawing.add(row, words, max(end_s - max(whole_s, pieces[0][1]), 0.0), end_s, "data")
+
+
+def draw_memory(
+    drawing: Drawing, name: str, terms_bytes: Mapping[str, float], counts: Sequence[tuple[float, int]]
+) -> None:
+    """Count a stage's memory: activations come with a forward, go with its backward, and peak as the model has it."""
+    fixed = sum(value for term, value in terms_bytes.items() if term != "activations")
+    changes = sorted(counts, key=lambda one: (one[0], one[1]))
+    levels = np.maximum(np.cumsum([change for _, change in changes]), 0) if changes else np.zeros(0)
+    each = terms_bytes["activations"] / max(float(levels.max(initial=0)), 1.0)
+    points: Iterator[tuple[float, Mapping[str, float]]] = (
+        (at_s, {"fixed": fixed, "activations": each * float(level)})
+        for (at_s, _), level in zip(changes, levels.tolist(), strict=True)
+    )
+    drawing.counter(name, "memory (bytes)", [(0.0, {"fixed": fixed, "activations": 0.0}), *points])

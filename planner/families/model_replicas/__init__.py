@@ -1,0 +1,1 @@
+"""Asynchronous replicas of a partitioned model, with its servers, threads and segments."""

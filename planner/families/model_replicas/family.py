@@ -1,0 +1,267 @@
+"""The family ``model_replicas``: what a given configuration of asynchronous replicas costs (Adam).
+
+A worker is a machine of one device whose cores run the threads. At each exchange a replica writes its gradients to the
+servers, and reads the weights; both are limited by the replicas' and the servers' links (``serialised``), take equally
+long, and follow one another, as the weights of a synchronous replica must wait for its gradients. Of several replicas,
+which are asynchronous, writes could overlap reads and computation: for them this is conservative. With ``variant:
+printed`` reads are charged as the paper prints them, and writes cost nothing. The model is that of
+:mod:`planner.models.model_replicas`, memory that of :mod:`planner.models.replica_memory`; the question's numbers in
+them come from :mod:`planner.families.model_replicas.cost`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.errors import Fault, SpecError
+from planner.families.faults import wrong
+from planner.families.inner_links import check_inner_links
+from planner.families.model_replicas import timeline as model_replicas_timeline
+from planner.families.model_replicas.cost import (
+    batch_of,
+    exchange_parts_s,
+    group_of,
+    input_of,
+    memory_limit_bytes,
+    memory_of,
+    model_of,
+    share_of,
+    stages_of,
+    staleness_of,
+)
+from planner.models.input import stall_s
+from planner.models.model_replicas import EpochTime, Reading, ReplicaModel, Training
+from planner.models.replica_configuration import LayerChoice, Limits, ReplicaConfiguration, broken_constraints
+from planner.models.ssgd_equations import Strategy
+from planner.plan import Prediction
+from planner.problem import Problem
+from planner.timeline import Timeline, repeated
+from planner.units import Dimension, format_human
+
+__all__ = ["DECISIONS", "NAME", "NOT_MODELLED", "ReplicaChoice", "configuration_of", "explain", "predict", "timeline"]
+
+NAME = "model_replicas"
+NOT_MODELLED = (
+    "convergence under stale weights: more replicas may need more epochs",
+    "the servers' own work",
+    "the memory of the servers' hosts: parameters and the optimiser's state, once over all servers",
+    "workspaces and the framework's own memory, beyond calibration.memory_reserve",
+    "cache effects, and threads that slow each other down, unless calibration names measured ones",
+)
+DECISIONS = frozenset(
+    ("num_parameter_servers", "num_replicas", "num_workers_per_replica", "num_machines", "num_devices", "device")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaChoice:
+    """All decisions of the family, and how often a replica reads."""
+
+    configuration: ReplicaConfiguration
+    samples_per_read: int
+
+    @property
+    def headline(self) -> str:
+        """Replicas, workers and servers."""
+        chosen = self.configuration
+        replicas, workers, servers = (
+            f"{number} {noun}{'s' * (number != 1)}"
+            for number, noun in (
+                (chosen.num_replicas, "replica"),
+                (chosen.num_workers, "worker"),
+                (chosen.num_servers, "server"),
+            )
+        )
+        return f"{replicas} x {workers}, {servers}"
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the block that ``predict`` reads back."""
+        chosen = self.configuration
+        layers = [
+            {
+                "partitions": layer.num_partitions,
+                "threads": layer.num_threads,
+                "replicas": layer.num_replicas,
+                "workers": [list(row) for row in layer.workers],
+            }
+            for layer in chosen.layers
+        ]
+        return {
+            "num_parameter_servers": chosen.num_servers,
+            "num_replicas": chosen.num_replicas,
+            "num_workers_per_replica": chosen.num_workers,
+            "samples_per_read": self.samples_per_read,
+            "layers": layers,
+        }
+
+
+def predict(problem: Problem, configuration: ReplicaChoice) -> Prediction:
+    """Return what a configuration costs; an iteration is the fixed batch, or what replicas train between two reads.
+
+    ``details.staleness``: how many of the other replicas' updates are missing from the weights that a replica computes
+    on, counted in its own read intervals.
+    """
+    chosen, share = configuration.configuration, configuration.samples_per_read
+    batch = batch_of(problem, chosen.num_replicas, share)
+    num_workers = chosen.num_replicas * chosen.num_workers
+    model = model_of(problem)
+    found = _iteration(problem, model, configuration, batch)
+    parts = _parts_s(problem, found, num_workers, batch)
+    iteration_s = sum(parts.values())
+    one = ReplicaChoice(configuration=_alone(chosen), samples_per_read=share)
+    alone_s = _computation_s(_iteration(problem, model, one, batch).parts_s)
+    exchange_s = parts["receive_activations"] + parts["receive_errors"]
+    training = problem.training
+    epoch_s = None if training.dataset_samples is None else iteration_s * training.dataset_samples / batch
+    return Prediction(
+        iteration_time_s=iteration_s,
+        epoch_time_s=epoch_s,
+        training_time_s=None if epoch_s is None or training.epochs is None else epoch_s * training.epochs,
+        breakdown_s=parts,
+        communication_s={"read": parts["read"], "write": parts["write"], "activations_and_errors": exchange_s},
+        scaling_factor=alone_s / (num_workers * iteration_s),
+        communication_to_computation=(parts["read"] + parts["write"] + exchange_s) / _computation_s(parts),
+        memory_bytes=memory_of(problem, model)
+        .fullest(chosen.layers, chosen.num_workers)
+        .terms_bytes(1, limit_bytes=memory_limit_bytes(problem)),
+        details={
+            "batch_per_device": share,
+            "global_batch_size": batch,
+            "num_workers": num_workers,
+            "read_bytes": found.read_bytes * (training.dataset_samples or batch) / batch,
+            "staleness": staleness_of(chosen.num_replicas),
+            "layers": [
+                {"forward_s": one.forward.total_s, "backward_s": one.backward.total_s, "update_s": one.update.total_s}
+                for one in found.layers
+            ],
+        },
+    )
+
+
+def _parts_s(problem: Problem, found: EpochTime, num_workers: int, batch: int) -> dict[str, float]:
+    """Return the parts of an iteration: those of the model, and what every family pays beside them."""
+    parts = dict(found.parts_s)
+    parts["write"] = 0.0 if problem.variant == "printed" else parts["read"]
+    parts |= exchange_parts_s(problem)
+    read = input_of(problem, num_workers, batch)
+    parts["input_stall"] = stall_s(read, sum(parts.values()), Strategy(problem.calibration.strategy))
+    return parts
+
+
+def _computation_s(parts_s: Mapping[str, float]) -> float:
+    """Return the seconds of an iteration that are computation."""
+    return parts_s["forward"] + parts_s["backward"] + parts_s["update"]
+
+
+def _iteration(problem: Problem, model: ReplicaModel, configuration: ReplicaChoice, batch: int) -> EpochTime:
+    """Return what so many samples take."""
+    training = Training(
+        num_samples=batch,
+        samples_per_read=configuration.samples_per_read,
+        reading=Reading.PRINTED if problem.variant == "printed" else Reading.SERIALISED,
+    )
+    return model.epoch(configuration.configuration, training)
+
+
+def _alone(chosen: ReplicaConfiguration) -> ReplicaConfiguration:
+    """Return one worker with the same threads."""
+    layers = tuple(LayerChoice.spread(1, num_threads=layer.num_threads) for layer in chosen.layers)
+    return ReplicaConfiguration(num_servers=1, num_replicas=1, num_workers=1, layers=layers)
+
+
+def explain(problem: Problem, configuration: ReplicaChoice, prediction: Prediction) -> tuple[str, ...]:
+    """Return what binds: weights and gradients, messages between workers, computation or input; and whether it fits."""
+    del problem, configuration
+    parts = prediction.breakdown_s
+    shares = {
+        "reading weights and writing gradients": parts["read"] + parts["write"] + parts["latency"] + parts["overhead"],
+        "messages between workers": parts["receive_activations"] + parts["receive_errors"],
+        "computation": parts["forward"] + parts["backward"] + parts["update"] + parts["optimizer"],
+        "input": parts["input_stall"],
+    }
+    slowest = max(shares, key=shares.__getitem__)
+    lines = [f"{slowest} binds: {shares[slowest] / prediction.iteration_time_s:.0%} of the time"]
+    memory = prediction.memory_bytes
+    if memory["total"] > memory["limit"]:
+        total, limit = (format_human(memory[key], Dimension.DATA) for key in ("total", "limit"))
+        lines.append(f"it does not fit: a worker would hold {total}, and may hold {limit}")
+    return tuple(lines)
+
+
+def timeline(problem: Problem, configuration: ReplicaChoice, *, num_iterations: int = 1) -> Timeline:
+    """Return what a replica and the servers do in some iterations."""
+    chosen = configuration.configuration
+    prediction = predict(problem, configuration)
+    batch = prediction.details["global_batch_size"]
+    drawn = model_replicas_timeline.timeline(
+        chosen,
+        _iteration(problem, model_of(problem), configuration, batch),
+        prediction,
+        [stage.name for stage in stages_of(problem)],
+        read=input_of(problem, chosen.num_replicas * chosen.num_workers, batch),
+        strategy=Strategy(problem.calibration.strategy),
+    )
+    return repeated(drawn, num_iterations, prediction.iteration_time_s)
+
+
+# -- a given configuration -------------------------------------------------------------------------------------------
+
+
+def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ReplicaChoice:
+    """Return the configuration that a spec's block means; raise SpecError with every constraint that it breaks."""
+    check_inner_links(problem, NAME)
+    stages, group = stages_of(problem), group_of(problem)
+    servers, replicas, workers = (
+        given[key] for key in ("num_parameter_servers", "num_replicas", "num_workers_per_replica")
+    )
+    if (used := servers + replicas * workers) > group.count:  # at once: layers are spread over that many workers
+        text = (
+            f"C1: {servers} servers + {replicas} replicas x {workers} workers = {used} machines; there "
+            f"are {group.count}."
+        )
+        raise wrong(NAME, "num_replicas", replicas, text)
+    layers = given["layers"] or [{}] * len(stages)
+    if len(layers) != len(stages):
+        names = ", ".join(stage.name for stage in stages)
+        raise wrong(
+            NAME, "layers", len(layers), f"{len(layers)} layers are given; the network has {len(stages)}: {names}."
+        )
+    chosen = ReplicaConfiguration(
+        num_servers=given["num_parameter_servers"],
+        num_replicas=given["num_replicas"],
+        num_workers=workers,
+        layers=tuple(_layer(layer, workers) for layer in layers),
+    )
+    limits = Limits(num_machines=group.count, num_cores=problem.calibration.num_cores)
+    if faults := broken_constraints(chosen, limits, stages):
+        raise SpecError.of(
+            Fault(field=f"configuration.{NAME}", problem=fault, mend="Mend these numbers.") for fault in faults
+        )
+    share = given["samples_per_read"] or problem.training.batch_per_device or share_of(problem, replicas)
+    _check_batch(problem, replicas, share)
+    return ReplicaChoice(configuration=chosen, samples_per_read=share)
+
+
+def _check_batch(problem: Problem, num_replicas: int, samples_per_read: int) -> None:
+    """Refuse replicas that train another batch than the question's, or a larger one than it allows."""
+    training, batch = problem.training, batch_of(problem, num_replicas, samples_per_read)
+    wanted, most = training.global_batch_size, training.max_global_batch_size
+    if (wanted is not None and batch != wanted) or (most is not None and batch > most):
+        asked = f"at most {most}" if wanted is None else f"{wanted}"
+        text = f"{num_replicas} replicas x {samples_per_read} samples make a batch of {batch}; dnn asks for {asked}."
+        raise wrong(NAME, "samples_per_read", samples_per_read, text)
+
+
+def _layer(given: Mapping[str, Any], num_workers: int) -> LayerChoice:
+    """Return one layer's choice: partitioned over all workers unless it says otherwise."""
+    threads, replicas = given.get("threads") or 1, given.get("replicas") or 1
+    if given.get("workers"):
+        rows = tuple(tuple(row) for row in given["workers"])
+        partitions = given.get("partitions") or len(rows[0])
+        if len(rows) != (given.get("replicas") or len(rows)) or {len(row) for row in rows} != {partitions}:
+            raise wrong(
+                NAME, "layers", rows, f"{partitions} partitions x {replicas} replicas are not what workers list."
+            )
+        return LayerChoice(num_threads=threads, workers=rows)
+    partitions = given.get("partitions") or max(1, num_workers // replicas)
+    return LayerChoice.spread(partitions, num_threads=threads, num_replicas=replicas)

@@ -1,0 +1,313 @@
+"""The search of the family ``model_replicas``: the scalability optimiser of the Adam paper, with a proof.
+
+Variables: N_ps servers, N_mr replicas of N_wr workers each; for every layer partitions P, layer replicas R, threads H,
+and the worker of every segment. Objective: the goal's seconds (``T_epoch`` with ``serialised`` reading, the same again
+for writing, or the input, whichever is longer). Constraints: C1 ``N_ps + N_mr N_wr <= N``; C2 ``H <= K``; C3 the
+segments of a layer are on different workers, hence ``P R <= N_wr``; C4 the threads of a segment are on one worker; and
+every worker holds what its segments keep (:mod:`planner.models.replica_memory`).
+
+Three nested steps, none of which loses anything where memory is ample; where it is not, what fits is searched for in
+:mod:`planner.families.model_replicas.memory`, with a gap where that is not proven best:
+
+* *Settings* (N_mr, N_wr, with the best N_ps; :mod:`planner.families.model_replicas.settings`) are solved in the order
+  of a lower bound until the next bound is no better than the incumbent.
+* *Layers*: a dynamic programme over the states (P, R, H) of each layer (:mod:`planner.solvers.layer_chain`); threads
+  that are never best are left out (:func:`planner.models.replica_states.worthwhile_threads`).
+* *Maps*: for each pair of states of neighbours the best matching of their segments, forward and backward phase together
+  (:func:`planner.solvers.assignment.two_phase_assignment`), which depends on no other layer
+  (:mod:`planner.models.replica_pairs` has the proof).
+
+One more reduction: where the batch is fixed, N_mr replicas of N_wr workers are no better than ``N_mr / d`` replicas of
+``d N_wr`` workers for any divisor d. Replicate every layer d times as often: replica r of N_mr copies becomes layer
+replicas ``r, r + d, ..``, which meet each other and nobody else's; computation, messages and memory are the same, an
+exchange (a write and a read) carries d times the bytes and comes d times as seldom (the share of the batch that is left
+over by rounding makes it no worse). So asynchrony alone gains nothing under this cost model, and of equal answers the
+one with the fewest replicas, which is the least stale, is given. It does not hold where a replica exchanges after a
+number of samples of its own (``batch_per_device`` beside ``max_global_batch``). Where memory is tight, both are tried.
+
+Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.2783270, section 5.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import isqrt
+
+from planner.errors import InfeasibleError, NoAnswerError, SpecError
+from planner.families.answer import SAME, TOO_SHORT, alternative_of, plan_of
+from planner.families.inner_links import check_inner_links
+from planner.families.model_replicas.bound import least_objective
+from planner.families.model_replicas.cost import group_of, model_of, threads_of
+from planner.families.model_replicas.family import NAME, NOT_MODELLED, ReplicaChoice, explain, predict
+from planner.families.model_replicas.layers import Layers
+from planner.families.model_replicas.memory import Fitting
+from planner.families.model_replicas.settings import (
+    Setting,
+    bound_of,
+    fixed_of_goal,
+    is_asynchronous_allowed,
+    samples_of_goal,
+    settings_of,
+    why_nothing_fits,
+)
+from planner.families.model_replicas.space import search_space, search_space_csv, sum_rule
+from planner.models.model_replicas import ReplicaModel
+from planner.models.replica_configuration import ReplicaConfiguration
+from planner.plan import Alternative, Plan, Prediction
+from planner.problem import Problem
+from planner.search import Search
+from planner.solution import Status
+from planner.units import Dimension, format_human
+
+__all__ = ["plan", "search_space", "search_space_csv"]
+
+_MOST_MACHINES_OF_SPACE = 64  # up to which uniform layers and the paper's maps are told with the plan
+_TIE = SAME / 2  # a bound this close need not be beaten, and the gap still counts as closed
+_Space = Sequence[tuple[ReplicaChoice, float]]
+_ASYNCHRONOUS = (
+    "replicas train asynchronously on weights of unbounded staleness; how many more epochs that takes is not modelled"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A setting with the lower bound of its objective."""
+
+    setting: Setting
+    bound: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A solved setting."""
+
+    setting: Setting
+    configuration: ReplicaChoice
+    prediction: Prediction
+    objective: float
+
+
+def plan(problem: Problem, search: Search) -> Plan:
+    """Return the best plan of this family, and as many runners-up in servers, replicas and workers as asked for.
+
+    Raises
+    ------
+    InfeasibleError
+        If the question is none for this family, or no numbers of machines meet its limits; the message says why.
+    NoAnswerError
+        If the time limit struck before the first setting was solved, or nothing was found to fit in memory and it is
+        not proven that nothing does.
+    """
+    try:
+        check_inner_links(problem, NAME)
+        model = model_of(problem)
+        settings = list(settings_of(problem))
+    except SpecError as error:  # of a question, not of a given configuration: this family has no answer to it
+        raise InfeasibleError(f"No plan fits: {_reason(error)}") from None
+    if not settings:
+        raise InfeasibleError(why_nothing_fits(problem))
+    threads = threads_of(problem)
+    fitting = Fitting(problem, Layers(model, threads, max(one.num_workers for one in settings)), threads)
+    settings = _that_may_fit(model, fitting, settings, search)
+    keep_equals = search.num_alternatives > 0 or not fitting.is_ample
+    candidates, other_bound = _candidates(problem, fitting.layers, settings, search, keep_equals=keep_equals)
+    found, bound, num_solved = _search(problem, fitting, candidates, search, is_cut=other_bound < float("inf"))
+    best = _least_stale(found)
+    others = [one for one in found if one is not best][: search.num_alternatives]
+    space = search_space(problem, model=model) if group_of(problem).count <= _MOST_MACHINES_OF_SPACE else []
+    return plan_of(
+        problem,
+        family=NAME,
+        configuration=best.configuration,
+        prediction=best.prediction,
+        bound=min(bound, other_bound, best.objective),
+        explanation=_why(problem, best, len(settings), num_solved, space),
+        alternatives=[*_other_ways(problem, fitting, best, space), *_others(best, others)],
+        warnings=[_ASYNCHRONOUS] if best.setting.num_replicas > 1 else [],
+        not_modelled=NOT_MODELLED,
+        solver="bounded enumeration x dynamic programme over layers x bottleneck assignment",
+        num_candidates=len(settings),
+        num_solved=num_solved,
+    )
+
+
+def _reason(error: SpecError) -> str:
+    """Return what is wrong with the question, without the keys of a given configuration."""
+    texts = (
+        fault.problem if fault.field.startswith("configuration") else f"{fault.problem} {fault.mend}".rstrip()
+        for fault in error.faults
+    )
+    return " ".join(texts) or str(error)
+
+
+def _that_may_fit(model: ReplicaModel, fitting: Fitting, settings: Sequence[Setting], search: Search) -> list[Setting]:
+    """Return the settings that are not proven to need too much memory; raise InfeasibleError if there are none."""
+    kept = [one for one in settings if fitting.may_fit(one.num_workers)]
+    if not kept:
+        widest = max(settings, key=lambda one: one.num_workers)
+        price = widest.price_s_per_byte(model.constants.bandwidth_bytes_per_s)
+        raise fitting.why_nothing_fits(widest.num_workers, price, lambda: search.is_over)
+    return kept
+
+
+def _candidates(
+    problem: Problem, layers: Layers, settings: Sequence[Setting], search: Search, *, keep_equals: bool
+) -> tuple[list[_Candidate], float]:
+    """Return the settings that may be best, in the order of their bounds; of equal bounds the least stale first.
+
+    And a bound on those that are left out where half of the time is over, the rest being for solving: settings are
+    asked from coarse to fine, every 4,096th, then those half-way between them, and so on, so that the best of those
+    asked by then is a fair one.
+    """
+    by_numbers = {(one.num_replicas, one.num_workers): one for one in settings}
+    rows: list[_Candidate] = []
+    other_bound = float("inf")
+    asking = search.part(search.left_s / 2)
+    for number in sorted(range(1, len(settings) + 1), key=lambda number: -(number & -number)):
+        one = settings[number - 1]
+        if rows and asking.is_over:
+            other_bound = least_objective(problem)
+            break
+        if keep_equals or not _is_matched(one, by_numbers):
+            rows.append(_Candidate(setting=one, bound=bound_of(problem, layers.model, layers, one)))
+    rows.sort(key=lambda one: (one.bound, one.setting.num_replicas, one.setting.num_workers))
+    return rows, other_bound
+
+
+def _is_matched(setting: Setting, others: dict[tuple[int, int], Setting]) -> bool:
+    """Whether a setting with fewer replicas of more workers each is as good, see the head of this module."""
+    replicas = setting.num_replicas
+    for fewer in _divisors(replicas):
+        other = others.get((fewer, setting.all_workers // fewer)) if fewer < replicas else None
+        if other is None or other.num_servers != setting.num_servers:
+            continue
+        if other.samples_per_read * fewer >= setting.samples_per_read * replicas:
+            return True
+    return False
+
+
+@cache
+def _divisors(number: int) -> tuple[int, ...]:
+    """Return what divides a number."""
+    small = [one for one in range(1, isqrt(number) + 1) if number % one == 0]
+    return tuple(sorted({*small, *(number // one for one in small)}))
+
+
+def _search(
+    problem: Problem, fitting: Fitting, candidates: Sequence[_Candidate], search: Search, *, is_cut: bool
+) -> tuple[list[_Found], float, int]:
+    """Return what may be ranked, the best first, a bound on everything else, and how many settings were solved.
+
+    ``is_cut``: there was no time for all candidates, so that nothing is known of what none of them can do.
+    """
+    found: list[_Found] = []
+    bound = float("inf")
+    num_solved = 0
+    for candidate in candidates:
+        rank = min(search.num_alternatives, len(found) - 1)
+        enough = found[rank].objective * (1 - _TIE) if len(found) > search.num_alternatives else float("inf")
+        if candidate.bound >= enough:
+            break
+        is_enough = bool(found) and (found[0].objective <= search.good_enough or candidate.bound >= search.cutoff)
+        if is_enough or (num_solved and search.is_over):
+            bound = min(bound, candidate.bound)
+            break
+        setting = candidate.setting
+        scale = samples_of_goal(problem, setting) / setting.num_replicas
+        fixed = fixed_of_goal(problem, setting)
+        solved = fitting.best(
+            setting.num_workers,
+            setting.price_s_per_byte(fitting.layers.model.constants.bandwidth_bytes_per_s),
+            enough=(enough - fixed) / scale,
+            is_over=lambda: search.is_over,
+        )
+        num_solved += 1
+        if solved.status is not Status.OPTIMAL:
+            bound = min(bound, max(candidate.bound, solved.bound * scale + fixed))
+        if solved.value is not None and solved.objective * scale + fixed < enough:
+            configuration = ReplicaConfiguration(
+                num_servers=setting.num_servers,
+                num_replicas=setting.num_replicas,
+                num_workers=setting.num_workers,
+                layers=solved.value,
+            )
+            found.append(_found(problem, setting, configuration))
+            found.sort(key=lambda one: (one.objective, one.setting.num_replicas))
+    if not found:
+        if is_cut or search.is_over:
+            raise NoAnswerError(TOO_SHORT)
+        raise fitting.nothing_found(_numbers_of_workers(candidates))
+    return found, bound, num_solved
+
+
+def _numbers_of_workers(candidates: Sequence[_Candidate]) -> list[int]:
+    """Return the workers of a replica that were asked for."""
+    return sorted({one.setting.num_workers for one in candidates})
+
+
+def _found(problem: Problem, setting: Setting, configuration: ReplicaConfiguration) -> _Found:
+    """Return a configuration with what it costs."""
+    choice = ReplicaChoice(configuration=configuration, samples_per_read=setting.samples_per_read)
+    prediction = predict(problem, choice)
+    return _Found(
+        setting=setting, configuration=choice, prediction=prediction, objective=prediction.value_of(problem.goal)
+    )
+
+
+def _least_stale(found: Sequence[_Found]) -> _Found:
+    """Return the best; of those that tie, the one with the fewest replicas, then workers."""
+    ties = [one for one in found if one.objective <= found[0].objective * (1 + SAME)]
+    return min(ties, key=lambda one: (one.setting.num_replicas, one.setting.num_machines, one.setting.num_workers))
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def _why(problem: Problem, best: _Found, num_settings: int, num_solved: int, space: _Space) -> list[str]:
+    """Return what binds, what was chosen, and how the answer was proven."""
+    setting = best.setting
+    lines = list(explain(problem, best.configuration, best.prediction))
+    if setting.num_replicas == 1:
+        why = (
+            ""
+            if is_asynchronous_allowed(problem)
+            else f": constraints.max_staleness is {problem.limits.max_staleness or 0:g}"
+        )
+        lines.append(f"one model replica, hence synchronous{why}")
+    if idle := group_of(problem).count - setting.num_machines:
+        lines.append(
+            f"{idle} machine{'s stay' if idle > 1 else ' stays'} idle: as servers they would not speed up the exchange "
+            f"of weights"
+        )
+    lines.append(
+        f"{num_settings:,} settings (servers, replicas, workers) are possible; {num_solved:,} had to be solved, the "
+        f"others' bounds are no better"
+    )
+    if len(space) > 1:
+        least, most = (format_human(end(one for _, one in space), Dimension.TIME) for end in (min, max))
+        lines.append(f"of {len(space):,} settings with uniform layers the best takes {least}, the worst {most}")
+    return lines
+
+
+def _others(best: _Found, others: Sequence[_Found]) -> list[Alternative]:
+    """Return other settings, as plans that lost."""
+    reason = "each layer at its best"
+    return [alternative_of(one.configuration.headline, one, best, reason, family=NAME) for one in others]
+
+
+def _other_ways(problem: Problem, fitting: Fitting, best: _Found, space: _Space) -> list[Alternative]:
+    """Return what the paper's two simplifications cost, where they fit: uniform layers, maps by the sum of messages."""
+    rows = []
+    has_messages = best.prediction.communication_s["activations_and_errors"] > 0
+    if has_messages and best.setting.num_workers <= _MOST_MACHINES_OF_SPACE:
+        layers = sum_rule(fitting.layers.model, best.configuration.configuration.layers)
+        by_sum = replace(best.configuration.configuration, layers=layers)
+        if fitting.fits(layers, best.setting.num_workers):
+            rows.append(
+                ("maps by the least sum of messages", _found(problem, best.setting, by_sum), "the paper's rule")
+            )
+    if space:
+        choice, objective = min(space, key=lambda row: row[1])
+        uniform = replace(best, configuration=choice, objective=objective)
+        rows.append(("uniform layers", uniform, f"all partitioned over all workers: {choice.headline}"))
+    return [alternative_of(name, other, best, reason, family=NAME) for name, other, reason in rows]

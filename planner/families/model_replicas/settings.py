@@ -1,0 +1,201 @@
+"""The numbers of servers, replicas and workers that a question allows, and why there may be none."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from planner.errors import SpecError
+from planner.families.model_replicas.cost import batch_of, exchange_parts_s, group_of, input_s, share_of
+from planner.families.model_replicas.layers import Layers
+from planner.models.model_replicas import ReplicaModel
+from planner.problem import Problem, Range
+
+__all__ = [
+    "Setting",
+    "bound_of",
+    "fixed_of_goal",
+    "is_asynchronous_allowed",
+    "most_devices",
+    "most_machines",
+    "samples_of_goal",
+    "settings_of",
+    "why_nothing_fits",
+]
+
+_SHAPE = ("num_parameter_servers", "num_replicas", "num_workers_per_replica")  # pins of a setting's own numbers,
+_COUNTS = ("num_machines", "num_devices")  # and those of what they come to, which other families know as well
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """``N_ps`` servers, ``N_mr`` replicas of ``N_wr`` workers each, and how often a replica reads."""
+
+    num_servers: int
+    num_replicas: int
+    num_workers: int
+    samples_per_read: int
+
+    @property
+    def all_workers(self) -> int:
+        """Machines that train."""
+        return self.num_replicas * self.num_workers
+
+    @property
+    def num_machines(self) -> int:
+        """Machines that train or serve."""
+        return self.num_servers + self.all_workers
+
+    def price_s_per_byte(self, bandwidth_bytes_per_s: float) -> float:
+        """Return the seconds a sample, times N_mr, of a byte that every replica reads and writes at each exchange.
+
+        Reading, ``serialised``, takes ``max(1 / (N_mr min(N_ps, N_wr)), 1 / N_ps)`` of a link, which is
+        ``1 / min(N_mr N_wr, N_ps)`` since ``N_mr N_ps >= N_ps``. Writing as many bytes of gradients takes as long
+        again: hence the 2.
+        """
+        links = min(self.all_workers, self.num_servers)
+        return 2 * self.num_replicas / (self.samples_per_read * bandwidth_bytes_per_s * links)
+
+
+def is_asynchronous_allowed(problem: Problem) -> bool:
+    """Whether replicas may run beside one another: their staleness has no bound.
+
+    Where the user sets no limit, asking for this family alone allows it.
+    """
+    most = problem.limits.max_staleness
+    return most == float("inf") or (most is None and problem.families == ("model_replicas",))
+
+
+def settings_of(problem: Problem) -> Iterator[Setting]:
+    """Yield the settings within the limits and pins, with the number of servers that is best for each.
+
+    Reading and writing take ``1 / min(N_mr N_wr, N_ps)`` of a link's time each, and nothing else depends on the
+    servers: as many as there are workers are enough, and until then every machine left does best as a server. One more
+    than that would change nothing, and stays idle unless the question asks for it.
+    """
+    fixed, most, least = problem.fixed, most_machines(problem), _machines_of(problem).least
+    devices = _devices_of(problem)
+    pinned_servers = fixed.get("num_parameter_servers")
+    for replicas in _numbers(problem, "num_replicas", most):
+        if replicas > 1 and not is_asynchronous_allowed(problem):
+            continue
+        share = _share(problem, replicas)
+        if share is None:
+            continue
+        for workers in _numbers(problem, "num_workers_per_replica", (most - 1) // replicas):
+            trained = replicas * workers
+            left = most - trained
+            servers = max(min(trained, left), least - trained) if pinned_servers is None else pinned_servers
+            is_within = 1 <= servers <= left and trained + servers >= least
+            if is_within and trained in devices:
+                yield Setting(num_servers=servers, num_replicas=replicas, num_workers=workers, samples_per_read=share)
+
+
+def _machines_of(problem: Problem) -> Range:
+    """Return how many machines may train or serve, by the limits and the pin."""
+    return problem.limits.machines.pinned(problem.fixed.get("num_machines"))
+
+
+def _devices_of(problem: Problem) -> Range:
+    """Return how many devices may train, by the limits and the pin: a machine has one, and a server trains none."""
+    return problem.limits.devices.pinned(problem.fixed.get("num_devices"))
+
+
+def most_machines(problem: Problem) -> int:
+    """Return how many machines may be used."""
+    count, most = group_of(problem).count, _machines_of(problem).most
+    return count if most is None else min(count, most)
+
+
+def most_devices(problem: Problem) -> int:
+    """Return how many devices may train: one machine at least serves."""
+    left, most = most_machines(problem) - 1, _devices_of(problem).most
+    return left if most is None else min(left, most)
+
+
+def _numbers(problem: Problem, pin: str, most: int) -> range:
+    """Return 1 to ``most``, or the pinned number if it is one of them."""
+    pinned = problem.fixed.get(pin)
+    if pinned is None:
+        return range(1, most + 1)
+    return range(pinned, pinned + (1 <= pinned <= most))
+
+
+def _share(problem: Problem, num_replicas: int) -> int | None:
+    """Return the samples between two reads; None if the batch has too few."""
+    try:
+        return share_of(problem, num_replicas)
+    except SpecError:
+        return None
+
+
+def samples_of_goal(problem: Problem, setting: Setting) -> float:
+    """Return the samples that the goal counts: those of an iteration, of an epoch, or of the whole training."""
+    training = problem.training
+    if problem.goal.name == "iteration_time":
+        return batch_of(problem, setting.num_replicas, setting.samples_per_read)
+    epochs = training.epochs or 1.0 if problem.goal.name == "training_time" else 1.0
+    return (training.dataset_samples or 0) * epochs
+
+
+def fixed_of_goal(problem: Problem, setting: Setting) -> float:
+    """Return the seconds of the goal that depend on no layer: latency, start-up and optimiser of every exchange."""
+    batch = batch_of(problem, setting.num_replicas, setting.samples_per_read)
+    return sum(exchange_parts_s(problem).values()) * samples_of_goal(problem, setting) / batch
+
+
+def bound_of(problem: Problem, model: ReplicaModel, layers: Layers, setting: Setting) -> float:
+    """Return an objective that no choice of layers of a setting beats: by computation and exchanges, or by input."""
+    price = setting.price_s_per_byte(model.constants.bandwidth_bytes_per_s)
+    samples = samples_of_goal(problem, setting)
+    busy = layers.bound(setting.num_workers, price) / setting.num_replicas * samples + fixed_of_goal(problem, setting)
+    return max(busy, input_s(problem, setting.all_workers) * samples)
+
+
+def why_nothing_fits(problem: Problem) -> str:
+    """Return which limits and pins leave no setting, and what would have to give."""
+    fixed, limits = problem.fixed, problem.limits
+    servers, replicas, workers = (fixed.get(name, 1) for name in _SHAPE)
+    if replicas > 1 and not is_asynchronous_allowed(problem):
+        return (
+            f"No plan fits: fix.num_replicas is {replicas}; replicas train asynchronously, and "
+            f"constraints.max_staleness is {limits.max_staleness or 0:g}. Set it to unbounded, or pin 1."
+        )
+    if (needed := servers + replicas * workers) > most_machines(problem):
+        return _too_few_machines(problem, needed, f"{servers} servers + {replicas} replicas x {workers} workers need")
+    if _share(problem, replicas) is None:
+        training = problem.training
+        batch = training.fixed_batch_size or training.max_global_batch_size
+        return f"No plan fits: a batch of {batch} leaves some of {replicas} replicas without a sample. Raise it."
+    asked = [
+        f"constraints.{name} {_words(allowed)}"
+        for name, allowed in (("machines", limits.machines), ("devices", limits.devices))
+        if allowed != Range()
+    ]
+    pins = [f"fix.{name} {fixed[name]}" for name in (*_COUNTS, *_SHAPE) if name in fixed]
+    return (
+        f"No plan fits: no numbers of servers, replicas and workers on up to {most_machines(problem)} machines meet "
+        f"{' and '.join([*asked, *pins])} together (every worker is a device that trains, every server a machine "
+        f"more). Drop or change one of them."
+    )
+
+
+def _too_few_machines(problem: Problem, needed: int, what: str) -> str:
+    """Return what needs so many machines, and what allows no more of them than there may be."""
+    fixed, most = problem.fixed, most_machines(problem)
+    pins = " and ".join(f"fix.{name} {fixed[name]}" for name in _SHAPE if name in fixed)
+    limit = f"there are {most}"
+    if most < group_of(problem).count:
+        limit = "fix.num_machines" if fixed.get("num_machines") == most else "constraints.machines"
+        limit = f"{limit} allows {most}"
+    return (
+        f"No plan fits: {what} at least {needed} machines{f' with {pins}' if pins else ''}; {limit}. Raise the number "
+        f"of machines to {needed}{', or pin less' if pins else ''}."
+    )
+
+
+def _words(allowed: Range) -> str:
+    """Return ``exactly 7``, ``at least 3``, or both ends."""
+    if allowed.least == allowed.most:
+        return f"exactly {allowed.least}"
+    least = f"at least {allowed.least}" if allowed.least > 1 else ""
+    most = f"at most {allowed.most}" if allowed.most is not None else ""
+    return ", ".join(filter(None, (least, most)))

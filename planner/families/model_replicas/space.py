@@ -1,0 +1,154 @@
+"""The paper's search space, as in its figure 15: every setting with uniform layers; and the paper's rule for maps.
+
+Uniform: every layer is partitioned over all workers of a replica, none is replicated, all machines left are servers.
+"""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+
+from planner.families.model_replicas.cost import (
+    input_s,
+    memory_limit_bytes,
+    memory_of,
+    model_of,
+    threads_of,
+)
+from planner.families.model_replicas.family import ReplicaChoice
+from planner.families.model_replicas.settings import Setting, fixed_of_goal, samples_of_goal, settings_of
+from planner.models.model_replicas import ReplicaModel
+from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration
+from planner.problem import Problem
+from planner.solvers.assignment import greedy_assignment, sum_assignment
+
+__all__ = ["search_space", "search_space_csv", "sum_rule"]
+
+
+def search_space(
+    problem: Problem, num_workers: Sequence[int] | None = None, *, model: ReplicaModel | None = None
+) -> list[tuple[ReplicaChoice, float]]:
+    """Return every setting with uniform layers and its objective, in the goal's unit.
+
+    Parameters
+    ----------
+    num_workers
+        The workers of a replica to consider, ``(1, 2, 4)`` in the paper; None for all.
+    model
+        That of the question, where it has been made already.
+
+    Notes
+    -----
+    The settings are those that a plan may choose from, with the most threads, less those whose workers do not hold
+    them. Layers of one number of workers are costed once: N_mr only divides them.
+
+    >>> import planner
+    >>> problem = planner.load({
+    ...     "dnn": {"zoo": "adam-mnist", "global_batch": 1400},
+    ...     "cluster": {"preset": "adam-20"},
+    ...     "families": ["model_replicas"],
+    ... })
+    >>> space = search_space(problem, (1, 2, 4))
+    >>> len(space), min(space, key=lambda row: row[1])[0].headline
+    (32, '...')
+    """
+    model, threads = model or model_of(problem), threads_of(problem)[-1]
+    memory, limit_bytes = memory_of(problem, model), memory_limit_bytes(problem)
+    kinds = _kinds(model)
+    is_ample = memory.most_bytes(threads) <= limit_bytes
+    sample_s: dict[int, float] = {}  # inf where it does not fit
+    rows = []
+    for setting in settings_of(problem):
+        workers = setting.num_workers
+        if num_workers is not None and workers not in num_workers:
+            continue
+        choice = _uniform(model, setting, threads)
+        if workers not in sample_s:
+            per_sample_s = (number * model.layer_time(one, choice.configuration).per_sample_s for one, number in kinds)
+            seconds = sum(per_sample_s) * setting.num_replicas
+            fits = is_ample or memory.fullest(choice.configuration.layers, workers).total_bytes(1) <= limit_bytes
+            sample_s[workers] = seconds if fits else float("inf")
+        if sample_s[workers] < float("inf"):
+            rows.append((choice, _objective(problem, model, setting, sample_s[workers])))
+    return rows
+
+
+def search_space_csv(problem: Problem, num_workers: Sequence[int] | None = None) -> str:
+    """Return :func:`search_space` as a table: workers, replicas, servers and the goal, a row each."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["num_workers_per_replica", "num_replicas", "num_parameter_servers", problem.goal.field])
+    for choice, objective in search_space(problem, num_workers):
+        chosen = choice.configuration
+        table.writerow([chosen.num_workers, chosen.num_replicas, chosen.num_servers, repr(objective)])
+    return text.getvalue()
+
+
+def _kinds(model: ReplicaModel) -> list[tuple[int, int]]:
+    """Return one layer of every kind, and how many are alike: in a uniform configuration they cost the same."""
+    kinds: dict[tuple[int, bool], list[int]] = {}
+    for index in range(len(model.stages)):
+        kinds.setdefault((model.work.alike(index), index == 0), []).append(index)
+    return [(some[0], len(some)) for some in kinds.values()]
+
+
+def _uniform(model: ReplicaModel, setting: Setting, num_threads: int) -> ReplicaChoice:
+    """Return the uniform configuration of a setting."""
+    configuration = ReplicaConfiguration.uniform(
+        num_workers=setting.num_workers,
+        num_replicas=setting.num_replicas,
+        num_servers=setting.num_servers,
+        num_threads=num_threads,
+        num_layers=len(model.stages),
+    )
+    return ReplicaChoice(configuration=configuration, samples_per_read=setting.samples_per_read)
+
+
+def _objective(problem: Problem, model: ReplicaModel, setting: Setting, sample_s: float) -> float:
+    """Return the goal of a setting whose layers take so many seconds a sample of one replica."""
+    constants = model.constants
+    size_bytes = sum(stage.num_weights for stage in model.stages) * constants.number_bytes
+    exchange_s = setting.price_s_per_byte(constants.bandwidth_bytes_per_s) * size_bytes
+    samples = samples_of_goal(problem, setting)
+    busy = (sample_s + exchange_s) / setting.num_replicas * samples + fixed_of_goal(problem, setting)
+    return max(busy, input_s(problem, setting.all_workers) * samples)
+
+
+# -- the paper's rule for maps ---------------------------------------------------------------------------------------
+
+
+def sum_rule(model: ReplicaModel, layers: Sequence[LayerChoice]) -> tuple[LayerChoice, ...]:
+    """Return the same layers, mapped so that each receives the fewest remote activations in sum (section 5.3).
+
+    Each segment on the worker where it receives least; on a conflict the assignment of least sum. A layer lasts as long
+    as its slowest segment, which this rule does not look at.
+    """
+    mapped: list[LayerChoice] = []
+    for index, layer in enumerate(layers):
+        mapped.append(layer if index == 0 else _by_sum(model, index, mapped[-1], layer))
+    return tuple(mapped)
+
+
+def _by_sum(model: ReplicaModel, index: int, before: LayerChoice, layer: LayerChoice) -> LayerChoice:
+    """Return a layer, mapped by the sum of what its segments receive from the layer before."""
+    num_places = 1 + max(worker for one in (before, layer) for row in one.workers for worker in row)
+    needed = model.work.boundary(index, before.num_partitions, layer.num_partitions).needed
+    cost = [[0.0] * num_places for _ in range(num_places)]  # rows beyond the segments take what is left
+    for row, (r, p) in enumerate((r, p) for r in range(layer.num_replicas) for p in range(layer.num_partitions)):
+        cost[row] = _received(needed[p].tolist(), r, layer.num_replicas, before, num_places)
+    found = greedy_assignment(cost) if row + 1 == num_places else sum_assignment(cost)
+    found = found if found.value is not None else sum_assignment(cost)
+    assert found.value is not None  # costs are finite: there is an assignment
+    places = iter(found.value)
+    rows = tuple(tuple(next(places) for _ in range(layer.num_partitions)) for _ in range(layer.num_replicas))
+    return replace(layer, workers=rows)
+
+
+def _received(needed: Sequence[int], r: int, num_replicas: int, before: LayerChoice, num_places: int) -> list[float]:
+    """Return what a segment of layer replica r receives of a sample, on average, on every worker."""
+    steps = range(r, num_replicas * before.num_replicas, num_replicas)
+    costs = [float(sum(needed))] * num_places
+    for k in steps:
+        for q, worker in enumerate(before.workers[k % before.num_replicas]):
+            costs[worker] -= needed[q] / len(steps)
+    return costs

@@ -1,0 +1,281 @@
+"""The cost of a configuration of parameter servers: one way from a question and its decisions to seconds and bytes."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from planner.cluster import MachineGroup
+from planner.cost import Floats, Profile
+from planner.families.parameter_server.asynchronous import Steady, steady
+from planner.families.parameter_server.configuration import ParameterServerConfiguration
+from planner.families.parameter_server.groups import (
+    group_inputs,
+    memory_limit_bytes,
+    network_bytes_per_s,
+    network_latency_s,
+    packet_queueing_s,
+    ready_times_s,
+)
+from planner.models.asynchronous_events import Log
+from planner.models.data_parallel import Gradients, gradients_of
+from planner.models.input import InputTime, stall_s
+from planner.models.memory import Precision, data_parallel_memory
+from planner.models.server_links import (
+    Links,
+    place_largest_first,
+    place_round_robin,
+    place_sliced,
+    pull_time_s,
+    push_end_s,
+)
+from planner.models.ssgd_equations import Strategy
+from planner.models.stragglers import standard_maximum
+from planner.plan import Prediction
+from planner.problem import Problem
+
+__all__ = ["ParameterServerCost"]
+
+
+class ParameterServerCost:
+    """What one configuration of a question costs."""
+
+    def __init__(self, problem: Problem, configuration: ParameterServerConfiguration) -> None:
+        self.problem = problem
+        self.configuration = configuration
+        self.precision = Precision.of(problem.training.dtype, problem.training.optimizer)
+        groups = {group.name: group for group in problem.cluster.machine_groups}
+        self.groups = [groups[name] for name in configuration.workers]
+        self.server_group = groups[configuration.servers]
+
+    @property
+    def num_workers(self) -> int:
+        """Machines that work."""
+        return sum(self.configuration.workers.values())
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of one iteration; where they do not divide, some devices have one less than their share."""
+        fixed = self.configuration.global_batch_size or self.problem.training.global_batch_size
+        return self._most_samples if fixed is None else fixed
+
+    @property
+    def _most_samples(self) -> int:
+        """Samples of one iteration if every device had its group's largest share."""
+        workers, shares = self.configuration.workers, self.configuration.batch_shares
+        return sum(workers[group.name] * group.devices_per_machine * shares[group.name] for group in self.groups)
+
+    @property
+    def strategy(self) -> Strategy:
+        """What the framework overlaps."""
+        return Strategy(self.problem.calibration.strategy)
+
+    def profile(self, group: MachineGroup) -> Profile:
+        """Return the seconds of the layers on a group's devices."""
+        return self.problem.profiles[group.device.name]
+
+    def gradients(self, group: MachineGroup) -> Gradients:
+        """Return the gradients with their ready times on a group's devices."""
+        return gradients_of(
+            self.problem.dnn,
+            self.profile(group),
+            gradient_bytes=self.precision.gradient_bytes,
+            unit=self.problem.calibration.fusion_unit,
+        )
+
+    def compute_s(self, group: MachineGroup) -> tuple[float, float]:
+        """Return forward and backward seconds of a group's share."""
+        share, profile = self.configuration.batch_shares[group.name], self.profile(group)
+        return float(profile.forward_s.sum()) * share, float(profile.backward_s.sum()) * share
+
+    def ready_s(self, group: MachineGroup) -> Floats:
+        """Return when a machine of the group can push each gradient, from the iteration's start."""
+        share = np.array(float(self.configuration.batch_shares[group.name]))
+        return ready_times_s(self.problem, group, self.gradients(group), share)
+
+    # -- network -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def entries(self) -> list[tuple[MachineGroup, int, int | None]]:
+        """Workers that are alike: their group, how many they are, and the server on their machine."""
+        found: list[tuple[MachineGroup, int, int | None]] = []
+        for group in self.groups:
+            count = self.configuration.workers[group.name]
+            serves = self.configuration.co_located and group.name == self.configuration.servers
+            at_home = min(count, self.configuration.num_parameter_servers) if serves else 0
+            found += [(group, 1, server) for server in range(at_home)]
+            found += [(group, count - at_home, None)] * (count > at_home)
+        return found
+
+    @cached_property
+    def links(self) -> Links:
+        """The links of servers and workers, at the rate that is reached."""
+        rates = {group.name: network_bytes_per_s(self.problem, group) for group in (*self.groups, self.server_group)}
+        return Links(
+            server_bytes_per_s=(rates[self.server_group.name],) * self.configuration.num_parameter_servers,
+            worker_bytes_per_s=tuple(rates[group.name] for group, _, _ in self.entries),
+            worker_counts=tuple(count for _, count, _ in self.entries),
+            worker_homes=tuple(home for _, _, home in self.entries),
+        )
+
+    @property
+    def uses_network(self) -> bool:
+        """Whether anything is sent; not where the only server is on the only worker's own machine."""
+        return self.configuration.num_parameter_servers > 1 or any(home is None for _, _, home in self.entries)
+
+    @property
+    def overhead_s(self) -> float:
+        """The library's start-up of an exchange; none where one device keeps its gradients."""
+        is_alone = not self.uses_network and self.groups[0].devices_per_machine == 1
+        return 0.0 if is_alone else self.problem.calibration.overhead_s
+
+    @property
+    def queueing_s(self) -> float:
+        """A packet's time at the switch, one direction; none where nothing is sent."""
+        return packet_queueing_s(self.problem, min(self.links.server_bytes_per_s)) if self.uses_network else 0.0
+
+    @property
+    def latency_s(self) -> float:
+        """The longest way of a gradient over the network; 0 where nothing is sent."""
+        is_one = self.configuration.num_parameter_servers == 1
+        far = [group.name for group, _, home in self.entries if home is None or not is_one]
+        cluster, servers = self.problem.cluster, self.server_group.name
+        return max((network_latency_s(cluster, name, servers) for name in dict.fromkeys(far)), default=0.0)
+
+    @cached_property
+    def placed_bytes(self) -> Floats:
+        """Bytes of each tensor (row) on each server (column)."""
+        sizes, placement = self.gradients(self.groups[0]).size_bytes, self.configuration.placement
+        if placement == "round_robin":
+            return place_round_robin(sizes, num_servers=self.configuration.num_parameter_servers)
+        if placement == "largest_first":
+            return place_largest_first(sizes, server_bytes_per_s=self.links.server_bytes_per_s)
+        if placement == "sliced":
+            return place_sliced(sizes, server_bytes_per_s=self.links.server_bytes_per_s)
+        assert not isinstance(placement, str)
+        placed = np.zeros((len(sizes), self.configuration.num_parameter_servers))
+        for row, name in enumerate(self.gradients(self.groups[0]).names):
+            placed[row, placement[name]] = sizes[row]
+        return placed
+
+    @property
+    def pushed_bytes(self) -> Floats:
+        """What each tensor pushes to each server, after compression."""
+        compression = self.configuration.compression
+        return self.placed_bytes if compression is None else self.placed_bytes * float(compression.kept)
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def predict(self) -> Prediction:
+        """Return what the configuration costs."""
+        if self.configuration.synchronisation != "bsp":
+            return self._predict_asynchronous()
+        parts, servers_s = self.busy_parts_s()
+        busy_s = sum(parts.values())
+        parts["input_stall"] = self.with_input_s(busy_s) - busy_s
+        return self._prediction(parts, {"server_push_end_s": servers_s.tolist()})
+
+    def with_input_s(self, busy_s: float) -> float:
+        """Return the seconds of an iteration that is busy for so long, with what the slowest input adds."""
+        return busy_s + max(stall_s(time, busy_s, self.strategy) for time in self.inputs())
+
+    def busy_parts_s(self) -> tuple[dict[str, float], Floats]:
+        """Return where the time of an iteration goes but for waiting for input, and every server's end of pushes."""
+        slowest = max(self.groups, key=lambda group: sum(self.compute_s(group)))
+        forward_s, backward_s = self.compute_s(slowest)
+        ready = np.array([self.ready_s(group) for group, _, _ in self.entries])
+        servers_s = push_end_s(ready, self.pushed_bytes, self.links)
+        pushed_s = max(float(servers_s.max()), forward_s + backward_s, float(ready.max(initial=0.0)))
+        fitted, compression = self.problem.calibration, self.configuration.compression
+        deviation_s = fitted.straggler_deviation_s
+        return {
+            "forward": forward_s,
+            "backward": backward_s,
+            "exposed_push": pushed_s - forward_s - backward_s,
+            "compression": 0.0 if compression is None else float(compression.time_s),
+            "pull": pull_time_s(self.placed_bytes, self.links),
+            "latency": 2 * self.latency_s,
+            "queueing": 2 * self.queueing_s,
+            "stragglers": deviation_s and deviation_s * standard_maximum(self.num_workers),
+            "overhead": self.overhead_s,
+            "update": max(self.profile(group).update_s for group in self.groups),
+        }, servers_s
+
+    def _predict_asynchronous(self) -> Prediction:
+        """Return the cost without a barrier: the time in which each share of the batch is worked through once."""
+        run = self.steady()
+        iteration_s = self._most_samples / run.samples_per_s
+        parts = {name: iteration_s * share for name, share in run.time_shares.items()}
+        staleness = {"mean": run.mean_staleness, "most": run.most_staleness}
+        return self._prediction(parts, {"synchronisation": run.synchronisation, "staleness": staleness})
+
+    def steady(self, log: Log | None = None) -> Steady:
+        """Return the steady state of workers without a barrier; ``log``: where to put what they do, for a timeline."""
+        chosen, fitted = self.configuration, self.problem.calibration
+        seconds: dict[str, dict[str, float]] = {}
+        for group, time in zip(self.groups, self.inputs(), strict=True):
+            forward_s, backward_s = self.compute_s(group)
+            parts = {"forward": forward_s, "backward": backward_s, "update": self.profile(group).update_s}
+            parts["exposed_push"] = max(float(self.ready_s(group).max(initial=0.0)) - forward_s - backward_s, 0.0)
+            parts["overhead"] = self.overhead_s
+            parts["compression"] = 0.0 if chosen.compression is None else float(chosen.compression.time_s)
+            parts["input_stall"] = stall_s(time, sum(parts.values()), self.strategy)
+            seconds[group.name] = parts
+        return steady(
+            seconds=[seconds[group.name] for group, _, _ in self.entries],
+            samples=[group.devices_per_machine * chosen.batch_shares[group.name] for group, _, _ in self.entries],
+            links=self.links,
+            pushed_bytes=self.pushed_bytes.sum(axis=0),
+            pulled_bytes=self.placed_bytes.sum(axis=0),
+            latency_s=self.latency_s + self.queueing_s,
+            deviation_s=fitted.straggler_deviation_s,
+            synchronisation=chosen.synchronisation,
+            staleness=chosen.staleness,
+            log=log,
+        )
+
+    def _prediction(self, parts: Mapping[str, float], details: Mapping[str, Any]) -> Prediction:
+        """Return the prediction of a breakdown."""
+        training, iteration_s = self.problem.training, sum(parts.values())
+        samples = training.dataset_samples
+        epoch_s = None if samples is None else iteration_s * samples / self.global_batch_size
+        alone_s = max(sum(self.compute_s(group)) for group in self.groups)
+        update_s = max(self.profile(group).update_s for group in self.groups)
+        load_s = self.pushed_bytes.sum(axis=0) * self.links.senders / np.array(self.links.server_bytes_per_s)
+        pull_s = pull_time_s(self.placed_bytes, self.links)
+        return Prediction(
+            iteration_time_s=iteration_s,
+            epoch_time_s=epoch_s,
+            training_time_s=None if epoch_s is None or training.epochs is None else epoch_s * training.epochs,
+            breakdown_s=parts,
+            communication_s={"push": float(load_s.max()), "pull": pull_s, "wait": parts["stragglers"]},
+            scaling_factor=(alone_s + update_s) / iteration_s,
+            communication_to_computation=(float(load_s.max()) + pull_s) / alone_s if alone_s else float("inf"),
+            memory_bytes=self._memory(),
+            details={
+                "batch_per_device": max(self.configuration.batch_shares.values()),
+                "global_batch_size": self.global_batch_size,
+                "num_workers": self.num_workers,
+                "gradient_bytes": float(self.placed_bytes.sum()),
+                "server_bytes": self.placed_bytes.sum(axis=0).tolist(),
+                **details,
+            },
+        )
+
+    def _memory(self) -> dict[str, float]:
+        """Return the bytes on the fullest worker's device."""
+        reserve = self.problem.calibration.memory_reserve_bytes
+        use = data_parallel_memory(self.problem.dnn, self.precision, reserve_bytes=reserve)
+        shares = self.configuration.batch_shares
+        limits = {group.name: memory_limit_bytes(self.problem, group) for group in self.groups}
+        fullest = max(limits, key=lambda name: use.total_bytes(shares[name]) / limits[name])
+        return use.terms_bytes(shares[fullest], limit_bytes=limits[fullest])
+
+    def inputs(self) -> Iterator[InputTime]:
+        """Yield the time of input of every group."""
+        is_lockstep = self.configuration.synchronisation == "bsp"
+        batch = min(self._most_samples, self.global_batch_size) if is_lockstep else None
+        for group in self.groups:
+            share = self.configuration.batch_shares[group.name]
+            yield group_inputs(self.problem, group, num_workers=self.num_workers, share=share, whole_batch=batch)

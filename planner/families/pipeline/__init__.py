@@ -1,0 +1,1 @@
+"""Pipelines: cuts, replicas and device of each stage, micro-batches and schedule."""

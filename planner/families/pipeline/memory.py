@@ -1,0 +1,302 @@
+"""Whether any pipeline of a question fits in memory, and with how much memory one would.
+
+For a number of micro-batches, the devices that a stage needs follow from its bytes: each holds its weights whatever the
+replicas, and activations by its share of a micro-batch. The fewest devices over all splits are then a recursion
+(:mod:`planner.solvers.pipeline_fit`) that takes milliseconds. 1F1B holds no more than GPipe, so it stands for both
+where both may be chosen. Interleaved pipelines are few (:func:`interleaved_shapes`) and tried one by one.
+
+Exact for one group, and for several without limits on devices and machines. With such limits, or with groups so large
+that their devices are taken as of one kind, a shape that is found fits, but none may be found where there is one:
+``is_proven`` tells.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from planner.families.pipeline.cost import Shape
+from planner.families.pipeline.domain import CHUNKS, Domain
+from planner.families.pipeline.line import hopeless_numbers
+from planner.models.pipeline_stages import Stage
+from planner.search import Search
+from planner.solvers.pipeline_fit import NONE, FewestDevices
+from planner.solvers.pipeline_parts import Integers, Schedule
+
+__all__ = ["Fitting", "LeastMemory", "fitting", "least_memory", "numbers_of_stages_that_fit"]
+
+_MOST_BUDGETS = 4096  # numbers of devices of all groups but one that are told apart
+_MOST_USED = 2_000_000  # numbers of devices of each group that are looked at one by one
+_MOST_ROWS = 64  # ways to use devices of several groups that are tried to meet limits
+_CLOSE = 1e-6  # relative difference at which two amounts of memory are one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitting:
+    """A pipeline that fits, if one was found; ``is_proven``: that there is one, or none."""
+
+    shape: Shape | None
+    is_proven: bool
+
+
+def fitting(domain: Domain, search: Search) -> Fitting:
+    """Return a pipeline that fits in memory and meets all limits and pins."""
+    if _outgrows(domain):
+        return Fitting(shape=None, is_proven=True)
+    is_proven = True
+    hopeless = set() if domain.is_fine else hopeless_numbers(domain)
+    for number in reversed(domain.numbers_of_microbatches):
+        if number in hopeless:
+            continue
+        if search.is_over:
+            return Fitting(shape=None, is_proven=False)
+        found = _of_number(domain, number, search)
+        if found.shape is not None:
+            return found
+        is_proven = is_proven and found.is_proven
+    for shape in _interleaved(domain, search, lambda: domain.memory_scale):
+        if domain.allows(shape):
+            return Fitting(shape=shape, is_proven=True)
+    return Fitting(shape=None, is_proven=is_proven and not search.is_over)
+
+
+def _outgrows(domain: Domain) -> bool:
+    """Whether weights, gradients and optimiser alone, once each, are more than all devices together may hold."""
+    costs = domain.cost.costs
+    whole = costs.memory(0, domain.num_layers - 1, num_samples=1)
+    states = float(whole.weights_bytes + whole.gradients_bytes + whole.optimizer_bytes)
+    rooms = [
+        number * max(one.memory_limit_bytes * domain.memory_scale - costs.reserve_bytes, 0.0)
+        for number, one in zip(domain.num_devices, costs.machines, strict=True)
+    ]
+    return states * (1 - _CLOSE) > sum(rooms)
+
+
+def numbers_of_stages_that_fit(domain: Domain, search: Search) -> list[int]:
+    """Return numbers of stages with which something is known to fit, GPipe or 1F1B."""
+    found: set[int] = set()
+    for number in domain.numbers_of_microbatches:
+        splits = _Splits(domain, number)
+        for num_stages in splits.numbers_of_stages():
+            if num_stages not in found and splits.shape(num_stages) is not None:
+                found.add(num_stages)
+            if search.is_over:
+                return sorted(found)
+    return sorted(found)
+
+
+def _of_number(domain: Domain, number: int, search: Search) -> Fitting:
+    """Return a pipeline of so many micro-batches that fits, under GPipe or 1F1B."""
+    is_proven = True
+    kinds = range(len(domain.num_devices))
+    tries = [_Splits(domain, number)]
+    if tries[0].is_pooled:
+        tries += [_Splits(domain, number, alone=kind) for kind in kinds]
+    for splits in tries:
+        for num_stages in splits.numbers_of_stages():
+            if search.is_over:
+                return Fitting(shape=None, is_proven=False)
+            if not splits.may_fit(num_stages):
+                continue
+            if (shape := splits.shape(num_stages)) is not None:
+                return Fitting(shape=shape, is_proven=True)
+            is_proven = is_proven and splits.is_exact
+        if is_proven:
+            break  # not even with all groups taken as one
+    return Fitting(shape=None, is_proven=is_proven)
+
+
+class _Splits:
+    """All splits for one number of micro-batches, under 1F1B or else GPipe.
+
+    ``is_pooled``: all devices count as of the kind that suits a stage best; ``alone``: only one group may be used.
+    """
+
+    def __init__(self, domain: Domain, number: int, alone: int | None = None) -> None:
+        self.domain, self.number = domain, number
+        self.size = -(-domain.batch // number)
+        self.is_plain = bool({"1f1b", "gpipe"} & set(domain.schedules))
+        self.schedule = Schedule(num_microbatches=number, is_gpipe="1f1b" not in domain.schedules)
+        groups = range(len(domain.num_devices)) if alone is None else [alone]
+        self.groups = sorted(groups, key=lambda group: (-domain.num_devices[group], group))
+        counts = [domain.num_devices[group] for group in self.groups]
+        budgets = prod(count + 1 for count in counts[1:])
+        self.is_pooled = len(counts) > 1 and budgets > _MOST_BUDGETS
+        self.fewest = FewestDevices(domain.num_layers, [sum(counts)] if self.is_pooled else counts, self._needs)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether :meth:`shape` finds one wherever there is one of so many stages."""
+        return not self.is_pooled and (len(self.domain.num_devices) == 1 or not self.domain.is_limited)
+
+    def numbers_of_stages(self) -> Iterator[int]:
+        """Yield the numbers of stages that the question allows, as long as the layers may fit in so many."""
+        for num_stages in range(1, max(self.domain.numbers_of_stages, default=0) + 1):
+            if not self.is_plain or not self.fewest.add():
+                return
+            if num_stages in self.domain.numbers_of_stages:
+                yield num_stages
+
+    def may_fit(self, num_stages: int) -> bool:
+        """Whether the layers fit on the devices in so many stages, limits and pins of devices left aside."""
+        return bool(len(self.fewest.fewest(num_stages)))
+
+    def shape(self, num_stages: int) -> Shape | None:
+        """Return a shape of so many stages that fits and meets all limits."""
+        for row in self.fewest.fewest(num_stages).tolist()[: -_MOST_ROWS - 1 : -1]:
+            found = self.fewest.stages(num_stages, row)
+            stages = [
+                Stage(first=first, last=last, group=self._group(k, first, last, axis), replicas=needed)
+                for k, (first, last, axis, needed) in zip(range(num_stages, 0, -1), found, strict=True)
+            ]
+            if (grown := self._grown(stages)) is not None:
+                shape = self.domain.shape(grown, self.number, "gpipe" if self.schedule.is_gpipe else "1f1b")
+                if self.domain.allows(shape):
+                    return shape
+            if not self.domain.is_limited:
+                return None  # the widest budgets do not do, only by rounding or as devices were pooled
+        return None
+
+    def _group(self, k: int, first: int, last: int, axis: int) -> int:
+        """Return the group of a stage: where they are pooled, the one that needs fewest devices."""
+        if not self.is_pooled:
+            return self.groups[axis]
+        return self.groups[int(self._needs_by_group(k, np.array([first]))[:, 0, last].argmin())]
+
+    def _grown(self, stages: Sequence[Stage]) -> list[Stage] | None:
+        """Return the stages with as many replicas as the limits and pins ask for; None where they cannot have them."""
+        domain, grown = self.domain, list(stages)
+        if not domain.is_limited:
+            return grown
+        least, most = [0] * len(domain.num_devices), [0] * len(domain.num_devices)
+        for stage in stages:
+            least[stage.group] += stage.replicas
+            most[stage.group] = min(most[stage.group] + self._most(stage.group), domain.num_devices[stage.group])
+        sizes = [high - low + 1 for low, high in zip(least, most, strict=True)]
+        if min(sizes) < 1 or prod(sizes) > _MOST_USED:
+            return None
+        used = np.indices(sizes).reshape(len(sizes), -1) + np.array(least)[:, None]
+        allowed = np.flatnonzero(domain.allowed(used))
+        if not len(allowed):
+            return None
+        wanted = used[:, allowed[used[:, allowed].sum(axis=0).argmin()]].tolist()
+        for index, stage in enumerate(grown):
+            more = min(wanted[stage.group] - least[stage.group], self._most(stage.group) - stage.replicas)
+            grown[index] = replace(stage, replicas=stage.replicas + more)
+            least[stage.group] += more
+        return grown
+
+    def _most(self, group: int) -> int:
+        """Return the replicas that a stage may have: each has a sample of every micro-batch."""
+        return min(self.domain.num_devices[group], self.domain.batch // self.number)
+
+    def _needs(self, k: int, firsts: Integers) -> Integers:
+        """Return the devices that stages need, see :mod:`planner.solvers.pipeline_fit`."""
+        found = self._needs_by_group(k, firsts)
+        return found.min(axis=0, keepdims=True) if self.is_pooled else found
+
+    def _needs_by_group(self, k: int, firsts: Integers) -> Integers:
+        """Return the devices by group, first and last layer; rounding errs on the side of fewer."""
+        costs, held = self.domain.cost.costs, int(self.schedule.in_flight(np.array(k)))
+        memory = costs.memory(firsts[:, None], np.arange(self.domain.num_layers)[None, :], num_samples=1)
+        fixed = memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes + costs.reserve_bytes
+        each = held * memory.in_flight_bytes + memory.error_bytes
+        rows = []
+        for group in self.groups:
+            free = costs.machines[group].memory_limit_bytes * self.domain.memory_scale * (1 + 1e-12) - fixed
+            samples = np.divide(free, each, out=np.full(free.shape, float(self.size)), where=each > 0)
+            samples = np.floor(np.minimum(samples, self.size))
+            needed = np.ceil(self.size / np.maximum(samples, 1))
+            is_out = (free < 0) | (samples < 1) | (needed > self._most(group))
+            rows.append(np.where(is_out, NONE, needed).astype(np.int64))
+        return np.array(rows)
+
+
+def _interleaved(domain: Domain, search: Search, most: Callable[[], float]) -> Iterator[Shape]:
+    """Yield the interleaved shapes that hold least, by group, stages, chunks and micro-batches; limits are met.
+
+    Left out are those whose weights and optimiser's states alone fill more than ``most()`` times a device. Ends before
+    the last one when the search is over.
+    """
+    if "interleaved" not in domain.schedules:
+        return
+    for group, devices in enumerate(domain.num_devices):
+        for p, chunks in product(domain.numbers_of_stages, CHUNKS):
+            if not 2 <= p <= devices or p * chunks > domain.num_layers:
+                continue
+            if search.is_over:
+                return
+            if _least_share(domain, group, p, chunks) > most() * (1 + 1e-9):
+                continue
+            for number in domain.numbers_of_microbatches:
+                if search.is_over:
+                    return
+                replicas = _most_replicas(domain, group, p, number)
+                if number % p == 0 and replicas:
+                    cuts = domain.balanced(group, p * chunks, replicas)
+                    yield domain.shape(cuts, number, "interleaved", chunks)
+
+
+def _most_replicas(domain: Domain, group: int, p: int, number: int) -> int:
+    """Return the most replicas of p stages that have a sample of each micro-batch and meet all limits; 0 if none do."""
+    replicas = np.arange(min(domain.num_devices[group] // p, domain.batch // number), 0, -1)
+    used = np.zeros((len(domain.num_devices), len(replicas)), dtype=np.int64)
+    used[group] = p * replicas
+    return max(replicas[domain.allowed(used)].tolist(), default=0)
+
+
+def _least_share(domain: Domain, group: int, p: int, chunks: int) -> float:
+    """Return what weights, gradients and optimiser's states fill of the fullest of p devices; micro-batches add."""
+    costs, cuts = domain.cost.costs, domain.balanced(group, p * chunks, 1)
+    memory = costs.memory(np.array([one.first for one in cuts]), np.array([one.last for one in cuts]), num_samples=0)
+    by_chunk = (memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes).reshape(-1, p)
+    fullest = float(by_chunk.sum(axis=0).max()) + costs.reserve_bytes
+    return fullest / costs.machines[group].memory_limit_bytes
+
+
+# -- how much memory would do ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastMemory:
+    """With ``scale`` times the memory there is something fits; ``is_proven``: and with less, nothing does."""
+
+    scale: float
+    is_proven: bool
+
+
+def least_memory(domain: Domain, search: Search) -> LeastMemory | None:
+    """Return the memory that is missing; None where more of it alone would not do, or no answer came in time.
+
+    Notes
+    -----
+    Bisection by number of micro-batches; whatever is found to fit lowers the upper end to what it holds. A number with
+    which nothing fits in a little less than the best so far is passed over.
+    """
+    best, is_proven = np.inf, True
+    for number in reversed(domain.numbers_of_microbatches):
+        low, high, middle = 0.0, best, best * (1 - _CLOSE)
+        while not search.is_over:
+            found = _of_number(domain.with_memory(middle), number, search)
+            if found.shape is None:
+                is_proven = is_proven and found.is_proven
+                low = middle
+            else:
+                high = min(_share(domain, found.shape), middle)
+            if high <= low * (1 + 2 * _CLOSE):
+                break
+            middle = (max(low, high / 2) * high) ** 0.5
+        best = min(best, high)
+    shares = [best]
+    for shape in _interleaved(domain, search, lambda: shares[-1]):
+        shares.append(min(shares[-1], _share(domain, shape)))
+    if np.isinf(shares[-1]):
+        return None
+    return LeastMemory(scale=float(shares[-1]), is_proven=is_proven and not search.is_over)
+
+
+def _share(domain: Domain, shape: Shape) -> float:
+    """Return what the fullest device holds, in parts of what it may."""
+    return float(max(row["total"] / row["limit"] for row in domain.cost.memory_bytes(shape)))

@@ -1,0 +1,365 @@
+"""The search of the family ``pipeline``.
+
+Domain: every cut of the layers, in their order, into stages, or of whole blocks where the network repeats them
+(:mod:`planner.families.pipeline.blocks`; inside them where blocks do not fit and no other family answers); for each
+stage a machine group and any number of its devices up to the samples of a micro-batch; the fewest micro-batches of
+every size; GPipe, 1F1B, and the interleaved schedule with 2 to 16 chunks a device, there with equal replicas of one
+group and with the cuts that make the slowest chunk as fast as can be. A pinned number of micro-batches need not divide
+the batch. A schedule too long to simulate (:mod:`planner.models.pipeline_steady`) is no answer, but its bound still
+counts.
+
+Whether anything fits at all is told first (:mod:`planner.families.pipeline.memory`). Each pair of micro-batches and
+schedule is a source of shapes in the order of a lower bound of their iteration (:mod:`planner.solvers.pipeline_bound`;
+first with the number of stages left open, then by number of stages). The source with the least bound gives the next
+shape, which is simulated, until no bound is below the best simulated iteration: that is then the optimum of the domain;
+or until none is below the search's cutoff. Quick answers come first (:mod:`planner.families.pipeline.quick`), so that a
+limit finds one.
+
+*Large clusters.* With more than ``MOST_REPLICAS`` devices in a group a choice stands for all numbers of devices that
+have the same share of a micro-batch: the least of them is simulated, and the bound holds for all. The bound of the
+first shape of such a source then stays that of what was not simulated; the status is FEASIBLE where it leaves a gap.
+
+*A batch that may vary up to a maximum.* Each batch is a question of its own; an answer on one is the cutoff of the
+next. Which ones are searched, and what bounds the others, is told in :mod:`planner.families.pipeline.batches`.
+"""
+
+import heapq
+from dataclasses import dataclass, field
+from itertools import islice
+
+from planner.errors import InfeasibleError, ModelError, NoAnswerError
+from planner.families.answer import SAME, TOO_SHORT, iterations_of, plan_of
+from planner.families.pipeline.batches import (
+    bound_of_batch,
+    bound_of_others,
+    first_batches,
+    further_batches,
+    searched_batches_line,
+)
+from planner.families.pipeline.cost import Shape
+from planner.families.pipeline.domain import Domain
+from planner.families.pipeline.family import NAME, NOT_MODELLED, explain, predict
+from planner.families.pipeline.infeasible import why_nothing_fits
+from planner.families.pipeline.memory import fitting
+from planner.families.pipeline.quick import quick_shapes
+from planner.families.pipeline.sources import raise_floors, sources_of
+from planner.plan import Alternative, Plan
+from planner.problem import Problem
+from planner.search import Search
+
+__all__ = ["plan"]
+
+_MOST_COARSE = 12  # shapes of a coarse source: its bound is that of the first, the others may be better answers
+_MOST_FIRST = 40  # quick shapes tried before it is asked whether anything fits,
+_MOST_FIRST_LIMITED = 600  # or where few numbers of devices are allowed: most shapes are then passed over at once
+_REASON_S = 5.0  # to find how much memory is missing,
+_SHORT_REASON_S = 1.0  # or where another family answers
+
+
+_ONE_STAGE = (1, "")
+
+
+def _kind(shape: Shape) -> tuple[int, str]:
+    """Return the number of stages and the schedule, which makes no difference to one stage."""
+    return (shape.num_devices_in_line, shape.schedule) if shape.num_devices_in_line > 1 else _ONE_STAGE
+
+
+@dataclass(slots=True)
+class Found:
+    """The best shape so far, and the best by number of stages and schedule.
+
+    ``enough_s``: an answer of so many seconds will do; ``needless_s``: one above it matters to nobody. ``is_needed``:
+    some answer is wanted in any case.
+    """
+
+    domain: Domain
+    enough_s: float
+    needless_s: float = float("inf")
+    is_needed: bool = True
+    best: Shape | None = None
+    best_s: float = float("inf")
+    num_simulated: int = 0
+    by_kind: dict[tuple[int, str], tuple[float, Shape]] = field(default_factory=dict)
+
+    @property
+    def cutoff_s(self) -> float:
+        """Bounds from here on are no better; ``inf`` before the first answer, where that is needed in any case."""
+        if self.best is None and self.is_needed:
+            return float("inf")
+        return min(self.best_s * (1 - SAME), self.needless_s)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the answer is as good as was asked for."""
+        return self.best is not None and self.best_s <= self.enough_s
+
+    def try_shape(self, shape: Shape) -> bool:
+        """Simulate a shape, if it is allowed, and keep it where it is the best of its kind.
+
+        False where its schedule is beyond what is simulated: then nothing is known of it but its bound.
+        """
+        if not self.domain.allows(shape):
+            return True
+        try:
+            seconds = self.domain.cost.iteration_time_s(shape)
+        except ModelError:
+            return False
+        self.num_simulated += 1
+        kind = _kind(shape)
+        if seconds < self.by_kind.get(kind, (float("inf"),))[0]:
+            self.by_kind[kind] = (seconds, shape)
+        if seconds < self.best_s:
+            self.best, self.best_s = shape, seconds
+        return True
+
+
+def plan(problem: Problem, search: Search) -> Plan:
+    """Return the best pipeline, with the best of other numbers of stages and schedules that were simulated.
+
+    Raises
+    ------
+    InfeasibleError
+        If nothing fits; the message says what would have to give, and by how much.
+    NoAnswerError
+        If the time limit struck before the first pipeline that fits was found.
+    """
+    tried = _all_batches(Domain(problem), search)
+    best = tried.best
+    is_alone = search.cutoff == float("inf")  # else a pipeline that needs more cuts loses by far, and is left out
+    if best is None and is_alone and not tried.largest.is_fine and not search.is_over:
+        tried = _all_batches(Domain(problem, is_fine=True), search)
+        best = tried.best
+    if best is None or best.found.best is None:
+        raise tried.why_none(search)
+    configuration = best.domain.cost.configuration(best.found.best)
+    prediction = predict(problem, configuration)
+    bound = min(prediction.value_of(problem.goal), tried.bound)
+    return plan_of(
+        problem,
+        family=NAME,
+        configuration=configuration,
+        prediction=prediction,
+        bound=bound,
+        explanation=(*explain(problem, configuration, prediction), *_why(best, tried, bound / best.count)),
+        alternatives=_alternatives(best.domain, best.found, search.num_alternatives),
+        not_modelled=NOT_MODELLED,
+        solver="best-first search on a dynamic programme's bound x simulation of the schedule",
+        num_candidates=tried.num_sources,
+        num_solved=tried.num_simulated,
+    )
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What was found on one batch; ``bound`` is an objective, ``count`` the iterations that the goal counts."""
+
+    domain: Domain
+    found: Found
+    bound: float
+    num_sources: int
+    count: float
+
+    @property
+    def objective(self) -> float:
+        """Of the best pipeline; ``inf`` if there is none."""
+        return self.found.best_s * self.count
+
+
+@dataclass(slots=True)
+class _Tried:
+    """All batches that were searched."""
+
+    largest: Domain
+    results: list[_Result] = field(default_factory=list)
+
+    @property
+    def best(self) -> _Result | None:
+        """The batch with the best pipeline, if there is any."""
+        found = (one for one in self.results if one.found.best is not None)
+        return min(found, key=lambda one: one.objective, default=None)
+
+    @property
+    def objective(self) -> float:
+        """Of the best pipeline; ``inf`` if there is none."""
+        return min((one.objective for one in self.results), default=float("inf"))
+
+    @property
+    def batches(self) -> list[int]:
+        """Those that were searched."""
+        return [one.domain.batch for one in self.results]
+
+    @property
+    def bound(self) -> float:
+        """Objective that no pipeline of any batch beats."""
+        return min(*(one.bound for one in self.results), bound_of_others(self.largest, self.batches))
+
+    def is_enough_for(self, least: float, search: Search) -> bool:
+        """Whether there is an answer, and one of no less than ``least`` is not wanted besides."""
+        wanted = min(self.objective, search.cutoff)
+        is_enough = self.objective <= search.good_enough or wanted <= least * (1 + SAME)
+        return self.objective < float("inf") and is_enough
+
+    @property
+    def num_sources(self) -> int:
+        """Settings of micro-batches and schedule."""
+        return sum(one.num_sources for one in self.results)
+
+    @property
+    def num_simulated(self) -> int:
+        """Pipelines that were simulated."""
+        return sum(one.found.num_simulated for one in self.results)
+
+    def why_none(self, search: Search) -> Exception:
+        """Return the error to raise where no pipeline was found; why is not looked for where only asked whether."""
+        is_cut_off = self.largest.problem.training.fixed_batch_size is None and search.is_over
+        if min(one.bound for one in self.results) < float("inf") or is_cut_off:
+            return NoAnswerError(TOO_SHORT)
+        if search.good_enough == float("inf"):
+            return InfeasibleError(self.largest.why_empty() or "No plan fits: no pipeline meets all limits and pins.")
+        reason, limit_s = self.largest.why_empty(), _REASON_S if search.cutoff == float("inf") else _SHORT_REASON_S
+        return InfeasibleError(reason or why_nothing_fits(self.largest, search.part(limit_s)))
+
+
+def _all_batches(largest: Domain, search: Search) -> _Tried:
+    """Search the batches that may still be better, in the order of their bounds; at least one."""
+    tried = _Tried(largest)
+    for batch in first_batches(tried.largest):
+        if tried.results and (search.is_over or tried.is_enough_for(bound_of_batch(tried.largest, batch), search)):
+            break
+        tried.results.append(_one_batch(tried, batch, search))
+    for batch in further_batches(tried.largest):
+        if tried.objective < float("inf") or search.is_over:
+            break
+        tried.results.append(_one_batch(tried, batch, search))
+    return tried
+
+
+def _one_batch(tried: _Tried, batch: int, search: Search) -> _Result:
+    """Return the best pipeline on a batch, as far as it may be better than those on others."""
+    largest = tried.largest
+    is_largest = batch == largest.batch
+    domain = largest if is_largest else Domain(largest.problem, batch=batch, is_fine=largest.is_fine)
+    count = float(iterations_of(domain.problem, batch))
+    known = tried.objective * (1 - SAME / 2)  # of equals, the first; half, so that rounding leaves them proven
+    is_needed = known == float("inf")
+    found = Found(domain, search.good_enough / count, min(search.cutoff, known) / count, is_needed)
+    bound_s, num_sources = (float("inf"), 0) if domain.why_empty() else _search(domain, found, search)
+    return _Result(domain, found, bound_s * count, num_sources, count)
+
+
+def _search(domain: Domain, found: Found, search: Search) -> tuple[float, int]:
+    """Return a bound in seconds of an iteration on all that was not simulated, and the number of sources."""
+    if not _first_answer(domain, found, search):
+        return float("inf"), 0
+    for shape in quick_shapes(domain):
+        if found.is_enough or search.is_over:
+            break
+        found.try_shape(shape)
+    sources = sources_of(domain, search)
+    raise_floors(domain, sources, min(found.cutoff_s, found.needless_s))
+    heap = [(source.bound, index) for index, source in enumerate(sources)]
+    heapq.heapify(heap)
+    least_s = float("inf")  # of what the shapes of coarse sources stand for, and of schedules that are too long
+    taken = [0] * len(sources)
+    while heap and heap[0][0] < found.cutoff_s and not found.is_enough and not search.is_over:
+        bound_s, index = heapq.heappop(heap)
+        source = sources[index]
+        if source.bound > bound_s:  # another source's bound has raised it
+            if source.bound < found.cutoff_s:
+                heapq.heappush(heap, (source.bound, index))
+            continue
+        following = source.next(found.cutoff_s, heap[0][0] if heap else float("inf"))
+        while source.hints and not found.is_enough:
+            found.try_shape(source.hints.pop(0))
+        if following is not None:
+            is_known = found.try_shape(following)
+            taken[index] += 1
+            if not is_known:
+                least_s = min(least_s, bound_s)
+            if source.is_coarse:
+                least_s = min(least_s, source.bound_of_last)
+        is_done = source.is_coarse and taken[index] >= _MOST_COARSE
+        if source.bound < found.cutoff_s and not is_done:
+            heapq.heappush(heap, (source.bound, index))
+    least_s = min(least_s, *(sources[index].bound for _, index in heap), float("inf"))
+    if found.best is None and found.is_needed:
+        return least_s, len(sources)
+    return min(found.best_s, found.needless_s, least_s), len(sources)
+
+
+def _first_answer(domain: Domain, found: Found, search: Search) -> bool:
+    """Find any shape that fits, by the quick ones or else by the recursion; return whether there may be one."""
+    for shape in islice(quick_shapes(domain), _MOST_FIRST_LIMITED if domain.is_limited else _MOST_FIRST):
+        if found.best is not None or search.is_over:
+            return True
+        found.try_shape(shape)
+    if found.best is not None:
+        return True
+    fits = fitting(domain, search)
+    if fits.shape is not None:
+        found.try_shape(fits.shape)
+    return fits.shape is not None or not fits.is_proven
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def _why(result: _Result, tried: _Tried, bound_s: float) -> list[str]:
+    """Return whether pipelining pays, and how the answer was proven."""
+    domain, found = result.domain, result.found
+    assert found.best is not None
+    lines = []
+    is_proven = found.best_s - bound_s <= SAME * found.best_s
+    parallel = found.by_kind.get(_ONE_STAGE)
+    if parallel is not None:
+        seconds, shape = parallel
+        replicas = shape.stages[0].replicas
+        what = f"data parallelism without overlap (one stage on {replicas} device{'s' * (replicas > 1)})"
+        if found.best.num_devices_in_line == 1:
+            verdict = "is the best pipeline" if is_proven else "is the best pipeline that was found"
+            lines.append(f"pipelining {'does not pay' if is_proven else 'may not pay'} here: {what} {verdict}")
+        else:
+            lines.append(f"{what} would take {seconds / found.best_s - 1:.1%} longer")
+    elif not domain.fits_one_stage:
+        lines.append("the whole network fits on no device, so that it must be split into stages")
+    rest = "not all others are ruled out by their bounds"
+    if is_proven:
+        rest = "the others' bounds are no better"
+    elif bound_s >= found.needless_s * (1 - SAME):
+        rest = "the others' bounds are no better than an answer that is known already"
+    lines.append(
+        f"settings of micro-batches and schedule: {tried.num_sources:,}; pipelines simulated: "
+        f"{tried.num_simulated:,}; {rest}"
+    )
+    if domain.problem.training.fixed_batch_size is None:
+        lines.append(searched_batches_line(tried.largest, tried.batches))
+    return lines
+
+
+def _alternatives(domain: Domain, found: Found, number: int) -> list[Alternative]:
+    """Return the best simulated pipelines of other numbers of stages or schedules."""
+    assert found.best is not None
+    count = float(iterations_of(domain.problem, domain.batch))
+    best_kind = _kind(found.best)
+    rows = []
+    for (stages, schedule), (seconds, shape) in sorted(found.by_kind.items(), key=lambda item: (item[1][0], item[0])):
+        if (stages, schedule) == best_kind:
+            continue
+        name = "data parallel, one stage" if stages == 1 else f"{stages} stages, {schedule}"
+        configuration = domain.cost.configuration(shape)
+        loss = seconds / found.best_s - 1 if found.best_s else 0.0
+        rows.append(
+            Alternative(
+                name=name,
+                family=NAME,
+                objective=seconds * count,
+                relative_loss=loss,
+                reason=f"the best that was simulated: {configuration.headline}",
+                configuration=configuration,
+            )
+        )
+    kept = rows[: max(number, 0)]
+    return kept + [one for one in rows[len(kept) :] if one.name.startswith("data parallel")][:1]

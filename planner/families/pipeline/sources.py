@@ -1,0 +1,264 @@
+"""Sources of pipelines in the order of a lower bound of their iteration: by schedule and number of micro-batches."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import product
+from math import ceil, prod
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.cost import Floats
+from planner.families.pipeline.cost import Shape
+from planner.families.pipeline.domain import CHUNKS, Domain
+from planner.families.pipeline.line import floors_s
+from planner.families.pipeline.rows import StageRows
+from planner.models.pipeline_stages import Stage
+from planner.models.ssgd_equations import Strategy
+from planner.search import Search
+from planner.solvers.pipeline import BestFirst, Candidate, Schedule
+
+__all__ = ["Source", "raise_floors", "sources_of"]
+
+_NUM_DIVES = 3  # numbers of stages for which the least bound is followed to an answer at once
+_MOST_ENTRIES = 4e8  # of a table times choices: what a source by number of stages may cost
+
+
+def sources_of(domain: Domain, search: Search) -> list["Source"]:
+    """Return the sources of all shapes of the domain."""
+    sources: list[Source] = []
+    for number in reversed(domain.numbers_of_microbatches):  # small micro-batches have few choices: bounded soonest
+        looser = None
+        for name in ("1f1b", "gpipe"):
+            if name in domain.schedules:
+                schedule = Schedule(num_microbatches=number, is_gpipe=name == "gpipe")
+                looser = PlainSource(domain, schedule, search, looser)
+                sources.append(looser)
+    return [*sources, InterleavedSource(domain, search)] if "interleaved" in domain.schedules else sources
+
+
+def raise_floors(domain: Domain, sources: Sequence["Source"], cutoff_s: float) -> None:
+    """Raise the bounds of sources that are not open yet by what bubbles cost, a few numbers of micro-batches at once.
+
+    Only where blocks are whole, and an answer is known that the whole source may lose to: tables of long lines cost far
+    more than this bound does.
+    """
+    if domain.is_fine or cutoff_s == float("inf"):
+        return
+    floors = {number: least_s for numbers, least_s in floors_s(domain) for number in numbers}
+    for source in sources:
+        if isinstance(source, PlainSource):
+            source.least_s = max(source.least_s, floors[source.schedule.num_microbatches])
+
+
+class Source(Protocol):
+    """Shapes in the order of a bound of their iteration.
+
+    Attributes
+    ----------
+    bound_of_last
+        Bound of the shape that was given last.
+    hints
+        Shapes that the last step came upon, which may be good; to be taken out.
+    """
+
+    bound_of_last: float
+    hints: list[Shape]
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether its shapes also stand for others."""
+        ...
+
+    @property
+    def bound(self) -> float:
+        """Seconds that no shape of this source that has not been given is below."""
+        ...
+
+    def next(self, cutoff_s: float, until_s: float) -> Shape | None:
+        """Return the next shape below the cutoff, or None where this step only raised the bound, above ``until_s``."""
+        ...
+
+
+class PlainSource:
+    """Shapes of one number of micro-batches under GPipe or 1F1B: bounded ever more closely as they are asked for.
+
+    ``looser``: the source of 1F1B for one of GPipe. While the number of stages is open, each term of GPipe's bound is
+    at least that of 1F1B, and memory holds no more: the open bound of the one holds for the other.
+    """
+
+    def __init__(self, domain: Domain, schedule: Schedule, search: Search, looser: "PlainSource | None" = None) -> None:
+        self.domain, self.schedule, self.search, self.looser = domain, schedule, search, looser
+        samples = schedule.num_microbatches * ceil(domain.batch / schedule.num_microbatches)
+        self.least_s = domain.least_s_per_sample * samples
+        self.bound_of_last = self.least_s
+        self._levels = [True, False]
+        self._found: BestFirst | None = None
+        self.hints: list[Shape] = []
+        self.open_bound_s = self.least_s
+
+    @cached_property
+    def costs(self) -> StageRows:
+        """The stages as arrays: only once they are asked for, as a large batch has thousands of sources."""
+        return StageRows(self.domain, self.schedule.num_microbatches)
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether its shapes also stand for others."""
+        return self.costs.is_coarse
+
+    @cached_property
+    def _is_small(self) -> bool:
+        """Whether the tables by number of stages may be filled."""
+        entries = prod(number + 1 for number in self.costs.num_devices) * self.domain.num_layers**2
+        return entries * len(self.costs.choices) * max(self.domain.numbers_of_stages) <= _MOST_ENTRIES
+
+    @property
+    def bound(self) -> float:
+        """Seconds that no shape that has not been given is below."""
+        if self._found is None:
+            return self.least_s if self.looser is None else max(self.least_s, self.looser.open_bound_s)
+        return max(self.least_s, self._found.bound + self.domain.least_stall_s)
+
+    def next(self, cutoff_s: float, until_s: float) -> Shape | None:
+        """Return the next shape, or None where this step only raised the bound."""
+        if self._found is None or self._levels:
+            self.least_s = self.bound
+            self._found = self._opened(cutoff_s, is_open=self._levels.pop(0))
+            if not self._is_small:
+                self._levels = []
+            if self._levels or not self._is_small:
+                self.open_bound_s = self.bound
+            self.hints = [self._shape(one) for one in self._found.dive(_NUM_DIVES)]
+            return None
+        stall_s = self.domain.least_stall_s
+        candidate = self._found.next(cutoff_s - stall_s, max(until_s - stall_s, self._found.bound))
+        if candidate is None:
+            return None
+        self.bound_of_last = candidate.bound + stall_s
+        return self._shape(candidate)
+
+    def _shape(self, candidate: Candidate) -> Shape:
+        """Return a candidate as a shape."""
+        choices = self.costs.choices
+        stages = [
+            Stage(
+                first=one.first,
+                last=one.last,
+                group=choices[one.choice].type_index,
+                replicas=choices[one.choice].num_devices,
+            )
+            for one in candidate.stages
+        ]
+        name = "gpipe" if self.schedule.is_gpipe else "1f1b"
+        return self.domain.shape(stages, self.schedule.num_microbatches, name)
+
+    def _opened(self, cutoff_s: float, *, is_open: bool) -> BestFirst:
+        """Return the search with its tables filled."""
+        return BestFirst(
+            self.costs,
+            self.schedule,
+            self.domain.numbers_of_stages,
+            self.search,
+            allowed=self._allowed,
+            cutoff=cutoff_s - self.domain.least_stall_s,
+            is_open=is_open,
+        )
+
+    @property
+    def _allowed(self) -> NDArray[np.bool_] | None:
+        """Which numbers of devices may be used; None for coarse choices, which may use more than they count."""
+        if self.costs.is_coarse or not self.domain.is_limited:
+            return None
+        return self.domain.allowed(np.indices([number + 1 for number in self.costs.num_devices]))
+
+
+class InterleavedSource:
+    """Interleaved shapes, bounded all at once when the first is asked for.
+
+    A device computes m micro-batches of all its chunks, after the first one has passed the chunks before its own and
+    before the last error passes back through them: ``head + m sum(f + b) + tail``, and then exchanges and updates.
+    """
+
+    def __init__(self, domain: Domain, search: Search) -> None:
+        self.domain, self.search = domain, search
+        self.bound_of_last = 0.0
+        self.hints: list[Shape] = []
+        self._rows: list[tuple[float, int, Shape]] | None = None
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether its shapes also stand for others."""
+        return False
+
+    @property
+    def bound(self) -> float:
+        """Seconds that no shape that has not been given is below."""
+        if self._rows is None:
+            return self.domain.least_s_per_sample * self.domain.batch
+        return self._rows[-1][0] if self._rows else float("inf")
+
+    def next(self, cutoff_s: float, until_s: float) -> Shape | None:
+        """Return the next shape."""
+        if self._rows is None:
+            rows = [(self._bound_s(shape), index, shape) for index, shape in enumerate(self._shapes(cutoff_s))]
+            if not self.search.is_over:  # else some may be missing
+                self._rows = sorted(rows, reverse=True)
+            return None
+        return self._rows.pop()[2] if self._rows else None
+
+    def _shapes(self, cutoff_s: float) -> Iterator[Shape]:
+        """Yield every shape of the domain that would be below the cutoff if transfers and exchanges were free.
+
+        Ends before the last one when the search is over.
+        """
+        domain = self.domain
+        for group, most in enumerate(domain.num_devices):
+            for p, chunks in product(domain.numbers_of_stages, CHUNKS):
+                if not 2 <= p <= most or p * chunks > domain.num_layers:
+                    continue
+                cuts = domain.balanced(group, p * chunks, 1)
+                path_s, work_s = self._paths_s(group, p, cuts)
+                for number in domain.numbers_of_microbatches:
+                    if self.search.is_over:
+                        return
+                    if number % p:
+                        continue
+                    samples = -(
+                        -ceil(domain.batch / number) // np.arange(1, min(most // p, domain.batch // number) + 1)
+                    )
+                    least_s = samples * float((path_s + number * work_s).max())
+                    for one in np.flatnonzero(least_s * (1 - 1e-9) < cutoff_s).tolist():
+                        if self.search.is_over:
+                            return
+                        stages = [replace(stage, replicas=one + 1) for stage in cuts]
+                        yield domain.shape(stages, number, "interleaved", chunks)
+
+    def _paths_s(self, group: int, p: int, cuts: Sequence[Stage]) -> tuple[Floats, Floats]:
+        """Return, by device and for one sample, the way to its first task and back from its last, and its work."""
+        costs = self.domain.cost.costs
+        firsts, lasts = np.array([one.first for one in cuts]), np.array([one.last for one in cuts])
+        forward_s = costs.forward_s(firsts, lasts, group=group, num_samples=1).reshape(-1, p)
+        backward_s = costs.backward_s(firsts, lasts, group=group, num_samples=1).reshape(-1, p)
+        both_s = forward_s + backward_s
+        return np.concatenate(([0.0], np.cumsum(both_s[0, :-1]))), both_s.sum(axis=0)
+
+    def _bound_s(self, shape: Shape) -> float:
+        """Return what no simulation of a shape is below."""
+        times, p, v = self.domain.cost.times(shape), shape.num_devices_in_line, shape.chunks_per_device
+        rows = (times.forward_s, times.backward_s, times.sync_s, times.update_s)
+        forward_s, backward_s, sync_s, update_s = (np.array(one).reshape(v, p) for one in rows)
+        sent_s = np.array(times.transfer_s[: p - 1])
+        head_s = np.concatenate(([0.0], np.cumsum(forward_s[0, :-1] + sent_s)))
+        tail_s = np.concatenate(([0.0], np.cumsum(backward_s[0, :-1] + sent_s)))
+        ends_s = head_s + shape.num_microbatches * (forward_s + backward_s).sum(axis=0)
+        least_s = max(float((ends_s + tail_s).max()), float((ends_s + (sync_s + update_s).sum(axis=0)).max()))
+        floor_s = self.domain.cost.input(shape).bound_s if self._is_ahead else 0.0
+        return max(least_s + self.domain.least_stall_s, floor_s)
+
+    @cached_property
+    def _is_ahead(self) -> bool:
+        """Whether input is copied ahead, so that it bounds an iteration by itself."""
+        return Strategy(self.domain.problem.calibration.strategy).copies_ahead

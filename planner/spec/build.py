@@ -1,0 +1,223 @@
+"""From a checked spec to a :class:`planner.problem.Problem`.
+
+Files read, names looked up, and every assumption said aloud. Each block of a spec is read by a module of its own.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from planner.cluster import Cluster
+from planner.cost import Profile
+from planner.data.devices import accelerator_memory_bytes
+from planner.data.transformer_ranges import transformer_ranges
+from planner.data.transformer_rates import transformer_rates
+from planner.dnn import Dnn
+from planner.errors import Fault, SpecError
+from planner.networks import network_of
+from planner.problem import CompressionOption, Problem
+from planner.spec.calibration import calibration_of, read_calibration
+from planner.spec.cluster import ClusterBuilder
+from planner.spec.configuration import ConfigurationSpec
+from planner.spec.constraints import excluded_of, families_of, fixed_of, limits_of, with_devices
+from planner.spec.dnn import batch_of_profile, read_network
+from planner.spec.doubts import is_fitted, note_doubts, program_words, samples_per_device
+from planner.spec.network_file import with_network_files, with_networks
+from planner.spec.profiles import Profiler, has_rooflines, with_fitted_links
+from planner.spec.question import CalibrationSpec, CompressionOptionSpec, Spec
+from planner.spec.reading import Reading
+from planner.spec.source import Notes, Source, faults_of, read_source
+from planner.spec.substitutions import check_names, drafts_of, substitution_of
+from planner.spec.training import goal_of, training_of
+from planner.substitution import Substitution
+
+__all__ = ["load", "problem_of"]
+
+
+def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None = None) -> Problem:
+    """Return the problem that a spec file, a plan file, or a mapping of the same keys asks.
+
+    Parameters
+    ----------
+    allowed_code
+        A factory of a PyTorch module, ``package:function``, that ``dnn.torch`` may name and that is run then.
+
+    Raises
+    ------
+    SpecError
+        With every fault of the text in one pass: file, line and column, field, value and mend.
+    """
+    if isinstance(question, Mapping):
+        source = Source(data=copy.deepcopy(with_networks(question)), file="", folder=Path(), positions={})
+    else:
+        source = read_source(Path(question))
+    if "sweep" in source.data:
+        problem = "this asks many questions, which differ in what it varies."
+        raise SpecError.of([source.fault(("sweep",), problem, "Ask `planner sweep`, or leave sweep out.")])
+    if "procure" in source.data and "cluster" not in source.data:
+        problem = "this asks which machines to have, not how to train on given ones."
+        raise SpecError.of([source.fault(("procure",), problem, "Ask `planner procure`, or give a cluster instead.")])
+    if source.data.get("schema") == "planner.plan/1":
+        source = _question_of_plan(source)
+    return problem_of(with_network_files(replace(source, allowed_code=allowed_code)))
+
+
+def _question_of_plan(source: Source) -> Source:
+    """Return the question inside a plan, with the plan's own configuration to predict."""
+    plan = source.data
+    missing = [key for key in ("problem", "family", "configuration") if key not in plan]
+    if missing or not isinstance(plan["problem"], dict) or not isinstance(plan["family"], str):
+        what = f"the plan lacks {', '.join(missing)}." if missing else "its problem or its family is of the wrong kind."
+        raise SpecError.of([Fault(file=source.file, problem=what, mend="Give a file that `planner plan --out` wrote.")])
+    given = {plan["family"]: plan["configuration"]}
+    if plan.get("substitutions"):
+        given["substitutions"] = plan["substitutions"]
+    question = {**plan["problem"], "configuration": given}
+    return replace(source, data=question, positions={})
+
+
+def problem_of(source: Source) -> Problem:
+    """Return the problem of plain data: checked, looked up, resolved."""
+    try:
+        spec = Spec.model_validate(source.data)
+    except ValidationError as error:
+        raise SpecError.of(faults_of(error, source, Spec)) from None
+    notes = Notes(source, warnings=list(spec.dnn.warnings))
+    return _build(Reading(spec, source, notes, copy.deepcopy(source.data)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What a spec names, found: the network, the seconds of a batch where they were measured, and the machines."""
+
+    dnn: Dnn
+    measured: Profile | None
+    profile_batch: int
+    calibration: CalibrationSpec
+    cluster: Cluster
+
+
+def _build(reading: Reading) -> Problem:
+    """Return the problem, or raise all faults at once."""
+    spec, notes = reading.spec, reading.notes
+    parts = _parts_of(reading)
+    dnn, cluster, calibration = parts.dnn, parts.cluster, parts.calibration
+    training = training_of(reading, dnn, parts.profile_batch, cluster)
+    goal = goal_of(reading, training)
+    fixed = fixed_of(reading, cluster)
+    excluded = excluded_of(reading, fixed)
+    training = with_devices(reading, training, cluster, fixed.get("device"))
+    limits = limits_of(reading, cluster, training)
+    families = families_of(reading)
+    fitted = notes.attempt(("calibration",), lambda: calibration_of(calibration))
+    batch_per_device = samples_per_device(training, cluster, limits, fixed)
+    profiler = Profiler(reading, cluster, calibration, training, batch_per_device)
+    profiles = notes.attempt(("dnn",), lambda: profiler.profiles(dnn, parts.measured))
+    if notes.faults or fitted is None or profiles is None:
+        raise SpecError.of(notes.faults)
+    substitutions = _substitutions_of(reading, parts, profiler)
+    is_by_rooflines = parts.measured is None and has_rooflines(dnn, training.dtype, calibration)
+    if is_by_rooflines:
+        fitted = with_fitted_links(fitted, calibration)
+    if dnn.transformer is not None and (is_by_rooflines or "hybrid" in families):
+        notes.assumptions.append(program_words(fitted.program))
+    note_doubts(
+        notes,
+        dnn,
+        cluster,
+        calibration,
+        parts.measured,
+        training,
+        batch_per_device=batch_per_device,
+        is_by_rooflines=is_by_rooflines,
+        is_hybrid_alone=dnn.transformer is not None and families == ("hybrid",),
+    )
+    if notes.faults:
+        raise SpecError.of(notes.faults)
+    problem = Problem(
+        dnn=dnn,
+        cluster=cluster,
+        profiles=profiles,
+        training=training,
+        calibration=fitted,
+        limits=limits,
+        goal=goal,
+        families=families,
+        fixed=fixed,
+        excluded=excluded,
+        compression=None if spec.compression is None else _compression_of(spec.compression),
+        substitutions=substitutions,
+        configuration=None if spec.configuration is None else _block_of(spec.configuration),
+        variant=spec.variant,
+        transformer_rates={} if dnn.transformer is None else {**transformer_rates(), "ranges": transformer_ranges()},
+        listed_memory_bytes={} if dnn.transformer is None else accelerator_memory_bytes(),
+        is_computation_measured=parts.measured is not None or calibration.utilisation is not None,
+        are_links_calibrated=is_fitted(calibration),
+        assumptions=tuple(dict.fromkeys(notes.assumptions)),
+        warnings=tuple(dict.fromkeys(notes.warnings)),
+        resolved=reading.resolved,
+    )
+    return _as_configured(problem, spec.configuration)
+
+
+def _parts_of(reading: Reading) -> _Parts:
+    """Return what the spec names, or raise the faults of all that is not to be found."""
+    spec, notes = reading.spec, reading.notes
+    profile_batch = batch_of_profile(reading)
+    key = "sequence_length" if spec.dnn.sequence_length is not None else spec.dnn.source
+    network = notes.attempt(("dnn", key), lambda: read_network(reading, profile_batch))
+    calibration = notes.attempt(
+        ("calibration",), lambda: read_calibration(spec.calibration, reading.source, reading.resolved)
+    )
+    cluster = notes.attempt(("cluster",), lambda: ClusterBuilder(notes).build(spec.cluster))
+    if network is None or calibration is None or cluster is None:
+        raise SpecError.of(notes.faults)
+    dnn, measured = network
+    return _Parts(dnn=dnn, measured=measured, profile_batch=profile_batch, calibration=calibration, cluster=cluster)
+
+
+def _substitutions_of(reading: Reading, parts: _Parts, profiler: Profiler) -> tuple[Substitution, ...]:
+    """Return the allowed substitutions, with the seconds of their blocks; note which names are wrong."""
+    drafts = drafts_of(
+        reading.spec.dnn.substitutions,
+        parts.dnn,
+        profile_batch=parts.profile_batch,
+        measured=parts.measured,
+        notes=reading.notes,
+    )
+    allowed = tuple(substitution_of(one, profiler.profiles(one.block, one.measured)) for one in drafts)
+    _check_substitutions(reading, allowed)
+    return allowed
+
+
+def _check_substitutions(reading: Reading, allowed: tuple[Substitution, ...]) -> None:
+    """Refuse pinned or configured substitutions that cannot be; not where the allowed ones are wrong already."""
+    given = reading.spec.configuration
+    for path, names in (
+        (("fix", "substitutions"), reading.spec.fix.substitutions),
+        (("configuration", "substitutions"), given.substitutions if given else None),
+    ):
+        if not reading.notes.faults:
+            reading.notes.attempt(path, lambda names=names: check_names(names or (), allowed))  # type: ignore[misc]
+
+
+def _as_configured(problem: Problem, given: ConfigurationSpec | None) -> Problem:
+    """Return the problem of the network that a configuration or a pin chooses, if there is one to predict."""
+    if given is None or not (problem.substitutions or "substitutions" in problem.fixed):
+        return problem
+    names = problem.fixed.get("substitutions", ()) if given.substitutions is None else given.substitutions
+    return network_of(problem, names)
+
+
+def _compression_of(given: CompressionOptionSpec) -> CompressionOption:
+    """Return what may be compressed."""
+    return CompressionOption(scale_s=given.time, most_removed=given.at_most)
+
+
+def _block_of(configuration: ConfigurationSpec) -> tuple[str, dict[str, Any]]:
+    """Return the family of a configuration, and its block."""
+    return configuration.family, getattr(configuration, configuration.family).model_dump()

@@ -1,0 +1,289 @@
+"""Text of a spec in, plain data out, with the line of everything, so that faults can say where they are."""
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from planner.errors import Fault, ModelError, SpecError
+from planner.importers.text import read_text
+from planner.spec.places import JsonPlaces, Place, Places
+
+__all__ = ["Notes", "Source", "faults_of", "nearest", "read_source"]
+
+_MOST_VALUES = 2_000_000  # YAML aliases can multiply: refuse before memory runs out
+_MOST_LEVELS = 64  # a plan's question, the deepest there is, has about ten
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Plain data of a spec, where it came from, and the line and column of each of its parts.
+
+    ``allowed_code``: the factory of a network that may be run, since the user named it outside of the file.
+    ``parts``: where the keys below a place came from another file, that file, and the place in it.
+    """
+
+    data: Any
+    file: str
+    folder: Path
+    positions: Places
+    allowed_code: str | None = None
+    parts: "Mapping[Place, tuple[Source, Place]]" = field(default_factory=dict)
+
+    def locate(self, fault: Fault, path: Sequence[str | int]) -> Fault:
+        """Return the fault with file, line and column of ``path``, or of its nearest parent that stands in the file."""
+        for place, (part, root) in self.parts.items():
+            size = len(place)
+            if len(path) > size and tuple(path[:size]) == place and tuple(path[: size + 1]) not in self.positions:
+                return part.locate(fault, (*root, *path[size:]))
+        for length in range(len(path), 0, -1):
+            if position := self.positions.get(tuple(path[:length])):
+                return replace(fault, file=self.file, line=position[0], column=position[1])
+        return replace(fault, file=self.file)
+
+    def fault(self, path: Sequence[str | int], problem: str, mend: str, value: object = "") -> Fault:
+        """Return a fault at ``path``, with its place."""
+        return self.locate(Fault(field=".".join(map(str, path)), problem=problem, mend=mend, value=str(value)), path)
+
+
+def read_source(path: Path) -> Source:
+    """Return the data of a YAML or JSON file.
+
+    Raises
+    ------
+    SpecError
+        If it is no readable text, no valid YAML (1.2), or no mapping.
+    """
+    text = read_text(path)
+    if (plain := _plain_json(text)) is not None:
+        found = Source(data=plain, file=str(path), folder=path.parent, positions=JsonPlaces(text))
+    else:
+        data, positions = _parsed(path, text)
+        found = Source(data=data, file=str(path), folder=path.parent, positions=positions)
+    if not isinstance(found.data, dict):
+        fault = Fault(
+            file=str(path),
+            problem="a spec is a mapping of keys, e.g. 'dnn: {zoo: vgg16}'.",
+            mend="Start from `planner init`.",
+        )
+        raise SpecError.of([fault])
+    return found
+
+
+def _plain_json(text: str) -> Any:
+    """Return the data of JSON text, some hundred times as fast as YAML's reader; None where that has to judge it."""
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        data = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_refuse)
+        return data if _levels(data) <= _MOST_LEVELS else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a mapping; raise ValueError where a key stands twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _refuse(name: str) -> None:
+    """Refuse NaN and infinities, which are no JSON."""
+    raise ValueError(name)
+
+
+def _levels(data: Any) -> int:
+    """Return how deep data are nested."""
+    inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    return 1 + max(map(_levels, inner), default=0)
+
+
+def _parsed(path: Path, text: str) -> tuple[Any, dict[Place, tuple[int, int]]]:
+    """Return the data of YAML text, and the place of each part; raise SpecError where it is none."""
+    # Imported here: `planner --help` has no use for it.
+    from ruamel.yaml import YAML  # noqa: PLC0415
+    from ruamel.yaml.composer import MaxDepthExceededError  # noqa: PLC0415
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415
+
+    positions: dict[Place, tuple[int, int]] = {}
+    try:
+        reader = YAML(typ="rt", pure=True)
+        reader.max_depth = _MOST_LEVELS
+        tree = reader.load(StringIO(text))
+        data = _plain(tree, (), positions, [0])
+    except MaxDepthExceededError as error:
+        problem = f"it is nested more than {_MOST_LEVELS} levels deep, as no spec is."
+        fault = Fault(file=str(path), line=error.problem_mark.line + 1, problem=problem, mend="Is it the right file?")
+        raise SpecError.of([fault]) from None
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
+        problem = f"this is not valid YAML: {error.problem or error.context}."
+        fault = Fault(
+            file=str(path), line=line, column=column, problem=problem, mend="Mend it at or just above this place."
+        )
+        raise SpecError.of([fault]) from None
+    except (YAMLError, RecursionError, ValueError, OverflowError, _TooLargeError) as error:
+        fault = Fault(
+            file=str(path),
+            problem=f"this is not valid YAML: {str(error).splitlines()[0]}.",
+            mend="Start from `planner init`.",
+        )
+        raise SpecError.of([fault]) from None
+    return data, positions
+
+
+class _TooLargeError(Exception):
+    """More values than any spec has."""
+
+
+def _plain(tree: Any, path: Place, positions: dict[Place, tuple[int, int]], count: list[int]) -> Any:
+    """Return dicts, lists and scalars without ruamel's types, noting positions on the way."""
+    count[0] += 1
+    if count[0] > _MOST_VALUES:
+        raise _TooLargeError(f"more than {_MOST_VALUES} values")
+    if isinstance(tree, dict):
+        for key in tree:
+            _note(positions, (*path, key), lambda key=key: tree.lc.key(key))  # type: ignore[attr-defined, misc]
+        return {key: _plain(value, (*path, key), positions, count) for key, value in tree.items()}
+    if isinstance(tree, list):
+        for index in range(len(tree)):
+            _note(positions, (*path, index), lambda index=index: tree.lc.item(index))  # type: ignore[attr-defined, misc]
+        return [_plain(value, (*path, index), positions, count) for index, value in enumerate(tree)]
+    for kind in (bool, int, float, str):
+        if isinstance(tree, kind):
+            return kind(tree)
+    return None if tree is None else str(tree)
+
+
+def _note(positions: dict[Place, tuple[int, int]], path: Place, find: Callable[[], tuple[int, int]]) -> None:
+    """Note the place of a part; one that came by a merge or a tag has none, its parent's stands for it."""
+    try:
+        line, column = find()
+    except (AttributeError, KeyError, TypeError, IndexError):
+        return
+    positions[path] = (line + 1, column + 1)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return ``Did you mean 'x'?``, or the list of what is known."""
+    names = sorted(known)
+    found = difflib.get_close_matches(word, names, n=1)
+    return f"Did you mean {found[0]!r}?" if found else f"Known: {', '.join(names)}."
+
+
+def faults_of(error: ValidationError, source: Source, model: type[BaseModel], root: Place = ()) -> list[Fault]:
+    """Return every fault that pydantic found, in our words and with its place."""
+    return [_fault(details, source, model, root) for details in error.errors(include_url=False)]
+
+
+def _fault(details: ErrorDetails, source: Source, model: type[BaseModel], root: Place) -> Fault:
+    """Return one of pydantic's findings as a fault."""
+    path = (*root, *(part for part in details["loc"] if not str(part).startswith("<")))  # less the tags of unions
+    value = "" if details["type"] == "missing" else _short(details["input"])
+    problem, mend = _words(details, model)
+    fault = Fault(field=".".join(map(str, path)), value=value, problem=problem, mend=mend)
+    return source.locate(fault, path)
+
+
+def _words(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
+    """Return problem and mend for pydantic's error type."""
+    kind = details["type"]
+    location = [part for part in details["loc"] if not str(part).startswith("<")]
+    if kind == "extra_forbidden":
+        known = _fields_at(model, location[:-1])
+        return f"unknown key {location[-1]!r}.", nearest(str(location[-1]), known)
+    if kind == "missing":
+        return "this key is missing.", "Add it."
+    if kind == "value_error":
+        problem, _, mend = str(details["ctx"]["error"]).partition(". ")
+        return f"{problem.rstrip('.')}.", mend
+    what, mend = _WORDS.get(kind, (details["msg"], "Mend this value."))
+    return f"{what.format(**details.get('ctx', {}))}; got {_short(details['input'])}.", mend
+
+
+# pydantic's error types in our words, with what to do.
+_WORDS = {
+    "model_type": ("this must be a mapping of keys", "Write e.g. {key: value}, or keys indented below it."),
+    "model_attributes_type": ("this must be a mapping of keys", "Write e.g. {key: value}, or keys indented below it."),
+    "dict_type": ("this must be a mapping", "Write e.g. {name: value}."),
+    "list_type": ("this must be a list", "Write e.g. [first, second]."),
+    "tuple_type": ("this must be a pair", "Write e.g. [1 MB, 2 ms]."),
+    "string_type": ("this must be text", "Put it in quotes."),
+    "string_too_short": ("this text is empty", "Fill it."),
+    "too_short": ("there must be at least {min_length}", "Add what is missing."),
+    "too_long": ("there may be at most {max_length}", "Remove what is too much."),
+    "literal_error": ("it must be {expected}", "Write one of these."),
+    "bool_type": ("this must be true or false", "Write true or false."),
+    "bool_parsing": ("this must be true or false", "Write true or false."),
+    "float_type": ("this must be a number", "Write e.g. 1.5."),
+    "int_type": ("this must be a whole number", "Write e.g. 1."),
+    "finite_number": ("this must be a finite number", "Write e.g. 1.5."),
+    "greater_than_equal": ("it must be at least {ge}", "Raise it."),
+    "greater_than": ("it must be more than {gt}", "Raise it."),
+    "less_than": ("it must be less than {lt}", "Lower it; a share is written as 0.1, not as 10."),
+    "less_than_equal": ("it may be at most {le}", "Lower it; check the unit."),
+    "invalid_key": ("keys must be text", "Put the key in quotes."),
+    "missing_argument": ("a value is missing", "Write e.g. [1 MB, 2 ms]."),
+}
+
+
+def _short(value: object) -> str:
+    """Return a value as text of at most 80 characters."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _fields_at(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+    """Return the keys allowed at a place, by walking the models' fields."""
+    current: Any = model
+    for part in location:
+        if isinstance(part, int):
+            continue
+        field = getattr(current, "model_fields", {}).get(part)
+        current = _model_in(field.annotation) if field else None
+    return list(getattr(current, "model_fields", {}))
+
+
+def _model_in(annotation: Any) -> Any:
+    """Return the first pydantic model in a type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in getattr(annotation, "__args__", ()) if (found := _model_in(part))), None)
+
+
+@dataclass(slots=True)
+class Notes:
+    """What is noted while a problem is built: faults, so that all are told at once; assumptions; warnings."""
+
+    source: Source
+    faults: list[Fault] = field(default_factory=list)
+    assumptions: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def fault(self, path: tuple[str | int, ...], problem: str, mend: str, value: object = "") -> None:
+        """Note a fault at a place of the spec."""
+        self.faults.append(self.source.fault(path, problem, mend, value))
+
+    def attempt(self, path: tuple[str | int, ...], make: Callable[[], Any]) -> Any:
+        """Return what ``make`` returns, or None after noting why it could not."""
+        try:
+            return make()
+        except SpecError as error:
+            for fault in error.faults:
+                named = replace(fault, field=fault.field or ".".join(map(str, path)))
+                self.faults.append(named if fault.file else self.source.locate(named, path))
+        except (ValueError, ModelError) as error:
+            problem, _, mend = str(error).replace("; ", ". ", 1).partition(". ")
+            self.fault(
+                path, f"{problem.rstrip('.')}.", f"{mend[:1].upper()}{mend[1:]}".rstrip(".") + "." if mend else ""
+            )
+        return None
