@@ -12,7 +12,7 @@ endif
 HEAVY := .venv-heavy
 SKY := .venv-sky
 
-.PHONY: plan test test-heavy lint types bench cases clean
+.PHONY: plan test test-heavy lint types bench bench-history cases gallery fuzz clean
 
 plan: $(VENV)/.planner
 	$(BIN)/planner plan --dnn vgg16 --machines 4x8xrtx-2080-ti --network "25 Gbit/s"
@@ -33,6 +33,16 @@ types: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest benchmarks -p no:xdist --benchmark-columns=min,median,max,rounds
 
+# Every command measured, of this tree or, in turns, of two commits: make bench-history COMMITS="A B" OUT=speed.json
+bench-history: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.run --large --kernels --out $(or $(OUT),speed.json) $(addprefix --commit ,$(COMMITS))
+
+gallery: $(VENV)/.dev
+	$(BIN)/python tests/support/gallery.py
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.fuzz --inputs 100000 --seed 1 --workers 2
+
 cases: $(VENV)/.planner
 	$(BIN)/planner case --all
 
@@ -51,7 +61,7 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 $(HEAVY)/.ready: pyproject.toml tests/heavy/requirements.txt tests/heavy/requirements-no-deps.txt
 	$(PYTHON) -m venv $(HEAVY)
 	$(HEAVY)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(HEAVY)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test,onnx,hf,report,distributed,parquet]"
+	$(HEAVY)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test,onnx,hf,report,distributed,parquet,plot]"
 	DS_BUILD_OPS=0 $(HEAVY)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/heavy/requirements.txt
 	$(HEAVY)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/heavy/requirements-no-deps.txt
 	touch $@

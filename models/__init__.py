@@ -1,28 +1,38 @@
-"""Physics: the seconds and bytes of a choice. One file per phenomenon; none asks who is searching."""
+"""Physics: the seconds and bytes of a choice. One file per phenomenon; none asks who is searching.
+
+``__all__`` are the modules that are meant for scripts, as docs/scripting.md lists them; others are parts of these.
+"""
 
 from importlib import import_module
 from types import ModuleType
 
 __all__ = [
+    "asynchronous",
     "bottleneck",
     "bsp_server",
     "collectives",
     "compression",
     "compute",
     "data_parallel",
+    "ddp_curve",
+    "ddp_iteration",
+    "ddp_ring",
     "failures",
     "fusion_wait",
     "group_costs",
     "input",
+    "layouts",
     "linearisation",
     "list_schedule",
     "memory",
     "model_replicas",
     "money",
+    "months",
     "overlap",
     "pipeline_schedule",
     "pipeline_stages",
     "replica_configuration",
+    "replica_memory",
     "roofline",
     "segments",
     "server_links",
@@ -34,15 +44,9 @@ __all__ = [
     "tiers",
     "training_flop",
     "transformer_compute",
-    "transformer_events",
     "transformer_exchange",
-    "transformer_interval",
     "transformer_memory",
     "transformer_mixed",
-    "transformer_mixed_batches",
-    "transformer_mixed_layers",
-    "transformer_mixed_memory",
-    "transformer_mixed_schedule",
     "transformer_offload",
     "transformer_profile",
     "transformer_replicas",

@@ -14,10 +14,9 @@ wall time and bytes (fleets,) or one number. Fleets may have any number of axes.
 time grows. Nothing is paid for a kind without machines, even where the wall time is infinite.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from math import inf, isclose
-from typing import Literal
+from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,10 +27,11 @@ from planner.models.failures import checked_amounts, product
 
 __all__ = [
     "H_PER_MONTH",
+    "J_PER_KWH",
+    "S_PER_H",
+    "S_PER_MONTH",
     "MachinePrices",
-    "Month",
     "Rates",
-    "break_even_h_per_month",
     "capital_share_usd",
     "capital_usd",
     "cost_parts",
@@ -39,9 +39,9 @@ __all__ = [
     "electricity_usd",
     "energy_j",
     "hosting_usd",
-    "months_of_use",
     "peak_power_w",
     "rent_usd",
+    "rent_usd_per_h",
     "reserved_usd",
     "storage_usd",
     "total_usd",
@@ -50,9 +50,9 @@ __all__ = [
 Bools = NDArray[np.bool_]
 
 H_PER_MONTH = 730.0
-_S_PER_H = 3600.0
-_S_PER_MONTH = H_PER_MONTH * _S_PER_H
-_J_PER_KWH = 3.6e6
+S_PER_H = 3600.0
+S_PER_MONTH = H_PER_MONTH * S_PER_H
+J_PER_KWH = 3.6e6
 _BYTES_PER_GB = 1e9
 _ROUNDING = 1e-12  # relative: a wall time that is over a whole granule by less has not begun another
 
@@ -126,22 +126,6 @@ class Rates:
                 raise ModelError(f"{field.name}: {number} is not finite and {least} or more. Give such a number.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Month:
-    """A machine rented or bought, for so many hours of use a month."""
-
-    use_h: float
-    rent_usd: float
-    buy_usd: float
-
-    @property
-    def cheaper(self) -> Literal["rent", "buy", "same"]:
-        """Which of the two costs less; the same within rounding."""
-        if isclose(self.rent_usd, self.buy_usd, rel_tol=_ROUNDING):
-            return "same"
-        return "rent" if self.rent_usd < self.buy_usd else "buy"
-
-
 def cost_parts(
     counts: ArrayLike,
     prices: MachinePrices,
@@ -194,7 +178,7 @@ def rent_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike) -> Flo
     out at most one granule, or the least time, for each failure.
     """
     machines, run_s = _aligned(_rented(prices), counts, wall_s)
-    return _sum(machines, product(_column(prices.usd_per_h, machines) / _S_PER_H, _billed_s(prices, machines, run_s)))
+    return _sum(machines, product(_column(prices.usd_per_h, machines) / S_PER_H, _billed_s(prices, machines, run_s)))
 
 
 def reserved_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike) -> Floats:
@@ -207,7 +191,7 @@ def reserved_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike) ->
     """
     machines, run_s = _aligned(_reserved(prices), counts, wall_s)
     paid_s = np.maximum(_billed_s(prices, machines, run_s), _column(prices.committed_s, machines))
-    return _sum(machines, product(_column(_rent_usd_per_h(prices), machines) / _S_PER_H, paid_s))
+    return _sum(machines, product(_column(rent_usd_per_h(prices), machines) / S_PER_H, paid_s))
 
 
 def capital_share_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike) -> Floats:
@@ -229,7 +213,7 @@ def capital_usd(counts: ArrayLike, prices: MachinePrices) -> Floats:
 def hosting_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike) -> Floats:
     """Return what room, rack and hands for bought machines cost during the run, from their price for a month."""
     machines, run_s = _aligned(_bought(prices), counts, wall_s)
-    return _sum(machines, product(_column(prices.hosting_usd_per_month, machines), run_s / _S_PER_MONTH))
+    return _sum(machines, product(_column(prices.hosting_usd_per_month, machines), run_s / S_PER_MONTH))
 
 
 def electricity_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike, rates: Rates) -> Floats:
@@ -246,12 +230,12 @@ def electricity_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike,
     used_j = _energy_j(machines, prices, run_s, rates.pue)
     if np.isnan(used_j).any():
         raise ModelError("power_w: a bought machine's power is unknown, but its electricity is to be paid. Give it.")
-    return used_j / _J_PER_KWH * rates.electricity_usd_per_kwh
+    return used_j / J_PER_KWH * rates.electricity_usd_per_kwh
 
 
 def storage_usd(stored_bytes: ArrayLike, wall_s: ArrayLike, rates: Rates) -> Floats:
     """Return what it costs to keep data during the run; a price for GiB is 1.0737 times that for GB."""
-    months = checked_amounts("wall_s", wall_s) / _S_PER_MONTH
+    months = checked_amounts("wall_s", wall_s) / S_PER_MONTH
     return product(
         checked_amounts("stored_bytes", stored_bytes) / _BYTES_PER_GB * rates.storage_usd_per_gb_month, months
     )
@@ -279,73 +263,7 @@ def peak_power_w(counts: ArrayLike, prices: MachinePrices, *, pue: float = 1.0) 
     return energy_j(counts, prices, 1.0, pue=pue)
 
 
-def break_even_h_per_month(rented: MachinePrices, bought: MachinePrices, rates: Rates) -> Floats:
-    """Return the hours of use a month from which on it costs no more to buy a machine than to rent one.
-
-    Element by element; infinite where renting costs less even for a whole month's 730 hours ("never").
-
-    Raises
-    ------
-    ModelError
-        If the bought machine's power is unknown, and electricity costs something.
-
-    Notes
-    -----
-    ``fixed / (rent - running)``: a bought machine ages and is hosted whether it is used or not, and draws power only
-    while it is. Hours are hours of the same work: where the two are not equally fast, give the rent for as much work as
-    the bought machine does in an hour. Billing granules and commitments are left out.
-
-    >>> bought = MachinePrices(is_bought=True, purchase_usd=43800, useful_life_s=5 * 8760 * 3600, power_w=1000)
-    >>> float(break_even_h_per_month(MachinePrices(usd_per_h=4), bought, Rates(electricity_usd_per_kwh=0.35)))
-    200.0
-    """
-    fixed_usd, running_usd_per_h = _owning_usd(bought, rates)
-    fixed, saved = np.broadcast_arrays(fixed_usd, _rent_usd_per_h(rented) - running_usd_per_h)
-    hours = np.divide(fixed, saved, out=np.full(fixed.shape, inf), where=saved > 0)
-    hours = np.where((fixed == 0) & (saved >= 0), 0.0, hours)
-    return np.where(hours <= H_PER_MONTH, hours, inf)
-
-
-def months_of_use(
-    use_h_per_month: Sequence[float], rented: MachinePrices, bought: MachinePrices, rates: Rates
-) -> tuple[Month, ...]:
-    """Return what one machine costs a month, rented and bought, for each number of hours; as in the break-even.
-
-    Raises
-    ------
-    ModelError
-        If a month is to have less than 0 or more than 730 hours of use, or the bought machine's power is unknown, and
-        electricity costs something.
-
-    >>> bought = MachinePrices(is_bought=True, purchase_usd=43800, useful_life_s=5 * 8760 * 3600, power_w=1000)
-    >>> for month in months_of_use([100, 200, 730], MachinePrices(usd_per_h=4), bought, Rates(pue=1.2)):
-    ...     print(f"{month.use_h:g} h: rent {month.rent_usd:.2f}, buy {month.buy_usd:.2f} USD: {month.cheaper}")
-    100 h: rent 400.00, buy 730.00 USD: rent
-    200 h: rent 800.00, buy 730.00 USD: buy
-    730 h: rent 2920.00, buy 730.00 USD: buy
-    """
-    if wrong := [use_h for use_h in use_h_per_month if not 0 <= use_h <= H_PER_MONTH]:
-        raise ModelError(f"a month has no {wrong[0]} hours of use. Give 0 to {H_PER_MONTH:g}.")
-    fixed_usd, running_usd_per_h = (float(usd) for usd in _owning_usd(bought, rates))
-    usd_per_h = float(_rent_usd_per_h(rented))
-    return tuple(
-        Month(use_h=use_h, rent_usd=usd_per_h * use_h, buy_usd=fixed_usd + running_usd_per_h * use_h)
-        for use_h in use_h_per_month
-    )
-
-
-def _owning_usd(bought: MachinePrices, rates: Rates) -> tuple[Floats, Floats]:
-    """Return what a bought machine costs a month, used or not, and an hour of use besides."""
-    aging = np.divide(bought.purchase_usd, bought.useful_life_s) * _S_PER_MONTH
-    price = rates.electricity_usd_per_kwh
-    kwh_per_h = np.multiply(bought.power_w, _S_PER_H / _J_PER_KWH * rates.pue)
-    if price and np.isnan(kwh_per_h).any():
-        raise ModelError("power_w: a bought machine's power is unknown, but its electricity is to be paid. Give it.")
-    running = kwh_per_h * price if price else np.zeros(np.shape(bought.power_w))
-    return np.asarray(aging + np.asarray(bought.hosting_usd_per_month)), np.asarray(running)
-
-
-def _rent_usd_per_h(prices: MachinePrices) -> Floats:
+def rent_usd_per_h(prices: MachinePrices) -> Floats:
     """Return the hourly rent after the discount."""
     return np.asarray(np.multiply(prices.usd_per_h, 1 - np.asarray(prices.discount)))
 

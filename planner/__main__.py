@@ -1,10 +1,55 @@
-"""The command line's way in: ``planner`` and ``python -m planner``."""
+"""The command line's way in: ``planner`` and ``python -m planner``; signals and streams, before any import."""
 
+import os
+import signal
 import sys
+from contextlib import suppress
+from types import FrameType
+from typing import Any
 
 __all__ = ["main"]
 
-_INTERRUPTED = 130  # 128 and the signal's number, as shells have it
+_ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # what asks a process to end; not every system has all of them
+
+
+class _Signals:
+    """Hears what asks this process to end.
+
+    SIGTERM and SIGHUP do what Ctrl-C does, so they end a search with its best so far; which it was, the exit code
+    says. What is ignored, as ``nohup`` has it, stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self.number = int(signal.SIGINT)
+        for number in self._all():
+            if number != signal.SIGINT and signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, self._hear)
+
+    def leave(self) -> None:
+        """Let signals end the process without a word: the interpreter takes itself apart, and all is said."""
+        for number in self._all():
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+
+    def hear_lost(self, lost: Any) -> None:
+        """Ask again for a Ctrl-C that came where Python cannot raise it, in a destructor or a back end's callback."""
+        if isinstance(lost.exc_value, KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        else:
+            sys.__unraisablehook__(lost)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        """Do what a Ctrl-C would do now: a search has a handler of its own for it."""
+        self.number = number
+        handler = signal.getsignal(signal.SIGINT)
+        if not callable(handler):  # ignored, as shells have it for what runs in the background
+            raise KeyboardInterrupt
+        handler(number, frame)
+
+    @staticmethod
+    def _all() -> list[signal.Signals]:
+        """Return those that this system has."""
+        return [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]
 
 
 def main() -> None:
@@ -12,14 +57,34 @@ def main() -> None:
 
     Even the command line's own modules are imported here and not above, where nothing could catch it.
     """
+    signals = _Signals()
+    sys.unraisablehook = signals.hear_lost
     try:
-        from planner.cli.run import run  # noqa: PLC0415
+        _open_streams()
+        from planner.cli.run import INTERRUPTED, run  # noqa: PLC0415
 
         code = run(sys.argv[1:])
+        if code == INTERRUPTED:
+            code = 128 + signals.number  # as shells have it
+        signals.leave()
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        code = _INTERRUPTED
+        signals.leave()
+        code = 128 + signals.number
+        with suppress(OSError):
+            os.write(2, b"interrupted\n")
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Open what was closed by who started this process, or a file of ours would become its stdout."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+        if getattr(sys, name) is None:
+            mode, errors = ("w", "backslashreplace") if number else ("r", None)
+            setattr(sys, name, open(number, mode, encoding="utf-8", errors=errors, closefd=False))  # noqa: SIM115
 
 
 if __name__ == "__main__":

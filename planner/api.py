@@ -1,42 +1,29 @@
 """The product in one line: spec -> problem -> family (cost model x solver) -> plan."""
 
-import hashlib
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
-from planner.checks import CheckReport
-from planner.checks import check as check_plan
-from planner.conflicts.diagnose import diagnosed
-from planner.data.accuracy import MEASURED, error_band
+from planner.crew import Crew
 from planner.documents import plan_document
-from planner.errors import InfeasibleError, SpecError
-from planner.explanations.comparison import Comparison
-from planner.explanations.comparison import compare as compared
-from planner.explanations.explanation import Explanation
-from planner.explanations.explanation import explain as explained
+from planner.errors import SpecError
 from planner.families import FAMILIES
 from planner.importers.imported import Imported
 from planner.networks import asked, network_of
 from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
-from planner.plan_file import fleet_of, read_plan
+from planner.planning import as_asked, doubts_of, part_of, planned, refuse_variant, with_known_error
 from planner.problem import Problem
-from planner.ranking import best_plan
 from planner.search import Search
 from planner.solution import Status
 from planner.spec.build import load as load_problem
-from planner.spec.configuration import ConfigurationSpec
 from planner.timelines import MOST_ITERATIONS, Drawn, Measured, drawn_document
 
 if TYPE_CHECKING:
+    from planner.checks import CheckReport
+    from planner.explanations.comparison import Comparison
+    from planner.explanations.explanation import Explanation
     from planner.exporters import Export
     from planner.procurement.answer import Procured
     from planner.procurement.search import Told
@@ -58,7 +45,6 @@ __all__ = [
 ]
 
 DEFAULT_TIME_LIMIT_S = 60.0
-_LEAST_S = 5.0  # for the plan of a fleet that was chosen, whatever time is left
 
 
 def load(question: str | Path | Mapping[str, Any], *, run: str | None = None) -> Problem:
@@ -107,6 +93,8 @@ def plan(
     num_alternatives: int = 0,
     time_limit_s: float = DEFAULT_TIME_LIMIT_S,
     has_frontier: bool = False,
+    told: Callable[[float, float], None] | None = None,
+    crew: Crew | None = None,
 ) -> Plan:
     """Return the best plan of all families that the question allows.
 
@@ -118,6 +106,10 @@ def plan(
         Wall-clock limit; when it strikes, the plan is the best so far, with its bound and gap.
     has_frontier
         Whether the family ``hybrid`` lists, among the alternatives, the fastest layouts of less and less memory.
+    told
+        Called now and then with what no plan beats and the best so far, once there is one.
+    crew
+        Who helps, as :func:`planner.workers.crew_of` gives; the plan is the same.
 
     Raises
     ------
@@ -135,10 +127,13 @@ def plan(
     >>> found.status.value, found.configuration.num_devices
     ('optimal', 32)
     """
-    _refuse_variant(problem)
-    search = Search(time_limit_s=time_limit_s, num_alternatives=num_alternatives, has_frontier=has_frontier)
+    refuse_variant(problem)
+    search = Search(
+        time_limit_s=time_limit_s, num_alternatives=num_alternatives, has_frontier=has_frontier, told=told, crew=crew
+    )
     with search.interruptible():
-        return _planned(asked(problem), search)
+        found = planned(asked(problem), search)
+    return found if crew is None else replace(found, warnings=(*found.warnings, *crew.notes))
 
 
 def procure(
@@ -151,6 +146,7 @@ def procure(
     time_limit_s: float = DEFAULT_TIME_LIMIT_S,
     today: date | None = None,
     told: "Told | None" = None,
+    crew: Crew | None = None,
 ) -> "Procured":
     """Return what to buy or rent: the best fleet of machines of a price list, with its plan and its proof.
 
@@ -166,6 +162,8 @@ def procure(
         Against which the age of the prices is told; by the clock where it is left out.
     told
         Called now and then with bound, incumbent and number of fleets planned.
+    crew
+        Who helps, as :func:`planner.workers.crew_of` gives; the answer is the same.
 
     Raises
     ------
@@ -180,24 +178,18 @@ def procure(
     from planner.procurement.question import load_procurement  # noqa: PLC0415
 
     asked_for = load_procurement(question, today=today or datetime.now(tz=UTC).date())
-    search = Search(time_limit_s=time_limit_s, num_alternatives=num_alternatives)
+    search = Search(time_limit_s=time_limit_s, num_alternatives=num_alternatives, crew=crew)
     with search.interruptible():
-        return procured(
+        found = procured(
             asked_for,
             search,
-            lambda problem: _planned(problem, _part_of(search)),
+            lambda problem: planned(problem, part_of(search)),
             is_robust=is_robust,
             has_pareto=has_pareto,
             has_what_if=has_what_if,
             told=told,
         )
-
-
-def _part_of(search: Search) -> Search:
-    """Return a search for the plan of a fleet that was chosen: a few seconds even where the time is over by then."""
-    if search.was_interrupted or search.left_s >= _LEAST_S:
-        return search.part(search.left_s, num_alternatives=1)
-    return Search(time_limit_s=_LEAST_S, num_alternatives=1)
+    return found if crew is None else replace(found, warnings=(*found.warnings, *crew.notes))
 
 
 def predict(problem: Problem, configuration: Configuration | None = None) -> Prediction:
@@ -208,11 +200,11 @@ def predict(problem: Problem, configuration: Configuration | None = None) -> Pre
     SpecError
         If neither is there, or it contradicts the cluster, the network or itself.
     """
-    family, chosen = configuration_of(problem) if configuration is None else _as_asked(problem, configuration)
-    return _with_known_error(problem, family, chosen, FAMILIES[family].predict(problem, chosen))
+    family, chosen = configuration_of(problem) if configuration is None else as_asked(problem, configuration)
+    return with_known_error(problem, family, chosen, FAMILIES[family].predict(problem, chosen))
 
 
-def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> CheckReport:
+def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> "CheckReport":
     """Return what is right and wrong about a plan of a question, recomputed from the plan alone; see planner.checks.
 
     Raises
@@ -225,10 +217,12 @@ def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> CheckReport:
     >>> planner.check(problem, planner.plan(problem)).is_ok
     True
     """
+    from planner.checks import check as check_plan  # noqa: PLC0415  # late: a plan does not pay for it
+
     return check_plan(problem, plan)
 
 
-def explain(problem: Problem, plan: Plan | None = None, *, time_limit_s: float = DEFAULT_TIME_LIMIT_S) -> Explanation:
+def explain(problem: Problem, plan: Plan | None = None, *, time_limit_s: float = DEFAULT_TIME_LIMIT_S) -> "Explanation":
     """Return why the best plan of a question, or a given plan of it, is as it is, and what other hardware would bring.
 
     Parameters
@@ -249,14 +243,16 @@ def explain(problem: Problem, plan: Plan | None = None, *, time_limit_s: float =
     >>> first.words, round(first.saving, 2)
     ('rtx-2080-ti twice as fast', 0.16)
     """
-    _refuse_variant(problem)
+    from planner.explanations.explanation import explain as explained  # noqa: PLC0415  # late: a plan does not pay for it
+
+    refuse_variant(problem)
     search = Search(time_limit_s=time_limit_s)
     with search.interruptible():  # one search for all: an interruption of the plan leaves out the questions after it
-        chosen = _planned(asked(problem), search.part(time_limit_s / 2, num_alternatives=1)) if plan is None else plan
+        chosen = planned(asked(problem), search.part(time_limit_s / 2, num_alternatives=1)) if plan is None else plan
         return explained(problem, chosen, search)
 
 
-def compare(one: Plan | str | Path | Mapping[str, Any], other: Plan | str | Path | Mapping[str, Any]) -> Comparison:
+def compare(one: Plan | str | Path | Mapping[str, Any], other: Plan | str | Path | Mapping[str, Any]) -> "Comparison":
     """Return what differs between two plans, given themselves, as documents or as files of ``planner plan --out``.
 
     Raises
@@ -264,6 +260,9 @@ def compare(one: Plan | str | Path | Mapping[str, Any], other: Plan | str | Path
     SpecError
         If one of them is no plan.
     """
+    from planner.explanations.comparison import compare as compared  # noqa: PLC0415  # late: a plan pays for neither
+    from planner.plan_file import read_plan  # noqa: PLC0415
+
     first, second = (
         plan_document(each) if isinstance(each, Plan) else read_plan(each if isinstance(each, Mapping) else Path(each))
         for each in (one, other)
@@ -311,6 +310,7 @@ def export(
     ['launch.sh', 'planned_ddp.py', 'planned_ddp.json']
     """
     from planner.exporters import Job, Settings, advised  # noqa: PLC0415  # late: only an export pays for it
+    from planner.plan_file import fleet_of, read_plan  # noqa: PLC0415
 
     source = Path(plan) if isinstance(plan, str) else plan
     problem, found = _plan_of(read_plan(plan_document(source) if isinstance(source, Plan) else source))
@@ -331,6 +331,8 @@ def plan_of_file(path: Path) -> tuple[Problem, Plan]:
     SpecError
         If the file is no plan.
     """
+    from planner.plan_file import read_plan  # noqa: PLC0415  # late: a plan does not pay for it
+
     return _plan_of(read_plan(path))
 
 
@@ -340,7 +342,7 @@ def _plan_of(document: Mapping[str, Any]) -> tuple[Problem, Plan]:
     family, configuration = configuration_of(problem)
     prediction = predict(problem, configuration)
     objective, stated = prediction.value_of(problem.goal), document["objective"]
-    doubts = _doubts(objective, stated, document["status"])
+    doubts = doubts_of(objective, stated, document["status"])
     found = Plan(
         goal=problem.goal,
         status=Status(document["status"]) if not doubts else Status.FEASIBLE,
@@ -433,91 +435,3 @@ def configuration_of(problem: Problem) -> tuple[str, Configuration]:
         raise SpecError(message)
     family, given = problem.configuration
     return family, FAMILIES[family].configuration_of(problem, given)
-
-
-def _as_asked(problem: Problem, configuration: Configuration) -> tuple[str, Configuration]:
-    """Return the family of a configuration, and it as its block means it: by the same rules as one of a spec."""
-    kinds = {name: get_type_hints(family.predict)["configuration"] for name, family in FAMILIES.items()}
-    family = next((name for name, kind in kinds.items() if isinstance(configuration, kind)), None)
-    if family is None:
-        raise SpecError(f"configuration: {type(configuration).__name__} belongs to no family. Give one of a plan.")
-    try:
-        block = getattr(ConfigurationSpec.model_validate({family: configuration.to_document()}), family)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise SpecError(f"configuration.{'.'.join(map(str, first['loc']))}: {first['msg']}.") from None
-    given: dict[str, Any] = block.model_dump()
-    return family, FAMILIES[family].configuration_of(replace(problem, configuration=(family, given)), given)
-
-
-def _doubts(objective: float, stated: Mapping[str, Any], status: str) -> list[str]:
-    """Return why a file's proof is not to be trusted: what contradicts the cost model, or itself."""
-    value, bound, found = stated["value"], stated["bound"], []
-    if abs(objective - value) > 1e-6 * objective:
-        found.append(f"the file says {value:.6g} s; this version's cost model says {objective:.6g} s")
-    if bound > value * (1 + 1e-6):
-        found.append(f"the file's bound, {bound:.6g} s, is above its own {value:.6g} s")
-    if status == Status.OPTIMAL and bound < value * (1 - 1e-6):
-        found.append(f"the file says optimal, and its bound, {bound:.6g} s, is below its {value:.6g} s")
-    return [f"{one}; what it says to be proven is not taken over" for one in found]
-
-
-def _refuse_variant(problem: Problem) -> None:
-    """Refuse to plan by a paper's printed equations."""
-    if problem.variant != "corrected":
-        message = (
-            f"variant: {problem.variant!r} is for `planner predict` and cases. Leave it out: a plan keeps "
-            f"to the physics."
-        )
-        raise SpecError(message)
-
-
-def _planned(problem: Problem, search: Search) -> Plan:
-    """Return the best plan within a search, with its provenance; why there is none where there is none."""
-    try:
-        best = best_plan(problem, search)
-    except InfeasibleError as error:
-        raise diagnosed(problem, error, best_plan, search) from None
-    chosen = network_of(problem, best.substitutions)
-    best = replace(best, prediction=_with_known_error(chosen, best.family, best.configuration, best.prediction))
-    provenance = replace(best.provenance, versions=_versions(), input_digest=_digest(problem))
-    return replace(best, provenance=provenance)
-
-
-def _with_known_error(
-    problem: Problem, family: str, configuration: Configuration, prediction: Prediction
-) -> Prediction:
-    """Return the prediction with the error of its like, where whole iterations of the family were measured.
-
-    A band is never borrowed: not for computation that was only estimated, other numbers of devices or other rates, nor
-    from measurements of parts of an iteration.
-    """
-    measured = MEASURED.get(family)
-    if measured is None or not problem.is_computation_measured or problem.variant != "corrected":
-        return prediction
-    block = configuration.to_document()
-    if "groups" in block or "compression" in block:  # neither unlike devices nor compressed gradients were measured
-        return prediction
-    rate = problem.cluster.ring_link(block["num_machines"]).bandwidth_bytes_per_s
-    dtype = problem.training.dtype
-    if not measured.covers(num_devices=block["num_devices"], network_bytes_per_s=rate, dtype=dtype):
-        return prediction
-    return replace(prediction, relative_error=error_band(family, is_calibrated=problem.are_links_calibrated))
-
-
-@cache
-def _versions() -> Mapping[str, str]:
-    """Return the versions on which an answer may depend."""
-    found = {}
-    for name in ("training-planner", "numpy", "scipy", "networkx", "ortools"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # run from a checkout that was never installed
-            found[name] = "not installed"
-    return MappingProxyType(found)
-
-
-def _digest(problem: Problem) -> str:
-    """Return a digest of the resolved question."""
-    text = json.dumps(problem.resolved, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -129,7 +129,7 @@ class Cluster:
         for first, second, link in links:
             for end in (first, second):
                 if end not in graph:
-                    raise ValueError(f"a link ends at {end!r}, which does not exist")
+                    raise ValueError(f"a link ends at {end!r}, which does not exist. Name one of the nodes, or add it.")
             if first == second:
                 raise ValueError(f"a link joins {first!r} to itself; join machines of a group by a switch")
             if graph.has_edge(first, second):

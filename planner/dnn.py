@@ -14,7 +14,10 @@ import networkx as nx
 
 from planner.transformer import Transformer
 
-__all__ = ["Dnn", "Layer", "Repeat", "Tensor", "Window"]
+__all__ = ["MOST_INPUTS", "MOST_LAYERS", "Dnn", "Layer", "Repeat", "Tensor", "Window"]
+
+MOST_LAYERS = 50_000  # of a file that a person or a profiler wrote: a thousand times what is usual
+MOST_INPUTS = 1_000_000  # of all layers together
 
 _MOVING = "moving"
 
@@ -151,6 +154,8 @@ class Dnn:
         self.repeats = tuple(repeats)
         graph: nx.DiGraph[str] = nx.DiGraph(name=name)
         wanted = list(layers)
+        if (number := sum(len(inputs) for _, inputs in wanted)) > MOST_INPUTS:
+            raise ValueError(f"its layers have {number} inputs, more than {MOST_INPUTS}; give the file of one network")
         for layer, _ in wanted:
             if layer.name in graph:
                 raise ValueError(f"layer {layer.name!r} stands twice; give every layer its own name")
@@ -160,7 +165,8 @@ class Dnn:
         for layer, inputs in wanted:
             for source_name in inputs:
                 if source_name not in graph:
-                    raise ValueError(f"layer {layer.name!r} reads {source_name!r}, which does not exist")
+                    what = f"layer {layer.name!r} reads {source_name!r}, which does not exist"
+                    raise ValueError(f"{what}. Name a layer, or add it.")
                 carried: Layer = graph.nodes[source_name]["layer"]
                 graph.add_edge(source_name, layer.name, num_elements=carried.num_output_elements)
         self._graph = graph

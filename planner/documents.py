@@ -10,13 +10,8 @@ from typing import Any
 
 from planner.errors import Conflict, Fault, InfeasibleError, PlannerError, SpecError
 from planner.plan import Alternative, Plan, Prediction
-from planner.schemas import MODELS, CaseDocument, ComparisonDocument, ExplanationDocument
 
 __all__ = [
-    "MODELS",
-    "CaseDocument",
-    "ComparisonDocument",
-    "ExplanationDocument",
     "alternative_document",
     "dump",
     "error_document",

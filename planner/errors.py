@@ -16,6 +16,10 @@ the trip home from a worker process. A message says where, what, and how to mend
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_MOST_TOLD = 50  # faults in one message
+_MOST_LETTERS = 30_000  # of them together
+_MOST_OF_PART = 4000  # letters of a field, of a problem, of a mend: names in it may be of any length
+
 __all__ = [
     "Conflict",
     "Fault",
@@ -27,6 +31,15 @@ __all__ = [
     "SolverError",
     "SpecError",
 ]
+
+
+def _shown(text: str) -> str:
+    """Return text without letters that a terminal would obey, or not show, and cut where it is very long."""
+    if len(text) > _MOST_OF_PART:
+        text = f"{text[: _MOST_OF_PART // 2]} ... {text[-_MOST_OF_PART // 4 :]}"
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +55,10 @@ class Fault:
     column: int | None = None
 
     def __str__(self) -> str:
-        """Return ``file:line:column: field: problem. mend``, less what is not known."""
+        """Return ``file:line:column: field: problem. mend``, less what is not known, in letters that can be printed."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part not in ("", None))
-        text = ": ".join(part for part in (place, self.field, self.problem) if part)
-        return f"{text} {self.mend}".rstrip() if self.mend else text
+        text = ": ".join(_shown(part) for part in (place, self.field, self.problem) if part)
+        return f"{text} {_shown(self.mend)}".rstrip() if self.mend else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +110,13 @@ class SpecError(PlannerError):
 
     @classmethod
     def of(cls, faults: Iterable[Fault]) -> "SpecError":
-        """Return one error that reports all ``faults``, a line each."""
+        """Return one error that has all ``faults``; its message tells the first fifty, a line each."""
         found = tuple(faults)
-        error = cls("\n".join(str(fault) for fault in found))
+        lines = [str(fault) for fault in found[:_MOST_TOLD]]
+        while len(lines) > 1 and sum(map(len, lines)) > _MOST_LETTERS:
+            lines.pop()
+        more = [f"... and {len(found) - len(lines)} more faults."] if len(found) > len(lines) else []
+        error = cls("\n".join([*lines, *more]))
         error.faults = found
         return error
 

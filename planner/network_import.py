@@ -15,7 +15,7 @@ from planner.exporters import degrees_of
 from planner.importers.huggingface.file import read_config
 from planner.importers.imported import Imported
 from planner.importers.kinds import kind_of
-from planner.importers.text import read_text
+from planner.importers.text import is_there, read_text
 from planner.spec.foreign import PROFILE_KINDS, read_foreign, read_profile
 from planner.spec.inline import imported_block
 
@@ -164,7 +164,7 @@ def _kind(path: Path) -> str | None:
         return found
     if path.suffix.lower() == ".onnx":
         return "onnx"
-    return "huggingface" if path.name == "config.json" or (path / "config.json").is_file() else None
+    return "huggingface" if path.name == "config.json" or is_there(path / "config.json") else None
 
 
 def _check_options(path: Path, kind: str | None, given: Sequence[str]) -> None:

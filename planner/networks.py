@@ -11,7 +11,7 @@ from itertools import combinations
 from planner.problem import Problem
 from planner.substitution import Substitution, profile_after, rewrite
 
-__all__ = ["asked", "computation_bound", "name_of", "network_of", "networks_of"]
+__all__ = ["asked", "computation_bound", "name_of", "network_of", "networks_of", "samples_of"]
 
 _PIN = "substitutions"
 _EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
@@ -69,7 +69,7 @@ def computation_bound(problem: Problem) -> float:
     Holds for every family that computes each sample once, on one device, by the problem's profiles. Leaves out
     communication, input, the optimiser's step, and that samples are whole.
     """
-    samples = _samples(problem)
+    samples = samples_of(problem)
     rate = 0.0  # samples a second, of all devices together
     for group in problem.cluster.machine_groups:
         profile = problem.profiles[group.device.name]
@@ -80,7 +80,7 @@ def computation_bound(problem: Problem) -> float:
     return samples / rate * _EXACT
 
 
-def _samples(problem: Problem) -> float:
+def samples_of(problem: Problem) -> float:
     """Return the samples of an iteration, an epoch or the training; 0 where an iteration's may vary."""
     training = problem.training
     if problem.goal.name == "iteration_time":

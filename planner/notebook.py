@@ -10,6 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from planner.units import Dimension, format_human
+from planner.words import size_words
 
 if TYPE_CHECKING:
     from planner.cluster import Cluster, MachineGroup
@@ -108,8 +109,8 @@ def _prediction_lines(prediction: "Prediction") -> list[str]:
     ]
     if "total" in prediction.memory_bytes:
         limit = prediction.memory_bytes.get("limit", float("inf"))
-        of = "" if limit == float("inf") else f" of {_size(limit)}"
-        lines.append(f"{_size(prediction.memory_bytes['total'])}{of} of a device's memory")
+        of = "" if limit == float("inf") else f" of {size_words(limit)}"
+        lines.append(f"{size_words(prediction.memory_bytes['total'])}{of} of a device's memory")
     return lines
 
 
@@ -132,7 +133,7 @@ def _group(group: "MachineGroup") -> Row:
         f"{group.count:,}",
         f"{group.devices_per_machine:,}",
         group.device.name,
-        "not limited" if group.device.memory_bytes == float("inf") else _size(group.device.memory_bytes),
+        "not limited" if group.device.memory_bytes == float("inf") else size_words(group.device.memory_bytes),
         "none" if inside is None else ", ".join(_link(inside.bandwidth_bytes_per_s, inside.latency_s)),
         f"{group.num_nics:,}",
     )
@@ -146,11 +147,6 @@ def _link(bandwidth_bytes_per_s: float, latency_s: float) -> tuple[str, str]:
 def _amount(value: float, unit: str = "s") -> str:
     """Return an objective for reading."""
     return format_human(value, Dimension.TIME) if unit == "s" else f"{value:.6g} {unit}"
-
-
-def _size(size_bytes: float) -> str:
-    """Return bytes for reading."""
-    return format_human(size_bytes, Dimension.DATA)
 
 
 def _number(count: int, word: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from planner.solution import Status
+from planner.solution import Status, gap_of
 
 __all__ = ["Alternative", "Configuration", "Goal", "Plan", "Prediction", "Provenance"]
 
@@ -136,7 +136,7 @@ class Plan:
     @property
     def gap(self) -> float:
         """Share of the objective that is not proven: ``(objective - bound) / objective``."""
-        return (self.objective - self.bound) / self.objective if self.objective else 0.0
+        return gap_of(self.objective, self.bound)
 
     def _repr_html_(self) -> str:
         """Return the answer, its proof, decisions and breakdown, for a notebook."""

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from planner.documents import finite
 from planner.errors import Fault, SpecError
-from planner.importers.text import read_text
+from planner.importers.text import MOST_DOCUMENT_BYTES, read_text
 from planner.schemas import PlanDocument, ProcurementDocument
 
 __all__ = ["fleet_of", "is_plan", "is_procurement", "read_plan", "read_procurement"]
@@ -101,7 +101,7 @@ def fleet_of(source: Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
 def is_procurement(path: Path) -> bool:
     """Whether a file holds the answer to a question of a purchase; not where it cannot be read as JSON."""
     try:
-        document = json.loads(read_text(path))
+        document = json.loads(read_text(path, most_bytes=MOST_DOCUMENT_BYTES))
     except (ValueError, RecursionError):
         return False
     return isinstance(document, Mapping) and document.get("schema") == _PROCUREMENT
@@ -117,7 +117,7 @@ def is_plan(path: Path) -> bool:
     SpecError
         If the file cannot be read, is empty, or is no text.
     """
-    text = read_text(path)
+    text = read_text(path, most_bytes=MOST_DOCUMENT_BYTES)
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -130,7 +130,7 @@ def is_plan(path: Path) -> bool:
 def _parsed(path: Path) -> Any:
     """Return what a JSON file holds."""
     try:
-        document = json.loads(read_text(path), object_pairs_hook=_once)
+        document = json.loads(read_text(path, most_bytes=MOST_DOCUMENT_BYTES), object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         fault = Fault(
             file=str(path),
@@ -187,7 +187,7 @@ def _faults(error: ValidationError, file: str, schema: str = _SCHEMA) -> list[Fa
         mend = f"{'A plan' if schema == _SCHEMA else 'An answer'} of {schema} looks otherwise. {_MEND}"
         faults.append(Fault(file=file, field=".".join(map(str, row["loc"])), value=value, problem=problem, mend=mend))
     more = len(rows) - len(faults)
-    return faults + [Fault(file=file, problem=f"and {more} more such faults.")] * (more > 0)
+    return faults + [Fault(file=file, problem=f"and {more} more such faults.", mend=_MEND)] * (more > 0)
 
 
 def _shown(value: object) -> str:

@@ -28,6 +28,15 @@ class Range:
         """Whether ``number`` is allowed."""
         return self.least <= number and (self.most is None or number <= self.most)
 
+    @property
+    def words(self) -> str:
+        """``exactly 7``, ``at least 3``, or both ends."""
+        if self.least == self.most:
+            return f"exactly {self.least}"
+        least = f"at least {self.least}" if self.least > 1 else ""
+        most = f"at most {self.most}" if self.most is not None else ""
+        return ", ".join(filter(None, (least, most)))
+
     def pinned(self, number: int | None) -> "Range":
         """Return what is left with a pinned number, if there is one: nothing, where it lies outside."""
         if number is None:

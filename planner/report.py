@@ -7,20 +7,13 @@ from planner.plan import Alternative, Configuration, Plan, Prediction
 from planner.problem import Problem
 from planner.solution import Status
 from planner.units import Dimension, format_human
+from planner.words import term_words
 
 __all__ = ["plan_text", "prediction_text", "table"]
 
-_MOST_GROUPS = 12
-_WORDS = {
-    "exposed_all_reduce": "exposed all-reduce",
-    "exposed_wait": "exposed wait for fusion",
-    "exposed_negotiate": "exposed negotiation",
-    "exposed_misc": "exposed idle channel",
-    "compression": "compressing gradients",
-    "update": "optimiser's update",
-    "input_stall": "waiting for input",
-    "all_reduce": "all-reduce",
-}
+_MOST_GROUPS = 8
+_MOST_ALTERNATIVES = 10
+_MOST_LETTERS = 100  # of a line that decisions share
 
 
 def plan_text(plan: Plan, problem: Problem) -> str:
@@ -136,7 +129,7 @@ def _prediction_lines(prediction: Prediction) -> list[str]:
     for name, seconds in prediction.breakdown_s.items():
         share = seconds / prediction.iteration_time_s
         if share > 1e-6:
-            lines.append(f"  {_WORDS.get(name, name):24} {_time(seconds):>9}  {share:6.1%}")
+            lines.append(f"  {term_words(name):32} {_time(seconds):>9}  {share:6.1%}")
     return lines
 
 
@@ -170,11 +163,39 @@ def _decision_lines(configuration: Configuration, prediction: Prediction) -> lis
     block = configuration.to_document()
     if "fusion_groups" in block:
         return _fusion_lines(block, prediction)
-    return ["Configuration", *(f"  {name}: {_short(value)}" for name, value in block.items())]
+    stages = block.get("stages") or ()
+    listed = [one for one in stages if isinstance(one, Mapping) and "first" in one]
+    plain = [f"{name}: {_short(value)}" for name, value in block.items() if name != "stages" or not listed]
+    return ["Configuration", *_stage_lines(listed), *_packed(plain)]
+
+
+def _stage_lines(stages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the stages of a pipeline, a line each: which layers run where."""
+    lines = []
+    for number, one in enumerate(stages[:_MOST_GROUPS], start=1):
+        layers = f"{_cut(one['first'], 30)} to {_cut(one['last'], 30)}"
+        lines.append(f"  stage {number}: {layers}, on {one['replicas']} of {one['machines']}")
+    left = len(stages) - _MOST_GROUPS
+    return [*lines, *([f"  ... and {left} more; --json has all"] if left > 0 else [])]
+
+
+def _packed(parts: Sequence[str]) -> list[str]:
+    """Return short parts, as many in a line as it holds."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(part) + 2 <= _MOST_LETTERS:
+            lines[-1] += f"; {part}"
+        else:
+            lines.append(f"  {part}")
+    return lines
 
 
 def _short(value: object) -> str:
     """Return a value as text of at most a line."""
+    if isinstance(value, Mapping) and value:
+        value = ", ".join(f"{name} {part}" for name, part in value.items())
+    elif isinstance(value, Sequence) and any(isinstance(part, Mapping) for part in value):
+        value = f"{len(value)}, told in --json"
     text = str(value)
     return text if len(text) <= 90 else f"{text[:87]}..."
 
@@ -185,7 +206,7 @@ def _fusion_lines(configuration: Mapping[str, Any], prediction: Prediction) -> l
     if not groups:
         return ["No gradients to exchange."]
     parts = ", ".join(
-        f"{_WORDS.get(name, name)} {_time(seconds)}" for name, seconds in prediction.communication_s.items() if seconds
+        f"{term_words(name)} {_time(seconds)}" for name, seconds in prediction.communication_s.items() if seconds
     )
     many = f"{len(groups)} all-reduce{'s' * (len(groups) > 1)}"
     lines = [
@@ -196,7 +217,9 @@ def _fusion_lines(configuration: Mapping[str, Any], prediction: Prediction) -> l
         tensors = group["tensors"]
         carried = f"{len(tensors)} gradient{'s' * (len(tensors) > 1)} by {group['algorithm']}"
         start, end = _time(row["start_s"]), _time(row["end_s"])
-        lines.append(f"  {tensors[-1][:26]:26} {carried[:30]:30} {_size(row['size_bytes']):>10} {start:>10} {end:>10}")
+        lines.append(
+            f"  {_cut(tensors[-1], 26):26} {_cut(carried, 30):30} {_size(row['size_bytes']):>10} {start:>10} {end:>10}"
+        )
     if len(groups) > _MOST_GROUPS:
         lines.append(f"  ... and {len(groups) - _MOST_GROUPS} more; --json has all")
     return lines
@@ -207,10 +230,16 @@ def _alternative_lines(alternatives: Sequence[Alternative]) -> list[str]:
     if not alternatives:
         return []
     lines = ["What else was weighed"]
-    for one in alternatives:
+    for one in alternatives[:_MOST_ALTERNATIVES]:
         loss = f"{one.relative_loss:+.2%}" if one.relative_loss > 5e-5 else "the same"
-        lines.append(f"  {one.name[:44]:44} {_time(one.objective):>9}  {loss:>9}  {one.reason}")
-    return [*lines, ""]
+        lines.append(f"  {_cut(one.name, 44):44} {_time(one.objective):>9}  {loss:>9}  {one.reason}")
+    left = len(alternatives) - _MOST_ALTERNATIVES
+    return [*lines, *([f"  ... and {left} more; --json has all"] if left > 0 else []), ""]
+
+
+def _cut(name: str, most: int) -> str:
+    """Return a name of at most so many letters; of a longer one that something is missing is seen."""
+    return name if len(name) <= most else f"{name[: most - 3]}..."
 
 
 def _notes(

@@ -7,10 +7,12 @@ bound when it is over.
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
+
+from planner.crew import Crew
 
 __all__ = ["Search"]
 
@@ -35,9 +37,14 @@ class Search:
         Whether to look for the layouts of less memory, too, each as fast as can be; one family has these.
     seed
         For whatever draws lots.
+    told
+        Called with bound and incumbent (``inf``: none yet) of this search whenever a family says how far it is; not by
+        every one, and never for more than to show it.
     questions_left
         How often :attr:`is_over` may be asked before the search is over, too: unlike time, that is the same on every
         machine. A part of this search counts for itself.
+    crew
+        Who helps with large searches; None: nobody. The answer is the same.
     """
 
     time_limit_s: float = float("inf")
@@ -47,6 +54,8 @@ class Search:
     has_frontier: bool = False
     seed: int = 0
     questions_left: int | None = None
+    told: Callable[[float, float], None] | None = None
+    crew: Crew | None = None
     _end_s: float = field(init=False, repr=False)
     _interrupted: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
 
@@ -75,6 +84,11 @@ class Search:
         """Whether the user stopped it."""
         return self._interrupted.is_set()
 
+    def tell(self, bound: float, incumbent: float) -> None:
+        """Say how far the search is: what nothing left beats, and the best so far."""
+        if self.told is not None:
+            self.told(bound, incumbent)
+
     def interrupt(self) -> None:
         """Stop at the next chance, with the best so far."""
         self._interrupted.set()
@@ -87,8 +101,12 @@ class Search:
         num_alternatives: int | None = None,
         cutoff: float | None = None,
         questions_left: int | None = None,
+        told: Callable[[float, float], None] | None = None,
     ) -> "Search":
-        """Return a search within this one: it ends no later, and is interrupted with it."""
+        """Return a search within this one: it ends no later, and is interrupted with it.
+
+        It tells nobody how far it is unless ``told`` is given: its bound may be of a part of the question.
+        """
         inner = Search(
             time_limit_s=min(self.left_s, time_limit_s),
             num_alternatives=self.num_alternatives if num_alternatives is None else num_alternatives,
@@ -97,6 +115,8 @@ class Search:
             has_frontier=self.has_frontier,
             seed=self.seed,
             questions_left=questions_left,
+            told=told,
+            crew=self.crew,
         )
         inner._interrupted = self._interrupted
         return inner

@@ -96,7 +96,10 @@ _EXAMPLES: Mapping[Dimension, str] = {
     Dimension.FREQUENCY: "2.1 GHz",
 }
 
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d].*?)?\s*", re.ASCII | re.DOTALL)
+# Each letter has one way to match: digits that two parts may share would take a time that grows with their square.
+_QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d].*)?", re.ASCII | re.DOTALL)
+_BLANKS = " \t\n\r\f\v"
+_MOST_LETTERS = 400  # 309 digits are the largest number that there is
 
 
 def units_of(dimension: Dimension) -> tuple[str, ...]:
@@ -118,8 +121,11 @@ def parse(text: str, dimension: Dimension) -> float:
         With the value that was given and how to mend it, if the text is not one finite,
         non-negative number followed by a unit of this dimension.
     """
+    if len(text) > _MOST_LETTERS:
+        shown = f"a text of {len(text)} letters, {text[:20]!r}..., is not a {dimension.value}."
+        raise ValueError(f"{shown} Write a number and a unit, e.g. {example_of(dimension)!r}.")
     wrong = f"{text!r} is not a {dimension.value}."
-    found = _QUANTITY.fullmatch(text)
+    found = _QUANTITY.fullmatch(text.strip(_BLANKS))
     if found is None:
         raise ValueError(f"{wrong} Write a number and a unit, e.g. {example_of(dimension)!r}.")
     number, unit = found.groups()

@@ -25,13 +25,12 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.search import Search
-from planner.solution import Solution, Status
+from planner.solution import SAME, Solution, Status
 
 __all__ = ["Box", "BoxCost", "Found", "best_vector"]
 
 V = TypeVar("V")
 
-_SAME = 1e-9  # relative difference below which two objectives are one
 _BATCH = 256  # boxes that are taken up together
 _PROBES = 8  # of them, in which a vector is tried
 
@@ -97,7 +96,7 @@ class Found(Generic[V]):
         if self.value is None:
             status = Status.INFEASIBLE if bound == float("inf") else Status.UNKNOWN
             return Solution(status=status, objective=float("inf"), bound=bound, value=None)
-        is_proven = self.objective - bound <= _SAME * self.objective
+        is_proven = self.objective - bound <= SAME * self.objective
         status = Status.OPTIMAL if is_proven else Status.FEASIBLE
         return Solution(status=status, objective=self.objective, bound=bound, value=self.value)
 
@@ -109,7 +108,7 @@ class Found(Generic[V]):
     @property
     def enough(self) -> float:
         """What a box must be able to beat."""
-        return self.objective * (1 - _SAME) if self.value is not None else float("inf")
+        return self.objective * (1 - SAME) if self.value is not None else float("inf")
 
 
 def best_vector(
@@ -120,11 +119,12 @@ def best_vector(
     split: Callable[[Box], Sequence[Box]] = Box.halves,
     most_boxes: int = 20_000,
     most_solved: int = 20_000,
+    told: Callable[[float, float], None] | None = None,
 ) -> Found[V]:
     """Return the best vector of all boxes, with a bound on what was left open.
 
     ``split`` returns smaller boxes that together hold all that is possible of a box. It ends after ``most_boxes`` were
-    bounded, and before more than ``most_solved`` leaves are solved.
+    bounded, and before more than ``most_solved`` leaves are solved. ``told`` is called with bound and incumbent.
     """
     found: Found[V] = Found()
     _push(found, roots, cost, [0.0] * len(roots))
@@ -133,6 +133,8 @@ def best_vector(
         is_enough = found.value is not None and found.objective <= search.good_enough
         if is_enough or search.is_over or found.num_boxes >= most_boxes or found.num_solved >= most_solved:
             break
+        if told is not None:
+            told(min(found._heap[0][0], found.open_bound, found.objective), found.objective)
         taken = [
             heapq.heappop(found._heap) for _ in range(min(_BATCH, len(found._heap))) if found._heap[0][0] < found.enough
         ]

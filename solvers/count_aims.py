@@ -1,6 +1,7 @@
 """What a search of counts wants: the least of one criterion, or the front of two. Both cut what cannot matter."""
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol
@@ -35,6 +36,10 @@ class Candidate:
 
 class Aim(Protocol):
     """What is cut, what comes first, and what was left out unproven."""
+
+    def copied(self) -> "Aim":
+        """Return the same aim, which goes its own way from now on."""
+        ...
 
     def is_cut(self, bounds: Floats, /) -> Bools:
         """Return which boxes, of which nothing has less criteria than these, need no look."""
@@ -93,6 +98,10 @@ class Least:
         """Whether the incumbent is as good as was asked for."""
         return self.best is not None and self.objective <= self.search.good_enough
 
+    def copied(self) -> "Least":
+        """Return the same aim, which goes its own way."""
+        return copy(self)
+
     def is_cut(self, bounds: Floats, /) -> Bools:
         """Cut what breaks a limit or does not beat the incumbent by more than the tolerance."""
         enough = min(self.objective * (1 - self.tolerance), self.search.cutoff) if self.best is not None else inf
@@ -139,6 +148,12 @@ class Front:
     def is_enough(self) -> bool:
         """Nothing is enough: the whole front was asked for."""
         return False
+
+    def copied(self) -> "Front":
+        """Return the same front, which goes its own way."""
+        found = copy(self)
+        found._left = list(self._left)
+        return found
 
     def is_cut(self, bounds: Floats, /) -> Bools:
         """Cut what breaks a limit or is dominated."""

@@ -42,6 +42,7 @@ import numpy as np
 
 from planner.search import Search
 from planner.solution import Solution, Status
+from planner.solvers.count_ahead import Ahead
 from planner.solvers.count_aims import Candidate, Front, Least
 from planner.solvers.count_question import Ints, Question, Reading
 from planner.solvers.count_walk import Walk
@@ -133,7 +134,7 @@ def best_counts(
         if told is not None:
             told(min(walk.open_key, aim.left, aim.objective), aim.best, walk.num_calls)
 
-    walk = Walk(question, aim, search, most_calls, _PROBES, tell)
+    walk = Walk(question, aim, search, most_calls, _PROBES, tell, _ahead(question))
     walk.run()
     objective, bound = aim.objective, min(aim.left, aim.objective)
     if aim.best is None:
@@ -176,7 +177,7 @@ def best_trade_offs(
         if told is not None:
             told(len(aim.archive), walk.num_calls)
 
-    walk = Walk(question, aim, search, most_calls, _MANY, tell)
+    walk = Walk(question, aim, search, most_calls, _MANY, tell, _ahead(question))
     walk.run()
     left = aim.left
     gap = aim.factor - 1 if aim.archive else inf
@@ -192,6 +193,11 @@ def best_trade_offs(
         num_calls=walk.num_calls,
         num_boxes=walk.num_boxes,
     )
+
+
+def _ahead(question: Question) -> Ahead | None:
+    """Return who looks ahead, where anybody may begin calls before they are due."""
+    return None if question.known is None else Ahead(question.known)
 
 
 def _bounds(walk: Walk, point: Candidate) -> tuple[float, ...]:

@@ -64,6 +64,12 @@ class Question:
     size
         ``(roots, counts)``: about how fast each point may be next to others of its root, such as its FLOP/s; above 0.
         It proves nothing, but calls are chosen by it. None: the mean share of ``most``.
+    known, foreseen
+        Where others can make calls before they are due: what a call returns, as far as that is known already, None
+        where it is not; and who is told before every call, with what gives up to so many calls that are likely to
+        follow. Neither changes the answer. Without ``known`` nothing is foreseen.
+    has_costly_condition
+        Whether ``holds`` calls the oracle, too: who looks ahead then leaves it out.
     """
 
     most: Ints
@@ -74,6 +80,9 @@ class Question:
     can_hold: Callable[[Ints, Ints, Ints], Bools] | None = None
     holds: Callable[[Ints, Ints], Bools] | None = None
     size: Callable[[Ints, Ints], Floats] | None = None
+    known: Callable[[int, Counts, float], Reading | None] | None = None
+    foreseen: Callable[[Callable[[int], list[tuple[int, Counts, float]]]], None] = lambda calls: None
+    has_costly_condition: bool = False
 
     @property
     def least(self) -> Ints:

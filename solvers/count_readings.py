@@ -8,6 +8,7 @@ never grows with a count, for every ``n``
 What is expected in between is no bound and proves nothing: it only chooses where to ask next.
 """
 
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,12 @@ class Readings:
     def __post_init__(self) -> None:
         self.at = self.used = np.zeros((0, self.question.most.shape[1]), dtype=np.int64)
         self.bounds = self.values = np.zeros(0)
+
+    def copied(self, question: Question) -> "Readings":
+        """Return the same readings, which go their own way from now on."""
+        found = copy(self)
+        found.question, found.payloads = question, list(self.payloads)
+        return found
 
     def add(self, counts: Ints, reading: Reading) -> Ints:
         """Take in a reading; return the counts that it used.

@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.search import Search
+from planner.solvers.count_ahead import Ahead
 from planner.solvers.count_aims import Aim, Candidate
 from planner.solvers.count_places import Box, lattice, middle, spread
 from planner.solvers.count_question import Bools, Ints, Question, Reading
@@ -39,6 +40,7 @@ class Walk:
     most_calls: int
     most_probes: int
     told: Callable[["Walk"], None]
+    ahead: Ahead | None = None
     num_calls: int = 0
     num_boxes: int = 0
     open_key: float = -inf  # after the last question: no open box comes before this
@@ -49,28 +51,45 @@ class Walk:
     _heap: list[tuple[float, int, int, Box]] = field(default_factory=list)
     _roots: list[tuple[float, int, int, Box]] = field(default_factory=list)  # those of the first ones not asked about
     _taken: set[int] = field(default_factory=set)  # numbers of boxes that were taken off the heap, or count as if
+    _turn: int = 0
 
     def run(self) -> None:
         """Search until nothing is open, or something ends it."""
         self._start()
-        turn = 0
-        while self._heap and not self._is_over:
-            turn += 1
-            if turn % _TURNS == 0 and (new := self._unread()) is not None:
-                self._scout(new)
-                continue
-            *_, number, box = heapq.heappop(self._heap)
-            if number in self._taken:
-                continue
-            self._taken.add(number)
-            bounds = self.bounds(box)
-            if self._is_left(box, bounds):
-                continue
-            if self._heap and float(self.aim.keys(bounds)[0]) > self._heap[0][0]:
-                self._push(box, bounds)
-            else:
-                self._take_up(box)
+        while self.step():
+            pass
         self._leave_all([box for *_, number, box in self._heap if number not in self._taken])
+
+    def step(self) -> bool:
+        """Take up one box; return False where nothing is open, or something ends the search."""
+        if not self._heap or self._is_over:
+            return False
+        self._turn += 1
+        if self._turn % _TURNS == 0 and (new := self._unread()) is not None:
+            self._scout(new)
+            return True
+        *_, number, box = heapq.heappop(self._heap)
+        if number in self._taken:
+            return True
+        self._taken.add(number)
+        bounds = self.bounds(box)
+        if self._is_left(box, bounds):
+            return True
+        if self._heap and float(self.aim.keys(bounds)[0]) > self._heap[0][0]:
+            self._push(box, bounds)
+        else:
+            self._take_up(box)
+        return True
+
+    def fork(self) -> None:
+        """Have lists of its own, after it was copied from another walk."""
+        self._num_probes = dict(self._num_probes)
+        self._heap, self._roots, self._taken = list(self._heap), list(self._roots), set(self._taken)
+
+    def guess(self, box: Box, counts: Ints, reading: Reading) -> None:
+        """Take a reading for the answer to a call about a point of a box that was taken up."""
+        self._readings_of(box.root).add(counts, reading)
+        self._push(box, self.bounds(box))
 
     def _unread(self) -> Box | None:
         """Return the best root of which nothing was asked, as far as it is open."""
@@ -334,8 +353,11 @@ class Walk:
     def _ask(self, box: Box, counts: Ints) -> None:
         """Ask the oracle about a point of a box, and offer what it used."""
         question, known = self.question, self.readings[box.root]
-        enough = self._enough(box.root, box.least)
-        reading: Reading = question.oracle(box.root, question.counts_of(box.root, counts), enough)
+        call = (box.root, question.counts_of(box.root, counts), self._enough(box.root, box.least))
+        if self.ahead is not None:
+            self.ahead.note(self, box, counts, call)
+            question.foreseen(self.ahead.next)
+        reading: Reading = question.oracle(*call)
         self.num_calls += 1
         used = known.add(counts, reading)
         self._offer(box.root, used if self._holds(box.root, used) else counts, known)

@@ -14,15 +14,17 @@ or above T are given up at once.
 
 *Many layers at a time.* Stages that start in a run of layers and all end behind it do not need one another's entries:
 a run is then filled in one pass of numpy. In a long network of small layers runs are long, so passes do not grow with
-the layers.
+the layers. What does not depend on entries is computed before the passes, for all stages of a small table at once: its
+passes are so short that calls of numpy would take most of the time.
 
 *Units.* Tables of large groups count devices in units of q: of R devices that are left ``R // q`` units, of which a
 stage of r devices takes ``r // q``. What may really follow then never takes more units than are left, so bounds are
 true; they are weak, as a stage of fewer than q devices takes none. v units left are at most ``q v + q - 1`` devices.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -31,11 +33,13 @@ from numpy.typing import NDArray
 from planner.cost import Floats
 from planner.search import Search
 from planner.solvers.pipeline_bound import Behind, Tail, behind_of, stage_of
-from planner.solvers.pipeline_parts import Integers, PipelineCosts, Schedule, StageSeconds
+from planner.solvers.pipeline_parts import Integers, PipelineCosts, Schedule
 
 __all__ = ["Tables"]
 
 _MOST_AT_ONCE = 200_000  # stages times numbers of stages in one pass: beyond the processor's cache it gets slower
+_MOST_BEFORE = 30_000  # stages of a table that are all computed before its passes: of more, few may have a follower
+_MOST_PAIRS = 1_000_000  # moves times layers that are looked at together
 _ROUNDING = 1e-9
 
 
@@ -63,12 +67,52 @@ class _Pairs:
 
     def part(self, low: int, high: int) -> "_Pairs":
         """Return some of them."""
-        return _Pairs(*(one[low:high] for one in (self.move, self.first, self.begin, self.stop)))
+        return _Pairs(self.move[low:high], self.first[low:high], self.begin[low:high], self.stop[low:high])
 
     @property
     def widths(self) -> Integers:
         """Return the numbers of ends."""
         return self.stop - self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class _Stages:
+    """Stages, and what of them does not depend on entries; those that differ in their ends alone are a group.
+
+    By stage: ``after``, the entry behind it by layer and state; f, b and y; ``out_s``, cf and cb that a boundary behind
+    it takes at least; ``most_in_flight``. By group: ``starts``, its first stage; ``state``, the entry that it lowers;
+    ``first``; ``floor_s``; ``in_s`` of a boundary before it.
+    """
+
+    after: Integers
+    forward_s: Floats
+    backward_s: Floats
+    flush_s: Floats
+    out_s: Floats
+    most_in_flight: Integers
+    starts: Integers
+    state: Integers
+    first: Integers
+    floor_s: Floats
+    in_s: Floats
+
+    def part(self, low: int, high: int) -> "_Stages":
+        """Return some groups."""
+        begin = int(self.starts[low])
+        stop = int(self.starts[high]) if high < len(self.starts) else len(self.after)
+        return _Stages(
+            self.after[begin:stop],
+            self.forward_s[begin:stop],
+            self.backward_s[begin:stop],
+            self.flush_s[begin:stop],
+            self.out_s[:, begin:stop],
+            self.most_in_flight[begin:stop],
+            self.starts[low:high] - begin,
+            self.state[low:high],
+            self.first[low:high],
+            self.floor_s[low:high],
+            self.in_s[:, low:high],
+        )
 
 
 class Tables:
@@ -100,6 +144,7 @@ class Tables:
         self._strides = [prod(self._grid[axis + 1 :]) for axis in range(len(self._grid))]
         self.entries = np.full((7, num_stages + 1, costs.num_layers + 1, prod(self._grid)), np.inf)
         self.entries[:, 0, -1] = 0.0 if allowed is None else np.where(allowed.reshape(-1), 0.0, np.inf)
+        self._flat = self.entries.reshape(7, num_stages + 1, -1)  # the same numbers: by layer and state together
         self._moves = self._all_moves()
         self._furthest = self._all_furthest()
         self.is_complete = self._fill(search)
@@ -157,19 +202,26 @@ class Tables:
         most_s = work_s[:-1] + able[:, None] * (self.cutoff * (1 + _ROUNDING))
         return np.searchsorted(work_s, most_s, side="right") - 1
 
-    def _pairs(self, first: int) -> _Pairs:
-        """Return the stages that may start at a layer."""
-        moves = self._moves
-        begin = np.maximum(moves.earliest, first + 1)
-        stop = self._furthest[moves.choice, first] + 1
-        move = np.flatnonzero((begin < stop) & (moves.least <= first) & (first <= moves.most))
-        return _Pairs(move, np.full(len(move), first), begin[move], stop[move])
+    def _pairs(self, low: int, high: int) -> list[_Pairs]:
+        """Return the stages that may start at the layers from ``low`` to before ``high``, by layer."""
+        moves, firsts = self._moves, np.arange(low, high)[:, None]
+        begins = np.maximum(moves.earliest, firsts + 1)
+        stops = self._furthest[moves.choice, firsts] + 1
+        rows, move = np.nonzero((begins < stops) & (moves.least <= firsts) & (firsts <= moves.most))
+        found = _Pairs(move, rows + low, begins[rows, move], stops[rows, move])
+        ends = np.searchsorted(rows, np.arange(high - low + 1)).tolist()
+        return [found.part(begin, stop) for begin, stop in pairwise(ends)]
 
-    def _runs(self) -> Iterator[list[_Pairs]]:
+    def _all_pairs(self) -> Iterator[_Pairs]:
+        """Yield the stages that may start at each layer, last layers first."""
+        together = max(1, _MOST_PAIRS // max(1, len(self._moves.state)))
+        for high in range(self.costs.num_layers, 0, -together):
+            yield from reversed(self._pairs(max(0, high - together), high))
+
+    def _runs(self, all_pairs: Iterable[_Pairs]) -> Iterator[list[_Pairs]]:
         """Yield the stages by first layer, last layers first, as many layers together as do not need one another."""
         most, run, size, bottom = _MOST_AT_ONCE // len(self.left), list[_Pairs](), 0, self.costs.num_layers
-        for first in reversed(range(self.costs.num_layers)):
-            pairs = self._pairs(first)
+        for first, pairs in zip(reversed(range(self.costs.num_layers)), all_pairs, strict=True):
             count = int(pairs.widths.sum())
             if run and (size + count > most or int(pairs.begin.min(initial=bottom)) < bottom):
                 yield run
@@ -185,74 +237,93 @@ class Tables:
     def _fill(self, search: Search) -> bool:
         """Fill the tables from the last layer to the first; return whether there was time."""
         most = max(1, _MOST_AT_ONCE // len(self.left))
-        for run in self._runs():
-            for pairs in run if len(run) == 1 else [_joined(run)]:
-                ends = np.cumsum(pairs.widths)
-                low = 0
-                while low < len(ends):
-                    before = int(ends[low - 1]) if low else 0
-                    high = max(low + 1, int(np.searchsorted(ends, before + most, side="right")))
-                    self._add(pairs.part(low, high))
-                    if search.is_over:
-                        return False
-                    low = high
+        all_pairs: Iterable[_Pairs] = self._all_pairs()
+        known, done = None, 0
+        if len(self._moves.state) * self.costs.num_layers <= _MOST_PAIRS:
+            all_pairs = list(all_pairs)
+            if sum(int(one.widths.sum()) for one in all_pairs) <= _MOST_BEFORE:
+                known = self._stages(_joined(all_pairs), is_before=True)
+        for run in self._runs(all_pairs):
+            pairs = run[0] if len(run) == 1 else _joined(run)
+            ends = np.cumsum(pairs.widths)
+            low = 0
+            while low < len(ends):
+                before = int(ends[low - 1]) if low else 0
+                high = max(low + 1, int(np.searchsorted(ends, before + most, side="right")))
+                if known is None:
+                    self._add(self._stages(pairs.part(low, high)))
+                else:
+                    self._add(known.part(done + low, done + high))
+                if search.is_over:
+                    return False
+                low = high
+            done += len(ends)
         return True
 
-    def _add(self, pairs: _Pairs) -> None:
-        """Lower the entries that some stages lead to."""
-        widths = pairs.widths
+    def _stages(self, pairs: _Pairs, *, is_before: bool = False) -> _Stages:
+        """Return what is known of stages; unless that is asked before the passes, only of those with a follower."""
+        widths, costs, moves = pairs.widths, self.costs, self._moves
         which = np.repeat(np.arange(len(widths)), widths)
         ends = np.arange(len(which)) - np.repeat(np.cumsum(widths) - widths - pairs.begin, widths)
-        after = slice(0, 1 if self.is_open else len(self.left))
-        # Nothing can follow most of them: the end of all work is known for few states, and the cutoff leaves fewer.
-        is_alive = np.isfinite(self.entries[2][after, ends, self._moves.after[pairs.move[which]]]).any(axis=0)
-        which, ends = which[is_alive], ends[is_alive]
-        if not len(which):
-            return
-        move, first = pairs.move[which], pairs.first[which]
-        choice, place = self._moves.choice[move], self._moves.place[move]
-        at = self.entries[:, after, ends, self._moves.after[move]]
-        out_s, back_s = self.costs.out_s(ends - 1, choice, place)
-        behind = behind_of(Tail(*at[:3]), out_s, back_s, self.schedule).at_least(Behind(*at[3:]))
-        found = self.costs.stages(first, ends - 1, choice, place)
-        in_flight = self.schedule.in_flight(self.left)[:, None]
-        tail = stage_of(found.forward_s, found.backward_s, found.flush_s, behind, in_flight, self.schedule)
-        is_out = self._is_out(found, in_flight)
+        move = pairs.move[which]
+        after = ends * self.entries.shape[-1] + moves.after[move]
+        if not is_before:
+            # Nothing can follow most of them: the end of all work is known for few states, and the cutoff leaves fewer.
+            is_alive = np.isfinite(self._flat[2][self._after, after]).any(axis=0)
+            which, ends, move, after = which[is_alive], ends[is_alive], move[is_alive], after[is_alive]
+        first, choice, place = pairs.first[which], moves.choice[move], moves.place[move]
+        found = costs.stages(first, ends - 1, choice, place)
         starts = np.flatnonzero(np.diff(which, prepend=-1))
-        self._keep(
-            [
-                np.minimum.reduceat(np.where(is_out, np.inf, one), starts, axis=-1)
-                for one in (tail.round_trip_s, tail.finish_s, tail.flushed_s)
-            ],
-            move[starts],
-            first[starts],
+        groups = move[starts], first[starts]
+        return _Stages(
+            after,
+            found.forward_s,
+            found.backward_s,
+            found.flush_s,
+            costs.out_s(ends - 1, choice, place),
+            found.most_in_flight,
+            starts,
+            groups[1] * self.entries.shape[-1] + moves.state[groups[0]],
+            groups[1],
+            costs.floor_s[moves.choice[groups[0]]],
+            costs.in_s(groups[1], moves.choice[groups[0]], moves.place[groups[0]]),
         )
 
-    def _is_out(self, found: StageSeconds, in_flight: Integers) -> NDArray[np.bool_]:
+    @property
+    def _after(self) -> slice:
+        """Numbers of stages that may be left behind one."""
+        return slice(0, 1 if self.is_open else len(self.left))
+
+    def _add(self, stages: _Stages) -> None:
+        """Lower the entries that some stages lead to."""
+        if not len(stages.after):
+            return
+        at = self._flat[:, self._after, stages.after]
+        behind = behind_of(Tail(*at[:3]), stages.out_s[0], stages.out_s[1], self.schedule).at_least(Behind(*at[3:]))
+        in_flight = self.schedule.in_flight(self.left)[:, None]
+        tail = stage_of(stages.forward_s, stages.backward_s, stages.flush_s, behind, in_flight, self.schedule)
+        least = np.array([tail.round_trip_s, tail.finish_s, tail.flushed_s])
+        np.copyto(least, np.inf, where=self._is_out(stages, in_flight))
+        self._keep(np.minimum.reduceat(least, stages.starts, axis=-1), stages)
+
+    def _is_out(self, stages: _Stages, in_flight: Integers) -> NDArray[np.bool_]:
         """Return which stages do not fit in memory, or compute longer than the cutoff."""
         m = self.schedule.num_microbatches
         held = np.minimum(in_flight, 1 if self.is_open and not self.schedule.is_gpipe else m)
-        is_late = m * (found.forward_s + found.backward_s) > self.cutoff
-        return np.asarray((found.most_in_flight < np.maximum(held, 1)) | is_late)
+        is_late = m * (stages.forward_s + stages.backward_s) > self.cutoff
+        return np.asarray((stages.most_in_flight < np.maximum(held, 1)) | is_late)
 
-    def _keep(self, best: list[Floats], move: Integers, first: Integers) -> None:
-        """Lower the entries by the best of stages that differ in their ends alone; ordered by first layer and state."""
-        choice = self._moves.choice[move]
-        best[2] = np.where(first == 0, np.maximum(best[2], self.costs.floor_s[choice]), best[2])
-        best = [np.where(best[2] < self.cutoff, one, np.inf) for one in best]
-        in_s, in_back_s = self.costs.in_s(first, choice, self._moves.place[move])
-        before = behind_of(Tail(*best), in_s, in_back_s, self.schedule)
+    def _keep(self, best: Floats, stages: _Stages) -> None:
+        """Lower the entries by the best of each group; ordered by first layer and state."""
+        if not stages.first.all():
+            best[2] = np.where(stages.first == 0, np.maximum(best[2], stages.floor_s), best[2])
+        best = np.where(best[2] < self.cutoff, best, np.inf)
+        before = behind_of(Tail(*best), stages.in_s[0], stages.in_s[1], self.schedule)
         values = np.array([*best, before.trip_s, before.finish_s, before.flushed_s, before.channel_s])
-        states = first * self.entries.shape[-1] + self._moves.state[move]
-        starts = np.flatnonzero(np.diff(states, prepend=-1))
+        starts = np.flatnonzero(np.diff(stages.state, prepend=-1))
         least = np.minimum.reduceat(values, starts, axis=-1)
-        at = (
-            slice(None),
-            slice(0, 1) if self.is_open else slice(1, None),
-            first[starts],
-            self._moves.state[move[starts]],
-        )
-        self.entries[at] = np.minimum(self.entries[at], least)
+        at = (slice(None), slice(0, 1) if self.is_open else slice(1, None), stages.state[starts])
+        self._flat[at] = np.minimum(self._flat[at], least)
 
 
 def _joined(run: Sequence[_Pairs]) -> _Pairs:

@@ -45,7 +45,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.search import Search
-from planner.solution import Solution, Status
+from planner.solution import SAME, Solution, Status
 from planner.solvers.cp_sat import new_model, run
 from planner.solvers.placement_moves import improved, starts, thinned
 from planner.solvers.placement_rows import Arrivals, Placement, least_pull_s, least_push_s, lower_bound, objective
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 __all__ = ["best_placement"]
 
 TICKS = 2**36  # in the incumbent's objective: ten tensors, rounded down, lose less than 1e-9 of it
-SAME = 1e-9  # relative difference below which a gap is closed
 _MOST_TERMS = 150_000  # of a CP-SAT model
 _FEW = 130  # placements, all of which are evaluated: five tensors on three equal servers have 41, six 122
 

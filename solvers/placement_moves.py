@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.search import Search
+from planner.solution import SAME
 from planner.solvers.placement_rows import Arrivals, Placement
 
 __all__ = ["improved", "starts", "thinned"]
 
-SAME = 1e-9  # relative difference below which a change is no better
 _MOST_SWAPS = 4_000_000  # numbers looked at for the swaps of one round
 _MOST_ROUNDS, _MOST_LOOKED_AT = 200, 300_000_000  # of moves and swaps from one start, and numbers looked at in all
 _MOST_LOADS, _LEAST_ROWS = 30_000, 12  # numbers looked at for a move, and times that are kept at least
@@ -76,8 +76,10 @@ class _Loads:
         rates, pullers, sizes = self.given.server_bytes_per_s, self.given.num_pullers, self.given.size_bytes
         mine, theirs = self.server_of[tensor], self.server_of
         more = self.sent - self.sent[:, tensor, None]
-        here = (self.busy_s[:, mine, None] + more / rates[mine]).max(axis=0, initial=0.0)
-        there = (self.busy_s[:, theirs] - more / rates[theirs]).max(axis=0, initial=0.0)
+        here_s = more / rates[mine]
+        there_s = here_s if (rates == rates[mine]).all() else more / rates[theirs]
+        there = (self.busy_s.take(theirs, axis=1) - there_s).max(axis=0, initial=0.0)
+        here = (self.busy_s[:, mine, None] + here_s).max(axis=0, initial=0.0)
         pull = pullers * (sizes - sizes[tensor])
         return np.maximum(here, there), np.maximum(
             self.pull_s[mine] + pull / rates[mine], self.pull_s[theirs] - pull / rates[theirs]
@@ -137,8 +139,9 @@ def _step(loads: _Loads) -> bool:
     for server in sorted({int(np.argmax(push_s)), int(np.argmax(loads.pull_s))}):
         mine = np.flatnonzero(loads.server_of == server)
         may_swap = loads.sent.size * len(mine) <= _MOST_SWAPS
+        rest = _largest_of_others(push_s, server), _largest_of_others(loads.pull_s, server)
         for tensor in mine.tolist():
-            for seconds, what in _changes(loads, tensor, push_s, may_swap=may_swap):
+            for seconds, what in _changes(loads, tensor, rest, may_swap=may_swap):
                 if seconds < best:
                     best, change = seconds, (tensor, *what)
     if change is None:
@@ -150,10 +153,14 @@ def _step(loads: _Loads) -> bool:
     return True
 
 
-def _changes(loads: _Loads, tensor: int, push_s: Floats, *, may_swap: bool) -> Iterator[tuple[float, tuple[int, int]]]:
-    """Yield the objective of moving a tensor to the best server, and of the best swap: (other tensor or -1, server)."""
-    server = int(loads.server_of[tensor])
-    rest_push, rest_pull = _largest_of_others(push_s, server), _largest_of_others(loads.pull_s, server)
+def _changes(
+    loads: _Loads, tensor: int, rest: tuple[Floats, Floats], *, may_swap: bool
+) -> Iterator[tuple[float, tuple[int, int]]]:
+    """Yield the objective of moving a tensor to the best server, and of the best swap: (other tensor or -1, server).
+
+    ``rest``: by server, the latest push and the longest pull of all servers but the tensor's own and that one.
+    """
+    server, (rest_push, rest_pull) = int(loads.server_of[tensor]), rest
     own_push, own_pull = loads.without_tensor(tensor)
     push, pull = loads.with_tensor(tensor)
     floor_push, floor_pull = loads.given.least_push_s, loads.given.least_pull_s

@@ -33,13 +33,12 @@ from numpy.typing import NDArray
 from planner.channel import prefix_sums
 from planner.cost import Floats, TransferCost, Wait
 from planner.search import Search
-from planner.solution import Solution, Status
+from planner.solution import SAME, Solution, Status
 
 __all__ = ["ShareCost", "Workers", "best_shares", "finish_times_s", "repaired"]
 
 Ints = NDArray[np.int64]
 _CHUNK = 512  # share vectors that are looked at together
-_SAME = 1e-9  # relative difference below which two objectives are one
 _MOST_VECTORS = 200_000
 
 
@@ -109,7 +108,7 @@ def best_shares(
         if own_s < incumbent:
             incumbent, best = own_s, start
     bound_s = min(max(bound_s, start_s), incumbent)
-    enough_s = incumbent * (1 - _SAME)
+    enough_s = incumbent * (1 - SAME)
     box = _box(workers, cost, enough_s)
     is_whole = True
     if bound_s < enough_s and box is not None:
@@ -120,7 +119,7 @@ def best_shares(
         position = 0
         while position < len(order):
             rows = order[position : position + size]
-            if least_s[rows[0]] >= incumbent * (1 - _SAME):
+            if least_s[rows[0]] >= incumbent * (1 - SAME):
                 break
             if search is not None and search.is_over:
                 is_whole = False
@@ -135,7 +134,7 @@ def best_shares(
     if best is None:
         status = Status.INFEASIBLE if is_whole else Status.UNKNOWN
         return Solution(status=status, objective=float("inf"), bound=proven_s, value=None)
-    status = Status.OPTIMAL if proven_s >= incumbent * (1 - _SAME) else Status.FEASIBLE
+    status = Status.OPTIMAL if proven_s >= incumbent * (1 - SAME) else Status.FEASIBLE
     return Solution(status=status, objective=incumbent, bound=min(proven_s, incumbent), value=best)
 
 

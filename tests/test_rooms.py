@@ -11,11 +11,20 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LINKS = ("models", "solvers", "cases")
 
-LEAVES = {"planner.units", "planner.errors", "planner.names", "planner.notebook"}
+LEAVES = {
+    "planner.units",
+    "planner.errors",
+    "planner.names",
+    "planner.family_names",
+    "planner.words",
+    "planner.notebook",
+    "planner.targets",
+}
 SIZES = {"planner.transformer", "planner.transformer_parts"}  # what a Dnn was made of, where it is a transformer
 GRAPHS = {"planner.cluster", "planner.dnn"} | SIZES
 WAIST = {
     "planner.cost",
+    "planner.crew",
     "planner.channel",
     "planner.fifo",
     "planner.solution",
@@ -25,6 +34,7 @@ WAIST = {
     "planner.timeline",
     "planner.substitution",
     "planner.networks",
+    "planner.used_machines",
 }
 INNER = LEAVES | GRAPHS | WAIST
 MODELS, SOLVERS = {"planner.models"}, {"planner.solvers"}
@@ -47,18 +57,21 @@ ALLOWED = {
     "planner.exporters": INNER | MODELS | {"planner.documents", "planner.exporters", "planner.families"},
     "planner.procurement": INNER | MODELS | SOLVERS | BOUNDARY | {"planner.procurement", "planner.data", "planner.families", "planner.importers", "planner.ranking", "planner.explanations.perturb", "planner.documents", "planner.report"},
     "planner.spec": INNER | MODELS | BOUNDARY | {"planner.data", "planner.zoo", "planner.importers"},
-    "planner.calibration": INNER | MODELS | BOUNDARY | {"planner.calibration", "planner.api", "planner.checks", "planner.data", "planner.importers", "planner.explanations.perturb", "planner.ranking", "planner.report", "planner.explanations.sensitivity"},
+    "planner.calibration": INNER | MODELS | BOUNDARY | {"planner.calibration", "planner.api", "planner.checks", "planner.data", "planner.families", "planner.importers", "planner.explanations.perturb", "planner.ranking", "planner.report", "planner.explanations.sensitivity"},
     "planner.report": INNER,
     "planner.timelines": INNER | {"planner.timelines"},
     "planner.schemas": INNER | {"planner.schemas"},
     "planner.documents": INNER | {"planner.schemas"},
-    "planner.ranking": INNER | {"planner.families"},
+    "planner.ranking": INNER | {"planner.families", "planner.ranking_deadline", "planner.ranking_refusals", "planner.ranking_words"},
+    **dict.fromkeys(("planner.ranking_deadline", "planner.ranking_refusals", "planner.ranking_words"), INNER),
     "planner.explanations": INNER | {"planner.checks", "planner.documents", "planner.explanations", "planner.families", "planner.ranking", "planner.report"},
     "planner.explanations.perturb": INNER,
-    "planner.page": INNER | {"planner.page", "planner.api", "planner.case.rows", "planner.explanations.explanation", "planner.procurement", "planner.explanations.sensitivity"},
+    "planner.page": INNER | {"planner.page", "planner.api", "planner.case.rows", "planner.explanations.comparison", "planner.explanations.explanation", "planner.procurement", "planner.explanations.sensitivity"},
     "planner.plan_file": INNER | {"planner.schemas", "planner.documents", "planner.importers"},
-    "planner.api": INNER | BOUNDARY | CONFLICTS | {"planner.checks", "planner.explanations.comparison", "planner.documents", "planner.explanations.explanation", "planner.plan_file", "planner.families", "planner.ranking", "planner.data", "planner.exporters", "planner.procurement", "planner.importers", "planner.timelines"},
-    "planner.sweep": INNER | BOUNDARY | {"planner.sweep", "planner.documents", "planner.network_import", "planner.procurement", "planner.report"},
+    "planner.api": INNER | BOUNDARY | {"planner.checks", "planner.explanations.comparison", "planner.documents", "planner.explanations.explanation", "planner.plan_file", "planner.planning", "planner.families", "planner.exporters", "planner.procurement", "planner.importers", "planner.timelines"},
+    "planner.planning": INNER | BOUNDARY | CONFLICTS | {"planner.data", "planner.families", "planner.ranking"},
+    "planner.workers": INNER | {"planner.workers"},
+    "planner.sweep": INNER | BOUNDARY | {"planner.sweep", "planner.workers", "planner.documents", "planner.network_import", "planner.procurement", "planner.report"},
     "planner.network_import": INNER | BOUNDARY | {"planner.importers", "planner.exporters"},
     "planner.conflicts": INNER | CONFLICTS | {"planner.spec.question", "planner.spec.configuration"},
     "planner.checks": INNER | BOUNDARY | {"planner.checks", "planner.documents", "planner.families", "planner.plan_file", "planner.procurement.spec"},
@@ -136,7 +149,9 @@ def test_nothing_imports_a_family_by_going_round_the_composer() -> None:
             (
                 "planner.families",
                 "planner.ranking",
+                "planner.planning",
                 "planner.api",
+                "planner.calibration.iterations",
                 "planner.checks",
                 "planner.explanations.explanation",
                 "planner.procurement",

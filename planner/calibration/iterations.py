@@ -20,16 +20,10 @@ from planner.calibration.read_iterations import IterationTime
 from planner.calibration.read_table import fault
 from planner.cost import Floats
 from planner.errors import SpecError
+from planner.families import FAMILIES
 
-__all__ = ["PARAMETERS", "FittedRow", "Iterations", "fit_iterations"]
+__all__ = ["FittedRow", "Iterations", "fit_iterations"]
 
-PARAMETERS: Mapping[str, tuple[str, ...]] = {
-    "all_reduce": ("utilisation", "bandwidth_efficiency", "overhead"),
-    "parameter_server": ("utilisation", "bandwidth_efficiency", "overhead"),
-    "pipeline": ("utilisation", "bandwidth_efficiency", "inside_efficiency"),
-    "model_replicas": ("utilisation", "bandwidth_efficiency", "overhead"),
-    "hybrid": ("inside_efficiency", "bandwidth_efficiency"),
-}
 _WIDE = 2.0
 _SEEN = 2e-3  # a doubled parameter that moves no prediction by this much is not seen
 _FAR, _HALVINGS = 8.0, 10
@@ -94,9 +88,10 @@ def fit_iterations(rows: Sequence[IterationTime], base: Mapping[str, Any]) -> It
         raise SpecError.of([fault(Path(rows[0].file), None, problem, mend)])
     measured = np.array([row.time_s for row in rows])
     model = _Model(questions, measured)
-    names = [name for name in PARAMETERS[families[0]] if not (name == "utilisation" and model.has_own_seconds)]
+    may_be_fitted = FAMILIES[families[0]].FITTED
+    names = [name for name in may_be_fitted if not (name == "utilisation" and model.has_own_seconds)]
     values, undetermined = model.determined(names)
-    if model.has_own_seconds and "utilisation" in PARAMETERS[families[0]]:
+    if model.has_own_seconds and "utilisation" in may_be_fitted:
         undetermined["utilisation"] = "the question's seconds of layers are measured, or fitted to transformers"
     default, fitted = model.predicted({}), model.predicted(values)
     left_out = model.left_out(values)

@@ -10,6 +10,7 @@ import numpy as np
 from planner.calibration.fit_all import Fitted
 from planner.calibration.read_table import fault
 from planner.errors import SpecError
+from planner.targets import reason_of, whole
 from planner.units import Dimension, format_human
 
 __all__ = ["Residuals", "picture", "residuals_of", "text_plot"]
@@ -134,11 +135,12 @@ def picture(found: Sequence[Residuals], path: Path) -> None:
         axes = figure.subplots(2, len(shown), squeeze=False, sharex="col")
         for index, one in enumerate(shown):
             _panel(axes[0][index], axes[1][index], one)
+        kind = path.suffix.lower()[1:]
         try:
-            figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+            with whole(path) as new:
+                figure.savefig(new, format=kind, metadata={"Date": None} if kind == "svg" else None)
         except OSError as error:
-            problem = f"it cannot be written: {error.strerror}."
-            raise SpecError.of([fault(path, None, problem, "Name another file.", field="--plot")]) from None
+            raise SpecError.of([fault(path, None, reason_of(error), "Name another file.", field="--plot")]) from None
 
 
 def _panel(above: Any, below: Any, one: Residuals) -> None:

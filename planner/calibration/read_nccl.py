@@ -215,7 +215,7 @@ def _check(path: Path, rows: Sequence[_Line], number: int, collective: str) -> N
             mend = "Times are microseconds, sizes bytes, rates GB/s; give the output as it was printed."
             faults.append(fault(path, row.number, problem, mend, field="time"))
         expected = 2 * (number - 1) / number
-        is_off = row.algorithm >= _SEEN and abs(row.bus / row.algorithm / expected - 1) > 0.05
+        is_off = row.algorithm >= _SEEN and abs(row.bus / row.algorithm - expected) > 0.05 * expected
         if collective == "all_reduce" and is_off and not faults:
             problem = f"busbw is {row.bus / row.algorithm:.3f} of algbw; {number} devices make it {expected:.3f}."
             faults.append(fault(path, row.number, problem, "Check the number of devices, or the collective."))

@@ -1,13 +1,12 @@
 """Tables of measurements in CSV: named columns with their unit in the name, every fault with its line and mend."""
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from planner.errors import Fault, SpecError
-from planner.importers.text import read_text
+from planner.importers.text import read_cells
 
 __all__ = ["MOST_ROWS", "Column", "Row", "fault", "read_rows"]
 
@@ -72,17 +71,10 @@ def read_rows(
         With the line of everything that is wrong, in one pass: no header, a column that is missing, unknown or there in
         two units, a cell that is no number in its range, no row at all, or more than 200,000 rows.
     """
-    lines = [
-        (number, cells)
-        for number, cells in enumerate(csv.reader(read_text(path).splitlines()), start=1)
-        if any(cell.strip() for cell in cells) and not cells[0].lstrip().startswith("#")
-    ]
+    lines = read_cells(path, most_rows=MOST_ROWS)
     wanted = ",".join([*(column.template for column in columns), *texts])
     if len(lines) < 2:
         raise SpecError.of([fault(path, None, "there is no row below a header.", f"Write the columns {wanted}.")])
-    if len(lines) > MOST_ROWS + 1:
-        problem = f"it holds {len(lines) - 1} rows, more than {MOST_ROWS}."
-        raise SpecError.of([fault(path, None, problem, "Leave out repetitions, or take their median.")])
     at, header = lines[0]
     names = [cell.strip() for cell in header]
     places = _places(path, at, names, columns, texts, has_others=has_others)

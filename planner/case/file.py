@@ -159,7 +159,7 @@ class Case:
             ours = value.number / scale_of(theirs.unit, value.dimension)
         except ValueError as error:
             place = (theirs.quantity, "unit")
-            raise SpecError.of([self.table.fault(place, str(error), "")]) from None
+            raise SpecError.of([self.table.fault(place, str(error), "Mend the unit.")]) from None
         is_ok = is_within(ours, theirs.published, theirs.tolerance)
         return CaseRow(case=self.name, ours=ours, ok=is_ok, **theirs.model_dump())
 

@@ -105,8 +105,10 @@ def calibrate(
         raise flag_fault("", "there is nothing to calibrate from.", "Name files, or write planner calibrate --measure.")
     from planner.calibration.fit_all import Asked
     from planner.calibration.read_files import read_files
+    from planner.cli.output import check_outputs
 
     found = read_files(data, num_devices=devices)
+    check_outputs({"--out": out, "--plot": plot}, spec, {f"an input, {one}": one for one in found.files})
     if found.runs:
         _compared(found, json=json)
         return
@@ -166,9 +168,6 @@ def _fitted(
     if plot:
         picture(residuals_of(fitted), plot)
     if out:
-        for given in (*found.files, *([asked.spec] if asked.spec else [])):
-            if out.exists() and out.samefile(given):
-                raise flag_fault("--out", f"{out} is an input, which would be overwritten.", "Name another file.")
         write_text(out, calibration_text(fitted, date=date, is_law_only=is_law_only))
     if json:
         print(dump(document(fitted, date=date, is_law_only=is_law_only)))
@@ -207,14 +206,12 @@ def _text(document: dict[str, Any]) -> str:
     """Return the document as tables."""
     from planner.report import table
     from planner.units import Dimension, format_human
-
-    def time(seconds: float) -> str:
-        return format_human(seconds, Dimension.TIME)
+    from planner.words import time_words
 
     multiply_adds = [
         {
             "working set": format_human(row["working_set_bytes"], Dimension.DATA),
-            "a multiply-add": time(row["seconds"]),
+            "a multiply-add": time_words(row["seconds"]),
             "GFLOP/s": round(2e-9 / row["seconds"], 2),
         }
         for row in document["multiply_add"]
@@ -222,5 +219,7 @@ def _text(document: dict[str, Any]) -> str:
     threads = [
         {"threads": row["num_threads"], "interference": round(row["factor"], 3)} for row in document["interference"]
     ]
-    neuron = f"An activation takes {time(document['activation_s'])}, an error term {time(document['error_s'])}."
+    neuron = (
+        f"An activation takes {time_words(document['activation_s'])}, an error term {time_words(document['error_s'])}."
+    )
     return "\n".join([table(multiply_adds), "", table(threads), "", neuron])

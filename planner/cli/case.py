@@ -22,10 +22,12 @@ def case(
 ) -> None:
     """Reproduce a published result; exit code 1 where a figure is outside its tolerance."""
     from planner.case.run import case_names, format_table, run_case, to_document
+    from planner.cli.output import check_outputs
     from planner.cli.page import check_page
     from planner.documents import dump
 
     check_page(html)
+    check_outputs({"--accuracy": accuracy, "--bands": bands, "--html": html})
     if accuracy is not None:
         _write_accuracy(accuracy, bands)
         return

@@ -53,8 +53,10 @@ def import_network(
     if (file is None) == (run is None):
         problem = "there is nothing to import." if file is None else "a file and a factory are given."
         raise flag_fault("", problem, "Give a file, or --run package:function.")
+    from planner.cli.output import check_outputs
     from planner.network_import import import_code, import_file
 
+    check_outputs({"--out": out}, None, {"the file that is imported": file})
     if run is not None:
         options = {"--dimension": dimension, "--sequence-length": sequence_length, "--profile-batch": profile_batch}
         if given := [name for name, value in {**options, "--text-only": text_only}.items() if value]:
@@ -70,7 +72,7 @@ def import_network(
             batch_size=profile_batch,
         )
     if out is not None:
-        _write(out, found, file)
+        _write(out, found)
     print(dump(found.to_document()) if json else _text(found, out))
 
 
@@ -89,15 +91,12 @@ def _sizes(given: list[str]) -> dict[str, int]:
     return sizes
 
 
-def _write(out: Path, found: "ImportedFile", file: Path | None) -> None:
+def _write(out: Path, found: "ImportedFile") -> None:
     """Write the block: JSON where the name says so, which is read faster, else YAML."""
     import json
 
     from planner.cli.output import write_text
-    from planner.cli.question import flag_fault
 
-    if file is not None and out.exists() and out.samefile(file):
-        raise flag_fault("--out", "this is the file that is imported.", "Name another file.", str(out))
     content = {found.key: dict(found.block)}
     if out.suffix == ".json":
         write_text(out, json.dumps(content, indent=1) + "\n")

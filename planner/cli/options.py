@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Html", "MeasuredTrace", "RunFactory", "Trace", "TraceDevices", "TraceIterations"]
+__all__ = ["Html", "MeasuredTrace", "RunFactory", "Scheduler", "Trace", "TraceDevices", "TraceIterations", "Workers"]
+
+_MOST_WORKERS = 1024
 
 Trace = Annotated[Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")]
 TraceDevices = Annotated[
@@ -20,5 +22,14 @@ MeasuredTrace = Annotated[
 ]
 RunFactory = Annotated[
     str | None, typer.Option(help="Allow dnn.torch to run this factory of a PyTorch module, package:function.")
+]
+Workers = Annotated[
+    int,
+    typer.Option(
+        min=1, max=_MOST_WORKERS, help="Processes on this machine that help with a long search, the answer is the same."
+    ),
+]
+Scheduler = Annotated[
+    str | None, typer.Option(help="Workers of a Dask scheduler that you trust help, tcp://host:port.")
 ]
 Html = Annotated[Path | None, typer.Option(help="Write the answer as a page for a browser, too: one file, offline.")]

@@ -2,18 +2,20 @@
 
 import os
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import Fault, SpecError
+from planner.targets import check_targets, reason_of, whole
 from planner.units import Dimension, parse
 
 if TYPE_CHECKING:
     from planner.timelines import Measured
 
-__all__ = ["check_trace", "limit_s", "write_files", "write_pieces", "write_text", "write_trace"]
+_MOST_NAME = 1024  # letters of a file's name with its path
+
+__all__ = ["check_outputs", "check_trace", "limit_s", "write_files", "write_pieces", "write_text", "write_trace"]
 
 
 def limit_s(text: str) -> float:
@@ -24,22 +26,62 @@ def limit_s(text: str) -> float:
         raise SpecError.of([Fault(file="command line", field="--time-limit", value=text, problem=str(error))]) from None
 
 
+def check_outputs(
+    targets: Mapping[str, Path | None], spec: Path | None = None, inputs: Mapping[str, Path | None] | None = None
+) -> None:
+    """Refuse at once what could not be written in the end: see :func:`planner.targets.check_targets`.
+
+    Parameters
+    ----------
+    targets
+        What options name, by the options' names.
+    spec
+        The question: it is read, and so is what it names.
+    inputs
+        Other files that the command reads, by what they are called.
+    """
+    is_there = any(path is not None and os.path.lexists(path) for path in targets.values())
+    named = _named_by(spec) if spec is not None and is_there else []
+    read = [
+        ("the question itself", spec),
+        *(inputs or {}).items(),
+        *(("what the question names", one) for one in named),
+    ]
+    check_targets(targets, read)
+
+
+def _named_by(spec: Path) -> list[Path]:
+    """Return what may be files in the text of a spec; nothing where it cannot be read, which its reader says better."""
+    from planner.spec.source import read_source
+
+    try:
+        waiting: list[Any] = [read_source(spec).data]
+    except SpecError:
+        return []
+    found = []
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping | list):
+            waiting.extend(value.values() if isinstance(value, Mapping) else value)
+        elif isinstance(value, str) and 0 < len(value) <= _MOST_NAME and "\0" not in value:
+            found.append(spec.parent / value)
+    return found
+
+
 def write_trace(
     path: Path,
     problem: Any,
     family: str,
     configuration: Any,
     *,
-    question: Path | None,
     devices: str | None = None,
     num_iterations: int = 1,
     measured: "Measured | None" = None,
 ) -> None:
-    """Write a configuration's schedule as a Chrome trace; never over the question itself.
+    """Write a configuration's schedule as a Chrome trace.
 
     With a measured step, predicted and measured seconds go to stderr as a table, too.
     """
-    _check_apart(path, question, "the question itself")
     from planner.api import timeline
 
     found = timeline(
@@ -70,13 +112,6 @@ def _json_of(document: Mapping[str, Any]) -> Iterator[str]:
     for index, event in enumerate(document["traceEvents"]):
         yield f",{text(event)}" if index else text(event)
     yield f"],{text(rest)[1:]}\n"
-
-
-def _check_apart(trace: Path, other: Path | None, words: str) -> None:
-    """Refuse to write a trace over another file."""
-    if other is not None and trace.exists() and other.exists() and trace.samefile(other):
-        text = f"this is {words}, which the trace would overwrite."
-        raise SpecError.of([Fault(file=str(trace), field="--trace", problem=text, mend="Name another file.")])
 
 
 def check_trace(
@@ -118,7 +153,6 @@ def check_trace(
         raise SpecError.of(faults)
     if trace is None or measured is None:
         return None
-    _check_apart(trace, measured, "the measured trace")
     from planner.api import measured_step
 
     return measured_step(measured)
@@ -166,31 +200,9 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
         If the file cannot be written.
     """
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            with path.open("w", encoding="utf-8") as file:
-                file.writelines(pieces)
-        else:
-            _replace(path.resolve(), pieces)
-    except OSError as error:
-        fault = Fault(
-            file=str(path),
-            value=str(path),
-            problem=f"it cannot be written: {error.strerror}.",
-            mend="Name another file.",
-        )
-        raise SpecError.of([fault]) from None
-
-
-def _replace(path: Path, pieces: Iterable[str]) -> None:
-    """Write a new file beside a path and put it in its place."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        # A name of the file system that is no text, in JSON as in a page, is written as its escape.
+        with whole(path) as new, new.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(pieces)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(path)
-    except BaseException:  # a full disk, a folder in its place, or Ctrl-C: no part is left behind
-        Path(name).unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        fault = Fault(file=str(path), value=str(path), problem=reason_of(error), mend="Name another file.")
+        raise SpecError.of([fault]) from None

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import Html, MeasuredTrace, RunFactory, Trace, TraceDevices, TraceIterations
+from planner.cli.options import (
+    Html,
+    MeasuredTrace,
+    RunFactory,
+    Scheduler,
+    Trace,
+    TraceDevices,
+    TraceIterations,
+    Workers,
+)
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -76,6 +85,8 @@ def plan(
     trace_iterations: TraceIterations = None,
     measured: MeasuredTrace = None,
     html: Html = None,
+    workers: Workers = 1,
+    scheduler: Scheduler = None,
     explain: Annotated[
         bool,
         typer.Option(
@@ -91,13 +102,17 @@ def plan(
     E.g. planner plan --dnn vgg16 --machines 4x8xrtx-2080-ti --network "25 Gbit/s"
     """
     import planner
-    from planner.cli.output import check_trace, limit_s, write_text, write_trace
+    from planner.cli.output import check_outputs, check_trace, limit_s, write_text, write_trace
     from planner.cli.page import check_page
+    from planner.cli.progress import Progress
     from planner.cli.question import code_of, question_of
+    from planner.cli.refusal import write_refusal
     from planner.cli.terminal import show
     from planner.documents import dump, plan_document
     from planner.networks import asked, network_of
     from planner.report import plan_text
+    from planner.units import Dimension, format_human
+    from planner.workers.crew import crew_of
 
     flags = {
         "dnn": dnn,
@@ -116,9 +131,20 @@ def plan(
     }
     seconds = limit_s(time_limit)
     check_page(html, spec)
+    check_outputs({"--out": out, "--trace": trace, "--html": html}, spec, {"the measured trace": measured})
     step = check_trace(trace, trace_devices, trace_iterations, measured)
     problem = planner.load(question_of(spec, flags), run=run or code_of(dnn))
-    found = planner.plan(problem, num_alternatives=top, time_limit_s=seconds, has_frontier=frontier)
+    options = [*(["--top", str(top)] if top else []), *(["--frontier"] if frontier else [])]
+    options += ["--time-limit", time_limit]
+    with (
+        Progress("steps", lambda value: format_human(value, Dimension.TIME)) as progress,
+        write_refusal(html) as refused,
+        crew_of(workers, scheduler) as crew,
+    ):
+        refused.asks(problem.dnn.name, ("planner", "plan", "question.yaml", *options), lambda: problem.resolved)
+        found = planner.plan(
+            problem, num_alternatives=top, time_limit_s=seconds, has_frontier=frontier, told=progress.tell, crew=crew
+        )
     problem = network_of(asked(problem), found.substitutions)
     if trace:
         write_trace(
@@ -126,14 +152,12 @@ def plan(
             problem,
             found.family,
             found.configuration,
-            question=spec,
             devices=trace_devices,
             num_iterations=trace_iterations or 1,
             measured=step,
         )
     if html:
-        options = [*(["--top", str(top)] if top else []), *(["--frontier"] if frontier else [])]
-        _write_page(html, found, problem, [*options, "--time-limit", time_limit], seconds if explain else 0.0)
+        _write_page(html, found, problem, progress.history, options, seconds if explain else 0.0)
     if json or out:
         text = dump(plan_document(found))
         if out:
@@ -144,7 +168,14 @@ def plan(
         show(plan_text(found, problem), commands=found.prediction.details.get("launch", ()))
 
 
-def _write_page(path: Path, plan: "Plan", problem: "Problem", options: list[str], explained_s: float) -> None:
+def _write_page(
+    path: Path,
+    plan: "Plan",
+    problem: "Problem",
+    history: list[tuple[float, float, int]],
+    options: list[str],
+    explained_s: float,
+) -> None:
     """Write the page of a plan; ``explained_s``: the most that may go into what other hardware would bring."""
     import planner
     from planner.cli.output import write_text
@@ -155,4 +186,4 @@ def _write_page(path: Path, plan: "Plan", problem: "Problem", options: list[str]
     explanation = planner.explain(asked(problem), plan, time_limit_s=limit_s) if limit_s else None
     command = ("planner", "plan", "question.yaml", *options, "--out", "plan.json")
     commands = [command, ("planner", "explain", "plan.json"), ("planner", "check", "plan.json")]
-    write_text(path, plan_page(plan, problem, explanation=explanation, commands=commands))
+    write_text(path, plan_page(plan, problem, explanation=explanation, history=history, commands=commands))

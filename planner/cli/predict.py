@@ -25,7 +25,7 @@ def predict(
     """Predict time, breakdown and memory of a given configuration."""
     import planner
     from planner.api import configuration_of
-    from planner.cli.output import check_trace, write_text, write_trace
+    from planner.cli.output import check_outputs, check_trace, write_text, write_trace
     from planner.cli.page import check_page
     from planner.cli.terminal import show
     from planner.documents import dump, prediction_document
@@ -33,6 +33,7 @@ def predict(
     from planner.report import prediction_text
 
     check_page(html, spec)
+    check_outputs({"--trace": trace, "--html": html}, spec, {"the measured trace": measured})
     step = check_trace(trace, trace_devices, trace_iterations, measured)
     problem = planner.load(spec, run=run)
     family, configuration = configuration_of(problem)
@@ -44,7 +45,6 @@ def predict(
             problem,
             family,
             configuration,
-            question=spec,
             devices=trace_devices,
             num_iterations=trace_iterations or 1,
             measured=step,

@@ -1,11 +1,14 @@
 """``planner procure``: what to buy or rent."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.cli.options import Html
+from planner.cli.options import Html, Scheduler, Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["procure"]
 
@@ -44,6 +47,8 @@ def procure(
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.procurement/1) on stdout.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the JSON to a file, too.")] = None,
     html: Html = None,
+    workers: Workers = 1,
+    scheduler: Scheduler = None,
     time_limit: Annotated[
         str, typer.Option(help="Stop searching after this; the best so far is given with its bound.")
     ] = "60 s",
@@ -53,14 +58,16 @@ def procure(
     E.g. planner procure --dnn resnet50 --global-batch 2048 --epochs 90 --deadline "24 h" --budget "500 USD"
     """
     import planner
-    from planner.cli.output import limit_s, write_text
+    from planner.cli.output import check_outputs, limit_s, write_text
     from planner.cli.page import check_page
     from planner.cli.procure_question import question_of
     from planner.cli.progress import Progress
+    from planner.cli.refusal import write_refusal
     from planner.cli.terminal import show
     from planner.documents import dump
     from planner.procurement.document import procurement_document
     from planner.procurement.report import procured_text
+    from planner.workers.crew import crew_of
 
     flags = {
         "dnn": dnn,
@@ -76,30 +83,33 @@ def procure(
         "families": families,
     }
     check_page(html, spec)
-    progress, history = Progress(), []
+    check_outputs({"--out": out, "--html": html}, spec, {"the price list": prices})
+    question = question_of(spec, flags)
+    wanted = {"--pareto": pareto, "--robust": robust, "--what-if": what_if}
+    options = [name for name, is_asked in wanted.items() if is_asked]
+    command = ("planner", "procure", "question.yaml", *options, "--top", str(top), "--time-limit", time_limit)
 
-    def tell(bound: float, incumbent: float, number: int) -> None:
-        """Show how far the search is, and keep it for the page."""
-        history.append((bound, incumbent, number))
-        progress.tell(bound, incumbent, number)
-
-    found = planner.procure(
-        question_of(spec, flags),
-        num_alternatives=top,
-        has_pareto=pareto,
-        is_robust=robust,
-        has_what_if=what_if,
-        time_limit_s=limit_s(time_limit),
-        told=tell,
-    )
+    with (
+        Progress("fleets planned", lambda value: f"{value:.6g}") as progress,
+        write_refusal(html) as refused,
+        crew_of(workers, scheduler) as crew,
+    ):
+        refused.asks("What to buy or rent", command, lambda: _resolved(question))
+        found = planner.procure(
+            question,
+            num_alternatives=top,
+            has_pareto=pareto,
+            is_robust=robust,
+            has_what_if=what_if,
+            time_limit_s=limit_s(time_limit),
+            told=progress.tell,
+            crew=crew,
+        )
     if html:
         from planner.page import procurement_page
 
-        asked = {"--pareto": pareto, "--robust": robust, "--what-if": what_if}
-        options = [name for name, is_asked in asked.items() if is_asked]
-        command = ("planner", "procure", "question.yaml", *options, "--top", str(top), "--time-limit", time_limit)
         commands = [(*command, "--out", "answer.json"), ("planner", "check", "answer.json")]
-        write_text(html, procurement_page(found, history=history, commands=commands))
+        write_text(html, procurement_page(found, history=progress.history, commands=commands))
     if json or out:
         text = dump(procurement_document(found))
         if out:
@@ -108,3 +118,12 @@ def procure(
             print(text)
     if not json:
         show(procured_text(found))
+
+
+def _resolved(question: "Path | dict[str, Any]") -> "Mapping[str, Any]":
+    """Return the question as plain data, for the page that says why it has no answer."""
+    from datetime import UTC, datetime
+
+    from planner.procurement.question import load_procurement
+
+    return load_procurement(question, today=datetime.now(tz=UTC).date()).resolved

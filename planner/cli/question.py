@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
+from planner.importers.text import is_there
 
 __all__ = ["code_of", "flag_fault", "question_of", "source_of"]
 
@@ -53,7 +54,7 @@ def source_of(dnn: str) -> str:
 
         is_configuration = Path(dnn).name.endswith("config.json") or kind_of(Path(dnn)) == "huggingface"
         return "huggingface" if is_configuration else "file"
-    if Path(dnn, "config.json").is_file():
+    if is_there(Path(dnn, "config.json")):
         return "huggingface"
     return "trace" if dnn.endswith((".txt", ".csv", ".tsv")) else "zoo"
 

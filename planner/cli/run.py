@@ -1,15 +1,19 @@
 """Running the command line: exit codes, errors as text or as one JSON document, no traceback."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, TextIO
 
 from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, SolverError, SpecError
 
-__all__ = ["run"]
+__all__ = ["INTERRUPTED", "run"]
 
-_INTERRUPTED = 130  # 128 and the signal's number, as shells have it
+INTERRUPTED = 130  # 128 and the signal's number, as shells have it
 _LIMIT = (NoAnswerError, SolverError)
+_OF_WRITING = (errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EBADF)  # without a name: files of ours have one
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -17,25 +21,29 @@ def run(arguments: Sequence[str]) -> int:
 
     130 after Ctrl-C, whenever it comes, but for a search, which the first one ends with the best so far.
     """
+    is_json = "--json" in arguments
+    _prepare(sys.stdout, is_json=is_json)
     try:
-        return _run(arguments)
+        code = _run(arguments, is_json=is_json)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return _INTERRUPTED
+        _say("interrupted", sys.stderr)
+        code = INTERRUPTED
+    for stream in (sys.stdout, sys.stderr):
+        _end(stream)
+    return code
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run(arguments: Sequence[str], *, is_json: bool) -> int:
     """Run one command; a Ctrl-C leaves as it came."""
     import typer
 
     from planner.cli.app import app
 
-    is_json = "--json" in arguments
     usage_error = _usage_error(typer.BadParameter)
     try:
         code = app(args=list(arguments), prog_name="planner", standalone_mode=False)
         sys.stdout.flush()
-        if code == _INTERRUPTED:  # typer leaves in silence after Ctrl-C
+        if code == INTERRUPTED:  # typer leaves in silence after Ctrl-C
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except typer.Exit as leaving:
@@ -47,18 +55,66 @@ def _run(arguments: Sequence[str]) -> int:
     except typer.Abort:  # what click makes of Ctrl-C at its own questions
         raise KeyboardInterrupt from None
     except BrokenPipeError:  # the reader went away: `planner show devices | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except SystemExit as leaving:  # what click makes of the same
+        if isinstance(leaving.__context__, BrokenPipeError):
+            return 0
+        raise
     except Exception as error:
         if os.environ.get("PLANNER_DEBUG"):
             raise
-        message = f"planner: a bug of ours: {type(error).__name__}: {error}"
-        print(message, "Set PLANNER_DEBUG=1 for the traceback, and please report it.", sep="\n", file=sys.stderr)
-        if is_json:
-            from planner.documents import dump, error_document
+        if isinstance(error, OSError):
+            return _fail(_refused(error), is_json=is_json)
+        if isinstance(error, MemoryError):
+            text = "the memory of this process is used up. Ask a smaller question, or allow more memory."
+            return _fail(NoAnswerError(text), is_json=is_json)
+        return _bug(error, is_json=is_json)
 
-            print(dump(error_document(PlannerError(message), kind="bug")))
-        return 70
+
+def _prepare(stream: Any, *, is_json: bool) -> None:
+    """Let a stream take every letter: what its encoding lacks is written as an escape; JSON is UTF-8 everywhere."""
+    if not hasattr(stream, "reconfigure"):  # not a stream of text of Python's own
+        return
+    if is_json:
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    elif stream.errors == "strict":
+        stream.reconfigure(errors="backslashreplace")
+
+
+def _say(text: str, stream: TextIO) -> None:
+    """Print; where nobody can be told, the exit code must do."""
+    with suppress(OSError):
+        print(text, file=stream, flush=True)
+
+
+def _end(stream: TextIO) -> None:
+    """Send on what was printed; let go what cannot be, or the interpreter would complain of it as it ends."""
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
+def _refused(error: OSError) -> SpecError:
+    """Return the error of what the system refused: a full disk, no more files, a folder that is gone."""
+    named = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    where = named[0] if named else "stdout" if error.errno in _OF_WRITING else "system"
+    mend = "Look at the disk, at permissions and at the limits of this process, and give the same command again."
+    return SpecError.of([Fault(file=where, problem=f"the system refuses this: {error.strerror or error}.", mend=mend)])
+
+
+def _bug(error: Exception, *, is_json: bool) -> int:
+    """Report what should not have happened, and return its exit code."""
+    message = f"planner: a bug of ours: {type(error).__name__}: {error}"
+    _say(f"{message}\nSet PLANNER_DEBUG=1 for the traceback, and please report it.", sys.stderr)
+    if is_json:
+        from planner.documents import dump, error_document
+
+        _say(dump(error_document(PlannerError(message), kind="bug")), sys.stdout)
+    return 70
 
 
 def _usage_error(known: type[Exception]) -> type[Exception]:
@@ -86,7 +142,7 @@ def _fail(error: PlannerError, *, is_json: bool) -> int:
     if is_json:
         from planner.documents import dump, error_document
 
-        print(dump(error_document(error, kind=kind)))
+        _say(dump(error_document(error, kind=kind)), sys.stdout)
     else:
-        print(error, file=sys.stderr)
+        _say(str(error), sys.stderr)
     return code

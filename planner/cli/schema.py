@@ -38,12 +38,16 @@ def schema(
     """Print the JSON Schema of a question (spec, or procure: of what to buy or rent) or of an answer."""
     import json as library
 
-    from planner.documents import MODELS
     from planner.procurement.spec import ProcurementSpec
+    from planner.schemas import MODELS
     from planner.spec.question import Spec
     from planner.sweep.document import SweepDocument
+    from planner.sweep.question import question_schema
 
-    models = dict(MODELS) | {"spec": Spec, "procure": ProcurementSpec, "sweep": SweepDocument}
-    model = models[document.value]
-    found = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema(by_alias=True)}
+    questions: dict[str, type[Spec | ProcurementSpec]] = {"spec": Spec, "procure": ProcurementSpec}
+    if document.value in questions:
+        found = question_schema(questions[document.value])
+    else:
+        found = (dict(MODELS) | {"sweep": SweepDocument})[document.value].model_json_schema(by_alias=True)
+    found = {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
     print(library.dumps(found, indent=2, ensure_ascii=False))

@@ -42,7 +42,7 @@ def sweep(
     """
     from datetime import UTC, datetime
 
-    from planner.cli.output import limit_s
+    from planner.cli.output import check_outputs, limit_s
     from planner.cli.page import check_page
     from planner.errors import NoAnswerError
     from planner.sweep.export import check_export
@@ -55,7 +55,7 @@ def sweep(
     check_page(html, spec)
     asked = load_sweep(spec, time_limit_s=limit_s(time_limit))
     path = store or spec.with_suffix(".sqlite")
-    _refuse_same(spec, path, export)
+    check_outputs({"--store": path, "--export": export, "--html": html}, spec)
     today = datetime.now(tz=UTC).date()
     if report and not path.exists():
         _refuse_missing(path)
@@ -148,20 +148,9 @@ def _write_page(asked: "Sweep", opened: "Store", document: dict[str, Any], html:
     names = columns_of(asked.grid)
     rows = (dict(zip(names, row.cells(), strict=True)) for row in rows_of(asked, opened))
     question = {**asked.document["question"], "sweep": asked.document["sweep"]}
-    commands = [["planner", "sweep", spec.name, "--html", html.name]]
+    limit = f"{asked.time_limit_s:g} s"
+    commands = [["planner", "sweep", "question.yaml", "--time-limit", limit, "--html", "sweep.html"]]
     write_text(html, sweep_page(document, rows, title=spec.stem, question=question, commands=commands))
-
-
-def _refuse_same(spec: Path, store: Path, export: Path | None) -> None:
-    """Refuse to write over the question, or the rows over the store."""
-    from planner.cli.question import flag_fault
-
-    named: list[tuple[str, Any]] = [("--store", store), ("--export", export)]
-    for field, path in named:
-        if path is not None and path.exists() and spec.exists() and path.samefile(spec):
-            raise flag_fault(field, f"{path} is the question itself.", "Name another file.", str(path))
-    if export is not None and export.absolute() == store.absolute():
-        raise flag_fault("--export", f"{export} is the store.", "Name another file.", str(export))
 
 
 def _refuse_missing(path: Path) -> None:

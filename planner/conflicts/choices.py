@@ -1,22 +1,21 @@
 """The members of a conflict that are choices: the families that may answer, and the keys of ``fix``."""
 
-# ruff: noqa: D102  # what the methods of a member do is said once, in planner.conflicts.member.Member
+# ruff: noqa: D102  # what the methods of a member do is said once, in planner.conflicts.constraint.Constraint
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, get_args
 
-from planner.conflicts.member import Asked, both_ways, relaxation, unknown
+from planner.conflicts.constraint import Asked, both_ways, relaxation, unknown
 from planner.conflicts.question import as_meant
 from planner.errors import Relaxation
+from planner.family_names import FAMILY_NAMES
 from planner.problem import Problem
 from planner.spec.configuration import RankOrder, ZeroStage
-from planner.spec.question import FamilyName
 
-__all__ = ["ALL_FAMILIES", "NAMES_OF_PINS", "Exclusion", "Families", "Pin"]
+__all__ = ["NAMES_OF_PINS", "Exclusion", "Families", "Pin"]
 
-ALL_FAMILIES: tuple[str, ...] = get_args(FamilyName)
 # What a pin of a name may say; pins of names that the cluster or the network gives are looked up there.
 NAMES_OF_PINS = {
     "algorithm": ("ring", "tree", "two_level"),
@@ -46,17 +45,17 @@ class Families:
     def given(self) -> str:
         if self.is_asked:
             return ", ".join(self.allowed)
-        return ", ".join(name for name in ALL_FAMILIES if name not in self.allowed)
+        return ", ".join(name for name in FAMILY_NAMES if name not in self.allowed)
 
     def without(self, problem: Problem) -> Problem:
-        return replace(problem, families=ALL_FAMILIES)
+        return replace(problem, families=FAMILY_NAMES)
 
     def changed(self, problem: Problem, value: str) -> Problem:
         return replace(problem, families=(*self.allowed, value.removeprefix(_ALSO)))
 
     def relaxed(self, problem: Problem, asked: Asked) -> Relaxation:
         """Try every other family by itself, beside those that are allowed."""
-        others = [f"{_ALSO}{name}" for name in ALL_FAMILIES if name not in self.allowed]
+        others = [f"{_ALSO}{name}" for name in FAMILY_NAMES if name not in self.allowed]
         answers = [asked.is_feasible(self.changed(problem, value)) for value in others]
         values = [value for value, answer in zip(others, answers, strict=True) if answer]
         is_exact = None not in answers

@@ -16,8 +16,8 @@ limit keeps it from giving is taken for neither yes nor no: the constraint stays
 
 from dataclasses import replace
 
+from planner.conflicts.constraints_of import constraints_of
 from planner.conflicts.filter import DeletionFilter, Oracle, Solve
-from planner.conflicts.members import members_of
 from planner.conflicts.words import Diagnosis, Step, Way, diagnosis_lines, names_of, told_by
 from planner.errors import Conflict, InfeasibleError, Relaxation
 from planner.problem import Problem
@@ -55,7 +55,7 @@ def conflicts_of(problem: Problem, solve: Solve, search: Search) -> Diagnosis:
     Without any where the question has no answer without any constraint, or where the time did not do for one answer.
     """
     asked = Oracle(solve=solve, search=search)
-    filtered = DeletionFilter(problem, members_of(problem), asked)
+    filtered = DeletionFilter(problem, constraints_of(problem), asked)
     if filtered.is_feasible(frozenset()) is False:
         return Diagnosis()
     steps: list[Step] = []
@@ -72,7 +72,7 @@ def conflicts_of(problem: Problem, solve: Solve, search: Search) -> Diagnosis:
             return Diagnosis(steps=tuple(steps), end=f"What else is in the way was not found {_LATE}.")
         changes[way.key] = way.change
         changed = way.of(filtered.problem)
-        filtered = DeletionFilter(changed, members_of(changed), asked)
+        filtered = DeletionFilter(changed, constraints_of(changed), asked)
     return Diagnosis(steps=tuple(steps), end=f"More conflicts remain; {_MOST_CONFLICTS} are listed at most.")
 
 

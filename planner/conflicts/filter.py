@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from planner.conflicts.member import Member
+from planner.conflicts.constraint import Constraint
 from planner.conflicts.question import as_meant
 from planner.errors import InfeasibleError, PlannerError, SpecError
 from planner.plan import Plan
@@ -75,7 +75,7 @@ class DeletionFilter:
     """The deletion filter over the members of a question without answer; it asks nothing twice."""
 
     problem: Problem
-    members: Sequence[Member]
+    members: Sequence[Constraint]
     asked: Oracle
     _known: dict[frozenset[int], bool | None] = field(default_factory=dict)
 

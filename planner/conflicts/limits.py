@@ -1,12 +1,12 @@
 """The members of a conflict that are limits: devices, machines, memory, the deadline and staleness."""
 
-# ruff: noqa: D102  # what the methods of a member do is said once, in planner.conflicts.member.Member
+# ruff: noqa: D102  # what the methods of a member do is said once, in planner.conflicts.constraint.Constraint
 
 from dataclasses import dataclass, replace
 from math import ceil, floor
 from typing import Literal
 
-from planner.conflicts.member import Asked, both_ways, limited, relaxation, unknown
+from planner.conflicts.constraint import Asked, both_ways, limited, relaxation, unknown
 from planner.conflicts.question import with_memory
 from planner.conflicts.values import MEMORY_UNITS, TIME_UNITS, least_feasible
 from planner.errors import Relaxation

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from planner.conflicts.member import Member
+from planner.conflicts.constraint import Constraint
 from planner.errors import Relaxation
 from planner.problem import Problem
 
@@ -20,7 +20,7 @@ class Way:
     not, its own conflict is settled, and another one remains.
     """
 
-    member: Member
+    member: Constraint
     row: Relaxation
     is_enough: bool | None
 

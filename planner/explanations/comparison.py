@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from planner.solution import SAME
+
 __all__ = ["Comparison", "Difference", "Term", "compare"]
 
-_SAME = 1e-9  # relative difference below which two objectives are one
 _MOST_PARTS = 6  # of a block; larger ones are told by their number
 _MOST_OF_ONE = 3  # differences below one key of the question, before they are told by their number
 
@@ -88,7 +89,7 @@ def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> Comparison:
     names = _pair(both, lambda plan: str(plan["objective"]["name"]))
     values = _pair(both, lambda plan: float(plan["objective"]["value"]))
     low, high = sorted(values)
-    is_tie = high - low <= _SAME * high
+    is_tie = high - low <= SAME * high
     has_order = names[0] == names[1] and not is_tie
     return Comparison(
         objective_names=names,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from planner.explanations.comparison import Comparison, Difference
 from planner.report import table
-from planner.units import Dimension, format_human
+from planner.words import part_words, time_words
 
 __all__ = ["comparison_text"]
 
@@ -28,7 +28,7 @@ def comparison_text(comparison: Comparison, names: tuple[str, str]) -> str:
 def _plan_line(comparison: Comparison, names: tuple[str, str], index: int) -> str:
     """Return one plan in a line."""
     name = comparison.objective_names[index].removesuffix("_s").replace("_", " ")
-    return f"{names[index]}: {name} {_time(comparison.objectives[index])}, {comparison.headlines[index]}"
+    return f"{names[index]}: {name} {time_words(comparison.objectives[index])}, {comparison.headlines[index]}"
 
 
 def _verdict(comparison: Comparison, names: tuple[str, str]) -> str:
@@ -59,9 +59,9 @@ def _terms(comparison: Comparison, names: tuple[str, str]) -> list[str]:
     first, second = _two(names)
     shown = [
         {
-            "Where the time goes": one.name.replace("all_reduce", "all-reduce").replace("_", " "),
-            first: _time(one.seconds[0]),
-            second: _time(one.seconds[1]),
+            "Where the time goes": part_words(one.name),
+            first: time_words(one.seconds[0]),
+            second: time_words(one.seconds[1]),
             "difference": _signed(one.difference_s),
         }
         for one in comparison.terms
@@ -69,8 +69,8 @@ def _terms(comparison: Comparison, names: tuple[str, str]) -> list[str]:
     ]
     total = {
         "Where the time goes": "in all",
-        first: _time(comparison.objectives[0]),
-        second: _time(comparison.objectives[1]),
+        first: time_words(comparison.objectives[0]),
+        second: time_words(comparison.objectives[1]),
         "difference": _signed(comparison.objectives[1] - comparison.objectives[0]),
     }
     return [table([*shown[:_MOST_ROWS], total]), *_and_more(len(shown))]
@@ -94,9 +94,4 @@ def _cell(value: object) -> str:
 
 def _signed(seconds: float) -> str:
     """Return a difference of times."""
-    return "0 s" if seconds == 0 else f"{'+' if seconds > 0 else '-'}{_time(abs(seconds))}"
-
-
-def _time(seconds: float) -> str:
-    """Return seconds for reading."""
-    return format_human(seconds, Dimension.TIME)
+    return "0 s" if seconds == 0 else f"{'+' if seconds > 0 else '-'}{time_words(abs(seconds))}"

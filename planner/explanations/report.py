@@ -6,7 +6,7 @@ from planner.explanations.explanation import Explanation
 from planner.explanations.sensitivity import LEFT_OUT, Sensitivity
 from planner.plan import Alternative
 from planner.solution import Status
-from planner.units import Dimension, format_human
+from planner.words import part_words, time_words
 
 __all__ = ["explanation_text", "in_short"]
 
@@ -22,7 +22,7 @@ def explanation_text(explanation: Explanation) -> str:
     plan = explanation.plan
     lines = [
         f"{explanation.title}: {explanation.headline}",
-        f"{plan.goal.name.replace('_', ' ')} {_time(plan.objective)}; {explanation.proof}.",
+        f"{plan.goal.name.replace('_', ' ')} {time_words(plan.objective)}; {explanation.proof}.",
         "",
         "What binds",
         *(f"  {_cut(line)}" for line in explanation.binding[:4]),
@@ -63,7 +63,7 @@ def in_short(sensitivities: Sequence[Sensitivity]) -> str:
 def _terms(explanation: Explanation) -> list[str]:
     """Return the terms of an iteration, the largest first."""
     rows = [row for row in explanation.breakdown if row[2] > 1e-6]
-    lines = [f"  {_words(name):26} {_time(s):>9}  {share:6.1%}" for name, s, share in rows[:_MOST_TERMS]]
+    lines = [f"  {part_words(name):26} {time_words(s):>9}  {share:6.1%}" for name, s, share in rows[:_MOST_TERMS]]
     return [*lines, *([f"  ... and {len(rows) - _MOST_TERMS} more"] if len(rows) > _MOST_TERMS else [])]
 
 
@@ -120,11 +120,6 @@ def _loss(one: Alternative) -> str:
     return f"{one.relative_loss:+.1%}" if one.relative_loss > _NOTHING else "the same"
 
 
-def _words(name: str) -> str:
-    """Return a term of the breakdown in words."""
-    return name.replace("all_reduce", "all-reduce").replace("_", " ")
-
-
 def _share(share: float) -> str:
     """Return a share: whole per cents where there are several."""
     return f"{share:.0%}" if abs(share) >= 0.0095 else f"{share:.1%}"
@@ -133,8 +128,3 @@ def _share(share: float) -> str:
 def _cut(line: str) -> str:
     """Return a line of at most a terminal's width."""
     return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..."
-
-
-def _time(seconds: float) -> str:
-    """Return seconds for reading."""
-    return format_human(seconds, Dimension.TIME)

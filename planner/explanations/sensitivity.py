@@ -14,7 +14,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
-from planner.solution import Status
+from planner.solution import SAME, Status
 
 __all__ = ["LEFT_OUT", "Perturbation", "Sensitivity", "headline", "perturbations", "sensitivities"]
 
@@ -23,7 +23,6 @@ _MOST_WORDS = 110  # letters of a reason
 _TOO_LATE = "not asked: the time limit came first"
 _TOO_SHORT = "no answer within its part of the time limit"
 _NOT_KNOWN = "not known in time: nothing that is no slower was found within its part of the time limit"
-_SAME = 1e-9  # relative difference below which two objectives are one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,16 +144,16 @@ def _no_worse(problem: Problem, plan: Plan, found: Plan | None) -> Plan | None:
     if found is not None and found.status is Status.OPTIMAL:
         return found
     kept = carried(problem, plan)
-    if kept is None or (found is not None and found.objective < kept.objective * (1 - _SAME)):
+    if kept is None or (found is not None and found.objective < kept.objective * (1 - SAME)):
         return found
     bound = 0.0 if found is None else found.bound
-    is_proven = kept.objective - bound <= _SAME * kept.objective
+    is_proven = kept.objective - bound <= SAME * kept.objective
     return replace(kept, bound=bound, status=Status.OPTIMAL if is_proven else Status.FEASIBLE)
 
 
 def _costs(found: Plan, plan: Plan) -> bool:
     """Whether a plan takes longer than the one in hand."""
-    return found.objective > plan.objective * (1 + _SAME)
+    return found.objective > plan.objective * (1 + SAME)
 
 
 def headline(plan: Plan) -> str:

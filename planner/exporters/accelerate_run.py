@@ -50,7 +50,7 @@ def run_with(layout: Layout, engine: Engine) -> Layout:
     """
     if engine is Engine.MEGATRON_LM:
         return _with_megatron(layout)
-    layout = _whole_recomputation(layout)
+    layout = layout.with_whole_layers()
     if engine is Engine.FSDP:
         layout = _with_fsdp(layout)
     elif layout.chosen.recompute == "full":
@@ -94,14 +94,6 @@ def _bucket_notes(layout: Layout, engine: Engine) -> list[str]:
     ]
     planned_words = f"{format_human(planned_s, Dimension.TIME, 4)} with the plan's {len(planned.fusion_groups)} groups"
     return [f"an iteration takes {planned_words}, which ddp forms; {'; '.join(words)}"]
-
-
-def _whole_recomputation(layout: Layout) -> Layout:
-    """Return the layout with recomputation of whole layers, or none."""
-    if layout.chosen.recompute != "selective":
-        return layout
-    kind = "none" if layout.fits(recompute="none") else "full"
-    return layout.instead(f"it computes whole layers again, or nothing; {kind} here", recompute=kind)
 
 
 def _with_fsdp(layout: Layout) -> Layout:

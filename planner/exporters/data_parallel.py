@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.exporters.export import Job, refused
-from planner.exporters.machines import UsedMachines, require_kinds, used_machines
+from planner.exporters.machines import num_devices, require_kinds, used_machines
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.mixed_configuration import MixedConfiguration
+from planner.used_machines import UsedMachines
 
 __all__ = ["DataParallel", "Ranks", "data_parallel_of"]
 
@@ -56,7 +57,7 @@ class DataParallel:
     @property
     def num_devices(self) -> int:
         """All ranks."""
-        return sum(row.num_devices for row in self.machines)
+        return num_devices(self.machines)
 
     @property
     def is_equal(self) -> bool:

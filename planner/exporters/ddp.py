@@ -20,7 +20,7 @@ from planner.exporters.data_parallel import DataParallel, data_parallel_of
 from planner.exporters.export import Export, Job
 from planner.exporters.machines import device_of
 from planner.exporters.nccl import nccl_lines, nccl_notes
-from planner.exporters.pins import count_of, json_of, rows_of
+from planner.exporters.read_back import count_of, json_of, rows_of
 from planner.exporters.torchrun import VERSION, comment_lines, script_words, torchrun_script
 
 __all__ = ["DEFAULT_PROGRAM", "constant_cap", "degrees", "export", "recognises"]

@@ -23,7 +23,7 @@ from planner.exporters.export import Export, Job
 from planner.exporters.layouts import Layout, how_to_run, launch_script, layout_of, pins_of, read_layout, stage_layers
 from planner.exporters.torchrun import script_words
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.pipeline.cost import PipelineConfiguration
+from planner.families.pipeline.configuration import PipelineConfiguration
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 

@@ -10,7 +10,7 @@ from planner.exporters.export import Job, refused
 from planner.exporters.layouts import Layout, pins_of
 from planner.exporters.machines import require_kinds, used_machines
 from planner.families.hybrid.configuration import HybridConfiguration
-from planner.families.pipeline.cost import PipelineConfiguration
+from planner.families.pipeline.configuration import PipelineConfiguration
 
 __all__ = ["NAME", "is_pipeline", "pipeline_degrees", "pipeline_layout", "pipeline_text"]
 

@@ -18,7 +18,7 @@ def as_run(layout: Layout) -> Layout:
     if layout.network is None:
         return _schedule(layout)
     _refuse_together(layout, layout.network)
-    return _noted(_memory(_exchange(_schedule(layout))), layout.network)
+    return _noted(_exchange(_schedule(layout)).with_whole_layers(), layout.network)
 
 
 def _refuse_together(layout: Layout, network: Transformer) -> None:
@@ -73,14 +73,6 @@ def _exchange(layout: Layout) -> Layout:
         why = f"ranks are always numbered {ORDER_NAMES[0]}, from the inside outwards"
         layout = layout.instead(why, order=ORDER_NAMES[0])
     return layout
-
-
-def _memory(layout: Layout) -> Layout:
-    """Return the layout with recomputation of whole layers, or none."""
-    if layout.chosen.recompute != "selective":
-        return layout
-    kind = "none" if layout.fits(recompute="none") else "full"
-    return layout.instead(f"it computes whole layers again, or nothing; {kind} here", recompute=kind)
 
 
 def _noted(layout: Layout, network: Transformer) -> Layout:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.errors import InfeasibleError
+from planner.exporters.torchrun import safe_name
 from planner.plan import Plan
 from planner.problem import Problem
 
-__all__ = ["Export", "Job", "Settings", "refused"]
+__all__ = ["Export", "Job", "Settings", "job_name", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,3 +87,8 @@ class Export:
 def refused(target: str, why: str, mend: str) -> InfeasibleError:
     """Return the error of a plan that a target cannot run at all; exit code 1."""
     return InfeasibleError(f"{target} cannot run this plan: {why}. {mend}")
+
+
+def job_name(job: Job) -> str:
+    """Return the name of the job, as Kubernetes allows it."""
+    return safe_name(job.settings.name, safe_name(job.problem.dnn.name))

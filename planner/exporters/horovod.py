@@ -23,7 +23,7 @@ from planner.errors import Fault, SpecError
 from planner.exporters.buckets import MIB, Fused, TensorExchange, best_size, loss_words, round_size
 from planner.exporters.data_parallel import DataParallel, data_parallel_of
 from planner.exporters.export import Export, Job, refused
-from planner.exporters.pins import count_of, json_of
+from planner.exporters.read_back import count_of, json_of
 from planner.exporters.torchrun import comment_lines, script_words
 
 __all__ = ["VERSION", "cycle_groups", "degrees", "export", "recognises"]

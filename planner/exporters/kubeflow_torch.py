@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
-from planner.exporters.export import Export, Job, refused
-from planner.exporters.inner import inner_of
-from planner.exporters.kubernetes import device_limits, device_note, job_export, job_name, maker_of
-from planner.exporters.machines import UsedMachines, is_one_shape, machine_words
+from planner.exporters.export import Export, Job, job_name, refused
+from planner.exporters.kubernetes import device_limits, device_note, job_export, maker_of
+from planner.exporters.machines import is_one_shape, machine_words
+from planner.exporters.programs_inside import inner_of
+from planner.used_machines import UsedMachines
 
 __all__ = ["EqualMachines", "export_equal", "pins"]
 

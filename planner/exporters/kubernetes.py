@@ -9,8 +9,9 @@ from io import StringIO
 from typing import Any
 
 from planner.exporters.export import Export, Job, refused
-from planner.exporters.machines import UsedMachines, device_of
-from planner.exporters.torchrun import comment_lines, safe_name
+from planner.exporters.machines import device_of
+from planner.exporters.torchrun import comment_lines
+from planner.used_machines import UsedMachines
 
 __all__ = [
     "FOLDER",
@@ -23,7 +24,6 @@ __all__ = [
     "documents_of",
     "has_document",
     "job_export",
-    "job_name",
     "limited",
     "maker_of",
     "memory_volume",
@@ -63,11 +63,6 @@ def device_note(rows: Sequence[UsedMachines]) -> str:
         f"nodes: Kubernetes counts accelerators and does not name them: the plan is for {names}; where the cluster has "
         f"others, too, add a nodeSelector (nvidia.com/gpu.product, say)"
     )
-
-
-def job_name(job: Job) -> str:
-    """Return the name of the job, as Kubernetes allows it."""
-    return safe_name(job.settings.name, safe_name(job.problem.dnn.name))
 
 
 def config_map(name: str, files: Mapping[str, str]) -> dict[str, Any]:

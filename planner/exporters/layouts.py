@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.errors import Fault, InfeasibleError, SpecError
 from planner.exporters.export import Job, refused
-from planner.exporters.machines import UsedMachines, device_of, require_kinds, used_machines
+from planner.exporters.machines import device_of, require_kinds, used_machines
 from planner.exporters.torchrun import comment_lines, torchrun_script
 from planner.families import FAMILIES
 from planner.families.all_reduce.configuration import AllReduceConfiguration
@@ -20,6 +20,7 @@ from planner.families.hybrid.mixed_configuration import MixedConfiguration
 from planner.plan import Prediction
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human
+from planner.used_machines import UsedMachines
 
 __all__ = [
     "Layout",
@@ -101,6 +102,13 @@ class Layout:
     def refused(self, why: str, mend: str) -> InfeasibleError:
         """Return the error of a layout that the program cannot run."""
         return refused(self.target, why, mend)
+
+    def with_whole_layers(self) -> "Layout":
+        """Return the layout with recomputation of whole layers, or none."""
+        if self.chosen.recompute != "selective":
+            return self
+        kind = "none" if self.fits(recompute="none") else "full"
+        return self.instead(f"it computes whole layers again, or nothing; {kind} here", recompute=kind)
 
     def instead(self, why: str, **changes: Any) -> "Layout":
         """Return the layout with other decisions, and a note of why and of what that costs.

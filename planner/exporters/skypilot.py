@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
-from planner.exporters.export import Export, Job, refused
-from planner.exporters.inner import Inner, inner_of
+from planner.exporters.export import Export, Job, job_name, refused
 from planner.exporters.kubernetes import documents_of, yaml_text
-from planner.exporters.machines import UsedMachines, device_of, is_one_shape, machine_words
-from planner.exporters.torchrun import safe_name
+from planner.exporters.machines import device_of, is_one_shape, machine_words
+from planner.exporters.programs_inside import Inner, inner_of
+from planner.used_machines import UsedMachines
 
 __all__ = ["VERSION", "degrees", "export", "recognises"]
 
@@ -74,19 +74,19 @@ def export(job: Job) -> Export:
     resources, own = _resources(job, inner.machines[0])
     notes = (*inner.export.notes, *own, *_notes(inner))
     files = {_FILE: _task(job, inner, resources, notes), **inner.export.files}
-    how = (f"sky launch -c {_name(job)} {_FILE}   # in the folder of these files",)
+    how = (f"sky launch -c {job_name(job)} {_FILE}   # in the folder of these files",)
     return Export(target="skypilot", version=VERSION, files=files, notes=notes, how_to_run=how)
-
-
-def _name(job: Job) -> str:
-    """Return the name of the task."""
-    return safe_name(job.settings.name, safe_name(job.problem.dnn.name))
 
 
 def _task(job: Job, inner: Inner, resources: Mapping[str, Any], notes: Sequence[str]) -> str:
     """Return the task as YAML."""
     target = inner.export.target
-    task: dict[str, Any] = {"name": _name(job), "workdir": ".", "num_nodes": inner.num_machines, "resources": resources}
+    task: dict[str, Any] = {
+        "name": job_name(job),
+        "workdir": ".",
+        "num_nodes": inner.num_machines,
+        "resources": resources,
+    }
     if target in _SETUPS:
         task["setup"] = _SETUPS[target]
     task["run"] = f"{_RUN}bash {inner.scripts[0]}\n"

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
-from planner.exporters.export import Export, Job
-from planner.exporters.inner import Inner, inner_of
-from planner.exporters.machines import UsedMachines, device_of, is_one_shape
+from planner.exporters.export import Export, Job, job_name
+from planner.exporters.machines import device_of, is_one_shape
+from planner.exporters.programs_inside import Inner, inner_of
 from planner.exporters.torchrun import comment_lines, safe_name
+from planner.used_machines import UsedMachines
 
 __all__ = ["VERSION", "degrees", "export", "recognises"]
 
@@ -43,7 +44,7 @@ def export(job: Job) -> Export:
 
 def _script(job: Job, inner: Inner, notes: Sequence[str]) -> str:
     """Return the batch script."""
-    name = safe_name(job.settings.name, safe_name(job.problem.dnn.name))
+    name = job_name(job)
     components = [_options(job, row, is_typed=not is_one_shape(inner.machines)) for row in inner.machines]
     lines = ["#!/usr/bin/env bash", f"#SBATCH --job-name={name}", "#SBATCH --output=%x-%j.out", *components[0]]
     for component in components[1:]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
-from planner.exporters.export import Export, Job, refused
+from planner.exporters.export import Export, Job, job_name, refused
 from planner.exporters.kubernetes import (
     FOLDER,
     config_volume,
@@ -21,7 +21,6 @@ from planner.exporters.kubernetes import (
     document_of,
     has_document,
     job_export,
-    job_name,
     limited,
     maker_of,
 )

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from planner.exporters.machines import UsedMachines
+from planner.used_machines import UsedMachines
 
 __all__ = [
     "PORT",

@@ -3,17 +3,18 @@
 Nothing here searches, so that a plan can be checked without any solver; see :mod:`planner.families.searches`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from planner.families.all_reduce import family as all_reduce
-from planner.families.hybrid import family as hybrid
-from planner.families.model_replicas import family as model_replicas
-from planner.families.parameter_server import family as parameter_server
-from planner.families.pipeline import family as pipeline
+from planner.families.all_reduce import family as all_reduce_family
+from planner.families.hybrid import family as hybrid_family
+from planner.families.model_replicas import family as model_replicas_family
+from planner.families.parameter_server import family as parameter_server_family
+from planner.families.pipeline import family as pipeline_family
 from planner.plan import Configuration, Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline
+from planner.used_machines import UsedMachines
 
 __all__ = ["FAMILIES", "Family"]
 
@@ -36,6 +37,16 @@ class Family(Protocol):
         """The keys of ``fix`` that pin a decision of the family; with any other pinned, it cannot answer."""
         ...
 
+    @property
+    def FITTED(self) -> tuple[str, ...]:  # noqa: N802  # a module's constant
+        """The parameters of the calibration that measured iterations of the family may fit."""
+        ...
+
+    @property
+    def TAKES_EXCLUSIONS(self) -> bool:  # noqa: N802  # a module's constant
+        """Whether its search leaves out the values of ``constraints.exclude``."""
+        ...
+
     def predict(self, problem: Problem, configuration: Any) -> Prediction:
         """Return what a configuration of the family costs."""
         ...
@@ -48,15 +59,22 @@ class Family(Protocol):
         """Return what runs where and when, over some iterations from 0 on; one device stands for all that do alike."""
         ...
 
+    def machines(self, problem: Problem, configuration: Any) -> Iterator[UsedMachines]:
+        """Yield the machines of a configuration in the order of its ranks; servers come after the workers.
+
+        A group whose last machine gives fewer devices than the others stands in two rows.
+        """
+        ...
+
     def configuration_of(self, problem: Problem, given: Mapping[str, Any]) -> Configuration:
         """Return the configuration that a spec's block means; raise SpecError where it means none."""
         ...
 
 
 FAMILIES: Mapping[str, Family] = {
-    all_reduce.NAME: all_reduce,
-    parameter_server.NAME: parameter_server,
-    model_replicas.NAME: model_replicas,
-    pipeline.NAME: pipeline,
-    hybrid.NAME: hybrid,
+    all_reduce_family.NAME: all_reduce_family,
+    parameter_server_family.NAME: parameter_server_family,
+    model_replicas_family.NAME: model_replicas_family,
+    pipeline_family.NAME: pipeline_family,
+    hybrid_family.NAME: hybrid_family,
 }

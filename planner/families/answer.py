@@ -5,11 +5,10 @@ from typing import Any, Protocol
 
 from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
 from planner.problem import Problem
-from planner.solution import Status
+from planner.solution import SAME, Status
 
-__all__ = ["SAME", "TOO_SHORT", "Costed", "alternative_of", "iterations_of", "plan_of"]
+__all__ = ["TOO_SHORT", "Costed", "alternative_of", "iterations_of", "plan_of"]
 
-SAME = 1e-9  # relative difference below which two objectives are one, and a gap is closed
 TOO_SHORT = "the time limit came before the first answer was found; raise --time-limit."
 
 
@@ -91,7 +90,7 @@ def plan_of(
             solver=solver, versions={}, input_digest="", num_candidates=num_candidates, num_solved=num_solved
         ),
         assumptions=problem.assumptions,
-        warnings=(*problem.warnings, *warnings),
+        warnings=tuple(dict.fromkeys([*problem.warnings, *warnings])),  # a family may warn of what the question does
         not_modelled=tuple(not_modelled),
         problem=problem.resolved,
     )

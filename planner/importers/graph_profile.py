@@ -90,7 +90,8 @@ def read_graph_profile(path: Path, *, batch_size: int) -> MeasuredNetwork:
         return build_measured(name, ordered, batch_size=batch_size, origin=f"operator graph {path.name}")
     except ValueError as error:
         at = next((line for first, second, line in edges if _step(first, second) in str(error)), None)
-        raise SpecError.of([_fault(path, at, "", f"{error}.", "")]) from None
+        mend = "" if "; " in str(error) else "Mend the profile."
+        raise SpecError.of([_fault(path, at, "", f"{error}.", mend)]) from None
 
 
 def _step(first: str, second: str) -> str:

@@ -83,7 +83,7 @@ def read_layer_csv(path: Path, *, batch_size: int) -> MeasuredNetwork:
             name = path.stem.removesuffix(".layers")
             return build_measured(name, rows, batch_size=batch_size, origin=f"table of layers {path.name}")
         except ValueError as error:
-            faults.append(Fault(file=str(path), problem=f"{error}."))
+            faults.append(Fault(file=str(path), problem=f"{error}.", mend="Mend the table."))
     raise SpecError.of(faults)
 
 

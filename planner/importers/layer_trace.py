@@ -59,9 +59,12 @@ def read_layer_trace(path: Path, *, batch_size: int) -> MeasuredNetwork:
         )
     if faults:
         raise SpecError.of(faults)
-    return build_measured(
-        path.stem.removesuffix(".trace"), rows, batch_size=batch_size, origin=f"layer-wise trace {path.name}"
-    )
+    try:
+        return build_measured(
+            path.stem.removesuffix(".trace"), rows, batch_size=batch_size, origin=f"layer-wise trace {path.name}"
+        )
+    except ValueError as error:
+        raise SpecError.of([Fault(file=str(path), problem=f"{error}.", mend="Mend the trace.")]) from None
 
 
 def _row(

@@ -1,15 +1,14 @@
 """Measured rows of any format, made into a network and its profile."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cluster import Device
 from planner.cost import Profile
-from planner.dnn import Dnn, Layer, Repeat, Tensor
+from planner.dnn import MOST_LAYERS, Dnn, Layer, Repeat, Tensor
 
-__all__ = ["MeasuredLayer", "MeasuredNetwork", "build_measured", "scaled_to"]
+__all__ = ["MeasuredLayer", "MeasuredNetwork", "build_measured"]
 
 _MOST = 1e18  # seconds or bytes
 _ELEMENT_BYTES = 4  # profiles of these formats are of fp32
@@ -63,6 +62,8 @@ def build_measured(
     """
     total_s = sum(row.forward_s + row.backward_s for row in rows if row.kind != "input")
     most = max((max(row.forward_s, row.backward_s, row.output_bytes, row.parameter_bytes) for row in rows), default=0)
+    if len(rows) > MOST_LAYERS:
+        raise ValueError(f"it has {len(rows)} layers, more than {MOST_LAYERS}; give the file of one network")
     if most > _MOST:
         raise ValueError(f"a figure of {most:g} is beyond all reason; check the units")
     if not total_s and not any(row.num_multiply_adds for row in rows):
@@ -82,35 +83,6 @@ def build_measured(
         origin=f"measured: {origin}, batch {batch_size}",
     )
     return MeasuredNetwork(dnn=dnn, profile=profile, warnings=tuple(_doubts(ordered, batch_size)))
-
-
-def scaled_to(profile: Profile, measured_on: Device, device: Device, *, dtype: str) -> tuple[Profile, str]:
-    """Return a measured profile for another device, and what to tell the reader; nothing where it is the same.
-
-    Seconds of all layers are scaled by the ratio of the devices' peaks: of ``dtype``, or of fp32 where one of them has
-    no such peak. Every layer is thus taken to use the same share of either peak; layers that wait for memory do not.
-    Without any common peak the profile comes back as it is. Reading and the update stay: neither is the device's
-    arithmetic.
-    """
-    if device.name == measured_on.name:
-        return profile, ""
-    common = [
-        name for name in (dtype, "fp32") if name in device.peak_flop_per_s and name in measured_on.peak_flop_per_s
-    ]
-    if not common:
-        return profile, (
-            f"seconds on {device.name} are taken to be those measured on {measured_on.name}: there is no peak of both "
-            f"to scale by"
-        )
-    ratio = measured_on.peak_flop_per_s[common[0]] / device.peak_flop_per_s[common[0]]
-    how = f"scaled from {measured_on.name} by {ratio:.4g}, the ratio of their {common[0]} peaks"
-    scaled = replace(
-        profile,
-        forward_s=profile.forward_s * ratio,
-        backward_s=profile.backward_s * ratio,
-        origin=f"{profile.origin}; {how}",
-    )
-    return scaled, f"seconds on {device.name} {how}"
 
 
 def _layer(row: MeasuredLayer, batch_size: int) -> Layer:

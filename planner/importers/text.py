@@ -1,33 +1,76 @@
 """Reading a text file that a user named: every way in which it can be no text file at all, each with its mend."""
 
+import codecs
+import csv
 from pathlib import Path
 
 from planner.errors import Fault, SpecError
 
-__all__ = ["MOST_BYTES", "read_text"]
+__all__ = ["MOST_BYTES", "MOST_DOCUMENT_BYTES", "is_there", "read_cells", "read_text"]
 
 MOST_BYTES = 256 * 2**20
+MOST_DOCUMENT_BYTES = 32 * 2**20  # of a document in JSON, which may take thirty times as much memory as text
 
 
-def read_text(path: Path) -> str:
-    """Return the file's text.
+def read_cells(path: Path, *, most_rows: int) -> list[tuple[int, list[str]]]:
+    """Return the rows of a CSV file with their line numbers, without blank lines and comments.
 
     Raises
     ------
     SpecError
-        If it is missing, a folder, unreadable, empty, larger than 256 MiB, or not UTF-8 text.
+        As :func:`read_text`; if a cell is larger than 128 KiB, or more than ``most_rows`` rows stand below the first.
     """
-    problem, mend = _what_is_wrong(path)
+    rows: list[tuple[int, list[str]]] = []
+    reader = csv.reader(read_text(path).splitlines())
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells) and not cells[0].lstrip().startswith("#"):
+                rows.append((reader.line_num, cells))
+    except csv.Error as error:
+        mend = "Close its quotation marks."
+        fault = Fault(file=str(path), line=reader.line_num, problem=f"this is no row of CSV: {error}.", mend=mend)
+        raise SpecError.of([fault]) from None
+    if len(rows) > most_rows + 1:
+        problem, mend = (
+            f"it holds {len(rows) - 1} rows, more than {most_rows}.",
+            "Leave out repetitions, or take their median.",
+        )
+        raise SpecError.of([Fault(file=str(path), problem=problem, mend=mend)])
+    return rows
+
+
+def is_there(path: Path) -> bool:
+    """Whether a path names a regular file; not where no system takes such a path: it is too long, say."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
+    """Return the file's text, its lines ended by a line feed whatever system wrote it.
+
+    Raises
+    ------
+    SpecError
+        If it is missing, a folder, unreadable, empty, larger than ``most_bytes``, or not UTF-8 text.
+    """
+    problem, mend = _what_is_wrong(path, most_bytes)
     if not problem:
         try:
             data = path.read_bytes()
             if b"\0" in data:
-                problem, mend = "this is a binary file.", "Give a text file."
+                is_utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+                problem = f"this is {'UTF-16 text' if is_utf_16 else 'a binary file'}."
+                mend = "Save it as UTF-8." if is_utf_16 else "Give a text file."
             text = data.decode("utf-8-sig")
+            if "\r" in text:
+                text = text.replace("\r\n", "\n").replace("\r", "\n")
             if not text.strip():
                 problem, mend = "the file is empty.", "Fill it, or name another one."
         except UnicodeDecodeError:
-            problem, mend = "this is not UTF-8 text.", "Give a text file, saved as UTF-8."
+            if not problem:
+                problem, mend = "this is not UTF-8 text.", "Give a text file, saved as UTF-8."
         except OSError as error:
             problem, mend = f"it cannot be read: {error.strerror}.", "Check the path and its permissions."
     if problem:
@@ -35,7 +78,7 @@ def read_text(path: Path) -> str:
     return text
 
 
-def _what_is_wrong(path: Path) -> tuple[str, str]:
+def _what_is_wrong(path: Path, most_bytes: int) -> tuple[str, str]:
     """Return problem and mend of a path that is not a readable file of reasonable size."""
     try:
         if path.is_dir():
@@ -44,9 +87,9 @@ def _what_is_wrong(path: Path) -> tuple[str, str]:
             return "there is no such file.", "Check the path; paths inside a spec are relative to the spec."
         if not path.is_file():
             return "this is not a regular file.", "Name a regular file."
-        if path.stat().st_size > MOST_BYTES:
-            size = path.stat().st_size
-            return f"it holds {size} bytes, more than {MOST_BYTES}.", "Is it the right file?"
+        size = path.stat().st_size
+        if size > most_bytes:
+            return f"it holds {size} bytes, more than {most_bytes}.", "Is it the right file?"
     except OSError as error:
         return f"it cannot be read: {error.strerror}.", "Check the path and its permissions."
     return "", ""

@@ -10,18 +10,33 @@ from planner.page.render import render
 
 if TYPE_CHECKING:
     from planner.case.rows import CaseResult
+    from planner.errors import PlannerError
+    from planner.explanations.comparison import Comparison
     from planner.explanations.explanation import Explanation
     from planner.plan import Configuration, Plan, Prediction
     from planner.problem import Problem
     from planner.procurement.answer import Procured
 
-__all__ = ["case_page", "plan_page", "prediction_page", "procurement_page", "sweep_page"]
+__all__ = [
+    "case_page",
+    "comparison_page",
+    "plan_page",
+    "prediction_page",
+    "procurement_page",
+    "refusal_page",
+    "sweep_page",
+]
 
 Command = Sequence[str]
 
 
 def plan_page(
-    plan: "Plan", problem: "Problem", *, explanation: "Explanation | None" = None, commands: Sequence[Command] = ()
+    plan: "Plan",
+    problem: "Problem",
+    *,
+    explanation: "Explanation | None" = None,
+    history: Sequence[tuple[float, float, int]] = (),
+    commands: Sequence[Command] = (),
 ) -> str:
     """Return the page of a plan.
 
@@ -31,6 +46,8 @@ def plan_page(
         With the network that the plan trains: :func:`planner.networks.network_of`.
     explanation
         Of the plan, for what other hardware would bring.
+    history
+        Bound, incumbent and number of the step, as the search told them.
     commands
         That give the answer again, each as its arguments.
 
@@ -41,7 +58,7 @@ def plan_page(
     """
     from planner.page.plan import plan_page_of  # noqa: PLC0415  # late: each kind of page for itself
 
-    return render(plan_page_of(plan, problem, explanation=explanation, commands=commands))
+    return render(plan_page_of(plan, problem, explanation=explanation, history=history, commands=commands))
 
 
 def prediction_page(
@@ -82,6 +99,32 @@ def procurement_page(
     from planner.page.procurement import procurement_page_of  # noqa: PLC0415
 
     return render(procurement_page_of(found, history=history, commands=commands))
+
+
+def refusal_page(
+    error: "PlannerError", question: Mapping[str, Any], *, subject: str, commands: Sequence[Command] = ()
+) -> str:
+    """Return the page of a question without an answer; raises as :func:`plan_page`.
+
+    Parameters
+    ----------
+    error
+        That says so: what conflicts, or which limit struck.
+    question
+        As plain data.
+    subject
+        What was asked about: a network on a cluster.
+    """
+    from planner.page.refusal import refusal_page_of  # noqa: PLC0415
+
+    return render(refusal_page_of(error, question, subject=subject, commands=commands))
+
+
+def comparison_page(found: "Comparison", names: tuple[str, str], *, commands: Sequence[Command] = ()) -> str:
+    """Return the page of two plans side by side; ``names``: what the user calls them. Raises as :func:`plan_page`."""
+    from planner.page.comparison import comparison_page_of  # noqa: PLC0415
+
+    return render(comparison_page_of(found, names, commands=commands))
 
 
 def case_page(results: Sequence["CaseResult"]) -> str:

@@ -26,7 +26,7 @@ def tiles(told: Told) -> Tiles:
     rows += [("samples a device", f"{details['batch_per_device']:,}")] if "batch_per_device" in details else []
     rows += [("tokens a second", f"{details['tokens_per_s']:,.0f}")] if "tokens_per_s" in details else []
     if found.memory_bytes:
-        rows.append(("memory of the fullest device", _of_limit(found.memory_bytes)))
+        rows.append(("memory, fullest device", _of_limit(found.memory_bytes)))
     return Tiles(tiles=[Tile(label=label, value=value) for label, value in rows])
 
 

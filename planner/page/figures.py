@@ -10,7 +10,7 @@ from html import escape
 from math import floor, isfinite, log10
 from typing import Any
 
-from planner.page.words import short
+from planner.page.words import plain, short
 
 __all__ = ["COLOURS", "MUTED", "Bar", "Scale", "bars", "gantt", "label", "points", "scale_of", "stacked"]
 
@@ -38,7 +38,7 @@ def label(text: str, most: int = _LONGEST) -> str:
     >>> label("<script>alert(1)</script>")
     '&lt;script&gt;alert(1)&lt;/script&gt;'
     """
-    return escape(short(text, most), quote=False)
+    return escape(short(plain(text), most), quote=False)
 
 
 def scale_of(largest: float, unit: str) -> Scale:
@@ -75,7 +75,7 @@ def _rows_axis(names: Sequence[str]) -> dict[str, Any]:
     """Return the axis of rows, the first at the top."""
     return {
         "tickvals": list(range(len(names))),
-        "ticktext": [label(_inside_out(name)) for name in names],
+        "ticktext": [label(_inside_out(plain(name))) for name in names],
         "range": [len(names) - 0.5, -0.5],
         "automargin": True,
         "showgrid": False,
@@ -238,7 +238,7 @@ def gantt(
             }
         )
     height = _AXES_PX + 64 + (_ROW_PX if len(names) <= _MANY else _LOW_ROW_PX) * len(names)
-    axis = _value_axis(f"{title} ({unit})", fixedrange=False)
+    axis = _value_axis(f"{title} ({unit})", fixedrange=False, rangemode="tozero")
     axes = {"xaxis": axis, "yaxis": _rows_axis(names)}
     layout = _layout(height, barmode="overlay", bargap=0.2, **axes, **_legend())
     layout["dragmode"] = "zoom"

@@ -50,6 +50,8 @@
       if (width < 560) { data = [Object.assign({}, data[0], { text: data[0].text.map(function (one) { return one.split(", ")[0]; }) })]; }
       makeRoom(data, layout, width);
     }
+    if (place.dataset.width !== String(width)) { window.Plotly.purge(place); }  // else a legend keeps the room it had
+    place.dataset.width = width;
     window.Plotly.react(place, data, layout, { displayModeBar: false, doubleClick: "reset" });
   };
   const widthOf = function (place) { return Math.max(260, Math.floor(place.getBoundingClientRect().width)); };

@@ -4,7 +4,7 @@ All text is plain: names from files come in as they are, and :mod:`planner.page.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 __all__ = [
@@ -41,6 +41,23 @@ class Table:
     numbers: Sequence[int] = ()
     marked: Sequence[int] = ()
     note: str = ""
+
+    @property
+    def lean(self) -> "Table":
+        """The table without the columns that say nothing in any row; the first one stays."""
+        kept = [
+            index
+            for index in range(len(self.columns))
+            if not index or not self.rows or any(row[index] for row in self.rows)
+        ]
+        if len(kept) == len(self.columns):
+            return self
+        return replace(
+            self,
+            columns=[self.columns[index] for index in kept],
+            rows=[[row[index] for index in kept] for row in self.rows],
+            numbers=[place for place, index in enumerate(kept) if index in self.numbers],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

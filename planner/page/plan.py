@@ -10,6 +10,7 @@ from planner.page.costs import memory_section, tiles, time_section
 from planner.page.origin import origin_section
 from planner.page.parts import Block, Bullets, Page, Section, Text
 from planner.page.proof import (
+    History,
     accuracy_section,
     alternatives_section,
     certificate_section,
@@ -19,7 +20,7 @@ from planner.page.proof import (
 )
 from planner.page.schedule import plan_section
 from planner.page.told import Told
-from planner.page.words import FAMILY_WORDS, goal_words, objective, size, time
+from planner.page.words import cluster_words, family_words, goal_words, objective, size, time
 from planner.plan import Configuration, Plan, Prediction
 from planner.problem import Problem
 from planner.solution import Status
@@ -34,6 +35,7 @@ def plan_page_of(
     problem: Problem,
     *,
     explanation: Explanation | None = None,
+    history: History = (),
     commands: Sequence[Sequence[str]] = (),
 ) -> Page:
     """Return the page of a plan; ``problem``: with the network that the plan trains."""
@@ -46,13 +48,13 @@ def plan_page_of(
         alternatives_section(plan),
         frontier_section(_weighed(plan, problem), plan),
         sensitivity_section(explanation, plan.goal.unit),
-        certificate_section(plan),
+        certificate_section(plan, history),
         accuracy_section(plan.prediction, value=plan.objective, unit=plan.goal.unit),
         notes_section({"Mind": plan.warnings, "Assumed": plan.assumptions, "Not modelled": plan.not_modelled}),
         origin_section(plan.problem, commands, configuration={plan.family: told.block}),
     ]
     return Page(
-        title=f"{problem.dnn.name} on {problem.cluster.name}: the plan",
+        title=f"{problem.dnn.name} on {cluster_words(problem.cluster)}: the plan",
         answer=_answer(plan, problem),
         verdict=_verdict(plan),
         mark="proven" if plan.status is Status.OPTIMAL else "open",
@@ -83,8 +85,8 @@ def prediction_page_of(
         origin_section(problem.resolved, commands),
     ]
     return Page(
-        title=f"{problem.dnn.name} on {problem.cluster.name}: a prediction",
-        answer=f"Training {problem.dnn.name} by {FAMILY_WORDS.get(family, family)} on "
+        title=f"{problem.dnn.name} on {cluster_words(problem.cluster)}: a prediction",
+        answer=f"Training {problem.dnn.name} by {family_words(family)} on "
         f"{configuration.headline} takes {time(value)} an iteration.",
         verdict="A configuration as it was given: nothing says that it is the best one.",
         sections=[section for section in sections if section is not None],
@@ -95,7 +97,7 @@ def _answer(plan: Plan, problem: Problem) -> str:
     """Return the answer in one sentence."""
     network = f", with {', '.join(plan.substitutions)} in the network" if plan.substitutions else ""
     return (
-        f"Train {problem.dnn.name} on {problem.cluster.name} by {FAMILY_WORDS.get(plan.family, plan.family)} on "
+        f"Train {problem.dnn.name} on {cluster_words(problem.cluster)} by {family_words(plan.family)} on "
         f"{plan.configuration.headline}{network}: {goal_words(plan.goal.name)} takes "
         f"{objective(plan.objective, plan.goal.unit)}."
     )

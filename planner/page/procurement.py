@@ -1,8 +1,13 @@
 """The page of a purchase: the fleet, its money, time against money, what if, and the prices used."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from planner.api import load
+from planner.errors import PlannerError
+from planner.networks import asked, network_of
 from planner.page import figures
+from planner.page.costs import time_section
 from planner.page.origin import origin_section
 from planner.page.parts import Block, Bullets, Figure, Page, Section, Table, Text, Tile, Tiles
 from planner.page.procurement_choices import (
@@ -16,12 +21,16 @@ from planner.page.procurement_choices import (
     what_if_section,
 )
 from planner.page.proof import notes_section
-from planner.page.words import FAMILY_WORDS, many, objective, term, time, usd
+from planner.page.schedule import plan_section
+from planner.page.told import Told
+from planner.page.words import family_words, joined, many, objective, term, time, usd
 from planner.procurement.answer import Choice, Procured
 from planner.solution import Status
 from planner.units import Dimension, format_human
 
 __all__ = ["procurement_page_of"]
+
+_MOST_DRAWN = 3  # jobs whose plans are drawn
 
 
 def procurement_page_of(found: Procured, *, history: History = (), commands: Sequence[Sequence[str]] = ()) -> Page:
@@ -31,23 +40,25 @@ def procurement_page_of(found: Procured, *, history: History = (), commands: Seq
         Section(
             name="summary",
             title="In short",
-            blocks=[_tiles(found), *_margin(found), Text("Why:"), Bullets(lines=found.explanation)],
+            blocks=[_tiles(found), Text("Why:"), Bullets(lines=found.explanation)],
         ),
         _fleet(choice),
         _money(choice),
         _time(choice),
         _plans(choice),
+        *_drawn(choice),
         alternatives_section(found),
         pareto_section(found.pareto),
         what_if_section(found),
         break_even_section(found.break_even),
         certificate_section(found, history),
+        Section(name="accuracy", title="How wrong it may be", blocks=_margin(found)),
         prices_section(found),
         notes_section({"Mind": found.warnings, "Assumed": found.assumptions, "Not modelled": found.not_modelled}),
         origin_section(found.problem, commands),
     ]
     return Page(
-        title="What to buy or rent",
+        title=f"What to buy or rent to train {joined(_networks(found))}",
         answer=_answer(found),
         verdict=_verdict(found),
         mark="proven" if found.certificate.status is Status.OPTIMAL else "open",
@@ -58,9 +69,25 @@ def procurement_page_of(found: Procured, *, history: History = (), commands: Seq
 def _answer(found: Procured) -> str:
     """Return the answer in one sentence."""
     choice = found.choice
-    verb = "Buy or rent" if choice.capital_usd else "Rent"
+    bought = [bool(offer.purchase_usd) for offer in choice.fleet.offers]
+    verb = "Buy" if all(bought) else "Buy and rent" if any(bought) else "Rent"
+    sellers = joined(list(dict.fromkeys(f"{one.provider} {one.region}".strip() for one in choice.fleet.offers)))
+    what = "the trainings take" if _is_monthly(found) else f"training {joined(_networks(found))} takes"
     time_words = f"{time(choice.total_wall_s)} and {usd(choice.cost_usd)}{' a month' if _is_monthly(found) else ''}"
-    return f"{verb} {choice.fleet.headline}: the training takes {time_words}."
+    return f"{verb} {choice.fleet.headline} from {sellers}: {what} {time_words}."
+
+
+def _networks(found: Procured) -> list[str]:
+    """Return what is trained: the names of the networks."""
+    asked = found.problem.get("procure") or {}
+    blocks = [one["dnn"] for one in asked.get("jobs") or ()] or [found.problem.get("dnn") or {}]
+    return [_network(block) for block in blocks]
+
+
+def _network(block: Mapping[str, Any]) -> str:
+    """Return a network by its name, or by where it comes from."""
+    named = (block.get(key) for key in ("name", "zoo", "huggingface", "onnx", "profile", "trace", "torch"))
+    return next((str(one) for one in named if one), "the network")
 
 
 def _is_monthly(found: Procured) -> bool:
@@ -116,7 +143,7 @@ def _fleet(choice: Choice) -> Section:
         )
         for offer, count in zip(choice.fleet.offers, choice.fleet.counts, strict=True)
     ]
-    columns = ("machine", "count", "terms", "from", "devices", "price of one", "price of", "source")
+    columns = ("machine", "count", "terms", "from", "devices", "price of one", "as of", "source")
     table = Table(caption="The fleet", columns=columns, rows=rows, numbers=(1, 5))
     return Section(name="fleet", title="The fleet", blocks=[table])
 
@@ -151,12 +178,27 @@ def _parts_figure(caption: str, parts: Mapping[str, float], unit: str, axis: str
     return Figure(caption=caption, alt=alt, data=data, layout=layout, table=table)
 
 
+def _drawn(choice: Choice) -> list[Section]:
+    """Return what runs where on the fleet, and where an iteration's time goes, of the first jobs."""
+    found = []
+    for index, (name, plan) in enumerate(list(choice.plans.items())[:_MOST_DRAWN], start=1):
+        try:
+            problem = network_of(asked(load(plan.problem)), plan.substitutions)
+        except PlannerError:  # a question that is not whole in its plan is not drawn
+            continue
+        told = Told(problem=problem, family=plan.family, configuration=plan.configuration, prediction=plan.prediction)
+        blocks = [*plan_section(told, None).blocks, *time_section(told).blocks]
+        title = "What runs where" if len(choice.plans) == 1 else f"What runs where: {name}"
+        found.append(Section(name=f"plan-{index}", title=title, blocks=blocks))
+    return found
+
+
 def _plans(choice: Choice) -> Section:
     """Return the plan of each job."""
     rows = [
         (
             name,
-            FAMILY_WORDS.get(plan.family, plan.family),
+            family_words(plan.family),
             plan.configuration.headline,
             objective(plan.objective, plan.goal.unit),
             "proven" if plan.status is Status.OPTIMAL else f"gap {plan.gap:.2%}",

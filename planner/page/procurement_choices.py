@@ -5,7 +5,7 @@ from math import inf
 
 from planner.page import figures
 from planner.page.parts import Block, Bullets, Figure, Section, Table, Text, few, thinned
-from planner.page.proof import certificate_figure
+from planner.page.proof import History, certificate_figure, history_figures
 from planner.page.words import many, time, usd
 from planner.procurement.answer import BreakEven, ParetoSet, Procured
 from planner.procurement.words import amount
@@ -28,8 +28,7 @@ _AXES = {"cost": "USD", "time": "s", "energy": "J", "value_of_time": "USD"}
 _MOST_POINTS = 200
 _MOST_ROWS = 100
 _MOST_BARS = 30
-
-History = Sequence[tuple[float, float, int]]
+_MUCH = 10  # times as good as the first fleet: beyond, an axis from 0 shows nothing of the end
 
 
 def value_of(value: float, name: str) -> str:
@@ -128,8 +127,8 @@ def pareto_section(found: ParetoSet | None) -> Section | None:
 
 def _left(gap: float) -> str:
     """Return by how much fleets that were not looked at may beat those that were."""
-    if gap == inf:
-        return "how much better what was left may be is not known"
+    if gap >= _MUCH:
+        return "how much better what was left may be is hardly known yet: raise --time-limit"
     return f"what was left may be better by {gap:.1%} in both at most"
 
 
@@ -214,44 +213,19 @@ def certificate_section(found: Procured, history: History) -> Section:
     unit = _UNITS[name]
     blocks: list[Block] = [
         *certificate_figure(one.objective, one.bound, unit, axis=_AXES[name]),
-        *_history(history, name),
+        *history_figures(
+            [(bound, best, number) for bound, best, number in history if best < inf],
+            lambda value: value_of(value, name),
+            goal=_GOALS[name],
+            axis=_AXES[name],
+            best="best fleet",
+            step="fleets planned",
+        ),
     ]
     blocks.append(Table(caption="Certificate", columns=("what", "value"), rows=facts))
     if one.domain:
         blocks += [Text("Searched, and nothing beyond:"), Bullets(lines=one.domain)]
     return Section(name="certificate", title="What is proven", blocks=blocks)
-
-
-def _history(history: History, name: str) -> list[Block]:
-    """Return bound and incumbent as the search went on, by the number of fleets that were planned."""
-    rows = [row for row in history if row[1] < inf]
-    if len({number for *_, number in rows}) < 3:
-        return []
-    shown = thinned(rows, _MOST_POINTS)
-    series = {
-        "best fleet": [(number, best, f"{number} fleets: {value_of(best, name)}") for _, best, number in shown],
-        "bound": [(number, bound, f"{number} fleets: at least {value_of(bound, name)}") for bound, _, number in shown],
-    }
-    data, layout = figures.points(
-        series, x_title="fleets planned", y_title=f"{_GOALS[name]} ({_AXES[name]})", lines=tuple(series), steps=True
-    )
-    table = Table(
-        caption="Bound and best fleet as the search went on",
-        columns=("fleets planned", "best fleet", "bound"),
-        rows=[(f"{number:,}", value_of(best, name), value_of(bound, name)) for bound, best, number in shown],
-        numbers=(0, 1, 2),
-    )
-    alt = (
-        f"Lines of the best fleet and of the bound over {many(len(shown), 'moment')} "
-        f"of the search; they end {_apart(shown)}."
-    )
-    return [Figure(caption="How the search closed in", alt=alt, data=data, layout=layout, table=table)]
-
-
-def _apart(rows: History) -> str:
-    """Return how far bound and incumbent are from each other at the end, in words."""
-    bound, best, _ = rows[-1]
-    return f"{(best - bound) / best:.1%} apart" if best else "together"
 
 
 def prices_section(found: Procured) -> Section:

@@ -1,6 +1,6 @@
 """What is proven of an answer, what else was weighed, and how wrong a prediction may be."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from planner.explanations.explanation import Explanation
 from planner.explanations.sensitivity import Sensitivity
@@ -11,11 +11,13 @@ from planner.plan import Alternative, Plan, Prediction
 from planner.solution import Status
 
 __all__ = [
+    "History",
     "accuracy_section",
     "alternatives_section",
     "certificate_figure",
     "certificate_section",
     "frontier_section",
+    "history_figures",
     "notes_section",
     "sensitivity_section",
 ]
@@ -24,6 +26,11 @@ _MOST_BARS = 30
 _MOST_ROWS = 100
 _SAME = 5e-5  # relative loss below which two objectives read the same
 
+_LEAST_MOMENTS = 3
+_MOST_MOMENTS = 200
+_WIDE = 20  # times the least: beyond, an axis from 0 shows nothing of the end
+
+History = Sequence[tuple[float, float, int]]  # bound, incumbent, and how much was done by then
 Weighed = Sequence[tuple[str, float, float]]  # name, seconds of the objective, bytes of the fullest device
 
 
@@ -185,8 +192,8 @@ def _effect(one: Sensitivity) -> str:
 # -- certificate -----------------------------------------------------------------------------------------------------
 
 
-def certificate_section(plan: Plan) -> Section:
-    """Return the proof: objective, bound, gap, and over what."""
+def certificate_section(plan: Plan, history: History = ()) -> Section:
+    """Return the proof: objective, bound, gap, how the search closed in, and over what."""
     unit, origin = plan.goal.unit, plan.provenance
     facts = [
         ("status", plan.status.value),
@@ -201,6 +208,14 @@ def certificate_section(plan: Plan) -> Section:
     ]
     blocks: list[Block] = [
         *certificate_figure(plan.objective, plan.bound, unit),
+        *history_figures(
+            _steps(plan, history),
+            lambda value: objective(value, unit),
+            goal=plan.goal.name.replace("_", " "),
+            axis=unit,
+            best="best plan",
+            step="steps of the search",
+        ),
         Table(caption="Certificate", columns=("what", "value"), rows=facts),
     ]
     if plan.domain:
@@ -226,6 +241,55 @@ def certificate_figure(value: float, bound: float, unit: str, *, axis: str | Non
         f"{objective(bound, unit)}; the gap is {gap:.2%}."
     )
     return [Figure(caption="Objective and bound", alt=alt, data=data, layout=layout, table=table)]
+
+
+def _steps(plan: Plan, history: History) -> History:
+    """Return the moments in which a bound or an incumbent changed, and the end; no bound is above the proven one."""
+    found: list[tuple[float, float, int]] = []
+    last = history[-1][2] if history else 0
+    for bound, best, number in (*history, (plan.bound, plan.objective, last + 1)):
+        row = (min(bound, plan.bound), max(best, plan.objective))
+        if not found or found[-1][:2] != row:
+            found.append((*row, number))
+    return found
+
+
+def history_figures(
+    history: History, said: Callable[[float], str], *, goal: str, axis: str, best: str, step: str
+) -> list[Figure]:
+    """Return bound and incumbent as the search went on, by what was done; nothing where there are few moments.
+
+    Parameters
+    ----------
+    said
+        Puts a bound or an incumbent into words.
+    goal, axis
+        What is minimised, and its unit as :func:`planner.page.figures.scale_of` takes it.
+    best, step
+        What the incumbent is, and what is counted.
+    """
+    if len({number for *_, number in history}) < _LEAST_MOMENTS:
+        return []
+    shown = thinned(history, _MOST_MOMENTS)
+    by, unit = figures.scale_of(max(max(row[:2]) for row in shown), axis)
+    series = {
+        best: [(number, value / by, f"{number:,} {step}: {said(value)}") for _, value, number in shown],
+        "bound": [(number, value / by, f"{number:,} {step}: at least {said(value)}") for value, _, number in shown],
+    }
+    is_wide = max(row[1] for row in shown) > _WIDE * min(row[0] for row in shown) > 0
+    title = f"{goal} ({unit})"
+    data, layout = figures.points(series, x_title=step, y_title=title, lines=tuple(series), log_y=is_wide, steps=True)
+    table = Table(
+        caption="Bound and best so far as the search went on",
+        columns=(step, best, "bound"),
+        rows=[(f"{number:,}", said(value), said(bound)) for bound, value, number in shown],
+        numbers=(0, 1, 2),
+        note=few(len(history), len(shown), "moments", "these are chosen evenly"),
+    )
+    bound, value, _ = shown[-1]
+    apart = f"{(value - bound) / value:.1%} apart" if value else "together"
+    alt = f"Lines of the {best} and of the bound over {many(len(shown), 'moment')} of the search; they end {apart}."
+    return [Figure(caption="How the search closed in", alt=alt, data=data, layout=layout, table=table)]
 
 
 # -- accuracy and notes ----------------------------------------------------------------------------------------------

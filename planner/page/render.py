@@ -12,6 +12,7 @@ from typing import Any
 from planner.errors import SpecError
 from planner.page.figures import COLOURS, MUTED
 from planner.page.parts import Block, Details, Figure, Page
+from planner.page.words import plain
 
 __all__ = ["render", "script_json"]
 
@@ -36,7 +37,9 @@ def render(page: Page) -> str:
         raise SpecError(_MISSING) from None
     figures = list(_figures([block for section in page.sections for block in section.blocks]))
     numbers = {id(figure): index for index, figure in enumerate(figures)}
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_seen
+    )
     text: str = environment.from_string(_text("page.html")).render(
         page=page,
         number_of=lambda figure: numbers[id(figure)],
@@ -56,6 +59,11 @@ def script_json(value: Any) -> str:
     """
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)  # ASCII: line separators are escaped, too
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _seen(value: Any) -> Any:
+    """Return what the template prints: names from files with every letter seen; what is markup already as it is."""
+    return plain(value) if type(value) is str else value
 
 
 def _figures(blocks: Sequence[Block]) -> Iterator[Figure]:

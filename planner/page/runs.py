@@ -6,13 +6,14 @@ from typing import Any
 
 from planner.page import figures
 from planner.page.parts import Figure, Table, few, thinned
-from planner.page.words import many, time
+from planner.page.words import many, term, time
 
 __all__ = ["timeline_figures"]
 
-_MOST_SPANS = 4000
+_MOST_SPANS = 8000
 _MOST_LANES = 40
 _US = 1e-6
+_NS_PER_US = 1000  # times of a trace are whole nanoseconds, in microseconds
 
 Event = Mapping[str, Any]
 
@@ -25,7 +26,7 @@ def timeline_figures(trace: Mapping[str, Any] | None) -> list[Figure]:
     lanes = {
         one["tid"]: str(one["args"]["name"]) for one in events if one["ph"] == "M" and one["name"] == "thread_name"
     }
-    shown = thinned(list(lanes), _MOST_LANES)
+    shown = _whole_processes(events, list(lanes))
     place = {lane: index for index, lane in enumerate(shown)}
     spans = _outer([one for one in events if one["ph"] == "X" and one["tid"] in place])
     end_s = max((one["ts"] + one["dur"] for one in spans), default=0.0) * _US
@@ -45,6 +46,19 @@ def timeline_figures(trace: Mapping[str, Any] | None) -> list[Figure]:
     return [Figure(caption="What runs when", alt=alt, data=data, layout=layout, table=table, note=note)]
 
 
+def _whole_processes(events: Sequence[Event], lanes: Sequence[int]) -> list[int]:
+    """Return the rows to draw: all rows of as many processes as there is room for, chosen evenly."""
+    process = {one["tid"]: one["pid"] for one in events if one["ph"] == "M" and one["name"] == "thread_name"}
+    rows: dict[int, list[int]] = defaultdict(list)
+    for lane in lanes:
+        rows[process[lane]].append(lane)
+    for number in range(len(rows), 0, -1):
+        shown = [lane for one in thinned(list(rows), number) for lane in rows[one]]
+        if len(shown) <= _MOST_LANES:
+            return shown
+    return thinned(lanes, _MOST_LANES)
+
+
 def _busy(name: str, spans: Sequence[Event], end_s: float) -> tuple[str, ...]:
     """Return how long a row is busy."""
     busy_s = sum(one["dur"] for one in spans) * _US
@@ -53,18 +67,19 @@ def _busy(name: str, spans: Sequence[Event], end_s: float) -> tuple[str, ...]:
 
 def _outer(spans: Sequence[Event]) -> list[Event]:
     """Return the spans that lie within no other of their row; an outer one comes before what is in it."""
-    ends: dict[int, float] = {}
+    ends: dict[int, int] = {}
     found = []
     for one in spans:
-        if one["tid"] not in ends or one["ts"] >= ends[one["tid"]]:
-            ends[one["tid"]] = one["ts"] + one["dur"]
+        start, length = (round(one[name] * _NS_PER_US) for name in ("ts", "dur"))  # floats would not meet end to end
+        if one["tid"] not in ends or start >= ends[one["tid"]]:
+            ends[one["tid"]] = start + length
             found.append(one)
     return found
 
 
 def _kind(one: Event) -> str:
     """Return the kind of a span in words."""
-    return str(one["cat"]).replace("_", " ")
+    return term(str(one["cat"]))
 
 
 def _bars(spans: Sequence[Event], place: Mapping[int, int], end_s: float) -> tuple[dict[str, list[figures.Bar]], str]:

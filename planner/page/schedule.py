@@ -100,15 +100,23 @@ def _named(tensors: Sequence[str]) -> str:
 def _stages(told: Told) -> list[Block]:
     """Return the stages of a pipeline as a table."""
     rows = told.details.get("stages")
-    if told.family != "pipeline" or not rows:
+    if not rows:
         return []
+    if told.family == "hybrid":
+        return _layers_by_stage(rows)
+    if told.family != "pipeline":
+        return []
+    chunks = int(told.block.get("chunks_per_device", 1))
+    num_stages = len(rows) // chunks
     listed = thinned(list(enumerate(rows)), _MOST_TABLE)
+    columns = ("stage", "chunk", "from layer", "to layer", "on", "replicas", "forward", "backward", "transfer", "idle")
     table = Table(
         caption="Stages",
-        columns=("stage", "from layer", "to layer", "on", "replicas", "forward", "backward", "transfer", "idle"),
+        columns=columns,
         rows=[
             (
-                str(index + 1),
+                str(index % num_stages + 1),
+                str(index // num_stages + 1) if chunks > 1 else "",
                 str(row["first"]),
                 str(row["last"]),
                 f"{row['machines']} ({row['device']})",
@@ -118,10 +126,40 @@ def _stages(told: Told) -> list[Block]:
             )
             for index, row in listed
         ],
-        numbers=(4, 5, 6, 7, 8),
+        numbers=(1, 5, 6, 7, 8, 9),
         note=f"Seconds are of one micro-batch. {few(len(rows), len(listed), 'stages', _WHOLE)}".strip(),
     )
     return [table]
+
+
+def _layers_by_stage(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """Return the stages of a layout of a transformer, where there are several."""
+    if len(rows) < 2 or not all("forward_s" in row and "memory_bytes" in row for row in rows):
+        return []
+    listed = thinned(list(enumerate(rows)), _MOST_TABLE)
+    table = Table(
+        caption="Stages",
+        columns=("stage", "layers", "on", "forward", "backward", "memory of a device", "of"),
+        rows=[
+            (
+                str(index + 1),
+                f"{row['layers']:,}" if "layers" in row else "",
+                str(row.get("machines") or ""),
+                *(time(_in_all(row[key])) for key in ("forward_s", "backward_s")),
+                size(row["memory_bytes"]),
+                size(row["memory_bytes"] + row["room_bytes"]) if row.get("room_bytes") is not None else "",
+            )
+            for index, row in listed
+        ],
+        numbers=(1, 3, 4, 5, 6),
+        note=f"Seconds are of one micro-batch. {few(len(rows), len(listed), 'stages', _WHOLE)}".strip(),
+    )
+    return [table]
+
+
+def _in_all(seconds: float | Sequence[float]) -> float:
+    """Return the seconds of a stage, of all of its chunks where it has several."""
+    return float(sum(seconds)) if isinstance(seconds, Sequence) else seconds
 
 
 def _servers(told: Told) -> list[Block]:
@@ -170,11 +208,17 @@ def _which(tensors: Sequence[str] | None, placement: Any) -> str:
 def _decisions(told: Told) -> list[Block]:
     """Return the decisions that are plain values."""
     rows = [
-        (str(name).replace("_", " "), _plain(value))
+        (_decision(str(name)), _plain(value))
         for name, value in told.block.items()
         if not isinstance(value, list) and not (isinstance(value, Mapping) and len(value) > 6)
     ]
     return [Table(caption="Decisions", columns=("decision", "value"), rows=rows)] if rows else []
+
+
+def _decision(name: str) -> str:
+    """Return a decision in words: ``number of devices``."""
+    words = name.replace("_", " ")
+    return f"number of {words.removeprefix('num ')}" if words.startswith("num ") else words
 
 
 def _plain(value: Any) -> str:

@@ -29,6 +29,7 @@ _MOST_REASONS = 100
 _MOST_POINTS = 2000
 _MOST_VALUES = 60
 _MOST_FIELDS = 12
+_MOST_LETTERS = 1200  # of a reason
 _WORDS = {
     "optimal": "proven optimal",
     "feasible": "with a plan that is not proven",
@@ -54,14 +55,14 @@ def sweep_page_of(
         for row in rows
         if name is not None and row.get("objective_name") == name and is_number(row.get("objective"))
     ]
-    sections = [_counts(summary)]
+    sections = [_counts(summary, has_question=question is not None)]
     if name is not None:
         sections += [_best(summary, name), *_trade_off(summary, answered, name), *_effects(summary, name)]
     sections += _failures(summary)
     if question is not None or commands:
         sections.append(origin_section(question or {}, commands))
     return Page(
-        title=f"A sweep: {title}",
+        title=f"A sweep of {many(summary['number'], 'question')}: {title}",
         answer=_answer(summary, name),
         verdict=_verdict(summary),
         mark="plain" if summary["is_complete"] else "open",
@@ -92,20 +93,37 @@ def _verdict(summary: Mapping[str, Any]) -> str:
     )
 
 
-def _counts(summary: Mapping[str, Any]) -> Section:
-    """Return how many questions ended how."""
+def _counts(summary: Mapping[str, Any], *, has_question: bool) -> Section:
+    """Return how many questions ended how, and what varies."""
     tiles = [Tile(label="questions", value=f"{summary['number']:,}")]
     tiles += [
         Tile(label=_WORDS.get(outcome, outcome), value=f"{number:,}")
         for outcome, number in summary["counts"].items()
         if number
     ]
-    return Section(name="summary", title="In short", blocks=[Tiles(tiles=tiles)])
+    blocks: list[Block] = [Tiles(tiles=tiles), *_fields(summary)]
+    if has_question:
+        blocks.append(Text("All else is as in the question at the end of this page."))
+    return Section(name="summary", title="In short", blocks=blocks)
+
+
+def _fields(summary: Mapping[str, Any]) -> list[Block]:
+    """Return the fields that vary, with their values."""
+    values: dict[str, list[str]] = {str(field): [] for field in summary["fields"]}
+    for effect in summary["effects"]:
+        for place, field in enumerate(effect["fields"]):
+            values[field] = list(dict.fromkeys(cell(one["value"][place]) for one in effect["values"]))
+    rows = [
+        (field, f"{len(own):,}" if own else "", short(", ".join(thinned(own, _MOST_VALUES)), 300))
+        for field, own in values.items()
+    ]
+    return [Table(caption="What varies", columns=("field", "values", "which"), rows=rows, numbers=(1,))] if rows else []
 
 
 def _best(summary: Mapping[str, Any], name: str) -> Section:
     """Return the best rows."""
-    columns = ("objective", "gap", "outcome", "family", "headline")
+    has_gap = any(row.get("gap") for row in summary["best"])
+    columns = ("objective", *(("gap",) if has_gap else ()), "outcome", "family", "headline")
     table = rows_table(f"Best by {in_words(name)}", summary["best"], summary, name, columns)
     blocks: list[Block] = [table]
     if summary["num_other_objectives"]:
@@ -223,7 +241,7 @@ def _failures(summary: Mapping[str, Any]) -> list[Section]:
         columns=("reason", "number", "how it ended", "the first is #"),
         rows=[
             (
-                short(str(one["example"]), 400),
+                short(str(one["example"]), _MOST_LETTERS),
                 f"{one['number']:,}",
                 _WORDS.get(one["outcome"], one["outcome"]),
                 str(one["position"]),

@@ -1,47 +1,46 @@
 """Figures and terms in words, as pages have them."""
 
+import unicodedata
 from collections.abc import Mapping
 
+from planner.cluster import Cluster
 from planner.units import Dimension, format_human
+from planner.words import size_words, term_words, time_words, usd_words
 
-__all__ = ["FAMILY_WORDS", "goal_words", "joined", "many", "objective", "rate", "short", "size", "term", "time", "usd"]
+__all__ = [
+    "bit_rate",
+    "cluster_words",
+    "family_words",
+    "goal_words",
+    "joined",
+    "many",
+    "objective",
+    "plain",
+    "rate",
+    "short",
+    "size",
+    "term",
+    "time",
+    "usd",
+]
 
-FAMILY_WORDS: Mapping[str, str] = {
+_FAMILY_WORDS: Mapping[str, str] = {
     "all_reduce": "data parallelism with all-reduce",
     "parameter_server": "data parallelism with parameter servers",
     "model_replicas": "model replicas with parameter servers",
     "pipeline": "pipeline parallelism",
     "hybrid": "hybrid parallelism",
 }
-_TERMS = {
-    "exposed_all_reduce": "exposed all-reduce",
-    "exposed_wait": "exposed wait for fusion",
-    "exposed_negotiate": "exposed negotiation",
-    "exposed_misc": "exposed idle channel",
-    "compression": "compressing gradients",
-    "update": "optimiser's update",
-    "optimizer": "optimiser",
-    "input_stall": "waiting for input",
-    "tensor": "exchange between tensor ranks",
-    "data": "exchange between replicas",
-    "expert": "exchange between experts",
-    "context": "exchange between context ranks",
-    "pipeline": "transfers between stages",
-    "launch": "starting kernels",
-    "start_up": "start-up",
-    "failures": "failures and restarts",
-    "capital": "share in what is bought",
-}
 
 
 def time(seconds: float) -> str:
     """Return seconds for reading."""
-    return format_human(seconds, Dimension.TIME)
+    return time_words(seconds)
 
 
 def size(size_bytes: float) -> str:
     """Return bytes for reading."""
-    return format_human(size_bytes, Dimension.DATA)
+    return size_words(size_bytes)
 
 
 def rate(bytes_per_s: float) -> str:
@@ -49,9 +48,18 @@ def rate(bytes_per_s: float) -> str:
     return format_human(bytes_per_s, Dimension.RATE)
 
 
+def bit_rate(bytes_per_s: float) -> str:
+    """Return the rate of a network as it is sold.
+
+    >>> bit_rate(50e9), bit_rate(1.25e9)
+    ('400 Gbit/s', '10 Gbit/s')
+    """
+    return f"{bytes_per_s * 8 / 1e9:.4g} Gbit/s"
+
+
 def usd(value: float) -> str:
     """Return dollars for reading."""
-    return f"{value:,.2f} USD"
+    return usd_words(value)
 
 
 def objective(value: float, unit: str) -> str:
@@ -63,7 +71,7 @@ def objective(value: float, unit: str) -> str:
 
 def term(name: str) -> str:
     """Return a term of a breakdown in words."""
-    return _TERMS.get(name, name.replace("all_reduce", "all-reduce").replace("_", " "))
+    return term_words(name)
 
 
 def goal_words(name: str) -> str:
@@ -71,6 +79,46 @@ def goal_words(name: str) -> str:
     return {"iteration_time": "an iteration", "epoch_time": "an epoch", "training_time": "the training"}.get(
         name, name.replace("_", " ")
     )
+
+
+def family_words(name: str) -> str:
+    """Return how a family trains."""
+    return _FAMILY_WORDS.get(name, name.replace("_", " "))
+
+
+_TURNING = {chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C, 0xFEFF)}
+
+
+_UNNAMED = "cluster"
+_MOST_NAMED = 3  # kinds of machines that stand in a sentence
+
+
+def cluster_words(cluster: Cluster) -> str:
+    """Return a cluster by its name, or by its machines where nobody gave it one."""
+    if cluster.name != _UNNAMED:
+        return cluster.name
+    groups = cluster.machine_groups
+    if len(groups) > _MOST_NAMED:
+        return f"{cluster.num_devices:,} devices in {many(len(groups), 'group')} of machines"
+    return joined([f"{group.count:,} x {group.devices_per_machine} {group.device.name}" for group in groups])
+
+
+def plain(text: str) -> str:
+    r"""Return text whose letters are all seen, and stand where they are: what would turn its direction is spelled out.
+
+    A name with one of Unicode's directional formatting characters would turn the rest of the line.
+
+    >>> plain("a\u202eb\x07c"), plain("two\nlines")
+    ('a\\u202eb\\x07c', 'two\nlines')
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(one.encode("unicode_escape").decode() if _is_hidden(one) else one for one in text)
+
+
+def _is_hidden(letter: str) -> bool:
+    """Whether a letter is a control or turns the direction of text."""
+    return letter in _TURNING or (unicodedata.category(letter) == "Cc" and letter not in "\n\t")
 
 
 def many(number: int, what: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.plan import Plan
 from planner.procurement.fleet import Fleet
-from planner.solution import Status
+from planner.solution import Status, gap_of
 
 __all__ = ["BreakEven", "Certificate", "Choice", "ParetoSet", "Procured", "Tradeoff", "WhatIf"]
 
@@ -83,7 +83,7 @@ class Certificate:
     @property
     def gap(self) -> float:
         """Share of the objective that is not proven."""
-        return (self.objective - self.bound) / self.objective if self.objective else 0.0
+        return gap_of(self.objective, self.bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

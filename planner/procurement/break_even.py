@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from math import isfinite
 
-from planner.models.money import H_PER_MONTH, break_even_h_per_month, months_of_use
+from planner.models.money import H_PER_MONTH
+from planner.models.months import break_even_h_per_month, months_of_use
 from planner.procurement.account import price_of, rates_of
 from planner.procurement.answer import BreakEven, Choice
 from planner.procurement.offer import Offer, Term

@@ -25,7 +25,7 @@ _MOST_FAULTS = 100
 _MOST_CELL = 2000  # characters
 _MOST_SHOWN = 60  # of them in a message
 _LEAST, _MOST = 1e-9, 1e12  # beyond them no price, power or rate is meant
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _FIRST_DAY = date(2000, 1, 1)
 
 

@@ -11,11 +11,10 @@ from planner.procurement.search import Fleets
 from planner.procurement.what_if import due
 from planner.procurement.words import LIMITS, amount, enough
 from planner.search import Search
-from planner.solution import Status
+from planner.solution import SAME, Status
 
 __all__ = ["no_fleet", "not_found"]
 
-_SAME = 1e-9
 _SHARE = 0.5  # of the time that is left, for each limit
 _LATEST = 1024.0  # times the deadlines of jobs
 _CLOSE = 1.01  # factor within which the least is told
@@ -172,7 +171,7 @@ def _least(fleets: Fleets, types: Sequence[int], search: Search, names: Sequence
         if not markets:
             continue
         part = search.part(search.left_s * _SHARE, good_enough=None if names else inf)
-        most = inf if best is None else best[0] * (1 - _SAME)  # else as good a fleet of more types takes its place
+        most = inf if best is None else best[0] * (1 - SAME)  # else as good a fleet of more types takes its place
         answer = fleets.best(markets, part, objective=names[0] if names else None, without=names, most=most)
         is_proven &= answer.solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
         if answer.solution.value is not None:

@@ -6,6 +6,7 @@ from planner.procurement.offer import Term
 from planner.procurement.price_list import OLD_DAYS
 from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets
+from planner.words import usd_words
 
 __all__ = ["assumptions_of", "warnings_of"]
 
@@ -72,7 +73,7 @@ def _granule_warnings(fleets: Fleets, choice: Choice) -> list[str]:
         for offer, count in zip(choice.fleet.offers, choice.fleet.counts, strict=True)
         if offer.billing_s > _SHORT_S
     )
-    words = f"machines are billed in long granules: up to {rents * fleets.account.num_runs:,.2f} USD a month more"
+    words = f"machines are billed in long granules: up to {usd_words(rents * fleets.account.num_runs)} a month more"
     return [words] if rents else []
 
 

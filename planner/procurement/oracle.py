@@ -3,27 +3,34 @@
 ``seconds(fleet)`` is the least training time with *at most* the fleet's machines, so more machines never take longer.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil, inf
 from typing import Any
 
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.families.searches import BOUNDS
+from planner.family_names import OF_TRANSFORMERS
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.procurement.fleet import Fleet, Hardware, hardware_of, question_of
+from planner.procurement.foresight import Foresight
 from planner.procurement.offer import Offer
 from planner.procurement.question import Job, Procurement
 from planner.ranking import best_plan
 from planner.search import Search
+from planner.solution import SAME
 from planner.spec.build import problem_of
 
 __all__ = ["Oracle", "Trained"]
 
 _TYPES = ("dtype", "optimizer")  # taken by the machines, where the question leaves them open
-_FOR_TRANSFORMERS, _FOR_OTHERS = ("hybrid",), ("all_reduce",)  # families whose searches end proven within a second
-_SAME = 1e-9
+_FOR_TRANSFORMERS, _FOR_OTHERS = (
+    (OF_TRANSFORMERS,),
+    ("all_reduce",),
+)  # families whose searches end proven within a second
 _Key = tuple[tuple[Hardware, int], ...]
 _SHARE_OF_TIME = 0.25  # of what is left, that one fleet may take
 
@@ -53,19 +60,29 @@ class Trained:
     reason: str = ""
 
 
+def _as_it_is(problem: Problem) -> Problem:
+    """Return a question unchanged."""
+    return problem
+
+
 @dataclass(slots=True)
 class Oracle:
     """Plans one job on fleets, and remembers; the answers hold for every price and limit.
 
-    ``change`` is made to every question, for what would be on other hardware.
+    ``change`` is made to every question, for what would be on other hardware; ``foresight`` may have planned a fleet
+    before its turn. ``planned_s``: CPU seconds that
+    ``num_here`` fleets took that were planned here.
     """
 
     procurement: Procurement
     job: Job
-    change: Callable[[Problem], Problem] = lambda problem: problem
+    change: Callable[[Problem], Problem] = _as_it_is
     families: tuple[str, ...] = field(init=False)
     num_planned: int = 0
     num_contradictions: int = 0
+    planned_s: float = 0.0
+    num_here: int = 0
+    foresight: Foresight | None = None
     _question: Mapping[str, Any] | None = None
     _known: dict[_Key, tuple[Trained, float]] = field(default_factory=dict)
     _rates: dict[Any, float] = field(default_factory=dict)
@@ -119,13 +136,27 @@ class Oracle:
         enough_s
             A time from which on it does not matter how long the fleet takes: the bound may then be as low as this.
         """
-        key = tuple((hardware_of(offer), count) for offer, count in zip(fleet.offers, fleet.counts, strict=True))
-        found = self._known.get(key)
-        if found is not None and (found[1] >= enough_s or _is_proven(found[0])):
-            return found[0]
+        if (found := self.known(fleet, enough_s)) is not None:
+            return found
+        key = _key_of(fleet)
         answer = self._reconciled(key, self._planned(fleet, search, enough_s))
         self._known[key] = (answer, enough_s)
         return answer
+
+    def known(self, fleet: Fleet, enough_s: float) -> Trained | None:
+        """Return what was found of a fleet before, if that will do."""
+        found = self._known.get(_key_of(fleet))
+        if found is not None and (found[1] >= enough_s or _is_proven(found[0])):
+            return found[0]
+        return None
+
+    def not_planned(self, fleet: Fleet, why: str) -> Trained:
+        """Return what is known of a fleet that was not planned: a bound."""
+        return Trained(seconds=inf, bound=_least_s(self.problem(fleet)), used=fleet.counts, reason=why)
+
+    def maker(self) -> Callable[[], "Oracle"]:
+        """Return what makes this oracle elsewhere, without what it remembers."""
+        return partial(_made, self.procurement, self.job, self.change, self.families, self._question)
 
     def _reconciled(self, key: _Key, answer: Trained) -> Trained:
         """Return an answer that more machines never make longer: the plan of a part of the fleet is a plan of it, too.
@@ -136,7 +167,7 @@ class Oracle:
         for other, (known, enough_s) in list(self._known.items()):
             if _is_part(other, key) and known.seconds < answer.seconds:
                 answer = replace(known, bound=min(answer.bound, known.seconds))
-            elif _is_part(key, other) and known.bound > answer.seconds * (1 + _SAME):
+            elif _is_part(key, other) and known.bound > answer.seconds * (1 + SAME):
                 self.num_contradictions += 1
                 self._known[other] = (replace(known, bound=answer.seconds), enough_s)
         return answer
@@ -144,18 +175,51 @@ class Oracle:
     def _planned(self, fleet: Fleet, search: Search, enough_s: float) -> Trained:
         """Plan the training on a fleet."""
         self.num_planned += 1
+        if self.foresight is not None and (found := self.foresight.taken(self, fleet, enough_s, search)) is not None:
+            return found
+        part = search.part(self.time_limit_s(search), cutoff=enough_s)
+        part.crew = None  # who helps plans other fleets meanwhile
+        begin_s = time.thread_time()
+        found = self.planned(fleet, part)
+        self.planned_s += time.thread_time() - begin_s
+        self.num_here += 1
+        return found
+
+    def time_limit_s(self, search: Search) -> float:
+        """Return the most that the plan of one fleet may take of a search."""
+        return max(1.0, search.left_s * _SHARE_OF_TIME)
+
+    def planned(self, fleet: Fleet, search: Search) -> Trained:
+        """Plan the training on a fleet: a function of the fleet and the search's limits alone."""
         try:
             problem = self.problem(fleet)
         except SpecError as error:  # a pin that this fleet cannot keep
             return Trained(seconds=inf, bound=inf, used=fleet.counts, reason=str(error))
-        part = search.part(max(1.0, search.left_s * _SHARE_OF_TIME), cutoff=enough_s)
         try:
-            plan = best_plan(problem, part)
+            plan = best_plan(problem, search)
         except InfeasibleError as error:
             return Trained(seconds=inf, bound=inf, used=fleet.counts, reason=str(error))
         except NoAnswerError as error:
             return Trained(seconds=inf, bound=_least_s(problem), used=fleet.counts, reason=str(error))
         return Trained(seconds=plan.objective, bound=plan.bound, used=_used(plan, fleet), plan=plan)
+
+
+def _made(
+    procurement: Procurement,
+    job: Job,
+    change: Callable[[Problem], Problem],
+    families: tuple[str, ...],
+    question: Mapping[str, Any] | None,
+) -> Oracle:
+    """Return an oracle as it was when it was sent."""
+    found = Oracle(procurement, job, change=change, _question=question)
+    found.families = families
+    return found
+
+
+def _key_of(fleet: Fleet) -> _Key:
+    """Return what a training sees of a fleet."""
+    return tuple((hardware_of(offer), count) for offer, count in zip(fleet.offers, fleet.counts, strict=True))
 
 
 def _least_s(problem: Problem) -> float:
@@ -175,7 +239,7 @@ def _is_part(fewer: _Key, more: _Key) -> bool:
 
 def _is_proven(trained: Trained) -> bool:
     """Whether nothing is left to learn of a fleet."""
-    return trained.plan is None or trained.bound >= trained.seconds * (1 - 1e-9)
+    return trained.plan is None or trained.bound >= trained.seconds * (1 - SAME)
 
 
 def _used(plan: Plan, fleet: Fleet) -> tuple[int, ...]:
@@ -184,7 +248,7 @@ def _used(plan: Plan, fleet: Fleet) -> tuple[int, ...]:
     if len(fleet.offers) == 1:
         if isinstance(number := block.get("num_machines"), int):
             return (min(number, fleet.counts[0]),)
-        if plan.family == "hybrid":
+        if plan.family == OF_TRANSFORMERS:
             return (min(ceil(_devices(block) / fleet.offers[0].devices_per_machine), fleet.counts[0]),)
     if plan.family == "parameter_server":
         return _working_or_serving(block, fleet)

@@ -16,12 +16,11 @@ from planner.procurement.search import Fleets, Told
 from planner.procurement.what_if import what_ifs
 from planner.procurement.words import domain_of, reasons_of
 from planner.search import Search
-from planner.solution import Status
+from planner.solution import SAME, Status
 from planner.solvers.count_boxes import Bounded
 
 __all__ = ["procure"]
 
-_SAME = 1e-9
 _MOST_CALLS = 12  # fleets planned for each alternative
 _SHARES = (0.6, 0.7, 0.8)  # of the time that is left, for fleets of one type, of two, of three
 _NOT_MODELLED = (
@@ -127,7 +126,7 @@ def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
         if not markets:
             continue
         part = search.part(search.left_s * _SHARES[num_types - 1])
-        answer = fleets.best(markets, part, most=best.objective * (1 - _SAME), told=told)
+        answer = fleets.best(markets, part, most=best.objective * (1 - SAME), told=told)
         best.bounds[num_types] = min(answer.solution.bound, best.objective)
         if answer.solution.value is not None:
             point = answer.solution.value
@@ -140,7 +139,7 @@ def _certificate(fleets: Fleets, best: _Best, choice: Choice) -> Certificate:
     """Return what was proven."""
     bound = min(best.bound, choice.objective)
     is_agreed = not fleets.num_contradictions  # else a bound holds for less than all fleets
-    is_proven = is_agreed and choice.objective - bound <= _SAME * choice.objective
+    is_proven = is_agreed and choice.objective - bound <= SAME * choice.objective
     return Certificate(
         status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
         objective=choice.objective,
@@ -196,9 +195,9 @@ def _pareto(fleets: Fleets, known: Sequence[Choice], search: Search) -> ParetoSe
         found.append(choice_of(fleets, fleet, one.point.payload))
     points: list[Choice] = []
     for choice in sorted(found, key=lambda one: (one.total_wall_s, one.cost_usd)):
-        if points and choice.total_wall_s <= points[-1].total_wall_s * (1 + _SAME) < inf:
+        if points and choice.total_wall_s <= points[-1].total_wall_s * (1 + SAME) < inf:
             points[-1] = min(points[-1], choice, key=lambda one: one.cost_usd)  # as fast, but for rounding
-        elif not points or choice.cost_usd < points[-1].cost_usd * (1 - _SAME):
+        elif not points or choice.cost_usd < points[-1].cost_usd * (1 - SAME):
             points.append(choice)
     is_agreed = not fleets.num_contradictions
     status = answer.status if is_agreed or answer.status is not Status.OPTIMAL else Status.FEASIBLE

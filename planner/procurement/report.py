@@ -6,8 +6,9 @@ from math import inf
 from planner.procurement.answer import BreakEven, Certificate, Choice, ParetoSet, Procured
 from planner.procurement.words import amount
 from planner.report import table
-from planner.solution import Status
+from planner.solution import SAME, Status
 from planner.units import Dimension, format_human
+from planner.words import time_words, usd_words
 
 __all__ = ["procured_text"]
 
@@ -30,8 +31,8 @@ def procured_text(found: Procured) -> str:
         f"  {_time_and_cost(found)}{_besides(choice)}",
         f"  {_margin(found)}",
         "",
-        *_breakdown("Where the time goes", choice.run_s, _time),
-        *_breakdown("Where the money goes", choice.money_usd, lambda usd: f"{usd:,.2f} USD"),
+        *_breakdown("Where the time goes", choice.run_s, time_words),
+        *_breakdown("Where the money goes", choice.money_usd, usd_words),
         "",
         *_plan_lines(choice),
         "",
@@ -47,11 +48,6 @@ def procured_text(found: Procured) -> str:
     return "\n".join(lines)
 
 
-def _time(seconds: float) -> str:
-    """Return seconds for reading."""
-    return format_human(seconds, Dimension.TIME)
-
-
 def _objective(value: float, name: str) -> str:
     """Return an objective for reading."""
     return amount(value, _GOALS[name]) + (" with the value of its time" if name == "value_of_time" else "")
@@ -63,7 +59,7 @@ def _verdict(found: Procured) -> str:
     name = found.objective_name
     if one.status is Status.OPTIMAL:
         return f"Proven: {_objective(one.objective, name)}; no fleet of those searched (see below) has less."
-    proven = [number for number, bound in one.bounds.items() if one.objective - bound <= 1e-9 * one.objective]
+    proven = [number for number, bound in one.bounds.items() if one.objective - bound <= SAME * one.objective]
     among = f" Among fleets of {max(proven)} type{'s' * (max(proven) > 1)} it is proven." if proven else ""
     return (
         f"Best found, not proven: {_objective(one.objective, name)}; none has less than "
@@ -90,7 +86,7 @@ def _fleet_lines(choice: Choice) -> list[str]:
 
 def _time_and_cost(found: Procured) -> str:
     """Return what a run takes and costs, or what the jobs of a month do."""
-    time, cost = _time(found.choice.total_wall_s), f"{found.choice.cost_usd:,.2f} USD"
+    time, cost = time_words(found.choice.total_wall_s), usd_words(found.choice.cost_usd)
     return f"{time} of work a month, cost {cost} a month" if _is_monthly(found) else f"wall time {time}, cost {cost}"
 
 
@@ -101,7 +97,7 @@ def _is_monthly(found: Procured) -> bool:
 
 def _besides(choice: Choice) -> str:
     """Return what is bought, energy and power, where they are known."""
-    parts = [f"; {choice.spent_usd:,.2f} USD to pay in all"] if choice.capital_usd else []
+    parts = [f"; {usd_words(choice.spent_usd)} to pay in all"] if choice.capital_usd else []
     if choice.energy_j is not None and choice.power_w is not None:
         energy, power = format_human(choice.energy_j, Dimension.ENERGY), format_human(choice.power_w, Dimension.POWER)
         parts.append(f"; {energy} at {power}")
@@ -139,7 +135,7 @@ def _plan_lines(choice: Choice) -> list[str]:
     for name, plan in choice.plans.items():
         what = "" if len(choice.plans) == 1 else f"{name}: "
         status = "proven" if plan.status is Status.OPTIMAL else f"gap {plan.gap:.2%}"
-        lines.append(f"  {what}{plan.family} on {plan.configuration.headline}, {_time(plan.objective)} ({status})")
+        lines.append(f"  {what}{plan.family} on {plan.configuration.headline}, {time_words(plan.objective)} ({status})")
     if len(choice.plans) > 1:
         return [*lines, "  the whole plans stand in --json and --out; `planner check` reads them"]
     return [*lines, "  the whole plan stands in --json and --out; `planner explain` and `planner check` read it"]
@@ -154,7 +150,7 @@ def _alternative_lines(found: Procured) -> list[str]:
     for choice, words in found.alternatives:
         ratio = choice.objective / best if best else 1.0
         loss = f"{ratio - 1:+.1%}" if ratio < _MANY_TIMES else f"x {ratio:,.0f}"
-        cost = f"{choice.cost_usd:>12,.2f} USD {_time(choice.total_wall_s):>9}"
+        cost = f"{choice.cost_usd:>12,.2f} USD {time_words(choice.total_wall_s):>9}"
         lines.append(f"  {choice.fleet.headline[:44]:44} {cost} {loss:>8}  {words}".rstrip())
     return [*lines, ""]
 
@@ -180,7 +176,7 @@ def _pareto_lines(found: ParetoSet | None) -> list[str]:
         choice = one.choice
         bar = "#" * max(1, round(_WIDTH * choice.cost_usd / most / 2))
         tie = "*" if one.is_tie else " "
-        cost = f"{_time(choice.total_wall_s):>9}{tie} {choice.cost_usd:>12,.2f} USD"
+        cost = f"{time_words(choice.total_wall_s):>9}{tie} {choice.cost_usd:>12,.2f} USD"
         lines.append(f"  {cost} {bar:{_WIDTH // 2}} {choice.fleet.headline}")
     if len(shown) < len(points):
         lines.append(f"  {len(points) - len(shown)} more stand in --json")

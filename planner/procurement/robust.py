@@ -2,6 +2,7 @@
 
 from planner.data.transformer_rates import transformer_rates
 from planner.errors import SpecError
+from planner.family_names import OF_TRANSFORMERS
 from planner.procurement.search import Fleets
 
 __all__ = ["stretch_of"]
@@ -21,7 +22,7 @@ def stretch_of(fleets: Fleets) -> float:
     asked = fleets.procurement.asked
     if asked.error is not None:
         return 1 + asked.error
-    if fleets.families == ("hybrid",):
+    if fleets.families == (OF_TRANSFORMERS,):
         return 1 + max(float(band["high"]) for band in transformer_rates()["bands"].values())
     message = (
         "procure.error: how far predictions are off was not measured for such a question, so its pessimistic end is "

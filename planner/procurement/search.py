@@ -18,11 +18,13 @@ from planner.errors import ModelError, SpecError
 from planner.models.failures import RunTime
 from planner.procurement.account import Account, fleet_counts
 from planner.procurement.fleet import Fleet, Market, markets_of
+from planner.procurement.foresight import Foresight
 from planner.procurement.offer import Offer
 from planner.procurement.oracle import Oracle, Trained
 from planner.procurement.question import Job, Procurement, matches_offer
 from planner.search import Search
 from planner.solvers.count_boxes import BestCounts, Question, Reading, TradeOffs, best_counts, best_trade_offs
+from planner.solvers.count_question import Counts
 
 __all__ = ["Fleets", "Told"]
 
@@ -35,6 +37,7 @@ _MOST_KEPT = 3
 _ROUNDING = 1e-9
 _MANY = 1 << 62
 _EXACT = 1 - 1e-9  # sums are rounded; a bound stays below them
+_WORTH_S = 0.05  # CPU seconds of planning one fleet: looking ahead costs the half of that
 _TIES = ("cost", "time", "machines")  # of fleets of equal objective, the cheaper, the faster, the smaller
 
 Ints = NDArray[np.int64]
@@ -57,6 +60,7 @@ class Fleets:
     offers: tuple[Offer, ...] = field(init=False)
     refused: dict[str, int] = field(init=False, default_factory=dict)
     account: Account = field(init=False)
+    foresight: Foresight | None = None
     _rates: Floats = field(init=False)  # trainings a second of one machine, (jobs, offers)
     _sizes: Floats = field(init=False)
     _usd_per_s: Floats = field(init=False)
@@ -166,12 +170,25 @@ class Fleets:
 
     def trained(self, market: Market, counts: Sequence[int], search: Search, enough_s: float = inf) -> Reading:
         """Return what is known of the work of a month, or of the one training, on so many machines."""
-        jobs, found = self.procurement.jobs, []
-        for job, oracle in zip(jobs, self.oracles, strict=True):
-            part = self.part_of(Fleet(offers=market.offers, counts=tuple(counts)), job)
-            if not any(part.counts):
-                return Reading(value=inf, bound=inf)
-            found.append(oracle.trained(part, search, enough_s=enough_s if len(jobs) == 1 else inf))
+        asked = self._asked(market, counts, enough_s)
+        if asked is None:
+            return Reading(value=inf, bound=inf)
+        return self._reading(market, counts, [oracle.trained(part, search, enough_s=s) for oracle, part, s in asked])
+
+    def _asked(
+        self, market: Market, counts: Sequence[int], enough_s: float
+    ) -> list[tuple[Oracle, Fleet, float]] | None:
+        """Return who is asked for which machines, and from which time on it does not matter; None: one has none."""
+        jobs, fleet = self.procurement.jobs, Fleet(offers=market.offers, counts=tuple(counts))
+        parts = [self.part_of(fleet, job) for job in jobs]
+        if not all(any(part.counts) for part in parts):
+            return None
+        enough_s = enough_s if len(jobs) == 1 else inf
+        return [(oracle, part, enough_s) for oracle, part in zip(self.oracles, parts, strict=True)]
+
+    def _reading(self, market: Market, counts: Sequence[int], found: Sequence[Trained]) -> Reading:
+        """Return what is known of the work on so many machines from what was planned for each job."""
+        jobs = self.procurement.jobs
         used = found[0].used if len(jobs) == 1 and jobs[0].share == 1 else None
         fleet = Fleet(offers=market.offers, counts=tuple(counts))
         fewest = Fleet(offers=market.offers, counts=tuple(min(count, 1) for count in counts))  # which fail least
@@ -180,6 +197,20 @@ class Fleets:
         if self._is_hopeless(market, counts, found):
             value = bound = inf
         return Reading(value=value, bound=bound, used=used, payload=tuple(found))
+
+    def _known(self, market: Market, counts: Sequence[int], enough_s: float, search: Search) -> Reading | None:
+        """Return what is known already of the work on so many machines; None where something is still to be planned."""
+        asked, foresight = self._asked(market, counts, enough_s), self.foresight
+        if asked is None:
+            return Reading(value=inf, bound=inf)
+        found = [oracle.known(part, s) for oracle, part, s in asked]
+        if foresight is not None:
+            found = [
+                foresight.known(*one, search) if known is None else known
+                for one, known in zip(asked, found, strict=True)
+            ]
+        known = [one for one in found if one is not None]
+        return self._reading(market, counts, known) if len(known) == len(found) else None
 
     def part_of(self, fleet: Fleet, job: Job) -> Fleet:
         """Return the machines that a job trains on: its share of each kind, in whole machines."""
@@ -273,6 +304,20 @@ class Fleets:
         for row, market in enumerate(markets):
             most[row, : len(market.most)] = market.most
         fewest, is_monthly = self._fewest, self.procurement.is_monthly
+        foresight = self._foresight(search)
+
+        def foreseen(calls: Callable[[int], list[tuple[int, Counts, float]]]) -> None:
+            """Have those planned that are likely to be asked for next."""
+            if foresight is not None and self._is_large:
+                foresight.begin(
+                    lambda number: [
+                        one
+                        for root, counts, enough in calls(number)
+                        for one in self._asked(markets[root], counts, enough) or ()
+                    ],
+                    search,
+                )
+
         return Question(
             most=most,
             oracle=lambda root, counts, enough: self.trained(markets[root], counts, search, enough),
@@ -280,6 +325,11 @@ class Fleets:
             limits=[limits.get(name, inf) for name in names],
             floor=lambda roots, least, most: self._floor(names, index[roots], least, most),
             size=lambda roots, counts: (counts * self._sizes[index[roots]]).sum(axis=1),
+            known=None
+            if foresight is None
+            else lambda root, counts, enough: self._known(markets[root], counts, enough, search),
+            foreseen=foreseen,
+            has_costly_condition=is_monthly,
             can_hold=(lambda roots, least, most: most.sum(axis=1) >= fewest) if fewest else None,
             holds=(
                 lambda roots, counts: np.array(
@@ -289,6 +339,26 @@ class Fleets:
             if fewest or is_monthly
             else None,
         )
+
+    def _foresight(self, search: Search) -> Foresight | None:
+        """Return what has fleets planned before their turn; None where nobody helps."""
+        if search.crew is not None and self.foresight is None:
+            before = (oracle.foresight for oracle in self.oracles if oracle.foresight is not None)
+            self.foresight = next(before, None) or Foresight(
+                search.crew
+            )  # a changed question may have the same oracles
+            for oracle in self.oracles:
+                oracle.foresight = self.foresight
+        return self.foresight
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether fleets take so long to plan that it is worth while to look ahead and ask others."""
+        if self.foresight is None:
+            return False
+        planned_s, number = (sum(getattr(one, name) for one in self.oracles) for name in ("planned_s", "num_here"))
+        is_long = planned_s >= self.foresight.crew.alone_s or self.foresight.num_begun > 0
+        return is_long and planned_s >= _WORTH_S * number
 
     def _rows(self, markets: Sequence[Market]) -> Ints:
         """Return which of all offers the offers of markets are, a row each; 0 beyond the last."""

@@ -4,18 +4,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from planner.family_names import FamilyName
 from planner.procurement.offer import Term
+from planner.spec.calibration_block import CalibrationSpec as _CalibrationSpec
 from planner.spec.machines import DeviceSpec
 from planner.spec.question import (
     CalibrationOf,
     CompressionOptionSpec,
     ConstraintsSpec,
     DnnSpec,
-    FamilyName,
     FixSpec,
     RangeOf,
 )
-from planner.spec.question import CalibrationSpec as _CalibrationSpec
 from planner.spec.values import Bytes, Count, Model, Name, Positive, Rate, Seconds, Share, Usd, Watts, tag
 
 __all__ = ["JobSpec", "NetworkFileSpec", "NetworkOf", "NetworkTierSpec", "ProcureSpec", "ProcurementSpec", "RunSpec"]
@@ -31,7 +31,7 @@ def _names(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-Names = Annotated[list[Name], BeforeValidator(_names), Field(min_length=1)]
+Names = Annotated[list[Name], BeforeValidator(_names, json_schema_input_type=Name | list[Name]), Field(min_length=1)]
 
 
 class RunSpec(Model):
@@ -143,7 +143,9 @@ class ProcureSpec(Model):
     instances: Names | None = None
     devices: Names | None = None
     exclude: Names | None = None
-    terms: Annotated[list[TermName], BeforeValidator(_names), Field(min_length=1)] = ["on-demand"]
+    terms: Annotated[
+        list[TermName], BeforeValidator(_names, json_schema_input_type=TermName | list[TermName]), Field(min_length=1)
+    ] = ["on-demand"]
     most_types: Annotated[int, Field(ge=1, le=MOST_TYPES)] = 1
     machines: RangeOf | None = None
     most_devices: Count = 4096
@@ -154,7 +156,9 @@ class ProcureSpec(Model):
     power: Watts | None = None
     discounts: dict[Name, Share] = {}
     reserved: ReservedSpec | None = None
-    networks: Annotated[list[NetworkOf], BeforeValidator(_networks)] = []
+    networks: Annotated[
+        list[NetworkOf], BeforeValidator(_networks, json_schema_input_type=NetworkOf | list[NetworkOf])
+    ] = []
     custom_devices: list[DeviceSpec] = []
     run: Annotated[RunSpec, _EMPTY] = RunSpec()
     storage: StorageSpec | None = None

@@ -6,6 +6,7 @@ from planner.procurement.account import CRITERIA, fleet_counts
 from planner.procurement.answer import Choice
 from planner.procurement.search import Fleets
 from planner.units import Dimension, format_human, parse
+from planner.words import usd_words
 
 __all__ = ["LIMITS", "amount", "domain_of", "enough", "reasons_of"]
 
@@ -25,7 +26,7 @@ def amount(value: float, name: str) -> str:
     if name not in LIMITS:
         return f"{value:.0f}"
     dimension = LIMITS[name][1]
-    return f"{value:,.2f} USD" if dimension is Dimension.MONEY else format_human(value, dimension)
+    return usd_words(value) if dimension is Dimension.MONEY else format_human(value, dimension)
 
 
 def enough(value: float, name: str) -> str:

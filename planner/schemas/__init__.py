@@ -15,15 +15,14 @@ from pydantic import BaseModel
 from planner.schemas.answers import (
     CaseDocument,
     CheckDocument,
-    ComparisonDocument,
-    ErrorDocument,
-    ExplanationDocument,
     ExportDocument,
     ImportDocument,
     PlanDocument,
     PredictionAnswerDocument,
     ShowDocument,
 )
+from planner.schemas.errors import ErrorDocument
+from planner.schemas.explained import ComparisonDocument, ExplanationDocument
 from planner.schemas.measured import CalibrationDocument, FitDocument, MeasurementsDocument, RunsDocument
 from planner.schemas.procurement import ProcurementDocument
 

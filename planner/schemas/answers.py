@@ -9,9 +9,6 @@ from planner.schemas.base import Document
 __all__ = [
     "CaseDocument",
     "CheckDocument",
-    "ComparisonDocument",
-    "ErrorDocument",
-    "ExplanationDocument",
     "ExportDocument",
     "ImportDocument",
     "ObjectiveDocument",
@@ -148,18 +145,6 @@ class ShowDocument(Document):
     totals: dict[str, Any]
 
 
-class FaultDocument(Document):
-    """One fault: where, what, and how to mend it."""
-
-    file: str | None
-    line: int | None
-    column: int | None
-    field: str | None
-    value: str | None
-    problem: str
-    mend: str | None
-
-
 class FindingDocument(Document):
     """One thing that was checked, in words and with its figures."""
 
@@ -177,94 +162,6 @@ class CheckDocument(Document):
     family: str
     findings: list[FindingDocument]
     not_checked: list[str]
-
-
-class RelaxationDocument(Document):
-    """How far one constraint would have to give: any one of ``values`` does, the nearest first."""
-
-    field: str
-    given: str
-    values: list[str]
-    is_exact: bool
-    is_enough: bool
-    change: float | None
-    note: str
-
-
-class ConflictDocument(Document):
-    """Constraints that leave no answer together; ``is_minimal``: there is one without any one of them, proven."""
-
-    members: list[str]
-    is_minimal: bool
-
-
-class FurtherConflictDocument(ConflictDocument):
-    """Another set, which shares no member with the ones before it and has to be settled, too."""
-
-    relaxations: list[RelaxationDocument]
-
-
-class ErrorDocument(Document):
-    """Why there is no answer. The first fault's place stands at the top; ``faults`` lists all of them.
-
-    ``conflict``: of an infeasible question, the constraints that conflict, and in ``relaxations`` how far each would
-    have to give; null where none of the user's constraints is the reason.
-    """
-
-    schema_: Literal["planner.error/1"] = Field(alias="schema")
-    kind: Literal["input", "infeasible", "limit", "bug"]
-    message: str
-    file: str | None
-    line: int | None
-    field: str | None
-    value: str | None
-    mend: str | None
-    faults: list[FaultDocument]
-    conflict: ConflictDocument | None
-    relaxations: list[RelaxationDocument]
-    further_conflicts: list[FurtherConflictDocument]
-
-
-class DifferenceDocument(Document):
-    """What is not the same in two plans: the value in the first, and in the second; null where there is none."""
-
-    name: str
-    values: tuple[Any, Any]
-
-
-class TermDocument(Document):
-    """A term of the breakdown, in seconds of the objective; ``difference_s`` is second less first."""
-
-    name: str
-    seconds: tuple[float, float]
-    difference_s: float
-
-
-class ComparedObjectiveDocument(Document):
-    """What a plan minimises, and its value."""
-
-    name: str
-    value: float
-
-
-class ComparedPlanDocument(Document):
-    """One of two plans."""
-
-    headline: str
-    objective: ComparedObjectiveDocument
-
-
-class ComparisonDocument(Document):
-    """``better``: 0 or 1, or null where the plans are equal or do not minimise the same."""
-
-    schema_: Literal["planner.comparison/1"] = Field(alias="schema")
-    plans: tuple[ComparedPlanDocument, ComparedPlanDocument]
-    better: Literal[0, 1] | None
-    saving: float
-    decisions: list[DifferenceDocument]
-    question: list[DifferenceDocument]
-    terms: list[TermDocument]
-    warnings: list[str]
 
 
 class ExportDocument(Document):
@@ -298,47 +195,4 @@ class ImportDocument(Document):
     rows: list[ImportRowDocument]
     totals: dict[str, float]
     notes: list[str]
-    warnings: list[str]
-
-
-class BreakdownTermDocument(Document):
-    """Seconds of an iteration, and their share of it."""
-
-    name: str
-    seconds: float
-    share: float
-
-
-class SensitivityDocument(Document):
-    """One change of the hardware, the question answered anew: ``saving`` is a share of the plan's objective.
-
-    It is negative where the change costs, and null where there is no such plan; ``note`` says why. ``is_proven``: else
-    the change saves at least so much, or costs at most so much.
-    """
-
-    name: str
-    words: str
-    objective: float | None
-    saving: float | None
-    is_proven: bool
-    plan: str
-    is_other_plan: bool
-    note: str
-
-
-class ExplanationDocument(Document):
-    """What binds a plan, where its time goes, and what other hardware would bring; ``runners_up``: one a family."""
-
-    schema_: Literal["planner.explanation/1"] = Field(alias="schema")
-    status: Literal["optimal", "feasible"]
-    objective: ObjectiveDocument
-    family: str
-    headline: str
-    substitutions: list[str]
-    binding: list[str]
-    breakdown: list[BreakdownTermDocument]
-    sensitivities: list[SensitivityDocument]
-    runners_up: list[AlternativeDocument]
-    refusals: list[str]
-    proof: str
     warnings: list[str]

@@ -18,9 +18,11 @@ from planner.data.transformer_ranges import transformer_ranges
 from planner.data.transformer_rates import transformer_rates
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
+from planner.family_names import OF_TRANSFORMERS
 from planner.networks import network_of
 from planner.problem import CompressionOption, Problem
 from planner.spec.calibration import calibration_of, read_calibration
+from planner.spec.calibration_block import CalibrationSpec
 from planner.spec.cluster import ClusterBuilder
 from planner.spec.configuration import ConfigurationSpec
 from planner.spec.constraints import excluded_of, families_of, fixed_of, limits_of, with_devices
@@ -28,7 +30,7 @@ from planner.spec.dnn import batch_of_profile, read_network
 from planner.spec.doubts import is_fitted, note_doubts, program_words, samples_per_device
 from planner.spec.network_file import with_network_files, with_networks
 from planner.spec.profiles import Profiler, has_rooflines, with_fitted_links
-from planner.spec.question import CalibrationSpec, CompressionOptionSpec, Spec
+from planner.spec.question import CompressionOptionSpec, Spec
 from planner.spec.reading import Reading
 from planner.spec.source import Notes, Source, faults_of, read_source
 from planner.spec.substitutions import check_names, drafts_of, substitution_of
@@ -61,9 +63,21 @@ def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None =
     if "procure" in source.data and "cluster" not in source.data:
         problem = "this asks which machines to have, not how to train on given ones."
         raise SpecError.of([source.fault(("procure",), problem, "Ask `planner procure`, or give a cluster instead.")])
+    if source.data.get("schema") == "planner.procurement/1":
+        source = _plan_of_fleet(source)
     if source.data.get("schema") == "planner.plan/1":
         source = _question_of_plan(source)
     return problem_of(with_network_files(replace(source, allowed_code=allowed_code)))
+
+
+def _plan_of_fleet(source: Source) -> Source:
+    """Return the plan in the answer to what to buy or rent; refuse an answer that holds plans of several trainings."""
+    choice = source.data.get("choice")
+    plans = choice.get("plans") if isinstance(choice, dict) else None
+    if not isinstance(plans, dict) or len(plans) != 1 or not isinstance(plan := next(iter(plans.values())), dict):
+        problem = "this answers what to buy or rent, and does not hold the plan of one training."
+        raise SpecError.of([Fault(file=source.file, problem=problem, mend="Give the plan of one of them in a file.")])
+    return replace(source, data=plan, positions={})
 
 
 def _question_of_plan(source: Source) -> Source:
@@ -123,7 +137,7 @@ def _build(reading: Reading) -> Problem:
     is_by_rooflines = parts.measured is None and has_rooflines(dnn, training.dtype, calibration)
     if is_by_rooflines:
         fitted = with_fitted_links(fitted, calibration)
-    if dnn.transformer is not None and (is_by_rooflines or "hybrid" in families):
+    if dnn.transformer is not None and (is_by_rooflines or OF_TRANSFORMERS in families):
         notes.assumptions.append(program_words(fitted.program))
     note_doubts(
         notes,
@@ -134,7 +148,7 @@ def _build(reading: Reading) -> Problem:
         training,
         batch_per_device=batch_per_device,
         is_by_rooflines=is_by_rooflines,
-        is_hybrid_alone=dnn.transformer is not None and families == ("hybrid",),
+        is_hybrid_alone=dnn.transformer is not None and families == (OF_TRANSFORMERS,),
     )
     if notes.faults:
         raise SpecError.of(notes.faults)

@@ -1,6 +1,5 @@
 """The ``calibration`` block of a spec, or the file that it names, made into a :class:`planner.problem.Calibration`."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,10 @@ from pydantic import ValidationError
 from planner.cost import Affine, TransferCost, Wait
 from planner.data.transformer_rates import transformer_rates
 from planner.errors import Fault, SpecError
-from planner.importers.text import read_text
+from planner.importers.text import read_cells
 from planner.models.collectives import MeasuredCurve, PiecewiseLogLinear
 from planner.problem import Calibration
-from planner.spec.question import CalibrationSpec, CurveSpec
+from planner.spec.calibration_block import MOST_POINTS, CalibrationSpec, CurveSpec
 from planner.spec.source import Source, faults_of, nearest, read_source
 from planner.units import Dimension, format_exact, parse
 
@@ -41,7 +40,7 @@ def read_calibration(given: str | CalibrationSpec, source: Source, resolved: dic
         _check_program(found.program, source, ("calibration", "program"))
     else:
         own = read_source(source.folder / given)
-        block, folder = _of_measurement(own.data), own.folder
+        block, folder = _of_measurement(own), own.folder
         try:
             found = CalibrationSpec.model_validate(block)
         except ValidationError as error:
@@ -64,10 +63,21 @@ def read_calibration(given: str | CalibrationSpec, source: Source, resolved: dic
     return found.model_copy(update={"curves": curves})
 
 
-def _of_measurement(data: dict[str, Any]) -> dict[str, Any]:
+def _of_measurement(own: Source) -> dict[str, Any]:
     """Return a file's block; what `planner calibrate --measure --json` wrote is translated into the block's keys."""
+    data: dict[str, Any] = own.data
     if data.get("schema") != "planner.calibration/1":
         return data
+    try:
+        return _translated(data)
+    except (KeyError, TypeError):
+        problem = "this is no whole measurement: multiply_add or interference lacks rows, or figures of a row."
+        mend = "Measure again: planner calibrate --measure --json."
+        raise SpecError.of([own.fault(("schema",), problem, mend)]) from None
+
+
+def _translated(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a measurement as a block of a spec has it; KeyError or TypeError where it is not whole."""
     return {
         "cores": data.get("num_cores"),
         "activation": f"{data.get('activation_s')!r} s",
@@ -138,6 +148,8 @@ def _transformer_reserve(spec: CalibrationSpec) -> dict[str, float]:
 
 def _check_program(name: str, source: Source, path: tuple[str, ...]) -> None:
     """Refuse a program of which nothing is known."""
+    if name == CalibrationSpec.model_fields["program"].default:  # known; and the table takes long to read
+        return
     known = transformer_rates()["software"]
     if name not in known:
         raise SpecError.of([source.fault(path, f"{name!r} is not a known program.", nearest(name, known), name)])
@@ -150,8 +162,8 @@ def _curve_with_points(curve: CurveSpec, folder: Path) -> CurveSpec:
     else:
         path = folder / curve.file
         faults, points = [], []
-        for number, row in enumerate(csv.reader(read_text(path).splitlines()), start=1):
-            if not row or row[0].startswith("#") or row[0].strip() == "size_bytes":
+        for number, row in read_cells(path, most_rows=MOST_POINTS):
+            if row[0].strip() == "size_bytes":
                 continue
             try:
                 size, seconds = (float(cell) for cell in row)

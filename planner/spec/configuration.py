@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from planner.family_names import FAMILY_NAMES
 from planner.spec.values import Bytes, Count, Index, Model, Name, Seconds, Share, exactly_one, tag
 
 __all__ = [
@@ -205,9 +206,6 @@ class HybridSpec(Model):
     replicas: Annotated[list[HybridReplicasSpec], Field(min_length=1)] | None = None
 
 
-_FAMILIES = ("all_reduce", "parameter_server", "model_replicas", "pipeline", "hybrid")
-
-
 class ConfigurationSpec(Model):
     """A given configuration, for ``predict``: the block of one family, and the substitutions of its network."""
 
@@ -220,10 +218,10 @@ class ConfigurationSpec(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        exactly_one(self, _FAMILIES)
+        exactly_one(self, FAMILY_NAMES)
         return self
 
     @property
     def family(self) -> str:
         """The family whose block is given."""
-        return next(name for name in _FAMILIES if getattr(self, name) is not None)
+        return next(name for name in FAMILY_NAMES if getattr(self, name) is not None)

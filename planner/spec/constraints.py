@@ -1,14 +1,14 @@
 """What a plan must respect: the limits and families of a spec, and the devices that its batch is meant for."""
 
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from planner import data
 from planner.cluster import Cluster, MachineGroup
+from planner.family_names import FAMILY_NAMES
 from planner.problem import Limits, Range, Training
-from planner.spec.question import FamilyName, FixSpec, RangeSpec
+from planner.spec.question import FixSpec, RangeSpec
 from planner.spec.reading import Reading
 
 __all__ = ["excluded_of", "families_of", "fixed_of", "limits_of", "with_devices"]
@@ -107,7 +107,7 @@ def limits_of(reading: Reading, cluster: Cluster, training: Training) -> Limits:
 
 def families_of(reading: Reading) -> tuple[str, ...]:
     """Return the families that may answer; refuse to forbid all that are asked for."""
-    asked = reading.spec.families or typing.get_args(FamilyName)
+    asked = reading.spec.families or FAMILY_NAMES
     forbidden = reading.spec.constraints.forbidden_families
     if not (allowed := tuple(name for name in asked if name not in forbidden)):
         reading.notes.fault(

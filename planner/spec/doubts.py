@@ -8,7 +8,7 @@ from planner.cost import Profile
 from planner.data.transformer_rates import transformer_rates
 from planner.dnn import Dnn
 from planner.problem import Limits, Training
-from planner.spec.question import CalibrationSpec
+from planner.spec.calibration_block import CalibrationSpec
 from planner.spec.source import Notes
 from planner.spec.utilisation import note_default_utilisation
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from planner import data
-from planner.dnn import Layer, Tensor, Window
+from planner.dnn import MOST_LAYERS, Layer, Tensor, Window
 from planner.spec.values import Bytes, Count, Model, Name, Seconds, known, tag
 
 __all__ = [
@@ -117,7 +117,7 @@ RunOf = Annotated[
 class BlockSpec(Model):
     """Layers that come in. Those that read no layer of the block read what the replaced ones read."""
 
-    layers: Annotated[list[LayerSpec], Field(min_length=1)]
+    layers: Annotated[list[LayerSpec], Field(min_length=1, max_length=MOST_LAYERS)]
     source: str = ""
 
     @model_validator(mode="after")

@@ -25,6 +25,7 @@ from planner.spec.values import (
 __all__ = ["MOST_DEVICES", "ClusterSpec", "DeviceSpec", "LinkSpec", "MachineSpec", "NodeSpec", "StorageSpec"]
 
 MOST_DEVICES = 2**20
+MOST_NODES = 10_000  # written one by one; equal machines are one group
 
 
 class DeviceSpec(Model):
@@ -126,9 +127,9 @@ class ClusterSpec(Model):
 
     name: Name | None = None
     preset: Annotated[Name, known(data.preset)] | None = None
-    machines: Annotated[list[MachineSpec], Field(min_length=1)] | None = None
-    nodes: Annotated[list[NodeSpec], Field(min_length=1)] | None = None
-    links: list[CableSpec] | None = None
+    machines: Annotated[list[MachineSpec], Field(min_length=1, max_length=MOST_NODES)] | None = None
+    nodes: Annotated[list[NodeSpec], Field(min_length=1, max_length=MOST_NODES)] | None = None
+    links: Annotated[list[CableSpec], Field(max_length=10 * MOST_NODES)] | None = None
     source: str = ""
 
     @model_validator(mode="after")

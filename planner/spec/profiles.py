@@ -7,15 +7,14 @@ from planner.cluster import Cluster, Device
 from planner.cost import Profile
 from planner.data.transformer_rates import TYPICAL_DEVICE, transformer_rates
 from planner.dnn import Dnn
-from planner.importers.measured import scaled_to
-from planner.models.compute import optimizer_step_s, profile_from_flop
+from planner.models.compute import optimizer_step_s, profile_from_flop, scaled_to
 from planner.models.memory import Precision
 from planner.models.roofline import Constants
 from planner.models.transformer_compute import Software
 from planner.models.transformer_profile import device_rates, microbatch_of, transformer_profile
 from planner.problem import Calibration, Training
+from planner.spec.calibration_block import CalibrationSpec
 from planner.spec.doubts import is_fitted
-from planner.spec.question import CalibrationSpec
 from planner.spec.reading import Reading
 from planner.spec.utilisation import default_utilisation
 

@@ -16,7 +16,9 @@ from pydantic import (
 )
 
 from planner import zoo as networks
-from planner.problem import Queue
+from planner.dnn import MOST_LAYERS
+from planner.family_names import FamilyName
+from planner.spec.calibration_block import CalibrationSpec
 from planner.spec.configuration import ConfigurationSpec, RankOrder, ZeroStage
 from planner.spec.layers import MOST_SUBSTITUTIONS, LayerSpec, RepeatSpec, SubstitutionSpec
 from planner.spec.machines import MOST_DEVICES, ClusterSpec
@@ -29,32 +31,19 @@ from planner.spec.values import (
     Name,
     Positive,
     PositiveBytes,
-    Rate,
     Seconds,
     Share,
-    SignedSeconds,
     exactly_one,
     known,
     tag,
     whole,
 )
 
-__all__ = [
-    "NETWORK_KEYS",
-    "CalibrationSpec",
-    "CompressionOptionSpec",
-    "ConstraintsSpec",
-    "CurveSpec",
-    "DnnSpec",
-    "FamilyName",
-    "RangeSpec",
-    "Spec",
-]
+__all__ = ["NETWORK_KEYS", "CompressionOptionSpec", "ConstraintsSpec", "DnnSpec", "RangeSpec", "Spec"]
+
 
 # Where a network may come from: a spec gives one of them.
 NETWORK_KEYS = ("zoo", "onnx", "huggingface", "torch", "profile", "trace", "layers", "transformer")
-
-FamilyName = Literal["all_reduce", "parameter_server", "model_replicas", "pipeline", "hybrid"]
 
 
 class DnnSpec(Model):
@@ -66,7 +55,7 @@ class DnnSpec(Model):
     torch: Name | None = None
     profile: Name | None = None
     trace: Name | None = None
-    layers: Annotated[list[LayerSpec], Field(min_length=1)] | None = None
+    layers: Annotated[list[LayerSpec], Field(min_length=1, max_length=MOST_LAYERS)] | None = None
     repeats: list[RepeatSpec] = []
     transformer: TransformerSpec | None = None
     sequence_length: Tokens | None = None
@@ -116,93 +105,6 @@ class DnnSpec(Model):
         return exactly_one(self, NETWORK_KEYS)
 
 
-class CurveSpec(Model):
-    """A measured all-reduce: a CSV file with the columns size_bytes,seconds, or the points themselves."""
-
-    num_devices: Count
-    file: Name | None = None
-    points: Annotated[list[tuple[Bytes, Seconds]], Field(min_length=2)] | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        exactly_one(self, ("file", "points"))
-        return self
-
-
-class PiecewiseSpec(Model):
-    """Equation 18, fitted for one number of devices.
-
-    ``log_slope log2 D + log_offset`` below the threshold, ``D / bandwidth + offset`` from there on.
-    """
-
-    num_devices: Count
-    log_slope: Seconds
-    log_offset: SignedSeconds
-    bandwidth: Rate
-    offset: SignedSeconds = 0.0
-    threshold: Bytes
-
-
-class QueueSpec(Model):
-    """A switch that queues packets (M/M/1): the rate that it forwards, the packet, and the hops over it."""
-
-    switch: Rate
-    packet: PositiveBytes = 1500.0
-    hops: Count = 1
-
-    def build(self) -> Queue:
-        """Return the queue."""
-        return Queue(switch_bytes_per_s=self.switch, packet_bytes=self.packet, num_hops=self.hops)
-
-
-class KnownErrorSpec(Model):
-    """How far a fit was off what it did not see: mean and largest of absolute predicted / measured - 1."""
-
-    of: Name
-    mean: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    worst: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    source: str = ""
-
-
-class CalibrationSpec(Model):
-    """Fitted parameters of devices, links and framework."""
-
-    utilisation: Positive | None = None
-    utilisation_by_kind: dict[str, Positive] = {}
-    flop_per_multiply_add: Literal[1, 2] = 2
-    update: Seconds | None = None
-    bandwidth_efficiency: Positive | None = None
-    inside_efficiency: Positive | None = None
-    overhead: Seconds = 0.0
-    negotiate: Seconds = 0.0
-    aggregation: bool = True
-    algorithms: Annotated[list[Literal["ring", "tree", "two_level"]], Field(min_length=1)] = [
-        "ring",
-        "tree",
-        "two_level",
-    ]
-    curves: list[CurveSpec] = []
-    piecewise: list[PiecewiseSpec] = []
-    wait: Literal["none", "exact", "paper"] = "none"
-    timeout: Seconds | None = None
-    fusion_unit: Literal["layer", "tensor"] = "layer"
-    split_tensors: bool = False
-    strategy: Literal["naive", "cntk", "mxnet", "caffe_mpi"] = "caffe_mpi"
-    prefetch: Literal["pipelined", "single"] = "pipelined"
-    memory_reserve: Bytes = 0.0
-    program: str = "megatron-core"
-    expert_imbalance: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
-    straggler_deviation: Seconds = 0.0
-    queue: QueueSpec | None = None
-    cores: Count = 1
-    activation: Seconds = 0.0
-    error: Seconds = 0.0
-    multiply_add: list[tuple[Bytes, Seconds]] = []
-    interference: list[tuple[Count, Positive]] = []
-    known_error: list[KnownErrorSpec] = []
-    source: str = ""
-
-
 class RangeSpec(Model):
     """How many: exactly, at least, at most."""
 
@@ -224,7 +126,7 @@ def _range(value: object) -> object:
     return {"exactly": value} if isinstance(value, int | float | str) else value
 
 
-RangeOf = Annotated[RangeSpec, BeforeValidator(_range)]
+RangeOf = Annotated[RangeSpec, BeforeValidator(_range, json_schema_input_type=Count | RangeSpec)]
 
 
 def _staleness(value: object) -> int | str:

@@ -2,6 +2,8 @@
 
 import difflib
 import json
+import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
@@ -12,12 +14,13 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from planner.errors import Fault, ModelError, SpecError
-from planner.importers.text import read_text
+from planner.importers.text import MOST_DOCUMENT_BYTES, read_text
 from planner.spec.places import JsonPlaces, Place, Places
 
 __all__ = ["Notes", "Source", "faults_of", "nearest", "read_source"]
 
-_MOST_VALUES = 2_000_000  # YAML aliases can multiply: refuse before memory runs out
+_MOST_VALUES = 250_000  # of YAML: aliases can multiply, and each value takes a tenth of a millisecond to parse
+_MOST_YAML_BYTES = 4 * 2**20
 _MOST_LEVELS = 64  # a plan's question, the deepest there is, has about ten
 
 
@@ -58,9 +61,10 @@ def read_source(path: Path) -> Source:
     Raises
     ------
     SpecError
-        If it is no readable text, no valid YAML (1.2), or no mapping.
+        If it is no readable text, no valid YAML (1.2), no mapping, or larger than what is read in bounded time: JSON of
+        32 MiB, YAML of 4 MiB and 250,000 values.
     """
-    text = read_text(path)
+    text = read_text(path, most_bytes=MOST_DOCUMENT_BYTES)
     if (plain := _plain_json(text)) is not None:
         found = Source(data=plain, file=str(path), folder=path.parent, positions=JsonPlaces(text))
     else:
@@ -108,16 +112,19 @@ def _levels(data: Any) -> int:
 
 def _parsed(path: Path, text: str) -> tuple[Any, dict[Place, tuple[int, int]]]:
     """Return the data of YAML text, and the place of each part; raise SpecError where it is none."""
+    _refuse_large(path, text)
     # Imported here: `planner --help` has no use for it.
     from ruamel.yaml import YAML  # noqa: PLC0415
     from ruamel.yaml.composer import MaxDepthExceededError  # noqa: PLC0415
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415
+    from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError  # noqa: PLC0415
 
     positions: dict[Place, tuple[int, int]] = {}
     try:
         reader = YAML(typ="rt", pure=True)
         reader.max_depth = _MOST_LEVELS
-        tree = reader.load(StringIO(text))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReusedAnchorWarning)  # an anchor may be set anew, says YAML 1.2
+            tree = reader.load(StringIO(text))
         data = _plain(tree, (), positions, [0])
     except MaxDepthExceededError as error:
         problem = f"it is nested more than {_MOST_LEVELS} levels deep, as no spec is."
@@ -131,7 +138,9 @@ def _parsed(path: Path, text: str) -> tuple[Any, dict[Place, tuple[int, int]]]:
             file=str(path), line=line, column=column, problem=problem, mend="Mend it at or just above this place."
         )
         raise SpecError.of([fault]) from None
-    except (YAMLError, RecursionError, ValueError, OverflowError, _TooLargeError) as error:
+    except _TooLargeError as error:
+        raise SpecError.of([Fault(file=str(path), problem=str(error), mend="Is it the right file?")]) from None
+    except (YAMLError, RecursionError, ValueError, OverflowError) as error:
         fault = Fault(
             file=str(path),
             problem=f"this is not valid YAML: {str(error).splitlines()[0]}.",
@@ -139,6 +148,18 @@ def _parsed(path: Path, text: str) -> tuple[Any, dict[Place, tuple[int, int]]]:
         )
         raise SpecError.of([fault]) from None
     return data, positions
+
+
+def _refuse_large(path: Path, text: str) -> None:
+    """Refuse YAML that would take minutes to parse; the same as JSON is read a hundred times as fast."""
+    num_bytes, num_values = len(text), text.count("\n") + text.count(",")
+    problem = f"this YAML has more than {_MOST_YAML_BYTES} letters." if num_bytes > _MOST_YAML_BYTES else ""
+    if num_values > _MOST_VALUES:
+        problem = f"this YAML has {num_values} lines and commas, more than {_MOST_VALUES}."
+    if problem:
+        raise SpecError.of(
+            [Fault(file=str(path), problem=problem, mend="Is it the right file? If so, write it as JSON.")]
+        )
 
 
 class _TooLargeError(Exception):
@@ -149,7 +170,7 @@ def _plain(tree: Any, path: Place, positions: dict[Place, tuple[int, int]], coun
     """Return dicts, lists and scalars without ruamel's types, noting positions on the way."""
     count[0] += 1
     if count[0] > _MOST_VALUES:
-        raise _TooLargeError(f"more than {_MOST_VALUES} values")
+        raise _TooLargeError(f"with what its aliases repeat it has more than {_MOST_VALUES} values.")
     if isinstance(tree, dict):
         for key in tree:
             _note(positions, (*path, key), lambda key=key: tree.lc.key(key))  # type: ignore[attr-defined, misc]
@@ -187,24 +208,35 @@ def faults_of(error: ValidationError, source: Source, model: type[BaseModel], ro
 
 def _fault(details: ErrorDetails, source: Source, model: type[BaseModel], root: Place) -> Fault:
     """Return one of pydantic's findings as a fault."""
-    path = (*root, *(part for part in details["loc"] if not str(part).startswith("<")))  # less the tags of unions
+    path = (*root, *_without_tags(details["loc"]))
     value = "" if details["type"] == "missing" else _short(details["input"])
     problem, mend = _words(details, model)
     fault = Fault(field=".".join(map(str, path)), value=value, problem=problem, mend=mend)
     return source.locate(fault, path)
 
 
+def _without_tags(place: Sequence[str | int]) -> list[str | int]:
+    """Return a place less the tags of unions, those of :func:`planner.spec.values.tag`; a user's key may look alike."""
+    return [part for part in place if part not in ("<name>", "<mapping>", "<list>")]
+
+
+def _halves(text: str) -> tuple[str, str]:
+    """Return problem and mend of a message: its first sentence, and the rest; a value that is cut ends in dots."""
+    problem, *mend = re.split(r"(?<!\.\.)\. ", text, maxsplit=1)
+    return problem, mend[0] if mend else ""
+
+
 def _words(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     """Return problem and mend for pydantic's error type."""
     kind = details["type"]
-    location = [part for part in details["loc"] if not str(part).startswith("<")]
+    location = _without_tags(details["loc"])
     if kind == "extra_forbidden":
         known = _fields_at(model, location[:-1])
         return f"unknown key {location[-1]!r}.", nearest(str(location[-1]), known)
     if kind == "missing":
         return "this key is missing.", "Add it."
     if kind == "value_error":
-        problem, _, mend = str(details["ctx"]["error"]).partition(". ")
+        problem, mend = _halves(str(details["ctx"]["error"]))
         return f"{problem.rstrip('.')}.", mend
     what, mend = _WORDS.get(kind, (details["msg"], "Mend this value."))
     return f"{what.format(**details.get('ctx', {}))}; got {_short(details['input'])}.", mend
@@ -282,7 +314,7 @@ class Notes:
                 named = replace(fault, field=fault.field or ".".join(map(str, path)))
                 self.faults.append(named if fault.file else self.source.locate(named, path))
         except (ValueError, ModelError) as error:
-            problem, _, mend = str(error).replace("; ", ". ", 1).partition(". ")
+            problem, mend = _halves(str(error).replace("; ", ". ", 1))
             self.fault(
                 path, f"{problem.rstrip('.')}.", f"{mend[:1].upper()}{mend[1:]}".rstrip(".") + "." if mend else ""
             )

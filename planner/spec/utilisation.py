@@ -7,7 +7,7 @@ from planner.cluster import Device
 from planner.data.cnn_utilisation import cnn_utilisation
 from planner.dnn import Dnn
 from planner.spec.calibration import UTILISATION
-from planner.spec.question import CalibrationSpec
+from planner.spec.calibration_block import CalibrationSpec
 from planner.spec.source import Notes
 
 __all__ = ["default_utilisation", "note_default_utilisation"]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeGuard
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -66,9 +66,16 @@ def _positive(value: float) -> float:
     return value
 
 
+def _is_finite(value: object) -> TypeGuard[int | float]:
+    """Whether a value is a finite number; a whole one may be larger than any float."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def whole(value: object, *, least: int = 1) -> int:
     """Return a whole number of at least ``least``; 1e6 counts as one, true does not."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
+    if not _is_finite(value) or value != int(value):
         raise ValueError(f"{value!r} is not a whole number. Write e.g. 64.")
     if value > _MOST_COUNT:
         raise ValueError(f"{value!r} is too large. Write a whole number of at most {_MOST_COUNT}.")
@@ -79,7 +86,7 @@ def whole(value: object, *, least: int = 1) -> int:
 
 def _number(value: object) -> float:
     """Return a finite number greater than 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+    if not _is_finite(value) or value <= 0:
         raise ValueError(f"{value!r} is not a number greater than 0. Write e.g. 0.5.")
     if not _LEAST <= value <= 1 / _LEAST:
         raise ValueError(f"{value!r} is beyond all reason. Write e.g. 0.5.")

@@ -7,21 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from planner.errors import InfeasibleError, ModelError, NoAnswerError, PlannerError, SolverError, SpecError
+from planner.workers.version import check_version
 
 __all__ = [
     "Answer",
     "Outcome",
     "Task",
-    "VersionError",
     "answer",
     "answer_all",
     "failed",
-    "planner_version",
     "writable",
     "wrong",
 ]
@@ -40,10 +37,6 @@ class Outcome(StrEnum):
     WRONG = "wrong"  # the question is none
     LIMIT = "limit"  # a limit came before any answer, or a solver's back end failed
     FAILED = "failed"  # a bug, or a process that died of it
-
-
-class VersionError(PlannerError):
-    """A worker runs another version of this program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +103,6 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-@cache
-def planner_version() -> str:
-    """Return the version of this program that answers depend on."""
-    try:
-        return version("training-planner")
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        return "not installed"
-
-
 def answer(task: Task) -> Answer:
     """Return the answer to a question, whatever comes: errors are answers, too."""
     begin_s = time.perf_counter()
@@ -143,10 +127,7 @@ def answer_all(tasks: Sequence[Task], expected: str) -> list[Answer]:
     VersionError
         If this process runs another version than the one whose answers are expected.
     """
-    if planner_version() != expected:
-        raise VersionError(
-            f"a worker runs planner {planner_version()}, and this is {expected}. Install {expected} on the workers."
-        )
+    check_version(expected)
     return [answer(task) for task in tasks]
 
 

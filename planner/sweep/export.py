@@ -2,8 +2,6 @@
 
 import csv
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from itertools import islice
@@ -16,6 +14,7 @@ from planner.sweep.answers import writable
 from planner.sweep.question import Sweep
 from planner.sweep.rows import ANSWER_COLUMNS, Row, columns_of, rows_of
 from planner.sweep.store import Store
+from planner.targets import reason_of, whole
 
 __all__ = ["ENDINGS", "check_export", "export"]
 
@@ -51,21 +50,11 @@ def export(sweep: Sweep, store: Store, path: Path) -> int:
     """
     check_export(path)
     write = {".csv": _csv, ".json": _json, ".parquet": _parquet}[path.suffix.lower()]
-    handle, name = -1, ""
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".sweep.")
-        os.close(handle)
-        number = write(sweep, rows_of(sweep, store), Path(name))
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(path)
-        return number
+        with whole(path) as new:
+            return write(sweep, rows_of(sweep, store), new)
     except OSError as error:
-        raise _fault(path, f"it cannot be written: {error.strerror or error}.", "Name another file.") from None
-    finally:
-        if name:
-            Path(name).unlink(missing_ok=True)
+        raise _fault(path, reason_of(error), "Name another file.") from None
 
 
 def _fault(path: Path, problem: str, mend: str) -> SpecError:

@@ -82,10 +82,7 @@ class Files:
             return name
         path = str((self.folder / name).absolute())
         if path not in self.digests:
-            try:
-                self.digests[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-            except (OSError, ValueError):  # who asks the question says so
-                self.digests[path] = "unreadable"
+            self.digests[path] = _digest_of(Path(path))
         used[path] = self.digests[path]
         return path
 
@@ -188,3 +185,14 @@ class Files:
                 for job in found["jobs"]
             ]
         return found
+
+
+def _digest_of(path: Path) -> str:
+    """Return the digest of what a file holds; of a device or a pipe, which may never end, nothing is read."""
+    try:
+        if path.is_file():
+            with path.open("rb") as stream:
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+    except (OSError, ValueError):
+        pass
+    return "unreadable"  # who asks the question says so

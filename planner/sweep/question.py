@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, create_model
 
 from planner.errors import SpecError
 from planner.procurement.spec import ProcurementSpec
@@ -16,13 +16,14 @@ from planner.spec.network_file import with_networks
 from planner.spec.question import Spec
 from planner.spec.source import Notes, Source, faults_of, nearest, read_source
 from planner.spec.values import Model, Name
-from planner.sweep.answers import Answer, Task, planner_version, wrong
+from planner.sweep.answers import Answer, Task, wrong
 from planner.sweep.files import Files
 from planner.sweep.grid import Axis, Grid
 from planner.sweep.paths import FieldPath, accepts, field_path, names_at
 from planner.sweep.values import values_of
+from planner.workers.version import planner_version
 
-__all__ = ["MOST_QUESTIONS", "Sweep", "SweepSpec", "load_sweep"]
+__all__ = ["MOST_QUESTIONS", "Sweep", "SweepSpec", "load_sweep", "question_schema"]
 
 MOST_QUESTIONS = 10_000_000
 _DIGEST = 32  # hexadecimal digits of a key: 128 bits
@@ -36,6 +37,11 @@ class SweepSpec(Model):
 
     vary: dict[Name, Any] = Field(default_factory=dict)
     zip: list[dict[Name, Any]] = Field(default_factory=list)
+
+
+def question_schema(model: type[Model]) -> dict[str, Any]:
+    """Return the JSON Schema of a question, with the block ``sweep`` that may stand in it, too."""
+    return create_model(model.__name__, __base__=model, sweep=(SweepSpec | None, None)).model_json_schema(by_alias=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +97,8 @@ def load_sweep(question: str | Path | Mapping[str, Any], *, time_limit_s: float)
         source = Source(data=with_networks(question), file="", folder=Path(), positions={})
     else:
         source = read_source(Path(question))
+    if odd := _odd_keys(source.data):
+        raise SpecError.of([source.fault(place, "keys must be text.", "Put the key in quotes.") for place in odd[:20]])
     if "sweep" not in source.data:
         mend = "Add e.g. sweep: {vary: {cluster.machines.0.count: [1, 2, 4, 8]}}."
         problem = "there is no block sweep, which says which fields vary."
@@ -103,6 +111,18 @@ def load_sweep(question: str | Path | Mapping[str, Any], *, time_limit_s: float)
     named = files.resolved_names([base, *(row for axis in grid.axes for row in axis.rows)])
     identity = _digest([document, named, planner_version(), time_limit_s])
     return Sweep(grid=grid, files=files, time_limit_s=time_limit_s, document=document, identity=identity)
+
+
+def _odd_keys(data: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return where keys stand that are no text, which cannot be sorted among others."""
+    found: list[tuple[Any, ...]] = []
+    parts = data.items() if isinstance(data, Mapping) else enumerate(data) if isinstance(data, list) else ()
+    for key, part in parts:
+        if isinstance(data, Mapping) and not isinstance(key, str):
+            found.append((*place, key))
+        elif isinstance(part, Mapping | list):
+            found += _odd_keys(part, (*place, key))
+    return found
 
 
 def _digest(value: Any) -> str:

@@ -61,7 +61,29 @@ def refuse_foreign(connection: sqlite3.Connection, path: Path) -> bool:
     if version > VERSION:
         problem = f"a newer version of this program wrote this store (its format {version}; this one reads {VERSION})."
         raise _fault(path, problem, "Upgrade this program, or name another file with --store.")
+    _refuse_changed(connection, path, version)
     return False
+
+
+def _refuse_changed(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    """Refuse tables that somebody changed, views in their place, which may never end, and triggers.
+
+    Tables and views of other names, and indices, do no harm.
+    """
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    given = {str(sql) for kind, _, sql in rows if kind == "table"}
+    lacking = [statement.split()[2] for statement in _TABLES if statement not in given]
+    triggers = [str(name) for kind, name, _ in rows if kind == "trigger"]
+    problem = ""
+    if version != VERSION:
+        problem = f"its format is {version}, which no version of this program wrote."
+    elif lacking:
+        problem = f"its {'table' if len(lacking) == 1 else 'tables'} {', '.join(lacking)} cannot be this program's."
+    elif triggers:
+        problem = f"it has triggers ({', '.join(triggers)[:80]}), and no store of this program has any."
+    if problem:
+        mend = "Move it away and give the same command again, or name another file with --store."
+        raise _fault(path, f"this store is damaged: {problem}", mend)
 
 
 @contextmanager
@@ -75,6 +97,9 @@ def guarded(path: Path) -> Iterator[None]:
     """
     try:
         yield
+    except UnicodeDecodeError:
+        mend = "Move it away and give the same command again, or name another file with --store."
+        raise _fault(path, "this store is damaged: it holds text that is none.", mend) from None
     except sqlite3.Error as error:
         problem, mend = _words(error, path)
         raise _fault(path, problem, mend) from None

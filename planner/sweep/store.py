@@ -5,20 +5,22 @@ store at once: each question is claimed before it is asked, and a claim ends wit
 """
 
 import json
+import math
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.errors import Fault, SpecError
-from planner.sweep.answers import Answer, Outcome, planner_version
+from planner.sweep.answers import Answer, Outcome
 from planner.sweep.owner import Owner, is_alive, this_process
 from planner.sweep.question import Sweep
 from planner.sweep.schema import create, guarded, refuse_foreign
+from planner.workers.version import planner_version
 
 __all__ = ["RETRIED", "Claim", "Store", "Stored"]
 
@@ -29,6 +31,8 @@ _DEAD_S = 120.0  # without a beat, of an owner on another host
 _MOST_DOCUMENT = 256 * 2**20  # bytes of one answer, unpacked
 _Found = TypeVar("_Found")
 _COLUMNS = tuple(field.name for field in fields(Answer) if field.name != "wall_s")
+_TEXTS = ("objective_name", "family", "headline", "error")
+_NUMBERS = ("objective", "bound", "gap", "iteration_time_s", "time_s", "cost_usd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +107,10 @@ class Store:
         row = (sweep.identity, planner_version(), today.isoformat(), len(sweep.grid), document)
         self._write(lambda: self._db.execute("INSERT OR IGNORE INTO sweeps VALUES (?, ?, ?, ?, ?)", row))
         found = self._read("SELECT today FROM sweeps WHERE identity = ?", (sweep.identity,))
-        return date.fromisoformat(found[0][0])
+        try:
+            return date.fromisoformat(found[0][0])
+        except (ValueError, TypeError, IndexError):
+            raise self._damaged("the day of the sweep's first start") from None
 
     def answered(self, sweep: str, first: int, last: int, *, but: Sequence[Outcome] = ()) -> set[int]:
         """Return which positions from first to last, less the last, are answered; not those with an outcome of but."""
@@ -189,6 +196,7 @@ class Store:
             ):
                 known = dict(zip((name for name in _COLUMNS if name != "document"), values, strict=True))
                 known["outcome"] = self._outcome(known["outcome"])
+                self._check_row(position, wall_s, known)
                 yield Stored(position=position, answer=Answer(**known, document=b"", wall_s=wall_s or 0.0))
 
     def document(self, key: str) -> dict[str, Any]:
@@ -210,12 +218,25 @@ class Store:
         except (zlib.error, ValueError, TypeError, RecursionError) as error:
             raise self._damaged(f"the answer {key}: {error}") from None
 
+    def _check_row(self, position: object, wall_s: object, known: Mapping[str, Any]) -> None:
+        """Refuse a row with cells of another kind than this program writes: SQLite keeps whatever it is given."""
+        numbers = {"wall_s": wall_s, **{name: known[name] for name in _NUMBERS}}
+        odd = [name for name in ("key", *_TEXTS) if not isinstance(known[name], str | None)]
+        odd += [name for name, value in numbers.items() if not _is_number(value)]
+        odd += [
+            name
+            for name, value in (("num_devices", known["num_devices"]), ("position", position))
+            if not isinstance(value, int | None)
+        ]
+        if odd or position is None or known["key"] is None:
+            raise self._damaged(f"the row at position {str(position)[:40]}: {', '.join(odd) or 'no key'}")
+
     def _outcome(self, name: object) -> Outcome:
         """Return an outcome by its name."""
         try:
             return Outcome(str(name))
         except ValueError:
-            raise self._damaged(f"the outcome {name!r}") from None
+            raise self._damaged(f"the outcome {repr(name)[:80]}") from None
 
     def _damaged(self, what: str) -> SpecError:
         """Return the error of a store that holds what nobody wrote."""
@@ -245,6 +266,8 @@ class Store:
         rows = self._db.execute("SELECT name, host, process, born, beat FROM owners").fetchall()
         dead = []
         for name, host, process, born, beat in rows:
+            if not (isinstance(process, int) and isinstance(beat, int | float)):
+                raise self._damaged("the owners")
             lives = is_alive(Owner(name=name, host=host, process=process, born=born))
             if lives is False or (lives is None and time.time() - beat > _DEAD_S):
                 dead.append(name)
@@ -255,3 +278,8 @@ class Store:
         """Remove owners and their claims."""
         self._db.executemany("DELETE FROM claims WHERE owner = ?", [(name,) for name in names])
         self._db.executemany("DELETE FROM owners WHERE name = ?", [(name,) for name in names])
+
+
+def _is_number(value: object) -> bool:
+    """Whether a cell is empty or a finite number."""
+    return value is None or (isinstance(value, int | float) and math.isfinite(value))

@@ -19,6 +19,7 @@ from planner.sweep.store import Store
 __all__ = ["Effect", "Reason", "Summary", "pareto", "summary_of"]
 
 _MOST_BEST = 10
+_MOST_LOG = 700.0  # of a ratio that is a float
 _MOST_REASONS = 10
 _MOST_KEPT = 100_000  # different reasons that are told apart
 _PAIRS = (("time_s", "cost_usd"), ("objective", "num_devices"))  # of a trade-off, the first that is known
@@ -170,7 +171,8 @@ def _effect(value: tuple[Any, ...], first: NDArray[np.float64], line: NDArray[np
     """Return what one value does against another, where both have positive objectives."""
     is_answered = ~np.isnan(line)
     pairs = [(a, b) for a, b in zip(first.tolist(), line.tolist(), strict=True) if a > 0 and b > 0]
-    ratio = exp(sum(log(b / a) for a, b in pairs) / len(pairs)) if pairs else None
+    mean = sum(log(b) - log(a) for a, b in pairs) / len(pairs) if pairs else None
+    ratio = exp(mean) if mean is not None and abs(mean) < _MOST_LOG else None
     best = float(line[is_answered].min()) if is_answered.any() else None
     return Effect(value=value, ratio=ratio, num_pairs=len(pairs), num_answered=int(is_answered.sum()), best=best)
 

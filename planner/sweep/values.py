@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ __all__ = ["MOST_VALUES", "values_of"]
 MOST_VALUES = 100_000  # of one field
 _KEYS = {"from", "to", "step", "points", "factor", "scale"}
 _SCALES = ("linear", "log")
+_MOST_LETTERS = 400  # of a quantity: what is longer is none
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*?)\s*", re.ASCII)
 _LINEAR_DIGITS, _LOG_DIGITS = 12, 6
 _EXAMPLE = "e.g. {from: 10 Gbit/s, to: 400 Gbit/s, points: 6, scale: log}"
@@ -94,7 +96,7 @@ def _ends(given: dict[str, Any]) -> _Ends:
 
 def _quantity(text: str) -> tuple[float, str, Dimension]:
     """Return number, unit and kind of a quantity."""
-    found = _NUMBER.fullmatch(text)
+    found = _NUMBER.fullmatch(text) if len(text) <= _MOST_LETTERS else None
     for dimension in Dimension if found else ():
         try:
             parse(text, dimension)
@@ -102,15 +104,15 @@ def _quantity(text: str) -> tuple[float, str, Dimension]:
             continue
         assert found is not None
         return float(found[1]), found[2], dimension
-    raise ValueError(f"{text!r} is no quantity with a unit that is known. Write e.g. '10 Gbit/s'.")
+    raise ValueError(f"{_short(text)} is no quantity with a unit that is known. Write e.g. '10 Gbit/s'.")
 
 
 def _in_unit(value: Any, unit: str, dimension: Dimension) -> float:
     """Return a quantity as a number of a unit."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r} has no unit. Write e.g. '{value} {unit}'.")
-    found = _NUMBER.fullmatch(value)
     si = parse(value, dimension)
+    found = _NUMBER.fullmatch(value)
     if found is not None and found[2] == unit:
         return float(found[1])
     return float(f"{si / parse(f'1 {unit}', dimension):.15g}")
@@ -118,7 +120,7 @@ def _in_unit(value: Any, unit: str, dimension: Dimension) -> float:
 
 def _number(value: Any) -> float:
     """Return a plain finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise ValueError(f"{_short(value)} is no number. Write e.g. 4, or a quantity with its unit at both ends.")
     return float(value)
 

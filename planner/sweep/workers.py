@@ -3,48 +3,16 @@
 import queue
 import threading
 from collections.abc import Sequence
-from typing import Protocol
 
 from planner.sweep.answers import Answer, Task, answer
+from planner.workers.team import Team
 
 __all__ = ["OneWorker", "Workers"]
 
 _QUEUED = 2  # one at work, one waiting: the worker never waits for the store
 
 
-class Workers(Protocol):
-    """Answers questions somewhere. No method waits longer than it is told to."""
-
-    def room(self) -> int:
-        """Return how many more questions are wanted now."""
-        ...
-
-    def submit(self, tasks: Sequence[Task]) -> None:
-        """Take questions; each is answered once, in any order."""
-        ...
-
-    def poll(self, wait_s: float) -> list[Answer]:
-        """Return the answers that have come since, waiting for the first a while.
-
-        Raises
-        ------
-        NoAnswerError
-            If the workers are lost for good.
-        """
-        ...
-
-    @property
-    def num_asked(self) -> int:
-        """How many questions are not answered yet."""
-        ...
-
-    def finish(self, grace_s: float) -> list[Answer]:
-        """Begin nothing more; return what is answered within a while, and give up the rest."""
-        ...
-
-    def close(self) -> None:
-        """End the workers that were started here."""
-        ...
+Workers = Team[Task, Answer]
 
 
 class OneWorker:

@@ -20,9 +20,9 @@ from planner.calibration.read_files import Kind, kind_of_file, read_files
 from planner.calibration.write import block_of, calibration_text, unmeasured
 from planner.cli.run import run
 from planner.cost import Floats
-from planner.documents import MODELS
 from planner.errors import SpecError
 from planner.models.collectives import ring_all_reduces
+from planner.schemas import MODELS
 
 SPEC = """\
 dnn: {zoo: resnet50, batch_per_device: 32}
@@ -298,7 +298,7 @@ def test_what_cannot_be_read_is_refused_with_a_mend(capsys: CaptureFixture[str],
         (("missing.csv",), "there is no such file"),
         (("{data}", "--measure"), "this measures here and now"),
         (("{data}", "--law-only"), "there is no law of a cluster. Add --spec"),
-        (("{data}", "-o", "{data}"), "is an input, which would be overwritten"),
+        (("{data}", "-o", "{data}"), "which would be overwritten"),
         (("{data}", "-o", "{folder}/no/where.yaml"), "it cannot be written"),
         (("{data}", "--form", "cubic"), "'cubic' is not one of"),
         (("{empty}",), "there is no file in this folder"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import planner
-from planner.calibration.iterations import PARAMETERS, Iterations, fit_iterations
+from planner.calibration.iterations import Iterations, fit_iterations
 from planner.calibration.read_iterations import (
     TEMPLATE,
     IterationTime,
@@ -15,6 +15,7 @@ from planner.calibration.read_iterations import (
     read_iteration_table,
 )
 from planner.errors import SpecError
+from planner.families import FAMILIES
 
 BASE: dict[str, Any] = {
     "dnn": {"zoo": "resnet50", "batch_per_device": 32},
@@ -105,7 +106,7 @@ def test_noise_is_not_fitted_by_what_the_rows_leave_open() -> None:
     for name, value in found.parameters.items():
         low, high = found.intervals[name]
         assert low <= value <= high <= 4 * value, name
-    assert set(found.parameters) | set(found.undetermined) == set(PARAMETERS["all_reduce"])
+    assert set(found.parameters) | set(found.undetermined) == set(FAMILIES["all_reduce"].FITTED)
 
 
 def test_parameter_servers_have_their_own_fit() -> None:

@@ -7,8 +7,8 @@ import jsonschema
 import pytest
 
 from planner.case.run import CaseResult, CaseRow, case_names, format_table, run_case, run_folder, to_document
-from planner.documents import CaseDocument
 from planner.errors import Fault, SpecError
+from planner.schemas import CaseDocument
 from planner.spec.source import read_source
 from planner.units import Dimension, parse
 

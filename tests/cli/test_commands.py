@@ -15,8 +15,8 @@ from ruamel.yaml import YAML
 
 import planner
 from planner.cli.run import run
-from planner.documents import MODELS
 from planner.networks import computation_bound
+from planner.schemas import MODELS
 
 SHORT = ("plan", "--dnn", "resnet50", "--machines", "4x8xrtx-2080-ti", "--network", "25 Gbit/s")
 

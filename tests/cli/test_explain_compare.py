@@ -12,15 +12,15 @@ import pytest
 from pytest import CaptureFixture
 
 import planner
-from planner import api
+from planner import planning
 from planner.cli.run import run
-from planner.documents import MODELS
 from planner.errors import NoAnswerError
 from planner.explanations import sensitivity
 from planner.explanations.report import explanation_text
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
+from planner.schemas import MODELS
 from planner.search import Search
 
 SPEC = "dnn: {zoo: alexnet, batch_per_device: 32}\ncluster: {preset: osf-testbed}\nfamilies: [all_reduce]\n"
@@ -216,7 +216,7 @@ def test_a_spec_in_json_is_planned_first(capsys: CaptureFixture[str], tmp_path: 
         (b"", "the file is empty"),
         (b" \n", "the file is empty"),
         (b"\x7fELF\0\0\1", "this is a binary file"),
-        (b"\xff\xfe{\0", "this is not UTF-8 text"),
+        (b"\xff\xfe{\0", "this is UTF-16 text"),
         (b'{"schema": "planner.plan/1", "x": "\xe4"}', "this is not UTF-8 text"),
     ],
 )
@@ -258,7 +258,7 @@ def test_the_first_interruption_ends_the_plan_and_all_questions_after_it(
     def never(problem: Problem, search: Search) -> Plan:
         raise AssertionError("a question was asked after the interruption")
 
-    monkeypatch.setattr(api, "best_plan", interrupted)
+    monkeypatch.setattr(planning, "best_plan", interrupted)
     monkeypatch.setattr(sensitivity, "best_plan", never)
     handler = signal.getsignal(signal.SIGINT)
     found = document(capsys, "explain", spec)  # leaves with 0, as planner plan does with what it has
@@ -266,7 +266,7 @@ def test_the_first_interruption_ends_the_plan_and_all_questions_after_it(
     assert found["breakdown"]
     assert {one["saving"] for one in found["sensitivities"]} == {None}
     assert {one["note"] for one in found["sensitivities"]} == {"left out: interrupted before it was asked"}
-    monkeypatch.setattr(api, "best_plan", interrupted)
+    monkeypatch.setattr(planning, "best_plan", interrupted)
     _, out, _ = answer(capsys, "explain", spec)
     number = len(found["sensitivities"])
     assert f"Interrupted: {number} of {number} changes were left out." in out
@@ -309,7 +309,7 @@ def test_the_second_interruption_breaks_off(
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("the second one was not heard")
 
-    monkeypatch.setattr(api, "best_plan", interrupted)
+    monkeypatch.setattr(planning, "best_plan", interrupted)
     assert answer(capsys, "explain", spec) == (130, "", "interrupted\n")
 
 

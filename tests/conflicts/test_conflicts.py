@@ -17,16 +17,17 @@ from pytest import CaptureFixture
 import planner
 from planner.cli.run import run
 from planner.conflicts.choices import NAMES_OF_PINS
+from planner.conflicts.constraints_of import constraints_of
 from planner.conflicts.diagnose import conflicts_of, diagnosed
-from planner.conflicts.members import members_of
 from planner.conflicts.question import as_meant
 from planner.conflicts.values import MEMORY_UNITS, TIME_UNITS, least_feasible
 from planner.conflicts.words import Diagnosis
-from planner.documents import MODELS, dump, error_document
+from planner.documents import dump, error_document
 from planner.errors import InfeasibleError, Relaxation, SpecError
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
+from planner.schemas import MODELS
 from planner.search import Search
 from planner.spec.question import FixSpec
 from planner.units import Dimension, parse
@@ -175,11 +176,11 @@ def test_each_way_out_written_into_the_spec_gives_a_plan_and_no_smaller_one_does
     assume(not has_plan(problem))
     found = diagnosis(problem)
     free = problem
-    for member in members_of(problem):
+    for member in constraints_of(problem):
         free = member.without(free)
     assert bool(found.steps) == has_plan(free)
     for step in found.steps:
-        members = {(one.field, one.given): one for one in members_of(problem)}
+        members = {(one.field, one.given): one for one in constraints_of(problem)}
         chosen = {(way.row.field, way.row.given) for way in step.ways}
         alone = problem
         for key, member in members.items():

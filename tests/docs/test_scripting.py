@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def test_a_section_prints_what_stands_there(title: str, folder: Path) -> None:
         pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
     blocks = BLOCK.findall(SECTIONS[title])
     known: dict[str, Any] = {}
-    for (kind, code), (following, expected) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
+    for (kind, code), (following, expected) in pairwise([*blocks, ("", "")]):
         if kind != "python":
             continue
         out = io.StringIO()

@@ -8,10 +8,10 @@ import pytest
 from pytest import CaptureFixture
 
 from planner.cli.run import run
-from planner.documents import MODELS
 from planner.errors import ModelError
 from planner.evaluation.adam_loops import Calibration, available_cores, measure
 from planner.models.model_replicas import ByThreads, ByWorkingSet
+from planner.schemas import MODELS
 
 
 @pytest.fixture(scope="module")

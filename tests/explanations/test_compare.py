@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import planner
-from planner.documents import ComparisonDocument, plan_document
+from planner.documents import plan_document
 from planner.errors import SpecError
 from planner.explanations.comparison import Comparison
 from planner.explanations.comparison_report import comparison_text
+from planner.schemas import ComparisonDocument
 
 NAMES = ("a.json", "b.json")
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import planner
 from planner.cost import Affine
-from planner.documents import ExplanationDocument
 from planner.errors import NoAnswerError
 from planner.explanations import perturb, sensitivity
 from planner.explanations.report import explanation_text
@@ -19,6 +18,7 @@ from planner.models.collectives import MeasuredCurve
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
+from planner.schemas import ExplanationDocument
 from planner.search import Search
 from planner.solution import Status
 

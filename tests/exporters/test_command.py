@@ -11,10 +11,11 @@ from pytest import CaptureFixture
 
 import planner
 from planner.cli.run import run
-from planner.documents import MODELS, dump, plan_document
+from planner.documents import dump, plan_document
 from planner.errors import SpecError
 from planner.exporters import TARGETS, degrees_of
 from planner.exporters.torchrun import safe_name, shell_words
+from planner.schemas import MODELS
 
 
 @pytest.fixture

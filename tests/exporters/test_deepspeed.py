@@ -16,7 +16,7 @@ from planner.exporters.deepspeed_keys import KNOWN, REMOVED
 from planner.exporters.export import Job
 from planner.exporters.layouts import layout_of, pins_of
 from planner.families.hybrid.configuration import ORDER_NAMES
-from planner.families.pipeline.cost import PipelineConfiguration, PipelineStage
+from planner.families.pipeline.configuration import PipelineConfiguration, PipelineStage
 
 CONFIG, STAGES = Path("ds_config.json"), Path("planned_pipeline.py")
 

@@ -8,11 +8,12 @@ from exported import planned, question
 import planner
 from planner.errors import InfeasibleError
 from planner.exporters import TARGETS, Job
-from planner.exporters.machines import UsedMachines, is_one_shape, num_devices, used_machines
+from planner.exporters.machines import is_one_shape, num_devices, used_machines
 from planner.exporters.torchrun import torchrun_lines
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.plan import Plan
+from planner.used_machines import UsedMachines
 
 
 def rows_of(name: str) -> tuple[UsedMachines, ...]:

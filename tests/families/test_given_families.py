@@ -164,7 +164,7 @@ def test_a_trace_never_overwrites_its_question(capsys: pytest.CaptureFixture[str
     text = "dnn: {zoo: vgg16}\ncluster: {preset: osf-testbed}\n"
     file.write_text(text)
     assert run(["plan", str(file), "--trace", str(file)]) == 2
-    assert "would overwrite" in capsys.readouterr().err
+    assert "this is the question itself" in capsys.readouterr().err
     assert file.read_text() == text
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from given_pipelines import DNN, LAYERS, MACHINE, MIXED, TWO, asked, loaded, predicted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,54 +15,10 @@ import planner
 from planner.api import configuration_of, timeline
 from planner.checks.pipeline import facts_of
 from planner.cli.run import run
-from planner.errors import ModelError, SpecError
+from planner.errors import ModelError
 from planner.families.pipeline import family as pipeline
-from planner.families.pipeline.cost import PipelineConfiguration, PipelineCost
-from planner.families.pipeline.family import default_num_microbatches
-from planner.plan import Prediction
-from planner.problem import Problem
-
-MACHINE: dict[str, Any] = {
-    "name": "w", "count": 4, "devices": 2, "device": "v100-sxm2-16g", "inside": {"bandwidth": "10 GB/s", "latency": "5 us"},
-    "network": "10 Gbit/s", "latency": "20 us",
-}  # fmt: skip
-LAYERS = [
-    {
-        "name": name,
-        "inputs": inputs,
-        "forward": f"{forward} ms",
-        "backward": f"{2 * forward} ms",
-        "parameters": "4 MB",
-        "output": "1 MB",
-    }
-    for name, inputs, forward in (
-        ("a", [], 1),
-        ("b", ["a"], 2),
-        ("c", ["b"], 3),
-        ("d", ["a", "c"], 2),
-        ("e", ["d"], 1),
-        ("f", ["e"], 1),
-    )
-]
-DNN: dict[str, Any] = {"layers": LAYERS, "profile_batch": 1, "global_batch": 32, "dataset_samples": 3200}
-TWO = [{"first": "a", "last": "c", "replicas": 2}, {"first": "d", "last": "f", "replicas": 2}]
-
-
-def asked(stages: list[dict[str, Any]] | None = None, **changes: Any) -> dict[str, Any]:
-    block = {"stages": TWO if stages is None else stages, **changes.pop("block", {})}
-    return {"dnn": DNN, "cluster": {"machines": [MACHINE]}, "configuration": {"pipeline": block}, **changes}
-
-
-def loaded(stages: list[dict[str, Any]] | None = None, **changes: Any) -> tuple[Problem, PipelineConfiguration]:
-    problem = planner.load(asked(stages, **changes))
-    _, configuration = configuration_of(problem)
-    assert isinstance(configuration, PipelineConfiguration)
-    return problem, configuration
-
-
-def predicted(stages: list[dict[str, Any]] | None = None, **changes: Any) -> Prediction:
-    problem, configuration = loaded(stages, **changes)
-    return planner.predict(problem, configuration)
+from planner.families.pipeline.configuration import PipelineConfiguration
+from planner.families.pipeline.cost import PipelineCost
 
 
 def explained(stages: list[dict[str, Any]] | None = None, **changes: Any) -> str:
@@ -106,9 +63,6 @@ def blocks(draw: st.DrawFn) -> dict[str, Any]:
         "chunks_per_device": chunks,
         "num_microbatches": p * draw(st.integers(1, 4)),
     }
-
-
-MIXED = {"machines": [MACHINE, {**MACHINE, "name": "x", "device": "p100-sxm2", "network": "25 Gbit/s"}]}
 
 
 @settings(max_examples=60)
@@ -300,210 +254,3 @@ def test_the_command_line_predicts_a_pipeline_and_writes_its_trace(
     assert run(["predict", str(tmp_path / "spec.yaml"), "--json"]) == 0
     block = json.loads(capsys.readouterr().out)["configuration"]
     assert block["stages"][1] == {"first": "d", "last": "f", "machines": "w", "replicas": 2}
-
-
-# -- a given configuration ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("stages", "block", "words"),
-    [
-        ([{"first": "a", "last": "z"}], {}, "stages.0.last: .* has no layer 'z'"),
-        ([{"first": "b", "last": "f"}], {}, "stages.0.first: the layer that must come next is 'a'"),
-        ([{"first": "a", "last": "b"}, {"first": "d", "last": "f"}], {}, "stages.1.first: the layer that must come next is 'c'"),
-        ([{"first": "a", "last": "c"}, {"first": "d", "last": "b"}], {}, "stages.1.last: it stands before 'd'"),
-        ([{"first": "a", "last": "c"}], {}, "must end with 'f'; 3 layers are in no stage"),
-        ([{"first": "a", "last": "f"}, {"first": "a", "last": "b"}], {}, "no layer is left for it"),
-        ([{"first": "a", "last": "f", "machines": "q"}], {}, "no machines 'q'; name one of w"),
-        ([{"first": "a", "last": "f", "replicas": 9}], {}, "the stages take 9 devices; 'w' has 8"),
-        (TWO, {"num_microbatches": 17}, "in 17 micro-batches leaves some of 2 replicas without a sample. Use 16"),
-        (TWO, {"global_batch_size": 64}, "dnn asks for a batch of 32"),
-        (TWO, {"chunks_per_device": 2}, "1f1b has 2 chunks a device; interleaved needs 2 or more"),
-        (TWO, {"schedule": "interleaved"}, "interleaved has 1 chunks a device"),
-        (TWO, {"schedule": "interleaved", "chunks_per_device": 3}, "2 stages are no multiple of 3 chunks"),
-        (
-            [TWO[0], {"first": "d", "last": "d"}, {"first": "e", "last": "e", "replicas": 2}, {"first": "f", "last": "f", "replicas": 2}],
-            {"schedule": "interleaved", "chunks_per_device": 2},
-            "stage 3 runs on the devices of stage 1: 1 of 'w'",
-        ),
-        (
-            [{"first": "a", "last": "a"}, {"first": "b", "last": "c"}, {"first": "d", "last": "d"}, {"first": "e", "last": "f"}],
-            {"schedule": "interleaved", "chunks_per_device": 2, "num_microbatches": 3},
-            "needs a multiple of its 2 stages",
-        ),
-    ],
-)  # fmt: skip
-def test_a_block_that_means_no_pipeline_is_refused(
-    stages: list[dict[str, Any]], block: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(SpecError, match=words):
-        loaded(stages, block=block)
-
-
-def test_machines_must_be_named_where_there_are_several_groups() -> None:
-    with pytest.raises(SpecError, match="machines are missing; name one of w, x"):
-        loaded(cluster=MIXED, dnn={**DNN, "profile_device": "v100-sxm2-16g"})
-    pinned = loaded(cluster=MIXED, dnn={**DNN, "profile_device": "v100-sxm2-16g"}, fix={"device": "p100-sxm2"})[1]
-    assert [stage.machines for stage in pinned.stages] == ["x", "x"]
-
-
-def test_a_narrow_link_between_switches_and_a_printed_form_are_refused() -> None:
-    nodes = [{**{key: MACHINE[key] for key in ("device", "count", "devices")}, "name": name} for name in "ws"]
-    switches = [{"name": name, "type": "switch"} for name in "xy"]
-    links = [
-        {"ends": ends, "bandwidth": rate}
-        for ends, rate in ((["w", "x"], "10 Gbit/s"), (["s", "y"], "10 Gbit/s"), (["x", "y"], "1 Gbit/s"))
-    ]
-    with pytest.raises(SpecError, match="pipeline does not model the link x - y"):
-        loaded([{"first": "a", "last": "f", "machines": "w"}], cluster={"nodes": nodes + switches, "links": links})
-    with pytest.raises(SpecError, match="no printed form"):
-        loaded(variant="printed")
-
-
-@given(st.integers(1, 300), st.integers(1, 8), st.integers(1, 8), st.sampled_from(["1f1b", "interleaved"]))
-def test_the_default_number_of_micro_batches_divides_the_batch_and_feeds_every_replica(
-    batch: int, stages: int, replicas: int, schedule: str
-) -> None:
-    number = default_num_microbatches(batch, num_stages=stages, most_replicas=replicas, schedule=schedule)
-    step = stages if schedule == "interleaved" else 1
-    sensible = [one for one in range(step, 4 * stages + 1, step) if not batch % one and batch // one >= replicas]
-    assert number == (1 if stages == 1 else max(sensible, default=step))
-
-
-def test_the_largest_batch_is_taken_where_it_may_vary() -> None:
-    dnn = {key: value for key, value in DNN.items() if key != "global_batch"}
-    assert predicted(dnn={**dnn, "max_global_batch": 48}).details["global_batch_size"] == 48
-    with pytest.raises(SpecError, match="dnn asks for a batch of 48"):
-        predicted(dnn={**dnn, "max_global_batch": 48}, block={"global_batch_size": 49})
-
-
-# -- profiles of another device ----------------------------------------------------------------------------------------
-
-
-def test_a_profile_is_scaled_to_other_devices_by_their_peaks_and_says_so() -> None:
-    problem = planner.load(
-        asked(
-            [{"first": "a", "last": "f", "machines": "w"}],
-            cluster=MIXED,
-            dnn={**DNN, "profile_device": "v100-sxm2-16g"},
-        )
-    )
-    measured, scaled = (problem.profiles[name] for name in ("v100-sxm2-16g", "p100-sxm2"))
-    peaks = {group.device.name: group.device.peak_flop_per_s["fp32"] for group in problem.cluster.machine_groups}
-    ratio = peaks["v100-sxm2-16g"] / peaks["p100-sxm2"]
-    assert ratio > 1.3
-    assert (scaled.forward_s / measured.forward_s).tolist() == pytest.approx([ratio] * 6)
-    assert (scaled.backward_s / measured.backward_s).tolist() == pytest.approx([ratio] * 6)
-    said = f"scaled from v100-sxm2-16g by {ratio:.4g}, the ratio of their fp32 peaks"
-    assert scaled.origin.endswith(said)
-    assert f"seconds on p100-sxm2 {said}" in problem.assumptions
-    assert not any("scaled" in one for one in planner.load(asked()).assumptions)
-
-
-def test_on_mixed_devices_the_first_is_assumed_to_be_the_measured_one_and_the_plan_keeps_that() -> None:
-    problem = planner.load(asked([{"first": "a", "last": "f", "machines": "w"}], cluster=MIXED))
-    assert any(
-        "the profile was measured on v100-sxm2-16g; set dnn.profile_device" in one for one in problem.assumptions
-    )
-    again = planner.load(problem.resolved)
-    assert again.resolved["dnn"]["profile_device"] == "v100-sxm2-16g"
-    for name, profile in problem.profiles.items():
-        assert again.profiles[name].forward_s.tolist() == pytest.approx(profile.forward_s.tolist())
-
-
-def test_a_profile_of_a_device_that_the_cluster_lacks_is_scaled_too() -> None:
-    there = planner.load(asked(dnn={**DNN, "profile_device": "v100-sxm2-16g"})).profiles["v100-sxm2-16g"]
-    elsewhere = planner.load(asked(dnn={**DNN, "profile_device": "p100-sxm2"})).profiles["v100-sxm2-16g"]
-    assert (elsewhere.forward_s < there.forward_s).all()
-    with pytest.raises(SpecError, match=r"dnn\.profile_device"):
-        planner.load(asked(dnn={**DNN, "profile_device": "abacus-9000"}))
-    with pytest.raises(SpecError, match="profile_device belongs to a measured profile"):
-        planner.load({**asked(), "dnn": {"zoo": "vgg16", "profile_device": "v100-sxm2-16g"}})
-
-
-def test_without_a_common_peak_seconds_stay_and_a_warning_says_so() -> None:
-    other = {**MACHINE, "name": "x", "device": {"name": "npu", "memory": "8 GiB"}}
-    problem = planner.load(
-        asked([{"first": "a", "last": "f", "machines": "w"}], cluster={"machines": [MACHINE, other]})
-    )
-    assert any("no peak of both to scale by" in warning for warning in problem.warnings)
-    assert problem.profiles["npu"].forward_s.tolist() == problem.profiles["v100-sxm2-16g"].forward_s.tolist()
-
-
-# -- measured profiles -------------------------------------------------------------------------------------------------
-
-
-def measured(
-    folder: Path, name: str, batch: int, stages: list[dict[str, Any]], **block: Any
-) -> tuple[Problem, PipelineConfiguration]:
-    file = folder / "traces" / "pipedream" / f"{name}.graph.txt"
-    dnn = {"profile": str(file), "profile_batch": batch, "batch_per_device": batch}
-    machine = {**MACHINE, "devices": 4}
-    problem = planner.load(
-        {"dnn": dnn, "cluster": {"machines": [machine]}, "configuration": {"pipeline": {"stages": stages, **block}}}
-    )
-    _, configuration = configuration_of(problem)
-    assert isinstance(configuration, PipelineConfiguration)
-    return problem, configuration
-
-
-@pytest.mark.measured
-def test_vgg16_sends_far_less_behind_its_convolutions(data_folder: Path) -> None:
-    late: list[dict[str, Any]] = [
-        {"first": "node1", "last": "node32", "replicas": 15},
-        {"first": "node33", "last": "node41"},
-    ]
-    early: list[dict[str, Any]] = [
-        {"first": "node1", "last": "node10", "replicas": 15},
-        {"first": "node11", "last": "node41"},
-    ]
-    times = []
-    for stages in (late, early):
-        problem, configuration = measured(data_folder, "vgg16", 128, stages)
-        found = planner.predict(problem, configuration)
-        times.append(found.details["stages"][0]["transfer_s"])
-        assert found.details["num_machines"] == 4
-        assert found.details["global_batch_size"] == 2048
-    assert times[1] == pytest.approx(64 * times[0], rel=0.01)
-
-
-@pytest.mark.measured
-def test_a_branched_network_relays_and_counts_every_byte_that_its_edges_carry(data_folder: Path) -> None:
-    for name, batch in (("resnet50", 128), ("gnmt", 64)):
-        problem, _ = measured(
-            data_folder,
-            name,
-            batch,
-            [{"first": "node1", "last": {"resnet50": "node177", "gnmt": "node48"}[name], "replicas": 16}],
-        )
-        cost = PipelineCost(problem)
-        order = {layer.name: index for index, layer in enumerate(problem.dnn.layers)}
-        sizes = {layer.name: 4 * layer.num_output_elements for layer in problem.dnn.layers}
-        for position in range(1, len(order)):
-            across = {one for one, other in problem.dnn.graph.edges if order[one] < position <= order[other]}
-            assert cost.costs.boundary_bytes(position) == pytest.approx(sum(sizes[one] for one in across))
-
-
-@pytest.mark.measured
-def test_gnmt_warns_of_a_backward_near_zero_and_vgg16_of_nothing(data_folder: Path) -> None:
-    whole = {"gnmt": "node48", "vgg16": "node41"}
-    doubts = {}
-    for name, last in whole.items():
-        problem, _ = measured(data_folder, name, 128, [{"first": "node1", "last": last, "replicas": 16}])
-        doubts[name] = [warning for warning in problem.warnings if "near zero" in warning]
-    assert doubts == {"gnmt": ["backward times near zero beside their forward times: node5"], "vgg16": []}
-
-
-@pytest.mark.measured
-def test_many_small_stages_of_a_measured_network_are_simulated(data_folder: Path) -> None:
-    stages: list[dict[str, Any]] = [
-        {"first": f"node{k}", "last": f"node{k + 10}", "replicas": 1} for k in range(1, 166, 11)
-    ]
-    stages.append({"first": "node166", "last": "node177", "replicas": 1})
-    problem, configuration = measured(data_folder, "resnet50", 128, stages, num_microbatches=64)
-    found = planner.predict(problem, configuration)
-    work_s = [row["forward_s"] + row["backward_s"] for row in found.details["stages"]]
-    assert found.iteration_time_s >= 64 * max(work_s)
-    assert found.details["stages"][0]["in_flight"] == 16
-    fewer = planner.predict(problem, replace(configuration, num_microbatches=16))
-    assert fewer.breakdown_s["bubble"] > found.breakdown_s["bubble"]

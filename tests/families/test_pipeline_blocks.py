@@ -11,7 +11,7 @@ from planner.families.pipeline import search as pipeline_search
 from planner.families.pipeline.blocks import BlockCost, block_starts
 from planner.families.pipeline.cost import PipelineCost
 from planner.families.pipeline.domain import Domain
-from planner.models.pipeline_stages import Stage
+from planner.models.pipeline_places import Stage
 from planner.problem import Problem
 from planner.search import Search
 from planner.zoo import build

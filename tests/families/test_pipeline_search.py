@@ -12,10 +12,12 @@ from pipelines import MACHINE, every_shape, is_allowed, layer, question, small_q
 
 import planner
 from planner.errors import InfeasibleError, ModelError, NoAnswerError
+from planner.families.pipeline import domain as pipeline_domain
 from planner.families.pipeline import family as pipeline
 from planner.families.pipeline import rows as pipeline_rows
 from planner.families.pipeline import sources as pipeline_sources
-from planner.families.pipeline.cost import PipelineConfiguration, PipelineCost, Shape
+from planner.families.pipeline.configuration import PipelineConfiguration
+from planner.families.pipeline.cost import PipelineCost, Shape
 from planner.families.pipeline.domain import Domain
 from planner.families.pipeline.quick import quick_shapes
 from planner.families.pipeline.search import plan
@@ -52,7 +54,7 @@ def every_value(problem: Problem) -> list[float]:
 def test_choices_that_stand_for_several_numbers_of_devices_give_a_true_bound(asked: dict[str, Any]) -> None:
     problem = planner.load(asked)
     values = every_value(problem)
-    with patch.object(pipeline_rows, "MOST_REPLICAS", 0):
+    with patch.object(pipeline_domain, "MOST_REPLICAS", 0):
         if not values:
             with pytest.raises((InfeasibleError, NoAnswerError)):
                 plan(problem, Search())

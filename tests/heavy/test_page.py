@@ -15,11 +15,17 @@ if not CHROMIUM.exists():
 
 import planner  # noqa: E402
 from planner.case.run import run_case  # noqa: E402
+from planner.errors import InfeasibleError  # noqa: E402
 from planner.networks import asked, network_of  # noqa: E402
-from planner.page import case_page, plan_page  # noqa: E402
+from planner.page import case_page, comparison_page, plan_page, refusal_page  # noqa: E402
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
-WIDTHS = {"wide": 1200, "narrow": 400}
+WIDTHS = {"wide": 1200, "narrow": 360, "zoomed": 640}
+AUDIT = (Path(__file__).parents[1] / "support/accessibility.js").read_text(encoding="utf-8")
+TIGHT = {"constraints": {"memory_per_device": "100 MiB"}, "families": ["all_reduce"]}
+
+
+NAMES = ("all_reduce", "parameter_server", "pipeline", "evil", "case", "refusal", "comparison")
 
 
 def page_of(name: str) -> str:
@@ -56,12 +62,23 @@ def page_of(name: str) -> str:
         }
     if name == "case":
         return case_page([run_case("osf-table-2")])
-    problem = planner.load(question)
-    plan = planner.plan(problem, time_limit_s=20)
+    if name == "refusal":
+        tight = planner.load({**question, **TIGHT})
+        with pytest.raises(InfeasibleError) as caught:
+            planner.plan(tight)
+        return refusal_page(
+            caught.value, tight.resolved, subject="vgg16", commands=[("planner", "plan", "question.yaml")]
+        )
+    if name == "comparison":
+        plans = [planner.plan(planner.load({**question, "families": [one]})) for one in ("all_reduce", "pipeline")]
+        return comparison_page(planner.compare(*plans), ("one.json", "other.json"))
+    problem, history = planner.load(question), []
+    plan = planner.plan(problem, time_limit_s=20, told=lambda bound, best: history.append((bound, best, len(history))))
     if name == "evil":
         plan = replace(plan, explanation=(EVIL,), warnings=(EVIL,))
     explanation = planner.explain(asked(problem), plan, time_limit_s=5)
-    return plan_page(plan, network_of(asked(problem), plan.substitutions), explanation=explanation)
+    network = network_of(asked(problem), plan.substitutions)
+    return plan_page(plan, network, explanation=explanation, history=history)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +94,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The pages, written."""
     folder = tmp_path_factory.mktemp("pages")
     found = {}
-    for name in ("all_reduce", "pipeline", "evil", "case"):
+    for name in NAMES:
         found[name] = folder / f"{name}.html"
         found[name].write_text(page_of(name), encoding="utf-8")
     return found
@@ -111,8 +128,8 @@ class Shown:
         self.context.close()
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", "wide"), ("dark", "narrow")])
-@pytest.mark.parametrize("name", ["all_reduce", "pipeline", "evil", "case"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", "wide"), ("dark", "narrow"), ("light", "zoomed")])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_page_draws_its_plots_says_nothing_and_asks_for_nothing(
     browser: Any, files: dict[str, Path], name: str, scheme: str, width: str
 ) -> None:
@@ -218,6 +235,13 @@ def test_on_paper_a_dark_page_is_light_and_plots_fit(browser: Any, files: dict[s
             "[...document.querySelectorAll('.main-svg')].map(one => one.getBoundingClientRect().width)"
         )
         assert max(widths) <= 690
+        overlaps = shown.tab.evaluate(
+            """[...document.querySelectorAll('[data-plot]')].filter((plot) => {
+                const legend = plot.querySelector('.legend'), grid = plot.querySelector('.gridlayer');
+                return legend && legend.getBoundingClientRect().bottom > grid.getBoundingClientRect().top + 2;
+            }).length"""
+        )
+        assert overlaps == 0
         assert not shown.tab.locator("header").is_visible()
 
 
@@ -226,3 +250,33 @@ def test_without_scripts_the_answer_and_the_tables_are_there(browser: Any, files
         assert shown.tab.locator(".answer").is_visible()
         assert shown.tab.locator("noscript").inner_text().startswith("Plots need JavaScript")
         assert shown.tab.locator("table").count() > 5
+        assert not shown.tab.locator("[data-plot]").first.is_visible()  # no blank room either
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_wrong_by_an_audit_of_accessibility(
+    browser: Any, files: dict[str, Path], name: str, scheme: str
+) -> None:
+    with Shown(browser, files[name], scheme=scheme) as shown:
+        shown.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        assert shown.tab.evaluate(AUDIT) == []
+
+
+def test_the_audit_finds_what_is_wrong(browser: Any, files: dict[str, Path]) -> None:
+    with Shown(browser, files["all_reduce"]) as shown:
+        shown.tab.evaluate("document.documentElement.style.setProperty('--soft', '#cccccc')")
+        shown.tab.evaluate("document.querySelector('h3').outerHTML = '<h4>deep</h4>'")
+        shown.tab.evaluate("document.querySelector('caption').remove()")
+        found = " ".join(shown.tab.evaluate(AUDIT))
+        assert "contrast" in found
+        assert "a heading jumps: deep" in found
+        assert "a table without a caption" in found
+
+
+def test_nothing_on_a_page_moves(browser: Any, files: dict[str, Path]) -> None:
+    with Shown(browser, files["all_reduce"], reduced_motion="reduce") as shown:
+        styles = shown.tab.evaluate(
+            "[...document.querySelectorAll('*')].filter((one) => getComputedStyle(one).transitionDuration.split(', ').some((s) => s !== '0s') && !one.closest('.plotted')).length"
+        )
+        assert styles == 0

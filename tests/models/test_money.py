@@ -14,7 +14,6 @@ from planner.models.money import (
     H_PER_MONTH,
     MachinePrices,
     Rates,
-    break_even_h_per_month,
     capital_share_usd,
     capital_usd,
     cost_parts,
@@ -22,13 +21,13 @@ from planner.models.money import (
     electricity_usd,
     energy_j,
     hosting_usd,
-    months_of_use,
     peak_power_w,
     rent_usd,
     reserved_usd,
     storage_usd,
     total_usd,
 )
+from planner.models.months import break_even_h_per_month, months_of_use
 
 YEAR_S = 8760 * 3600.0
 Kind = dict[str, Any]

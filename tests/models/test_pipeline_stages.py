@@ -7,15 +7,8 @@ from planner.cost import Affine, Profile
 from planner.dnn import Dnn, Layer, Tensor
 from planner.models.collectives import ring_all_reduces, two_level_all_reduces
 from planner.models.memory import Precision, data_parallel_memory
-from planner.models.pipeline_stages import (
-    LayerBytes,
-    Place,
-    PlaceError,
-    Stage,
-    StageCosts,
-    StageMachines,
-    places_of,
-)
+from planner.models.pipeline_places import Place, PlaceError, Stage, StageMachines, places_of
+from planner.models.pipeline_stages import LayerBytes, StageCosts
 
 ADAM = Precision.of("fp16", "adam")
 

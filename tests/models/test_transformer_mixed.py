@@ -13,7 +13,8 @@ from planner.families.hybrid.cost import HybridCost, costs_of
 from planner.models.layouts import Layouts
 from planner.models.transformer_activations import KERNELS
 from planner.models.transformer_memory import PRECISIONS, memory_bytes, stage_memory_bytes
-from planner.models.transformer_mixed import MixedKind, MixedStep, ReplicaClass, kind_seconds
+from planner.models.transformer_mixed import MixedStep, ReplicaClass
+from planner.models.transformer_mixed_kinds import MixedKind, kind_seconds
 from planner.models.transformer_mixed_memory import MixedMemory
 from planner.models.transformer_time import iteration_times
 

@@ -19,6 +19,7 @@ from purchases import asked, row
 from pytest import CaptureFixture, MonkeyPatch
 
 from planner.cli.run import run
+from planner.cli.terminal import show
 
 pytest.importorskip("plotly", reason="plotly is not installed: pip install 'training-planner[report]'")
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'training-planner[report]'")
@@ -83,7 +84,7 @@ def test_what_cannot_be_written_is_refused_before_the_search(
     tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setattr("planner.plan", None)  # nobody gets so far
-    assert "folder is not there" in refused(capsys, *SHORT, "--html", str(tmp_path / "no" / "plan.html"))["message"]
+    assert "there is no folder" in refused(capsys, *SHORT, "--html", str(tmp_path / "no" / "plan.html"))["message"]
     assert "this is a folder" in refused(capsys, *SHORT, "--html", str(tmp_path))["message"]
     os.mkfifo(tmp_path / "pipe")
     assert "no plain file" in refused(capsys, *SHORT, "--html", str(tmp_path / "pipe"))["message"]
@@ -179,3 +180,36 @@ def test_commands_to_copy_are_not_broken(tmp_path: Path) -> None:
     assert any(len(line) > 60 for line in commands)
     assert set(commands) <= set(told)
     assert all(len(line) <= 60 for line in told if line not in commands)
+
+
+TABLE = (
+    "Title\n  name                          value   why\n  a long name of something       1 ms   because of one thing and of another, and of more\n"
+    "  b                              2 ms   short\n  ... and 3 more; --json has all\n\nAfter"
+)
+
+
+def shown(text: str, columns: int, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> list[str]:
+    """Lines as a terminal of so many columns gets them, without colours."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    show(text)
+    return plain(capsys.readouterr().out).rstrip("\n").split("\n")
+
+
+def test_columns_of_a_table_stay_below_each_other_as_long_as_they_fit(
+    monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
+) -> None:
+    assert shown(TABLE, 100, monkeypatch, capsys) == TABLE.split("\n")
+    narrower = shown(TABLE, 90, monkeypatch, capsys)
+    assert max(map(len, narrower)) <= 90
+    assert len({line.index(word) for line, word in zip(narrower[1:4], ("why", "because", "short"), strict=True)}) == 1
+    hanging = shown(TABLE, 70, monkeypatch, capsys)
+    assert max(map(len, hanging)) <= 70
+    place = hanging[1].index("why")
+    assert hanging[2][place:].startswith("because")
+    assert hanging[3][:place].strip() == ""
+    assert hanging[3][place:].strip()
+    small = shown(TABLE, 30, monkeypatch, capsys)
+    assert max(map(len, small)) <= 30
+    for lines in (narrower, hanging, small):
+        assert " ".join(lines).split() == TABLE.split()

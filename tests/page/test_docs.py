@@ -28,7 +28,7 @@ def test_every_command_that_writes_a_page_runs(
         json.dumps(asked(Path("prices.csv"), [row("small"), row("large", device="v100-sxm2-16gb", usd_per_h=3)]))
     )
     commands = [command for command in SHELL if command.startswith("planner ") and "--html" in command]
-    assert len(commands) == 5
+    assert len(commands) == 7
     for command in commands:
         arguments = command.split()[1:]
         page = Path(arguments[arguments.index("--html") + 1])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from planner.page import figures
 from planner.page.parts import thinned
 from planner.page.render import script_json
+from planner.page.words import plain
 
 go = pytest.importorskip(
     "plotly.graph_objects", reason="plotly is not installed: pip install 'training-planner[report]'"
@@ -54,7 +55,7 @@ def test_white_text_on_a_colour_can_be_read_and_the_colour_seen_on_both_grounds(
 def test_a_label_holds_no_markup_and_says_the_name(name: str) -> None:
     found = figures.label(name, 1000)
     assert "<" not in found
-    assert unescape(found) == name
+    assert unescape(found) == plain(name)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

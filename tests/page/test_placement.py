@@ -119,9 +119,32 @@ def test_a_drawing_stays_small_and_says_what_it_leaves_out(machines: int, device
     found = drawing_of(cluster(("a", machines, devices)), "all_reduce", block, {})
     assert found is not None
     (group,) = found.groups
-    assert len(group.machines) == min(machines, 24)
-    assert bool(group.note) == (machines > 24)
+    if machines > 24:
+        (one,) = group.machines
+        assert one.name == f"a 0 to {machines - 1}"
+        assert f"{machines:,} machines, each like this" in one.note
+    else:
+        assert len(group.machines) == machines
+    assert not group.note
     for machine in group.machines:
         assert len(machine.cells) == min(devices, 16)
-        assert bool(machine.note) == (devices > 16)
+        assert (f"16 of {devices} devices" in machine.note) == (devices > 16)
         assert sum(cell.colour is not None for cell in machine.cells) == 1
+
+
+@given(st.integers(1, 60), st.integers(1, 3))
+def test_machines_that_do_the_same_stand_together_and_none_is_missed(stages: int, replicas: int) -> None:
+    names = [f"l{index}" for index in range(stages)]
+    block = {
+        "stages": [{"first": name, "last": name, "machines": "a", "replicas": replicas} for name in names],
+        "chunks_per_device": 1,
+    }
+    found = drawing_of(cluster(("a", stages * replicas, 1)), "pipeline", block, {})
+    assert found is not None
+    (group,) = found.groups
+    is_drawn_one_by_one = stages * replicas <= 24
+    assert len(group.machines) == min(24, stages * (replicas if is_drawn_one_by_one else 1))
+    assert bool(group.note) == (not is_drawn_one_by_one and stages > 24)
+    if not is_drawn_one_by_one and replicas > 1:
+        assert group.machines[0].name == f"a 0 to {replicas - 1}"
+        assert group.machines[-1].name.endswith(f"to {stages * replicas - 1}")

@@ -1,6 +1,6 @@
 """Timelines: each task once, and where there are too many, what takes most of each step."""
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from planner.page import runs
 from planner.page.runs import timeline_figures
-from planner.timeline import Span, timeline_document
+from planner.timeline import Process, Span, timeline_document
 
 lengths = st.lists(
     st.tuples(st.sampled_from(["forward", "backward", "idle"]), st.integers(1, 50)), min_size=1, max_size=60
@@ -76,6 +76,29 @@ def test_what_lies_within_a_task_is_not_drawn_again() -> None:
     assert [trace["name"] for trace in figure.data] == ["forward"]
     assert figure.table is not None
     assert figure.table.rows == [("gpu", "1", "3 s", "100%")]
+
+
+@given(st.lists(st.floats(1e-6, 0.5), min_size=2, max_size=40))
+def test_tasks_that_meet_end_to_end_are_all_drawn(lengths_s: list[float]) -> None:
+    ends_s = list(accumulate(lengths_s))
+    spans = [
+        Span(row="network", name="all-reduce", kind="all_reduce", start_s=start, end_s=end)
+        for start, end in zip([0.0, *ends_s], ends_s, strict=False)
+    ]
+    (figure,) = timeline_figures(timeline_document(spans, [], ["network"]))
+    assert len(figure.data[0]["x"]) == len(spans)
+
+
+def test_of_many_rows_those_of_whole_processes_are_drawn() -> None:
+    rows = [f"stage {stage}: {row}" for stage in range(50) for row in ("compute", "gradients")]
+    processes = [Process(name=f"stage {stage}", rows=tuple(rows[2 * stage : 2 * stage + 2])) for stage in range(50)]
+    spans = [Span(row=row, name="forward", kind="forward", start_s=0, end_s=1) for row in rows]
+    (figure,) = timeline_figures(timeline_document(spans, [], rows, processes=processes))
+    drawn = figure.layout["yaxis"]["ticktext"]
+    assert len(drawn) == 40
+    assert [name.split(":")[0] for name in drawn[::2]] == [name.split(":")[0] for name in drawn[1::2]]
+    assert {drawn[0], drawn[-1]} == {rows[0], rows[-1]}
+    assert "40 of 100 rows are shown" in figure.note
 
 
 def test_without_a_trace_nothing_is_drawn() -> None:

@@ -16,10 +16,11 @@ from pytest import CaptureFixture, TempPathFactory
 import planner
 from planner.checks import check_file
 from planner.cli.run import run
-from planner.documents import MODELS, dump
+from planner.documents import dump
 from planner.errors import SpecError
 from planner.models.failures import Checkpoints, rate_per_s, run_time
 from planner.procurement.document import procurement_document
+from planner.schemas import MODELS
 
 LIST = """provider,instance,region,term,device,devices,inside,network_gbit_per_s,usd_per_h,billing_s,least_billed_s,\
 interruptions_per_h,purchase_usd,useful_life_years,hosting_usd_per_month,power_w,date,source

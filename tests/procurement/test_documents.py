@@ -10,7 +10,7 @@ from pytest import CaptureFixture
 from ruamel.yaml import YAML
 
 from planner.cli.run import run
-from planner.documents import MODELS
+from planner.schemas import MODELS
 
 
 def printed(capsys: CaptureFixture[str], *arguments: str, code: int = 0) -> str:

@@ -1,9 +1,10 @@
 """Branch and bound over counts with a monotone oracle, against trying every point."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import ceil, inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -365,3 +366,43 @@ def test_a_reading_that_is_none_is_refused(reading: Reading) -> None:
     question = replace(amdahl(1, 8).question(), oracle=lambda root, counts, enough: reading)
     with pytest.raises(ModelError, match="answer for"):
         best_counts(question, Search())
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases(), number=st.integers(1, 5), lots=st.randoms(use_true_random=False), has_front=st.booleans())
+def test_looking_ahead_changes_no_call_and_no_answer(case: Case, number: int, lots: Any, has_front: bool) -> None:
+    alone, helped = replace(case, asked=[]), replace(case, asked=[])
+    search: Callable[..., Any] = best_trade_offs if has_front else best_counts
+    known: dict[tuple[int, Counts, float], Reading] = {}
+
+    def foreseen(calls: Callable[[int], list[tuple[int, Counts, float]]]) -> None:
+        """Make some of the calls that are foreseen; others stay at work for ever."""
+        found = calls(number)
+        assert len(set(found)) == len(found)
+        for call in found:
+            if lots.random() < 0.7:
+                known[call] = replace(case, asked=[]).oracle(*call)
+
+    question = replace(helped.question(), known=lambda *call: known.get(call), foreseen=foreseen)
+    first, second = search(alone.question(), Search()), search(question, Search())
+    assert helped.asked == alone.asked
+    assert repr(second) == repr(first)
+
+
+def test_most_calls_are_foreseen_where_what_they_prove_is_that_nothing_is_better() -> None:
+    size = 8
+    tables = [monotone((6, 6), [0.875] * 36, 8.0 + root) for root in range(size)]
+    case = Case(tables, [[1.0, 2.0]] * size, granule=0.0, limits=(inf, inf, inf), least_total=0, stops=True)
+    ahead: list[tuple[int, Counts, float]] = []
+    made: list[tuple[int, Counts, float]] = []
+
+    def oracle(*call: Any) -> Reading:
+        made.append(call)
+        return case.oracle(*call)
+
+    question = replace(
+        case.question(), oracle=oracle, known=lambda *call: None, foreseen=lambda calls: ahead.extend(calls(2))
+    )
+    best_counts(question, Search())
+    assert len(made) >= size
+    assert len(set(ahead) & set(made)) > len(made) / 3

@@ -116,6 +116,23 @@ def plain(found: list[Candidate]) -> list[tuple[float, tuple[tuple[int, int, int
 schedules = st.builds(Schedule, num_microbatches=st.integers(1, 6), is_gpipe=st.booleans())
 
 
+@settings(max_examples=60, deadline=None)
+@given(lines(), schedules, st.booleans(), st.integers(0, 12), st.sampled_from([1, 7, 200_000]))
+def test_a_table_is_the_same_whether_its_stages_are_computed_before_its_passes_or_layer_by_layer(
+    line: Line, schedule: Schedule, is_open: bool, rank: int, most_at_once: int
+) -> None:
+    some = sorted(one.bound for one in below(line, schedule, math.inf, math.inf, is_open=is_open))[: rank + 1]
+    tables, cutoff = [], some[-1] * (1 + 1e-6) if some else 1.0
+    for most_before, most_pairs in ((30_000, 1_000_000), (-1, 1_000_000), (-1, 1)):
+        with patch.multiple(
+            pipeline_tables, _MOST_AT_ONCE=most_at_once, _MOST_BEFORE=most_before, _MOST_PAIRS=most_pairs
+        ):
+            num_stages = 0 if is_open else min(line.num_layers, sum(line.num_devices))
+            tables.append(pipeline_tables.Tables(line, schedule, num_stages, Search(), cutoff=cutoff))
+    assert np.array_equal(tables[0].entries, tables[1].entries)
+    assert np.array_equal(tables[0].entries, tables[2].entries)
+
+
 @settings(max_examples=200, deadline=None)
 @given(lines(), schedules, st.booleans(), st.integers(0, 12), st.sampled_from([1, 7, 200_000]))
 def test_a_cutoff_units_and_passes_lose_no_candidate_below_the_cutoff(
@@ -145,9 +162,9 @@ def test_layers_whose_stages_all_end_behind_them_are_filled_in_one_pass() -> Non
     passes = []
     fill = pipeline_tables.Tables._add
 
-    def counted(self: pipeline_tables.Tables, pairs: pipeline_tables._Pairs) -> None:
-        passes.append(len(pairs.move))
-        fill(self, pairs)
+    def counted(self: pipeline_tables.Tables, stages: pipeline_tables._Stages) -> None:
+        passes.append(len(stages.after))
+        fill(self, stages)
 
     schedule, perfect_s = Schedule(num_microbatches=8), 8 * 2 * 64 / 4
     with patch.object(pipeline_tables.Tables, "_add", counted):

@@ -12,13 +12,18 @@ _VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 @dataclass
 class Read:
-    """What a page holds; ``text``: of its body, scripts and styles left out; ``elements``: tags with attributes."""
+    """What a page holds.
+
+    ``text``: of its body, scripts and styles left out; ``elements``: tags with attributes; ``tables``: the rows of each
+    by its caption, that of the columns first.
+    """
 
     title: str = ""
     text: str = ""
     headings: list[tuple[int, str]] = field(default_factory=list)
     elements: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
     plots: list[dict[str, Any]] = field(default_factory=list)
+    tables: dict[str, list[list[str]]] = field(default_factory=dict)
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         """The attributes of all elements of a kind."""
@@ -32,6 +37,8 @@ class _Reader(HTMLParser):
         self.open: list[str] = []
         self.held = ""
         self.is_plots = False
+        self.cell = ""
+        self.rows: list[list[str]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found.elements.append((tag, dict(attrs)))
@@ -40,11 +47,19 @@ class _Reader(HTMLParser):
             self.open.append(tag)
         if tag in ("h1", "h2", "h3", "title"):
             self.held = ""
+        if tag in ("caption", "th", "td"):
+            self.cell = ""
+        if tag == "tr":
+            self.rows.append([])
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open, f"</{tag}> closes nothing"
         assert self.open[-1] == tag, f"</{tag}> closes <{self.open[-1]}>"
         self.open.pop()
+        if tag == "caption":
+            self.rows = self.found.tables[self.cell] = []
+        if tag in ("th", "td"):
+            self.rows[-1].append(self.cell)
         if tag == "title":
             self.found.title = self.held
         if tag in ("h1", "h2", "h3"):
@@ -55,6 +70,7 @@ class _Reader(HTMLParser):
             self.found.plots = json.loads(data)
         elif self.open[-1:] not in (["script"], ["style"]):
             self.held += data
+            self.cell += data
             self.found.text += data
 
 

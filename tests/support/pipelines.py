@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from planner.families.pipeline.cost import PipelineCost, Shape
-from planner.models.pipeline_stages import Stage
+from planner.models.pipeline_places import Stage
 from planner.problem import Problem
 from planner.solvers.exhaustive import all_groupings, all_pipelines
 

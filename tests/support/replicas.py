@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 
 import planner
 from planner.dnn import Dnn
+from planner.families.model_replicas.configuration import ReplicaChoice
 from planner.families.model_replicas.cost import group_of, model_of, threads_of
-from planner.families.model_replicas.family import ReplicaChoice
+from planner.families.model_replicas.search import plan
 from planner.models.compute import profile_from_flop
 from planner.models.model_replicas import ByThreads, Constants, ReplicaModel
 from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration
 from planner.models.segment_work import SegmentWork
 from planner.models.segments import chain_of
 from planner.problem import Problem
+from planner.search import Search
 from planner.zoo.builder import Builder
 
 # -- drawn inputs ----------------------------------------------------------------------------------------------------
@@ -169,3 +171,8 @@ def every_configuration(problem: Problem) -> Iterator[ReplicaChoice]:
                 num_servers=servers, num_replicas=replicas, num_workers=workers, layers=layers
             )
             yield ReplicaChoice(configuration=chosen, samples_per_read=share)
+
+
+def asked_for(search: Search | None = None, **changes: Any) -> Any:
+    """The plan of the question, with some of its keys changed."""
+    return plan(planner.load(question(**changes)), search or Search())

@@ -16,13 +16,13 @@ from sweep_workers import POISON, failing, outdated, poisoned, suicidal
 from sweeps import TODAY, asked, batches, contents, left_over, num_answered, write_spec
 
 from planner.errors import NoAnswerError, SpecError
-from planner.sweep import cluster
 from planner.sweep.answers import Outcome
 from planner.sweep.cluster import DaskWorkers
 from planner.sweep.engine import Done, run
 from planner.sweep.question import Sweep
 from planner.sweep.store import Store
 from planner.sweep.workers import OneWorker
+from planner.workers import cluster
 
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
 # The library's own threads and sockets, as they end: nothing of ours.

@@ -82,7 +82,7 @@ def test_a_report_of_what_is_not_answered_says_so(tmp_path: Path, capsys: Captur
         (batches(2), ["--export", "rows.xls"], "a file ends in one of"),
         (batches(2), ["--time-limit", "5"], "--time-limit"),
         (batches(2), ["--workers", "0"], "--workers"),
-        (batches(2), ["--store", "missing/s.sqlite"], "there is no such folder"),
+        (batches(2), ["--store", "missing/s.sqlite"], "there is no folder"),
     ],
 )
 def test_what_is_wrong_ends_with_code_two_and_leaves_no_store_of_answers(
@@ -107,7 +107,7 @@ def test_the_store_and_the_export_are_never_the_question_nor_each_other(
     assert "is the question itself" in answer(capsys, "sweep", spec, "--store", spec)[2]
     assert "is the question itself" in answer(capsys, "sweep", spec, "--export", spec)[2]
     both = tmp_path / "x.csv"
-    assert "is the store" in answer(capsys, "sweep", spec, "--store", both, "--export", both)[2]
+    assert "--store writes there, too" in answer(capsys, "sweep", spec, "--store", both, "--export", both)[2]
     assert spec.read_bytes() == before
 
 

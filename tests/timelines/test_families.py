@@ -200,13 +200,13 @@ def test_a_lockstep_iteration_of_servers_has_its_terms(
     assert sum_s(slow, "overhead") == near(terms["overhead"])
     assert sum_s(slow, "wait") == near(terms["stragglers"] + terms["pull"] + terms["input_stall"], 3)
     for index, ended_s in enumerate(prediction.details["server_push_end_s"]):
-        received = rows.get(f"server {index + 1}: receive", [])
+        received = rows.get(f"server {index}: receive", [])
         size = float(cost.pushed_bytes[:, index].sum() * cost.links.senders[index])
         assert sum(event["args"]["bytes"] for event in received) == pytest.approx(size)
         if received and not is_home:  # else what its own worker computes may come later
             assert last_s(received, "receive") == pytest.approx(ended_s + terms["compression"], rel=1e-6)
         if size:
-            assert sum_s(rows[f"server {index + 1}: send"], "pull") == near(terms["pull"])
+            assert sum_s(rows[f"server {index}: send"], "pull") == near(terms["pull"])
 
 
 @given(

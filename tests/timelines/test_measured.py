@@ -174,7 +174,7 @@ def test_the_command_line_puts_a_measured_trace_beside_the_prediction(
         (["--trace", "t.json", "--measured", "."], "this is not a regular file"),
         (["--trace", "t.json", "--measured", "spec.yaml"], "spec.yaml: this is no JSON object"),
         (["--trace", "spec.yaml"], "this is the question itself"),
-        (["--trace", "copy.json", "--measured", "copy.json"], "this is the measured trace, which the trace would"),
+        (["--trace", "copy.json", "--measured", "copy.json"], "this is the measured trace, which would be overwritten"),
         (["--trace", "t.json", "--trace-iterations", "0"], "trace-iterations"),
     ],
 )

@@ -35,7 +35,8 @@ from planner.models.layouts import Layouts
 from planner.models.roofline import Constants, DeviceRates
 from planner.models.tiers import Tier
 from planner.models.transformer_compute import Software
-from planner.models.transformer_mixed import MixedKind, MixedStep, ReplicaClass, kind_seconds
+from planner.models.transformer_mixed import MixedStep, ReplicaClass
+from planner.models.transformer_mixed_kinds import MixedKind, kind_seconds
 from planner.transformer import Transformer
 
 __all__ = ["FITTED", "MixedRow", "fitted_figures", "predicted_s", "rank_correlation", "read_mixed_rows"]

@@ -7,7 +7,9 @@ from typing import Any
 from planner.models.compression import Compression
 from planner.units import Dimension, format_exact
 
-__all__ = ["AllReduceConfiguration", "FusionGroup", "GroupShare", "Setting"]
+__all__ = ["NAME", "AllReduceConfiguration", "FusionGroup", "GroupShare", "Setting"]
+
+NAME = "all_reduce"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

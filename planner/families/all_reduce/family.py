@@ -12,16 +12,27 @@ from planner.families.all_reduce import given as all_reduce_given
 from planner.families.all_reduce import mixed_timeline as all_reduce_mixed_timeline
 from planner.families.all_reduce import mixed_words, words
 from planner.families.all_reduce import timeline as all_reduce_timeline
-from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.all_reduce.configuration import NAME, AllReduceConfiguration
 from planner.families.all_reduce.cost import AllReduceCost
+from planner.families.all_reduce.machines import machines
 from planner.families.all_reduce.mixed import MixedCost
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline, repeated
 
-__all__ = ["DECISIONS", "NAME", "NOT_MODELLED", "configuration_of", "explain", "predict", "timeline"]
+__all__ = [
+    "DECISIONS",
+    "FITTED",
+    "NAME",
+    "NOT_MODELLED",
+    "TAKES_EXCLUSIONS",
+    "configuration_of",
+    "explain",
+    "machines",
+    "predict",
+    "timeline",
+]
 
-NAME = "all_reduce"
 NOT_MODELLED = (
     "convergence and accuracy: a larger batch may need more epochs",
     "variation between iterations, failures and restarts",
@@ -40,6 +51,8 @@ DECISIONS = frozenset(
         "batch_shares",
     )
 )
+FITTED = ("utilisation", "bandwidth_efficiency", "overhead")
+TAKES_EXCLUSIONS = False
 
 
 def predict(problem: Problem, configuration: AllReduceConfiguration) -> Prediction:

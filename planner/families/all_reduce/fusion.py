@@ -11,24 +11,14 @@ import numpy as np
 
 from planner.channel import Ends
 from planner.cost import Affine, Floats, TransferCost, Wait
-from planner.families.all_reduce.configuration import AllReduceConfiguration, FusionGroup, Setting
+from planner.families.all_reduce.configuration import NAME, AllReduceConfiguration, FusionGroup, Setting
 from planner.families.all_reduce.cost import AllReduceCost
 from planner.families.all_reduce.mixed import MixedCost
 from planner.families.faults import wrong
 from planner.models.collectives import cheapest_of
-from planner.models.compression import Compression
 from planner.models.data_parallel import Gradients
 
-__all__ = [
-    "Exchange",
-    "best_ends",
-    "compression_of",
-    "ends_of_rule",
-    "exchange_of",
-    "fusion_rules",
-    "listed_groups",
-    "mixed_exchange_of",
-]
+__all__ = ["Exchange", "best_ends", "ends_of_rule", "exchange_of", "fusion_rules", "listed_groups", "mixed_exchange_of"]
 
 _MIB = 2**20
 
@@ -136,7 +126,7 @@ def listed_groups(
         )
         what = what or "they are not in ready order, or one stands twice"
         raise wrong(
-            "all_reduce",
+            NAME,
             "fusion_groups",
             len(rows),
             f"the groups are not the network's {len(known)} gradients, last layer first: {what}.",
@@ -150,11 +140,6 @@ def listed_groups(
             FusionGroup(tensors=tuple(row["tensors"]), algorithm=row["algorithm"] or cheapest, size_bytes=size)
         )
     return tuple(groups)
-
-
-def compression_of(given: Mapping[str, Any] | None) -> Compression | None:
-    """Return the compression of a block."""
-    return None if given is None else Compression(removed=given["removed"], scale_s=given["time"])
 
 
 def _one_transfer_s(cost: TransferCost, size_bytes: float) -> float:

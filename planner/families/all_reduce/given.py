@@ -5,11 +5,12 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from planner.families.all_reduce.configuration import AllReduceConfiguration, Setting
+from planner.families.all_reduce.configuration import NAME, AllReduceConfiguration, Setting
 from planner.families.all_reduce.cost import AllReduceCost
-from planner.families.all_reduce.fusion import compression_of, ends_of_rule, exchange_of, listed_groups
+from planner.families.all_reduce.fusion import ends_of_rule, exchange_of, listed_groups
 from planner.families.all_reduce.mixed_given import mixed_configuration_of
 from planner.families.all_reduce.settings import ANY_NUMBER, batches_of
+from planner.families.compression import compression_of
 from planner.families.faults import wrong
 from planner.problem import Problem
 
@@ -32,7 +33,7 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllReduceCon
     known = [group.name for group in problem.cluster.machine_groups]
     if unknown := [name for name in machines if name not in known]:
         raise wrong(
-            "all_reduce", "machines", unknown[0], f"there are no machines {unknown[0]!r}; there are {', '.join(known)}."
+            NAME, "machines", unknown[0], f"there are no machines {unknown[0]!r}; there are {', '.join(known)}."
         )
     if given["groups"] is not None:
         return mixed_configuration_of(problem, given)
@@ -59,7 +60,7 @@ def _given_setting(cost: AllReduceCost, given: Mapping[str, Any]) -> Setting:
     if machines * devices != number or machines > cost.cluster.num_machines or devices > most or not number:
         have = f"the cluster has {cost.cluster.num_machines} machines of {most} {cost.device.name}"
         raise wrong(
-            "all_reduce",
+            NAME,
             "num_devices",
             number,
             f"{machines} machines x {devices} devices do not make {number}, or {have}.",
@@ -68,7 +69,7 @@ def _given_setting(cost: AllReduceCost, given: Mapping[str, Any]) -> Setting:
     steps = given["gradient_accumulation_steps"]
     if batch < number or steps > ceil(batch / number):
         raise wrong(
-            "all_reduce",
+            NAME,
             "global_batch_size",
             batch,
             f"a batch of {batch} cannot be split over {number} devices in {steps} steps.",
@@ -76,5 +77,5 @@ def _given_setting(cost: AllReduceCost, given: Mapping[str, Any]) -> Setting:
     curves = cost.problem.calibration.all_reduce_curves
     if curves and number > 1 and number not in curves:
         known = ", ".join(map(str, sorted(curves)))
-        raise wrong("all_reduce", "num_devices", number, f"calibration.curves hold {known} devices, not {number}.")
+        raise wrong(NAME, "num_devices", number, f"calibration.curves hold {known} devices, not {number}.")
     return Setting(num_machines=machines, devices_per_machine=devices, global_batch_size=batch, num_microbatches=steps)

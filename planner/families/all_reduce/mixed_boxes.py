@@ -17,11 +17,11 @@ from planner.families.all_reduce.mixed_bounds import MixedBounds
 from planner.families.all_reduce.mixed_leaf import LeafCost
 from planner.families.all_reduce.mixed_rows import batches_from, greatest
 from planner.families.all_reduce.mixed_team import Shape, Team
-from planner.families.answer import SAME, iterations_of
+from planner.families.answer import iterations_of
 from planner.models.compression import Compression
 from planner.problem import Problem
 from planner.search import Search
-from planner.solution import Solution, Status
+from planner.solution import SAME, Solution, Status
 from planner.solvers.boxes import Box
 from planner.solvers.scalar import minimise
 from planner.solvers.shares import Workers, best_shares, repaired

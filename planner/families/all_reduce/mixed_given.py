@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from planner.cluster import MachineGroup
-from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.all_reduce.fusion import compression_of, ends_of_rule, listed_groups, mixed_exchange_of
+from planner.families.all_reduce.configuration import NAME, AllReduceConfiguration
+from planner.families.all_reduce.fusion import ends_of_rule, listed_groups, mixed_exchange_of
 from planner.families.all_reduce.mixed import MixedCost
+from planner.families.compression import compression_of
 from planner.families.faults import wrong
 from planner.problem import Problem
 
@@ -28,7 +29,7 @@ def mixed_configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllRed
     for name, row in rows.items():
         _check_group(groups, name, row)
     if not problem.cluster.of_groups_is_connected(list(rows)):
-        raise wrong("all_reduce", "groups", ", ".join(rows), "these machines cannot reach each other.")
+        raise wrong(NAME, "groups", ", ".join(rows), "these machines cannot reach each other.")
     devices = [row["devices_per_machine"] or groups[name].devices_per_machine for name, row in rows.items()]
     cost = MixedCost(problem, list(rows), devices)
     ordered = [rows[name] for name in cost.names]
@@ -43,7 +44,7 @@ def mixed_configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllRed
     costs = cost.transfer_costs(bare.num_machines, bare.num_devices)
     if bare.num_devices > 1 and not costs:
         text = "two levels need equally many devices in every machine, and no other algorithm is allowed."
-        raise wrong("all_reduce", "groups", ", ".join(rows), text)
+        raise wrong(NAME, "groups", ", ".join(rows), text)
     exchange, rule = mixed_exchange_of(cost, bare), given["fusion_groups"]
     if exchange is None:
         return bare
@@ -59,29 +60,29 @@ def _check_group(groups: Mapping[str, MachineGroup], name: str, row: Mapping[str
     key = f"groups.{name}"
     if name not in groups:
         text = f"there are no machines {name!r}; there are {', '.join(groups)}."
-        raise wrong("all_reduce", key, name, text)
+        raise wrong(NAME, key, name, text)
     group, devices = groups[name], row["devices_per_machine"]
     if row["machines"] > group.count:
         text = f"there are {group.count} machines {name!r}, not {row['machines']}."
-        raise wrong("all_reduce", f"{key}.machines", row["machines"], text)
+        raise wrong(NAME, f"{key}.machines", row["machines"], text)
     if devices is not None and devices > group.devices_per_machine:
         text = f"a machine {name!r} has {group.devices_per_machine} devices, not {devices}."
-        raise wrong("all_reduce", f"{key}.devices_per_machine", devices, text)
+        raise wrong(NAME, f"{key}.devices_per_machine", devices, text)
     if row["gradient_accumulation_steps"] > row["batch_per_device"]:
         text = f"a share of {row['batch_per_device']} cannot be split into so many micro-batches."
-        raise wrong("all_reduce", f"{key}.gradient_accumulation_steps", row["gradient_accumulation_steps"], text)
+        raise wrong(NAME, f"{key}.gradient_accumulation_steps", row["gradient_accumulation_steps"], text)
 
 
 def _check_totals(problem: Problem, given: Mapping[str, Any], num_machines: int, num_devices: int) -> None:
     """Refuse numbers that are not those of the groups, or that no curve holds."""
     for key, number in (("num_machines", num_machines), ("num_devices", num_devices)):
         if given[key] not in (None, number):
-            raise wrong("all_reduce", key, given[key], f"the groups have {number} in all.")
+            raise wrong(NAME, key, given[key], f"the groups have {number} in all.")
     curves = problem.calibration.all_reduce_curves
     if curves and num_devices > 1 and num_devices not in curves:
         known = ", ".join(map(str, sorted(curves)))
         text = f"calibration.curves hold {known} devices, not {num_devices}."
-        raise wrong("all_reduce", "groups", num_devices, text)
+        raise wrong(NAME, "groups", num_devices, text)
 
 
 def _batch(problem: Problem, given: Mapping[str, Any], numbers: list[int], shares: list[int]) -> int:
@@ -94,5 +95,5 @@ def _batch(problem: Problem, given: Mapping[str, Any], numbers: list[int], share
             f"the shares make batches of {fewest} to {most} samples, not {batch}: a share is the largest of its group, "
             f"and some devices have one sample less."
         )
-        raise wrong("all_reduce", "global_batch_size", batch, text)
+        raise wrong(NAME, "global_batch_size", batch, text)
     return batch

@@ -24,24 +24,23 @@ from planner.cluster import MachineGroup
 from planner.errors import InfeasibleError, NoAnswerError
 from planner.families.all_reduce import mixed_words as words
 from planner.families.all_reduce.compression import compression_line, compression_warnings
-from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.all_reduce.configuration import NAME, AllReduceConfiguration
 from planner.families.all_reduce.fusion import best_ends, fusion_rules, mixed_exchange_of
 from planner.families.all_reduce.groups import taking_part
 from planner.families.all_reduce.mixed import MixedCost
 from planner.families.all_reduce.mixed_boxes import Choice, MixedBoxes
 from planner.families.all_reduce.mixed_rows import batches_from
 from planner.families.all_reduce.mixed_team import Team
-from planner.families.answer import SAME, TOO_SHORT, alternative_of, plan_of
+from planner.families.answer import TOO_SHORT, alternative_of, plan_of
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem
 from planner.search import Search
-from planner.solution import Status
+from planner.solution import SAME, Status
 from planner.solvers.boxes import Found, best_vector
 from planner.units import Dimension, format_human
 
 __all__ = ["plan"]
 
-NAME = "all_reduce"
 _MOST_GROUPS = 8  # of which all sets are tried
 _MOST_BOXES = 20_000
 _MOST_BOXES_OF_ALTERNATIVES, _MOST_SOLVED_OF_ALTERNATIVES = 400, 40
@@ -72,7 +71,8 @@ def plan(problem: Problem, search: Search, *, not_modelled: Sequence[str]) -> Pl
     if search.is_over:
         raise NoAnswerError(TOO_SHORT)
     boxes = MixedBoxes(problem, list(_teams(problem)), search)
-    found = best_vector(boxes.roots, boxes, search, split=boxes.split, most_boxes=_MOST_BOXES)
+    told = search.tell if len(taking_part(problem).machine_groups) <= _MOST_GROUPS else None  # else of some sets only
+    found = best_vector(boxes.roots, boxes, search, split=boxes.split, most_boxes=_MOST_BOXES, told=told)
     if found.value is None:
         if found.solution.status is Status.INFEASIBLE:
             raise InfeasibleError(_why_nothing_fits(problem))

@@ -40,10 +40,11 @@ from planner.families.all_reduce.family import NAME, NOT_MODELLED
 from planner.families.all_reduce.fusion import best_ends, exchange_of, fusion_rules
 from planner.families.all_reduce.groups import is_mixed
 from planner.families.all_reduce.settings import settings_of, why_nothing_fits
-from planner.families.answer import SAME, TOO_SHORT, alternative_of, iterations_of, plan_of
+from planner.families.answer import TOO_SHORT, alternative_of, iterations_of, plan_of
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem
 from planner.search import Search
+from planner.solution import SAME
 from planner.solvers.fusion import optimal_groups
 
 __all__ = ["plan"]
@@ -90,7 +91,7 @@ def plan(problem: Problem, search: Search) -> Plan:
     candidates.sort(key=lambda one: (one.bound, one.setting.num_devices, len(one.cost.machines)))
     if not candidates:
         raise InfeasibleError(why_nothing_fits(whole))
-    found, bound = _search(candidates, search)
+    found, bound = _search(candidates, search, is_told=_tries_all_sets(whole))
     best = found[0]
     bound = min([bound, best.objective, _bound_of_other_sets(whole, best, search), *(one.bound for one in found)])
     cost, num_solved = best.cost, len(found)
@@ -113,8 +114,11 @@ def plan(problem: Problem, search: Search) -> Plan:
     )
 
 
-def _search(candidates: Sequence[_Candidate], search: Search) -> tuple[list[_Found], float]:
-    """Return what was solved, the best first, and a bound on all that was not."""
+def _search(candidates: Sequence[_Candidate], search: Search, *, is_told: bool) -> tuple[list[_Found], float]:
+    """Return what was solved, the best first, and a bound on all that was not.
+
+    ``is_told``: whether there are no other candidates, so that it may be told how far the search is.
+    """
     found: list[_Found] = []
     num_alternatives = search.num_alternatives
     for candidate in candidates:
@@ -133,6 +137,8 @@ def _search(candidates: Sequence[_Candidate], search: Search) -> tuple[list[_Fou
         least = found[0].objective if found else float("inf")
         solved = _solve(candidate.cost, candidate.setting, search, enough, least)
         insort(found, solved, key=lambda one: (one.objective, one.setting.num_devices))
+        if is_told:
+            search.tell(min([candidate.bound, *(one.bound for one in found)]), found[0].objective)
     return found, float("inf")
 
 
@@ -273,12 +279,17 @@ def _found(cost: AllReduceCost, setting: Setting, ends: Ends) -> _Found:
     )
 
 
+def _tries_all_sets(whole: AllReduceCost) -> bool:
+    """Whether every set of groups of machines is tried."""
+    return whole.cluster.is_uniform or len(whole.cluster.machine_groups) <= _MOST_GROUPS
+
+
 def _bound_of_other_sets(whole: AllReduceCost, best: _Found, search: Search) -> float:
     """Return a bound over the sets of machines that were not tried, where there are too many groups to try all.
 
     Every machine is then taken to be as good as the best one in everything.
     """
-    if whole.cluster.is_uniform or len(whole.cluster.machine_groups) <= _MOST_GROUPS:
+    if _tries_all_sets(whole):
         return float("inf")
     better = AllReduceCost(replace(whole.problem, cluster=whole.cluster.idealised()))
     bound = float("inf")

@@ -113,7 +113,7 @@ def _counts_asked_for(cost: AllReduceCost) -> list[str]:
     """Return the limits and pins on numbers of machines and devices that the question has, with their values."""
     limits, fixed = cost.problem.limits, cost.problem.fixed
     asked = [
-        f"{name} {_words(allowed)}"
+        f"{name} {allowed.words}"
         for name, allowed in (("constraints.devices", limits.devices), ("constraints.machines", limits.machines))
         if allowed != Range()
     ]
@@ -122,12 +122,3 @@ def _counts_asked_for(cost: AllReduceCost) -> list[str]:
     if curves := cost.problem.calibration.all_reduce_curves:
         asked.append(f"calibration's curves for {', '.join(map(str, sorted(curves)))} devices")
     return asked or ["the cluster"]
-
-
-def _words(allowed: Range) -> str:
-    """Return ``exactly 7``, ``at least 3``, or both ends."""
-    if allowed.least == allowed.most:
-        return f"exactly {allowed.least}"
-    least = f"at least {allowed.least}" if allowed.least > 1 else ""
-    most = f"at most {allowed.most}" if allowed.most is not None else ""
-    return ", ".join(filter(None, (least, most)))

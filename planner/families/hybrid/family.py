@@ -19,6 +19,7 @@ from planner.families.hybrid.configuration import NAME, PINS, HybridConfiguratio
 from planner.families.hybrid.cost import HybridCost, cost_of_machines
 from planner.families.hybrid.launch import launch_lines, launch_words, options
 from planner.families.hybrid.launch_network import not_expressed
+from planner.families.hybrid.machines import machines
 from planner.families.hybrid.mixed_configuration import MixedConfiguration
 from planner.families.hybrid.ranges import error_band, outside_words
 from planner.models.layouts import Layouts
@@ -32,11 +33,14 @@ from planner.units import Dimension, format_human
 
 __all__ = [
     "DECISIONS",
+    "FITTED",
     "NAME",
     "NOT_MODELLED",
+    "TAKES_EXCLUSIONS",
     "HybridConfiguration",
     "configuration_of",
     "explain",
+    "machines",
     "predict",
     "timeline",
 ]
@@ -49,6 +53,8 @@ NOT_MODELLED = (
     "host memory, where the optimiser's state lies there",
 )
 DECISIONS = frozenset((*PINS, "schedule", "zero_bubble", "num_microbatches", "num_devices", "num_machines", "device"))
+FITTED = ("inside_efficiency", "bandwidth_efficiency")
+TAKES_EXCLUSIONS = True
 _EXCHANGES = ("tensor", "expert", "context", "pipeline", "data")
 _MOST_STAGES = 8  # whose room is printed one by one
 

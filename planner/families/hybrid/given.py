@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.errors import Fault, SpecError
-from planner.families.hybrid.configuration import FLAGS, NAME, HybridConfiguration
+from planner.families.hybrid.configuration import FLAGS, HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, cost_of_machines
+from planner.families.hybrid.faults import fault_of, given_batch
 from planner.families.hybrid.rules import LayoutRule, broken_rule, nearest, rules_of
 from planner.problem import Problem
 
@@ -26,7 +27,7 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfig
     if problem.variant != "corrected":
         text = "hybrid parallelism has no printed form."
         raise SpecError.of([Fault(field="variant", value=problem.variant, problem=text, mend="Leave it out.")])
-    cost = cost_of_machines(problem, given["machines"], _batch(problem, given["global_batch_size"]))
+    cost = cost_of_machines(problem, given["machines"], given_batch(problem, given["global_batch_size"]))
     found = HybridConfiguration(
         global_batch_size=cost.batch,
         machines=given["machines"],
@@ -34,15 +35,6 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfig
     )
     _check(cost, found)
     return found
-
-
-def _batch(problem: Problem, given: int | None) -> int | None:
-    """Return the batch that is given, checked against the one asked for."""
-    fixed, most = problem.training.fixed_batch_size, problem.training.max_global_batch_size
-    if given is not None and ((fixed is not None and given != fixed) or (most is not None and given > most)):
-        text = f"dnn asks for a batch of {fixed or most}."
-        raise SpecError.of([_fault("global_batch_size", given, text, f"Write {fixed or most}.")])
-    return given
 
 
 def _check(cost: HybridCost, found: HybridConfiguration) -> None:
@@ -54,10 +46,10 @@ def _check(cost: HybridCost, found: HybridConfiguration) -> None:
     text, key = broken.words(codes), broken.key
     if key in _ARRAYS:
         given = bool(codes[_ARRAYS[key]])
-        raise SpecError.of([_fault(key, given, text, f"Write {str(not given).lower()}.")])
+        raise SpecError.of([fault_of(key, given, text, f"Write {str(not given).lower()}.")])
     values = nearest(rules, broken, codes, key)
     mend = f"The nearest values that can be: {' or '.join(map(str, values))}." if values else "Change another decision."
-    raise SpecError.of([_fault(key, codes[key], text, mend)])
+    raise SpecError.of([fault_of(key, codes[key], text, mend)])
 
 
 def _there_are(cost: HybridCost) -> LayoutRule:
@@ -72,9 +64,3 @@ def _there_are(cost: HybridCost) -> LayoutRule:
             f"{one['tensor'] * one['context'] * one['pipeline'] * one['data']:,} devices; there are {number:,}."
         ),
     )
-
-
-def _fault(key: str, value: object, problem: str, mend: str) -> Fault:
-    """Return what is wrong with one key of the block."""
-    written = str(value).lower() if isinstance(value, bool) else str(value)
-    return Fault(field=f"configuration.{NAME}.{key}", value=written, problem=problem, mend=mend)

@@ -3,6 +3,7 @@
 from planner.errors import InfeasibleError
 from planner.families.hybrid.cost import HybridCost, costs_of
 from planner.models.transformer_operators import flop_per_sample
+from planner.networks import samples_of
 from planner.problem import Problem
 
 __all__ = ["least_objective"]
@@ -21,19 +22,10 @@ def least_objective(problem: Problem) -> float:
     except InfeasibleError:
         return 0.0
     flop = flop_per_sample(costs[0].transformer).total_flop
-    return _samples(problem) * flop / sum(_rate_flop_per_s(cost) for cost in costs) * _EXACT
+    return samples_of(problem) * flop / sum(_rate_flop_per_s(cost) for cost in costs) * _EXACT
 
 
 def _rate_flop_per_s(cost: HybridCost) -> float:
     """Return what all devices multiply in a second at most."""
     rates = cost.rates
     return rates.peak_flop_per_s * max(rates.product_efficiency, rates.attention_efficiency) * cost.cluster.num_devices
-
-
-def _samples(problem: Problem) -> float:
-    """Return the samples that the goal counts; 0 where an iteration's may vary."""
-    training = problem.training
-    if problem.goal.name == "iteration_time":
-        return float(training.fixed_batch_size or 0)
-    epochs = (training.epochs or 1.0) if problem.goal.name == "training_time" else 1.0
-    return float(training.dataset_samples or 0) * epochs

@@ -32,8 +32,8 @@ from planner.families.hybrid.mixed_cost import MixedCost
 from planner.families.hybrid.mixed_space import MixedSpace
 from planner.models.layouts import Ints, Layouts, Recompute
 from planner.models.tiers import ORDERS
-from planner.models.transformer_mixed import LAYER_PARTS
 from planner.models.transformer_mixed_batches import relaxed_s
+from planner.models.transformer_mixed_kinds import LAYER_PARTS
 from planner.models.transformer_time import interval_times
 from planner.solvers.grid import Columns
 

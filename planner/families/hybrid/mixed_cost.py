@@ -16,8 +16,9 @@ from planner.families.hybrid.configuration import layouts_of
 from planner.families.hybrid.cost import HybridCost
 from planner.families.hybrid.mixed_cuts import cut_of, few_bounds_s, few_cuts
 from planner.models.layouts import Bools, Ints, Layouts, Schedule
-from planner.models.transformer_mixed import KindSeconds, MixedKind, MixedStep, ReplicaClass, kind_seconds
+from planner.models.transformer_mixed import MixedStep, ReplicaClass
 from planner.models.transformer_mixed_batches import dealt, relaxed_s
+from planner.models.transformer_mixed_kinds import KindSeconds, MixedKind, kind_seconds
 from planner.models.transformer_mixed_layers import least_slowest
 from planner.models.transformer_mixed_memory import MixedMemory
 from planner.problem import Problem

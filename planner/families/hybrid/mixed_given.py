@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from planner.errors import Fault, SpecError
-from planner.families.hybrid.configuration import FLAGS, NAME, HybridConfiguration
+from planner.families.hybrid.configuration import FLAGS, HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, cost_of_machines
+from planner.families.hybrid.faults import fault_of, given_batch
 from planner.families.hybrid.mixed_configuration import MixedConfiguration, MixedReplicas, MixedStage
 from planner.families.hybrid.rules import LayoutRule, broken_rule, nearest, rules_of
 from planner.problem import Problem
@@ -40,7 +41,7 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> MixedConfigu
     replicas = tuple(MixedReplicas(**one) for one in given.get("replicas") or ())
     _raise(_shape_faults(problem, given, stages, replicas))
     names = [one.machines for one in (replicas or stages)]
-    batch = _batch(problem, given["global_batch_size"])
+    batch = given_batch(problem, given["global_batch_size"])
     costs = [cost_of_machines(problem, name, batch) for name in dict.fromkeys(names)]
     decisions = {name: value for name, value in given.items() if name not in _OWN}
     found = MixedConfiguration(global_batch_size=costs[0].batch, stages=stages, replicas=replicas, **decisions)
@@ -55,15 +56,6 @@ def _raise(faults: Iterator[Fault]) -> None:
         raise SpecError.of([one])
 
 
-def _batch(problem: Problem, given: int | None) -> int | None:
-    """Return the batch that is given, checked against the one asked for."""
-    fixed, most = problem.training.fixed_batch_size, problem.training.max_global_batch_size
-    if given is not None and ((fixed is not None and given != fixed) or (most is not None and given > most)):
-        text = f"dnn asks for a batch of {fixed or most}."
-        raise SpecError.of([_fault("global_batch_size", given, text, f"Write {fixed or most}.")])
-    return given
-
-
 def _shape_faults(
     problem: Problem, given: Mapping[str, Any], stages: Sequence[MixedStage], replicas: Sequence[MixedReplicas]
 ) -> Iterator[Fault]:
@@ -72,28 +64,28 @@ def _shape_faults(
         text = "hybrid parallelism has no printed form."
         yield Fault(field="variant", value=problem.variant, problem=text, mend="Leave it out.")
     if given["machines"] is not None:
-        yield _fault("machines", given["machines"], "stages or replicas say where they stand.", "Leave it out.")
+        yield fault_of("machines", given["machines"], "stages or replicas say where they stand.", "Leave it out.")
     if len(stages) != given["pipeline"]:
         text = f"there are {given['pipeline']} pipeline stages, and {len(stages)} are listed."
-        yield _fault("stages", len(stages), text, f"Write pipeline: {len(stages)}, or list as many stages.")
+        yield fault_of("stages", len(stages), text, f"Write pipeline: {len(stages)}, or list as many stages.")
     named = [one.machines is not None for one in stages]
     if replicas and any(named):
-        yield _fault("stages", "machines", "whole replicas stand on the machines of replicas.", "Leave machines out.")
+        yield fault_of("stages", "machines", "whole replicas stand on the machines of replicas.", "Leave machines out.")
     if not replicas and any(named) and not all(named):
-        yield _fault("stages", "machines", "some stages name machines, and others do not.", "Name them in each.")
+        yield fault_of("stages", "machines", "some stages name machines, and others do not.", "Name them in each.")
     runs = [name for name, _ in groupby(one.machines for one in stages)]
     if len(runs) != len(set(runs)):
         text = "stages on one kind of machines must follow each other."
-        yield _fault("stages", ", ".join(str(one) for one in runs), text, "Put them together.")
+        yield fault_of("stages", ", ".join(str(one) for one in runs), text, "Put them together.")
     names = [one.machines for one in replicas]
     if len(names) != len(set(names)):
-        yield _fault("replicas", ", ".join(names), "a group of machines stands twice.", "Add its replicas up.")
+        yield fault_of("replicas", ", ".join(names), "a group of machines stands twice.", "Add its replicas up.")
     for key, value in _FIXED.items():
         if given[key] != value:
             text = "stages or replicas that are unlike go with it only."
-            yield _fault(key, given[key], text, f"Write {key}: {str(value).lower()}.")
+            yield fault_of(key, given[key], text, f"Write {key}: {str(value).lower()}.")
     if given["zero"] > 1:
-        yield _fault("zero", given["zero"], "unlike stages or replicas go with ZeRO 0 and 1.", "Write zero: 1.")
+        yield fault_of("zero", given["zero"], "unlike stages or replicas go with ZeRO 0 and 1.", "Write zero: 1.")
 
 
 def _rule_faults(costs: Sequence[HybridCost], found: MixedConfiguration) -> Iterator[Fault]:
@@ -104,9 +96,9 @@ def _rule_faults(costs: Sequence[HybridCost], found: MixedConfiguration) -> Iter
     text, key = broken.words(codes), broken.key
     if key in _ARRAYS:
         given = bool(codes[_ARRAYS[key]])
-        yield _fault(key, given, text, f"Write {key}: {str(not given).lower()}.")
+        yield fault_of(key, given, text, f"Write {key}: {str(not given).lower()}.")
         return
-    yield _fault(key, getattr(found, key), text, _mend(costs, found, broken, key))
+    yield fault_of(key, getattr(found, key), text, _mend(costs, found, broken, key))
 
 
 def _rules(cost: HybridCost, found: MixedConfiguration) -> list[LayoutRule]:
@@ -176,25 +168,25 @@ def _dealt_faults(costs: Sequence[HybridCost], found: MixedConfiguration, layers
     if cut != layers:
         last = found.stages[-1].layers + layers - cut
         mend = f"Write layers: {last} in the last stage." if last > 0 else f"Take layers away until they are {layers}."
-        yield _fault("stages", cut, f"the stages hold {cut} layers, and the network has {layers}.", mend)
+        yield fault_of("stages", cut, f"the stages hold {cut} layers, and the network has {layers}.", mend)
     if found.replicas:
         data = sum(one.data for one in found.replicas)
         if data != found.data:
-            yield _fault("data", found.data, f"the replicas add up to {data}.", f"Write data: {data}.")
+            yield fault_of("data", found.data, f"the replicas add up to {data}.", f"Write data: {data}.")
         samples = sum(one.data * one.num_microbatches for one in found.replicas) * found.microbatch
         if samples != found.global_batch_size:
             text = f"the replicas do {samples} samples of a batch of {found.global_batch_size}."
-            yield _fault("replicas", samples, text, _batch_mend(found))
+            yield fault_of("replicas", samples, text, _batch_mend(found))
     codes = found.codes()
     rule = _expert_rule(found)
     if broken_rule([rule], codes) is not None:
-        yield _fault("expert", found.expert, rule.words(codes), _mend(costs, found, rule, "expert"))
+        yield fault_of("expert", found.expert, rule.words(codes), _mend(costs, found, rule, "expert"))
     rule = _device_rule(costs, found)
     if broken_rule([rule], codes) is not None:
         keys = ("tensor",) if found.replicas else ("data", "tensor")
         mends = [_mend(costs, found, rule, key) for key in keys]
         mend = next((one for one in mends if one.startswith("The")), "Take fewer.")
-        yield _fault(rule.key, found.num_devices, rule.words(codes), mend)
+        yield fault_of(rule.key, found.num_devices, rule.words(codes), mend)
 
 
 def _batch_mend(found: MixedConfiguration) -> str:
@@ -208,9 +200,3 @@ def _batch_mend(found: MixedConfiguration) -> str:
     if batch % each == 0:
         return f"Write microbatch: {batch // each}."
     return "Change num_microbatches, data or microbatch."
-
-
-def _fault(key: str, value: object, problem: str, mend: str) -> Fault:
-    """Return what is wrong with one key of the block."""
-    written = str(value).lower() if isinstance(value, bool) else str(value)
-    return Fault(field=f"configuration.{NAME}.{key}", value=written, problem=problem, mend=mend)

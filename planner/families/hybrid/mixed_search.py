@@ -23,8 +23,9 @@ kind is an even layout, and left to the search of those. Other cuts and numbers 
 takes are outside of the domain.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations, permutations
 from math import inf
 
@@ -40,7 +41,7 @@ from planner.families.hybrid.mixed_cuts import cut_columns, has_few_cuts, improv
 from planner.models.layouts import Schedule
 from planner.search import Search
 from planner.solution import Solution, Status
-from planner.solvers.grid import Columns, GridAnswer, Point, solve
+from planner.solvers.grid import Columns, Grid, GridAnswer, Point, solve
 from planner.units import Dimension, format_human
 
 __all__ = [
@@ -147,16 +148,33 @@ def searched_team(
 ) -> GridAnswer:
     """Return the best layouts of a team's grid, whose bounds may be left unused; strict: none above the cutoff."""
     space = bounds.space
+    grid, seconds = _grid_of(bounds, uses_bounds=uses_bounds)
     return solve(
-        space.grid(bounds.all if uses_bounds else None),
-        bounds.seconds,
+        grid,
+        seconds,
         search,
         num_answers=1 + max(search.num_alternatives, 0),
         group_by=tuple(name for name in (*space.coarse, *space.part_names) if name != "microbatch"),
         uses_bounds=uses_bounds,
         most_at_once=_MOST_AT_ONCE,
         is_strict=is_strict,
+        maker=partial(_made_grid, _bare(bounds.cost)),
     )
+
+
+def _grid_of(bounds: MixedBounds, *, uses_bounds: bool = True) -> tuple[Grid, Callable[[Columns], Floats]]:
+    """Return a team's grid and the seconds of its points."""
+    return bounds.space.grid(bounds.all if uses_bounds else None), bounds.seconds
+
+
+def _made_grid(mixed: MixedCost) -> tuple[Grid, Callable[[Columns], Floats]]:
+    """Return the grid of a team as another process makes it."""
+    return _grid_of(MixedBounds(mixed))
+
+
+def _bare(mixed: MixedCost) -> MixedCost:
+    """Return a cost without all that it has worked out so far, to travel."""
+    return replace(mixed, costs=tuple(replace(one) for one in mixed.costs))
 
 
 def all_cuts_bound_s(bounds: MixedBounds, least_s: float, search: Search) -> float:

@@ -10,7 +10,7 @@ from planner.families.hybrid.mixed_configuration import MixedConfiguration
 from planner.families.hybrid.timeline import Line, StagePass, draw_line, draw_memory, draw_tail, pass_parts
 from planner.families.timeline_drawing import Drawing
 from planner.models.layouts import Schedule
-from planner.models.transformer_mixed import LAYER_PARTS
+from planner.models.transformer_mixed_kinds import LAYER_PARTS
 from planner.plan import Prediction
 from planner.timeline import Timeline
 

@@ -15,15 +15,16 @@ stages or replicas on several kinds, and stages of unlike layers, stand in :mod:
 *A batch that may vary up to a maximum.* Only the maximum is searched; smaller ones are bounded by the devices' peak.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 
 import numpy as np
 
 from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError
-from planner.families.answer import SAME, TOO_SHORT, iterations_of, plan_of
+from planner.families.answer import TOO_SHORT, iterations_of, plan_of
 from planner.families.hybrid.bounds import HybridBounds
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, costs_of
@@ -41,7 +42,8 @@ from planner.families.hybrid.space import COARSE
 from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import Search
-from planner.solvers.grid import Columns, GridAnswer, Point, solve
+from planner.solution import SAME
+from planner.solvers.grid import Columns, Grid, GridAnswer, Point, solve
 from planner.units import Dimension, format_human
 
 __all__ = ["plan", "searched"]
@@ -115,21 +117,30 @@ def searched(
     ``memory_limit_bytes``: where that is less than what a device may hold.
     """
     limit = min(cost.memory_limit_bytes, memory_limit_bytes)
-    bounds = HybridBounds(cost, limit)
-
-    def seconds(columns: Columns) -> Floats:
-        layouts = cost.layouts(columns)
-        fits = cost.memory(layouts)["total"] <= limit
-        return np.where(fits, cost.seconds(layouts), np.inf)
-
+    grid, seconds = _grid_of(cost, limit, uses_bounds=uses_bounds)
     return solve(
-        bounds.space.grid(bounds.all if uses_bounds else (None,) * len(bounds.all)),
+        grid,
         seconds,
         search,
         num_answers=1 + max(search.num_alternatives, 0),
         group_by=COARSE,
         uses_bounds=uses_bounds,
+        maker=partial(_grid_of, replace(cost), limit),
     )
+
+
+def _grid_of(
+    cost: HybridCost, limit_bytes: float, *, uses_bounds: bool = True
+) -> tuple[Grid, Callable[[Columns], Floats]]:
+    """Return the grid of some machines and the seconds of its points."""
+    bounds = HybridBounds(cost, limit_bytes)
+
+    def seconds(columns: Columns) -> Floats:
+        layouts = cost.layouts(columns)
+        fits = cost.memory(layouts)["total"] <= limit_bytes
+        return np.where(fits, cost.seconds(layouts), np.inf)
+
+    return bounds.space.grid(bounds.all if uses_bounds else (None,) * len(bounds.all)), seconds
 
 
 def _plan_of(

@@ -10,13 +10,13 @@ them come from :mod:`planner.families.model_replicas.cost`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import Fault, SpecError
 from planner.families.faults import wrong
 from planner.families.inner_links import check_inner_links
 from planner.families.model_replicas import timeline as model_replicas_timeline
+from planner.families.model_replicas.configuration import NAME, ReplicaChoice
 from planner.families.model_replicas.cost import (
     batch_of,
     exchange_parts_s,
@@ -29,6 +29,7 @@ from planner.families.model_replicas.cost import (
     stages_of,
     staleness_of,
 )
+from planner.families.model_replicas.machines import machines
 from planner.models.input import stall_s
 from planner.models.model_replicas import EpochTime, Reading, ReplicaModel, Training
 from planner.models.replica_configuration import LayerChoice, Limits, ReplicaConfiguration, broken_constraints
@@ -38,9 +39,19 @@ from planner.problem import Problem
 from planner.timeline import Timeline, repeated
 from planner.units import Dimension, format_human
 
-__all__ = ["DECISIONS", "NAME", "NOT_MODELLED", "ReplicaChoice", "configuration_of", "explain", "predict", "timeline"]
+__all__ = [
+    "DECISIONS",
+    "FITTED",
+    "NAME",
+    "NOT_MODELLED",
+    "TAKES_EXCLUSIONS",
+    "configuration_of",
+    "explain",
+    "machines",
+    "predict",
+    "timeline",
+]
 
-NAME = "model_replicas"
 NOT_MODELLED = (
     "convergence under stale weights: more replicas may need more epochs",
     "the servers' own work",
@@ -51,48 +62,8 @@ NOT_MODELLED = (
 DECISIONS = frozenset(
     ("num_parameter_servers", "num_replicas", "num_workers_per_replica", "num_machines", "num_devices", "device")
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaChoice:
-    """All decisions of the family, and how often a replica reads."""
-
-    configuration: ReplicaConfiguration
-    samples_per_read: int
-
-    @property
-    def headline(self) -> str:
-        """Replicas, workers and servers."""
-        chosen = self.configuration
-        replicas, workers, servers = (
-            f"{number} {noun}{'s' * (number != 1)}"
-            for number, noun in (
-                (chosen.num_replicas, "replica"),
-                (chosen.num_workers, "worker"),
-                (chosen.num_servers, "server"),
-            )
-        )
-        return f"{replicas} x {workers}, {servers}"
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the block that ``predict`` reads back."""
-        chosen = self.configuration
-        layers = [
-            {
-                "partitions": layer.num_partitions,
-                "threads": layer.num_threads,
-                "replicas": layer.num_replicas,
-                "workers": [list(row) for row in layer.workers],
-            }
-            for layer in chosen.layers
-        ]
-        return {
-            "num_parameter_servers": chosen.num_servers,
-            "num_replicas": chosen.num_replicas,
-            "num_workers_per_replica": chosen.num_workers,
-            "samples_per_read": self.samples_per_read,
-            "layers": layers,
-        }
+FITTED = ("utilisation", "bandwidth_efficiency", "overhead")
+TAKES_EXCLUSIONS = False
 
 
 def predict(problem: Problem, configuration: ReplicaChoice) -> Prediction:

@@ -34,11 +34,12 @@ from functools import cache
 from math import isqrt
 
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
-from planner.families.answer import SAME, TOO_SHORT, alternative_of, plan_of
+from planner.families.answer import TOO_SHORT, alternative_of, plan_of
 from planner.families.inner_links import check_inner_links
 from planner.families.model_replicas.bound import least_objective
+from planner.families.model_replicas.configuration import NAME, ReplicaChoice
 from planner.families.model_replicas.cost import group_of, model_of, threads_of
-from planner.families.model_replicas.family import NAME, NOT_MODELLED, ReplicaChoice, explain, predict
+from planner.families.model_replicas.family import NOT_MODELLED, explain, predict
 from planner.families.model_replicas.layers import Layers
 from planner.families.model_replicas.memory import Fitting
 from planner.families.model_replicas.settings import (
@@ -56,7 +57,7 @@ from planner.models.replica_configuration import ReplicaConfiguration
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem
 from planner.search import Search
-from planner.solution import Status
+from planner.solution import SAME, Status
 from planner.units import Dimension, format_human
 
 __all__ = ["plan", "search_space", "search_space_csv"]
@@ -222,6 +223,8 @@ def _search(
             is_over=lambda: search.is_over,
         )
         num_solved += 1
+        if not is_cut:
+            search.tell(min(bound, candidate.bound), found[0].objective if found else float("inf"))
         if solved.status is not Status.OPTIMAL:
             bound = min(bound, max(candidate.bound, solved.bound * scale + fixed))
         if solved.value is not None and solved.objective * scale + fixed < enough:

@@ -166,7 +166,7 @@ def why_nothing_fits(problem: Problem) -> str:
         batch = training.fixed_batch_size or training.max_global_batch_size
         return f"No plan fits: a batch of {batch} leaves some of {replicas} replicas without a sample. Raise it."
     asked = [
-        f"constraints.{name} {_words(allowed)}"
+        f"constraints.{name} {allowed.words}"
         for name, allowed in (("machines", limits.machines), ("devices", limits.devices))
         if allowed != Range()
     ]
@@ -190,12 +190,3 @@ def _too_few_machines(problem: Problem, needed: int, what: str) -> str:
         f"No plan fits: {what} at least {needed} machines{f' with {pins}' if pins else ''}; {limit}. Raise the number "
         f"of machines to {needed}{', or pin less' if pins else ''}."
     )
-
-
-def _words(allowed: Range) -> str:
-    """Return ``exactly 7``, ``at least 3``, or both ends."""
-    if allowed.least == allowed.most:
-        return f"exactly {allowed.least}"
-    least = f"at least {allowed.least}" if allowed.least > 1 else ""
-    most = f"at most {allowed.most}" if allowed.most is not None else ""
-    return ", ".join(filter(None, (least, most)))

@@ -8,6 +8,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 
+from planner.families.model_replicas.configuration import ReplicaChoice
 from planner.families.model_replicas.cost import (
     input_s,
     memory_limit_bytes,
@@ -15,7 +16,6 @@ from planner.families.model_replicas.cost import (
     model_of,
     threads_of,
 )
-from planner.families.model_replicas.family import ReplicaChoice
 from planner.families.model_replicas.settings import Setting, fixed_of_goal, samples_of_goal, settings_of
 from planner.models.model_replicas import ReplicaModel
 from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration

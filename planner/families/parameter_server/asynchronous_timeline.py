@@ -52,7 +52,7 @@ def _workers(drawing: Drawing, cost: ParameterServerCost) -> list[str]:
     for group, count, home in cost.entries:
         for _ in range(count):
             numbers[group.name] = number = numbers.get(group.name, 0) + 1
-            where = "" if home is None else f" beside server {home + 1}"
+            where = "" if home is None else f" beside server {home}"
             name = f"{group.name}: worker {number}{where}"
             rows = [f"{name}: {row}" for row in ("compute", "push", "pull")]
             drawing.process(name, rows, member=name, kind=f"{group.name}, {home is None}")

@@ -1,7 +1,7 @@
 """Branch and bound over boxes of parameter-server configurations, in the order of their lower bounds."""
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -31,8 +31,11 @@ def search_boxes(
     roots: Iterable[tuple[int, Boxes]],
     most_boxes: int = _MOST_BOXES,
     most_solved: int = _MOST_SOLVED,
+    told: Callable[[float, float], None] | None = None,
 ) -> float:
     """Solve configurations until nothing is better than the incumbent, or a limit strikes; return the bound.
+
+    ``told`` is called with bound and incumbent on the way.
 
     Raises
     ------
@@ -50,6 +53,8 @@ def search_boxes(
         is_enough = incumbents.num_boxes - first_boxes > most_boxes or len(incumbents.seen) - first_solved > most_solved
         if search.is_over or incumbents.is_good_enough or is_enough:
             break
+        if told is not None:
+            told(min(heap[0][0], incumbents.open_bound, incumbents.least), incumbents.least)
         for index, boxes in _popped(incumbents, heap):
             points = boxes.are_points
             for row, bound in zip(

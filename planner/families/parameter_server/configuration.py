@@ -7,7 +7,9 @@ from typing import Any
 from planner.models.compression import Compression
 from planner.units import Dimension, format_exact
 
-__all__ = ["ParameterServerConfiguration"]
+__all__ = ["NAME", "ParameterServerConfiguration"]
+
+NAME = "parameter_server"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,24 +15,27 @@ from planner.families.parameter_server import asynchronous_timeline as parameter
 from planner.families.parameter_server import given as parameter_server_given
 from planner.families.parameter_server import timeline as parameter_server_timeline
 from planner.families.parameter_server import words as parameter_server_words
-from planner.families.parameter_server.configuration import ParameterServerConfiguration
+from planner.families.parameter_server.configuration import NAME, ParameterServerConfiguration
 from planner.families.parameter_server.cost import ParameterServerCost
+from planner.families.parameter_server.machines import machines
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.timeline import Timeline, repeated
 
 __all__ = [
     "DECISIONS",
+    "FITTED",
     "NAME",
     "NOT_MODELLED",
+    "TAKES_EXCLUSIONS",
     "ParameterServerConfiguration",
     "configuration_of",
     "explain",
+    "machines",
     "predict",
     "timeline",
 ]
 
-NAME = "parameter_server"
 NOT_MODELLED = (
     "convergence and accuracy: a larger batch, or stale gradients, may need more epochs",
     "the servers' own work, and headers and congestion on the links",
@@ -52,6 +55,8 @@ DECISIONS = frozenset(
         "num_devices",
     )
 )
+FITTED = ("utilisation", "bandwidth_efficiency", "overhead")
+TAKES_EXCLUSIONS = False
 
 
 def predict(problem: Problem, configuration: ParameterServerConfiguration) -> Prediction:

@@ -6,16 +6,14 @@ from typing import Any
 
 from planner.cluster import MachineGroup
 from planner.errors import Fault, SpecError
+from planner.families.compression import compression_of
 from planner.families.faults import wrong
 from planner.families.inner_links import check_inner_links
-from planner.families.parameter_server.configuration import ParameterServerConfiguration
-from planner.models.compression import Compression
+from planner.families.parameter_server.configuration import NAME, ParameterServerConfiguration
 from planner.models.data_parallel import gradients_of
 from planner.problem import Problem
 
 __all__ = ["configuration_of", "may_work"]
-
-NAME = "parameter_server"
 
 
 def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ParameterServerConfiguration:
@@ -48,7 +46,7 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ParameterSer
         placement=_placement(problem, groups[next(iter(workers))], given["placement"], num_servers),
         batch_shares=shares,
         global_batch_size=given["global_batch_size"],
-        compression=_compression(given["compression"]),
+        compression=compression_of(given["compression"]),
         synchronisation=given["synchronisation"],
         staleness=given["max_staleness"] or max(0, (given["local_steps"] or 1) - 1),
     )
@@ -60,11 +58,6 @@ def _check_synchronisation(given: Mapping[str, Any]) -> None:
     for key, owner in (("max_staleness", "ssp"), ("local_steps", "local_sgd")):
         if given[key] is not None and kind != owner:
             raise wrong(NAME, key, given[key], f"synchronisation is {kind}; {key} belongs to {owner}.")
-
-
-def _compression(given: Mapping[str, Any] | None) -> Compression | None:
-    """Return the compression of a block."""
-    return None if given is None else Compression(removed=given["removed"], scale_s=given["time"])
 
 
 def _other_machines(groups: Mapping[str, MachineGroup], servers: str, num_servers: int) -> dict[str, int]:

@@ -15,7 +15,7 @@ Asynchronous training stands in :mod:`planner.families.parameter_server.stale`.
 from collections.abc import Sequence
 
 from planner.errors import InfeasibleError, NoAnswerError
-from planner.families.answer import SAME, TOO_SHORT, alternative_of, plan_of
+from planner.families.answer import TOO_SHORT, alternative_of, plan_of
 from planner.families.inner_links import check_inner_links
 from planner.families.parameter_server import words
 from planner.families.parameter_server.branch import roots_of, search_boxes
@@ -27,6 +27,7 @@ from planner.families.parameter_server.stale import check_staleness, stale_answe
 from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import Search
+from planner.solution import SAME
 
 __all__ = ["plan"]
 
@@ -54,7 +55,8 @@ def plan(problem: Problem, search: Search) -> Plan:
     if search.is_over:
         raise NoAnswerError(TOO_SHORT)
     incumbents = Incumbents(space=space, search=search)
-    bound = search_boxes(incumbents, roots_of(space))
+    told = None if problem.limits.max_staleness else search.tell  # asynchronous ones are not among these
+    bound = search_boxes(incumbents, roots_of(space), told=told)
     if not incumbents.found:
         raise InfeasibleError(why_nothing_fits(space))
     best = incumbents.found[0]

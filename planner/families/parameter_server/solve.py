@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.families.answer import SAME, iterations_of
+from planner.families.answer import iterations_of
 from planner.families.parameter_server.configuration import ParameterServerConfiguration
 from planner.families.parameter_server.cost import ParameterServerCost
 from planner.families.parameter_server.space import Site, Space
@@ -27,7 +27,7 @@ from planner.models.compression import Compression
 from planner.plan import Prediction
 from planner.problem import Problem
 from planner.search import Search
-from planner.solution import Status
+from planner.solution import SAME, Status
 from planner.solvers.placement import best_placement
 from planner.solvers.placement_rows import Placement, arrivals
 from planner.solvers.scalar import minimise

@@ -37,7 +37,7 @@ def timeline(cost: ParameterServerCost) -> Timeline:
     drawing, prediction = Drawing(), cost.predict()
     parts, iteration_s = prediction.breakdown_s, prediction.iteration_time_s
     workers = _workers(drawing, cost)
-    servers = [f"server {index + 1}" for index in range(cost.configuration.num_parameter_servers)]
+    servers = [f"server {index}" for index in range(cost.configuration.num_parameter_servers)]
     for server in servers:
         drawing.process(server, [f"{server}: receive", f"{server}: send"])
     pushes = [_draw_worker(drawing, cost, index, name) for index, name in enumerate(workers)]
@@ -73,7 +73,7 @@ def _workers(drawing: Drawing, cost: ParameterServerCost) -> list[str]:
     """Announce the kinds of workers; return the names of their processes."""
     names = []
     for group, count, home in cost.entries:
-        where = "" if home is None else f" beside server {home + 1}"
+        where = "" if home is None else f" beside server {home}"
         name = f"{group.name}: each of {count} workers" if count > 1 else f"{group.name}: the worker{where}"
         rows = [f"{name}: {row}" for row in ("disk", "decode", "PCIe", "compute", "push", "pull")]
         member = f"{group.name}: worker {{}}{where}"

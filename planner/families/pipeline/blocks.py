@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from planner.cost import Profile
 from planner.dnn import Dnn
-from planner.families.pipeline.cost import PipelineConfiguration, PipelineCost, Shape
-from planner.models.pipeline_stages import LayerBytes, StageCosts, StageMachines
+from planner.families.pipeline.configuration import PipelineConfiguration
+from planner.families.pipeline.cost import PipelineCost, Shape
+from planner.models.pipeline_places import StageMachines
+from planner.models.pipeline_stages import LayerBytes, StageCosts
 from planner.problem import Problem
 
 __all__ = ["BlockCost", "block_starts", "has_whole_blocks"]

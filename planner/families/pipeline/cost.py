@@ -9,82 +9,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
-from typing import Any
 
 import numpy as np
 
 from planner.cluster import Cluster, MachineGroup
 from planner.cost import Floats, Profile
 from planner.families.inner_links import check_inner_links
+from planner.families.pipeline.configuration import NAME, PipelineConfiguration, PipelineStage
 from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import Precision
+from planner.models.pipeline_places import Place, Stage, StageMachines, places_of
 from planner.models.pipeline_schedule import ScheduleRun, peak_weight, simulate
-from planner.models.pipeline_stages import LayerBytes, Place, Stage, StageCosts, StageMachines, places_of
+from planner.models.pipeline_stages import LayerBytes, StageCosts
 from planner.models.ssgd_equations import Strategy
 from planner.problem import Problem
 
-__all__ = ["PipelineConfiguration", "PipelineCost", "PipelineStage", "Shape", "StageTimes"]
-
-NAME = "pipeline"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineStage:
-    """A stage by names: its first and last layer, its machine group, and how many devices share its micro-batches."""
-
-    first: str
-    last: str
-    machines: str
-    replicas: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineConfiguration:
-    """All decisions of the family.
-
-    Stages cover the layers in order. The interleaved schedule has ``chunks_per_device`` times as many stages as
-    devices; stage k then runs on the devices of stage ``k mod p``.
-    """
-
-    stages: tuple[PipelineStage, ...]
-    num_microbatches: int
-    global_batch_size: int
-    schedule: str = "1f1b"
-    chunks_per_device: int = 1
-
-    @property
-    def num_stages(self) -> int:
-        """Stages of different devices: p."""
-        return len(self.stages) // self.chunks_per_device
-
-    @property
-    def num_devices(self) -> int:
-        """Devices of all stages."""
-        return sum(stage.replicas for stage in self.stages[: self.num_stages])
-
-    @property
-    def headline(self) -> str:
-        """Stages with their replicas, micro-batches and schedule."""
-        replicas = "-".join(str(stage.replicas) for stage in self.stages[: self.num_stages])
-        stages = f"{self.num_stages} stage{'s' * (self.num_stages > 1)}"
-        chunks = f" x {self.chunks_per_device} chunks" if self.chunks_per_device > 1 else ""
-        return (
-            f"{self.num_devices} device{'s' * (self.num_devices > 1)} ({stages}{chunks}: {replicas}), "
-            f"{self.num_microbatches} micro-batch{'es' * (self.num_microbatches > 1)}, {self.schedule}"
-        )
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the block that ``predict`` reads back."""
-        return {
-            "stages": [
-                {"first": one.first, "last": one.last, "machines": one.machines, "replicas": one.replicas}
-                for one in self.stages
-            ],
-            "num_microbatches": self.num_microbatches,
-            "global_batch_size": self.global_batch_size,
-            "schedule": self.schedule,
-            "chunks_per_device": self.chunks_per_device,
-        }
+__all__ = ["PipelineCost", "Shape", "StageTimes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

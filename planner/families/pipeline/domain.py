@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 
 from planner.families.pipeline.blocks import BlockCost, has_whole_blocks
 from planner.families.pipeline.cost import PipelineCost, Shape
-from planner.models.pipeline_stages import Stage
+from planner.families.pipeline.spots import Spots
+from planner.models.pipeline_places import Stage
 from planner.models.ssgd_equations import Strategy
 from planner.problem import Problem, Range
 from planner.solvers.pipeline import balanced_cuts
 
-__all__ = ["ANY", "CHUNKS", "Domain", "spread"]
+__all__ = ["ANY", "CHUNKS", "MOST_REPLICAS", "Domain", "spread"]
 
 ANY = 2**40  # micro-batches in flight where memory is not short
 CHUNKS = range(2, 17)  # a device, interleaved
+MOST_REPLICAS = 64  # devices of a group up to which every number of them is tried
 _MOST_COUNTS = 2_000_000  # numbers of devices of each group that are looked at one by one
 
 
@@ -80,6 +82,17 @@ class Domain:
         for number, limit in zip((used.sum(axis=0), self.num_machines(used)), self._device_limits, strict=True):
             mask &= (number >= limit.least) & (number <= (limit.most or ANY))
         return mask
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether a choice stands for several numbers of devices: there are too many to try each."""
+        return max(self.num_devices) > MOST_REPLICAS
+
+    @cached_property
+    def spots(self) -> Spots:
+        """What stages have of the network by where they stand; shared by all sizes of micro-batches."""
+        costs = self.cost.costs
+        return Spots(costs.machines, costs.latency_s, self.places, is_coarse=self.is_coarse)
 
     @property
     def is_limited(self) -> bool:

@@ -13,8 +13,10 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.families.pipeline import timeline as pipeline_timeline
-from planner.families.pipeline.cost import NAME, PipelineConfiguration, PipelineCost, Shape, StageTimes
+from planner.families.pipeline.configuration import NAME, PipelineConfiguration
+from planner.families.pipeline.cost import PipelineCost, Shape, StageTimes
 from planner.families.pipeline.given import configuration_of, default_num_microbatches
+from planner.families.pipeline.machines import machines
 from planner.models.pipeline_schedule import ScheduleRun, bubble_share
 from planner.plan import Prediction
 from planner.problem import Problem
@@ -23,12 +25,15 @@ from planner.units import Dimension, format_human
 
 __all__ = [
     "DECISIONS",
+    "FITTED",
     "NAME",
     "NOT_MODELLED",
+    "TAKES_EXCLUSIONS",
     "PipelineConfiguration",
     "configuration_of",
     "default_num_microbatches",
     "explain",
+    "machines",
     "predict",
     "timeline",
 ]
@@ -42,6 +47,8 @@ NOT_MODELLED = (
     "workspaces and the framework's own memory, beyond calibration.memory_reserve",
 )
 DECISIONS = frozenset(("num_stages", "num_microbatches", "schedule", "device", "num_devices", "num_machines"))
+FITTED = ("utilisation", "bandwidth_efficiency", "inside_efficiency")
+TAKES_EXCLUSIONS = False
 
 
 def predict(problem: Problem, configuration: PipelineConfiguration) -> Prediction:

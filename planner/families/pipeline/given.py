@@ -5,8 +5,9 @@ from typing import Any
 
 from planner.errors import Fault, SpecError
 from planner.families.faults import wrong
-from planner.families.pipeline.cost import NAME, PipelineConfiguration, PipelineCost, Shape
-from planner.models.pipeline_stages import PlaceError, Stage
+from planner.families.pipeline.configuration import NAME, PipelineConfiguration
+from planner.families.pipeline.cost import PipelineCost, Shape
+from planner.models.pipeline_places import PlaceError, Stage
 from planner.problem import Problem
 
 __all__ = ["configuration_of", "default_num_microbatches"]

@@ -20,7 +20,7 @@ import numpy as np
 from planner.families.pipeline.cost import Shape
 from planner.families.pipeline.domain import CHUNKS, Domain
 from planner.families.pipeline.line import hopeless_numbers
-from planner.models.pipeline_stages import Stage
+from planner.models.pipeline_places import Stage
 from planner.search import Search
 from planner.solvers.pipeline_fit import NONE, FewestDevices
 from planner.solvers.pipeline_parts import Integers, Schedule

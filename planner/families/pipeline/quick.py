@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.families.pipeline.cost import Shape
 from planner.families.pipeline.domain import Domain, spread
-from planner.models.pipeline_stages import Stage
+from planner.models.pipeline_places import Stage
 from planner.solvers.pipeline_cuts import balanced_cuts_of
 
 __all__ = ["quick_shapes"]

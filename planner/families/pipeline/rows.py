@@ -9,15 +9,14 @@ import numpy as np
 
 from planner.cost import Affine, Floats, TransferCost
 from planner.families.pipeline.domain import ANY, Domain
+from planner.families.pipeline.spots import Run
 from planner.models.collectives import CheapestOf
-from planner.models.pipeline_stages import Place, Stage
+from planner.models.pipeline_places import Place, Stage
 from planner.models.ssgd_equations import Strategy
 from planner.solvers.pipeline import Choice, Integers, StageSeconds
 
-__all__ = ["MOST_REPLICAS", "StageRows"]
+__all__ = ["StageRows"]
 
-
-MOST_REPLICAS = 64  # devices of a group up to which every number of them is tried
 _MOST_MOVES = 3e7  # stages by state in one table of several large groups
 _FREE = Affine(startup_s=0.0, per_byte_s=0.0)
 
@@ -33,14 +32,13 @@ class StageRows:
         self.domain, self.cost, self.number = domain, domain.cost, number
         self.size = ceil(domain.batch / number)
         self.num_layers, self.num_devices = domain.num_layers, domain.num_devices
-        self.is_coarse = max(domain.num_devices) > MOST_REPLICAS
-        self.num_places = (1,) * len(domain.num_devices) if self.is_coarse else domain.places
+        self.is_coarse, self.num_places = domain.is_coarse, domain.spots.num_places
         self._runs = [run for group in range(len(domain.num_devices)) for run in self._runs_of(group)]
         self.choices = tuple(Choice(type_index=group, num_devices=least) for group, least, _ in self._runs)
         self._types = np.array([group for group, _, _ in self._runs])
         self._samples = np.array([ceil(self.size / most) for _, _, most in self._runs])
 
-    def _runs_of(self, group: int) -> list[tuple[int, int, int]]:
+    def _runs_of(self, group: int) -> list[Run]:
         """Return (group, least, most) of the numbers of devices that a choice stands for."""
         most = min(self.domain.num_devices[group], self.domain.batch // self.number)
         if not self.is_coarse:
@@ -79,38 +77,14 @@ class StageRows:
 
     def place(self, index: int, start: int) -> Place:
         """Return the place of a choice's least devices."""
-        group, least, _ = self._runs[index]
-        return Place(group=group, start=start, replicas=least, devices_per_machine=self.domain.places[group])
-
-    @cached_property
-    def _starts(self) -> range:
-        """Places on a machine."""
-        return range(max(self.num_places))
+        return self.domain.spots.place(self._runs[index], start)
 
     @cached_property
     def _exchanges(self) -> tuple[list[TransferCost | None], Integers]:
         """Distinct costs of exchanging gradients, and which of them by choice and place."""
-        known: dict[Any, int] = {}
-        costs: list[TransferCost | None] = []
-        index = np.zeros((len(self.choices), len(self._starts)), dtype=np.int64)
-        for c, (group, least, _) in enumerate(self._runs):
-            for a in self._starts:
-                spot = self.place(c, a % self.num_places[group])
-                if self.is_coarse:
-                    # On whole machines each cost rises with their number: fewer, standing evenly, take no more.
-                    whole = least // spot.devices_per_machine * spot.devices_per_machine
-                    spot = replace(spot, replicas=max(whole, 1))
-                    is_free = whole <= spot.devices_per_machine or bool(self.cost.costs.machines[group].curves)
-                else:
-                    is_free = spot.replicas == 1
-                key = (
-                    None if is_free else (group, spot.replicas, spot.num_machines, spot.most_per_machine, spot.is_even)
-                )
-                if key not in known:
-                    known[key] = len(costs)
-                    costs.append(None if is_free else self.cost.costs.machines[group].all_reduce(spot))
-                index[c, a] = known[key]
-        return costs, index
+        spots = self.domain.spots
+        kinds, index = np.unique([spots.exchanges_of(run) for run in self._runs], return_inverse=True)
+        return [spots.exchanges[kind] for kind in kinds], index.reshape(len(self._runs), -1)
 
     def stages(self, firsts: Integers, lasts: Integers, choices: Integers, places: Integers, /) -> StageSeconds:
         """Return what stages take."""
@@ -205,27 +179,8 @@ class StageRows:
 
     def _links_of(self, *, is_out: bool) -> tuple[Floats, Floats]:
         """Return latencies and rates to every group by the network, and inside the machine where a device is left."""
-        machines = self.cost.costs.machines
-        shape = (len(self.choices), len(self._starts), len(machines) + 1)
-        late_s, rates = np.full(shape, np.inf), np.full(shape, np.inf)
-        widest = np.array([one.num_machines * one.network_bytes_per_s for one in machines])
-        for c, (group, least, most) in enumerate(self._runs):
-            own = machines[group]
-            for a in self._starts:
-                spot = self.place(c, a % self.num_places[group])
-                if self.is_coarse:  # the widest place, and room beside it wherever there could be
-                    stands_on = replace(spot, start=own.devices_per_machine - 1, replicas=most).num_machines
-                    left = own.devices_per_machine - 1 if least < own.devices_per_machine else 0
-                else:
-                    stands_on, is_one = spot.num_machines, spot.num_machines == 1
-                    beside = own.devices_per_machine - spot.start - spot.replicas if is_out else spot.start
-                    left = beside if is_one else 0
-                late_s[c, a, :-1] = self.cost.costs.latency_s[group]
-                rates[c, a, :-1] = np.minimum(min(stands_on, own.num_machines) * own.network_bytes_per_s, widest)
-                if left > 0:
-                    late_s[c, a, -1] = own.inside_latency_s
-                    rates[c, a, -1] = min(most, left) * own.inside_bytes_per_s
-        return late_s, rates
+        late_s, rates = zip(*(self.domain.spots.links_of(run, is_out=is_out) for run in self._runs), strict=True)
+        return np.array(late_s), np.array(rates)
 
     @cached_property
     def _sides_s(self) -> tuple[Floats, Floats]:

@@ -24,11 +24,12 @@ next. Which ones are searched, and what bounds the others, is told in :mod:`plan
 """
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
 from planner.errors import InfeasibleError, ModelError, NoAnswerError
-from planner.families.answer import SAME, TOO_SHORT, iterations_of, plan_of
+from planner.families.answer import TOO_SHORT, iterations_of, plan_of
 from planner.families.pipeline.batches import (
     bound_of_batch,
     bound_of_others,
@@ -46,6 +47,7 @@ from planner.families.pipeline.sources import raise_floors, sources_of
 from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import Search
+from planner.solution import SAME
 
 __all__ = ["plan"]
 
@@ -246,12 +248,23 @@ def _one_batch(tried: _Tried, batch: int, search: Search) -> _Result:
     known = tried.objective * (1 - SAME / 2)  # of equals, the first; half, so that rounding leaves them proven
     is_needed = known == float("inf")
     found = Found(domain, search.good_enough / count, min(search.cutoff, known) / count, is_needed)
-    bound_s, num_sources = (float("inf"), 0) if domain.why_empty() else _search(domain, found, search)
+
+    def tell(bound_s: float) -> None:
+        """Say what no pipeline of any batch beats: none of this one ``bound_s`` seconds an iteration."""
+        search.tell(min(bound_s * count, rest), min(found.best_s * count, tried.objective))
+
+    rest = 0.0
+    if search.told is not None:
+        rest = min([bound_of_others(largest, [*tried.batches, batch]), *(one.bound for one in tried.results)])
+    bound_s, num_sources = (float("inf"), 0) if domain.why_empty() else _search(domain, found, search, tell)
     return _Result(domain, found, bound_s * count, num_sources, count)
 
 
-def _search(domain: Domain, found: Found, search: Search) -> tuple[float, int]:
-    """Return a bound in seconds of an iteration on all that was not simulated, and the number of sources."""
+def _search(domain: Domain, found: Found, search: Search, tell: Callable[[float], None]) -> tuple[float, int]:
+    """Return a bound in seconds of an iteration on all that was not simulated, and the number of sources.
+
+    ``tell`` is called with that bound on the way.
+    """
     if not _first_answer(domain, found, search):
         return float("inf"), 0
     for shape in quick_shapes(domain):
@@ -265,6 +278,7 @@ def _search(domain: Domain, found: Found, search: Search) -> tuple[float, int]:
     least_s = float("inf")  # of what the shapes of coarse sources stand for, and of schedules that are too long
     taken = [0] * len(sources)
     while heap and heap[0][0] < found.cutoff_s and not found.is_enough and not search.is_over:
+        tell(min(found.best_s, found.needless_s, least_s, heap[0][0]))
         bound_s, index = heapq.heappop(heap)
         source = sources[index]
         if source.bound > bound_s:  # another source's bound has raised it

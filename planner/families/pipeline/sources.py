@@ -1,7 +1,6 @@
 """Sources of pipelines in the order of a lower bound of their iteration: by schedule and number of micro-batches."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from math import ceil, prod
@@ -15,7 +14,7 @@ from planner.families.pipeline.cost import Shape
 from planner.families.pipeline.domain import CHUNKS, Domain
 from planner.families.pipeline.line import floors_s
 from planner.families.pipeline.rows import StageRows
-from planner.models.pipeline_stages import Stage
+from planner.models.pipeline_places import Stage
 from planner.models.ssgd_equations import Strategy
 from planner.search import Search
 from planner.solvers.pipeline import BestFirst, Candidate, Schedule
@@ -220,6 +219,7 @@ class InterleavedSource:
                 if not 2 <= p <= most or p * chunks > domain.num_layers:
                     continue
                 cuts = domain.balanced(group, p * chunks, 1)
+                ends = [(stage.first, stage.last) for stage in cuts]
                 path_s, work_s = self._paths_s(group, p, cuts)
                 for number in domain.numbers_of_microbatches:
                     if self.search.is_over:
@@ -233,7 +233,7 @@ class InterleavedSource:
                     for one in np.flatnonzero(least_s * (1 - 1e-9) < cutoff_s).tolist():
                         if self.search.is_over:
                             return
-                        stages = [replace(stage, replicas=one + 1) for stage in cuts]
+                        stages = [Stage(first=i, last=j, group=group, replicas=one + 1) for i, j in ends]
                         yield domain.shape(stages, number, "interleaved", chunks)
 
     def _paths_s(self, group: int, p: int, cuts: Sequence[Stage]) -> tuple[Floats, Floats]:

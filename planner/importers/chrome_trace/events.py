@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from planner.errors import Fault, SpecError
 
-__all__ = ["MOST_EVENTS", "MOST_TRACE_BYTES", "Event", "read_events"]
+__all__ = ["MOST_EVENTS", "MOST_TRACE_BYTES", "Event", "error_in", "read_events"]
 
 MOST_TRACE_BYTES = 2**30  # of text, after decompression
 MOST_EVENTS = 3_000_000  # that are kept
@@ -98,31 +98,26 @@ def read_events(path: Path) -> list[Event]:
                 if event is not None:
                     events.append(event)
                 if len(events) > MOST_EVENTS:
-                    raise _error(path, f"it holds more than {MOST_EVENTS:,} events.", "Profile fewer steps.")
+                    raise error_in(path, f"it holds more than {MOST_EVENTS:,} events.", "Profile fewer steps.")
                 if len(faults) >= _MOST_FAULTS:
                     break
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _error(path, f"the compressed file is damaged or cut off: {error}.", "Export it again.") from None
+        raise error_in(path, f"the compressed file is damaged or cut off: {error}.", "Export it again.") from None
     except UnicodeDecodeError:
-        raise _error(path, "this is not UTF-8 text.", "Give the file that export_chrome_trace wrote.") from None
+        raise error_in(path, "this is not UTF-8 text.", "Give the file that export_chrome_trace wrote.") from None
     except OSError as error:
         problem = f"it cannot be read: {error.strerror or error}."
-        raise _error(path, problem, "Check the path and its permissions.") from None
+        raise error_in(path, problem, "Check the path and its permissions.") from None
     if faults:
         raise SpecError.of(faults)
     return events
-
-
-def _error(path: Path, problem: str, mend: str) -> SpecError:
-    """Return an error with one fault in this file."""
-    return SpecError.of([Fault(file=str(path), problem=problem, mend=mend)])
 
 
 def _opened(path: Path) -> gzip.GzipFile | IO[bytes]:
     """Return the file as a stream of bytes, decompressed."""
     if not path.is_file():
         problem = "this is not a regular file." if path.exists() else "there is no such file."
-        raise _error(path, problem, "Name the file that export_chrome_trace wrote.")
+        raise error_in(path, problem, "Name the file that export_chrome_trace wrote.")
     with path.open("rb") as stream:
         is_compressed = stream.read(2) == _GZIP
     return gzip.open(path) if is_compressed else path.open("rb")
@@ -209,7 +204,7 @@ class _Reader:
                 raise self._no_trace(f"event {count} is followed by {mark!r}")
 
     def _no_trace(self, problem: str) -> SpecError:
-        return _error(self._path, f"{problem}.", "Give the file that torch.profiler's export_chrome_trace wrote.")
+        return error_in(self._path, f"{problem}.", "Give the file that torch.profiler's export_chrome_trace wrote.")
 
     def _more(self) -> bool:
         """Read on; False at the end."""
@@ -218,7 +213,7 @@ class _Reader:
         data = self._stream.read(_CHUNK)
         self._num_bytes += len(data)
         if self._num_bytes > MOST_TRACE_BYTES:
-            raise _error(self._path, f"it holds more than {MOST_TRACE_BYTES} bytes of text.", "Profile fewer steps.")
+            raise error_in(self._path, f"it holds more than {MOST_TRACE_BYTES} bytes of text.", "Profile fewer steps.")
         self._is_end = not data
         self._text = self._text[self._at :] + self._decode.decode(data, final=self._is_end)
         self._at = 0
@@ -257,6 +252,11 @@ class _Reader:
                 return value
 
     def _cut_off(self, count: int) -> SpecError:
-        return _error(
+        return error_in(
             self._path, f"the file ends in the middle, behind {count} whole events, or is no JSON.", "Export it again."
         )
+
+
+def error_in(path: Path, problem: str, mend: str) -> SpecError:
+    """Return an error with one fault in this file."""
+    return SpecError.of([Fault(file=str(path), problem=problem, mend=mend)])

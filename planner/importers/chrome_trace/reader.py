@@ -15,8 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from planner.errors import Fault, SpecError
-from planner.importers.chrome_trace.events import Event, read_events
+from planner.importers.chrome_trace.events import Event, error_in, read_events
 from planner.importers.chrome_trace.scopes import Key, Part, Step, Timeline, is_scope_annotation
 from planner.importers.chrome_trace.shapes import kind_of, num_outputs, num_parameters
 from planner.importers.measured import MeasuredLayer, MeasuredNetwork, build_measured
@@ -49,7 +48,7 @@ def read_chrome_trace(path: Path, *, batch_size: int) -> MeasuredNetwork:
     events = read_events(path)
     has_modules = any(event.kind == "module" for event in events)
     if not has_modules and not any(map(is_scope_annotation, events)):
-        raise _error(path, f"there are no modules among its {len(events):,} events.", _MEND)
+        raise error_in(path, f"there are no modules among its {len(events):,} events.", _MEND)
     timeline = Timeline(events, scopes="module" if has_modules else "annotation")
     windows, is_marked = _windows(events, has_modules=has_modules)
     steps = timeline.steps(windows)
@@ -59,13 +58,13 @@ def read_chrome_trace(path: Path, *, batch_size: int) -> MeasuredNetwork:
         part.key: (_middle(used, part.key, "forward_s"), _middle(used, part.key, "backward_s")) for part in order
     }
     if not any(forward_s or backward_s for forward_s, backward_s in seconds.values()):
-        raise _error(path, "its modules hold no operators.", _MEND)
+        raise error_in(path, "its modules hold no operators.", _MEND)
     rows = _rows(order, seconds)
     name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".pt.trace") or "trace"
     try:
         found = build_measured(name, rows, batch_size=batch_size, origin=f"torch profiler trace {path.name}")
     except ValueError as error:
-        raise _error(path, f"{error}.", "Export it again.") from None
+        raise error_in(path, f"{error}.", "Export it again.") from None
     update_s = median(step.update_s for step in used)
     doubts = _doubts(timeline, used, rows, is_marked=is_marked)
     return MeasuredNetwork(
@@ -73,11 +72,6 @@ def read_chrome_trace(path: Path, *, batch_size: int) -> MeasuredNetwork:
         profile=replace(found.profile, update_s=update_s) if update_s else found.profile,
         warnings=(*found.warnings, *doubts),
     )
-
-
-def _error(path: Path, problem: str, mend: str) -> SpecError:
-    """Return an error with one fault in this file."""
-    return SpecError.of([Fault(file=str(path), problem=problem, mend=mend)])
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------

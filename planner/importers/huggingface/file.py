@@ -1,13 +1,14 @@
 """The file ``config.json`` of a Hugging Face checkpoint: plain JSON of one object, told from the files beside it."""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
-from planner.importers.text import read_text
+from planner.importers.text import is_there, read_text
 
 __all__ = ["MOST_BYTES", "OTHER_WAYS", "check_is_network", "line_of", "read_config", "refusal"]
 
@@ -53,7 +54,7 @@ def read_config(path: Path) -> tuple[dict[str, Any], str, Path]:
     SpecError
         If there is no such file, if it is no JSON of one object, or too large.
     """
-    file = path / _NAME if path.is_dir() else path
+    file = path / _NAME if os.path.isdir(path) else path  # noqa: PTH112  # which takes a path of any length
     _check_size(file)
     text = read_text(file)
     values = _parsed(text, file)
@@ -70,7 +71,7 @@ def read_config(path: Path) -> tuple[dict[str, Any], str, Path]:
 def _check_size(file: Path) -> None:
     """Refuse what is too large to be a configuration, before it is read."""
     try:
-        size = file.stat().st_size if file.is_file() else 0
+        size = file.stat().st_size if is_there(file) else 0
     except OSError:
         return  # said by what reads it
     if size > MOST_BYTES:

@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.errors import Fault, SpecError
 
-__all__ = ["Sample", "copy_to_meta", "last_line", "sample_of"]
+__all__ = ["Sample", "copy_to_meta", "fault_of", "last_line", "sample_of"]
 
 _MOST_KNOWN = 2**20  # numbers of an example's tensor whose values are looked at
 
@@ -51,7 +51,7 @@ def copy_to_meta(torch: Any, module: Any) -> Any:
     try:
         return copy.deepcopy(module, memo)
     except Exception as error:  # what the user's objects raise when they are copied
-        raise _fault(
+        raise fault_of(
             f"the module {type(module).__name__} cannot be copied: {last_line(error)}.",
             "Give the plain module, before it is wrapped (DistributedDataParallel, FSDP, torch.compile).",
         ) from None
@@ -80,7 +80,7 @@ def sample_of(torch: Any, example: Any, parameters: list[str], *, times: int = 1
     given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if not given or not given[0].dim() or not given[0].shape[0]:
         problem = "has no tensor" if not given else f"begins with a tensor of shape {tuple(given[0].shape)}"
-        raise _fault(
+        raise fault_of(
             f"the example {problem}, so that there is no batch.",
             "Give a tensor whose first dimension is the batch, a tuple of arguments, or a dict of keyword arguments.",
         )
@@ -109,7 +109,7 @@ def last_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[-1][:300].rstrip('.') if lines else 'no message'}"
 
 
-def _fault(problem: str, mend: str) -> SpecError:
+def fault_of(problem: str, mend: str) -> SpecError:
     """Return an error with one fault."""
     return SpecError.of([Fault(problem=problem, mend=mend)])
 

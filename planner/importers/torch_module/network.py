@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from planner.dnn import Dnn
-from planner.errors import Fault, SpecError
 from planner.importers.imported import Imported
 from planner.importers.repeats import repeats_of
-from planner.importers.torch_module.copy import copy_to_meta, last_line, sample_of
+from planner.importers.torch_module.copy import copy_to_meta, fault_of, last_line, sample_of
 from planner.importers.torch_module.layers import Figures, Passes, layers_of
 from planner.importers.torch_module.library import flop_counter, load_torch
 from planner.importers.torch_module.numbers import NeedsValuesError
@@ -55,10 +54,10 @@ def from_torch(module: object, example: object, *, name: str | None = None) -> I
     """
     torch = load_torch()
     if not isinstance(module, torch.nn.Module):
-        raise _fault(f"{type(module).__name__} is no torch.nn.Module.", "Give an instance of a module.")
+        raise fault_of(f"{type(module).__name__} is no torch.nn.Module.", "Give an instance of a module.")
     inner: Any = getattr(module, "_orig_mod", module)  # what torch.compile wraps
     if any(isinstance(one, torch.jit.ScriptModule) for one in inner.modules()):
-        raise _fault(
+        raise fault_of(
             f"{type(module).__name__} is compiled by TorchScript, which hides its modules.",
             "Give the module before torch.jit.script or torch.jit.trace.",
         )
@@ -80,11 +79,6 @@ def from_torch(module: object, example: object, *, name: str | None = None) -> I
     )
 
 
-def _fault(problem: str, mend: str) -> SpecError:
-    """Return an error with one fault."""
-    return SpecError.of([Fault(problem=problem, mend=mend)])
-
-
 # -- the passes ------------------------------------------------------------------------------------------------------
 
 
@@ -98,13 +92,13 @@ def _passes(torch: Any, module: Any, example: object) -> tuple[Passes, str]:
                 sample.call(module)
         one = record(torch, module, sample, flop_counter(torch), runs_backward=True)
     except NeedsValuesError as error:
-        raise _fault(
+        raise fault_of(
             f"the path of the forward pass depends on values: {error}.",
             "Give a module whose path is the same for every sample; mixtures of experts of transformers have one with "
             "experts_implementation='grouped_mm' or 'batched_mm'.",
         ) from None
     except Exception as error:  # whatever the user's module raises
-        raise _fault(
+        raise fault_of(
             f"the module's forward pass fails on tensors without values (the meta device): {last_line(error)}.",
             "Check that module(example) runs. A pass must not leave torch (numpy, .tolist()), nor depend on values.",
         ) from error

@@ -1,0 +1,122 @@
+"""What helpers bring to one large question: ``python benchmarks/large_questions.py QUESTION WORKERS [WORKERS ...]``.
+
+``QUESTION`` is one of :data:`QUESTIONS`; ``WORKERS`` a number, 0 for the search alone, ``real:2`` for two processes of
+this machine. Other numbers are reckoned in CPU time (:mod:`virtual_crew`): each part is worked on once, and comes back
+when so many workers would have finished it, with 2 s until they are there and 5 ms a part on its way. So the speed-up
+shows on a machine that others use, too. Prints one JSON object a line; ``digest`` is that of the answer without the
+search's counts, and the same in all lines.
+"""
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+
+from virtual_crew import VirtualCrew
+
+import planner
+from planner.documents import plan_document
+from planner.procurement.document import procurement_document
+from planner.workers.crew import Helpers, crew_of
+
+__all__ = ["QUESTIONS", "measured"]
+
+_START_S, _WAY_S = 2.0, 0.005
+_LIMIT_S = 3600.0
+_COUNTS = "layouts in the grid"
+_NUMBERS = ("num_candidates", "num_solved")
+
+
+def _layouts(network: str, batch: int, *machines: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a question of layouts on machines of eight devices."""
+    return {
+        "dnn": {"zoo": network, "global_batch": batch, "dtype": "bf16", "optimizer": "adam"},
+        "cluster": {"machines": [{"devices": 8, "latency": "5 us", "nics": 8, **one} for one in machines]},
+        "objective": "iteration_time",
+        "families": ["hybrid"],
+    }
+
+
+def _purchase(dnn: dict[str, Any], **block: Any) -> dict[str, Any]:
+    """Return a question of a purchase on the list that ships."""
+    return {"dnn": dnn, "procure": block}
+
+
+_H100 = {"device": "h100-sxm", "inside": "nvlink-4", "network": "400 Gbit/s"}
+_A100 = {"device": "a100-sxm4-80gb", "inside": "nvlink-3", "network": "200 Gbit/s"}
+_RESNET50 = {"zoo": "resnet50", "global_batch": 8192, "dataset_samples": 1_281_167, "epochs": 90}
+_LLAMA = {"zoo": "llama3-70b", "global_batch": 1536, "dataset_samples": 5_000_000, "epochs": 1}
+QUESTIONS = {
+    "layouts": _layouts("gpt3-175b", 1536, {"count": 128, **_H100}, {"count": 128, **_A100}),
+    "fleets": _purchase(_LLAMA, deadline="720 h"),
+    "fast-fleets": _purchase(_RESNET50, objective="time", budget="500 USD"),
+}
+
+
+def measured(name: str, workers: str) -> dict[str, Any]:
+    """Return what a question takes with so many workers."""
+    is_real, number = workers.startswith("real:"), int(workers.removeprefix("real:"))
+    virtual = VirtualCrew(number, start_s=_START_S, overhead_s=_WAY_S) if number and not is_real else None
+    with crew_of(number) if is_real else nullcontext(virtual) as crew:
+        begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
+        document = _answer(QUESTIONS[name], crew)
+        wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
+    found = {"question": name, "workers": workers, "status": document["status"], "wall_s": wall_s, "own_cpu_s": cpu_s}
+    if virtual is not None:
+        took = [seconds for seconds, _ in virtual.parts]
+        found |= {
+            "reckoned_s": virtual.now_s,
+            "own_cpu_s": cpu_s - sum(took),
+            "parts": len(took),
+            "work_cpu_s": sum(took),
+            "longest_s": max(took, default=0.0),
+            "bytes_a_part": sum(size for _, size in virtual.parts) / max(1, len(took)),
+        }
+    if isinstance(crew, Helpers):
+        counts = crew.counts
+        found |= {
+            "parts": counts.parts,
+            "work_cpu_s": counts.work_cpu_s,
+            "longest_s": counts.longest_s,
+            "start_s": counts.start_s,
+            "bytes_a_part": (counts.sent_bytes + counts.returned_bytes) / max(1, counts.parts),
+        }
+    rounded = {key: round(value, 2) if isinstance(value, float) else value for key, value in found.items()}
+    return {**rounded, "digest": _digest(document)}
+
+
+def _answer(question: dict[str, Any], crew: Any) -> dict[str, Any]:
+    """Return the answer's document."""
+    if "procure" in question:
+        found = planner.procure(
+            question, today=date(2026, 11, 21), time_limit_s=_LIMIT_S, num_alternatives=0, crew=crew
+        )
+        return procurement_document(found)
+    return plan_document(planner.plan(planner.load(question), time_limit_s=_LIMIT_S, crew=crew))
+
+
+def _digest(document: Any) -> str:
+    """Return a digest of an answer without its searches' counts."""
+    return hashlib.sha256(json.dumps(_without_counts(document), sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def _without_counts(part: Any) -> Any:
+    """Return a part of a document without what its searches counted."""
+    if isinstance(part, Mapping):
+        return {name: _without_counts(one) for name, one in part.items() if name not in _NUMBERS}
+    if isinstance(part, list | tuple):
+        kept = [one for one in part if not (isinstance(one, str) and one.startswith(_COUNTS))]
+        return [_without_counts(one) for one in kept]
+    return part
+
+
+if __name__ == "__main__":
+    for each in sys.argv[2:]:
+        print(json.dumps(measured(sys.argv[1], each)), flush=True)

@@ -1,0 +1,74 @@
+"""Which machines a plan takes, and how many devices of each: what a family says of its configurations."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal, Self
+
+from planner.cluster import MachineGroup
+
+__all__ = ["UsedMachines", "filled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedMachines:
+    """So many machines of a group, of each of which the plan takes the same number of devices.
+
+    Attributes
+    ----------
+    group, device
+        Names of the group of machines, and of its type of device.
+    devices_per_machine
+        Those that train; 0 on a machine that serves only.
+    role
+        ``worker`` where devices train, ``server`` where parameters are kept.
+    is_shared
+        Whether these machines stand in a row of workers, too: servers on the machines of workers.
+    """
+
+    group: str
+    device: str
+    num_machines: int
+    devices_per_machine: int
+    role: Literal["worker", "server"] = "worker"
+    is_shared: bool = False
+
+    @property
+    def num_devices(self) -> int:
+        """Devices that train on all of them."""
+        return self.num_machines * self.devices_per_machine
+
+    @classmethod
+    def training(cls, group: MachineGroup, num_machines: int, devices_per_machine: int) -> Self:
+        """Return machines that train."""
+        return cls(
+            group=group.name,
+            device=group.device.name,
+            num_machines=num_machines,
+            devices_per_machine=devices_per_machine,
+        )
+
+    @classmethod
+    def serving(cls, group: MachineGroup, num_machines: int, *, is_shared: bool = False) -> Self:
+        """Return machines that serve."""
+        return cls(
+            group=group.name,
+            device=group.device.name,
+            num_machines=num_machines,
+            devices_per_machine=0,
+            role="server",
+            is_shared=is_shared,
+        )
+
+
+def filled(groups: Iterable[MachineGroup], number: int) -> Iterator[UsedMachines]:
+    """Yield so many devices of machines that are filled one after the other; the last may stay partly empty."""
+    for group in groups:
+        shares = []
+        for _ in range(group.count):
+            if number <= 0:
+                break
+            shares.append(min(number, group.devices_per_machine))
+            number -= shares[-1]
+        for devices, run in groupby(shares):
+            yield UsedMachines.training(group, len(list(run)), devices)

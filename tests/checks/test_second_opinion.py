@@ -1,0 +1,109 @@
+"""What is replayed in plain loops agrees with the cost model, and with what a hand counts."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from checked import given_plan, question, rebuilt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytest import MonkeyPatch
+
+import planner
+from planner import channel
+from planner.checks import all_reduce, check, parameter_server, pipeline
+from planner.cost import Affine, Wait
+from planner.models.server_links import Links, push_end_s
+
+
+def test_a_cost_model_that_forgets_the_queue_is_found(monkeypatch: MonkeyPatch) -> None:
+    asked = question(configuration={"all_reduce": {"num_devices": 8, "fusion_groups": "none"}})
+    honest = channel.schedule
+
+    def without_queue(ends: Any, ready_s: Any, sizes: Any, cost: Any, **options: Any) -> Any:
+        found = honest(ends, ready_s, sizes, cost, **options)
+        seconds = found.end_s - found.start_s
+        return replace(found, start_s=found.ready_s, end_s=found.ready_s + seconds)
+
+    problem = planner.load(asked)
+    assert check(problem, given_plan(problem)).is_ok
+    monkeypatch.setattr(channel, "schedule", without_queue)
+    report = check(problem, given_plan(problem))
+    assert [one.name for one in report.faults] == ["second opinion"]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=6),
+    st.sampled_from(list(Wait)),
+    st.sampled_from([float("inf"), 0.0, 2.5]),
+    st.data(),
+)
+def test_the_channel_replayed_agrees_with_the_schedule(
+    tensors: list[tuple[int, int]], wait: Wait, timeout_s: float, data: st.DataObject
+) -> None:
+    ready_s = np.cumsum([float(gap) for gap, _ in tensors])
+    sizes = np.array([float(size) for _, size in tensors])
+    ends = sorted({*data.draw(st.sets(st.integers(0, len(tensors) - 1))), len(tensors) - 1})
+    cost = Affine(startup_s=1.0, per_byte_s=0.5)
+    found = channel.schedule(tuple(ends), ready_s, sizes, cost, wait=wait, timeout_s=timeout_s)
+    problem = rebuilt("all_reduce")[0]
+    fitted = replace(problem, calibration=replace(problem.calibration, wait=wait, timeout_s=timeout_s))
+    counts = np.diff([-1, *ends]).tolist()
+    replayed_s = all_reduce.replay_s(fitted, counts, ready_s.tolist(), (found.end_s - found.start_s).tolist())
+    assert replayed_s == pytest.approx(found.finish_s)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.floats(0, 5), st.sampled_from([0.0, 1.0, 2.5]), st.floats(0.5, 5)), min_size=1, max_size=6),
+    st.sampled_from([0.5, 1.0, 3.0]),
+)
+def test_the_queue_at_a_link_agrees_with_its_closed_form(
+    arrivals: list[tuple[float, float, float]], bytes_per_s: float
+) -> None:
+    rows = [(start_s, start_s + seconds, size) for start_s, seconds, size in arrivals]
+
+    def after(moment: float) -> float:
+        left = 0.0
+        for start_s, end_s, size in rows:
+            share = (
+                1.0
+                if moment <= start_s
+                else 0.0
+                if moment > end_s or end_s == start_s
+                else (end_s - moment) / (end_s - start_s)
+            )
+            left += size * share
+        return left
+
+    moments = [moment for row in rows for moment in row[:2]]
+    expected_s = max(moment + after(moment) / bytes_per_s for moment in moments)
+    assert parameter_server.queue_end_s(rows, bytes_per_s) == pytest.approx(expected_s)
+
+
+def test_pushes_replayed_agree_with_the_model_of_the_links() -> None:
+    links = Links(server_bytes_per_s=(2.0,), worker_bytes_per_s=(1.0, 4.0))
+    ready = np.array([[0.0, 1.0], [0.5, 3.0]])
+    ends_s = push_end_s(ready, np.array([[2.0], [4.0]]), links)
+    rows = [(0.0, 2.0, 2.0), (2.0, 6.0, 4.0), (0.5, 1.0, 2.0), (3.0, 4.0, 4.0)]
+    assert parameter_server.queue_end_s(rows, 2.0) == pytest.approx(float(ends_s[0]))
+
+
+@pytest.mark.parametrize(
+    ("forward_s", "backward_s", "schedule", "expected_s"),
+    [
+        ((2.0, 1.0), (2.0, 1.0), "1f1b", 8.0),
+        ((2.0, 1.0), (2.0, 1.0), "gpipe", 10.0),
+        ((1.0, 1.0, 1.0), (1.0, 1.0, 1.0), "gpipe", 8.0),
+        ((1.0,), (3.0,), "1f1b", 8.0),
+    ],
+)
+def test_the_replayed_pipeline_ends_when_counted_by_hand(
+    forward_s: tuple[float, ...], backward_s: tuple[float, ...], schedule: str, expected_s: float
+) -> None:
+    number = len(forward_s)
+    orders = pipeline.orders_of(schedule, number, 2, 1)
+    free = [0.0] * number
+    assert pipeline.makespan_s(orders, forward_s, backward_s, free, free) == expected_s

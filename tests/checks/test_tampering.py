@@ -1,0 +1,175 @@
+"""Every number of a plan that was tampered with is found, and whatever stands in a field there is a verdict."""
+
+import copy
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked import BLOCKS, checked, digest, document_of, put
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.checks import check_file, report_text
+from planner.errors import SpecError
+
+
+def asked_for(section: str, key: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    """A change of the question for which the plan is then said to be made: only the plan's decisions give it away."""
+
+    def change(document: dict[str, Any]) -> None:
+        document["problem"].setdefault(section, {})[key] = value
+        document["provenance"]["input_digest"] = digest(document["problem"])
+
+    return change
+
+
+def without_a_tensor(document: dict[str, Any]) -> None:
+    document["configuration"]["fusion_groups"][0]["tensors"].pop()
+
+
+def with_a_tensor_twice(document: dict[str, Any]) -> None:
+    document["configuration"]["fusion_groups"][-1]["tensors"].append("three")
+
+
+def with_only(document: dict[str, Any]) -> None:
+    document["problem"]["families"] = ["pipeline"]
+    document["provenance"]["input_digest"] = digest(document["problem"])
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (put("objective", "value", times=1.01), "objective"),
+        (put("objective", "value", times=0.99), "bound"),
+        (put("objective", "bound", times=1.0001), "bound"),
+        (put("objective", "bound", times=0.9), "gap"),
+        (put("objective", "bound", times=0.9), "status"),
+        (put("objective", "gap", value=0.2), "gap"),
+        (put("objective", "name", value="iteration_time_s"), "goal"),
+        (put("status", value="feasible"), "status"),
+        (put("prediction", "iteration_time_s", times=0.999), "prediction"),
+        (put("prediction", "scaling_factor", value=1.0), "prediction"),
+        (put("prediction", "breakdown_s", "backward", times=0.9), "breakdown_s"),
+        (put("prediction", "breakdown_s", "update", value=0.0), "breakdown_s sums up"),
+        (put("prediction", "memory_bytes", "total", times=0.5), "memory_bytes"),
+        (put("prediction", "memory_bytes", "weights", times=0.5), "memory_bytes sums up"),
+        (put("prediction", "details", "schedule", 0, "start_s", value=0.0), "details"),
+        (put("family", value="pipeline"), "configuration"),
+        (put("family", value="magic"), "families"),
+        (put("configuration", "num_devices", value=16), "configuration"),
+        (put("configuration", "global_batch_size", value=31), "batch"),
+        (put("configuration", "gradient_accumulation_steps", value=2), "details"),
+        (put("configuration", "fusion_groups", 0, "algorithm", value="tree"), "objective"),
+        (put("substitutions", value=["head"]), "substitutions"),
+        (put("problem", "dnn", "global_batch", value=64), "question"),
+        (put("problem", "cluster", "machines", 0, "network", value="40 Gbit/s"), "question"),
+        (without_a_tensor, "configuration"),
+        (with_a_tensor_twice, "configuration"),
+        (with_only, "families"),
+        (asked_for("constraints", "memory_per_device", "1 MiB"), "memory machines-0"),
+        (asked_for("constraints", "machines", {"at_most": 3}), "constraints.machines"),
+        (asked_for("constraints", "devices", {"exactly": 7}), "constraints.devices"),
+        (asked_for("constraints", "deadline", "1 ms"), "constraints.deadline"),
+        (asked_for("fix", "num_devices", 4), "fix.num_devices"),
+        (asked_for("fix", "num_stages", 2), "fix.num_stages"),
+        (asked_for("dnn", "global_batch", 64), "batch"),
+    ],
+)  # fmt: skip
+def test_every_number_that_was_tampered_with_is_found(change: Callable[[dict[str, Any]], None], name: str) -> None:
+    document = json.loads(document_of("all_reduce"))
+    change(document)
+    report = checked(document)
+    assert name in {one.name for one in report.faults}, report_text(report)
+    assert "FAIL" in report_text(report)
+
+
+LEAVES: list[Any] = [None, "x", True, -1, 0, 1e308, 10**400, float("nan"), float("-inf"), [], {}]
+
+
+def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The path of every part of a document, whole lists and mappings included."""
+    if path:
+        yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield from places(part, (*path, key))
+
+
+@cache
+def with_a_loser(family: str) -> str:
+    """The JSON of the plan of a family, and of itself as an alternative."""
+    document = json.loads(document_of(family))
+    document["alternatives"] = [
+        {
+            "name": "itself",
+            "family": family,
+            "objective": document["objective"]["value"],
+            "relative_loss": 0.0,
+            "reason": "it ties",
+            "configuration": copy.deepcopy(document["configuration"]),
+            "substitutions": [],
+        }
+    ]
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize("family", sorted(BLOCKS))
+@settings(max_examples=80)
+@given(st.data())
+def test_whatever_stands_in_a_field_there_is_a_verdict_or_a_fault(family: str, data: st.DataObject) -> None:
+    document = json.loads(with_a_loser(family))
+    path = data.draw(st.sampled_from(list(places(document))))
+    section = data.draw(st.sampled_from([path, path[:1], path[:2]]))  # deep lists would be drawn nearly always
+    put(*section, value=data.draw(st.sampled_from(LEAVES)))(document)
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(document, file)
+        file.flush()
+        try:
+            report = check_file(Path(file.name))
+        except SpecError as error:
+            assert error.faults  # anything else that is raised fails this test
+            for fault in error.faults:  # a question may name another file, which is then the one that is at fault
+                assert fault.problem
+                assert fault.file == file.name or fault.field.startswith("problem")
+            return
+    if section[0] in ("objective", "prediction", "configuration", "status", "family", "problem"):
+        unchanged = json.loads(with_a_loser(family))
+        assert not report.is_ok or document[section[0]] == unchanged[section[0]] or section[-1] in SILENT, section
+
+
+# What the objective does not rest on and nothing else in the plan repeats.
+SILENT = {"relative_error"}
+
+
+@pytest.mark.parametrize(
+    ("family", "path"),
+    [
+        ("all_reduce", ("prediction", "memory_bytes", "weights")),
+        ("all_reduce", ("prediction", "details", "schedule", 0, "size_bytes")),
+        ("all_reduce", ("configuration", "num_machines")),
+        ("all_reduce", ("configuration", "devices_per_machine")),
+        ("all_reduce", ("configuration", "fusion_groups", 0, "size_bytes")),
+        ("parameter_server", ("configuration", "batch_shares")),
+        ("pipeline", ("configuration", "global_batch_size")),
+        ("pipeline", ("configuration", "stages", 0, "machines")),
+        ("model_replicas", ("configuration", "layers", 0, "threads")),
+        ("model_replicas", ("configuration", "samples_per_read")),
+    ],
+)
+def test_a_null_where_a_figure_belongs_fails(family: str, path: tuple[str | int, ...]) -> None:
+    document = json.loads(document_of(family))
+    put(*path)(document)
+    report = checked(document)
+    assert not report.is_ok
+    assert any(str(path[-1]) in one.text or "null" in one.text for one in report.faults), report_text(report)
+
+
+@pytest.mark.parametrize("value", [{}, [], "x", True])
+def test_a_detail_of_another_kind_fails(value: Any) -> None:
+    document = json.loads(document_of("all_reduce"))
+    put("prediction", "details", "schedule", 0, "size_bytes", value=value)(document)
+    assert "details" in {one.name for one in checked(document).faults}

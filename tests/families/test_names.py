@@ -1,0 +1,78 @@
+"""Whatever has an entry for every family has one for each of the one list, and for no other."""
+
+import ast
+import inspect
+from collections.abc import Collection
+from importlib import import_module
+
+import pytest
+
+from planner import checks, families
+from planner.exporters import data_parallel
+from planner.families import FAMILIES
+from planner.families.searches import BOUNDS, DOMAINS, SEARCHES
+from planner.family_names import FAMILY_NAMES, OF_TRANSFORMERS
+from planner.page import placement, words
+from planner.spec.calibration_block import CalibrationSpec
+from planner.spec.configuration import ConfigurationSpec
+from planner.spec.question import ExcludeSpec, FixSpec
+
+
+def placers() -> set[str]:
+    """The families whose devices a page can draw: the keys of the table inside ``placed``."""
+    tables = [node for node in ast.walk(ast.parse(inspect.getsource(placement.placed))) if isinstance(node, ast.Dict)]
+    return {str(key.value) for table in tables for key in table.keys if isinstance(key, ast.Constant)}
+
+
+TABLES: dict[str, Collection[str]] = {
+    "what a family is": FAMILIES,
+    "searches": SEARCHES,
+    "bounds": BOUNDS,
+    "domains of searches": DOMAINS,
+    "facts of checks": checks._FACTS,
+    "words of pages": words._FAMILY_WORDS,
+    "placement on pages": placers(),
+    "blocks of a spec": ConfigurationSpec.model_fields.keys() - {"substitutions"},
+    "what is no data parallelism": data_parallel._OTHERS.keys() | {"all_reduce", "hybrid"},
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_has_an_entry_for_every_family(table: str) -> None:
+    assert sorted(TABLES[table]) == sorted(FAMILY_NAMES)
+
+
+def test_tables_that_have_an_order_have_that_of_the_list() -> None:
+    for table in (FAMILIES, SEARCHES, BOUNDS, DOMAINS):
+        assert tuple(table) == FAMILY_NAMES
+
+
+@pytest.mark.parametrize("name", FAMILY_NAMES)
+def test_the_package_of_a_family_is_reached_by_its_name(name: str) -> None:
+    assert getattr(families, name) is import_module(f"planner.families.{name}")  # nothing else hides it
+
+
+@pytest.mark.parametrize("name", FAMILY_NAMES)
+def test_a_family_is_registered_by_the_name_that_it_has(name: str) -> None:
+    assert name == FAMILIES[name].NAME
+
+
+def test_every_pin_is_a_decision_of_some_family() -> None:
+    decisions = {key for family in FAMILIES.values() for key in family.DECISIONS}
+    assert decisions == FixSpec.model_fields.keys() - {"substitutions"}  # the network's, whatever the family
+
+
+def test_what_is_excluded_is_a_decision_of_each_family_that_takes_exclusions() -> None:
+    takers = [family for family in FAMILIES.values() if family.TAKES_EXCLUSIONS]
+    assert takers
+    assert all(ExcludeSpec.model_fields.keys() <= family.DECISIONS for family in takers)
+
+
+def test_what_iterations_may_fit_is_a_key_of_calibration() -> None:
+    for family in FAMILIES.values():
+        assert family.FITTED
+        assert set(family.FITTED) <= CalibrationSpec.model_fields.keys()
+
+
+def test_the_family_of_transformers_is_one_of_them() -> None:
+    assert OF_TRANSFORMERS in FAMILY_NAMES

@@ -1,0 +1,76 @@
+"""Fleets planned before their turn: the same document byte for byte, and honest bounds where one could not be planned."""
+
+from pathlib import Path
+from typing import Any
+
+import purchases
+import pytest
+from purchases import row
+from shuffled_crew import ShuffledCrew
+
+from planner.documents import dump
+from planner.planning import planned
+from planner.procurement import search as procurement_search
+from planner.procurement.answer import Procured
+from planner.procurement.document import procurement_document
+from planner.procurement.procure import procure
+from planner.procurement.question import Procurement
+from planner.search import Search
+from planner.solution import Status
+
+ROWS = [
+    row("small", usd_per_h=0.5, power_w=120),
+    row("twin", region="west", usd_per_h=0.5, power_w=120),
+    row("large", device="v100-sxm2-16g", usd_per_h=3, network_gbit_per_s=100, power_w=400),
+    row("pair", device="a10g", devices=2, inside="pcie-4-x16", usd_per_h=2.2, billing_s=3600, power_w=500),
+    row("lone", device="l40s", usd_per_h=1.8, network_gbit_per_s="", power_w=450),
+]
+TRAINING = {**purchases.DNN, "epochs": 30, "dataset_samples": 1_281_167}
+
+
+@pytest.fixture(autouse=True)
+def _every_fleet_is_worth_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(procurement_search, "_WORTH_S", 0.0)
+
+
+def answered(procurement: Procurement, crew: ShuffledCrew | None, **wanted: Any) -> Procured:
+    search = Search(crew=crew, num_alternatives=2)
+    return procure(procurement, search, lambda problem: planned(problem, search.part(search.left_s)), **wanted)
+
+
+@pytest.mark.parametrize(
+    ("block", "wanted"),
+    [
+        ({"deadline": "6 h"}, {"has_what_if": True}),
+        ({"deadline": "9 h", "most_types": 2}, {"has_pareto": True}),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_any_crew_gives_the_same_document_byte_for_byte(
+    tmp_path: Path, block: dict[str, Any], wanted: dict[str, Any], seed: int
+) -> None:
+    question = purchases.asked(tmp_path / "list.csv", ROWS, dnn=TRAINING, machines={"at_most": 6}, **block)
+    crew = ShuffledCrew(seed, num_workers=seed)
+    alone = answered(purchases.loaded(question), None, **wanted)
+    helped = answered(purchases.loaded(question), crew, **wanted)
+    assert dump(procurement_document(helped)) == dump(procurement_document(alone))
+    assert crew.num_back > 0
+
+
+def test_a_fleet_that_cannot_be_planned_counts_with_its_bound(tmp_path: Path) -> None:
+    question = purchases.asked(tmp_path / "list.csv", ROWS, dnn=TRAINING, deadline="6 h", machines={"at_most": 6})
+    crew = ShuffledCrew(3, lost=range(1, 100))
+    alone = answered(purchases.loaded(question), None)
+    helped = answered(purchases.loaded(question), crew)
+    assert helped.certificate.bound <= alone.choice.objective <= helped.choice.objective
+    if helped.certificate.status is Status.OPTIMAL:
+        assert helped.choice.objective == pytest.approx(alone.choice.objective)
+    assert crew.notes
+    assert set(crew.notes) == {"a fleet could not be planned, and counts with its bound: its worker died"}
+
+
+def test_a_search_whose_crew_is_gone_goes_on_alone(tmp_path: Path) -> None:
+    question = purchases.asked(tmp_path / "list.csv", ROWS, dnn=TRAINING, deadline="6 h", machines={"at_most": 6})
+    alone = answered(purchases.loaded(question), None)
+    helped = answered(purchases.loaded(question), ShuffledCrew(4, gone_after=2))
+    assert dump(procurement_document(helped)) == dump(procurement_document(alone))

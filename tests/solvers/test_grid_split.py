@@ -1,0 +1,134 @@
+"""A search of a grid that is shared out finds what one walk finds, whoever works, in whatever order."""
+
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+
+from grids import Case, best_of, cases, rows_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shuffled_crew import ShuffledCrew
+
+from planner.crew import Origin
+from planner.search import Search
+from planner.solution import Status
+from planner.solvers.grid import Grid, GridAnswer, solve
+
+seeds = st.integers(0, 10_000)
+
+
+def made(case: Case) -> tuple[Grid, object]:
+    """The grid and the cost of a case, as a worker makes them."""
+    return case.grid(), case.cost
+
+
+def shared(case: Case, search: Search, **options: object) -> GridAnswer:
+    """What is found with the search's crew."""
+    return solve(case.grid(), case.cost, search, maker=partial(made, case), **options)  # type: ignore[arg-type]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    case=cases(),
+    number=st.integers(1, 4),
+    num_axes=st.integers(0, 3),
+    most=st.sampled_from([1, 2, 10_000]),
+    seed=seeds,
+    workers=st.integers(1, 5),
+    cutoff=st.one_of(st.just(inf), st.integers(-3, 9).map(float)),
+    is_strict=st.booleans(),
+)
+def test_any_crew_finds_the_same_points_and_the_same_bound(
+    case: Case, number: int, num_axes: int, most: int, seed: int, workers: int, cutoff: float, is_strict: bool
+) -> None:
+    groups = tuple(range(min(num_axes, len(case.names)))) or tuple(range(len(case.names)))
+    options = {
+        "num_answers": number,
+        "group_by": [f"a{index}" for index in groups],
+        "most_at_once": most,
+        "is_strict": is_strict,
+    }
+    alone = case.solve(Search(cutoff=cutoff), **options)
+    crew = ShuffledCrew(seed, workers)
+    found = shared(case, Search(cutoff=cutoff, crew=crew), **options)
+    assert rows_of(found, case) == rows_of(alone, case)
+    assert (found.solution, found.num_points) == (alone.solution, alone.num_points)
+    if cutoff == inf:
+        assert rows_of(found, case) == best_of(case, groups)[:number]
+
+
+@settings(deadline=None, max_examples=40)
+@given(case=cases(), seed=seeds, lost=st.sets(st.integers(1, 8), max_size=4))
+def test_a_part_that_is_lost_counts_with_its_bound(case: Case, seed: int, lost: set[int]) -> None:
+    crew = ShuffledCrew(seed, 2, lost=tuple(lost))
+    found = shared(case, Search(crew=crew), most_at_once=1).solution
+    truth = best_of(case, tuple(range(len(case.names))))
+    least = truth[0][0] if truth else inf
+    assert found.bound <= least <= found.objective
+    assert bool(crew.notes) is any(number <= crew.num_parts for number in lost)
+    if found.status is Status.OPTIMAL:
+        assert found.objective == least
+    if not crew.notes:
+        assert found.objective == least
+    assert all("its worker died" in note for note in crew.notes)
+
+
+@settings(deadline=None, max_examples=40)
+@given(case=cases(), seed=seeds, after=st.integers(0, 4))
+def test_a_search_whose_crew_is_gone_goes_on_alone(case: Case, seed: int, after: int) -> None:
+    found = shared(case, Search(crew=ShuffledCrew(seed, 2, gone_after=after)), most_at_once=1, num_answers=2)
+    assert rows_of(found, case) == rows_of(case.solve(num_answers=2), case)
+    assert found.solution.bound == found.solution.objective
+
+
+@settings(deadline=None, max_examples=40)
+@given(case=cases(), seed=seeds, polls=st.integers(0, 3))
+def test_an_interruption_leaves_a_bound_that_holds(case: Case, seed: int, polls: int) -> None:
+    crew = InterruptingCrew(seed, polls)
+    search = Search(crew=crew)
+    crew.search = search
+    found = shared(case, search, most_at_once=1).solution
+    truth = best_of(case, tuple(range(len(case.names))))
+    assert found.bound <= (truth[0][0] if truth else inf) <= found.objective
+
+
+class InterruptingCrew(ShuffledCrew):
+    """Interrupts the search after so many looks at what came back."""
+
+    def __init__(self, seed: int, polls: int) -> None:
+        super().__init__(seed, 2)
+        self.search = Search()
+        self._polls = polls
+
+    def poll(self, wait_s: float, wanted: object) -> list[tuple[int, object]]:
+        """Count the looks."""
+        self._polls -= 1
+        if self._polls < 0:
+            self.search.interrupt()
+        return super().poll(wait_s, wanted)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A maker that cannot travel."""
+
+    case: Case
+
+    def __call__(self) -> tuple[Grid, object]:
+        """Make the grid."""
+        return made(self.case)
+
+    def __reduce__(self) -> str:
+        raise TypeError("it stays here")
+
+
+def test_searches_that_depend_on_the_order_or_cannot_travel_are_not_shared_out() -> None:
+    case = Case(((3, 3),), {(a, b): float(a * b) for a in range(3) for b in range(3)}, frozenset(), 0.5)
+    crew = ShuffledCrew()
+    for search in (Search(crew=crew, good_enough=5.0), Search(crew=crew, questions_left=100)):
+        shared(case, search, most_at_once=1)
+    solve(case.grid(), case.cost, Search(crew=crew), maker=Stuck(case), most_at_once=1)  # type: ignore[arg-type]
+    assert crew.num_parts == 0
+    assert Origin.of(Stuck(case)) is None
+    shared(case, Search(crew=crew), most_at_once=1)
+    assert crew.num_parts > 0

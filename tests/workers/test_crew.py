@@ -1,0 +1,146 @@
+"""Real workers help with one search: the same answer, whatever dies."""
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from grids import Case, rows_of
+
+from planner.crew import Lost, Origin
+from planner.errors import NoAnswerError, SpecError
+from planner.search import Search
+from planner.solvers.grid import solve
+from planner.workers.crew import Done, Helpers, Part, Workers, crew_of, work
+
+distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+# The library's own threads and sockets, as they end: nothing of ours.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def double(made: int, number: int, folder: str) -> int:
+    """Double a number; 3 kills its worker always, 5 once, and 7 is a bug."""
+    flag = Path(folder) / "once"
+    if number == 3 or (number == 5 and not flag.exists()):
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 7:
+        raise ValueError("seven is a bug")
+    return made * number
+
+
+def test_parts_come_back_once_whatever_dies_and_what_always_kills_its_worker_is_lost(tmp_path: Path) -> None:
+    origin = Origin.of(partial(int, 2))
+    assert origin is not None
+    with crew_of(2) as crew:
+        assert crew is not None
+        wanted = {crew.submit(double, origin, (number, str(tmp_path))): number for number in range(1, 12)}
+        found: dict[int, object] = {}
+        while len(found) < len(wanted):
+            found |= {wanted[key]: value for key, value in crew.poll(1.0, wanted)}
+        counts = crew.counts
+    assert {number: value for number, value in found.items() if number not in (3, 7)} == {
+        number: 2 * number for number in range(1, 12) if number not in (3, 7)
+    }
+    assert found[7] == Lost("ValueError: seven is a bug")
+    three = found[3]
+    assert isinstance(three, Lost)
+    assert "every worker that took it died, KilledWorker" in three.why
+    assert (counts.parts, counts.lost) == (11, 2)
+
+
+def test_nobody_is_started_where_nobody_is_asked_or_the_search_is_short() -> None:
+    with crew_of(1) as crew:
+        assert crew is None
+    case = Case(((2, 2),), {(a, b): float(a + b) for a in range(2) for b in range(2)}, frozenset(), 0.0)
+    with crew_of(2) as crew:
+        answer = solve(case.grid(), case.cost, Search(crew=crew), maker=partial(_made, case))  # type: ignore[arg-type]
+        assert crew is not None
+        assert crew.counts.parts == 0
+    assert rows_of(answer, case) == [(0.0, (0, 0))]
+
+
+def _made(case: Case) -> tuple[object, object]:
+    return case.grid(), case.cost
+
+
+def test_without_the_library_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with crew_of(2) as crew, pytest.raises(SpecError, match=re.escape("pip install 'training-planner[distributed]'")):
+        assert crew is not None
+        crew.room()
+
+
+class Team:
+    """Workers within this process; after so many answers their scheduler is gone."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.asked: list[Part] = []
+
+    def room(self) -> int:
+        return 4 - len(self.asked)
+
+    def submit(self, tasks: list[Part]) -> None:
+        self.asked += tasks
+
+    def poll(self, wait_s: float) -> list[Done]:
+        if self.most <= 0:
+            raise NoAnswerError("the scheduler is gone. All answers so far are kept.")
+        self.most -= 1
+        return [work(self.asked.pop(0))] if self.asked else []
+
+    @property
+    def num_asked(self) -> int:
+        return len(self.asked)
+
+    def finish(self, grace_s: float) -> list[Done]:
+        return []
+
+    def close(self) -> None:
+        self.asked.clear()
+
+
+@contextmanager
+def helpers(team: Team, num_workers: int = 1) -> Iterator[Helpers]:
+    yield Helpers(start=lambda: team, num_workers=num_workers)  # type: ignore[arg-type,return-value]
+
+
+def test_parts_come_back_to_whoever_waits_for_them_and_a_scheduler_that_is_gone_gives_them_back(tmp_path: Path) -> None:
+    origin = Origin.of(partial(int, 3))
+    assert origin is not None
+    with helpers(Team(3)) as crew:
+        numbers = [crew.submit(double, origin, (number, str(tmp_path))) for number in (1, 2, 4, 6)]
+        assert crew.poll(0.0, numbers[1:2]) == []  # the first came back, for somebody else
+        assert crew.poll(0.0, numbers[1:2]) == [(numbers[1], 6)]
+        assert dict(crew.poll(0.0, numbers)) == {numbers[0]: 3, numbers[2]: 12}
+        assert crew.room() > 0
+        ((number, lost),) = crew.poll(0.0, numbers)
+        assert (number, isinstance(lost, Lost) and lost.is_gone) == (numbers[3], True)
+        assert crew.room() == 0
+        assert crew.notes == ["the workers were lost on the way; the search went on without them"]
+
+
+def test_a_part_is_sent_again_to_a_worker_that_lacks_what_it_rests_on(tmp_path: Path) -> None:
+    origin = Origin.of(partial(int, 5))
+    assert origin is not None
+    team = Team(100)
+    with helpers(team, num_workers=0) as crew:  # so that no part carries its origin at first
+        number = crew.submit(double, origin, (2, str(tmp_path)))
+        assert team.asked[0].content is None
+        assert crew.poll(0.0, [number]) == []
+        assert team.asked[0].content == origin.content
+        assert crew.poll(0.0, [number]) == [(number, 10)]
+        assert crew.counts.sent_again == 1
+
+
+def test_workers_of_another_version_are_refused() -> None:
+    from planner.workers.version import VersionError
+
+    with pytest.raises(VersionError, match="a worker runs planner"):
+        Workers.of(client=None, local=None, num_workers=1).ask([], "0.0.0 of another world")
