@@ -18,7 +18,7 @@ plan: $(VENV)/.planner
 	$(BIN)/planner plan --dnn vgg16 --machines 4x8xrtx-2080-ti --network "25 Gbit/s"
 
 test: lint types
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --ignore=tests/heavy
 
 test-heavy: $(HEAVY)/.ready $(SKY)/.ready
 	PLANNER_SKY=$(abspath $(SKY))/bin/python $(HEAVY)/bin/python -m pytest -p no:xdist tests/heavy tests/docs/test_scripting.py

@@ -3,12 +3,14 @@
 import os
 import signal
 import sys
+import threading
 from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 __all__ = ["main"]
 
+_AGAIN_S = 0.01
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # what asks a process to end; not every system has all of them
 
 
@@ -21,22 +23,35 @@ class _Signals:
 
     def __init__(self) -> None:
         self.number = int(signal.SIGINT)
+        self._is_leaving = False
         for number in self._all():
             if number != signal.SIGINT and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, self._hear)
 
     def leave(self) -> None:
         """Let signals end the process without a word: the interpreter takes itself apart, and all is said."""
+        self._is_leaving = True
         for number in self._all():
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
 
     def hear_lost(self, lost: Any) -> None:
-        """Ask again for a Ctrl-C that came where Python cannot raise it, in a destructor or a back end's callback."""
-        if isinstance(lost.exc_value, KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        else:
+        """Ask again for a Ctrl-C that came where Python cannot raise it, in a destructor or a back end's callback.
+
+        A moment later, and from another thread: raised in here it would be lost again, with a traceback.
+        """
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
             sys.__unraisablehook__(lost)
+        elif not self._is_leaving:
+            again = threading.Timer(_AGAIN_S, self._ask_again)
+            again.daemon = True
+            with suppress(RuntimeError):  # no thread starts any more: the process ends anyway
+                again.start()
+
+    def _ask_again(self) -> None:
+        """Send the signal once more, unless there is nothing left to end."""
+        if not self._is_leaving:
+            os.kill(os.getpid(), signal.SIGINT)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         """Do what a Ctrl-C would do now: a search has a handler of its own for it."""

@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 import numpy as np
 
 from planner.cost import Floats
 from planner.crew import Crew, Lost, Origin
 from planner.search import Search
-from planner.solvers.grid_axes import Columns, Grid
+from planner.solvers.grid_axes import Columns, Grid, Ints
 from planner.solvers.grid_walk import Best, Box, Row, Walk
 
 __all__ = ["Explored", "GridMaker", "Shares", "explored", "share_out"]
@@ -175,11 +176,15 @@ def _packed(box: Box) -> Box:
     """Return a box in as few bytes as its numbers need."""
     return Box(
         level=box.level,
-        nodes={
-            name: column.astype(np.min_scalar_type(int(column.max(initial=0)))) for name, column in box.nodes.items()
-        },
+        nodes={name: column.astype(_narrow(column)) for name, column in box.nodes.items()},
         least=box.least,
     )
+
+
+def _narrow(column: Ints) -> np.dtype[Any]:
+    """Return the type of fewest bytes that holds all numbers of a column, negative ones, too."""
+    least, most = int(column.min(initial=0)), int(column.max(initial=0))
+    return np.min_scalar_type(most if least >= 0 else min(least, -most - 1))
 
 
 def _unpacked(box: Box) -> Box:

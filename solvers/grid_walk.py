@@ -177,7 +177,7 @@ class Walk:
             self.below(chunk.nodes, box.level + 1, chunk.least)
 
     def _bounds(self, nodes: Columns, level: int) -> Floats:
-        """Return the bounds of nodes; 0 where none are asked for."""
+        """Return the bounds of nodes, a rounding below what is told; minus infinity where none are asked for."""
         bound = self.grid.levels[level].bound
         if bound is None or not self.uses_bounds or not length_of(nodes):
             return np.full(length_of(nodes), -inf)

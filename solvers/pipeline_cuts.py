@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,6 +24,12 @@ def balanced_cuts(seconds: Floats, num_parts: int) -> tuple[int, ...]:
     >>> balanced_cuts(np.array([3.0, 1, 1, 1, 3]), 3)
     (0, 3, 4)
     """
+    return _balanced(tuple(np.asarray(seconds, dtype=np.float64).tolist()), num_parts)
+
+
+@lru_cache(maxsize=1_024)  # searches of one question, one after the other, ask for the same cuts
+def _balanced(seconds: tuple[float, ...], num_parts: int) -> tuple[int, ...]:
+    """Return :func:`balanced_cuts`."""
     total = np.concatenate([[0.0], np.cumsum(seconds)])
     return balanced_cuts_of([total] * num_parts)
 

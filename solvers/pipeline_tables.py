@@ -40,6 +40,7 @@ __all__ = ["Tables"]
 _MOST_AT_ONCE = 200_000  # stages times numbers of stages in one pass: beyond the processor's cache it gets slower
 _MOST_BEFORE = 30_000  # stages of a table that are all computed before its passes: of more, few may have a follower
 _MOST_PAIRS = 1_000_000  # moves times layers that are looked at together
+_DENSE = 0.5  # share of stages with a follower from which on all are computed
 _ROUNDING = 1e-9
 
 
@@ -273,7 +274,7 @@ class Tables:
             which, ends, move, after = which[is_alive], ends[is_alive], move[is_alive], after[is_alive]
         first, choice, place = pairs.first[which], moves.choice[move], moves.place[move]
         found = costs.stages(first, ends - 1, choice, place)
-        starts = np.flatnonzero(np.diff(which, prepend=-1))
+        starts = _starts(which)
         groups = move[starts], first[starts]
         return _Stages(
             after,
@@ -298,32 +299,64 @@ class Tables:
         """Lower the entries that some stages lead to."""
         if not len(stages.after):
             return
-        at = self._flat[:, self._after, stages.after]
-        behind = behind_of(Tail(*at[:3]), stages.out_s[0], stages.out_s[1], self.schedule).at_least(Behind(*at[3:]))
-        in_flight = self.schedule.in_flight(self.left)[:, None]
-        tail = stage_of(stages.forward_s, stages.backward_s, stages.flush_s, behind, in_flight, self.schedule)
-        least = np.array([tail.round_trip_s, tail.finish_s, tail.flushed_s])
-        np.copyto(least, np.inf, where=self._is_out(stages, in_flight))
-        self._keep(np.minimum.reduceat(least, stages.starts, axis=-1), stages)
+        low, least = self._least_before(stages)
+        if least.size:
+            self._keep(np.minimum.reduceat(least, stages.starts, axis=-1), stages, low)
 
-    def _is_out(self, stages: _Stages, in_flight: Integers) -> NDArray[np.bool_]:
+    def _least_before(self, stages: _Stages) -> tuple[int, Floats]:
+        """Return R, F and E by number of stages left, from the first number returned on, and stage.
+
+        Few numbers of stages can follow a stage: only those are computed where that is less work, and others are inf.
+        """
+        every = np.arange(1 if self.is_open else len(self.left))[:, None]
+        if self.is_open:
+            return 0, self._least(every, slice(None), stages)
+        is_alive = np.isfinite(self._flat[2][self._after, stages.after])
+        left, column = np.nonzero(is_alive)
+        if len(left) > _DENSE * is_alive.size:
+            return 1, self._least(every, slice(None), stages)
+        low, high = (int(left[0]), int(left[-1]) + 1) if len(left) else (0, 0)
+        least = np.full((3, high - low, len(stages.after)), np.inf)
+        least[:, left - low, column] = self._least(left, column, stages)
+        return low + 1, least
+
+    def _least(self, left: Integers, column: Integers | slice, stages: _Stages) -> Floats:
+        """Return R, F and E of some of the stages with so many stages left behind them."""
+        forward_s, backward_s = stages.forward_s[column], stages.backward_s[column]
+        out_s, back_s = stages.out_s[0][column], stages.out_s[1][column]
+        at = self._flat[:, left, stages.after[column]]
+        behind = behind_of(Tail(*at[:3]), out_s, back_s, self.schedule).at_least(Behind(*at[3:]))
+        in_flight = self.schedule.in_flight(self.left[left])
+        tail = stage_of(forward_s, backward_s, stages.flush_s[column], behind, in_flight, self.schedule)
+        least = np.array([tail.round_trip_s, tail.finish_s, tail.flushed_s])
+        np.copyto(least, np.inf, where=self._is_out(stages, column, in_flight))
+        return least
+
+    def _is_out(self, stages: _Stages, column: Integers | slice, in_flight: Integers) -> NDArray[np.bool_]:
         """Return which stages do not fit in memory, or compute longer than the cutoff."""
         m = self.schedule.num_microbatches
         held = np.minimum(in_flight, 1 if self.is_open and not self.schedule.is_gpipe else m)
-        is_late = m * (stages.forward_s + stages.backward_s) > self.cutoff
-        return np.asarray((stages.most_in_flight < np.maximum(held, 1)) | is_late)
+        is_late = (m * (stages.forward_s + stages.backward_s) > self.cutoff)[column]
+        return np.asarray((stages.most_in_flight[column] < np.maximum(held, 1)) | is_late)
 
-    def _keep(self, best: Floats, stages: _Stages) -> None:
-        """Lower the entries by the best of each group; ordered by first layer and state."""
+    def _keep(self, best: Floats, stages: _Stages, low: int) -> None:
+        """Lower the entries by the best of each group, ordered by first layer and state; ``low``: least stages left."""
         if not stages.first.all():
             best[2] = np.where(stages.first == 0, np.maximum(best[2], stages.floor_s), best[2])
         best = np.where(best[2] < self.cutoff, best, np.inf)
         before = behind_of(Tail(*best), stages.in_s[0], stages.in_s[1], self.schedule)
         values = np.array([*best, before.trip_s, before.finish_s, before.flushed_s, before.channel_s])
-        starts = np.flatnonzero(np.diff(stages.state, prepend=-1))
+        starts = _starts(stages.state)
         least = np.minimum.reduceat(values, starts, axis=-1)
-        at = (slice(None), slice(0, 1) if self.is_open else slice(1, None), stages.state[starts])
+        at = (slice(None), slice(low, low + best.shape[1]), stages.state[starts])
         self._flat[at] = np.minimum(self._flat[at], least)
+
+
+def _starts(rows: Integers) -> Integers:
+    """Return where each run of equal numbers starts."""
+    is_start = np.ones(len(rows), dtype=np.bool_)
+    np.not_equal(rows[1:], rows[:-1], out=is_start[1:])
+    return np.flatnonzero(is_start)
 
 
 def _joined(run: Sequence[_Pairs]) -> _Pairs:

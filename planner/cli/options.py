@@ -1,5 +1,6 @@
 """Options that several commands have, said once."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,14 @@ import typer
 __all__ = ["Html", "MeasuredTrace", "RunFactory", "Scheduler", "Trace", "TraceDevices", "TraceIterations", "Workers"]
 
 _MOST_WORKERS = 1024
+
+
+def _address(text: str | None) -> str | None:
+    """Return a scheduler's address if it can be one: a short search never asks it, and would keep silent on a slip."""
+    if text is not None and not re.fullmatch(r"(\w+://)?[^\s/]+:\d+/?", text):
+        raise typer.BadParameter(f"{text!r} is no address of a scheduler. Write e.g. tcp://127.0.0.1:8786.")
+    return text
+
 
 Trace = Annotated[Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")]
 TraceDevices = Annotated[
@@ -30,6 +39,7 @@ Workers = Annotated[
     ),
 ]
 Scheduler = Annotated[
-    str | None, typer.Option(help="Workers of a Dask scheduler that you trust help, tcp://host:port.")
+    str | None,
+    typer.Option(callback=_address, help="Workers of a Dask scheduler that you trust help, tcp://host:port."),
 ]
 Html = Annotated[Path | None, typer.Option(help="Write the answer as a page for a browser, too: one file, offline.")]

@@ -71,7 +71,10 @@ def not_found(fleets: Fleets, bounds: Mapping[int, float], search: Search) -> No
     ``bounds``: by the number of types, what no fleet of so many beats; infinite where none keeps the limits.
     """
     least = amount(min(bounds.values()), fleets.procurement.asked.objective)
-    lines = [f"a limit came before the first fleet was found; nothing beats {least}. Raise --time-limit."]
+    ended, mend = ("a limit came", "Raise --time-limit")
+    if search.was_interrupted:
+        ended, mend = ("the search was interrupted", "Let it run")
+    lines = [f"{ended} before the first fleet was found; nothing beats {least}. {mend}."]
     proven = [number for number, bound in bounds.items() if bound == inf]
     if proven:
         types = " or ".join(map(str, proven))

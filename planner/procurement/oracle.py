@@ -10,7 +10,7 @@ from functools import partial
 from math import ceil, inf
 from typing import Any
 
-from planner.errors import InfeasibleError, NoAnswerError, SpecError
+from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
 from planner.families.searches import BOUNDS
 from planner.family_names import OF_TRANSFORMERS
 from planner.plan import Plan
@@ -27,10 +27,8 @@ from planner.spec.build import problem_of
 __all__ = ["Oracle", "Trained"]
 
 _TYPES = ("dtype", "optimizer")  # taken by the machines, where the question leaves them open
-_FOR_TRANSFORMERS, _FOR_OTHERS = (
-    (OF_TRANSFORMERS,),
-    ("all_reduce",),
-)  # families whose searches end proven within a second
+# Families whose searches end proven within a second.
+_FOR_TRANSFORMERS, _FOR_OTHERS = (OF_TRANSFORMERS,), ("all_reduce",)
 _Key = tuple[tuple[Hardware, int], ...]
 _SHARE_OF_TIME = 0.25  # of what is left, that one fleet may take
 
@@ -70,8 +68,7 @@ class Oracle:
     """Plans one job on fleets, and remembers; the answers hold for every price and limit.
 
     ``change`` is made to every question, for what would be on other hardware; ``foresight`` may have planned a fleet
-    before its turn. ``planned_s``: CPU seconds that
-    ``num_here`` fleets took that were planned here.
+    before its turn. ``planned_s``: CPU seconds of the ``num_here`` fleets that were planned here.
     """
 
     procurement: Procurement
@@ -151,8 +148,12 @@ class Oracle:
         return None
 
     def not_planned(self, fleet: Fleet, why: str) -> Trained:
-        """Return what is known of a fleet that was not planned: a bound."""
-        return Trained(seconds=inf, bound=_least_s(self.problem(fleet)), used=fleet.counts, reason=why)
+        """Return what is known of a fleet that was not planned: a bound, or that it cannot keep a pin."""
+        try:
+            problem = self.problem(fleet)
+        except SpecError as error:
+            return _refused(fleet, error)
+        return Trained(seconds=inf, bound=_least_s(problem), used=fleet.counts, reason=why)
 
     def maker(self) -> Callable[[], "Oracle"]:
         """Return what makes this oracle elsewhere, without what it remembers."""
@@ -194,11 +195,11 @@ class Oracle:
         try:
             problem = self.problem(fleet)
         except SpecError as error:  # a pin that this fleet cannot keep
-            return Trained(seconds=inf, bound=inf, used=fleet.counts, reason=str(error))
+            return _refused(fleet, error)
         try:
             plan = best_plan(problem, search)
         except InfeasibleError as error:
-            return Trained(seconds=inf, bound=inf, used=fleet.counts, reason=str(error))
+            return _refused(fleet, error)
         except NoAnswerError as error:
             return Trained(seconds=inf, bound=_least_s(problem), used=fleet.counts, reason=str(error))
         return Trained(seconds=plan.objective, bound=plan.bound, used=_used(plan, fleet), plan=plan)
@@ -215,6 +216,11 @@ def _made(
     found = Oracle(procurement, job, change=change, _question=question)
     found.families = families
     return found
+
+
+def _refused(fleet: Fleet, error: PlannerError) -> Trained:
+    """Return that nothing trains on a fleet."""
+    return Trained(seconds=inf, bound=inf, used=fleet.counts, reason=str(error))
 
 
 def _key_of(fleet: Fleet) -> _Key:

@@ -344,9 +344,8 @@ class Fleets:
         """Return what has fleets planned before their turn; None where nobody helps."""
         if search.crew is not None and self.foresight is None:
             before = (oracle.foresight for oracle in self.oracles if oracle.foresight is not None)
-            self.foresight = next(before, None) or Foresight(
-                search.crew
-            )  # a changed question may have the same oracles
+            # A changed question may have the same oracles, and what they were asked is known there.
+            self.foresight = next(before, None) or Foresight(search.crew)
             for oracle in self.oracles:
                 oracle.foresight = self.foresight
         return self.foresight

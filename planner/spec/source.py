@@ -215,9 +215,13 @@ def _fault(details: ErrorDetails, source: Source, model: type[BaseModel], root: 
     return source.locate(fault, path)
 
 
+# Of :func:`planner.spec.values.tag`, and of the price lists' files in :mod:`planner.procurement.spec`.
+_TAGS = ("<name>", "<mapping>", "<list>", "<file>")
+
+
 def _without_tags(place: Sequence[str | int]) -> list[str | int]:
-    """Return a place less the tags of unions, those of :func:`planner.spec.values.tag`; a user's key may look alike."""
-    return [part for part in place if part not in ("<name>", "<mapping>", "<list>")]
+    """Return a place less the tags of unions; a user's key may look alike."""
+    return [part for part in place if part not in _TAGS]
 
 
 def _halves(text: str) -> tuple[str, str]:

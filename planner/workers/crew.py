@@ -144,8 +144,7 @@ class Helpers:
         if self._team is not None and not self._is_gone and self._at_work:
             is_there = any(number in wanted for number in self._back)
             try:
-                for one in self._team.poll(0.0 if is_there else wait_s):
-                    self._take(one)
+                self._take_all(self._team.poll(0.0 if is_there else wait_s))
             except NoAnswerError as error:
                 self._give_up(str(error))
         numbers = [number for number in self._back if number in wanted]
@@ -178,13 +177,21 @@ class Helpers:
         except NoAnswerError as error:
             self._give_up(str(error))
 
-    def _take(self, done: Done) -> None:
-        """Keep what came back of a part; send it again where the worker lacked its origin."""
-        part, origin = self._at_work.pop(done.key)
-        if done.found is None and not done.why:
-            self.counts.sent_again += 1
-            self._send(Part(part.key, part.digest, origin.content, part.call), origin)
-            return
+    def _take_all(self, answers: Sequence[Done]) -> None:
+        """Keep what came back; only then send again where a worker lacked an origin: that may find the workers gone."""
+        lacking = [one.key for one in answers if one.found is None and not one.why]
+        for done in answers:
+            if done.key not in lacking:
+                self._keep(done)
+        for key in lacking:
+            if key in self._at_work:
+                part, origin = self._at_work.pop(key)
+                self.counts.sent_again += 1
+                self._send(Part(part.key, part.digest, origin.content, part.call), origin)
+
+    def _keep(self, done: Done) -> None:
+        """Keep what came back of a part."""
+        del self._at_work[done.key]
         self.counts.work_s += done.wall_s
         self.counts.work_cpu_s += done.cpu_s
         self.counts.longest_s = max(self.counts.longest_s, done.wall_s)
@@ -240,16 +247,12 @@ def work_all(parts: Sequence[Part], expected: str) -> list[Done]:
 def work(part: Part) -> Done:
     """Work on a part, whatever comes of it."""
     begin_s, begin_cpu_s = time.perf_counter(), time.thread_time()
-    if part.digest not in _made:
-        if part.content is None:
-            return Done(key=part.key, found=None)
-        _made[part.digest] = Origin(digest=part.digest, content=part.content).made()
-        while len(_made) > _MOST_KEPT:
-            _made.popitem(last=False)
-    _made.move_to_end(part.digest)
-    function, arguments = unpacked(part.call)
+    if part.digest not in _made and part.content is None:
+        return Done(key=part.key, found=None)
     try:
-        found = packed(function(_made[part.digest], *arguments))
+        made = _made_of(part)
+        function, arguments = unpacked(part.call)
+        found = packed(function(made, *arguments))
     except Exception as error:  # the box or the fleet counts as not looked at, and the reason is told
         text = " ".join(str(error).split())[:500]
         return _failed(part.key, f"{type(error).__name__}: {text}")
@@ -259,6 +262,17 @@ def work(part: Part) -> Done:
         wall_s=time.perf_counter() - begin_s,
         cpu_s=time.thread_time() - begin_cpu_s,
     )
+
+
+def _made_of(part: Part) -> Any:
+    """Return what the origin of a part makes, kept for the next ones."""
+    if part.digest not in _made:
+        assert part.content is not None
+        _made[part.digest] = Origin(digest=part.digest, content=part.content).made()
+        while len(_made) > _MOST_KEPT:
+            _made.popitem(last=False)
+    _made.move_to_end(part.digest)
+    return _made[part.digest]
 
 
 def _failed(key: str, why: str) -> Done:

@@ -328,6 +328,16 @@ def test_a_measured_profile_carries_the_known_error_and_an_estimate_none(capsys:
     assert document(capsys, *SHORT)["prediction"]["relative_error"] is None
 
 
+@pytest.mark.parametrize("command", [SHORT, ("procure", "--dnn", "resnet50", "--global-batch", "64")])
+@pytest.mark.parametrize("address", ["nonsense", "", "tcp://127.0.0.1", "tcp://a b:8786"])
+def test_what_is_no_address_of_a_scheduler_is_refused_though_a_short_search_asks_none(
+    capsys: CaptureFixture[str], command: tuple[str, ...], address: str
+) -> None:
+    code, out, err = answer(capsys, *command, "--scheduler", address)
+    assert (code, out) == (2, "")
+    assert f"--scheduler': {address!r} is no address of a scheduler" in err
+
+
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert re.fullmatch(r"planner \d+\.\d+\.\d+\n", capsys.readouterr().out)

@@ -1,5 +1,6 @@
 """Fleets planned before their turn: the same document byte for byte, and honest bounds where one could not be planned."""
 
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from planner.planning import planned
 from planner.procurement import search as procurement_search
 from planner.procurement.answer import Procured
 from planner.procurement.document import procurement_document
+from planner.procurement.fleet import Fleet
+from planner.procurement.oracle import Oracle
 from planner.procurement.procure import procure
 from planner.procurement.question import Procurement
+from planner.procurement.search import Fleets
 from planner.search import Search
 from planner.solution import Status
 
@@ -67,6 +71,20 @@ def test_a_fleet_that_cannot_be_planned_counts_with_its_bound(tmp_path: Path) ->
         assert helped.choice.objective == pytest.approx(alone.choice.objective)
     assert crew.notes
     assert set(crew.notes) == {"a fleet could not be planned, and counts with its bound: its worker died"}
+
+
+def test_a_fleet_that_was_lost_and_cannot_keep_a_pin_trains_nothing(tmp_path: Path) -> None:
+    rows = [row("small"), row("large", device="v100-sxm2-16g")]
+    question = purchases.asked(tmp_path / "list.csv", rows, dnn=TRAINING) | {"fix": {"device": "v100-sxm2-16g"}}
+    procurement = purchases.loaded(question)
+    oracle = Oracle(procurement, procurement.jobs[0])
+    small, large = (
+        oracle.not_planned(Fleet(offers=(offer,), counts=(1,)), "its worker died")
+        for offer in sorted(Fleets(procurement=procurement).offers, key=lambda offer: offer.instance != "small")
+    )
+    assert (small.bound, small.reason) == (inf, "fix.device: the cluster has no v100-sxm2-16g. Write one of t4.")
+    assert 0 < large.bound < inf
+    assert large.reason == "its worker died"
 
 
 def test_a_search_whose_crew_is_gone_goes_on_alone(tmp_path: Path) -> None:

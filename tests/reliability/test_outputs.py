@@ -1,7 +1,8 @@
 """Files that cannot be written: refused with where, what and how to mend it; what was there before stays whole."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -87,9 +88,8 @@ def test_a_protected_file_keeps_what_it_holds_and_a_replaced_one_its_permissions
         pytest.skip("only root can run a command as another user")
     (folder / "old.json").write_bytes(OLD)
     (folder / "old.json").chmod(0o444)
-    for parent in folder.parents[:4]:
-        parent.chmod(0o755)
-    ended = server.run("plan", "q.yaml", "--out", "old.json", folder=folder, user=65534)
+    with passable(folder):
+        ended = server.run("plan", "q.yaml", "--out", "old.json", folder=folder, user=65534)
     assert not wrong_of(ended, (2,))
     assert "it may not be written to" in ended.err
     assert (folder / "old.json").read_bytes() == OLD
@@ -114,6 +114,19 @@ def test_files_and_memory_that_run_out_are_said(server: Server, fresh: Fresh) ->
         assert not wrong_of(ended, (0, 2))
     ended = server.run("plan", "q.yaml", "--out", "t.json", folder=fresh(), limits={"RLIMIT_FSIZE": 100})
     assert not wrong_of(ended, (2,))
+
+
+@contextmanager
+def passable(folder: Path) -> Iterator[None]:
+    """Let other users pass through the folders above, as far as they may not; put back what was changed."""
+    closed = {parent: parent.stat().st_mode for parent in folder.parents if not parent.stat().st_mode & 0o001}
+    try:
+        for parent, mode in closed.items():
+            parent.chmod(mode | 0o001)
+        yield
+    finally:
+        for parent, mode in closed.items():
+            parent.chmod(mode)
 
 
 def words(writer: Writer, target: Path) -> list[str]:

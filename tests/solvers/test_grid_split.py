@@ -1,18 +1,21 @@
 """A search of a grid that is shared out finds what one walk finds, whoever works, in whatever order."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
 
+import numpy as np
 from grids import Case, best_of, cases, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shuffled_crew import ShuffledCrew
 
+from planner.cost import Floats
 from planner.crew import Origin
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.grid import Grid, GridAnswer, solve
+from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, solve
 
 seeds = st.integers(0, 10_000)
 
@@ -106,6 +109,25 @@ class InterruptingCrew(ShuffledCrew):
         if self._polls < 0:
             self.search.interrupt()
         return super().poll(wait_s, wanted)  # type: ignore[arg-type]
+
+
+def test_values_below_zero_travel_as_they_are() -> None:
+    costs = np.array([5.0, 4.0, 3.0, 1.0, 2.0])
+    (grid, cost), crew = _below_zero(costs), ShuffledCrew(3, 2)
+    found = solve(grid, cost, Search(crew=crew), maker=partial(_below_zero, costs), most_at_once=1)
+    assert crew.num_parts > 0
+    assert (found.solution.value, found.solution.objective) == ({"a": 300, "b": -200}, 1.0)
+
+
+def _below_zero(costs: Floats) -> tuple[Grid, Callable[[Columns], Floats]]:
+    """A grid of two axes with values below zero."""
+    values = (-70_000, -129, -1, -200, 300)
+    levels = (Level(axes=(Axis(name="a", values=(-1, 300)),)), Level(axes=(Axis(name="b", values=values),)))
+
+    def cost(nodes: Columns) -> Floats:
+        return np.array([costs[values.index(int(one))] for one in nodes["b"]]) + (nodes["a"] < 0)
+
+    return Grid(levels=levels), cost
 
 
 @dataclass(frozen=True)

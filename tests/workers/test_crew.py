@@ -1,8 +1,6 @@
 """Real workers help with one search: the same answer, whatever dies."""
 
-import os
 import re
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from crew_parts import double
 from grids import Case, rows_of
 
-from planner.crew import Lost, Origin
+from planner.crew import Lost, Origin, packed
 from planner.errors import NoAnswerError, SpecError
 from planner.search import Search
 from planner.solvers.grid import solve
@@ -21,17 +20,6 @@ from planner.workers.crew import Done, Helpers, Part, Workers, crew_of, work
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
 # The library's own threads and sockets, as they end: nothing of ours.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-
-
-def double(made: int, number: int, folder: str) -> int:
-    """Double a number; 3 kills its worker always, 5 once, and 7 is a bug."""
-    flag = Path(folder) / "once"
-    if number == 3 or (number == 5 and not flag.exists()):
-        flag.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    if number == 7:
-        raise ValueError("seven is a bug")
-    return made * number
 
 
 def test_parts_come_back_once_whatever_dies_and_what_always_kills_its_worker_is_lost(tmp_path: Path) -> None:
@@ -137,6 +125,50 @@ def test_a_part_is_sent_again_to_a_worker_that_lacks_what_it_rests_on(tmp_path: 
         assert team.asked[0].content == origin.content
         assert crew.poll(0.0, [number]) == [(number, 10)]
         assert crew.counts.sent_again == 1
+
+
+class Leaving(Team):
+    """Workers that answer all at once, and whose scheduler takes nothing after the first parts."""
+
+    def submit(self, tasks: list[Part]) -> None:
+        if self.most <= 0:
+            raise NoAnswerError("the scheduler is gone. All answers so far are kept.")
+        super().submit(tasks)
+
+    def poll(self, wait_s: float) -> list[Done]:
+        self.most = 0
+        answers, self.asked = [work(part) for part in self.asked], []
+        return answers
+
+
+def test_a_scheduler_that_is_gone_when_a_part_is_sent_again_loses_no_part_that_came_back_with_it(
+    tmp_path: Path,
+) -> None:
+    kept, lacking = Origin.of(partial(int, 11)), Origin.of(partial(int, 13))
+    assert kept is not None
+    assert lacking is not None
+    work(Part("0", kept.digest, kept.content, packed((double, (1, str(tmp_path))))))  # so that it is there
+    with helpers(Leaving(1), num_workers=0) as crew:
+        numbers = [crew.submit(double, origin, (2, str(tmp_path))) for origin in (lacking, kept)]
+        found = dict(crew.poll(0.0, numbers))
+        lost = found[numbers[0]]
+        assert isinstance(lost, Lost)
+        assert lost.is_gone
+        assert found[numbers[1]] == 22
+        assert crew.room() == 0
+
+
+def test_a_part_whose_origin_cannot_be_made_is_told_and_those_beside_it_are_worked_on(tmp_path: Path) -> None:
+    broken, sound = Origin.of(partial(int, "many")), Origin.of(partial(int, 17))
+    assert broken is not None
+    assert sound is not None
+    with helpers(Leaving(1)) as crew:
+        numbers = [crew.submit(double, origin, (2, str(tmp_path))) for origin in (broken, sound)]
+        found = dict(crew.poll(0.0, numbers))
+    lost = found[numbers[0]]
+    assert isinstance(lost, Lost)
+    assert lost.why.startswith("ValueError: invalid literal")
+    assert found[numbers[1]] == 34
 
 
 def test_workers_of_another_version_are_refused() -> None:

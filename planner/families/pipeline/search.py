@@ -55,7 +55,7 @@ _MOST_COARSE = 12  # shapes of a coarse source: its bound is that of the first, 
 _MOST_FIRST = 40  # quick shapes tried before it is asked whether anything fits,
 _MOST_FIRST_LIMITED = 600  # or where few numbers of devices are allowed: most shapes are then passed over at once
 _REASON_S = 5.0  # to find how much memory is missing,
-_SHORT_REASON_S = 1.0  # or where another family answers
+_SHORT_REASON = 2_500  # or, where another family answers, how often it may be asked whether time is over
 
 
 _ONE_STAGE = (1, "")
@@ -221,8 +221,9 @@ class _Tried:
             return NoAnswerError(TOO_SHORT)
         if search.good_enough == float("inf"):
             return InfeasibleError(self.largest.why_empty() or "No plan fits: no pipeline meets all limits and pins.")
-        reason, limit_s = self.largest.why_empty(), _REASON_S if search.cutoff == float("inf") else _SHORT_REASON_S
-        return InfeasibleError(reason or why_nothing_fits(self.largest, search.part(limit_s)))
+        is_alone = search.cutoff == float("inf")
+        part = search.part(_REASON_S) if is_alone else search.part(search.left_s, questions_left=_SHORT_REASON)
+        return InfeasibleError(self.largest.why_empty() or why_nothing_fits(self.largest, part))
 
 
 def _all_batches(largest: Domain, search: Search) -> _Tried:

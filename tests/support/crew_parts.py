@@ -1,0 +1,18 @@
+"""A part for workers: in a module of its own, which worker processes find wherever tests are started."""
+
+import os
+import signal
+from pathlib import Path
+
+__all__ = ["double"]
+
+
+def double(made: int, number: int, folder: str) -> int:
+    """Double a number; 3 kills its worker always, 5 once, and 7 is a bug."""
+    flag = Path(folder) / "once"
+    if number == 3 or (number == 5 and not flag.exists()):
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 7:
+        raise ValueError("seven is a bug")
+    return made * number
