@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Html", "MeasuredTrace", "RunFactory", "Scheduler", "Trace", "TraceDevices", "TraceIterations", "Workers"]
+__all__ = [
+    "Html",
+    "MeasuredTrace",
+    "RunFactory",
+    "Scheduler",
+    "Trace",
+    "TraceDevices",
+    "TraceIterations",
+    "Workers",
+    "check_helpers",
+]
 
 _MOST_WORKERS = 1024
 
@@ -16,6 +26,12 @@ def _address(text: str | None) -> str | None:
     if text is not None and not re.fullmatch(r"(\w+://)?[^\s/]+:\d+/?", text):
         raise typer.BadParameter(f"{text!r} is no address of a scheduler. Write e.g. tcp://127.0.0.1:8786.")
     return text
+
+
+def check_helpers(workers: int, scheduler: str | None) -> None:
+    """Refuse workers of this machine together with a scheduler's: nobody would see that only the one kind helps."""
+    if scheduler is not None and workers > 1:
+        raise typer.BadParameter("--workers and --scheduler name different workers. Give one of the two.")
 
 
 Trace = Annotated[Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")]

@@ -14,6 +14,7 @@ from planner.cli.options import (
     TraceDevices,
     TraceIterations,
     Workers,
+    check_helpers,
 )
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ def plan(
         "families": families,
     }
     seconds = limit_s(time_limit)
+    check_helpers(workers, scheduler)
     check_page(html, spec)
     check_outputs({"--out": out, "--trace": trace, "--html": html}, spec, {"the measured trace": measured})
     step = check_trace(trace, trace_devices, trace_iterations, measured)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.cli.options import Html, Scheduler, Workers
+from planner.cli.options import Html, Scheduler, Workers, check_helpers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,6 +82,7 @@ def procure(
         "terms": terms,
         "families": families,
     }
+    check_helpers(workers, scheduler)
     check_page(html, spec)
     check_outputs({"--out": out, "--html": html}, spec, {"the price list": prices})
     question = question_of(spec, flags)

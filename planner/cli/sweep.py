@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from planner.cli.options import check_helpers
+
 if TYPE_CHECKING:
     from datetime import date
 
@@ -52,6 +54,7 @@ def sweep(
 
     if export is not None:
         check_export(export)
+    check_helpers(workers, scheduler)
     check_page(html, spec)
     asked = load_sweep(spec, time_limit_s=limit_s(time_limit))
     path = store or spec.with_suffix(".sqlite")

@@ -52,7 +52,7 @@ class Source:
 
     def fault(self, path: Sequence[str | int], problem: str, mend: str, value: object = "") -> Fault:
         """Return a fault at ``path``, with its place."""
-        return self.locate(Fault(field=".".join(map(str, path)), problem=problem, mend=mend, value=str(value)), path)
+        return self.locate(Fault(field=_dotted(path), problem=problem, mend=mend, value=str(value)), path)
 
 
 def read_source(path: Path) -> Source:
@@ -211,8 +211,13 @@ def _fault(details: ErrorDetails, source: Source, model: type[BaseModel], root: 
     path = (*root, *_without_tags(details["loc"]))
     value = "" if details["type"] == "missing" else _short(details["input"])
     problem, mend = _words(details, model)
-    fault = Fault(field=".".join(map(str, path)), value=value, problem=problem, mend=mend)
+    fault = Fault(field=_dotted(path), value=value, problem=problem, mend=mend)
     return source.locate(fault, path)
+
+
+def _dotted(path: Sequence[str | int]) -> str:
+    """Return a place as it is told; a key without a letter is told, too."""
+    return ".".join(str(part) or "''" for part in path)
 
 
 # Of :func:`planner.spec.values.tag`, and of the price lists' files in :mod:`planner.procurement.spec`.
@@ -315,7 +320,7 @@ class Notes:
             return make()
         except SpecError as error:
             for fault in error.faults:
-                named = replace(fault, field=fault.field or ".".join(map(str, path)))
+                named = replace(fault, field=fault.field or _dotted(path))
                 self.faults.append(named if fault.file else self.source.locate(named, path))
         except (ValueError, ModelError) as error:
             problem, mend = _halves(str(error).replace("; ", ". ", 1))

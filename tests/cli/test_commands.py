@@ -338,6 +338,15 @@ def test_what_is_no_address_of_a_scheduler_is_refused_though_a_short_search_asks
     assert f"--scheduler': {address!r} is no address of a scheduler" in err
 
 
+@pytest.mark.parametrize(
+    "command", [SHORT, ("procure", "--dnn", "resnet50", "--global-batch", "64"), ("sweep", "none.yaml")]
+)
+def test_two_kinds_of_workers_at_once_are_refused(capsys: CaptureFixture[str], command: tuple[str, ...]) -> None:
+    code, out, err = answer(capsys, *command, "--workers", "2", "--scheduler", "tcp://127.0.0.1:8786")
+    assert (code, out) == (2, "")
+    assert "Give one of the two" in err
+
+
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert re.fullmatch(r"planner \d+\.\d+\.\d+\n", capsys.readouterr().out)

@@ -38,6 +38,7 @@ ROW = "compute_time=1.0, backward_compute_time=1.0, activation_size=4.0, paramet
     [
         ({**PLAIN, "dnn": {"zoo": "alexnet", "batch_per_device": 10**400}}, "is too large. Write a whole number of at most"),
         ({**PLAIN, "calibration": {"utilisation": 10**400}}, "is beyond all reason"),
+        ({**PLAIN, "": 1}, "'': unknown key ''"),
         ({**PLAIN, "cluster": GRAPH}, "a link ends at 'b', which does not exist. Name one of the nodes, or add it"),
         ({**PLAIN, "dnn": {"layers": LAYERS, "batch_per_device": 8}}, "layer 'a' reads 'b', which does not exist. Name a layer, or add it"),
         ({**PLAIN, "clus\u2028ter\x1b[31m": 1}, r"clus\\u2028ter\\x1b\[31m: unknown key"),
