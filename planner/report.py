@@ -6,8 +6,7 @@ from typing import Any
 from planner.plan import Alternative, Configuration, Plan, Prediction
 from planner.problem import Problem
 from planner.solution import Status
-from planner.units import Dimension, format_human
-from planner.words import term_words
+from planner.words import size_words, term_words, time_words
 
 __all__ = ["plan_text", "prediction_text", "table"]
 
@@ -83,16 +82,6 @@ def _cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _time(seconds: float) -> str:
-    """Return seconds for reading."""
-    return format_human(seconds, Dimension.TIME)
-
-
-def _size(size_bytes: float) -> str:
-    """Return bytes for reading."""
-    return format_human(size_bytes, Dimension.DATA)
-
-
 def _title(problem: Problem) -> str:
     """Return ``vgg16 on osf-testbed``."""
     return f"{problem.dnn.name} on {problem.cluster.name}"
@@ -103,22 +92,22 @@ def _verdict(plan: Plan) -> str:
     name = plan.goal.name.replace("_", " ")
     if plan.status is Status.OPTIMAL:
         return (
-            f"Proven optimal: {name} {_time(plan.objective)} ({plan.objective:.6g} s); no plan of "
+            f"Proven optimal: {name} {time_words(plan.objective)} ({plan.objective:.6g} s); no plan of "
             f"any allowed family is faster, of those searched (see below)."
         )
     return (
-        f"Best found, not proven: {name} {_time(plan.objective)} ({plan.objective:.6g} s); no plan is faster than "
-        f"{_time(plan.bound)} (gap {plan.gap:.2%})."
+        f"Best found, not proven: {name} {time_words(plan.objective)} ({plan.objective:.6g} s); no plan is faster than "
+        f"{time_words(plan.bound)} (gap {plan.gap:.2%})."
     )
 
 
 def _prediction_lines(prediction: Prediction) -> list[str]:
     """Return times, scaling, memory, and where an iteration's time goes."""
-    times = [f"iteration {_time(prediction.iteration_time_s)}"]
+    times = [f"iteration {time_words(prediction.iteration_time_s)}"]
     if prediction.epoch_time_s is not None:
-        times.append(f"epoch {_time(prediction.epoch_time_s)}")
+        times.append(f"epoch {time_words(prediction.epoch_time_s)}")
     if prediction.training_time_s is not None:
-        times.append(f"training {_time(prediction.training_time_s)}")
+        times.append(f"training {time_words(prediction.training_time_s)}")
     lines = [
         f"  {', '.join(times)}; scaling factor {prediction.scaling_factor:.3f}",
         f"  {_samples(prediction.details)} samples a device{_memory(prediction.memory_bytes)}",
@@ -129,7 +118,7 @@ def _prediction_lines(prediction: Prediction) -> list[str]:
     for name, seconds in prediction.breakdown_s.items():
         share = seconds / prediction.iteration_time_s
         if share > 1e-6:
-            lines.append(f"  {term_words(name):32} {_time(seconds):>9}  {share:6.1%}")
+            lines.append(f"  {term_words(name):32} {time_words(seconds):>9}  {share:6.1%}")
     return lines
 
 
@@ -145,8 +134,8 @@ def _memory(memory: Mapping[str, float]) -> str:
     """Return how much of a device's memory is used, where that is modelled."""
     if not memory:
         return ""
-    limit = "" if memory["limit"] == float("inf") else f" of {_size(memory['limit'])}"
-    return f"; {_size(memory['total'])}{limit} of its memory"
+    limit = "" if memory["limit"] == float("inf") else f" of {size_words(memory['limit'])}"
+    return f"; {size_words(memory['total'])}{limit} of its memory"
 
 
 def _error_band(prediction: Prediction) -> str:
@@ -206,20 +195,18 @@ def _fusion_lines(configuration: Mapping[str, Any], prediction: Prediction) -> l
     if not groups:
         return ["No gradients to exchange."]
     parts = ", ".join(
-        f"{term_words(name)} {_time(seconds)}" for name, seconds in prediction.communication_s.items() if seconds
+        f"{term_words(name)} {time_words(seconds)}" for name, seconds in prediction.communication_s.items() if seconds
     )
     many = f"{len(groups)} all-reduce{'s' * (len(groups) > 1)}"
     lines = [
-        f"{many} of {_size(prediction.details['gradient_bytes'])} in all, hidden or not: {parts}",
+        f"{many} of {size_words(prediction.details['gradient_bytes'])} in all, hidden or not: {parts}",
         "  send after gradient of     carrying                          size        from         to",
     ]
     for group, row in list(zip(groups, schedule, strict=True))[:_MOST_GROUPS]:
         tensors = group["tensors"]
         carried = f"{len(tensors)} gradient{'s' * (len(tensors) > 1)} by {group['algorithm']}"
-        start, end = _time(row["start_s"]), _time(row["end_s"])
-        lines.append(
-            f"  {_cut(tensors[-1], 26):26} {_cut(carried, 30):30} {_size(row['size_bytes']):>10} {start:>10} {end:>10}"
-        )
+        size, start, end = size_words(row["size_bytes"]), time_words(row["start_s"]), time_words(row["end_s"])
+        lines.append(f"  {_cut(tensors[-1], 26):26} {_cut(carried, 30):30} {size:>10} {start:>10} {end:>10}")
     if len(groups) > _MOST_GROUPS:
         lines.append(f"  ... and {len(groups) - _MOST_GROUPS} more; --json has all")
     return lines
@@ -232,7 +219,7 @@ def _alternative_lines(alternatives: Sequence[Alternative]) -> list[str]:
     lines = ["What else was weighed"]
     for one in alternatives[:_MOST_ALTERNATIVES]:
         loss = f"{one.relative_loss:+.2%}" if one.relative_loss > 5e-5 else "the same"
-        lines.append(f"  {_cut(one.name, 44):44} {_time(one.objective):>9}  {loss:>9}  {one.reason}")
+        lines.append(f"  {_cut(one.name, 44):44} {time_words(one.objective):>9}  {loss:>9}  {one.reason}")
     left = len(alternatives) - _MOST_ALTERNATIVES
     return [*lines, *([f"  ... and {left} more; --json has all"] if left > 0 else []), ""]
 

@@ -118,7 +118,7 @@ class DaskWorkers(Generic[_Task, _Answer]):
     @classmethod
     def of(cls, *, client: Any, local: Any, num_workers: int) -> Self:
         """Return the workers of a client; what they are asked is the subclass's."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: each subclass asks for something else
 
     def room(self) -> int:
         """Return how many more questions are wanted now."""

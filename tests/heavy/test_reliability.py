@@ -1,7 +1,6 @@
 """Every command with every option that writes a file, under every fault: what tests/reliability tries on a few of them."""
 
 import collections
-import importlib.util
 import json
 import os
 import random
@@ -26,11 +25,9 @@ PROCESSES = 10
 SEED = 29
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Fresh = Callable[[], Path]
-HAS_PLOTS = importlib.util.find_spec("matplotlib") is not None
-KNOWN = [one for one in WRITERS if HAS_PLOTS or "--plot" not in one.name]
-each_writer = pytest.mark.parametrize("writer", KNOWN, ids=lambda one: one.name)
+each_writer = pytest.mark.parametrize("writer", WRITERS, ids=lambda one: one.name)
 needs_mount = pytest.mark.skipif(not can_mount(), reason="only root may mount a file system that is full or read-only")
-LINES = [line for _, line in READERS] + [" ".join(one.words(f"t{one.suffix}")) for one in KNOWN]
+LINES = [line for _, line in READERS] + [" ".join(one.words(f"t{one.suffix}")) for one in WRITERS]
 # These may answer with their best so far, a page with the steps until then, a store with what it has.
 BEST_SO_FAR = (
     "procure",
@@ -66,11 +63,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, inputs: Path) -> Iterator[S
 def fresh(tmp_path: Path, inputs: Path) -> Callable[[], Path]:
     number = iter(range(10**9))
     return lambda: Path(shutil.copytree(inputs, tmp_path / str(next(number))))
-
-
-@pytest.mark.skipif(HAS_PLOTS, reason="matplotlib is there")
-def test_pictures_are_tried_too() -> None:
-    pytest.skip("matplotlib is not installed: calibrate --plot is not tried")
 
 
 @each_writer
