@@ -24,8 +24,6 @@ from planner.solution import SAME, Status
 
 __all__ = ["best_plan"]
 
-_CLOSE = 1.1  # a family that may come this close is searched on, so that the runner-up is its best
-_MOST_QUESTIONS = 12_000  # of whether time is over, until a family that loses is searched no longer
 _WEIGHT_OF_OWN = 5
 
 
@@ -80,11 +78,11 @@ def best_plan(problem: Problem, search: Search) -> Plan:
             progress.end(index, float("inf"))
             continue
         known = [one.objective for one in plans if not is_asynchronous(one.prediction)]
-        cutoff = _CLOSE * min(known) if known else search.cutoff
+        cutoff = min(known, default=search.cutoff)  # a family that loses is searched until that is proven
         told = progress.of(index) if search.told is not None else None
         part = search.part(search.left_s * _share(entries[index:]), cutoff=cutoff, told=told)
         last = len(plans)
-        for answer in _answers(entry, part, is_known=bool(known)):
+        for answer in _answers(entry, part):
             if isinstance(answer, Plan):
                 plans.append(answer)
             else:
@@ -139,43 +137,17 @@ def _share(left: Sequence[Entry]) -> float:
     return weights[0] / sum(weights)
 
 
-def _answers(entry: Entry, part: Search, *, is_known: bool) -> Iterator[Plan | Refusal]:
+def _answers(entry: Entry, part: Search) -> Iterator[Plan | Refusal]:
     """Yield a family's plan, or why there is none; after an asynchronous one its best synchronous one, too."""
-    answer = _answer(entry, part, is_known=is_known)
+    answer = _searched(entry, part)
     yield answer
     limits = entry.problem.limits
     is_pinned = "synchronisation" in entry.problem.fixed
     if limits.max_staleness and not is_pinned and isinstance(answer, Plan) and is_asynchronous(answer.prediction):
         waiting = replace(entry.problem, limits=replace(limits, max_staleness=0.0))
-        second = _answer(replace(entry, problem=waiting), part.part(part.left_s), is_known=is_known)
+        second = _searched(replace(entry, problem=waiting), part.part(part.left_s))
         if isinstance(second, Plan) and not is_asynchronous(second.prediction):
             yield second  # the first answer's bound covers it
-
-
-def _answer(entry: Entry, search: Search, *, is_known: bool) -> Plan | Refusal:
-    """Return a family's plan, or why there is none.
-
-    Where a plan of the question is known, a family that comes close to it is searched for its best, but only with
-    counted work; if that does not prove that it loses, it is searched on until its bound does, or its share of the time
-    is over.
-    """
-    if not is_known:
-        return _searched(entry, search)
-    counted = search.part(search.left_s, questions_left=_MOST_QUESTIONS, told=search.told)
-    first = _searched(entry, counted)
-    known = search.cutoff / _CLOSE
-    has_lost = isinstance(first, Plan) and first.bound >= known * (1 - SAME)
-    is_final = isinstance(first, Plan) and first.status is Status.OPTIMAL
-    if has_lost or is_final or not counted.is_counted_out or search.is_over:
-        return first
-    second = _searched(entry, search.part(search.left_s, cutoff=known, told=search.told))
-    plans = [one for one in (first, second) if isinstance(one, Plan)]
-    if not plans:
-        return second
-    best, bound = min(plans, key=lambda one: one.objective), max(one.bound for one in plans)
-    is_proven = best.objective - bound <= SAME * best.objective
-    status = Status.OPTIMAL if is_proven else Status.FEASIBLE
-    return replace(best, status=status, bound=best.objective if is_proven else bound)
 
 
 def _searched(entry: Entry, search: Search) -> Plan | Refusal:

@@ -10,7 +10,7 @@ from planner.cost import Floats
 
 __all__ = ["balanced_cuts", "balanced_cuts_of"]
 
-_CLOSE = 1e-14  # relative width at which a bisection ends
+_CLOSE = 1e-12  # relative difference at which two times are one
 
 
 def balanced_cuts(seconds: Floats, num_parts: int) -> tuple[int, ...]:
@@ -46,7 +46,8 @@ def balanced_cuts_of(totals: Sequence[Floats]) -> tuple[int, ...]:
     -----
     Bisection over the longest run's seconds T: runs are filled one after another. With equal seconds that tells whether
     T suffices, and of the runs that are no longer than the least T the first are the longest. With different ones a run
-    may be left with a layer that suits it ill, as none may be empty. O(n log L) a step, with prefix sums.
+    may be left with a layer that suits it ill, as none may be empty. A trial that fails rules out all T up to where a
+    run would take a layer more, and one that succeeds all above its longest run: a few trials of O(n log L) do.
 
     >>> balanced_cuts_of([np.array([0.0, 1, 2, 3, 4]), np.array([0.0, 3, 6, 9, 12])])
     (2, 3)
@@ -54,28 +55,32 @@ def balanced_cuts_of(totals: Sequence[Floats]) -> tuple[int, ...]:
     known = {id(one): one.tolist() for one in totals}
     rows = [known[id(one)] for one in totals]
     low, high = 0.0, max(one[-1] for one in rows)
-    best = _filled(rows, high)
+    best, high = _filled(rows, high)
     assert best is not None, f"{len(totals[0]) - 1} layers do not make {len(totals)} runs"
-    for _ in range(64):
-        middle = (low + high) / 2
-        found = _filled(rows, middle)
+    while high - low > _CLOSE * high:
+        found, seconds = _filled(rows, (low + high) / 2)
         if found is None:
-            low = middle
+            low = seconds
         else:
-            best, high = found, middle
-        if high - low <= _CLOSE * high:
-            break
+            best, high = found, seconds
     return best
 
 
-def _filled(totals: Sequence[list[float]], most_s: float) -> tuple[int, ...] | None:
-    """Return the last layers of runs of at most ``most_s``, or None if there would be more of them."""
-    num_layers, start, ends = len(totals[0]) - 1, 0, []
+def _filled(totals: Sequence[list[float]], most_s: float) -> tuple[tuple[int, ...] | None, float]:
+    """Return the last layers of runs of at most ``most_s``, and the longest of them.
+
+    Where there would be more runs, return None, and the least seconds with which one of these would be longer.
+    """
+    num_layers, start, ends = len(totals[0]) - 1, 0, list[int]()
+    longest, longer = 0.0, float("inf")
     for part, total in enumerate(totals):
-        far = bisect_right(total, total[start] + most_s * (1 + 1e-12), start) - 1
+        far = bisect_right(total, total[start] + most_s * (1 + _CLOSE), start) - 1
+        if far < num_layers:
+            longer = min(longer, total[far + 1] - total[start])
         if far <= start:
-            return None  # not even its first layer
+            return None, longer  # not even its first layer
         end = min(far, num_layers - (len(totals) - 1 - part))
+        longest = max(longest, total[end] - total[start])
         ends.append(end - 1)
         start = end
-    return tuple(ends) if start == num_layers else None
+    return (tuple(ends), longest) if start == num_layers else (None, longer)

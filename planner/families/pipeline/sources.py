@@ -17,7 +17,7 @@ from planner.families.pipeline.rows import StageRows
 from planner.models.pipeline_places import Stage
 from planner.models.ssgd_equations import Strategy
 from planner.search import Search
-from planner.solvers.pipeline import BestFirst, Candidate, Schedule
+from planner.solvers.pipeline import BestFirst, Candidate, Integers, Schedule
 
 __all__ = ["Source", "raise_floors", "sources_of"]
 
@@ -215,26 +215,35 @@ class InterleavedSource:
         """
         domain = self.domain
         for group, most in enumerate(domain.num_devices):
+            profile = domain.cost.costs.machines[group].profile
+            sum_s = float((profile.forward_s + profile.backward_s).sum())
             for p, chunks in product(domain.numbers_of_stages, CHUNKS):
                 if not 2 <= p <= most or p * chunks > domain.num_layers:
+                    continue
+                samples = self._samples(p, most)
+                # The mean device has the p-th part of the work: where that is too much, no cuts are looked for.
+                near = [one for one, each in samples.items() if one * each[-1] * sum_s / p * (1 - 1e-9) < cutoff_s]
+                if not near:
                     continue
                 cuts = domain.balanced(group, p * chunks, 1)
                 ends = [(stage.first, stage.last) for stage in cuts]
                 path_s, work_s = self._paths_s(group, p, cuts)
-                for number in domain.numbers_of_microbatches:
-                    if self.search.is_over:
-                        return
-                    if number % p:
-                        continue
-                    samples = -(
-                        -ceil(domain.batch / number) // np.arange(1, min(most // p, domain.batch // number) + 1)
-                    )
-                    least_s = samples * float((path_s + number * work_s).max())
+                for number in near:
+                    least_s = samples[number] * float((path_s + number * work_s).max())
                     for one in np.flatnonzero(least_s * (1 - 1e-9) < cutoff_s).tolist():
                         if self.search.is_over:
                             return
                         stages = [Stage(first=i, last=j, group=group, replicas=one + 1) for i, j in ends]
                         yield domain.shape(stages, number, "interleaved", chunks)
+
+    def _samples(self, p: int, most: int) -> dict[int, Integers]:
+        """Return, by number of micro-batches that p stages may have, a replica's samples by number of replicas."""
+        batch = self.domain.batch
+        return {
+            number: -(-ceil(batch / number) // np.arange(1, min(most // p, batch // number) + 1))
+            for number in self.domain.numbers_of_microbatches
+            if number % p == 0
+        }
 
     def _paths_s(self, group: int, p: int, cuts: Sequence[Stage]) -> tuple[Floats, Floats]:
         """Return, by device and for one sample, the way to its first task and back from its last, and its work."""
