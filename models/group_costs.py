@@ -25,6 +25,7 @@ Leaves out: sums on the devices, reduction in switches, contention between kinds
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -110,7 +111,7 @@ def group_of(tiers: Sequence[Tier], axes: Axes, num_devices: Ints) -> Group:
     """
     if not tiers:
         raise ModelError("a cluster needs at least one tier.")
-    degrees = np.prod(np.broadcast_arrays(*(degree for degree, _ in axes)), axis=0)
+    degrees = prod((degree for degree, _ in axes), start=np.ones(1, dtype=np.int64))
     below = np.broadcast_arrays(degrees.astype(np.float64), np.asarray(num_devices, dtype=np.float64))[0]
     num_members, size = below, 1  # devices of a unit below the tier
     rows: list[tuple[Floats, Floats, Floats, Floats]] = []

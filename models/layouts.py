@@ -104,7 +104,11 @@ class Layouts:
 
     def of(self, kept: "Ints | Bools | slice") -> "Layouts":
         """Return some of the layouts: by index, mask or slice."""
-        taken = {name: np.broadcast_to(array, len(self))[kept] for name, array in self.arrays().items()}
+        number = len(self)
+        taken = {
+            name: (array if len(array) == number else np.broadcast_to(array, number))[kept]
+            for name, array in self.arrays().items()
+        }
         return Layouts(**taken)  # type: ignore[arg-type]  # arrays of both kinds, by the name of the field
 
     @property

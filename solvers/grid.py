@@ -111,6 +111,7 @@ def solve(
     is_counted = search.questions_left is not None or search.good_enough > -inf
     crew = search.crew if uses_bounds and not is_counted else None
     origin = None if crew is None or maker is None else Origin.of(maker)
+    counted: list[int] = []
     if crew is None or origin is None:
         walk.below({}, 0)
     else:
@@ -121,7 +122,7 @@ def solve(
         )
         walk.below({}, 0)
         if walk.rest and not search.is_over:
-            share_out(walk, shares, origin, crew, search)
+            share_out(walk, shares, origin, crew, search, meanwhile=lambda: counted.append(grid.count()))
     best = walk.best.rows
     objective = best[0].cost if best else inf
     bound = min(walk.open_bound, objective)
@@ -136,7 +137,7 @@ def solve(
     return GridAnswer(
         solution=solution,
         others=tuple((row.cost, row.point) for row in best[1:]),
-        num_points=grid.count(),
+        num_points=counted[0] if counted else grid.count(),
         num_evaluated=walk.num_evaluated,
     )
 

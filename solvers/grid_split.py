@@ -77,11 +77,18 @@ def explored(
     )
 
 
-def share_out(walk: Walk, shares: Shares, origin: Origin, crew: Crew, search: Search) -> None:
-    """Have a crew look at all that a walk left; its best points, counts and what is left are then the walk's."""
+def share_out(
+    walk: Walk, shares: Shares, origin: Origin, crew: Crew, search: Search, meanwhile: Callable[[], None]
+) -> None:
+    """Have a crew look at all that a walk left; its best points, counts and what is left are then the walk's.
+
+    ``meanwhile`` is called once, when all who help have something to do.
+    """
     client = _Client(walk=walk, shares=shares, origin=origin, crew=crew, search=search)
     client.put(walk.rest)
     walk.rest = []
+    client.send()
+    meanwhile()
     client.run()
     walk.rest = client.left()
 
@@ -115,16 +122,20 @@ class _Client:
     def run(self) -> None:
         """Send pieces and take in what comes back, until nothing is left or the time is over."""
         while (self._heap or self._at_work) and not self.search.is_over:
-            room = self.crew.room()
-            while room > 0 and (piece := self._piece(room)) is not None:
-                arguments = (self.shares, _packed(piece), self.limit, self.crew.share_s)
-                self._at_work[self.crew.submit(explored, self.origin, arguments)] = piece
-                room -= 1
+            self.send()
             if not self._at_work and self._heap:
                 self._alone()
                 continue
             for number, found in self.crew.poll(_POLL_S, self._at_work):
                 self._take(number, found)
+
+    def send(self) -> None:
+        """Send as many pieces as are wanted."""
+        room = self.crew.room()
+        while room > 0 and (piece := self._piece(room)) is not None:
+            arguments = (self.shares, _packed(piece), self.limit, self.crew.share_s)
+            self._at_work[self.crew.submit(explored, self.origin, arguments)] = piece
+            room -= 1
 
     def left(self) -> list[Box]:
         """Return what was not looked at."""

@@ -19,6 +19,7 @@ __all__ = ["MOST_AT_ONCE", "Best", "Box", "Row", "Walk"]
 MOST_AT_ONCE = 200_000  # nodes in one array
 _FIRST_NODES = 16  # of the first chunk: few, so that an incumbent is found soon
 _FIRST_POINTS = 256  # evaluated in one go: the better they are, the fewer follow
+_FIRST_STRICT = 1024  # of the last levels, where a good answer is known: less costs more in calls than it rules out
 _GROWTH = 4
 _LAST_LEVELS = 4  # whose bounds take as long as evaluating
 _SLACK = 1e-12  # relative rounding of a bound
@@ -218,6 +219,6 @@ class Walk:
     def _first_size(self, level: int) -> int:
         """Return the size of the first chunk."""
         if self.is_strict and level >= len(self.grid.levels) - _LAST_LEVELS:
-            return min(_FIRST_POINTS, self._most(level))
+            return min(_FIRST_STRICT, self._most(level))
         is_known = bool(self.best.rows) or (self.is_strict and level > 0)
         return self._most(level) if is_known else min(_FIRST_NODES, self._most(level))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -118,8 +119,7 @@ class MixedSpace:
         shared = [name for name in self.coarse if name in ("tensor", "context", "data", "pipeline")]
 
         def used(one: Columns, index: int) -> Ints:
-            each = np.prod([one[name] for name in shared], axis=0)
-            return np.asarray(each * one[self.part_names[index]])
+            return prod((one[name] for name in shared), start=one[self.part_names[index]])
 
         number, machines = self.even.device_limits
         is_open = len(self.devices) == 1 or (number, machines) != (Range(), Range())
