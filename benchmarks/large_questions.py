@@ -55,6 +55,7 @@ _RESNET50 = {"zoo": "resnet50", "global_batch": 8192, "dataset_samples": 1_281_1
 _LLAMA = {"zoo": "llama3-70b", "global_batch": 1536, "dataset_samples": 5_000_000, "epochs": 1}
 QUESTIONS = {
     "layouts": _layouts("gpt3-175b", 1536, {"count": 128, **_H100}, {"count": 128, **_A100}),
+    "wide-layouts": _layouts("gpt3-175b", 3072, {"count": 256, **_H100}, {"count": 256, **_A100}),
     "fleets": _purchase(_LLAMA, deadline="720 h"),
     "fast-fleets": _purchase(_RESNET50, objective="time", budget="500 USD"),
 }

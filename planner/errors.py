@@ -7,6 +7,7 @@
      ├─ ModelError       a cost model was asked beyond its range  exit code 2
      ├─ InfeasibleError  the question has no answer               exit code 1
      ├─ NoAnswerError    a limit came before any answer           exit code 3
+     │   └─ StoppedError   that limit was Ctrl-C, or a signal     exit code 128 and its number
      └─ SolverError      a back end misbehaved                    exit code 3
 
 Each takes one finished message, because an exception with another signature does not survive
@@ -30,6 +31,7 @@ __all__ = [
     "Relaxation",
     "SolverError",
     "SpecError",
+    "StoppedError",
 ]
 
 
@@ -145,6 +147,10 @@ class InfeasibleError(PlannerError):
 
 class NoAnswerError(PlannerError):
     """A limit stopped the search before any answer was found."""
+
+
+class StoppedError(NoAnswerError):
+    """The user stopped the search before any answer was found."""
 
 
 class SolverError(PlannerError):

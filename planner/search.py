@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from planner.crew import Crew
+from planner.errors import NoAnswerError, StoppedError
 
 __all__ = ["Search"]
 
@@ -126,6 +127,11 @@ class Search:
         """Let the first Ctrl-C end the search with the best so far; the second one breaks off as ever.
 
         Only the main thread may listen to signals; elsewhere nothing changes.
+
+        Raises
+        ------
+        StoppedError
+            Instead of NoAnswerError, if the search was interrupted.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -139,5 +145,7 @@ class Search:
         signal.signal(signal.SIGINT, stop)
         try:
             yield
+        except NoAnswerError as error:
+            raise StoppedError(str(error)) if self.was_interrupted else error from None
         finally:
             signal.signal(signal.SIGINT, before)

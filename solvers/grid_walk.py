@@ -178,12 +178,13 @@ class Walk:
             self.below(chunk.nodes, box.level + 1, chunk.least)
 
     def _bounds(self, nodes: Columns, level: int) -> Floats:
-        """Return the bounds of nodes, a rounding below what is told; minus infinity where none are asked for."""
+        """Return the bounds of nodes, a rounding below what is told; minus infinity where nothing is known."""
         bound = self.grid.levels[level].bound
         if bound is None or not self.uses_bounds or not length_of(nodes):
             return np.full(length_of(nodes), -inf)
-        found = bound(nodes)
-        return np.asarray(np.where(found < inf, found - np.abs(np.where(found < inf, found, 0.0)) * _SLACK, inf))
+        found = np.asarray(bound(nodes))
+        found = np.where(np.isnan(found), -inf, found)  # what is no number cuts nothing
+        return np.asarray(found - np.where(np.isfinite(found), np.abs(found), 0.0) * _SLACK)
 
     def _evaluate(self, box: Box) -> None:
         """Evaluate points that may be among the answers."""

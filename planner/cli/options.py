@@ -1,6 +1,7 @@
 """Options that several commands have, said once."""
 
 import re
+import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,8 @@ __all__ = [
 ]
 
 _MOST_WORKERS = 1024
+_CONNECT_S = 5.0
+_BY_SOCKET = ("", "tcp", "tls")  # addresses at which a plain connection shows that somebody listens
 
 
 def _address(text: str | None) -> str | None:
@@ -29,9 +32,20 @@ def _address(text: str | None) -> str | None:
 
 
 def check_helpers(workers: int, scheduler: str | None) -> None:
-    """Refuse workers of this machine together with a scheduler's: nobody would see that only the one kind helps."""
-    if scheduler is not None and workers > 1:
+    """Refuse a scheduler where nobody listens, or workers of this machine beside it: short searches say neither."""
+    if scheduler is None:
+        return
+    if workers > 1:
         raise typer.BadParameter("--workers and --scheduler name different workers. Give one of the two.")
+    way, _, place = scheduler.rpartition("://")
+    if way not in _BY_SOCKET:
+        return
+    host, port = place.rstrip("/").rsplit(":", 1)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        problem = f"--scheduler: {scheduler}: no Dask scheduler answers there ({error})."
+        raise typer.BadParameter(f"{problem} Start one with `dask scheduler`, or leave it out.") from None
 
 
 Trace = Annotated[Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TextIO
 
-from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, SolverError, SpecError
+from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, SolverError, SpecError, StoppedError
 
 __all__ = ["INTERRUPTED", "run"]
 
@@ -19,7 +19,7 @@ _OF_WRITING = (errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EBADF)  # without a n
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code: 0, 1, 2 or 3 as the errors' tree says, 70 for a bug of ours.
 
-    130 after Ctrl-C, whenever it comes, but for a search, which the first one ends with the best so far.
+    130 after Ctrl-C, whenever it comes, but for a search that has an answer: the first one ends it with that.
     """
     is_json = "--json" in arguments
     _prepare(sys.stdout, is_json=is_json)
@@ -138,7 +138,7 @@ def _fail(error: PlannerError, *, is_json: bool) -> int:
     if isinstance(error, InfeasibleError):
         kind, code = "infeasible", 1
     elif isinstance(error, _LIMIT):
-        kind, code = "limit", 3
+        kind, code = "limit", INTERRUPTED if isinstance(error, StoppedError) else 3
     if is_json:
         from planner.documents import dump, error_document
 

@@ -40,15 +40,15 @@ class Trained:
     Attributes
     ----------
     seconds
-        Of the best plan found; ``inf`` where nothing trains on the fleet.
+        Of the best plan found; ``inf`` where nothing trains on the fleet, or no plan was found in time.
     bound
-        No plan of the families that are searched takes less on it.
+        No plan of the families that are searched takes less on it; ``inf`` where there is none, proven.
     used
         Machines of each offer that the plan needs, no more than there are.
     plan
-        None where nothing trains on the fleet.
+        None where there is none, or none was found in time.
     reason
-        Why nothing does.
+        Why there is none.
     """
 
     seconds: float
@@ -245,7 +245,7 @@ def _is_part(fewer: _Key, more: _Key) -> bool:
 
 def _is_proven(trained: Trained) -> bool:
     """Whether nothing is left to learn of a fleet."""
-    return trained.plan is None or trained.bound >= trained.seconds * (1 - SAME)
+    return trained.bound >= trained.seconds * (1 - SAME)
 
 
 def _used(plan: Plan, fleet: Fleet) -> tuple[int, ...]:

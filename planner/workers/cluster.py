@@ -69,6 +69,8 @@ class DaskWorkers(Generic[_Task, _Answer]):
     _mean_s: float = 0.0
     _counted_s: float = field(default_factory=time.monotonic)
     _is_alone: bool = False
+    _found: list[_Answer] = field(default_factory=list)  # answers that nobody has taken yet
+    _undecoded: dict[Any, int] = field(default_factory=dict)  # how often a batch's answers could not be read
 
     @classmethod
     def on_this_machine(cls, num_workers: int) -> Self:
@@ -160,15 +162,24 @@ class DaskWorkers(Generic[_Task, _Answer]):
         end_s = time.monotonic() + wait_s
         while True:
             if self.client.status != "running":
+                if self._found:
+                    return self._taken()
                 raise NoAnswerError(_LOST)
-            found = [one for future in list(self._batches) if future.status != "pending" for one in self._take(future)]
+            for future in list(self._batches):
+                if future.status != "pending":
+                    self._found += self._take(future)
             if not self._batches and self._suspects:
                 self._is_alone = True
                 self._send([self._suspects.popleft()])
-            if found or not self._batches or time.monotonic() >= end_s:
+            if self._found or not self._batches or time.monotonic() >= end_s:
                 self._is_alone = self._is_alone and bool(self._batches)
-                return found
+                return self._taken()
             time.sleep(_LOOK_S)
+
+    def _taken(self) -> list[_Answer]:
+        """Return the answers that nobody has taken yet; those that came before an error are kept for the next time."""
+        found, self._found = self._found, []
+        return found
 
     @property
     def num_asked(self) -> int:
@@ -252,9 +263,12 @@ class DaskWorkers(Generic[_Task, _Answer]):
         """Return the answers of a batch that went well; none where they were lost on the way and will come again."""
         try:
             found: list[_Answer] = future.result(timeout=_RESULT_S)
-        except Exception:  # its worker died meanwhile: the next look says what became of it
+        except Exception as error:  # its worker died meanwhile, and the next look says so, or it cannot be read at all
             logging.getLogger(__name__).debug("answers were lost on their way", exc_info=True)
-            return []
+            self._undecoded[future] = self._undecoded.get(future, 0) + 1
+            if self._undecoded[future] <= _MOST_LOST or self.client.status != "running":
+                return []
+            return [self.fail(task.key, _words(error)) for task in self._batches.pop(future).tasks]
         del self._batches[future]
         for one in found:
             self._mean_s = one.wall_s if not self._mean_s else _OLD_S * self._mean_s + (1 - _OLD_S) * one.wall_s

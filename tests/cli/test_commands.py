@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +16,14 @@ from pytest import CaptureFixture
 from ruamel.yaml import YAML
 
 import planner
+from planner import api
 from planner.cli.run import run
+from planner.errors import NoAnswerError
 from planner.networks import computation_bound
+from planner.plan import Plan
+from planner.problem import Problem
 from planner.schemas import MODELS
+from planner.search import Search
 
 SHORT = ("plan", "--dnn", "resnet50", "--machines", "4x8xrtx-2080-ti", "--network", "25 Gbit/s")
 
@@ -336,6 +343,35 @@ def test_what_is_no_address_of_a_scheduler_is_refused_though_a_short_search_asks
     code, out, err = answer(capsys, *command, "--scheduler", address)
     assert (code, out) == (2, "")
     assert f"--scheduler': {address!r} is no address of a scheduler" in err
+
+
+@pytest.mark.parametrize(
+    "command", [SHORT, ("procure", "--dnn", "resnet50", "--global-batch", "64"), ("sweep", "none.yaml")]
+)
+def test_a_scheduler_where_nobody_listens_is_refused_though_a_short_search_asks_none(
+    capsys: CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        code, out, err = answer(capsys, *command, "--scheduler", address)
+    assert (code, out) == (2, "")
+    assert f"--scheduler: {address}: no Dask scheduler answers there" in err
+
+
+@pytest.mark.parametrize("argument", ["--json", "--top=1"])
+def test_a_search_that_is_stopped_before_any_answer_says_so_and_leaves_as_interrupted(
+    capsys: CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, argument: str
+) -> None:
+    def stopped(problem: Problem, search: Search) -> Plan:
+        signal.raise_signal(signal.SIGINT)
+        assert search.was_interrupted
+        raise NoAnswerError("nothing yet")
+
+    monkeypatch.setattr(api, "planned", stopped)
+    code, out, err = answer(capsys, *SHORT, argument)
+    assert code == 130
+    assert "nothing yet" in (out if argument == "--json" else err)
 
 
 @pytest.mark.parametrize(

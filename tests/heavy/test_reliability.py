@@ -127,7 +127,7 @@ def test_signals_at_random_moments_leave_an_answer_or_nothing(server: Server, fr
         folder = fresh()
         ended = server.run(*line.split(), folder=folder, signals=[(after_s, int(number))])
         # Less the number: the interpreter takes itself apart, all is said and written.
-        assert not wrong_of(ended, (0, 1, 2, 3, 128 + number, -number)), after_s
+        assert not wrong_of(ended, (0, whole.code, 128 + number, -number)), after_s
         assert not temporary_of(folder), after_s
         if not line.startswith(BEST_SO_FAR):
             found = contents(folder)

@@ -10,7 +10,10 @@ from purchases import row
 from shuffled_crew import ShuffledCrew
 
 from planner.documents import dump
+from planner.errors import NoAnswerError
+from planner.plan import Plan
 from planner.planning import planned
+from planner.problem import Problem
 from planner.procurement import search as procurement_search
 from planner.procurement.answer import Procured
 from planner.procurement.document import procurement_document
@@ -85,6 +88,23 @@ def test_a_fleet_that_was_lost_and_cannot_keep_a_pin_trains_nothing(tmp_path: Pa
     assert (small.bound, small.reason) == (inf, "fix.device: the cluster has no v100-sxm2-16g. Write one of t4.")
     assert 0 < large.bound < inf
     assert large.reason == "its worker died"
+
+
+def test_a_fleet_of_which_no_plan_was_found_in_time_is_not_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(problem: Problem, search: Search) -> Plan:
+        raise NoAnswerError("too late")
+
+    procurement = purchases.loaded(purchases.asked(tmp_path / "list.csv", [row("small")], dnn=TRAINING))
+    oracle = Oracle(procurement, procurement.jobs[0])
+    fleet = Fleet(offers=Fleets(procurement=procurement).offers, counts=(1,))
+    monkeypatch.setattr("planner.procurement.oracle.best_plan", late)
+    found = oracle.trained(fleet, Search(), enough_s=10.0)
+    assert (found.plan, found.seconds) == (None, inf)
+    assert 0 < found.bound < inf
+    assert oracle.known(fleet, 10.0) is found
+    assert oracle.known(fleet, 20.0) is None
 
 
 def test_a_search_whose_crew_is_gone_goes_on_alone(tmp_path: Path) -> None:

@@ -36,6 +36,14 @@ def test_a_search_without_bounds_evaluates_every_point_and_finds_the_same(case: 
     assert with_bounds.num_evaluated + with_bounds.num_pruned == with_bounds.num_points
 
 
+def test_a_bound_that_is_no_number_cuts_nothing() -> None:
+    axes = Axis(name="a", values=(0, 1, 2)), Axis(name="b", values=(0, 1))
+    levels = Level(axes=axes[:1], bound=lambda one: np.where(one["a"] == 1, np.nan, 5.0)), Level(axes=axes[1:])
+    answer = solve(Grid(levels=levels), lambda one: np.abs(one["a"] - 1.0) + one["b"] + 4.0, Search())
+    assert (answer.solution.value, answer.solution.objective) == ({"a": 1, "b": 0}, 4.0)
+    assert answer.solution.status is Status.OPTIMAL
+
+
 @settings(deadline=None)
 @given(case=cases(), questions=st.integers(0, 6))
 def test_a_search_that_is_stopped_keeps_a_true_bound(case: Case, questions: int) -> None:

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from planner.crew import Lost, Origin, packed
 from planner.errors import NoAnswerError, SpecError
 from planner.search import Search
 from planner.solvers.grid import solve
+from planner.workers import cluster
 from planner.workers.crew import Done, Helpers, Part, Workers, crew_of, work
 
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
@@ -64,6 +66,56 @@ def test_without_the_library_it_is_said_how_to_get_it(monkeypatch: pytest.Monkey
     with crew_of(2) as crew, pytest.raises(SpecError, match=re.escape("pip install 'training-planner[distributed]'")):
         assert crew is not None
         crew.room()
+
+
+@dataclass(eq=False)
+class Ended:
+    """A batch that came to its end; what it answers cannot be read where that is an error."""
+
+    answers: object
+    status: str = "finished"
+
+    def result(self, timeout: float) -> object:
+        if isinstance(self.answers, Exception):
+            raise self.answers
+        return self.answers
+
+
+@dataclass
+class Client:
+    """Gives out batches that have ended already."""
+
+    batches: list[Ended]
+    status: str = "running"
+
+    def submit(self, *asked: object, **options: object) -> Ended:
+        return self.batches.pop(0)
+
+
+def fake(*batches: Ended) -> Workers:
+    """Workers whose batches end so, each sent already."""
+    workers = Workers.of(client=Client([*batches]), local=object(), num_workers=1)
+    for number in range(len(batches)):
+        workers.submit([Part(str(number), "", None, b"")])
+    return workers
+
+
+def test_answers_that_can_never_be_read_fail_their_tasks_and_nobody_waits_for_them() -> None:
+    workers = fake(Ended(TypeError("cannot unpickle this")))
+    found = [one for _ in range(cluster._MOST_LOST + 1) for one in workers.poll(0.0)]
+    assert [(one.key, one.why) for one in found] == [("0", "TypeError: cannot unpickle this")]
+    assert workers.num_asked == 0
+
+
+def test_answers_that_came_before_an_error_are_still_given() -> None:
+    workers = fake(Ended([Done("0", b"first")]), Ended(None, status="lost"))
+    workers.client.submit = lambda *asked, **options: 1 / 0  # what is asked again goes nowhere
+    with pytest.raises(NoAnswerError):
+        workers.poll(0.0)
+    workers.client.status = "closed"
+    assert workers.poll(0.0) == [Done("0", b"first")]
+    with pytest.raises(NoAnswerError):
+        workers.poll(0.0)
 
 
 class Team:
