@@ -7,6 +7,7 @@ cuts inside a block, and when a gradient in it is ready, are estimates.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import inf
 from typing import Any
 
@@ -51,6 +52,7 @@ def device_rates(device: Device, dtype: str, fitted: Mapping[str, Any]) -> Devic
     )
 
 
+@lru_cache(maxsize=64)  # a purchase asks for that of every device again and again
 def transformer_profile(
     dnn: Dnn,
     *,

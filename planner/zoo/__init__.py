@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 
 from planner.dnn import Dnn
 from planner.names import find, fold
@@ -60,6 +60,12 @@ def find_name(name: str) -> str:
     return find(name, known, "network of the zoo")
 
 
+@lru_cache(maxsize=32)  # a network cannot be changed: one will do for all questions about it
+def _layered(proper: str) -> Dnn:
+    """Return a network that is no transformer."""
+    return _FACTORIES[proper]()
+
+
 def build(name: str, *, sequence_length: int | None = None) -> Dnn:
     """Build the network called ``name``.
 
@@ -81,7 +87,7 @@ def build(name: str, *, sequence_length: int | None = None) -> Dnn:
     if proper in _FACTORIES:
         if sequence_length is not None:
             raise ValueError(f"{proper} reads no sequence of tokens. Leave out sequence_length.")
-        return _FACTORIES[proper]()
+        return _layered(proper)
     row = transformers.row(proper)
     transformer = row.transformer
     if sequence_length is not None:

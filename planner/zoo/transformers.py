@@ -6,7 +6,7 @@ copied there and changed.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from itertools import groupby
 from typing import Any
@@ -191,6 +191,7 @@ def with_sequence_length(transformer: Transformer, sequence_length: int) -> Tran
 # -- the graph -------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=8)  # a purchase asks for the network of every fleet; it cannot be changed, so one will do
 def dnn_of(transformer: Transformer, name: str, *, source: str = "", dataset_samples: int | None = None) -> Dnn:
     """Return the network whose layers are the operators of every block: ``block12.attention.qkv``, counted from 0.
 

@@ -1,5 +1,6 @@
 """Every part of a fleet's time and cost against plain sums."""
 
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ def test_parts_and_sums_are_those_of_a_bill_written_by_hand(
     fleet = Fleet(offers=offers, counts=tuple(counts[: len(offers)]))
     bill = purchases.bill_of(procurement, fleet, training_s, stretch)
     assert run.wall_s[0] == pytest.approx(bill.time_s)
+    if bill.time_s == inf:  # so many failures that it never ends
+        assert criteria["cost"][0] == criteria["time"][0] == inf
+        return
     assert sum(part[0] for part in run.parts_s.values()) == pytest.approx(bill.time_s)
     assert {name: part[0] for name, part in parts.items()} == pytest.approx(bill.parts_usd)
     expected = {

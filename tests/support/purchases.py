@@ -195,9 +195,14 @@ def _is_meant(offer: Offer, pattern: str) -> bool:
 
 
 def wall_time_s(training_s: float, failures_per_h: float, run: Any) -> float:
-    """Return Daly's expected wall time, a given interval or none."""
-    if training_s == inf:
+    """Return Daly's expected wall time, a given interval or none; infinite beyond floating point."""
+    try:
+        return inf if training_s == inf else _wall_time_s(training_s, failures_per_h, run)
+    except OverflowError:
         return inf
+
+
+def _wall_time_s(training_s: float, failures_per_h: float, run: Any) -> float:
     rate, work = failures_per_h / 3600, training_s + run.evaluation
     interval = run.checkpoint_interval
     write = 0.0 if interval is None else run.checkpoint
