@@ -1,10 +1,10 @@
-"""A part for workers: in a module of its own, which worker processes find wherever tests are started."""
+"""Parts for workers: in a module of its own, which worker processes find wherever tests are started."""
 
 import os
 import signal
 from pathlib import Path
 
-__all__ = ["double"]
+__all__ = ["double", "variable"]
 
 
 def double(made: int, number: int, folder: str) -> int:
@@ -16,3 +16,8 @@ def double(made: int, number: int, folder: str) -> int:
     if number == 7:
         raise ValueError("seven is a bug")
     return made * number
+
+
+def variable(made: int, name: str) -> str | None:
+    """Return a variable of the worker's environment."""
+    return os.environ.get(name)
