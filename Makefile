@@ -34,8 +34,11 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m pytest benchmarks -p no:xdist --benchmark-columns=min,median,max,rounds
 
 # Every command measured, of this tree or, in turns, of two commits: make bench-history COMMITS="A B" OUT=speed.json
+# Some of them: make bench-history ONLY="zoo start-up" REPEAT=2 LARGE= OUT=zoo.json
+LARGE = --large --kernels
 bench-history: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.run --large --kernels --out $(or $(OUT),speed.json) $(addprefix --commit ,$(COMMITS))
+	$(BIN)/python -m benchmarks.run $(LARGE) $(addprefix --only ,$(ONLY)) $(addprefix --repeat ,$(REPEAT)) \
+		--out $(or $(OUT),speed.json) $(addprefix --commit ,$(COMMITS))
 
 gallery: $(VENV)/.dev
 	$(BIN)/python tests/support/gallery.py

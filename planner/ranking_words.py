@@ -11,6 +11,7 @@ from planner.words import part_words, time_words
 __all__ = ["about_networks", "about_staleness", "is_asynchronous", "ranked_alternative"]
 
 
+_TOLD = 0.0005  # share of the best plan's objective that is told apart from nothing
 _COMPUTATION = ("forward", "backward", "update", "compute", "optimizer")
 
 
@@ -35,7 +36,9 @@ def _how_sure(one: Plan, best: Plan) -> str:
     if one.status is Status.OPTIMAL:
         return ""
     least = one.bound / best.objective - 1 if best.objective else 0.0
-    return f"; the best of its family: {least:+.1%} or more" if least >= -SAME else "; not proven"
+    if least < -SAME:
+        return "; not proven"
+    return f"; the best of its family: {least:+.1%} or more" if least >= _TOLD else "; none of its family is faster"
 
 
 def _weakness(prediction: Prediction) -> str:

@@ -23,10 +23,11 @@ from planner.solvers.pipeline_parts import (
     Integers,
     PipelineCosts,
     Schedule,
+    Stack,
     Stage,
     StageSeconds,
 )
-from planner.solvers.pipeline_tables import Tables
+from planner.solvers.pipeline_tables import Tables, TablesOfOne
 
 __all__ = [
     "BestFirst",
@@ -35,8 +36,11 @@ __all__ = [
     "Integers",
     "PipelineCosts",
     "Schedule",
+    "Stack",
     "Stage",
     "StageSeconds",
+    "Tables",
+    "TablesOfOne",
     "balanced_cuts",
     "bound_s",
 ]
@@ -87,6 +91,8 @@ class BestFirst:
         Makespan of an answer that is known: nothing at or above it is looked at.
     is_open
         Whether the tables leave the number of stages open, see above.
+    tables
+        Those of these costs, if they are filled already: with the same limits, and a cutoff of no less.
     """
 
     def __init__(
@@ -99,12 +105,16 @@ class BestFirst:
         allowed: NDArray[np.bool_] | None = None,
         cutoff: float = np.inf,
         is_open: bool = False,
+        tables: TablesOfOne | None = None,
     ) -> None:
         self.costs, self.schedule, self.search = costs, schedule, search
         self.numbers_of_stages = frozenset(numbers_of_stages)
         self._types = np.array([one.type_index for one in costs.choices])
         self._sizes = np.array([one.num_devices for one in costs.choices])
-        self._tables = Tables(costs, schedule, 0 if is_open else max(numbers_of_stages), search, cutoff, allowed)
+        if tables is None:
+            most, stack = 0 if is_open else max(numbers_of_stages), Stack.of(schedule, costs)
+            tables = Tables(costs, stack, most, search, cutoff, allowed).of(0)
+        self._tables = tables
         self._heap: list[tuple[float, int, _Node]] = []
         self._count = 0
         for number in [0] if is_open else sorted(self.numbers_of_stages):

@@ -51,7 +51,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost import Floats
-from planner.solvers.pipeline_parts import Integers, Schedule
+from planner.solvers.pipeline_parts import Integers, Schedule, Schedules
 
 __all__ = ["NOTHING", "Behind", "Prefix", "Tail", "behind_of", "bound_s", "stage_of", "through"]
 
@@ -84,7 +84,7 @@ class Behind:
         )
 
 
-def behind_of(tail: Tail, out_s: Floats, back_s: Floats, schedule: Schedule) -> Behind:
+def behind_of(tail: Tail, out_s: Floats, back_s: Floats, schedule: Schedule | Schedules) -> Behind:
     """Return what lies behind a boundary of ``cf`` and ``cb``."""
     both_s = out_s + back_s
     sent_s = both_s if schedule.is_gpipe else np.maximum(out_s, back_s)
@@ -102,7 +102,12 @@ NOTHING = Behind(_ZERO, _ZERO, _ZERO, _ZERO)
 
 
 def stage_of(
-    forward_s: Floats, backward_s: Floats, flush_s: Floats, behind: Behind, in_flight: Integers, schedule: Schedule
+    forward_s: Floats,
+    backward_s: Floats,
+    flush_s: Floats,
+    behind: Behind,
+    in_flight: Integers,
+    schedule: Schedule | Schedules,
 ) -> Tail:
     """Return the recursion for one stage; ``in_flight`` is K."""
     m, trip_s, work_s = schedule.num_microbatches, behind.trip_s, forward_s + backward_s

@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 
-__all__ = ["Candidate", "Choice", "Integers", "PipelineCosts", "Schedule", "Stage", "StageSeconds"]
+__all__ = [
+    "Candidate",
+    "Choice",
+    "Integers",
+    "PipelineCosts",
+    "Schedule",
+    "Schedules",
+    "Stack",
+    "Stage",
+    "StageSeconds",
+]
 
 Integers = NDArray[np.int64]
 
@@ -46,6 +56,70 @@ class Schedule:
         m = self.num_microbatches
         return np.full_like(num_left, m) if self.is_gpipe else np.minimum(num_left, m)
 
+    def part(self, which: Integers | NDArray[np.bool_] | slice) -> "Schedule":
+        """Return the schedule of some stages of many: the same for all."""
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedules:
+    """A :class:`Schedule` of each of many stages: one order, and ``num_microbatches`` by stage."""
+
+    num_microbatches: Integers
+    is_gpipe: bool
+
+    def in_flight(self, num_left: Integers) -> Integers:
+        """Return the micro-batches in flight; the last axis of what is left goes by stage, or is 1."""
+        m = self.num_microbatches
+        if self.is_gpipe:
+            return np.broadcast_to(m, np.broadcast_shapes(m.shape, num_left.shape))
+        return np.minimum(num_left, m)
+
+    def part(self, which: Integers | NDArray[np.bool_] | slice) -> "Schedules":
+        """Return the schedules of some of the stages."""
+        return Schedules(num_microbatches=self.num_microbatches[which], is_gpipe=self.is_gpipe)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """Sources of pipelines on the same devices and in one order, whose tables are filled together.
+
+    Attributes
+    ----------
+    num_microbatches
+        By source.
+    num_choices
+        By source: costs list the choices of the first one, then those of the next, and so on.
+    """
+
+    num_microbatches: tuple[int, ...]
+    num_choices: tuple[int, ...]
+    is_gpipe: bool = False
+
+    @classmethod
+    def of(cls, schedule: Schedule, costs: "PipelineCosts") -> "Stack":
+        """Return a stack of one."""
+        number, is_gpipe = schedule.num_microbatches, schedule.is_gpipe
+        return cls(num_microbatches=(number,), num_choices=(len(costs.choices),), is_gpipe=is_gpipe)
+
+    def __len__(self) -> int:
+        return len(self.num_microbatches)
+
+    def schedule(self, source: int) -> Schedule:
+        """Return the schedule of a source."""
+        return Schedule(num_microbatches=self.num_microbatches[source], is_gpipe=self.is_gpipe)
+
+    def schedules(self, sources: Integers) -> Schedule | Schedules:
+        """Return the schedule of each of many stages, by their sources; one for all where there is but one."""
+        if len(self) == 1:
+            return self.schedule(0)
+        return Schedules(num_microbatches=np.array(self.num_microbatches)[sources], is_gpipe=self.is_gpipe)
+
+    @property
+    def sources(self) -> Integers:
+        """Sources by choice."""
+        return np.repeat(np.arange(len(self)), self.num_choices)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSeconds:
@@ -66,9 +140,18 @@ class StageSeconds:
     flush_s: Floats
     most_in_flight: Integers
 
+    def part(self, which: NDArray[np.bool_]) -> "StageSeconds":
+        """Return some of the stages."""
+        return StageSeconds(
+            forward_s=self.forward_s[which],
+            backward_s=self.backward_s[which],
+            flush_s=self.flush_s[which],
+            most_in_flight=self.most_in_flight[which],
+        )
+
 
 class PipelineCosts(Protocol):
-    """What the stages and boundaries of one network, cluster and size of micro-batch take.
+    """What the stages and boundaries of one network, cluster and size of micro-batch take; or of a :class:`Stack`.
 
     Indices are arrays that broadcast: ``firsts`` and ``lasts`` of layers, both inclusive, ``choices``, and ``places``:
     where on a machine the first of a stage's devices stands.
@@ -103,7 +186,8 @@ class PipelineCosts(Protocol):
     def work_s(self) -> Floats | None:
         """L + 1 seconds of one micro-batch that layers ``0..l-1`` take at least on a device of speed 1; or unknown.
 
-        So many devices of a type are, together, at most as fast as so many times its speed.
+        Of a stack (K, L + 1), by source. So many devices of a type are, together, at most as fast as so many times its
+        speed.
         """
         ...
 

@@ -12,8 +12,8 @@ from pipelines import MACHINE, every_shape, is_allowed, layer, question, small_q
 import planner
 from planner.errors import InfeasibleError
 from planner.families.pipeline import memory as pipeline_memory
+from planner.families.pipeline import plain as pipeline_plain
 from planner.families.pipeline import search as pipeline_search
-from planner.families.pipeline import sources as pipeline_sources
 from planner.families.pipeline.cost import PipelineCost, Shape
 from planner.families.pipeline.domain import Domain
 from planner.families.pipeline.memory import Fitting, fitting, least_memory, numbers_of_stages_that_fit
@@ -92,7 +92,7 @@ def large(num_layers: int, memory: str, **changes: Any) -> dict[str, Any]:
 
 def test_no_search_is_needed_to_know_that_nothing_fits() -> None:
     with (
-        patch.object(pipeline_sources, "BestFirst", no_search),
+        patch.object(pipeline_plain, "Tables", no_search),
         pytest.raises(InfeasibleError, match="for any split, some stage needs at least"),
     ):
         plan(planner.load(large(30, "100 MB")), Search())
@@ -100,7 +100,7 @@ def test_no_search_is_needed_to_know_that_nothing_fits() -> None:
 
 def test_any_plan_is_given_at_once_where_only_many_stages_fit() -> None:
     problem = planner.load(large(30, "1500 MB"))
-    with patch.object(pipeline_sources, "BestFirst", no_search):
+    with patch.object(pipeline_plain, "Tables", no_search):
         found = plan(problem, Search(good_enough=float("inf")))
     assert found.configuration.to_document()["stages"][1:]
     assert found.prediction.memory_bytes["total"] <= found.prediction.memory_bytes["limit"]

@@ -1,10 +1,11 @@
 """The best pipeline against every pipeline of its domain, predicted one by one; limits, pins, reasons, measured networks."""
 
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,20 +15,22 @@ import planner
 from planner.errors import InfeasibleError, ModelError, NoAnswerError
 from planner.families.pipeline import domain as pipeline_domain
 from planner.families.pipeline import family as pipeline
+from planner.families.pipeline import plain as pipeline_plain
 from planner.families.pipeline import rows as pipeline_rows
-from planner.families.pipeline import sources as pipeline_sources
 from planner.families.pipeline.configuration import PipelineConfiguration
 from planner.families.pipeline.cost import PipelineCost, Shape
 from planner.families.pipeline.domain import Domain
 from planner.families.pipeline.quick import quick_shapes
+from planner.families.pipeline.rows import StageRows
 from planner.families.pipeline.search import plan
 from planner.families.pipeline.sources import InterleavedSource, PlainSource
 from planner.models import pipeline_schedule
+from planner.models.pipeline_places import Stage
 from planner.plan import Plan
 from planner.problem import Limits, Problem
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.pipeline import Schedule, bound_s
+from planner.solvers.pipeline import Schedule, Tables, bound_s
 
 
 def line_of(found: Plan) -> PipelineConfiguration:
@@ -101,6 +104,72 @@ def test_the_bound_of_a_candidate_is_that_of_its_true_times(asked: dict[str, Any
         least_s = domain.cost.input(shape).bound_s if domain.least_stall_s == 0 else 0.0
         assert source.bound_of_last >= max(true_s + domain.least_stall_s, least_s) * (1 - 1e-9)
         assert source.bound_of_last <= domain.cost.iteration_time_s(shape) * (1 + 1e-9)
+
+
+@settings(max_examples=60)
+@given(small_questions(), st.booleans(), st.booleans())
+def test_sizes_of_micro_batches_side_by_side_are_each_as_by_itself(
+    asked: dict[str, Any], is_gpipe: bool, is_open: bool
+) -> None:
+    domain = Domain(planner.load({**asked, "fix": {}}))
+    rows, most = StageRows(domain, domain.numbers_of_microbatches), 0 if is_open else max(domain.numbers_of_stages)
+    together = Tables(rows, rows.stack(is_gpipe=is_gpipe), most, Search())
+    for index, number in enumerate(rows.numbers):
+        one, part = StageRows(domain, [number]), rows.of(index)
+        alone = Tables(one, one.stack(is_gpipe=is_gpipe), most, Search())
+        assert np.array_equal(together.of(index).entries, alone.entries)
+        assert part.choices == one.choices
+        assert np.array_equal(part.floor_s, one.floor_s)
+        choices = np.arange(len(one.choices))
+        for cut in range(1, domain.num_layers):
+            for left in choices.tolist():
+                sides = [costs.boundary_s(cut, left, 0, choices, choices * 0) for costs in (part, one)]
+                assert np.array_equal(sides[0], sides[1])
+
+
+@settings(max_examples=40)
+@given(small_questions())
+def test_the_plan_is_as_good_whether_tables_are_filled_together_or_each_alone(asked: dict[str, Any]) -> None:
+    problem, found = planner.load(asked), []
+    for most in (0.0, pipeline_plain._MOST_TOGETHER):
+        with patch.object(pipeline_plain, "_MOST_TOGETHER", most):
+            try:
+                found.append(plan(problem, Search()).objective)
+            except InfeasibleError:
+                found.append(float("inf"))
+    assert found[0] == pytest.approx(found[1])
+
+
+def test_sources_that_need_tables_get_them_together() -> None:
+    problem, numbers = planner.load(question(6, dnn={"global_batch": 64})), []
+    for most in (0.0, pipeline_plain._MOST_TOGETHER):
+        together = patch.object(pipeline_plain, "_MOST_TOGETHER", most)
+        with together, patch.object(pipeline_plain, "Tables", wraps=Tables) as filled:
+            plan(problem, Search())
+        numbers.append(filled.call_count)
+        assert (max(len(call.args[1]) for call in filled.call_args_list) > 1) == (most > 0)
+    assert numbers[1] < numbers[0]
+
+
+@settings(max_examples=60)
+@given(small_questions())
+def test_a_boundary_takes_as_long_in_the_search_as_in_the_cost(asked: dict[str, Any]) -> None:
+    domain = Domain(planner.load({**asked, "fix": {}}))
+    number = domain.numbers_of_microbatches[-1]
+    rows, groups = StageRows(domain, [number]), range(len(domain.num_devices))
+    index = {(one.type_index, one.num_devices): position for position, one in enumerate(rows.choices)}
+    for cut, group, other in product(range(1, domain.num_layers), groups, groups):
+        if group == other and domain.num_devices[group] < 2:
+            continue
+        before = Stage(first=0, last=cut - 1, group=group, replicas=1)
+        after = Stage(first=cut, last=domain.num_layers - 1, group=other, replicas=1)
+        place = 1 % domain.places[group] if group == other else 0
+        found = rows.boundary_s(cut, index[group, 1], 0, np.array([index[other, 1]]), np.array([place]))
+        times = domain.cost.times(domain.shape([before, after], number, "1f1b"))
+        assert found.tolist() == [[pytest.approx(times.transfer_s[0])]] * 2
+    assert rows.boundary_s(0, 0, 0, np.zeros(0, dtype=int), np.zeros(0, dtype=int)).shape == (2, 0)
+    if domain.num_layers > 1:
+        assert rows.boundary_s(1, 0, 0, np.zeros(0, dtype=int), np.zeros(0, dtype=int)).shape == (2, 0)
 
 
 def test_the_same_question_gives_the_same_plan() -> None:
@@ -187,7 +256,7 @@ def test_a_limit_holds_for_batches_of_millions(batch: int, asked_for: int) -> No
     """No schedule is walked through task by task, and what was searched until then is a good answer."""
     problem = planner.load(question(4, dnn={"global_batch": batch}))
     orders = patch.object(pipeline_schedule, "order_of", wraps=pipeline_schedule.order_of)
-    rows = patch.object(pipeline_sources, "StageRows", wraps=pipeline_rows.StageRows)
+    rows = patch.object(pipeline_plain, "StageRows", wraps=pipeline_rows.StageRows)
     with orders as walked, rows as made:
         found = plan(problem, Counted(seed=asked_for))
     assert all(call.args[2] <= 64 for call in walked.call_args_list)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,7 +15,20 @@ from planner.models.pipeline_schedule import simulate
 from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers.exhaustive import PipelineStages, all_groupings, all_pipelines, best_pipeline
-from planner.solvers.pipeline import BestFirst, Choice, Integers, Schedule, Stage, StageSeconds, balanced_cuts, bound_s
+from planner.solvers.pipeline import (
+    BestFirst,
+    Choice,
+    Integers,
+    PipelineCosts,
+    Schedule,
+    Stack,
+    Stage,
+    StageSeconds,
+    Tables,
+    TablesOfOne,
+    balanced_cuts,
+    bound_s,
+)
 from planner.solvers.pipeline_cuts import balanced_cuts_of
 
 whole_s = st.integers(0, 9).map(float)
@@ -159,12 +173,40 @@ def drawn_costs(
 schedules = st.builds(Schedule, num_microbatches=st.integers(1, 6), is_gpipe=st.booleans())
 
 
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The same costs several times over, as those of several sources."""
+
+    costs: Drawn
+    times: int
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.costs, name)
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        return self.costs.choices * self.times
+
+    @property
+    def floor_s(self) -> Floats:
+        return np.tile(self.costs.floor_s, self.times)
+
+    def stages(self, firsts: Integers, lasts: Integers, choices: Integers, places: Integers, /) -> StageSeconds:
+        return self.costs.stages(firsts, lasts, choices % len(self.costs.choices), places)
+
+    def out_s(self, lasts: Integers, choices: Integers, places: Integers, /) -> Floats:
+        return self.costs.out_s(lasts, choices % len(self.costs.choices), places)
+
+    def in_s(self, firsts: Integers, choices: Integers, places: Integers, /) -> Floats:
+        return self.costs.in_s(firsts, choices % len(self.costs.choices), places)
+
+
 def simulate_in_order(
-    costs: Drawn, schedule: Schedule, *, is_open: bool, search: Search | None = None
+    costs: Drawn, schedule: Schedule, *, is_open: bool, tables: TablesOfOne | None = None
 ) -> Solution[PipelineStages]:
     """Simulate candidates until the next bound is no better than the best of them."""
     numbers = range(1, min(costs.num_layers, sum(costs.num_devices)) + 1)
-    ordered = BestFirst(costs, schedule, numbers, search or Search(), is_open=is_open)
+    ordered = BestFirst(costs, schedule, numbers, Search(), is_open=is_open, tables=tables)
     best, value = math.inf, None
     while (candidate := ordered.next(best)) is not None:
         stages = plain(costs, candidate.stages)
@@ -232,6 +274,29 @@ def test_simulating_in_the_order_of_bounds_agrees_with_every_pipeline_simulated(
     assert found.status is truth.status
     assert found.objective == pytest.approx(truth.objective)
     assert found.bound <= found.objective
+
+
+@settings(max_examples=120)
+@given(drawn_costs(), st.lists(st.integers(1, 6), min_size=2, max_size=4), st.booleans(), st.booleans())
+def test_with_tables_filled_together_every_source_agrees_with_every_pipeline_simulated(
+    costs: Drawn, numbers: list[int], is_gpipe: bool, is_open: bool
+) -> None:
+    count = len(numbers)
+    stack = Stack(num_microbatches=tuple(numbers), num_choices=(len(costs.choices),) * count, is_gpipe=is_gpipe)
+    most = 0 if is_open else min(costs.num_layers, sum(costs.num_devices))
+    tables = Tables(cast(PipelineCosts, Repeated(costs, count)), stack, most, Search())
+    for source in range(count):
+        schedule = stack.schedule(source)
+
+        def cost(stages: PipelineStages, schedule: Schedule = schedule) -> float:
+            times = times_of(costs, stages, schedule)
+            return max(simulated_s(times, schedule), floor_of(costs, stages)) if times.fits else math.inf
+
+        found = simulate_in_order(costs, schedule, is_open=is_open, tables=tables.of(source))
+        truth = best_pipeline(costs.num_layers, costs.num_devices, cost)
+        assert found.status is truth.status
+        assert found.objective == pytest.approx(truth.objective)
+        assert found.bound <= found.objective
 
 
 @settings(max_examples=250)

@@ -1,7 +1,7 @@
 """What a cutoff, units and passes over many layers leave out of the tables is nothing that a search would give."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest.mock import patch
 
 import numpy as np
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from planner.cost import Floats
 from planner.search import Search
-from planner.solvers import pipeline_tables
-from planner.solvers.pipeline import BestFirst, Candidate, Choice, Integers, Schedule, StageSeconds
+from planner.solvers import pipeline_moves, pipeline_tables
+from planner.solvers.pipeline import BestFirst, Candidate, Choice, Integers, Schedule, Stack, StageSeconds, Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,19 +118,126 @@ schedules = st.builds(Schedule, num_microbatches=st.integers(1, 6), is_gpipe=st.
 
 @settings(max_examples=60, deadline=None)
 @given(lines(), schedules, st.booleans(), st.integers(0, 12), st.sampled_from([1, 7, 200_000]))
-def test_a_table_is_the_same_whether_its_stages_are_computed_before_its_passes_or_layer_by_layer(
+def test_a_table_is_the_same_however_many_layers_and_stages_are_looked_at_together(
     line: Line, schedule: Schedule, is_open: bool, rank: int, most_at_once: int
 ) -> None:
     some = sorted(one.bound for one in below(line, schedule, math.inf, math.inf, is_open=is_open))[: rank + 1]
     tables, cutoff = [], some[-1] * (1 + 1e-6) if some else 1.0
-    for most_before, most_pairs in ((30_000, 1_000_000), (-1, 1_000_000), (-1, 1)):
-        with patch.multiple(
-            pipeline_tables, _MOST_AT_ONCE=most_at_once, _MOST_BEFORE=most_before, _MOST_PAIRS=most_pairs
+    for most_stages, most_pairs in ((200_000, 1_000_000), (most_at_once, 1_000_000), (most_at_once, 1)):
+        with (
+            patch.object(pipeline_tables, "_MOST_AT_ONCE", most_stages),
+            patch.object(pipeline_moves, "_MOST_PAIRS", most_pairs),
         ):
-            num_stages = 0 if is_open else min(line.num_layers, sum(line.num_devices))
-            tables.append(pipeline_tables.Tables(line, schedule, num_stages, Search(), cutoff=cutoff))
+            tables.append(Tables(line, Stack.of(schedule, line), most_stages_of(line, is_open), Search(), cutoff))
     assert np.array_equal(tables[0].entries, tables[1].entries)
     assert np.array_equal(tables[0].entries, tables[2].entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes(Line):
+    """A line with micro-batches of several sizes, each with its own choices, losses, exchanges and room."""
+
+    sizes: tuple[int, ...]
+    num_choices: tuple[int, ...]
+
+    @property
+    def work_s(self) -> Floats:
+        found = self.sums_s[:, 0].sum(axis=0) * np.array(self.sizes)[:, None]
+        return np.asarray(found if len(self.sizes) > 1 else found[0])
+
+    def of(self, source: int) -> "Sizes":
+        low = sum(self.num_choices[:source])
+        mine = slice(low, low + self.num_choices[source])
+        return replace(
+            self,
+            choices=self.choices[mine],
+            losses=self.losses[mine],
+            flush_s=self.flush_s[mine],
+            room=self.room[mine],
+            sizes=self.sizes[source : source + 1],
+            num_choices=self.num_choices[source : source + 1],
+        )
+
+
+@st.composite
+def many_sizes(draw: st.DrawFn) -> Sizes:
+    line, sizes = draw(lines()), tuple(draw(st.lists(st.integers(1, 3), min_size=2, max_size=4)))
+    c, layers = len(line.choices), line.num_layers
+    kept = [sorted(draw(st.sets(st.integers(0, c - 1), min_size=1))) for _ in sizes]
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    losses = [size * line.losses[rows] * (1.0 + rng.random((len(rows), layers, layers)) * draw(st.booleans()))
+              for size, rows in zip(sizes, kept, strict=True)]  # fmt: skip
+    every = [row for rows in kept for row in rows]
+    return Sizes(
+        num_devices=line.num_devices,
+        choices=tuple(line.choices[row] for row in every),
+        sums_s=line.sums_s,
+        losses=np.concatenate(losses),
+        flush_s=line.flush_s[every],
+        cut_s=line.cut_s,
+        room=line.room[every],
+        units=line.units,
+        sizes=sizes,
+        num_choices=tuple(len(rows) for rows in kept),
+    )
+
+
+def most_stages_of(line: Line, is_open: bool) -> int:
+    return 0 if is_open else min(line.num_layers, sum(line.num_devices))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    many_sizes(),
+    st.lists(st.integers(1, 6), min_size=4, max_size=4),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([math.inf, 0.9, 1.0, 1.2, 2.0]),
+    st.sampled_from([(1, 1, 0.5), (7, 1_000_000, 0.0), (200_000, 1_000_000, 0.5), (200_000, 1_000_000, 1.0)]),
+    st.integers(0, 99),
+)
+def test_tables_filled_together_are_those_filled_alone(
+    line: Sizes,
+    numbers: list[int],
+    is_gpipe: bool,
+    is_open: bool,
+    slack: float,
+    limits: tuple[int, int, float],
+    drawn: int,
+) -> None:
+    """To the bit, in short and long passes, and where none, some or all numbers of stages left are computed."""
+    shape = tuple(number + 1 for number in line.num_devices)
+    allowed = np.random.default_rng(drawn).random(shape) < 0.7 if set(line.units) == {1} else None
+    stack = Stack(num_microbatches=tuple(numbers[: len(line.sizes)]), num_choices=line.num_choices, is_gpipe=is_gpipe)
+    rate = sum(number * speed for number, speed in zip(line.num_devices, line.speeds, strict=True))
+    least = min(m * float(one[-1]) / rate for m, one in zip(stack.num_microbatches, line.work_s, strict=True))
+    most, cutoff = most_stages_of(line, is_open), 1.5 * slack * least + 4.0
+    with (
+        patch.multiple(pipeline_tables, _MOST_AT_ONCE=limits[0], _DENSE=limits[2]),
+        patch.object(pipeline_moves, "_MOST_PAIRS", limits[1]),
+    ):
+        together = Tables(line, stack, most, Search(), cutoff, allowed)
+    for source in range(len(stack)):
+        one, schedule = line.of(source), stack.schedule(source)
+        alone = Tables(one, Stack.of(schedule, one), most, Search(), cutoff, allowed).of(0)
+        assert np.array_equal(together.of(source).entries, alone.entries)
+        assert together.of(source).schedule == schedule
+
+
+def test_tables_that_a_limit_cuts_short_claim_nothing_for_any_of_their_sources() -> None:
+    layer_s = np.broadcast_to(np.arange(3.0), (2, 1, 3))
+    line = Sizes(
+        num_devices=(1,), choices=(Choice(type_index=0, num_devices=1),) * 2, sums_s=layer_s, losses=np.ones((2, 2, 2)),
+        flush_s=np.zeros((2, 2, 2)), cut_s=np.zeros(3), room=np.full((2, 2, 2), 9), units=(1,), sizes=(1, 1), num_choices=(1, 1),
+    )  # fmt: skip
+    stack = Stack(num_microbatches=(1, 2), num_choices=(1, 1))
+    for search, bounds in ((Search(questions_left=0), [0.0, 0.0]), (Search(), [4.0, 8.0])):
+        tables = Tables(line, stack, 1, search)
+        found = [
+            BestFirst(line.of(source), stack.schedule(source), [1], Search(), tables=tables.of(source))
+            for source in range(2)
+        ]
+        assert [one.bound for one in found] == bounds
 
 
 @settings(max_examples=200, deadline=None)
@@ -160,17 +267,18 @@ def test_layers_whose_stages_all_end_behind_them_are_filled_in_one_pass() -> Non
         units=(1,),
     )
     passes = []
-    fill = pipeline_tables.Tables._add
+    fill = Tables._add
 
-    def counted(self: pipeline_tables.Tables, stages: pipeline_tables._Stages) -> None:
+    def counted(self: Tables, stages: pipeline_tables._Stages) -> None:
         passes.append(len(stages.after))
         fill(self, stages)
 
     schedule, perfect_s = Schedule(num_microbatches=8), 8 * 2 * 64 / 4
-    with patch.object(pipeline_tables.Tables, "_add", counted):
-        tables = pipeline_tables.Tables(line, schedule, 0, Search(), cutoff=perfect_s * 1.05)
+    with patch.object(Tables, "_add", counted):
+        stack = Stack.of(schedule, line)
+        tables = Tables(line, stack, 0, Search(), cutoff=perfect_s * 1.05)
         assert len(passes) < layers / 4
         assert tables.entries[2, 0, 0, 0] == perfect_s
         passes.clear()
-        pipeline_tables.Tables(line, schedule, 0, Search())
+        Tables(line, stack, 0, Search())
         assert len(passes) == layers

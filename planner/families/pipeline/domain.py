@@ -91,8 +91,7 @@ class Domain:
     @cached_property
     def spots(self) -> Spots:
         """What stages have of the network by where they stand; shared by all sizes of micro-batches."""
-        costs = self.cost.costs
-        return Spots(costs.machines, costs.latency_s, self.places, is_coarse=self.is_coarse)
+        return Spots(self.cost.costs, self.places, is_coarse=self.is_coarse)
 
     @property
     def is_limited(self) -> bool:
@@ -222,6 +221,22 @@ class Domain:
                 shape = self.shape([Stage(first=0, last=last, group=group, replicas=replicas)], 1, "1f1b")
                 least = min(least, self.cost.stall_s(shape, float("inf")))
         return least
+
+    @cached_property
+    def floors_s(self) -> tuple[tuple[float, ...], ...]:
+        """Seconds that an iteration takes at least to bring the samples to its first stage, by group and devices."""
+        return tuple(
+            tuple(self._floor_s(group, replicas) for replicas in range(1, most + 1))
+            for group, most in enumerate(self.num_devices)
+        )
+
+    def _floor_s(self, group: int, replicas: int) -> float:
+        """Return it for so many devices of a group: how many micro-batches there are makes no difference."""
+        stage = Stage(first=0, last=self.num_layers - 1, group=group, replicas=replicas)
+        read = self.cost.input(self.shape([stage], 1, "1f1b"))
+        if Strategy(self.problem.calibration.strategy).copies_ahead:
+            return read.bound_s
+        return max(read.read_s, read.decode_s) - self.least_stall_s
 
 
 def spread(most: int, number: int) -> list[int]:

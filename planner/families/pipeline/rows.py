@@ -1,6 +1,6 @@
 """The stages of one question as arrays, as the search over pipelines asks for them."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cached_property
 from math import ceil, prod
 from typing import Any
@@ -11,9 +11,7 @@ from planner.cost import Affine, Floats, TransferCost
 from planner.families.pipeline.domain import ANY, Domain
 from planner.families.pipeline.spots import Run
 from planner.models.collectives import CheapestOf
-from planner.models.pipeline_places import Place, Stage
-from planner.models.ssgd_equations import Strategy
-from planner.solvers.pipeline import Choice, Integers, StageSeconds
+from planner.solvers.pipeline import Choice, Integers, PipelineCosts, Stack, StageSeconds
 
 __all__ = ["StageRows"]
 
@@ -22,28 +20,43 @@ _FREE = Affine(startup_s=0.0, per_byte_s=0.0)
 
 
 class StageRows:
-    """The stages of one question with one size of micro-batch.
+    """The stages of one question with one size of micro-batch; or with several, whose choices follow one another.
 
     ``is_coarse``, for large groups: a choice stands for all numbers of devices with the same share of a micro-batch. It
     uses up as many as the least of them, and takes at most what any of them takes wherever they stand.
     """
 
-    def __init__(self, domain: Domain, number: int) -> None:
-        self.domain, self.cost, self.number = domain, domain.cost, number
-        self.size = ceil(domain.batch / number)
+    def __init__(self, domain: Domain, numbers: Sequence[int]) -> None:
+        self.domain, self.cost, self.numbers = domain, domain.cost, tuple(numbers)
+        self.sizes = np.array([ceil(domain.batch / number) for number in self.numbers])
         self.num_layers, self.num_devices = domain.num_layers, domain.num_devices
         self.is_coarse, self.num_places = domain.is_coarse, domain.spots.num_places
-        self._runs = [run for group in range(len(domain.num_devices)) for run in self._runs_of(group)]
+        each = [self._runs_of(number) for number in self.numbers]
+        self.num_choices = tuple(len(runs) for runs in each)
+        self._runs = [run for runs in each for run in runs]
         self.choices = tuple(Choice(type_index=group, num_devices=least) for group, least, _ in self._runs)
         self._types = np.array([group for group, _, _ in self._runs])
-        self._samples = np.array([ceil(self.size / most) for _, _, most in self._runs])
+        self._sizes = np.repeat(self.sizes, self.num_choices)
+        self._samples = -(-self._sizes // np.array([most for _, _, most in self._runs]))
 
-    def _runs_of(self, group: int) -> list[Run]:
-        """Return (group, least, most) of the numbers of devices that a choice stands for."""
-        most = min(self.domain.num_devices[group], self.domain.batch // self.number)
+    def of(self, source: int) -> PipelineCosts:
+        """Return the stages with one size of micro-batch."""
+        return self if len(self.numbers) == 1 else _RowsOfOne(self, source)
+
+    def stack(self, *, is_gpipe: bool) -> Stack:
+        """Return the sources of one schedule."""
+        return Stack(num_microbatches=self.numbers, num_choices=self.num_choices, is_gpipe=is_gpipe)
+
+    def _runs_of(self, number: int) -> list[Run]:
+        """Return (group, least, most) of the numbers of devices that a choice of so many micro-batches stands for."""
+        return [run for group in range(len(self.num_devices)) for run in self._runs_in(group, number)]
+
+    def _runs_in(self, group: int, number: int) -> list[Run]:
+        """Return those of one group."""
+        most, size = min(self.domain.num_devices[group], self.domain.batch // number), ceil(self.domain.batch / number)
         if not self.is_coarse:
             return [(group, one, one) for one in range(1, most + 1)]
-        firsts = sorted({ceil(self.size / ceil(self.size / one)) for one in range(1, most + 1)})
+        firsts = sorted({ceil(size / ceil(size / one)) for one in range(1, most + 1)})
         return [(group, one, after - 1) for one, after in zip(firsts, [*firsts[1:], most + 1], strict=True)]
 
     @cached_property
@@ -70,14 +83,11 @@ class StageRows:
 
     @cached_property
     def work_s(self) -> Floats | None:
-        """Device-seconds of a micro-batch of the layers in front of each one, on the first group's devices."""
+        """Device-seconds of a micro-batch of the layers before each one, on the first group's; rows by its size."""
         if not np.isfinite(self.speeds).all():
             return None
-        return np.asarray((self._seconds[0][0] + self._seconds[1][0]) * self.size * (1 - 1e-12))
-
-    def place(self, index: int, start: int) -> Place:
-        """Return the place of a choice's least devices."""
-        return self.domain.spots.place(self._runs[index], start)
+        found = (self._seconds[0][0] + self._seconds[1][0]) * self.sizes[:, None] * (1 - 1e-12)
+        return np.asarray(found if len(self.numbers) > 1 else found[0])
 
     @cached_property
     def _exchanges(self) -> tuple[list[TransferCost | None], Integers]:
@@ -164,13 +174,7 @@ class StageRows:
         """Iterations with so many devices in their first stage take at least what bringing the samples takes."""
         if self.is_coarse:
             return np.zeros(len(self.choices))
-        strategy, last = Strategy(self.domain.problem.calibration.strategy), self.num_layers - 1
-        found, stall_s = [], self.domain.least_stall_s
-        for choice in self.choices:
-            stage = Stage(first=0, last=last, group=choice.type_index, replicas=choice.num_devices)
-            read = self.cost.input(self.domain.shape([stage], self.number, "1f1b"))
-            found.append(read.bound_s if strategy.copies_ahead else max(read.read_s, read.decode_s) - stall_s)
-        return np.array(found)
+        return np.array([self.domain.floors_s[one.type_index][one.num_devices - 1] for one in self.choices])
 
     @cached_property
     def _links(self) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
@@ -185,7 +189,7 @@ class StageRows:
     @cached_property
     def _sides_s(self) -> tuple[Floats, Floats]:
         """Least seconds of a boundary behind, and before, a stage by choice, place and cut, 0 at both ends."""
-        size = self.cost.costs.boundary_bytes(np.arange(self.num_layers + 1)) * self.size
+        size = self.cost.costs.boundary_bytes(np.arange(self.num_layers + 1)) * self._sizes[:, None]
         return self._side_s(size, is_out=True), self._side_s(size, is_out=False)
 
     def out_s(self, lasts: Integers, choices: Integers, places: Integers, /) -> Floats:
@@ -199,9 +203,10 @@ class StageRows:
         return np.broadcast_to(found, (2, *found.shape))
 
     def _side_s(self, size_bytes: Floats, *, is_out: bool) -> Floats:
-        """Return, by choice, place and size, a boundary's least seconds whatever stands on its other side."""
+        """Return, by choice, place and cut, a boundary's least seconds whatever stands on its other side."""
         late_s, rates = self._links[0 if is_out else 1]
-        found = np.full((*late_s.shape[:2], len(size_bytes)), np.inf)
+        size_bytes = size_bytes[:, None]
+        found = np.full((*late_s.shape[:2], size_bytes.shape[-1]), np.inf)
         for link in range(late_s.shape[2]):
             np.minimum(found, late_s[:, :, link, None] + size_bytes / rates[:, :, link, None], out=found)
         return np.where(size_bytes > 0, found, 0.0)
@@ -212,17 +217,48 @@ class StageRows:
             out_s, in_s = (side[:, 0, cut] for side in self._sides_s)
             sides = np.maximum(out_s[left], in_s[rights])
             return np.array([sides, sides])
-        before = self.place(left, place)
-        found = [
-            self.cost.costs.transfer_s(cut, before, self._after(before, right, start), microbatch_size=self.size)
-            for right, start in zip(rights.tolist(), places.tolist(), strict=True)
-        ]
+        size_bytes = float(self.cost.costs.boundary_bytes(cut)) * int(self._sizes[left])
+        if not size_bytes > 0:
+            return np.zeros((2, len(rights)))
+        before, spots = self._runs[left], self.domain.spots
+        pairs = zip(rights.tolist(), places.tolist(), strict=True)
+        links = [spots.between(before, place, self._runs[right], start) for right, start in pairs]
+        late_s, rates = np.array(links).reshape(-1, 2).T
+        found = late_s + size_bytes / rates
         return np.array([found, found])
 
-    def _after(self, before: Place, right: int, start: int) -> Place:
-        """Return the place of the stage behind another one; of one group, they stand side by side."""
-        place = self.place(right, start)
-        return replace(place, start=before.start + before.replicas) if place.group == before.group else place
+
+class _RowsOfOne:
+    """The stages with one of several sizes of micro-batch."""
+
+    def __init__(self, rows: StageRows, source: int) -> None:
+        self._rows, self._source = rows, source
+        self._begin = sum(rows.num_choices[:source])
+        self._end = self._begin + rows.num_choices[source]
+        self.num_layers, self.num_devices, self.num_places = rows.num_layers, rows.num_devices, rows.num_places
+        self.choices, self.floor_s = rows.choices[self._begin : self._end], rows.floor_s[self._begin : self._end]
+        self.units, self.speeds = rows.units, rows.speeds
+
+    @property
+    def work_s(self) -> Floats | None:
+        """Device-seconds of the layers in front of each one."""
+        return None if self._rows.work_s is None else self._rows.work_s[self._source]
+
+    def stages(self, firsts: Integers, lasts: Integers, choices: Integers, places: Integers, /) -> StageSeconds:
+        """Return what stages take."""
+        return self._rows.stages(firsts, lasts, choices + self._begin, places)
+
+    def out_s(self, lasts: Integers, choices: Integers, places: Integers, /) -> Floats:
+        """Return the seconds that no boundary behind a stage is below."""
+        return self._rows.out_s(lasts, choices + self._begin, places)
+
+    def in_s(self, firsts: Integers, choices: Integers, places: Integers, /) -> Floats:
+        """Return the seconds that no boundary before a stage is below."""
+        return self._rows.in_s(firsts, choices + self._begin, places)
+
+    def boundary_s(self, cut: int, left: int, place: int, rights: Integers, places: Integers, /) -> Floats:
+        """Return the seconds of a micro-batch over a cut, forward and back."""
+        return self._rows.boundary_s(cut, left + self._begin, place, rights + self._begin, places)
 
 
 def _with_zero(sums: Floats) -> Floats:

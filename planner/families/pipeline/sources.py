@@ -3,37 +3,34 @@
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import product
-from math import ceil, prod
+from math import ceil
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.families.pipeline.cost import Shape
 from planner.families.pipeline.domain import CHUNKS, Domain
 from planner.families.pipeline.line import floors_s
-from planner.families.pipeline.rows import StageRows
+from planner.families.pipeline.plain import Neighbours, PlainSource
 from planner.models.pipeline_places import Stage
 from planner.models.ssgd_equations import Strategy
 from planner.search import Search
-from planner.solvers.pipeline import BestFirst, Candidate, Integers, Schedule
+from planner.solvers.pipeline import Integers, Schedule
 
-__all__ = ["Source", "raise_floors", "sources_of"]
-
-_NUM_DIVES = 3  # numbers of stages for which the least bound is followed to an answer at once
-_MOST_ENTRIES = 4e8  # of a table times choices: what a source by number of stages may cost
+__all__ = ["InterleavedSource", "PlainSource", "Source", "raise_floors", "sources_of"]
 
 
 def sources_of(domain: Domain, search: Search) -> list["Source"]:
     """Return the sources of all shapes of the domain."""
     sources: list[Source] = []
+    stacks = {name: Neighbours() for name in ("1f1b", "gpipe")}
     for number in reversed(domain.numbers_of_microbatches):  # small micro-batches have few choices: bounded soonest
         looser = None
         for name in ("1f1b", "gpipe"):
             if name in domain.schedules:
                 schedule = Schedule(num_microbatches=number, is_gpipe=name == "gpipe")
-                looser = PlainSource(domain, schedule, search, looser)
+                looser = PlainSource(domain, schedule, search, looser, stacks[name])
                 sources.append(looser)
     return [*sources, InterleavedSource(domain, search)] if "interleaved" in domain.schedules else sources
 
@@ -79,99 +76,6 @@ class Source(Protocol):
     def next(self, cutoff_s: float, until_s: float) -> Shape | None:
         """Return the next shape below the cutoff, or None where this step only raised the bound, above ``until_s``."""
         ...
-
-
-class PlainSource:
-    """Shapes of one number of micro-batches under GPipe or 1F1B: bounded ever more closely as they are asked for.
-
-    ``looser``: the source of 1F1B for one of GPipe. While the number of stages is open, each term of GPipe's bound is
-    at least that of 1F1B, and memory holds no more: the open bound of the one holds for the other.
-    """
-
-    def __init__(self, domain: Domain, schedule: Schedule, search: Search, looser: "PlainSource | None" = None) -> None:
-        self.domain, self.schedule, self.search, self.looser = domain, schedule, search, looser
-        samples = schedule.num_microbatches * ceil(domain.batch / schedule.num_microbatches)
-        self.least_s = domain.least_s_per_sample * samples
-        self.bound_of_last = self.least_s
-        self._levels = [True, False]
-        self._found: BestFirst | None = None
-        self.hints: list[Shape] = []
-        self.open_bound_s = self.least_s
-
-    @cached_property
-    def costs(self) -> StageRows:
-        """The stages as arrays: only once they are asked for, as a large batch has thousands of sources."""
-        return StageRows(self.domain, self.schedule.num_microbatches)
-
-    @property
-    def is_coarse(self) -> bool:
-        """Whether its shapes also stand for others."""
-        return self.costs.is_coarse
-
-    @cached_property
-    def _is_small(self) -> bool:
-        """Whether the tables by number of stages may be filled."""
-        entries = prod(number + 1 for number in self.costs.num_devices) * self.domain.num_layers**2
-        return entries * len(self.costs.choices) * max(self.domain.numbers_of_stages) <= _MOST_ENTRIES
-
-    @property
-    def bound(self) -> float:
-        """Seconds that no shape that has not been given is below."""
-        if self._found is None:
-            return self.least_s if self.looser is None else max(self.least_s, self.looser.open_bound_s)
-        return max(self.least_s, self._found.bound + self.domain.least_stall_s)
-
-    def next(self, cutoff_s: float, until_s: float) -> Shape | None:
-        """Return the next shape, or None where this step only raised the bound."""
-        if self._found is None or self._levels:
-            self.least_s = self.bound
-            self._found = self._opened(cutoff_s, is_open=self._levels.pop(0))
-            if not self._is_small:
-                self._levels = []
-            if self._levels or not self._is_small:
-                self.open_bound_s = self.bound
-            self.hints = [self._shape(one) for one in self._found.dive(_NUM_DIVES)]
-            return None
-        stall_s = self.domain.least_stall_s
-        candidate = self._found.next(cutoff_s - stall_s, max(until_s - stall_s, self._found.bound))
-        if candidate is None:
-            return None
-        self.bound_of_last = candidate.bound + stall_s
-        return self._shape(candidate)
-
-    def _shape(self, candidate: Candidate) -> Shape:
-        """Return a candidate as a shape."""
-        choices = self.costs.choices
-        stages = [
-            Stage(
-                first=one.first,
-                last=one.last,
-                group=choices[one.choice].type_index,
-                replicas=choices[one.choice].num_devices,
-            )
-            for one in candidate.stages
-        ]
-        name = "gpipe" if self.schedule.is_gpipe else "1f1b"
-        return self.domain.shape(stages, self.schedule.num_microbatches, name)
-
-    def _opened(self, cutoff_s: float, *, is_open: bool) -> BestFirst:
-        """Return the search with its tables filled."""
-        return BestFirst(
-            self.costs,
-            self.schedule,
-            self.domain.numbers_of_stages,
-            self.search,
-            allowed=self._allowed,
-            cutoff=cutoff_s - self.domain.least_stall_s,
-            is_open=is_open,
-        )
-
-    @property
-    def _allowed(self) -> NDArray[np.bool_] | None:
-        """Which numbers of devices may be used; None for coarse choices, which may use more than they count."""
-        if self.costs.is_coarse or not self.domain.is_limited:
-            return None
-        return self.domain.allowed(np.indices([number + 1 for number in self.costs.num_devices]))
 
 
 class InterleavedSource:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from planner.cost import Floats, TransferCost
-from planner.models.pipeline_places import Place, StageMachines
+from planner.models.pipeline_places import Place
+from planner.models.pipeline_stages import StageCosts
 
 __all__ = ["Run", "Spots"]
 
@@ -26,15 +27,15 @@ class Spots:
         Whether a choice stands for several numbers of devices, wherever they stand.
     """
 
-    def __init__(
-        self, machines: Sequence[StageMachines], latency_s: Floats, places: Sequence[int], *, is_coarse: bool
-    ) -> None:
-        self._machines, self._latency_s, self._places, self._is_coarse = machines, latency_s, places, is_coarse
+    def __init__(self, costs: StageCosts, places: Sequence[int], *, is_coarse: bool) -> None:
+        self._costs, self._places, self._is_coarse = costs, places, is_coarse
+        self._machines, self._latency_s = costs.machines, costs.latency_s
         self.num_places = (1,) * len(places) if is_coarse else tuple(places)
         self.exchanges: list[TransferCost | None] = []
         self._kinds: dict[Any, int] = {}
         self._exchanges: dict[Run, list[int]] = {}
         self._links: dict[tuple[Run, bool], tuple[Floats, Floats]] = {}
+        self._between: dict[tuple[Run, int, Run, int], tuple[float, float]] = {}
 
     def place(self, run: Run, start: int) -> Place:
         """Return the place of a choice's least devices."""
@@ -60,6 +61,19 @@ class Spots:
         if (run, is_out) not in self._links:
             self._links[run, is_out] = self._new_links(run, is_out=is_out)
         return self._links[run, is_out]
+
+    def between(self, left: Run, place: int, right: Run, start: int) -> tuple[float, float]:
+        """Return latency and rate from the least devices of a choice to those of the next stage's.
+
+        Stages of one group stand side by side; the next one of another group stands at ``start``.
+        """
+        key = (left, place, right, start)
+        if key not in self._between:
+            before, after = self.place(left, place), self.place(right, start)
+            if before.group == after.group:
+                after = replace(after, start=before.start + before.replicas)
+            self._between[key] = self._costs.boundary_link(before, after)
+        return self._between[key]
 
     def _at(self, run: Run, start: int) -> Place:
         """Return the place of a choice's least devices, where its group has so many places."""
