@@ -1,5 +1,6 @@
 """Sources of pipelines in the order of a lower bound of their iteration: by schedule and number of micro-batches."""
 
+import heapq
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import product
@@ -79,7 +80,7 @@ class Source(Protocol):
 
 
 class InterleavedSource:
-    """Interleaved shapes, bounded all at once when the first is asked for.
+    """Interleaved shapes: first all as if transfers and exchanges were free, then those of least bound closely.
 
     A device computes m micro-batches of all its chunks, after the first one has passed the chunks before its own and
     before the last error passes back through them: ``head + m sum(f + b) + tail``, and then exchanges and updates.
@@ -89,7 +90,7 @@ class InterleavedSource:
         self.domain, self.search = domain, search
         self.bound_of_last = 0.0
         self.hints: list[Shape] = []
-        self._rows: list[tuple[float, int, Shape]] | None = None
+        self._rows: list[tuple[float, int, bool, Shape]] | None = None  # a heap; whether it is bounded closely
 
     @property
     def is_coarse(self) -> bool:
@@ -101,19 +102,27 @@ class InterleavedSource:
         """Seconds that no shape that has not been given is below."""
         if self._rows is None:
             return self.domain.least_s_per_sample * self.domain.batch
-        return self._rows[-1][0] if self._rows else float("inf")
+        return self._rows[0][0] if self._rows else float("inf")
 
     def next(self, cutoff_s: float, until_s: float) -> Shape | None:
-        """Return the next shape."""
+        """Return the next shape below the cutoff, or None where this step only raised the bound, above ``until_s``."""
         if self._rows is None:
-            rows = [(self._bound_s(shape), index, shape) for index, shape in enumerate(self._shapes(cutoff_s))]
+            rows = [(least_s, index, False, shape) for index, (least_s, shape) in enumerate(self._shapes(cutoff_s))]
             if not self.search.is_over:  # else some may be missing
-                self._rows = sorted(rows, reverse=True)
+                self._rows = rows
+                heapq.heapify(self._rows)
             return None
-        return self._rows.pop()[2] if self._rows else None
+        while self._rows and self._rows[0][0] < cutoff_s and self._rows[0][0] <= until_s and not self.search.is_over:
+            bound_s, index, is_close, shape = heapq.heappop(self._rows)
+            if is_close:
+                return shape
+            heapq.heappush(self._rows, (max(bound_s, self._bound_s(shape)), index, True, shape))
+        return None
 
-    def _shapes(self, cutoff_s: float) -> Iterator[Shape]:
+    def _shapes(self, cutoff_s: float) -> Iterator[tuple[float, Shape]]:
         """Yield every shape of the domain that would be below the cutoff if transfers and exchanges were free.
+
+        With the seconds that it would take then.
 
         Ends before the last one when the search is over.
         """
@@ -133,12 +142,12 @@ class InterleavedSource:
                 ends = [(stage.first, stage.last) for stage in cuts]
                 path_s, work_s = self._paths_s(group, p, cuts)
                 for number in near:
-                    least_s = samples[number] * float((path_s + number * work_s).max())
-                    for one in np.flatnonzero(least_s * (1 - 1e-9) < cutoff_s).tolist():
+                    least_s = samples[number] * float((path_s + number * work_s).max()) * (1 - 1e-9)
+                    for one in np.flatnonzero(least_s < cutoff_s).tolist():
                         if self.search.is_over:
                             return
                         stages = [Stage(first=i, last=j, group=group, replicas=one + 1) for i, j in ends]
-                        yield domain.shape(stages, number, "interleaved", chunks)
+                        yield float(least_s[one]), domain.shape(stages, number, "interleaved", chunks)
 
     def _samples(self, p: int, most: int) -> dict[int, Integers]:
         """Return, by number of micro-batches that p stages may have, a replica's samples by number of replicas."""
