@@ -11,6 +11,8 @@ from planner.cost import Floats
 __all__ = ["balanced_cuts", "balanced_cuts_of"]
 
 _CLOSE = 1e-12  # relative difference at which two times are one
+_ROUNDING = 1e-13  # of sums; far below _CLOSE, so that every trial comes closer
+_MOST_TRIALS = 64  # each halves what is left, but for rounding: enough for _CLOSE
 
 
 def balanced_cuts(seconds: Floats, num_parts: int) -> tuple[int, ...]:
@@ -57,7 +59,9 @@ def balanced_cuts_of(totals: Sequence[Floats]) -> tuple[int, ...]:
     low, high = 0.0, max(one[-1] for one in rows)
     best, high = _filled(rows, high)
     assert best is not None, f"{len(totals[0]) - 1} layers do not make {len(totals)} runs"
-    while high - low > _CLOSE * high:
+    for _ in range(_MOST_TRIALS):
+        if high - low <= _CLOSE * high:
+            break
         found, seconds = _filled(rows, (low + high) / 2)
         if found is None:
             low = seconds
@@ -74,7 +78,7 @@ def _filled(totals: Sequence[list[float]], most_s: float) -> tuple[tuple[int, ..
     num_layers, start, ends = len(totals[0]) - 1, 0, list[int]()
     longest, longer = 0.0, float("inf")
     for part, total in enumerate(totals):
-        far = bisect_right(total, total[start] + most_s * (1 + _CLOSE), start) - 1
+        far = bisect_right(total, total[start] + most_s * (1 + _ROUNDING), start) - 1
         if far < num_layers:
             longer = min(longer, total[far + 1] - total[start])
         if far <= start:

@@ -38,12 +38,12 @@ def check_helpers(workers: int, scheduler: str | None) -> None:
     if workers > 1:
         raise typer.BadParameter("--workers and --scheduler name different workers. Give one of the two.")
     way, _, place = scheduler.rpartition("://")
-    if way not in _BY_SOCKET:
+    if way.lower() not in _BY_SOCKET:
         return
     host, port = place.rstrip("/").rsplit(":", 1)
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, ValueError) as error:  # also what is no name of a host
         problem = f"--scheduler: {scheduler}: no Dask scheduler answers there ({error})."
         raise typer.BadParameter(f"{problem} Start one with `dask scheduler`, or leave it out.") from None
 

@@ -70,6 +70,7 @@ class DaskWorkers(Generic[_Task, _Answer]):
     _counted_s: float = field(default_factory=time.monotonic)
     _is_alone: bool = False
     _found: list[_Answer] = field(default_factory=list)  # answers that nobody has taken yet
+    _error: NoAnswerError | SpecError | None = None  # to be raised when these are taken
     _undecoded: dict[Any, int] = field(default_factory=dict)  # how often a batch's answers could not be read
 
     @classmethod
@@ -161,14 +162,10 @@ class DaskWorkers(Generic[_Task, _Answer]):
         """
         end_s = time.monotonic() + wait_s
         while True:
-            if self.client.status != "running":
-                if self._found:
-                    return self._taken()
-                raise NoAnswerError(_LOST)
-            for future in list(self._batches):
-                if future.status != "pending":
-                    self._found += self._take(future)
-            if not self._batches and self._suspects:
+            self._look()
+            if self._error is not None and not self._found:
+                raise self._error
+            if not self._batches and self._suspects and self._error is None:
                 self._is_alone = True
                 self._send([self._suspects.popleft()])
             if self._found or not self._batches or time.monotonic() >= end_s:
@@ -176,8 +173,21 @@ class DaskWorkers(Generic[_Task, _Answer]):
                 return self._taken()
             time.sleep(_LOOK_S)
 
+    def _look(self) -> None:
+        """Take in the batches that have ended, up to an error: the answers before it are given first."""
+        if self._error is not None:
+            return
+        try:
+            if self.client.status != "running":
+                raise NoAnswerError(_LOST)
+            for future in list(self._batches):
+                if future.status != "pending":
+                    self._found += self._take(future)
+        except (NoAnswerError, SpecError) as error:
+            self._error = error
+
     def _taken(self) -> list[_Answer]:
-        """Return the answers that nobody has taken yet; those that came before an error are kept for the next time."""
+        """Return the answers that nobody has taken yet."""
         found, self._found = self._found, []
         return found
 
@@ -189,8 +199,8 @@ class DaskWorkers(Generic[_Task, _Answer]):
     def finish(self, grace_s: float) -> list[_Answer]:
         """Return what is answered within a while."""
         end_s = time.monotonic() + grace_s
-        found: list[_Answer] = []
-        while self._batches and (left_s := end_s - time.monotonic()) > 0:
+        found = self._taken()
+        while self._batches and self._error is None and (left_s := end_s - time.monotonic()) > 0:
             found += self.poll(left_s)
         return found
 
@@ -268,8 +278,10 @@ class DaskWorkers(Generic[_Task, _Answer]):
             self._undecoded[future] = self._undecoded.get(future, 0) + 1
             if self._undecoded[future] <= _MOST_LOST or self.client.status != "running":
                 return []
+            del self._undecoded[future]
             return [self.fail(task.key, _words(error)) for task in self._batches.pop(future).tasks]
         del self._batches[future]
+        self._undecoded.pop(future, None)
         for one in found:
             self._mean_s = one.wall_s if not self._mean_s else _OLD_S * self._mean_s + (1 - _OLD_S) * one.wall_s
         return found

@@ -377,6 +377,16 @@ def test_a_search_that_is_stopped_before_any_answer_says_so_and_leaves_as_interr
 @pytest.mark.parametrize(
     "command", [SHORT, ("procure", "--dnn", "resnet50", "--global-batch", "64"), ("sweep", "none.yaml")]
 )
+def test_what_cannot_be_a_host_is_refused(capsys: CaptureFixture[str], command: tuple[str, ...]) -> None:
+    for place in ("a..b:8786", f"{'a' * 70}:8786", f"127.0.0.1:{'9' * 5000}"):
+        code, out, err = answer(capsys, *command, "--scheduler", f"TCP://{place}")
+        assert (code, out) == (2, ""), place
+        assert "no Dask scheduler answers there" in err
+
+
+@pytest.mark.parametrize(
+    "command", [SHORT, ("procure", "--dnn", "resnet50", "--global-batch", "64"), ("sweep", "none.yaml")]
+)
 def test_two_kinds_of_workers_at_once_are_refused(capsys: CaptureFixture[str], command: tuple[str, ...]) -> None:
     code, out, err = answer(capsys, *command, "--workers", "2", "--scheduler", "tcp://127.0.0.1:8786")
     assert (code, out) == (2, "")

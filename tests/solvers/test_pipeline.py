@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from planner.cost import Floats
 from planner.models.pipeline_schedule import simulate
 from planner.search import Search
 from planner.solution import Solution, Status
+from planner.solvers import pipeline_cuts
 from planner.solvers.exhaustive import PipelineStages, all_groupings, all_pipelines, best_pipeline
 from planner.solvers.pipeline import (
     BestFirst,
@@ -400,6 +402,20 @@ def test_cuts_for_runs_of_different_speeds_are_cuts_and_no_longer_than_the_same_
     starts = [0, *(end + 1 for end in same[:-1])]
     most = max(sum(seconds[i : j + 1]) for i, j in zip(starts, same, strict=True)) / min(speeds)
     assert longest(found) <= most * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "parts"),
+    [(np.array([1 - 1.5e-12, 1.0]), 2), (np.full(9_679, 0.217), 1_186), (np.tile([0.3, 0.7, 0.1], 3_000), 1_568)],
+)
+def test_cuts_of_layers_that_differ_by_rounding_end_and_are_balanced(seconds: Floats, parts: int) -> None:
+    with patch.object(pipeline_cuts, "_filled", wraps=pipeline_cuts._filled) as tried:
+        ends = balanced_cuts_of([np.concatenate(([0.0], np.cumsum(seconds)))] * parts)
+    assert tried.call_count < pipeline_cuts._MOST_TRIALS  # else rounding would keep it from ending
+    runs = np.add.reduceat(seconds, [0, *(end + 1 for end in ends[:-1])])
+    assert (len(ends), ends[-1]) == (parts, len(seconds) - 1)
+    least = max(seconds.max(), seconds.sum() / parts)
+    assert least * (1 - 1e-9) <= runs.max() <= least + seconds.max()
 
 
 @given(st.lists(st.integers(0, 20).map(float), min_size=1, max_size=9), st.data())

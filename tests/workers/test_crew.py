@@ -109,15 +109,14 @@ def test_answers_that_can_never_be_read_fail_their_tasks_and_nobody_waits_for_th
     assert workers.num_asked == 0
 
 
-def test_answers_that_came_before_an_error_are_still_given() -> None:
+@pytest.mark.parametrize("is_last", [False, True])
+def test_answers_that_came_before_an_error_are_still_given(is_last: bool) -> None:
     workers = fake(Ended([Done("0", b"first")]), Ended(None, status="lost"))
     workers.client.submit = lambda *asked, **options: 1 / 0  # what is asked again goes nowhere
-    with pytest.raises(NoAnswerError):
-        workers.poll(0.0)
-    workers.client.status = "closed"
-    assert workers.poll(0.0) == [Done("0", b"first")]
-    with pytest.raises(NoAnswerError):
-        workers.poll(0.0)
+    assert (workers.finish(1.0) if is_last else workers.poll(0.0)) == [Done("0", b"first")]
+    for _ in range(2):
+        with pytest.raises(NoAnswerError, match="the scheduler is gone"):
+            workers.poll(0.0)
 
 
 class Team:

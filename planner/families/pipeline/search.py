@@ -293,7 +293,7 @@ def _search(domain: Domain, found: Found, search: Search, tell: Callable[[float]
             is_known = found.try_shape(following)
             taken[index] += 1
             if not is_known:
-                least_s = min(least_s, bound_s)
+                least_s = min(least_s, source.bound_of_last)
             if source.is_coarse:
                 least_s = min(least_s, source.bound_of_last)
         is_done = source.is_coarse and taken[index] >= _MOST_COARSE

@@ -115,6 +115,7 @@ class InterleavedSource:
         while self._rows and self._rows[0][0] < cutoff_s and self._rows[0][0] <= until_s and not self.search.is_over:
             bound_s, index, is_close, shape = heapq.heappop(self._rows)
             if is_close:
+                self.bound_of_last = bound_s
                 return shape
             heapq.heappush(self._rows, (max(bound_s, self._bound_s(shape)), index, True, shape))
         return None
