@@ -1,7 +1,6 @@
 """Options that several commands have, said once."""
 
 import re
-import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +36,8 @@ def check_helpers(workers: int, scheduler: str | None) -> None:
         return
     if workers > 1:
         raise typer.BadParameter("--workers and --scheduler name different workers. Give one of the two.")
+    import socket
+
     way, _, place = scheduler.rpartition("://")
     if way.lower() not in _BY_SOCKET:
         return

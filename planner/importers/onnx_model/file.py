@@ -47,7 +47,7 @@ def values_of(tensor: Any) -> NDArray[Any] | None:
         return None
     try:
         found: NDArray[Any] = onnx_module("onnx.numpy_helper").to_array(tensor)
-    except (ValueError, TypeError, KeyError, NotImplementedError):
+    except (ValueError, TypeError, KeyError, NotImplementedError):  # cut off, or a type without numbers, see above
         return None
     return found
 
