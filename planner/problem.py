@@ -14,7 +14,29 @@ from planner.dnn import Dnn
 from planner.plan import Goal
 from planner.substitution import Substitution
 
-__all__ = ["Calibration", "CompressionOption", "Limits", "Problem", "Queue", "Range", "Training"]
+__all__ = ["Assumption", "Calibration", "CompressionOption", "Limits", "Problem", "Queue", "Range", "Training"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """What the user left open and what may change the answer: it is printed under the headline, with its effect.
+
+    Attributes
+    ----------
+    text
+        What was assumed: ``nvlink-4 between the devices of h100-sxm (its reference machine)``.
+    field
+        The place in the resolved question that says it, as path: ``("cluster", "machines", 0, "inside")``.
+    flag
+        What the user may write to say otherwise: ``--inside``, or a key of a spec.
+    other
+        The likeliest other value at ``field``; its effect on the answer is what is printed. None: not computed.
+    """
+
+    text: str
+    field: tuple[str | int, ...]
+    flag: str
+    other: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +207,8 @@ class Problem:
         For ``predict``: ``printed`` takes a paper's equations with their slips; ``plan`` never does.
     is_computation_measured, are_links_calibrated
         Whether seconds of layers, and costs of transfers, rest on measurements: which known error applies.
+    key_assumptions
+        Of what was assumed, that which may change the answer; in no particular order.
     assumptions, warnings
         What was assumed for the user; what makes the figures doubtful. Both are printed with every answer.
     transformer_rates
@@ -213,6 +237,7 @@ class Problem:
     variant: str = "corrected"
     is_computation_measured: bool = False
     are_links_calibrated: bool = False
+    key_assumptions: tuple[Assumption, ...] = ()
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     transformer_rates: Mapping[str, Any] = field(default_factory=dict)

@@ -171,6 +171,7 @@ def _build(reading: Reading) -> Problem:
         listed_memory_bytes={} if dnn.transformer is None else accelerator_memory_bytes(),
         is_computation_measured=parts.measured is not None or calibration.utilisation is not None,
         are_links_calibrated=is_fitted(calibration),
+        key_assumptions=tuple(notes.key_assumptions),
         assumptions=tuple(dict.fromkeys(notes.assumptions)),
         warnings=tuple(dict.fromkeys(notes.warnings)),
         resolved=reading.resolved,

@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from planner.errors import Fault, ModelError, SpecError
 from planner.importers.text import MOST_DOCUMENT_BYTES, read_text
+from planner.problem import Assumption
 from planner.spec.places import JsonPlaces, Place, Places
 
 __all__ = ["Notes", "Source", "faults_of", "nearest", "read_source"]
@@ -307,6 +308,7 @@ class Notes:
 
     source: Source
     faults: list[Fault] = field(default_factory=list)
+    key_assumptions: list[Assumption] = field(default_factory=list)
     assumptions: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
