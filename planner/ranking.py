@@ -177,6 +177,7 @@ def _searched(entry: Entry, search: Search) -> Plan | Refusal:
 
 def _broken_off(entry: Entry, search: Search, why: BaseException) -> Plan | Refusal:
     """Return the best that a family had when it was broken off, with what is known without its search."""
+    search.disarm()
     reason = TOO_LATE if isinstance(why, LateError) else str(why) or OUT_OF_MEMORY
     gc.collect()  # what it held stands in the others' way
     if search.kept is None:

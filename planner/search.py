@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.crew import Crew
 from planner.errors import NoAnswerError, StoppedError
@@ -31,7 +31,8 @@ __all__ = ["GRACE_S", "LateError", "MemoryLimitError", "Search"]
 T = TypeVar("T")
 
 GRACE_S = 1.0  # after its end, what never asks is broken off
-_AGAIN_S = 0.25  # where breaking off was lost, in a destructor or a back end's callback
+_LEAST_S = 0.25  # for what is begun when the time is over already
+_AGAIN_S = 1.0  # where breaking off was lost, in a destructor or a back end's callback
 _LONGEST_S = 1e8  # that a timer of the system takes
 _LOOK_S = 0.02  # between two looks at the memory: a processor fills some 40 MB in this time
 _USABLE = 7 / 8  # of the memory: the rest is for the answer that is made of the best so far
@@ -52,6 +53,7 @@ class _Ends:
     interrupted: threading.Event = field(default_factory=threading.Event)
     interrupted_s: float = float("inf")
     is_armed: bool = False
+    handler: Any = None  # of the alarm, before it was ours
 
 
 @dataclass(slots=True, kw_only=True)
@@ -281,18 +283,26 @@ class Search:
             if self._ends.is_armed:
                 raise LateError
 
-        before = signal.signal(signal.SIGALRM, break_off)
+        self._ends.handler = signal.signal(signal.SIGALRM, break_off)
         self._ends.is_armed = True
-        self._arm()
         try:
+            self._arm()
             yield
         finally:
+            self.disarm()
+
+    def disarm(self) -> None:
+        """Break off nothing any more; whoever catches :class:`LateError` says so first.
+
+        It may have been raised a second time while the first one was on its way out, in the midst of this method.
+        """
+        if self._ends.is_armed:
             self._ends.is_armed = False
             signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signal.SIGALRM, before)
+            signal.signal(signal.SIGALRM, self._ends.handler)
 
     def _arm(self) -> None:
         """Break off in a moment after the end, and again and again, until it is heard."""
         left_s = min(self._end_s, self._ends.interrupted_s) + GRACE_S - self.clock()
         if left_s < _LONGEST_S:
-            signal.setitimer(signal.ITIMER_REAL, max(left_s, _AGAIN_S), _AGAIN_S)
+            signal.setitimer(signal.ITIMER_REAL, max(left_s, _LEAST_S), _AGAIN_S)
