@@ -28,8 +28,10 @@ __all__ = ["FAMILIES", "Row", "asked_of", "main", "measured", "questions"]
 FAMILIES = ("all_reduce", "parameter_server", "model_replicas", "pipeline", "hybrid")
 GRACE_S = 2.0
 _STUCK_S = 60.0  # after the limit: then it is killed
-_KINDS = ("h100-sxm", "h200-sxm", "a100-sxm4-80gb", "a100-sxm4-40gb", "a100-pcie-80gb", "v100-sxm2-32g", "l40s", "t4")
-_KINDS += ("v100-sxm2-16g", "rtx-2080-ti")
+_KINDS = (
+    *("h100-sxm", "h200-sxm", "a100-sxm4-80gb", "a100-sxm4-40gb", "a100-pcie-80gb", "v100-sxm2-32g", "l40s", "t4"),
+    *("v100-sxm2-16g", "rtx-2080-ti"),
+)
 _MACHINE = {"devices": 8, "inside": "nvlink-3", "nics": 8, "network": "200 Gbit/s"}
 _LAYERS = 50_000
 _BATCH = 10**15
@@ -68,7 +70,7 @@ def _machines(kinds: Sequence[str], count: int) -> list[dict[str, Any]]:
 
 def _question(family: str, machines: list[dict[str, Any]], **dnn: Any) -> dict[str, Any]:
     """Return a question of one family: of its own network and a batch of 1,536, unless told."""
-    found = {"dnn": dict(dnn), "cluster": {"machines": machines}, "families": [family]}
+    found: dict[str, Any] = {"dnn": dict(dnn), "cluster": {"machines": machines}, "families": [family]}
     if not {"layers", "transformer"} & dnn.keys():
         found["dnn"]["zoo"] = "gpt3-175b" if family == "hybrid" else "resnet50"
     if not {"global_batch", "max_global_batch"} & dnn.keys():

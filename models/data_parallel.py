@@ -46,21 +46,11 @@ def gradients_of(dnn: Dnn, profile: Profile, *, gradient_bytes: int, unit: str =
         the OSF model counts layers. ``tensor``: one for every trainable tensor, ready with its layer.
     """
     after_s = np.cumsum(profile.backward_s[::-1])[::-1]  # backward of this layer and of all later ones
-    rows: list[tuple[str, float, float]] = []
-    for layer, ready_s in zip(dnn.layers, after_s.tolist(), strict=True):
-        trained = [tensor for tensor in layer.tensors if tensor.is_trainable]
-        if unit == "tensor":
-            rows.extend((tensor.name, float(tensor.num_elements * gradient_bytes), ready_s) for tensor in trained)
-        elif trained and layer.kind == "batch_norm" and rows:
-            name, size, earlier_s = rows[-1]
-            rows[-1] = (name, size + layer.num_trainable * gradient_bytes, earlier_s)
-        elif trained:
-            rows.append((layer.name, float(layer.num_trainable * gradient_bytes), ready_s))
-    rows.reverse()
+    rows = (dnn.trained_tensors if unit == "tensor" else dnn.trained_layers)[::-1]
     return Gradients(
         names=tuple(name for name, _, _ in rows),
-        size_bytes=np.array([size for _, size, _ in rows]),
-        ready_s_per_sample=np.array([ready_s for _, _, ready_s in rows]),
+        size_bytes=np.array([float(number * gradient_bytes) for _, number, _ in rows]),
+        ready_s_per_sample=after_s[[index for _, _, index in rows]],
     )
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "place_sliced",
     "pull_time_s",
     "push_end_s",
+    "sliced_push_end_s",
 ]
 
 
@@ -201,6 +202,49 @@ def push_end_s(ready_s: ArrayLike, placed_bytes: ArrayLike, links: Links) -> Flo
             ends[alike] = max(remote_s, _local_end_s(alike[2], placed[:, server]))
         found.append(ends[alike])
     return np.array(found)
+
+
+def sliced_push_end_s(
+    ready_s: Sequence[Floats],
+    size_bytes: Floats,
+    *,
+    num_servers: int,
+    server_bytes_per_s: float,
+    worker_bytes_per_s: Sequence[float],
+    worker_counts: Sequence[int],
+    home_kind: int | None = None,
+) -> Floats:
+    """Return what :func:`push_end_s` does where equal servers hold equal slices of all tensors, however many they are.
+
+    Nothing is as large as tensors times servers, or workers: only two kinds of servers differ, those on a machine that
+    works and the others.
+
+    Parameters
+    ----------
+    ready_s
+        Of each kind of workers.
+    home_kind
+        The kind whose machines the servers stand on, as far as there are so many.
+    """
+    slices = (size_bytes / num_servers)[:, None]
+    at_home = 0 if home_kind is None else min(worker_counts[home_kind], num_servers)
+    found: list[tuple[_Sent, int]] = []
+    home: _Sent | None = None
+    for kind, (ready, rate, count) in enumerate(zip(ready_s, worker_bytes_per_s, worker_counts, strict=True)):
+        order = np.argsort(ready, kind="stable")
+        for share, number in ((1.0, count - at_home * (kind == home_kind)), (1 - 1 / num_servers, at_home)):
+            if number and (share == 1.0 or kind == home_kind):
+                end = fifo_end_s(ready[order], size_bytes[order] * share / rate)
+                start = np.maximum(ready[order], np.append(0.0, end[:-1]))
+                found.append((_Sent(start, end, slices[order]), number))
+                home = found[-1][0] if share < 1.0 else home
+    away_s = _server_end_s(found, 0, server_bytes_per_s) if at_home < num_servers else 0.0
+    ends = np.full(num_servers, away_s)
+    if at_home and home_kind is not None:
+        others = [(one, number - (one is home)) for one, number in found]
+        remote_s = _server_end_s([row for row in others if row[1]], 0, server_bytes_per_s)
+        ends[:at_home] = max(remote_s, float(ready_s[home_kind][size_bytes > 0].max(initial=0.0)))
+    return ends
 
 
 _Kind = tuple[bytes, float, int | None]  # ready times, rate, and a column equal to that of the server at home

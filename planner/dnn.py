@@ -186,6 +186,8 @@ class Dnn:
     def _order(self) -> tuple[Layer, ...]:
         """Return the layers in topological order, ties by insertion."""
         position = {name: index for index, name in enumerate(self._graph)}
+        if all(position[first] < position[then] for first, then in self._graph.edges):  # as files mostly have them
+            return tuple(self._graph.nodes[name]["layer"] for name in self._graph)
         try:
             names = list(nx.lexicographical_topological_sort(self._graph, key=position.__getitem__))
         except nx.NetworkXUnfeasible:
@@ -201,6 +203,34 @@ class Dnn:
     def inputs_of(self, name: str) -> tuple[str, ...]:
         """Return the names of the layers that ``name`` reads, in the order they were given."""
         return tuple(self._graph.predecessors(name))
+
+    @cached_property
+    def trained_layers(self) -> tuple[tuple[str, int, int], ...]:
+        """Name, trainable parameters and index of what is exchanged as one, in forward order.
+
+        Every layer with parameters; batch norm goes with the layer before it.
+        """
+        rows: list[tuple[str, int, int]] = []
+        for index, layer in enumerate(self.layers):
+            number = sum(tensor.num_elements for tensor in layer.tensors if tensor.is_trainable)
+            if not any(tensor.is_trainable for tensor in layer.tensors):
+                continue
+            if layer.kind == "batch_norm" and rows:
+                name, earlier, place = rows[-1]
+                rows[-1] = (name, earlier + number, place)
+            else:
+                rows.append((layer.name, number, index))
+        return tuple(rows)
+
+    @cached_property
+    def trained_tensors(self) -> tuple[tuple[str, int, int], ...]:
+        """Name, elements and layer's index of every trainable tensor, in forward order."""
+        return tuple(
+            (tensor.name, tensor.num_elements, index)
+            for index, layer in enumerate(self.layers)
+            for tensor in layer.tensors
+            if tensor.is_trainable
+        )
 
     @cached_property
     def num_trainable(self) -> int:

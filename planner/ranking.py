@@ -10,7 +10,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from planner.errors import InfeasibleError, NoAnswerError, SpecError
+from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
 from planner.families import FAMILIES
 from planner.families.searches import BOUNDS, DOMAINS, SEARCHES
 from planner.family_names import OF_TRANSFORMERS
@@ -21,7 +21,7 @@ from planner.problem import Problem
 from planner.ranking_deadline import check_deadline
 from planner.ranking_refusals import Entry, Refusal, no_plan, refused_words
 from planner.ranking_words import about_networks, about_staleness, is_asynchronous, ranked_alternative
-from planner.search import LateError, MemoryLimitError, Search
+from planner.search import LateError, Search
 from planner.solution import SAME, Status
 
 __all__ = ["TOO_LATE", "best_plan"]
@@ -161,16 +161,19 @@ def _searched(entry: Entry, search: Search) -> Plan | Refusal:
         return Refusal(entry=entry, reason=reason)
     if stranger := sorted(entry.problem.fixed.keys() - FAMILIES[entry.family].DECISIONS):
         return Refusal(entry=entry, reason=f"{entry.family} does not decide fix.{stranger[0]}, which is pinned.")
+    is_begun = not search.is_late
     try:  # even where the time is over: a family that does not apply says so at once
         with search.ended():
             found = SEARCHES[entry.family](entry.problem, search)
-    except (LateError, MemoryError, MemoryLimitError) as error:
+    except (LateError, MemoryError) as error:
         return _broken_off(entry, search, error)
     except InfeasibleError as error:
         return Refusal(entry=entry, reason=str(error))
     except SpecError as error:
         return Refusal(entry=entry, reason=str(error), error=error)
     except NoAnswerError as error:
+        if is_begun:
+            return _broken_off(entry, search, error)
         return Refusal(entry=entry, reason=str(error), is_open=True)
     return replace(found, substitutions=entry.problem.taken)
 
@@ -182,7 +185,10 @@ def _broken_off(entry: Entry, search: Search, why: BaseException) -> Plan | Refu
     gc.collect()  # what it held stands in the others' way
     if search.kept is None:
         return Refusal(entry=entry, reason=reason, is_open=True)
-    found = search.kept()
+    try:
+        found = search.kept()
+    except (PlannerError, MemoryError):
+        return Refusal(entry=entry, reason=reason, is_open=True)
     warning = f"{entry.family}: its search was broken off, so its bound is a weak one: {reason}"
     return replace(
         found,

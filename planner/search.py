@@ -121,6 +121,11 @@ class Search:
         """Whether to stop with the best so far."""
         if self.questions_left is not None:
             self.questions_left -= 1
+        return self.is_late
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the search is over, asked without counting: as often as one likes, where the work is."""
         if self.is_counted_out or self._is_full or self._ends.interrupted.is_set():
             return True
         now_s = self.clock()
@@ -140,12 +145,12 @@ class Search:
         return self._ends.interrupted.is_set()
 
     def watch(self, values: Iterable[T], *, every: int = 64) -> Iterator[T]:
-        """Yield values until the search is over, which is asked before every so many of them.
+        """Yield values until the search is over, which is asked before every so many of them, without counting.
 
-        Afterwards :attr:`is_over` tells whether any may be missing.
+        Afterwards :attr:`is_late` tells whether any may be missing.
         """
         for number, value in enumerate(values):
-            if not number % every and self.is_over:
+            if not number % every and self.is_late:
                 return
             yield value
 

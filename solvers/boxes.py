@@ -62,7 +62,10 @@ class BoxCost(Protocol[V]):
     """What is minimised."""
 
     def bounds(self, boxes: Sequence[Box], limit: float, /) -> Floats:
-        """Return, for every box, what no vector in it beats; ``inf`` where none is possible, or below the limit."""
+        """Return, for every box, what no vector in it beats; ``inf`` where none is possible, or below the limit.
+
+        0 for a box to which the time did not come.
+        """
         ...
 
     def close_bounds(self, boxes: Sequence[Box], bounds: Floats, limit: float, /) -> Floats:
@@ -87,6 +90,7 @@ class Found(Generic[V]):
     open_bound: float = float("inf")
     num_boxes: int = 0
     num_solved: int = 0
+    kept: Callable[[V], None] | None = None
     _heap: list[tuple[float, int, Box]] = field(default_factory=list)
 
     @property
@@ -104,6 +108,8 @@ class Found(Generic[V]):
         """Take a solution over if it is better."""
         if solution is not None and solution.value is not None and solution.objective < self.objective:
             self.objective, self.value = solution.objective, solution.value
+            if self.kept is not None:
+                self.kept(solution.value)
 
     @property
     def enough(self) -> float:
@@ -120,15 +126,18 @@ def best_vector(
     most_boxes: int = 20_000,
     most_solved: int = 20_000,
     told: Callable[[float, float], None] | None = None,
+    kept: Callable[[V], None] | None = None,
 ) -> Found[V]:
     """Return the best vector of all boxes, with a bound on what was left open.
 
     ``split`` returns smaller boxes that together hold all that is possible of a box. It ends after ``most_boxes`` were
-    bounded, and before more than ``most_solved`` leaves are solved. ``told`` is called with bound and incumbent.
+    bounded, and before more than ``most_solved`` leaves are solved. ``told`` is called with bound and incumbent,
+    ``kept`` with every better value. Where the time does not suffice to bound all roots, those that were stand first.
     """
-    found: Found[V] = Found()
+    found: Found[V] = Found(kept=kept)
     _push(found, roots, cost, [0.0] * len(roots))
-    found.offer(cost.probe([box for *_, box in sorted(found._heap)[:_PROBES]], float("inf")))
+    first = sorted(found._heap, key=lambda one: (one[0] <= 0.0, *one[:2]))[:_PROBES]
+    found.offer(cost.probe([box for *_, box in first], float("inf")))
     while found._heap:
         is_enough = found.value is not None and found.objective <= search.good_enough
         if is_enough or search.is_over or found.num_boxes >= most_boxes or found.num_solved >= most_solved:

@@ -7,6 +7,7 @@ Arrays are in ready order, and numbers mean what they mean in `planner.channel`.
 """
 
 import math
+from collections.abc import Callable
 from enum import StrEnum
 from itertools import pairwise
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.channel import Ends, as_tensors, transfer_s
-from planner.cost import TransferCost
+from planner.cost import Affine, TransferCost
 
 __all__ = ["AdaFusion", "ada_fusion", "constant_buffer", "mg_wfbp", "one_group", "unfused"]
 
@@ -106,11 +107,11 @@ def mg_wfbp(ready_s: ArrayLike, size_bytes: ArrayLike, cost: TransferCost, start
     (1, 2)
     """
     ready, sizes = as_tensors(ready_s, size_bytes)
-    free, held, ends = -math.inf, 0.0, []
+    one_s, free, held, ends = _one_s(cost), -math.inf, 0.0, []
     for last, ((now, following), size) in enumerate(zip(pairwise(ready.tolist()), sizes[:-1].tolist(), strict=True)):
         held += size
         start = max(free, now)
-        end = start + _one_s(cost, held)
+        end = start + one_s(held)
         if not following < min(start + startup_s, end):
             ends.append(last)
             free, held = end, 0.0
@@ -143,11 +144,12 @@ def ada_fusion(
     """
     ready, sizes = as_tensors(ready_s, size_bytes)
     alone_s = transfer_s(cost, sizes).tolist()
+    one_s = _one_s(cost)
     times, free, held, held_s, ends = ready.tolist(), -math.inf, float(sizes[0]), alone_s[0], []
     for last, size in enumerate(sizes[1:].tolist()):
         now, following = times[last], times[last + 1]
         wait = following - now if variant == AdaFusion.LITERAL else max(0.0, following - max(free, now))
-        fused_s = _one_s(cost, held + size)
+        fused_s = one_s(held + size)
         if fused_s + wait < held_s + alone_s[last + 1]:
             held, held_s = held + size, fused_s
         else:
@@ -157,8 +159,13 @@ def ada_fusion(
     return (*ends, len(sizes) - 1)
 
 
-def _one_s(cost: TransferCost, size_bytes: float) -> float:
-    return float(transfer_s(cost, size_bytes)[0])
+def _one_s(cost: TransferCost) -> Callable[[float], float]:
+    """Return the seconds of one transfer as a function of its size: of plain numbers where all of it is affine."""
+    parts = getattr(cost, "costs", (cost,))  # of the cheapest of several
+    affine = [(one.startup_s, one.per_byte_s) for one in parts if isinstance(one, Affine)]
+    if len(affine) < len(parts):
+        return lambda size: float(transfer_s(cost, size)[0])
+    return lambda size: min(startup_s + per_byte_s * size for startup_s, per_byte_s in affine) if size > 0 else 0.0
 
 
 def _at_least_one(num_tensors: int) -> int:

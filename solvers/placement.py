@@ -98,7 +98,7 @@ def best_placement(
     cost = evaluate or (lambda placement: objective(given, placement))
     bound, best, least = lower_bound(given), None, float("inf")
     thin = thinned(guide or given)
-    for start in starts(thin):
+    for start in starts(thin, search):
         found = improved(thin, start, search)
         seconds = cost(found)
         if best is None or seconds < least:

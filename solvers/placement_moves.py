@@ -15,6 +15,7 @@ __all__ = ["improved", "starts", "thinned"]
 
 _MOST_SWAPS = 4_000_000  # numbers looked at for the swaps of one round
 _MOST_ROUNDS, _MOST_LOOKED_AT = 200, 300_000_000  # of moves and swaps from one start, and numbers looked at in all
+_BETWEEN = 64  # tensors between two questions
 _MOST_LOADS, _LEAST_ROWS = 30_000, 12  # numbers looked at for a move, and times that are kept at least
 
 
@@ -105,18 +106,22 @@ def thinned(given: Arrivals) -> Arrivals:
     return replace(given, from_s=given.from_s[kept], senders=given.senders[kept])
 
 
-def starts(given: Arrivals) -> Iterator[Placement]:
+def starts(given: Arrivals, search: Search) -> Iterator[Placement]:
     """Yield placements tensor by tensor, each where its server would be done soonest: largest, last or first ahead."""
     num_tensors = len(given.size_bytes)
-    yield _greedy(given, np.argsort(-given.size_bytes, kind="stable"))
-    yield _greedy(given, np.arange(num_tensors)[::-1])
-    yield _greedy(given, np.arange(num_tensors))
+    yield _greedy(given, np.argsort(-given.size_bytes, kind="stable"), search)
+    yield _greedy(given, np.arange(num_tensors)[::-1], search)
+    yield _greedy(given, np.arange(num_tensors), search)
 
 
-def _greedy(given: Arrivals, order: NDArray[np.intp]) -> Placement:
-    """Return tensors placed in an order."""
+def _greedy(given: Arrivals, order: NDArray[np.intp], search: Search) -> Placement:
+    """Return tensors placed in an order; those to which the time does not come are dealt out."""
     loads = _Loads.of(given, np.full(len(order), -1, dtype=np.intp))
-    for tensor in order.tolist():
+    for number, tensor in enumerate(order.tolist()):
+        if number % _BETWEEN == _BETWEEN - 1 and search.is_late:
+            rest = order[number:]
+            loads.server_of[rest] = np.arange(len(rest)) % given.num_servers
+            break
         push, pull = loads.with_tensor(tensor)
         loads.put(tensor, int(np.argmin(push + pull)))
     return tuple(loads.server_of.tolist())
@@ -127,20 +132,20 @@ def improved(given: Arrivals, start: Placement, search: Search) -> Placement:
     loads = _Loads.of(given, np.array(start, dtype=np.intp))
     each = max(1, loads.sent.size * len(start) // given.num_servers)
     for _ in range(min(_MOST_ROUNDS, max(3, _MOST_LOOKED_AT // each))):
-        if search.is_over or not _step(loads):
+        if search.is_over or not _step(loads, search):
             break
     return tuple(loads.server_of.tolist())
 
 
-def _step(loads: _Loads) -> bool:
-    """Make the best move or swap; return whether there was one that helps."""
+def _step(loads: _Loads, search: Search) -> bool:
+    """Make the best move or swap, or the best so far; return whether there was one that helps."""
     push_s, now = loads.push_end_s, loads.objective
     best, change = now * (1 - SAME), None
     for server in sorted({int(np.argmax(push_s)), int(np.argmax(loads.pull_s))}):
         mine = np.flatnonzero(loads.server_of == server)
         may_swap = loads.sent.size * len(mine) <= _MOST_SWAPS
         rest = _largest_of_others(push_s, server), _largest_of_others(loads.pull_s, server)
-        for tensor in mine.tolist():
+        for tensor in search.watch(mine.tolist(), every=_BETWEEN):
             for seconds, what in _changes(loads, tensor, rest, may_swap=may_swap):
                 if seconds < best:
                     best, change = seconds, (tensor, *what)

@@ -13,6 +13,8 @@ __all__ = ["Arrivals", "Placement", "arrivals", "least_pull_s", "least_push_s", 
 
 Placement = tuple[int, ...]
 
+_MOST_NUMBERS, _LEAST_TIMES = 2**23, 16  # in a table of times and tensors: 64 MiB; and times that are kept at least
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Arrivals:
@@ -32,6 +34,8 @@ class Arrivals:
         Workers that pull from a server over its link.
     least_push_s, least_pull_s
         What pushes and pulls take at least, wherever tensors lie.
+    is_whole
+        Whether all times are there; else some were left out for their number, which relaxes the model.
     """
 
     size_bytes: Floats
@@ -41,6 +45,7 @@ class Arrivals:
     num_pullers: float
     least_push_s: float = 0.0
     least_pull_s: float = 0.0
+    is_whole: bool = True
 
     @property
     def num_servers(self) -> int:
@@ -101,6 +106,9 @@ def arrivals(
             least_push = max(least_push, float(end[-1]))
             least_pull = max(least_pull, pulled * share / rate)
     at = np.unique(np.concatenate([np.concatenate(span[:2]) for span in spans]))
+    most = max(_LEAST_TIMES, _MOST_NUMBERS // len(sizes))
+    if not (is_whole := len(at) <= most):
+        at = at[np.unique(np.linspace(0, len(at) - 1, most).round().astype(int))]
     return Arrivals(
         size_bytes=sizes,
         from_s=at,
@@ -109,6 +117,7 @@ def arrivals(
         num_pullers=(sum(worker_counts) - (home_kind is not None)) * (pulled / total if total else 1.0),
         least_push_s=least_push,
         least_pull_s=least_pull,
+        is_whole=is_whole,
     )
 
 

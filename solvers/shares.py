@@ -23,6 +23,7 @@ Proves
     of the relaxation: no T below it admits shares that make the batch.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -191,15 +192,16 @@ def _vectors(workers: Workers, low: Ints, high: Ints) -> tuple[Ints, bool]:
     """Return the valid share vectors of a box in a fixed order, and whether these are all."""
     widths = high - low + 1
     last = int(np.argmax(widths)) if workers.is_monotone else -1
-    ranges: list[Ints] = [np.arange(one, other + 1) for one, other in zip(low.tolist(), high.tolist(), strict=True)]
+    ranges = [range(one, other + 1) for one, other in zip(low.tolist(), high.tolist(), strict=True)]
     if last >= 0:
-        ranges[last] = np.zeros(1, dtype=np.int64)
+        ranges[last] = range(1)
     is_whole = True
-    while np.prod([float(len(one)) for one in ranges]) > _MOST_VECTORS:
+    while math.prod(float(len(one)) for one in ranges) > _MOST_VECTORS:
         longest = int(np.argmax([len(one) for one in ranges]))
         ranges[longest] = ranges[longest][len(ranges[longest]) // 2 :]  # the shares nearest to what time allows
         is_whole = False
-    grid = np.stack([axis.ravel() for axis in np.meshgrid(*ranges, indexing="ij")], axis=1)
+    axes = [np.arange(one.start, one.stop, dtype=np.int64) for one in ranges]  # only now: a batch may be of any size
+    grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
     if last >= 0:
         missing = workers.batch - grid @ workers.counts
         grid[:, last] = np.maximum(workers.least[last], -(-missing // workers.counts[last]))

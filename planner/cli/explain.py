@@ -20,9 +20,13 @@ def explain(
     html: Html = None,
 ) -> None:
     """Explain a plan: what binds, and what twice the bandwidth, faster devices or another machine would bring."""
+    import time
+
+    begin_s = time.monotonic()
+
     import planner
     from planner.api import plan_of_file
-    from planner.cli.output import limit_bytes, limit_s
+    from planner.cli.output import left_s, limit_bytes, limit_s
     from planner.cli.page import check_page
     from planner.cli.terminal import show
     from planner.documents import dump
@@ -32,7 +36,7 @@ def explain(
     seconds, most_bytes = limit_s(time_limit), limit_bytes(memory_limit)
     check_page(html, plan)
     problem, given = plan_of_file(plan) if is_plan(plan) else (planner.load(plan), None)
-    found = planner.explain(problem, given, time_limit_s=seconds, memory_limit_bytes=most_bytes)
+    found = planner.explain(problem, given, time_limit_s=left_s(seconds, begin_s), memory_limit_bytes=most_bytes)
     if html:
         from planner.cli.output import write_text
         from planner.networks import asked, network_of

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ _MOST_NAME = 1024  # letters of a file's name with its path
 __all__ = [
     "check_outputs",
     "check_trace",
+    "left_s",
     "limit_bytes",
     "limit_s",
     "write_files",
@@ -33,6 +35,14 @@ def limit_s(text: str) -> float:
         return parse(text, Dimension.TIME)
     except ValueError as error:
         raise SpecError.of([Fault(file="command line", field="--time-limit", value=text, problem=str(error))]) from None
+
+
+def left_s(seconds: float, begin_s: float) -> float:
+    """Return what is left of a time limit after reading the question; a quarter of it at least, to search at all.
+
+    ``begin_s``: when the command began, by ``time.monotonic``.
+    """
+    return max(seconds - (time.monotonic() - begin_s), seconds / 4)
 
 
 def limit_bytes(text: str | None, num_processes: int = 1) -> float:

@@ -104,8 +104,12 @@ def plan(
 
     E.g. planner plan --dnn vgg16 --machines 4x8xrtx-2080-ti --network "25 Gbit/s"
     """
+    import time
+
+    begin_s = time.monotonic()
+
     import planner
-    from planner.cli.output import check_outputs, check_trace, limit_bytes, limit_s, write_text, write_trace
+    from planner.cli.output import check_outputs, check_trace, left_s, limit_bytes, limit_s, write_text, write_trace
     from planner.cli.page import check_page
     from planner.cli.progress import Progress
     from planner.cli.question import code_of, question_of
@@ -149,7 +153,7 @@ def plan(
         found = planner.plan(
             problem,
             num_alternatives=top,
-            time_limit_s=seconds,
+            time_limit_s=left_s(seconds, begin_s),
             memory_limit_bytes=most_bytes,
             has_frontier=frontier,
             told=progress.tell,

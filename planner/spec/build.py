@@ -101,7 +101,16 @@ def problem_of(source: Source) -> Problem:
     except ValidationError as error:
         raise SpecError.of(faults_of(error, source, Spec)) from None
     notes = Notes(source, warnings=list(spec.dnn.warnings))
-    return _build(Reading(spec, source, notes, copy.deepcopy(source.data)))
+    return _build(Reading(spec, source, notes, plain_copy(source.data)))
+
+
+def plain_copy(data: Any) -> Any:
+    """Return a copy of plain data, some ten times as fast as that of anything."""
+    if isinstance(data, dict):
+        return {key: plain_copy(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [plain_copy(value) for value in data]
+    return data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

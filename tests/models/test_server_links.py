@@ -25,6 +25,7 @@ from planner.models.server_links import (
     place_sliced,
     pull_time_s,
     push_end_s,
+    sliced_push_end_s,
 )
 
 seconds = st.integers(0, 20).map(float)
@@ -356,3 +357,40 @@ def test_largest_first_keeps_vggs_first_classifier_layer_alone() -> None:
 def test_bad_input_is_refused_with_the_constraint_and_the_number(call: object, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         call()  # type: ignore[operator]
+
+
+@given(st.data())
+def test_slices_counted_by_kinds_of_servers_end_when_a_table_of_them_does(data: st.DataObject) -> None:
+    servers, tensors = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 5))
+    counts = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=3))
+    home = data.draw(st.none() | st.integers(0, len(counts) - 1))
+    numbers = st.floats(0.5, 20.0)
+    sizes = np.array(data.draw(st.lists(numbers, min_size=tensors, max_size=tensors)))
+    ready = [np.sort(data.draw(st.lists(numbers, min_size=tensors, max_size=tensors))) for _ in counts]
+    rates, server_rate = [data.draw(numbers) for _ in counts], data.draw(numbers)
+    entries = []
+    for kind, number in enumerate(counts):
+        at_home = min(number, servers) if kind == home else 0
+        entries += [(kind, 1, server) for server in range(at_home)]
+        entries += [(kind, number - at_home, None)] * (number > at_home)
+    links = Links(
+        server_bytes_per_s=(server_rate,) * servers,
+        worker_bytes_per_s=tuple(rates[kind] for kind, _, _ in entries),
+        worker_counts=tuple(number for _, number, _ in entries),
+        worker_homes=tuple(server for _, _, server in entries),
+    )
+    table = push_end_s(
+        np.array([ready[kind] for kind, _, _ in entries]),
+        place_sliced(sizes, server_bytes_per_s=links.server_bytes_per_s),
+        links,
+    )
+    counted = sliced_push_end_s(
+        ready,
+        sizes,
+        num_servers=servers,
+        server_bytes_per_s=server_rate,
+        worker_bytes_per_s=rates,
+        worker_counts=counts,
+        home_kind=home,
+    )
+    assert counted == pytest.approx(table, rel=1e-9)

@@ -310,3 +310,21 @@ def test_the_gap_is_what_a_better_answer_could_still_save() -> None:
         return Solution(status=Status.FEASIBLE, objective=objective, bound=bound, value=value).gap
 
     assert (gap(4, 3, 1), gap(0, 0, 1), gap(math.inf, 3, None)) == (0.25, 0, math.inf)
+
+
+def test_grouping_asks_between_a_few_hundred_gradients_whether_it_is_late() -> None:
+    sums, most, asked = 0, 0, 0
+
+    def cost(size_bytes: Floats) -> Floats:
+        nonlocal sums
+        sums += 1
+        return np.log2(1 + size_bytes)
+
+    def is_late() -> bool:
+        nonlocal sums, most, asked
+        sums, most, asked = 0, max(most, sums), asked + 1
+        return asked == 5
+
+    found = optimal_groups(np.arange(4096.0), np.ones(4096), cost, is_late=is_late)
+    assert (found.status, found.value, asked) == (Status.UNKNOWN, None, 5)
+    assert 0 < most <= 256

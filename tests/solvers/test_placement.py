@@ -235,3 +235,28 @@ def test_a_tensor_behind_another_on_its_workers_link_reaches_an_idle_server_late
         worker_bytes_per_s=(1.0,),
     )
     assert objective(drawn.arrivals(), (0, 1)) == pytest.approx(drawn.exact_s((0, 1))) == pytest.approx(20)
+
+
+def test_times_and_tensors_are_no_table_however_many_they_are() -> None:
+    number = 4000
+    sizes, ready = 1.0 + np.arange(number) % 7, np.linspace(0.0, 1.0, number)
+    given = arrivals(ready, sizes, [1e4, 1e4], worker_counts=[3], worker_bytes_per_s=[1e4])
+    assert given.senders.size <= 2**23
+    assert not given.is_whole
+    found = best_placement(
+        given, Search(questions_left=0), evaluate=lambda placement: 10.0 + objective(given, placement)
+    )
+    assert found.value is not None
+    assert len(found.value) == number
+    assert found.status is Status.FEASIBLE
+
+
+def test_tensors_are_dealt_out_where_the_time_does_not_come_to_them() -> None:
+    readings = iter(range(10**9))
+    search = Search(time_limit_s=3.0, clock=lambda: float(next(readings)))
+    sizes = 1.0 + np.arange(3000) % 5
+    given = arrivals(np.zeros(3000), sizes, [1.0, 1.0, 1.0], worker_counts=[1], worker_bytes_per_s=[10.0])
+    found = best_placement(given, search)
+    assert next(readings) < 20
+    assert found.value is not None
+    assert set(found.value) == {0, 1, 2}

@@ -126,3 +126,23 @@ def test_rows_may_have_algorithms_of_their_own(rows: list[Tensors], forms: list[
     found = finish_times_s(np.array([row.ready_s for row in rows]), sizes, (startup_s, per_byte_s))
     for one, row, pair in zip(found.tolist(), rows, forms, strict=True):
         assert one == pytest.approx(optimal_groups(row.ready_s, sizes, cheapest_of(list(pair))).objective)
+
+
+def test_shares_of_an_endless_batch_are_cut_down_before_they_are_listed() -> None:
+    slopes, batch = np.array([1.0, 1.5]), 10**15
+
+    class Linear:
+        def times_s(self, shares: Ints) -> Floats:
+            assert len(shares) <= 200_000
+            found: Floats = (shares * slopes).max(axis=1)
+            return found
+
+        least_times_s = times_s
+
+        def most_shares(self, limit_s: Floats) -> Floats:
+            return np.floor(limit_s[:, None] / slopes)
+
+    workers = Workers(counts=np.array([3, 2]), batch=batch, least=np.ones(2, dtype=np.int64))
+    found = best_shares(workers, Linear(), limit_s=1e15)
+    assert found.value is not None
+    assert workers.are_valid(np.array([found.value])).all()

@@ -3,13 +3,13 @@
 Solvers are imported where a rule is asked for: a configuration with listed groups is judged without any.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from planner.channel import Ends
+from planner.channel import Ends, schedule
 from planner.cost import Affine, Floats, TransferCost, Wait
 from planner.families.all_reduce.configuration import NAME, AllReduceConfiguration, FusionGroup, Setting
 from planner.families.all_reduce.cost import AllReduceCost
@@ -18,9 +18,20 @@ from planner.families.faults import wrong
 from planner.models.collectives import cheapest_of
 from planner.models.data_parallel import Gradients
 
-__all__ = ["Exchange", "best_ends", "ends_of_rule", "exchange_of", "fusion_rules", "listed_groups", "mixed_exchange_of"]
+__all__ = [
+    "Exchange",
+    "best_ends",
+    "ends_in_time",
+    "ends_of_rule",
+    "exchange_of",
+    "fusion_rules",
+    "listed_groups",
+    "mixed_exchange_of",
+    "quick_ends",
+]
 
 _MIB = 2**20
+_FEW = 2048  # gradients that are grouped in a tenth of a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,32 +76,63 @@ def mixed_exchange_of(cost: MixedCost, configuration: AllReduceConfiguration) ->
 
 def best_ends(exchange: Exchange | None) -> Ends:
     """Return the best contiguous groups; none where there is nothing to exchange."""
+    return ends_in_time(exchange, lambda: False)[0]
+
+
+def ends_in_time(exchange: Exchange | None, is_late: Callable[[], bool]) -> tuple[Ends, bool]:
+    """Return the best contiguous groups and True; or, where it is late, good ones and False."""
     if exchange is None:
-        return ()
+        return (), True
     from planner.solvers.fusion import optimal_groups  # noqa: PLC0415  # see the head of the module
 
     solution = optimal_groups(
-        exchange.ready_s, exchange.size_bytes, exchange.transfer, wait=exchange.wait, timeout_s=exchange.timeout_s
+        exchange.ready_s,
+        exchange.size_bytes,
+        exchange.transfer,
+        wait=exchange.wait,
+        timeout_s=exchange.timeout_s,
+        is_late=is_late if len(exchange.size_bytes) > _FEW else lambda: False,
     )
-    assert solution.value is not None  # a grouping always exists
-    return solution.value
+    return (quick_ends(exchange), False) if solution.value is None else (solution.value, True)
 
 
-def fusion_rules(exchange: Exchange) -> dict[str, Ends]:
-    """Return the groups of every rule that a framework or a paper uses, by its name."""
+def quick_ends(exchange: Exchange | None) -> Ends:
+    """Return good contiguous groups, found at once however many gradients there are; none where there are none.
+
+    The best of one buffer, those of frameworks, and those that would be best if the cost were one affine form of it.
+    """
+    if exchange is None:
+        return ()
+    from planner.solvers import fusion, fusion_heuristics  # noqa: PLC0415  # see the head of the module
+
+    ready_s, sizes, wait, timeout_s = exchange.ready_s, exchange.size_bytes, exchange.wait, exchange.timeout_s
+    found = [fusion_heuristics.one_group(len(sizes))]
+    found += [fusion_heuristics.constant_buffer(sizes, each * _MIB, ready_s, timeout_s) for each in (25, 64)]
+    for form in getattr(exchange.transfer, "costs", ()):
+        if isinstance(form, Affine):
+            best = fusion.optimal_groups(ready_s, sizes, form, wait=wait, timeout_s=timeout_s).value
+            found += [] if best is None else [best]
+    costs = [schedule(ends, ready_s, sizes, exchange.transfer, wait=wait, timeout_s=timeout_s) for ends in found]
+    return found[min(range(len(found)), key=lambda index: costs[index].finish_s)]
+
+
+def fusion_rules(exchange: Exchange, is_late: Callable[[], bool] = lambda: False) -> dict[str, Ends]:
+    """Return the groups of every rule that a framework or a paper uses, by its name; fewer where it is late."""
     from planner.solvers import fusion_heuristics as rules  # noqa: PLC0415  # see the head of the module
 
     ready_s, sizes, transfer, timeout_s = exchange.ready_s, exchange.size_bytes, exchange.transfer, exchange.timeout_s
     startup_s = transfer.startup_s if isinstance(transfer, Affine) else _one_transfer_s(transfer, 1.0)
-    return {
-        "no fusion": rules.unfused(len(sizes)),
-        "buffer of 25 MiB (PyTorch DDP's default)": rules.constant_buffer(sizes, 25 * _MIB, ready_s, timeout_s),
-        "buffer of 64 MiB (Horovod's default)": rules.constant_buffer(sizes, 64 * _MIB, ready_s, timeout_s),
-        "one buffer": rules.one_group(len(sizes)),
-        "MG-WFBP": rules.mg_wfbp(ready_s, sizes, transfer, startup_s),
-        "adaFusion": rules.ada_fusion(ready_s, sizes, transfer, rules.AdaFusion.LITERAL),
-        "adaFusion, idle waiting only": rules.ada_fusion(ready_s, sizes, transfer, rules.AdaFusion.IDLE),
+    found: dict[str, Callable[[], Ends]] = {
+        "no fusion": lambda: rules.unfused(len(sizes)),
+        "buffer of 25 MiB (PyTorch DDP's default)": lambda: rules.constant_buffer(sizes, 25 * _MIB, ready_s, timeout_s),
+        "buffer of 64 MiB (Horovod's default)": lambda: rules.constant_buffer(sizes, 64 * _MIB, ready_s, timeout_s),
+        "one buffer": lambda: rules.one_group(len(sizes)),
+        "MG-WFBP": lambda: rules.mg_wfbp(ready_s, sizes, transfer, startup_s),
+        "adaFusion": lambda: rules.ada_fusion(ready_s, sizes, transfer, rules.AdaFusion.LITERAL),
+        "adaFusion, idle waiting only": lambda: rules.ada_fusion(ready_s, sizes, transfer, rules.AdaFusion.IDLE),
     }
+    is_large = len(sizes) > _FEW
+    return {name: rule() for name, rule in found.items() if not (is_large and is_late())}
 
 
 def ends_of_rule(exchange: Exchange | None, rule: str | Mapping[str, float]) -> Ends:

@@ -33,19 +33,23 @@ from planner.families.all_reduce.mixed_rows import MixedSpace, Rows
 from planner.families.all_reduce.mixed_team import Team
 from planner.families.answer import iterations_of
 from planner.problem import Problem
+from planner.search import Search
 from planner.solvers.boxes import Box
 from planner.solvers.shares import finish_times_s
 
 __all__ = ["MixedBounds"]
 
 _CLOSER_STEPS = 7  # halvings of the closer bound
+_MOST_BYTES = 2**28  # of the tables of one team's boxes: kinds x boxes x gradients, several at a time
+_TABLES = 8
 
 
 class MixedBounds(MixedSpace):
     """What no plan of a box beats."""
 
-    def __init__(self, problem: Problem, teams: Sequence[Team]) -> None:
+    def __init__(self, problem: Problem, teams: Sequence[Team], search: Search) -> None:
         super().__init__(problem, teams)
+        self.search = search
         self.wait, self.timeout_s = problem.calibration.wait, problem.calibration.timeout_s
         self.is_equal = problem.fixed.get("batch_shares") == "equal"
         self._rates: dict[tuple[str, int, int], tuple[float, float]] = {}
@@ -63,10 +67,20 @@ class MixedBounds(MixedSpace):
         results = np.full(len(boxes), np.inf)
         kinds = np.array([box.kind for box in boxes], dtype=np.int64)
         for kind in sorted(set(kinds.tolist())):
-            places = np.flatnonzero(kinds == kind)
-            rows = self.rows(self.teams[kind], [boxes[place] for place in places.tolist()])
-            results[places] = np.where(rows.is_possible, function(self.teams[kind], rows, places), np.inf)
+            team, same = self.teams[kind], np.flatnonzero(kinds == kind)
+            for first in range(0, len(same), self.most_rows(team)):
+                places = same[first : first + self.most_rows(team)]
+                if self.search.is_late:
+                    results[places] = 0.0
+                    continue
+                rows = self.rows(team, [boxes[place] for place in places.tolist()])
+                results[places] = np.where(rows.is_possible, function(team, rows, places), np.inf)
         return results
+
+    def most_rows(self, team: Team) -> int:
+        """Return how many boxes are bounded at a time: all that are usual, fewer of a network of very many layers."""
+        kinds, gradients = len(team.cost.groups), len(team.cost.gradients.size_bytes)
+        return max(1, _MOST_BYTES // (_TABLES * 8 * kinds * max(gradients, 1)))
 
     def _forms(self, team: Team, rows: Rows) -> tuple[Floats, Floats] | None:
         """Return start-ups and seconds a byte of the algorithms, K x F, with the fewest machines.

@@ -52,8 +52,7 @@ class MixedBoxes(MixedBounds):
     """The cost of boxes of mixed plans."""
 
     def __init__(self, problem: Problem, teams: Sequence[Team], search: Search) -> None:
-        super().__init__(problem, teams)
-        self.search = search
+        super().__init__(problem, teams, search)
 
     def probe(self, boxes: Sequence[Box], limit: float) -> Solution[Choice] | None:
         """Return the best of one plan of each box: most machines, greatest batch, shares that take equally long."""
@@ -101,7 +100,7 @@ class MixedBoxes(MixedBounds):
         best, is_better = start, True
         while is_better and not self.search.is_over:
             is_better = False
-            for leaf in self._neighbours(best):
+            for leaf in self.search.watch(self._neighbours(best), every=1):
                 found = self._try(leaf)
                 if found is not None and found.objective < best.objective * (1 - SAME):
                     best, is_better = found, True
@@ -140,8 +139,24 @@ class MixedBoxes(MixedBounds):
         vector = (*numbers, batch, number)
         return Box(box.kind, vector, vector)
 
+    def first(self, box: Box) -> Choice | None:
+        """Return some plan of a box, without asking how its gradients are best grouped, which may take long."""
+        leaf = self._corner(box)
+        found = None if leaf is None else self._quick(leaf)
+        if leaf is None or found is None:
+            return None
+        return Choice(team=leaf.kind, shape=found[0].shape, batch=leaf.low[-2], shares=found[1], kept=found[2])
+
     def _try(self, leaf: Box) -> Solution[Choice] | None:
         """Return a good plan of a leaf: of its shape with the fewest machines."""
+        found = self._quick(leaf)
+        if found is None:
+            return None
+        cost, shares, kept = found
+        return self._priced(leaf, (cost.shape, shares), float(cost.times_s(np.array([shares]))[0]), kept)
+
+    def _quick(self, leaf: Box) -> tuple[LeafCost, tuple[int, ...], float | None] | None:
+        """Return the cost of a leaf's shape with the fewest machines, shares about as long, and the share kept."""
         team, workers, shapes = self.teams[leaf.kind], self._workers(leaf), self.shapes(leaf)
         if not shapes:
             return None
@@ -158,7 +173,7 @@ class MixedBoxes(MixedBounds):
             shares = self._within(workers, cost, limit_s)
         if shares is None or not workers.are_valid(np.array([shares])).all():
             return None
-        return self._priced(leaf, (shapes[0], shares), float(cost.times_s(np.array([shares]))[0]), kept)
+        return cost, shares, kept
 
     def _within(self, workers: Workers, cost: LeafCost, limit_s: float) -> tuple[int, ...] | None:
         """Return shares that end about the limit, later where the batch needs it."""

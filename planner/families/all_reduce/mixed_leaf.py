@@ -11,6 +11,8 @@ from planner.solvers.shares import finish_times_s
 
 __all__ = ["LeafCost"]
 
+_MOST_NUMBERS = 2**20  # in a table of gradients
+
 
 class LeafCost:
     """Seconds of an iteration of one shape by the shares, at a given share of gradients kept.
@@ -24,6 +26,7 @@ class LeafCost:
     def __init__(
         self, team: Team, shape: Shape, kept: float | None, *, batch: int, has_input: bool | None = None
     ) -> None:
+        self.shape = shape
         self.cost = team.cost_of(shape)
         self.batch = batch
         self.machines = sum(shape.machines)
@@ -43,6 +46,10 @@ class LeafCost:
 
     def most_shares(self, limit_s: Floats) -> Floats:
         """Return the shares that no device can exceed within each limit."""
+        size = max(1, _MOST_NUMBERS // max(len(self.sizes), 1))  # limits at a time: each has a row of all gradients
+        if len(limit_s) > size:
+            parts = [self.most_shares(limit_s[first : first + size]) for first in range(0, len(limit_s), size)]
+            return np.concatenate(parts)
         kinds = self.cost.kinds
         left_s = limit_s - self.extra_s
         update_s = float(kinds.update_s.max())

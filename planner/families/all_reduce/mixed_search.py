@@ -12,9 +12,9 @@ and by enumerating the shares that can beat the incumbent, each with the dynamic
 (:mod:`planner.solvers.shares`). It ends with a proof, or after a fixed number of boxes with the bound that is left.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 from math import ceil
 
 import numpy as np
@@ -25,13 +25,14 @@ from planner.errors import InfeasibleError, NoAnswerError
 from planner.families.all_reduce import mixed_words as words
 from planner.families.all_reduce.compression import compression_line, compression_warnings
 from planner.families.all_reduce.configuration import NAME, AllReduceConfiguration
-from planner.families.all_reduce.fusion import best_ends, fusion_rules, mixed_exchange_of
+from planner.families.all_reduce.fusion import ends_in_time, fusion_rules, mixed_exchange_of, quick_ends
 from planner.families.all_reduce.groups import taking_part
 from planner.families.all_reduce.mixed import MixedCost
 from planner.families.all_reduce.mixed_boxes import Choice, MixedBoxes
 from planner.families.all_reduce.mixed_rows import batches_from
 from planner.families.all_reduce.mixed_team import Team
 from planner.families.answer import TOO_SHORT, alternative_of, plan_of
+from planner.networks import computation_bound
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem
 from planner.search import Search
@@ -45,6 +46,7 @@ _MOST_GROUPS = 8  # of which all sets are tried
 _MOST_BOXES = 20_000
 _MOST_BOXES_OF_ALTERNATIVES, _MOST_SOLVED_OF_ALTERNATIVES = 400, 40
 _KEPT_INTERVALS = 6
+_FIRST_TEAMS = 8  # of which one has a plan, or nothing is known at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +72,29 @@ def plan(problem: Problem, search: Search, *, not_modelled: Sequence[str]) -> Pl
     """
     if search.is_over:
         raise NoAnswerError(TOO_SHORT)
-    boxes = MixedBoxes(problem, list(_teams(problem)), search)
+    search.keep(lambda: _first_plan(problem, not_modelled))
+    boxes = MixedBoxes(problem, list(search.watch(_teams(problem), every=8)), search)
+    is_whole = not search.is_late
+    bound_beyond = _bound_beyond(problem, search)
     told = search.tell if len(taking_part(problem).machine_groups) <= _MOST_GROUPS else None  # else of some sets only
-    found = best_vector(boxes.roots, boxes, search, split=boxes.split, most_boxes=_MOST_BOXES, told=told)
+    found = best_vector(
+        boxes.roots,
+        boxes,
+        search,
+        split=boxes.split,
+        most_boxes=_MOST_BOXES,
+        told=told,
+        kept=lambda choice: search.keep(lambda: _plan_of(problem, _answer(boxes, choice, is_quick=True), not_modelled)),
+    )
     if found.value is None:
-        if found.solution.status is Status.INFEASIBLE:
+        if found.solution.status is Status.INFEASIBLE and is_whole:
             raise InfeasibleError(_why_nothing_fits(problem))
         raise NoAnswerError(TOO_SHORT)
-    best = _answer(boxes, found.value)
-    bound = min(found.solution.bound, best.objective, _bound_beyond(problem, search))
-    alternatives = [*_fusion_alternatives(best, problem), *_decision_alternatives(problem, best, search)]
+    best = _answer(boxes, found.value, is_late=lambda: search.is_late)
+    # Where the time did not come to all teams, nothing is known of theirs but that the samples have to be computed.
+    bound = max(found.solution.bound if is_whole else 0.0, computation_bound(problem))
+    bound = min(bound, best.objective, max(bound_beyond, computation_bound(problem)))
+    alternatives = [*_fusion_alternatives(best, search), *_decision_alternatives(problem, best, search)]
     return plan_of(
         problem,
         family=NAME,
@@ -93,6 +108,36 @@ def plan(problem: Problem, search: Search, *, not_modelled: Sequence[str]) -> Pl
         solver="branch and bound over device counts x enumerated shares x dynamic programme over contiguous groups",
         num_candidates=found.num_boxes,
         num_solved=found.num_solved,
+    )
+
+
+def _first_plan(problem: Problem, not_modelled: Sequence[str]) -> Plan:
+    """Return some plan: for when the time was over before anything was found.
+
+    Raises
+    ------
+    NoAnswerError
+        If the first teams have none.
+    """
+    boxes = MixedBoxes(problem, list(islice(_teams(problem), _FIRST_TEAMS)), Search())
+    for box in boxes.roots:
+        if (choice := boxes.first(box)) is not None:
+            return _plan_of(problem, _answer(boxes, choice, is_quick=True), not_modelled)
+    raise NoAnswerError(TOO_SHORT)
+
+
+def _plan_of(problem: Problem, best: _Answer, not_modelled: Sequence[str]) -> Plan:
+    """Return a plan of which no more is known than what it costs."""
+    return plan_of(
+        problem,
+        family=NAME,
+        configuration=best.configuration,
+        prediction=best.prediction,
+        bound=0.0,
+        explanation=[words.binding(best.cost, best.configuration, best.prediction)],
+        warnings=_warnings(problem, best),
+        not_modelled=not_modelled,
+        solver="the first plan that was found",
     )
 
 
@@ -177,12 +222,14 @@ def _bound_beyond(problem: Problem, search: Search) -> float:
 # -- answers ---------------------------------------------------------------------------------------------------------
 
 
-def _answer(boxes: MixedBoxes, choice: Choice) -> _Answer:
-    """Return a choice with its best fusion, its objective re-evaluated by the cost model."""
+def _answer(
+    boxes: MixedBoxes, choice: Choice, *, is_late: Callable[[], bool] = lambda: False, is_quick: bool = False
+) -> _Answer:
+    """Return a choice with its best fusion, or a good one where it is late; the cost model says what it costs."""
     cost, compression = boxes.configured(choice)
     bare = cost.configuration(choice.shape.machines, choice.shares, choice.batch, compression=compression)
-    ends = best_ends(mixed_exchange_of(cost, bare))
-    return _with_ends(cost, bare, ends)
+    exchange = mixed_exchange_of(cost, bare)
+    return _with_ends(cost, bare, quick_ends(exchange) if is_quick else ends_in_time(exchange, is_late)[0])
 
 
 def _with_ends(cost: MixedCost, bare: AllReduceConfiguration, ends: Ends) -> _Answer:
@@ -250,13 +297,13 @@ def _warnings(problem: Problem, best: _Answer) -> list[str]:
 _WITHOUT = "without the "
 
 
-def _fusion_alternatives(best: _Answer, problem: Problem) -> list[Alternative]:
+def _fusion_alternatives(best: _Answer, search: Search) -> list[Alternative]:
     """Return what the rules for fusion would cost on the devices of the plan."""
     exchange = mixed_exchange_of(best.cost, best.configuration)
     if exchange is None:
         return []
     rows = []
-    for name, ends in fusion_rules(exchange).items():
+    for name, ends in fusion_rules(exchange, lambda: search.is_late).items():
         other = _with_ends(best.cost, best.configuration, ends)
         rows.append(alternative_of(name, other, best, f"{len(ends)} all-reduce{'s' * (len(ends) > 1)}", family=NAME))
     return rows

@@ -19,7 +19,7 @@ Two reductions, neither of which loses anything:
 from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 from math import ceil
 
 import numpy as np
@@ -37,7 +37,7 @@ from planner.families.all_reduce.compression import (
 )
 from planner.families.all_reduce.cost import AllReduceConfiguration, AllReduceCost, Setting
 from planner.families.all_reduce.family import NAME, NOT_MODELLED
-from planner.families.all_reduce.fusion import best_ends, exchange_of, fusion_rules
+from planner.families.all_reduce.fusion import best_ends, ends_in_time, exchange_of, fusion_rules, quick_ends
 from planner.families.all_reduce.groups import is_mixed
 from planner.families.all_reduce.settings import settings_of, why_nothing_fits
 from planner.families.answer import TOO_SHORT, alternative_of, iterations_of, plan_of
@@ -50,6 +50,7 @@ from planner.solvers.fusion import optimal_groups
 __all__ = ["plan"]
 
 _MOST_GROUPS = 8  # of unlike machines, of which all sets are tried
+_FIRST = 4096  # settings, of which the one with the most devices is given where the time was over before any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,7 @@ def plan(problem: Problem, search: Search) -> Plan:
     if is_mixed(problem):
         return all_reduce_mixed_search.plan(problem, search, not_modelled=NOT_MODELLED)
     whole = AllReduceCost(problem)
+    search.keep(lambda: _first_plan(whole))
     candidates = [one for cost in _sets_of_groups(whole) for one in _candidates(cost, search)]
     candidates.sort(key=lambda one: (one.bound, one.setting.num_devices, len(one.cost.machines)))
     if not candidates:
@@ -103,7 +105,7 @@ def plan(problem: Problem, search: Search) -> Plan:
         bound=bound,
         explanation=_why(cost, best, len(candidates), num_solved),
         alternatives=[
-            *_fusion_alternatives(cost, best),
+            *_fusion_alternatives(cost, best, search),
             *_other_settings(best, found[1 : search.num_alternatives + 1]),
         ],
         warnings=compression_warnings(problem, is_used=best.setting.compression is not None),
@@ -111,6 +113,31 @@ def plan(problem: Problem, search: Search) -> Plan:
         solver="bounded enumeration x dynamic programme over contiguous groups",
         num_candidates=len(candidates),
         num_solved=num_solved,
+    )
+
+
+def _first_plan(whole: AllReduceCost) -> Plan:
+    """Return some plan: for when the time was over before any candidate was solved.
+
+    Raises
+    ------
+    NoAnswerError
+        If there is no setting.
+    """
+    settings = list(islice(settings_of(whole), _FIRST))
+    if not settings:
+        raise NoAnswerError(TOO_SHORT)
+    setting = max(settings, key=lambda one: one.num_devices)
+    found = _found(whole, setting, quick_ends(exchange_of(whole, setting)))
+    return plan_of(
+        whole.problem,
+        family=NAME,
+        configuration=found.configuration,
+        prediction=found.prediction,
+        bound=0.0,
+        explanation=[words.binding(whole, found.configuration, found.prediction)],
+        not_modelled=NOT_MODELLED,
+        solver="the first setting, grouped by a rule",
     )
 
 
@@ -135,7 +162,7 @@ def _search(candidates: Sequence[_Candidate], search: Search, *, is_told: bool) 
         if has_enough and _relaxed(candidate) >= enough:
             continue
         least = found[0].objective if found else float("inf")
-        solved = _solve(candidate.cost, candidate.setting, search, enough, least)
+        solved = _solve(candidate, search, enough, least)
         insort(found, solved, key=lambda one: (one.objective, one.setting.num_devices))
         if is_told:
             search.tell(min([candidate.bound, *(one.bound for one in found)]), found[0].objective)
@@ -239,13 +266,17 @@ def _relaxed(candidate: _Candidate) -> float:
     return max(candidate.bound, busy_s * iterations)
 
 
-def _solve(cost: AllReduceCost, setting: Setting, search: Search, enough: float, least: float = float("inf")) -> _Found:
+def _solve(candidate: _Candidate, search: Search, enough: float, least: float = float("inf")) -> _Found:
     """Return the best grouping of one setting, its objective re-evaluated by the cost model.
 
     Where gradients may be compressed, with the best share kept, unless that is proven to be no better than ``enough``;
     one that is proven to lose against ``least`` is only roughly the best.
     """
-    plain = _found(cost, setting, best_ends(exchange_of(cost, setting)))
+    cost, setting = candidate.cost, candidate.setting
+    ends, is_best = ends_in_time(exchange_of(cost, setting), lambda: search.is_late)
+    plain = _found(cost, setting, ends)
+    if not is_best:
+        return replace(plain, bound=_relaxed(candidate))
     compressed, bound_s = best_compressed(
         cost,
         setting,
@@ -298,7 +329,7 @@ def _bound_of_other_sets(whole: AllReduceCost, best: _Found, search: Search) -> 
             break
         if search.is_over:
             return min(bound, candidate.bound)
-        solved = _solve(better, candidate.setting, search, float("inf"))
+        solved = _solve(candidate, search, float("inf"))
         bound = min(bound, solved.objective, solved.bound)
     return bound
 
@@ -333,13 +364,13 @@ def _why(cost: AllReduceCost, best: _Found, num_candidates: int, num_solved: int
 # -- alternatives ---------------------------------------------------------------------------------------------------
 
 
-def _fusion_alternatives(cost: AllReduceCost, best: _Found) -> list[Alternative]:
+def _fusion_alternatives(cost: AllReduceCost, best: _Found, search: Search) -> list[Alternative]:
     """Return what the rules for fusion would cost on the devices of the plan."""
     exchange = exchange_of(cost, best.setting)
     if exchange is None:
         return []
     rows = []
-    for name, ends in fusion_rules(exchange).items():
+    for name, ends in fusion_rules(exchange, lambda: search.is_late).items():
         other = _found(cost, best.setting, ends)
         reason = f"{len(ends)} all-reduce{'s' * (len(ends) > 1)}"
         rows.append(alternative_of(name, other, best, reason, family=NAME))

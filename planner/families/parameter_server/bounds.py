@@ -17,6 +17,8 @@ from planner.models.stragglers import standard_maximum
 
 __all__ = ["lower_bounds"]
 
+_MOST_NUMBERS = 2**21  # in a table of boxes and gradients
+
 
 def lower_bounds(space: Space, site: Site, boxes: Boxes) -> Floats:
     """Return, for every box, an objective that none of its configurations beats.
@@ -81,11 +83,14 @@ def _scaled(space: Space, boxes: Boxes) -> tuple[Floats, Floats]:
 
 def _ready_s(space: Space, shares: Floats) -> Floats:
     """Return when each group (second axis) is ready with the first gradient of each piece (last axis)."""
-    full = [
-        ready_times_s(space.problem, group, gradients, shares[:, index])
-        for index, (group, gradients) in enumerate(zip(space.groups, space.gradients, strict=True))
-    ]
-    return np.stack([one[:, space.starts] for one in full], axis=1)
+    at_a_time = max(1, _MOST_NUMBERS // max(1, len(space.size_bytes)))  # a box has a row of all gradients
+    ready = np.empty((len(shares), len(space.groups), len(space.starts)))
+    for index, (group, gradients) in enumerate(zip(space.groups, space.gradients, strict=True)):
+        for first in range(0, len(shares), at_a_time):
+            rows = slice(first, first + at_a_time)
+            times_s = ready_times_s(space.problem, group, gradients, shares[rows, index])
+            ready[rows, index] = times_s[:, space.starts]
+    return ready
 
 
 def _least_workers(space: Space, boxes: Boxes) -> Floats:

@@ -1,7 +1,8 @@
 """Branch and bound over boxes of parameter-server configurations, in the order of their lower bounds."""
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -12,11 +13,12 @@ from planner.families.parameter_server.boxes import Boxes, root, split, tightene
 from planner.families.parameter_server.solve import Incumbents
 from planner.families.parameter_server.space import Site, Space
 
-__all__ = ["roots_of", "search_boxes"]
+__all__ = ["first_rows", "roots_of", "search_boxes"]
 
 _MOST_BOXES = 60_000  # that are looked at
 _MOST_SOLVED = 600  # configurations whose placement is solved
 _AT_A_TIME = 48  # boxes split together
+_FEW = 64  # configurations of which some one is given where the time was over before any was solved
 _FIRST = 8  # configurations solved before any box is split
 
 
@@ -103,17 +105,12 @@ def _popped(incumbents: Incumbents, heap: list[tuple[float, int, int, Boxes]]) -
 
 def _solve_first(incumbents: Incumbents, roots: Sequence[tuple[int, Boxes]]) -> None:
     """Solve the most promising of some configurations all over the boxes, so that boxes can be left out early."""
-    space, candidates = incumbents.space, []
+    space, search = incumbents.space, incumbents.search
+    candidates: list[tuple[float, int, tuple[int, ...]]] = []
     for index, boxes in roots:
-        rows = _spread(space, space.sites[index], boxes)
-        if rows is None:
-            continue
-        points = tightened(space, space.sites[index], Boxes(rows, rows.copy()))
-        points = points.of(points.are_points)
-        bounds = lower_bounds(space, space.sites[index], points) if len(points) else np.zeros(0)
-        candidates += [
-            (bound, index, tuple(row)) for bound, row in zip(bounds.tolist(), points.low.tolist(), strict=True)
-        ]
+        if candidates and search.is_late:
+            break
+        candidates += _bounded(space, index, list(search.watch(_spread(space, space.sites[index], boxes))))
     for number, (bound, index, row) in enumerate(sorted(set(candidates))):
         is_over = incumbents.search.is_over or incumbents.is_good_enough or number >= _FIRST
         if incumbents.found and (is_over or incumbents.useless(bound)):
@@ -121,15 +118,35 @@ def _solve_first(incumbents: Incumbents, roots: Sequence[tuple[int, Boxes]]) -> 
         incumbents.solve(index, row, bound)
 
 
-def _spread(space: Space, site: Site, boxes: Boxes) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None":
-    """Return configurations with few and many servers and workers, on shares that are about as fast on every group."""
+def first_rows(space: Space) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield a few configurations at once, each with its site, the most promising first."""
+    found = []
+    for index, boxes in roots_of(space):
+        rows = list(islice(_spread(space, space.sites[index], boxes), max(4, _FEW // len(space.sites))))
+        found += _bounded(space, index, rows)
+    yield from ((index, row) for _, index, row in sorted(found))
+
+
+def _bounded(space: Space, index: int, rows: Sequence[Sequence[int]]) -> list[tuple[float, int, tuple[int, ...]]]:
+    """Return those of the configurations on a site that are possible, each after its bound and its site."""
+    if not rows:
+        return []
+    low = np.array(rows, dtype=np.int64)
+    points = tightened(space, space.sites[index], Boxes(low, low.copy()))
+    points = points.of(points.are_points)
+    bounds = lower_bounds(space, space.sites[index], points) if len(points) else np.zeros(0)
+    return [(bound, index, tuple(row)) for bound, row in zip(bounds.tolist(), points.low.tolist(), strict=True)]
+
+
+def _spread(space: Space, site: Site, boxes: Boxes) -> Iterator[list[int]]:
+    """Yield configurations with few and many servers and workers, on shares that are about as fast on every group."""
     k_low, k_high, w_low, w_high, _, _ = boxes.parts
     least, most = int(k_low.min()), int(k_high.max())
     servers = sorted({*(k for e in range(20) if least <= (k := 2**e) <= most), least, most, (least + most) // 2})
     low, high = w_low.min(axis=0), w_high.max(axis=0)
     sets = [np.ones(len(high), dtype=bool), *(np.arange(len(high)) == one for one in range(len(high)))]
     sets += [np.argsort(np.argsort(space.sample_s, kind="stable")) < size for size in range(2, len(high))]
-    rows, serving = [], space.index_of(site)
+    serving = space.index_of(site)
     for chosen in sets:
         for part in (1.0, 0.75, 0.5, 0.25, 0.1, 0.0):
             workers = np.maximum(np.where(chosen, np.ceil(high * part), 0).astype(np.int64), low)
@@ -143,5 +160,4 @@ def _spread(space: Space, site: Site, boxes: Boxes) -> "np.ndarray[tuple[int, ..
                     continue
                 shares = space.shares_of(own) if (own >= 0).all() else None
                 if shares is not None:
-                    rows.append([number, *own.tolist(), *shares.tolist()])
-    return np.array(rows, dtype=np.int64) if rows else None
+                    yield [number, *own.tolist(), *shares.tolist()]

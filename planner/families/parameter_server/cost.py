@@ -29,6 +29,7 @@ from planner.models.server_links import (
     place_sliced,
     pull_time_s,
     push_end_s,
+    sliced_push_end_s,
 )
 from planner.models.ssgd_equations import Strategy
 from planner.models.stragglers import standard_maximum
@@ -36,6 +37,8 @@ from planner.plan import Prediction
 from planner.problem import Problem
 
 __all__ = ["ParameterServerCost"]
+
+_MOST_NUMBERS = 2**23  # in a table of tensors and servers
 
 
 class ParameterServerCost:
@@ -48,6 +51,7 @@ class ParameterServerCost:
         groups = {group.name: group for group in problem.cluster.machine_groups}
         self.groups = [groups[name] for name in configuration.workers]
         self.server_group = groups[configuration.servers]
+        self._gradients: dict[str, Gradients] = {}  # by device
 
     @property
     def num_workers(self) -> int:
@@ -77,12 +81,14 @@ class ParameterServerCost:
 
     def gradients(self, group: MachineGroup) -> Gradients:
         """Return the gradients with their ready times on a group's devices."""
-        return gradients_of(
-            self.problem.dnn,
-            self.profile(group),
-            gradient_bytes=self.precision.gradient_bytes,
-            unit=self.problem.calibration.fusion_unit,
-        )
+        if group.device.name not in self._gradients:
+            self._gradients[group.device.name] = gradients_of(
+                self.problem.dnn,
+                self.profile(group),
+                gradient_bytes=self.precision.gradient_bytes,
+                unit=self.problem.calibration.fusion_unit,
+            )
+        return self._gradients[group.device.name]
 
     def compute_s(self, group: MachineGroup) -> tuple[float, float]:
         """Return forward and backward seconds of a group's share."""
@@ -143,6 +149,55 @@ class ParameterServerCost:
         cluster, servers = self.problem.cluster, self.server_group.name
         return max((network_latency_s(cluster, name, servers) for name in dict.fromkeys(far)), default=0.0)
 
+    @property
+    def is_too_large(self) -> bool:
+        """Whether a table of tensors and servers would be too large: then slices are counted by kinds of servers."""
+        return self.configuration.num_parameter_servers * len(self._sizes) > _MOST_NUMBERS
+
+    @cached_property
+    def _sizes(self) -> Floats:
+        """Bytes of every tensor."""
+        sizes: Floats = self.gradients(self.groups[0]).size_bytes
+        return sizes
+
+    @cached_property
+    def held_bytes(self) -> Floats:
+        """Bytes that each server holds."""
+        servers = self.configuration.num_parameter_servers
+        if self._is_counted_by_kinds:
+            return np.full(servers, float(self._sizes.sum()) / servers)
+        held: Floats = self.placed_bytes.sum(axis=0)
+        return held
+
+    @property
+    def _is_counted_by_kinds(self) -> bool:
+        """Whether all servers hold equal slices, and are too many for a table."""
+        return self.configuration.placement == "sliced" and self.is_too_large
+
+    @property
+    def _kept(self) -> float:
+        """The share of all gradients that is pushed."""
+        compression = self.configuration.compression
+        return 1.0 if compression is None else float(compression.kept)
+
+    def _push_end_s(self) -> tuple[Floats, float]:
+        """Return when each server has received everything, and when the last gradient was ready."""
+        if not self._is_counted_by_kinds:
+            ready = np.array([self.ready_s(group) for group, _, _ in self.entries])
+            return push_end_s(ready, self.pushed_bytes, self.links), float(ready.max(initial=0.0))
+        rows, chosen = [self.ready_s(group) for group in self.groups], self.configuration
+        names = [group.name for group in self.groups]
+        ends = sliced_push_end_s(
+            rows,
+            self._sizes * self._kept,
+            num_servers=chosen.num_parameter_servers,
+            server_bytes_per_s=self.links.server_bytes_per_s[0],
+            worker_bytes_per_s=[network_bytes_per_s(self.problem, group) for group in self.groups],
+            worker_counts=[chosen.workers[name] for name in names],
+            home_kind=names.index(chosen.servers) if chosen.co_located else None,
+        )
+        return ends, max(float(row.max(initial=0.0)) for row in rows)
+
     @cached_property
     def placed_bytes(self) -> Floats:
         """Bytes of each tensor (row) on each server (column)."""
@@ -158,6 +213,14 @@ class ParameterServerCost:
         for row, name in enumerate(self.gradients(self.groups[0]).names):
             placed[row, placement[name]] = sizes[row]
         return placed
+
+    @property
+    def pushed_from_bytes(self) -> Floats:
+        """Bytes that each server receives from a worker, after compression."""
+        if self._is_counted_by_kinds:
+            return self.held_bytes * self._kept
+        pushed: Floats = self.pushed_bytes.sum(axis=0)
+        return pushed
 
     @property
     def pushed_bytes(self) -> Floats:
@@ -184,9 +247,8 @@ class ParameterServerCost:
         """Return where the time of an iteration goes but for waiting for input, and every server's end of pushes."""
         slowest = max(self.groups, key=lambda group: sum(self.compute_s(group)))
         forward_s, backward_s = self.compute_s(slowest)
-        ready = np.array([self.ready_s(group) for group, _, _ in self.entries])
-        servers_s = push_end_s(ready, self.pushed_bytes, self.links)
-        pushed_s = max(float(servers_s.max()), forward_s + backward_s, float(ready.max(initial=0.0)))
+        servers_s, ready_s = self._push_end_s()
+        pushed_s = max(float(servers_s.max()), forward_s + backward_s, ready_s)
         fitted, compression = self.problem.calibration, self.configuration.compression
         deviation_s = fitted.straggler_deviation_s
         return {
@@ -194,7 +256,7 @@ class ParameterServerCost:
             "backward": backward_s,
             "exposed_push": pushed_s - forward_s - backward_s,
             "compression": 0.0 if compression is None else float(compression.time_s),
-            "pull": pull_time_s(self.placed_bytes, self.links),
+            "pull": pull_time_s(self.held_bytes[None, :], self.links),
             "latency": 2 * self.latency_s,
             "queueing": 2 * self.queueing_s,
             "stragglers": deviation_s and deviation_s * standard_maximum(self.num_workers),
@@ -226,8 +288,8 @@ class ParameterServerCost:
             seconds=[seconds[group.name] for group, _, _ in self.entries],
             samples=[group.devices_per_machine * chosen.batch_shares[group.name] for group, _, _ in self.entries],
             links=self.links,
-            pushed_bytes=self.pushed_bytes.sum(axis=0),
-            pulled_bytes=self.placed_bytes.sum(axis=0),
+            pushed_bytes=self.pushed_from_bytes,
+            pulled_bytes=self.held_bytes,
             latency_s=self.latency_s + self.queueing_s,
             deviation_s=fitted.straggler_deviation_s,
             synchronisation=chosen.synchronisation,
@@ -242,8 +304,8 @@ class ParameterServerCost:
         epoch_s = None if samples is None else iteration_s * samples / self.global_batch_size
         alone_s = max(sum(self.compute_s(group)) for group in self.groups)
         update_s = max(self.profile(group).update_s for group in self.groups)
-        load_s = self.pushed_bytes.sum(axis=0) * self.links.senders / np.array(self.links.server_bytes_per_s)
-        pull_s = pull_time_s(self.placed_bytes, self.links)
+        load_s = self.pushed_from_bytes * self.links.senders / np.array(self.links.server_bytes_per_s)
+        pull_s = pull_time_s(self.held_bytes[None, :], self.links)
         return Prediction(
             iteration_time_s=iteration_s,
             epoch_time_s=epoch_s,
@@ -257,8 +319,8 @@ class ParameterServerCost:
                 "batch_per_device": max(self.configuration.batch_shares.values()),
                 "global_batch_size": self.global_batch_size,
                 "num_workers": self.num_workers,
-                "gradient_bytes": float(self.placed_bytes.sum()),
-                "server_bytes": self.placed_bytes.sum(axis=0).tolist(),
+                "gradient_bytes": float((self.held_bytes if self._is_counted_by_kinds else self.placed_bytes).sum()),
+                "server_bytes": self.held_bytes.tolist(),
                 **details,
             },
         )

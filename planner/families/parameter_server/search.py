@@ -18,10 +18,10 @@ from planner.errors import InfeasibleError, NoAnswerError
 from planner.families.answer import TOO_SHORT, alternative_of, plan_of
 from planner.families.inner_links import check_inner_links
 from planner.families.parameter_server import words
-from planner.families.parameter_server.branch import roots_of, search_boxes
+from planner.families.parameter_server.branch import first_rows, roots_of, search_boxes
 from planner.families.parameter_server.family import NAME, NOT_MODELLED
 from planner.families.parameter_server.infeasible import check_pins, why_nothing_fits
-from planner.families.parameter_server.solve import Found, Incumbents
+from planner.families.parameter_server.solve import Found, Incumbents, quickly_solved
 from planner.families.parameter_server.space import Space
 from planner.families.parameter_server.stale import check_staleness, stale_answer
 from planner.plan import Alternative, Plan
@@ -48,6 +48,7 @@ def plan(problem: Problem, search: Search) -> Plan:
     check_staleness(problem)
     check_pins(problem)
     space = Space(problem)
+    search.keep(lambda: _first_plan(space))
     if not len(space.size_bytes):
         raise InfeasibleError(
             "No plan fits: the network has no weights, so that there is nothing for a server to hold."
@@ -55,6 +56,7 @@ def plan(problem: Problem, search: Search) -> Plan:
     if search.is_over:
         raise NoAnswerError(TOO_SHORT)
     incumbents = Incumbents(space=space, search=search)
+    incumbents.better = lambda: search.keep(lambda: _plan_of(problem, incumbents.found[0]))
     told = None if problem.limits.max_staleness else search.tell  # asynchronous ones are not among these
     bound = search_boxes(incumbents, roots_of(space), told=told)
     if not incumbents.found:
@@ -92,6 +94,33 @@ def plan(problem: Problem, search: Search) -> Plan:
         solver="branch and bound over counts and shares x placement by greedy, bound and CP-SAT",
         num_candidates=incumbents.num_boxes,
         num_solved=len(incumbents.seen),
+    )
+
+
+def _first_plan(space: Space) -> Plan:
+    """Return some plan: for when the time was over before anything was solved.
+
+    Raises
+    ------
+    NoAnswerError
+        If no configuration is at hand.
+    """
+    for site_index, row in first_rows(space):
+        return _plan_of(space.problem, quickly_solved(space, space.sites[site_index], row))
+    raise NoAnswerError(TOO_SHORT)
+
+
+def _plan_of(problem: Problem, found: Found) -> Plan:
+    """Return a plan of which no more is known than what it costs."""
+    return plan_of(
+        problem,
+        family=NAME,
+        configuration=found.configuration,
+        prediction=found.prediction,
+        bound=0.0,
+        explanation=words.explain(problem, found.configuration, found.prediction),
+        not_modelled=NOT_MODELLED,
+        solver="the first configuration that was found",
     )
 
 

@@ -14,7 +14,7 @@ Every objective is the prediction of its configuration.
 """
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,9 +32,10 @@ from planner.solvers.placement import best_placement
 from planner.solvers.placement_rows import Placement, arrivals
 from planner.solvers.scalar import minimise
 
-__all__ = ["Found", "Incumbents", "row_configuration"]
+__all__ = ["Found", "Incumbents", "quickly_solved", "row_configuration"]
 
 _WORK, _MOST_WORK = 0.1, 1.0  # deterministic seconds of CP-SAT, for one placement and for all; some 6 real ones each
+_TABLES = 6  # of tensors and servers, that a placement takes
 _RATIO_TOLERANCE = 1e-4  # of seconds, in the search for the share kept
 
 
@@ -59,6 +60,7 @@ class Incumbents:
     open_bound: float = float("inf")
     num_boxes: int = 0
     work_left: float = _MOST_WORK
+    better: Callable[[], None] = lambda: None  # called with every solved one
 
     @property
     def least(self) -> float:
@@ -77,11 +79,20 @@ class Incumbents:
     def solve(self, site_index: int, row: Sequence[int], bound: float) -> None:
         """Solve the configuration of a row, unless it was solved; keep its bound open where it is not proven."""
         key = (site_index, *row)
+        if key not in self.seen and self._is_too_large(row):
+            self.seen[key] = bound
         if key not in self.seen:
             solved = _solve(self, self.space.sites[site_index], row, bound)
             self.seen[key] = solved.bound
             insort(self.found, solved, key=lambda one: (one.objective, one.configuration.num_parameter_servers))
+            self.better()
         self.open_bound = min(self.open_bound, self.seen[key])
+
+    def _is_too_large(self, row: Sequence[int]) -> bool:
+        """Whether whole tensors on so many servers would need tables that do not fit: then their bound stays open."""
+        if self.space.problem.calibration.split_tensors or row[0] == 1:
+            return False
+        return not self.search.fits(_TABLES * 8 * row[0] * len(self.space.size_bytes))
 
 
 def _solve(incumbents: Incumbents, site: Site, row: Sequence[int], bound: float) -> Found:
@@ -95,6 +106,14 @@ def _solve(incumbents: Incumbents, site: Site, row: Sequence[int], bound: float)
     else:
         placed = _placed(incumbents, site, given, bound)
     return placed if problem.compression is None else _compressed(incumbents, placed, bound)
+
+
+def quickly_solved(space: Space, site: Site, row: Sequence[int]) -> Found:
+    """Return a row with slices, or tensors that are dealt out where none may be split."""
+    given = row_configuration(space, site, row)
+    if not space.problem.calibration.split_tensors:
+        given = replace(given, placement="round_robin")
+    return _evaluated(space.problem, given)
 
 
 def row_configuration(space: Space, site: Site, row: Sequence[int]) -> ParameterServerConfiguration:
@@ -156,7 +175,7 @@ def _placed(incumbents: Incumbents, site: Site, given: ParameterServerConfigurat
     solution = best_placement(
         rows,
         incumbents.search,
-        evaluate=seconds if site.co_located else None,
+        evaluate=seconds if site.co_located or not rows.is_whole else None,
         guide=guide if site.co_located else None,
         useless=useless_s,
         most_work=0.0 if site.co_located else min(_WORK, incumbents.work_left),  # a relaxed model rarely proves much

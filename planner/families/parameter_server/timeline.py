@@ -182,7 +182,7 @@ def _draw_pulls(
     seconds: float,
 ) -> None:
     """Draw the pulls, which all begin together and go on at a constant rate, and arrows from what servers received."""
-    held = cost.placed_bytes.sum(axis=0)
+    held = cost.held_bytes
     sends = held * cost.links.senders
     sent = [
         drawing.add(f"{name}: send", "send parameters", start_s, start_s + seconds, "pull", bytes=float(size))

@@ -34,5 +34,5 @@ def explain(problem: Problem, configuration: ParameterServerConfiguration, predi
 
 def _own_bytes(cost: ParameterServerCost) -> float:
     """Return the most that one worker pushes over its own link."""
-    pushed = cost.pushed_bytes.sum(axis=0)
+    pushed = cost.pushed_from_bytes
     return max(float(pushed.sum() - (0.0 if home is None else pushed[home])) for home in cost.links.homes)
