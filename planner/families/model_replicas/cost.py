@@ -28,7 +28,6 @@ __all__ = [
     "exchange_parts_s",
     "group_of",
     "input_of",
-    "input_s",
     "memory_limit_bytes",
     "memory_of",
     "model_of",
@@ -178,11 +177,6 @@ def batch_of(problem: Problem, num_replicas: int, samples_per_read: int) -> int:
     return fixed if fixed is not None and shares_fixed else samples_per_read * num_replicas
 
 
-def input_s(problem: Problem, num_workers: int) -> float:
-    """Return the seconds of input for one sample, where so many machines read at the same time."""
-    return input_of(problem, num_workers, 1.0).bound_s
-
-
 def input_of(problem: Problem, num_workers: int, num_samples: float) -> InputTime:
     """Return the time of input for so many samples, of which each machine reads its share at the same time."""
     training = problem.training
@@ -194,6 +188,7 @@ def input_of(problem: Problem, num_workers: int, num_samples: float) -> InputTim
         sample_bytes=training.sample_bytes,
         device_sample_bytes=training.device_sample_bytes,
         whole_batch=num_samples,
+        is_pipelined=problem.calibration.is_prefetch_pipelined,
     )
 
 

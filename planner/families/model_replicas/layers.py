@@ -44,12 +44,16 @@ class Layers:
         Those that a machine may run.
     most_workers
         The largest number of workers that will be asked for.
+    is_memory_ample
+        Whether every choice fits, so that only seconds count.
     """
 
-    def __init__(self, model: ReplicaModel, threads: Sequence[int], most_workers: int) -> None:
+    def __init__(
+        self, model: ReplicaModel, threads: Sequence[int], most_workers: int, *, is_memory_ample: bool = True
+    ) -> None:
         self.model = model
         self.most_workers = most_workers
-        kept = worthwhile_threads(model, threads)
+        self.threads = kept = worthwhile_threads(model, threads, is_memory_ample=is_memory_ample)
         made = {shape: all_states(shape, most_workers, kept) for shape in {one.output_shape for one in model.stages}}
         states = [made[stage.output_shape] for stage in model.stages]
         self._pairs = ReplicaPairs(model, states, assign)
@@ -112,6 +116,23 @@ class Layers:
     def states(self) -> tuple[LayerStates, ...]:
         """What may be chosen for every layer."""
         return self._pairs.states
+
+    @property
+    def own_s(self) -> Sequence[Floats]:
+        """What every state of each layer costs whatever the neighbours: the update, and a phase without messages."""
+        return self._own_s
+
+    def read_bytes(self, layer: int) -> Floats:
+        """Return what a replica reads of a layer in each state."""
+        return self._read_bytes[layer]
+
+    def pairs_s(self, num_workers: int) -> list[Floats] | None:
+        """Return no more than every pair of states of neighbours that so many workers hold costs, layer by layer.
+
+        None where there are too many to compare them all.
+        """
+        every = self._all(num_workers)
+        return None if max(map(len, every)) ** 2 > _FEW_PAIRS else self._pairs.all_bounds_s(every)
 
     def cost_s(self, chosen: Sequence[LayerChoice], price_s_per_byte: float) -> float:
         """Return the seconds a sample of one replica, and what the exchange of its weights is priced at."""

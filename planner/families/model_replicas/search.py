@@ -7,12 +7,12 @@ segments of a layer are on different workers, hence ``P R <= N_wr``; C4 the thre
 every worker holds what its segments keep (:mod:`planner.models.replica_memory`).
 
 Three nested steps, none of which loses anything where memory is ample; where it is not, what fits is searched for in
-:mod:`planner.families.model_replicas.memory`, with a gap where that is not proven best:
+:mod:`planner.families.model_replicas.memory`, exactly where layers have few choices, else with a gap:
 
 * *Settings* (N_mr, N_wr, with the best N_ps; :mod:`planner.families.model_replicas.settings`) are solved in the order
   of a lower bound until the next bound is no better than the incumbent.
 * *Layers*: a dynamic programme over the states (P, R, H) of each layer (:mod:`planner.solvers.layer_chain`); threads
-  that are never best are left out (:func:`planner.models.replica_states.worthwhile_threads`).
+  that are never best, in seconds or, where it is tight, in memory, are left out (:func:`planner.models.replica_states.worthwhile_threads`).
 * *Maps*: for each pair of states of neighbours the best matching of their segments, forward and backward phase together
   (:func:`planner.solvers.assignment.two_phase_assignment`), which depends on no other layer
   (:mod:`planner.models.replica_pairs` has the proof).
@@ -47,6 +47,7 @@ from planner.families.model_replicas.settings import (
     bound_of,
     fixed_of_goal,
     is_asynchronous_allowed,
+    objective_of,
     samples_of_goal,
     settings_of,
     why_nothing_fits,
@@ -226,8 +227,8 @@ def _search(
         if not is_cut:
             search.tell(min(bound, candidate.bound), found[0].objective if found else float("inf"))
         if solved.status is not Status.OPTIMAL:
-            bound = min(bound, max(candidate.bound, solved.bound * scale + fixed))
-        if solved.value is not None and solved.objective * scale + fixed < enough:
+            bound = min(bound, max(candidate.bound, objective_of(problem, setting, solved.bound)))
+        if solved.value is not None and objective_of(problem, setting, solved.objective) < enough:
             configuration = ReplicaConfiguration(
                 num_servers=setting.num_servers,
                 num_replicas=setting.num_replicas,
@@ -239,6 +240,8 @@ def _search(
     if not found:
         if is_cut or search.is_over:
             raise NoAnswerError(TOO_SHORT)
+        if bound == float("inf"):
+            raise fitting.none_fits(_numbers_of_workers(candidates))
         raise fitting.nothing_found(_numbers_of_workers(candidates))
     return found, bound, num_solved
 

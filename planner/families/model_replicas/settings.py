@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.errors import SpecError
-from planner.families.model_replicas.cost import batch_of, exchange_parts_s, group_of, input_s, share_of
+from planner.families.model_replicas.cost import batch_of, exchange_parts_s, group_of, input_of, share_of
 from planner.families.model_replicas.layers import Layers
+from planner.models.input import stall_s
 from planner.models.model_replicas import ReplicaModel
+from planner.models.ssgd_equations import Strategy
 from planner.problem import Problem, Range
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "is_asynchronous_allowed",
     "most_devices",
     "most_machines",
+    "objective_of",
     "samples_of_goal",
     "settings_of",
     "why_nothing_fits",
@@ -136,6 +139,20 @@ def samples_of_goal(problem: Problem, setting: Setting) -> float:
     return (training.dataset_samples or 0) * epochs
 
 
+def objective_of(problem: Problem, setting: Setting, layers_s: float) -> float:
+    """Return the goal of a setting whose layers, with the exchange of their weights, take so many seconds a sample.
+
+    The one way from layers to an objective: for what is chosen, for what lost, and, as it rises with ``layers_s``
+    whatever the devices wait for, for bounds. Beside the layers an exchange has its latency, start-up and optimiser,
+    and devices may wait for input.
+    """
+    batch = batch_of(problem, setting.num_replicas, setting.samples_per_read)
+    busy_s = layers_s / setting.num_replicas * batch + sum(exchange_parts_s(problem).values())
+    read = input_of(problem, setting.all_workers, batch)
+    iteration_s = busy_s + stall_s(read, busy_s, Strategy(problem.calibration.strategy))
+    return iteration_s * samples_of_goal(problem, setting) / batch
+
+
 def fixed_of_goal(problem: Problem, setting: Setting) -> float:
     """Return the seconds of the goal that depend on no layer: latency, start-up and optimiser of every exchange."""
     batch = batch_of(problem, setting.num_replicas, setting.samples_per_read)
@@ -143,11 +160,9 @@ def fixed_of_goal(problem: Problem, setting: Setting) -> float:
 
 
 def bound_of(problem: Problem, model: ReplicaModel, layers: Layers, setting: Setting) -> float:
-    """Return an objective that no choice of layers of a setting beats: by computation and exchanges, or by input."""
+    """Return an objective that no choice of layers of a setting beats."""
     price = setting.price_s_per_byte(model.constants.bandwidth_bytes_per_s)
-    samples = samples_of_goal(problem, setting)
-    busy = layers.bound(setting.num_workers, price) / setting.num_replicas * samples + fixed_of_goal(problem, setting)
-    return max(busy, input_s(problem, setting.all_workers) * samples)
+    return objective_of(problem, setting, layers.bound(setting.num_workers, price))
 
 
 def why_nothing_fits(problem: Problem) -> str:

@@ -10,13 +10,12 @@ from dataclasses import replace
 
 from planner.families.model_replicas.configuration import ReplicaChoice
 from planner.families.model_replicas.cost import (
-    input_s,
     memory_limit_bytes,
     memory_of,
     model_of,
     threads_of,
 )
-from planner.families.model_replicas.settings import Setting, fixed_of_goal, samples_of_goal, settings_of
+from planner.families.model_replicas.settings import Setting, objective_of, settings_of
 from planner.models.model_replicas import ReplicaModel
 from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration
 from planner.problem import Problem
@@ -56,6 +55,7 @@ def search_space(
     memory, limit_bytes = memory_of(problem, model), memory_limit_bytes(problem)
     kinds = _kinds(model)
     is_ample = memory.most_bytes(threads) <= limit_bytes
+    size_bytes = sum(stage.num_weights for stage in model.stages) * model.constants.number_bytes
     sample_s: dict[int, float] = {}  # inf where it does not fit
     rows = []
     for setting in settings_of(problem):
@@ -69,7 +69,8 @@ def search_space(
             fits = is_ample or memory.fullest(choice.configuration.layers, workers).total_bytes(1) <= limit_bytes
             sample_s[workers] = seconds if fits else float("inf")
         if sample_s[workers] < float("inf"):
-            rows.append((choice, _objective(problem, model, setting, sample_s[workers])))
+            exchange_s = setting.price_s_per_byte(model.constants.bandwidth_bytes_per_s) * size_bytes
+            rows.append((choice, objective_of(problem, setting, sample_s[workers] + exchange_s)))
     return rows
 
 
@@ -102,16 +103,6 @@ def _uniform(model: ReplicaModel, setting: Setting, num_threads: int) -> Replica
         num_layers=len(model.stages),
     )
     return ReplicaChoice(configuration=configuration, samples_per_read=setting.samples_per_read)
-
-
-def _objective(problem: Problem, model: ReplicaModel, setting: Setting, sample_s: float) -> float:
-    """Return the goal of a setting whose layers take so many seconds a sample of one replica."""
-    constants = model.constants
-    size_bytes = sum(stage.num_weights for stage in model.stages) * constants.number_bytes
-    exchange_s = setting.price_s_per_byte(constants.bandwidth_bytes_per_s) * size_bytes
-    samples = samples_of_goal(problem, setting)
-    busy = (sample_s + exchange_s) / setting.num_replicas * samples + fixed_of_goal(problem, setting)
-    return max(busy, input_s(problem, setting.all_workers) * samples)
 
 
 # -- the paper's rule for maps ---------------------------------------------------------------------------------------
