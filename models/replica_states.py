@@ -56,9 +56,7 @@ def all_states(shape: tuple[int, ...], num_workers: int, threads: Sequence[int])
     )
 
 
-def worthwhile_threads(
-    model: ReplicaModel, threads: Sequence[int], *, is_memory_ample: bool = True
-) -> tuple[int, ...]:
+def worthwhile_threads(model: ReplicaModel, threads: Sequence[int], *, is_memory_ample: bool = True) -> tuple[int, ...]:
     """Return the numbers of threads of which one is best for any layer, whatever its neighbours.
 
     A phase's share of H threads is ``(C_interf(H) U + C_ncost(H) share + A C_bits H / C_nbw) / (H R)``: the bytes cost

@@ -12,7 +12,8 @@ Three nested steps, none of which loses anything where memory is ample; where it
 * *Settings* (N_mr, N_wr, with the best N_ps; :mod:`planner.families.model_replicas.settings`) are solved in the order
   of a lower bound until the next bound is no better than the incumbent.
 * *Layers*: a dynamic programme over the states (P, R, H) of each layer (:mod:`planner.solvers.layer_chain`); threads
-  that are never best, in seconds or, where it is tight, in memory, are left out (:func:`planner.models.replica_states.worthwhile_threads`).
+  that are never best, in seconds or, where memory is tight, in seconds and bytes, are left out
+  (:func:`planner.models.replica_states.worthwhile_threads`).
 * *Maps*: for each pair of states of neighbours the best matching of their segments, forward and backward phase together
   (:func:`planner.solvers.assignment.two_phase_assignment`), which depends on no other layer
   (:mod:`planner.models.replica_pairs` has the proof).
