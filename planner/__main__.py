@@ -41,7 +41,8 @@ class _Signals:
         A moment later, and from another thread: raised in here it would be lost again, with a traceback.
         """
         if not isinstance(lost.exc_value, KeyboardInterrupt):
-            sys.__unraisablehook__(lost)
+            if type(lost.exc_value).__name__ != "LateError":  # which is raised again by itself
+                sys.__unraisablehook__(lost)
         elif not self._is_leaving:
             again = threading.Timer(_AGAIN_S, self._ask_again)
             again.daemon = True

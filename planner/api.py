@@ -92,6 +92,7 @@ def plan(
     *,
     num_alternatives: int = 0,
     time_limit_s: float = DEFAULT_TIME_LIMIT_S,
+    memory_limit_bytes: float | None = None,
     has_frontier: bool = False,
     told: Callable[[float, float], None] | None = None,
     crew: Crew | None = None,
@@ -104,6 +105,9 @@ def plan(
         How many runners-up in number of devices to rank, beside the other ways to fuse.
     time_limit_s
         Wall-clock limit; when it strikes, the plan is the best so far, with its bound and gap.
+    memory_limit_bytes
+        What this process may hold; what would exceed it ends the search in the same way. None: a share of what the
+        machine has left.
     has_frontier
         Whether the family ``hybrid`` lists, among the alternatives, the fastest layouts of less and less memory.
     told
@@ -129,7 +133,12 @@ def plan(
     """
     refuse_variant(problem)
     search = Search(
-        time_limit_s=time_limit_s, num_alternatives=num_alternatives, has_frontier=has_frontier, told=told, crew=crew
+        time_limit_s=time_limit_s,
+        memory_limit_bytes=memory_limit_bytes,
+        num_alternatives=num_alternatives,
+        has_frontier=has_frontier,
+        told=told,
+        crew=crew,
     )
     with search.interruptible():
         found = planned(asked(problem), search)
@@ -144,6 +153,7 @@ def procure(
     is_robust: bool = False,
     has_what_if: bool = False,
     time_limit_s: float = DEFAULT_TIME_LIMIT_S,
+    memory_limit_bytes: float | None = None,
     today: date | None = None,
     told: "Told | None" = None,
     crew: Crew | None = None,
@@ -158,6 +168,8 @@ def procure(
         Whether to find all fleets that none beats in time and money; and which changes would change the decision.
     is_robust
         Plan for the pessimistic end of the predictions' known error.
+    memory_limit_bytes
+        What this process may hold; see :func:`plan`.
     today
         Against which the age of the prices is told; by the clock where it is left out.
     told
@@ -178,7 +190,9 @@ def procure(
     from planner.procurement.question import load_procurement  # noqa: PLC0415
 
     asked_for = load_procurement(question, today=today or datetime.now(tz=UTC).date())
-    search = Search(time_limit_s=time_limit_s, num_alternatives=num_alternatives, crew=crew)
+    search = Search(
+        time_limit_s=time_limit_s, memory_limit_bytes=memory_limit_bytes, num_alternatives=num_alternatives, crew=crew
+    )
     with search.interruptible():
         found = procured(
             asked_for,
@@ -222,13 +236,21 @@ def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> "CheckReport":
     return check_plan(problem, plan)
 
 
-def explain(problem: Problem, plan: Plan | None = None, *, time_limit_s: float = DEFAULT_TIME_LIMIT_S) -> "Explanation":
+def explain(
+    problem: Problem,
+    plan: Plan | None = None,
+    *,
+    time_limit_s: float = DEFAULT_TIME_LIMIT_S,
+    memory_limit_bytes: float | None = None,
+) -> "Explanation":
     """Return why the best plan of a question, or a given plan of it, is as it is, and what other hardware would bring.
 
     Parameters
     ----------
     plan
         Of this question; where there is none, it is planned first, in at most half of the time.
+    memory_limit_bytes
+        What this process may hold; see :func:`plan`.
 
     Raises
     ------
@@ -246,7 +268,7 @@ def explain(problem: Problem, plan: Plan | None = None, *, time_limit_s: float =
     from planner.explanations.explanation import explain as explained  # noqa: PLC0415  # late: a plan does not pay for it
 
     refuse_variant(problem)
-    search = Search(time_limit_s=time_limit_s)
+    search = Search(time_limit_s=time_limit_s, memory_limit_bytes=memory_limit_bytes)
     with search.interruptible():  # one search for all: an interruption of the plan leaves out the questions after it
         chosen = planned(asked(problem), search.part(time_limit_s / 2, num_alternatives=1)) if plan is None else plan
         return explained(problem, chosen, search)

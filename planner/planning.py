@@ -32,7 +32,7 @@ def part_of(search: Search) -> Search:
     """Return a search for the plan of a fleet that was chosen: a few seconds even where the time is over by then."""
     if search.was_interrupted or search.left_s >= _LEAST_S:
         return search.part(search.left_s, num_alternatives=1)
-    return Search(time_limit_s=_LEAST_S, num_alternatives=1)
+    return Search(time_limit_s=_LEAST_S, memory_limit_bytes=search.memory_limit_bytes, num_alternatives=1)
 
 
 def as_asked(problem: Problem, configuration: Configuration) -> tuple[str, Configuration]:

@@ -6,6 +6,7 @@ that the samples have to be computed, see :func:`planner.networks.computation_bo
 computation alone would make faster than the best plan so far are not planned at all.
 """
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -13,17 +14,19 @@ from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.families import FAMILIES
 from planner.families.searches import BOUNDS, DOMAINS, SEARCHES
 from planner.family_names import OF_TRANSFORMERS
+from planner.memory import OUT_OF_MEMORY
 from planner.networks import computation_bound, networks_of
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking_deadline import check_deadline
 from planner.ranking_refusals import Entry, Refusal, no_plan, refused_words
 from planner.ranking_words import about_networks, about_staleness, is_asynchronous, ranked_alternative
-from planner.search import Search
+from planner.search import LateError, MemoryLimitError, Search
 from planner.solution import SAME, Status
 
-__all__ = ["best_plan"]
+__all__ = ["TOO_LATE", "best_plan"]
 
+TOO_LATE = "it did not end with its time, and was broken off; raise --time-limit."
 _WEIGHT_OF_OWN = 5
 
 
@@ -159,7 +162,10 @@ def _searched(entry: Entry, search: Search) -> Plan | Refusal:
     if stranger := sorted(entry.problem.fixed.keys() - FAMILIES[entry.family].DECISIONS):
         return Refusal(entry=entry, reason=f"{entry.family} does not decide fix.{stranger[0]}, which is pinned.")
     try:  # even where the time is over: a family that does not apply says so at once
-        found = SEARCHES[entry.family](entry.problem, search)
+        with search.ended():
+            found = SEARCHES[entry.family](entry.problem, search)
+    except (LateError, MemoryError, MemoryLimitError) as error:
+        return _broken_off(entry, search, error)
     except InfeasibleError as error:
         return Refusal(entry=entry, reason=str(error))
     except SpecError as error:
@@ -167,6 +173,23 @@ def _searched(entry: Entry, search: Search) -> Plan | Refusal:
     except NoAnswerError as error:
         return Refusal(entry=entry, reason=str(error), is_open=True)
     return replace(found, substitutions=entry.problem.taken)
+
+
+def _broken_off(entry: Entry, search: Search, why: BaseException) -> Plan | Refusal:
+    """Return the best that a family had when it was broken off, with what is known without its search."""
+    reason = TOO_LATE if isinstance(why, LateError) else str(why) or OUT_OF_MEMORY
+    gc.collect()  # what it held stands in the others' way
+    if search.kept is None:
+        return Refusal(entry=entry, reason=reason, is_open=True)
+    found = search.kept()
+    warning = f"{entry.family}: its search was broken off, so its bound is a weak one: {reason}"
+    return replace(
+        found,
+        status=Status.FEASIBLE,
+        bound=min(entry.bound, found.objective),
+        substitutions=entry.problem.taken,
+        warnings=(*found.warnings, warning),
+    )
 
 
 # -- the ranking -----------------------------------------------------------------------------------------------------

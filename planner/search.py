@@ -1,21 +1,57 @@
-"""What bounds a search: its time, an interruption, how many runners-up, and when an answer is good enough.
+"""What bounds a search: its time, its memory, an interruption, how many runners-up, and when an answer is good enough.
 
 One :class:`Search` belongs to one question; everything that searches asks it, and gives back the best so far with a
 bound when it is over.
+
+Three things keep the limits. Whatever enumerates, counts or fills tables asks :attr:`Search.is_over` every few
+milliseconds of work. Whatever makes an array whose size the question decides asks for its bytes first, by
+:meth:`Search.fits` or :meth:`Search.reserve`. And where both fail, :meth:`Search.ended` breaks off what has not ended
+a moment after its time, with what :meth:`Search.keep` was given.
 """
 
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import TYPE_CHECKING, TypeVar
 
 from planner.crew import Crew
 from planner.errors import NoAnswerError, StoppedError
+from planner.memory import OUT_OF_MEMORY, default_limit_bytes, resident_bytes
+from planner.units import Dimension, format_human
 
-__all__ = ["Search"]
+if TYPE_CHECKING:
+    from planner.plan import Plan
+
+__all__ = ["GRACE_S", "LateError", "MemoryLimitError", "Search"]
+
+T = TypeVar("T")
+
+GRACE_S = 1.0  # after its end, what never asks is broken off
+_AGAIN_S = 0.25  # where breaking off was lost, in a destructor or a back end's callback
+_LONGEST_S = 1e8  # that a timer of the system takes
+_LOOK_S = 0.02  # between two looks at the memory: a processor fills some 40 MB in this time
+_USABLE = 7 / 8  # of the memory: the rest is for the answer that is made of the best so far
+
+
+class MemoryLimitError(NoAnswerError):
+    """A table would not fit into the memory that the search may use."""
+
+
+class LateError(BaseException):
+    """A search was broken off since it had not ended by itself; no Exception, so that nothing takes it for one."""
+
+
+@dataclass(slots=True)
+class _Ends:
+    """What ends a search together with all its parts; ``is_armed``: what runs is broken off if it does not end."""
+
+    interrupted: threading.Event = field(default_factory=threading.Event)
+    interrupted_s: float = float("inf")
+    is_armed: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,6 +62,8 @@ class Search:
     ----------
     time_limit_s
         Wall-clock limit from now on; a guard, since where it strikes is not repeatable.
+    memory_limit_bytes
+        What this process may hold, with all that it holds already; a guard, too. None: a share of what is left.
     num_alternatives
         How many runners-up to rank.
     good_enough
@@ -46,9 +84,12 @@ class Search:
         machine. A part of this search counts for itself.
     crew
         Who helps with large searches; None: nobody. The answer is the same.
+    clock, resident
+        Where seconds and the bytes that this process holds are read.
     """
 
     time_limit_s: float = float("inf")
+    memory_limit_bytes: float | None = None
     num_alternatives: int = 0
     good_enough: float = float("-inf")
     cutoff: float = float("inf")
@@ -57,23 +98,34 @@ class Search:
     questions_left: int | None = None
     told: Callable[[float, float], None] | None = None
     crew: Crew | None = None
+    clock: Callable[[], float] = time.monotonic
+    resident: Callable[[], int] = resident_bytes
+    kept: "Callable[[], Plan] | None" = field(init=False, repr=False, default=None)
     _end_s: float = field(init=False, repr=False)
-    _interrupted: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
+    _look_s: float = field(init=False, repr=False, default=float("-inf"))
+    _is_full: bool = field(init=False, repr=False, default=False)
+    _ends: _Ends = field(init=False, repr=False, default_factory=_Ends)
 
     def __post_init__(self) -> None:
-        self._end_s = time.monotonic() + self.time_limit_s
+        self._end_s = self.clock() + self.time_limit_s
 
     @property
     def left_s(self) -> float:
         """Seconds left, at least 0."""
-        return 0.0 if self._interrupted.is_set() else max(0.0, self._end_s - time.monotonic())
+        return 0.0 if self._ends.interrupted.is_set() else max(0.0, self._end_s - self.clock())
 
     @property
     def is_over(self) -> bool:
         """Whether to stop with the best so far."""
         if self.questions_left is not None:
             self.questions_left -= 1
-        return self.is_counted_out or self._interrupted.is_set() or time.monotonic() >= self._end_s
+        if self.is_counted_out or self._is_full or self._ends.interrupted.is_set():
+            return True
+        now_s = self.clock()
+        if now_s >= self._look_s:
+            self._look_s = now_s + _LOOK_S
+            self._is_full = not self.fits(0)
+        return self._is_full or now_s >= self._end_s
 
     @property
     def is_counted_out(self) -> bool:
@@ -83,7 +135,55 @@ class Search:
     @property
     def was_interrupted(self) -> bool:
         """Whether the user stopped it."""
-        return self._interrupted.is_set()
+        return self._ends.interrupted.is_set()
+
+    def watch(self, values: Iterable[T], *, every: int = 64) -> Iterator[T]:
+        """Yield values until the search is over, which is asked before every so many of them.
+
+        Afterwards :attr:`is_over` tells whether any may be missing.
+        """
+        for number, value in enumerate(values):
+            if not number % every and self.is_over:
+                return
+            yield value
+
+    def fits(self, num_bytes: float) -> bool:
+        """Whether so many bytes may be taken on top of what this process holds."""
+        if self.memory_limit_bytes is None:
+            self.memory_limit_bytes = default_limit_bytes()
+        return self.resident() + num_bytes <= _USABLE * self.memory_limit_bytes
+
+    def reserve(self, num_bytes: float, what: str) -> None:
+        """Ask for the bytes of tables before they are made; where they do not fit, this search is over.
+
+        Parameters
+        ----------
+        what
+            What is made, for the message: "a table of 50,000 layers x 1,024 servers".
+
+        Raises
+        ------
+        MemoryLimitError
+            Whoever has an incumbent answers with it, or gave it to :meth:`keep`.
+        """
+        if self.fits(num_bytes):
+            return
+        self._is_full = True
+        assert self.memory_limit_bytes is not None
+        needed, limit = (format_human(one, Dimension.DATA, 3) for one in (num_bytes, self.memory_limit_bytes))
+        message = f"{what} would take {needed}, which does not fit into the memory limit of {limit}."
+        raise MemoryLimitError(f"{message} Raise --memory-limit, or ask a smaller question.")
+
+    def keep(self, plan: "Callable[[], Plan]") -> None:
+        """Name the best so far, made only if this search is broken off; call it again with every better one."""
+        self.kept = plan
+
+    @property
+    def limit_words(self) -> str:
+        """Which limit came, in words: "time limit", "memory limit of 2 GiB"."""
+        if self._is_full and self.memory_limit_bytes is not None:
+            return f"memory limit of {format_human(self.memory_limit_bytes, Dimension.DATA, 3)}"
+        return "interruption" if self.was_interrupted else "time limit"
 
     def tell(self, bound: float, incumbent: float) -> None:
         """Say how far the search is: what nothing left beats, and the best so far."""
@@ -92,7 +192,10 @@ class Search:
 
     def interrupt(self) -> None:
         """Stop at the next chance, with the best so far."""
-        self._interrupted.set()
+        self._ends.interrupted_s = min(self._ends.interrupted_s, self.clock())
+        self._ends.interrupted.set()
+        if self._ends.is_armed:
+            self._arm()
 
     def part(
         self,
@@ -110,6 +213,7 @@ class Search:
         """
         inner = Search(
             time_limit_s=min(self.left_s, time_limit_s),
+            memory_limit_bytes=self.memory_limit_bytes,
             num_alternatives=self.num_alternatives if num_alternatives is None else num_alternatives,
             good_enough=self.good_enough if good_enough is None else good_enough,
             cutoff=self.cutoff if cutoff is None else cutoff,
@@ -118,8 +222,10 @@ class Search:
             questions_left=questions_left,
             told=told,
             crew=self.crew,
+            clock=self.clock,
+            resident=self.resident,
         )
-        inner._interrupted = self._interrupted
+        inner._ends = self._ends
         return inner
 
     @contextmanager
@@ -132,20 +238,61 @@ class Search:
         ------
         StoppedError
             Instead of NoAnswerError, if the search was interrupted.
+        NoAnswerError
+            Instead of MemoryError, where nothing further inside had an answer to give.
         """
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = signal.getsignal(signal.SIGINT)
+        is_heard = threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGINT) if is_heard else None
 
         def stop(number: int, frame: FrameType | None) -> None:
             self.interrupt()
             signal.signal(signal.SIGINT, before)
 
-        signal.signal(signal.SIGINT, stop)
+        if is_heard:
+            signal.signal(signal.SIGINT, stop)
         try:
             yield
         except NoAnswerError as error:
             raise StoppedError(str(error)) if self.was_interrupted else error from None
+        except MemoryError:
+            raise NoAnswerError(OUT_OF_MEMORY) from None
         finally:
-            signal.signal(signal.SIGINT, before)
+            if is_heard:
+                signal.signal(signal.SIGINT, before)
+
+    @contextmanager
+    def ended(self) -> Iterator[None]:
+        """Break off the block if it runs on for a moment after the end of this search, or after an interruption.
+
+        In the main thread alone, by the system's clock, and where nobody else uses its timer; elsewhere nothing
+        changes.
+
+        Raises
+        ------
+        LateError
+            Wherever the block is.
+        """
+        is_able = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
+        if not is_able or self.clock is not time.monotonic or signal.getitimer(signal.ITIMER_REAL)[0]:
+            yield
+            return
+
+        def break_off(number: int, frame: FrameType | None) -> None:
+            if self._ends.is_armed:
+                raise LateError
+
+        before = signal.signal(signal.SIGALRM, break_off)
+        self._ends.is_armed = True
+        self._arm()
+        try:
+            yield
+        finally:
+            self._ends.is_armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
+
+    def _arm(self) -> None:
+        """Break off in a moment after the end, and again and again, until it is heard."""
+        left_s = min(self._end_s, self._ends.interrupted_s) + GRACE_S - self.clock()
+        if left_s < _LONGEST_S:
+            signal.setitimer(signal.ITIMER_REAL, max(left_s, _AGAIN_S), _AGAIN_S)

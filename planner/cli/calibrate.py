@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from planner.cli.options import MemoryLimit
+
 if TYPE_CHECKING:
     from planner.calibration.fit_all import Asked
     from planner.calibration.read_files import Measurements
@@ -77,6 +79,7 @@ def calibrate(
     time_limit: Annotated[
         str, typer.Option(help="For all questions that are asked anew.", rich_help_panel=_WANTED)
     ] = "120 s",
+    memory_limit: MemoryLimit = None,
     measure: Annotated[bool, typer.Option("--measure", help="Run the canonical loops now, for a few seconds.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="One JSON document (planner.fit/1; planner.calibration/1) on stdout.")
@@ -99,7 +102,7 @@ def calibrate(
     if plan_measurements:
         from planner.cli.measurements import print_measurements
 
-        print_measurements(data or [], range_ or [], time_limit=time_limit, json=json)
+        print_measurements(data or [], range_ or [], time_limit=time_limit, memory_limit=memory_limit, json=json)
         return
     if not data:
         raise flag_fault("", "there is nothing to calibrate from.", "Name files, or write planner calibrate --measure.")

@@ -9,6 +9,7 @@ import typer
 __all__ = [
     "Html",
     "MeasuredTrace",
+    "MemoryLimit",
     "RunFactory",
     "Scheduler",
     "Trace",
@@ -74,3 +75,9 @@ Scheduler = Annotated[
     typer.Option(callback=_address, help="Workers of a Dask scheduler that you trust help, tcp://host:port."),
 ]
 Html = Annotated[Path | None, typer.Option(help="Write the answer as a page for a browser, too: one file, offline.")]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(
+        help="Hold no more memory, e.g. '2 GiB'; the best so far is given. Else three quarters of what is left."
+    ),
+]

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 
 _MOST_NAME = 1024  # letters of a file's name with its path
 
-__all__ = ["check_outputs", "check_trace", "limit_s", "write_files", "write_pieces", "write_text", "write_trace"]
+__all__ = [
+    "check_outputs",
+    "check_trace",
+    "limit_bytes",
+    "limit_s",
+    "write_files",
+    "write_pieces",
+    "write_text",
+    "write_trace",
+]
 
 
 def limit_s(text: str) -> float:
@@ -24,6 +33,33 @@ def limit_s(text: str) -> float:
         return parse(text, Dimension.TIME)
     except ValueError as error:
         raise SpecError.of([Fault(file="command line", field="--time-limit", value=text, problem=str(error))]) from None
+
+
+def limit_bytes(text: str | None, num_processes: int = 1) -> float:
+    """Return the bytes of ``--memory-limit``, or a share of what is left, and hold this process to them.
+
+    Raises
+    ------
+    NoAnswerError
+        If this process holds more already.
+    """
+    from planner.errors import NoAnswerError
+    from planner.memory import default_limit_bytes, lower_ceiling, resident_bytes
+    from planner.units import format_human
+
+    if text is None:
+        found = default_limit_bytes(num_processes)
+    else:
+        try:
+            found = parse(text, Dimension.DATA)
+        except ValueError as error:
+            fault = Fault(file="command line", field="--memory-limit", value=text, problem=str(error))
+            raise SpecError.of([fault]) from None
+    if found <= (held := resident_bytes()):
+        needed = format_human(held, Dimension.DATA, 3)
+        raise NoAnswerError(f"--memory-limit: the program itself holds {needed}, more than {text}. Allow more.")
+    lower_ceiling(found)
+    return found
 
 
 def check_outputs(

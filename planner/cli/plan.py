@@ -8,6 +8,7 @@ import typer
 from planner.cli.options import (
     Html,
     MeasuredTrace,
+    MemoryLimit,
     RunFactory,
     Scheduler,
     Trace,
@@ -97,13 +98,14 @@ def plan(
     time_limit: Annotated[
         str, typer.Option(help="Stop searching after this; the best so far is given with its bound.")
     ] = "60 s",
+    memory_limit: MemoryLimit = None,
 ) -> None:
     """Find the best plan, with its proof.
 
     E.g. planner plan --dnn vgg16 --machines 4x8xrtx-2080-ti --network "25 Gbit/s"
     """
     import planner
-    from planner.cli.output import check_outputs, check_trace, limit_s, write_text, write_trace
+    from planner.cli.output import check_outputs, check_trace, limit_bytes, limit_s, write_text, write_trace
     from planner.cli.page import check_page
     from planner.cli.progress import Progress
     from planner.cli.question import code_of, question_of
@@ -130,14 +132,14 @@ def plan(
         "objective": objective,
         "families": families,
     }
-    seconds = limit_s(time_limit)
+    seconds, most_bytes = limit_s(time_limit), limit_bytes(memory_limit, workers)
     check_helpers(workers, scheduler)
     check_page(html, spec)
     check_outputs({"--out": out, "--trace": trace, "--html": html}, spec, {"the measured trace": measured})
     step = check_trace(trace, trace_devices, trace_iterations, measured)
     problem = planner.load(question_of(spec, flags), run=run or code_of(dnn))
     options = [*(["--top", str(top)] if top else []), *(["--frontier"] if frontier else [])]
-    options += ["--time-limit", time_limit]
+    options += ["--time-limit", time_limit, *(["--memory-limit", memory_limit] if memory_limit else [])]
     with (
         Progress("steps", lambda value: format_human(value, Dimension.TIME)) as progress,
         write_refusal(html) as refused,
@@ -145,7 +147,13 @@ def plan(
     ):
         refused.asks(problem.dnn.name, ("planner", "plan", "question.yaml", *options), lambda: problem.resolved)
         found = planner.plan(
-            problem, num_alternatives=top, time_limit_s=seconds, has_frontier=frontier, told=progress.tell, crew=crew
+            problem,
+            num_alternatives=top,
+            time_limit_s=seconds,
+            memory_limit_bytes=most_bytes,
+            has_frontier=frontier,
+            told=progress.tell,
+            crew=crew,
         )
     problem = network_of(asked(problem), found.substitutions)
     if trace:
@@ -159,7 +167,7 @@ def plan(
             measured=step,
         )
     if html:
-        _write_page(html, found, problem, progress.history, options, seconds if explain else 0.0)
+        _write_page(html, found, problem, progress.history, options, seconds if explain else 0.0, most_bytes)
     if json or out:
         text = dump(plan_document(found))
         if out:
@@ -177,6 +185,7 @@ def _write_page(
     history: list[tuple[float, float, int]],
     options: list[str],
     explained_s: float,
+    memory_limit_bytes: float,
 ) -> None:
     """Write the page of a plan; ``explained_s``: the most that may go into what other hardware would bring."""
     import planner
@@ -185,7 +194,8 @@ def _write_page(
     from planner.page import plan_page
 
     limit_s = min(explained_s, _MOST_EXPLAINED_S)
-    explanation = planner.explain(asked(problem), plan, time_limit_s=limit_s) if limit_s else None
+    limits = {"time_limit_s": limit_s, "memory_limit_bytes": memory_limit_bytes}
+    explanation = planner.explain(asked(problem), plan, **limits) if limit_s else None
     command = ("planner", "plan", "question.yaml", *options, "--out", "plan.json")
     commands = [command, ("planner", "explain", "plan.json"), ("planner", "check", "plan.json")]
     write_text(path, plan_page(plan, problem, explanation=explanation, history=history, commands=commands))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.options import Html, MeasuredTrace, RunFactory, Trace, TraceDevices, TraceIterations
+from planner.cli.options import Html, MeasuredTrace, MemoryLimit, RunFactory, Trace, TraceDevices, TraceIterations
 
 __all__ = ["predict"]
 
@@ -21,17 +21,19 @@ def predict(
     run: RunFactory = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.prediction/1) on stdout.")] = False,
     html: Html = None,
+    memory_limit: MemoryLimit = None,
 ) -> None:
     """Predict time, breakdown and memory of a given configuration."""
     import planner
     from planner.api import configuration_of
-    from planner.cli.output import check_outputs, check_trace, write_text, write_trace
+    from planner.cli.output import check_outputs, check_trace, limit_bytes, write_text, write_trace
     from planner.cli.page import check_page
     from planner.cli.terminal import show
     from planner.documents import dump, prediction_document
     from planner.families import FAMILIES
     from planner.report import prediction_text
 
+    limit_bytes(memory_limit)
     check_page(html, spec)
     check_outputs({"--trace": trace, "--html": html}, spec, {"the measured trace": measured})
     step = check_trace(trace, trace_devices, trace_iterations, measured)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.cli.options import Html, Scheduler, Workers, check_helpers
+from planner.cli.options import Html, MemoryLimit, Scheduler, Workers, check_helpers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,13 +52,14 @@ def procure(
     time_limit: Annotated[
         str, typer.Option(help="Stop searching after this; the best so far is given with its bound.")
     ] = "60 s",
+    memory_limit: MemoryLimit = None,
 ) -> None:
     """Find what to buy or rent for a training, with its proof.
 
     E.g. planner procure --dnn resnet50 --global-batch 2048 --epochs 90 --deadline "24 h" --budget "500 USD"
     """
     import planner
-    from planner.cli.output import check_outputs, limit_s, write_text
+    from planner.cli.output import check_outputs, limit_bytes, limit_s, write_text
     from planner.cli.page import check_page
     from planner.cli.procure_question import question_of
     from planner.cli.progress import Progress
@@ -83,12 +84,14 @@ def procure(
         "families": families,
     }
     check_helpers(workers, scheduler)
+    most_bytes = limit_bytes(memory_limit, workers)
     check_page(html, spec)
     check_outputs({"--out": out, "--html": html}, spec, {"the price list": prices})
     question = question_of(spec, flags)
     wanted = {"--pareto": pareto, "--robust": robust, "--what-if": what_if}
     options = [name for name, is_asked in wanted.items() if is_asked]
     command = ("planner", "procure", "question.yaml", *options, "--top", str(top), "--time-limit", time_limit)
+    command = (*command, *(["--memory-limit", memory_limit] if memory_limit else []))
 
     with (
         Progress("fleets planned", lambda value: f"{value:.6g}") as progress,
@@ -103,6 +106,7 @@ def procure(
             is_robust=robust,
             has_what_if=what_if,
             time_limit_s=limit_s(time_limit),
+            memory_limit_bytes=most_bytes,
             told=progress.tell,
             crew=crew,
         )

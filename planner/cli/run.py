@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, SolverError, SpecError, StoppedError
+from planner.memory import OUT_OF_MEMORY, ceiling_kept
 
 __all__ = ["INTERRUPTED", "run"]
 
@@ -24,7 +25,8 @@ def run(arguments: Sequence[str]) -> int:
     is_json = "--json" in arguments
     _prepare(sys.stdout, is_json=is_json)
     try:
-        code = _run(arguments, is_json=is_json)
+        with ceiling_kept():
+            code = _run(arguments, is_json=is_json)
     except KeyboardInterrupt:
         _say("interrupted", sys.stderr)
         code = INTERRUPTED
@@ -66,8 +68,7 @@ def _run(arguments: Sequence[str], *, is_json: bool) -> int:
         if isinstance(error, OSError):
             return _fail(_refused(error), is_json=is_json)
         if isinstance(error, MemoryError):
-            text = "the memory of this process is used up. Ask a smaller question, or allow more memory."
-            return _fail(NoAnswerError(text), is_json=is_json)
+            return _fail(NoAnswerError(OUT_OF_MEMORY), is_json=is_json)
         return _bug(error, is_json=is_json)
 
 

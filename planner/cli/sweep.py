@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.cli.options import check_helpers
+from planner.cli.options import MemoryLimit, check_helpers
 
 if TYPE_CHECKING:
     from datetime import date
@@ -28,6 +28,7 @@ def sweep(
         str | None, typer.Option(help="Workers of a Dask scheduler that you trust, tcp://host:port.")
     ] = None,
     time_limit: Annotated[str, typer.Option(help="Of each question.")] = "60 s",
+    memory_limit: MemoryLimit = None,
     export: Annotated[Path | None, typer.Option(help="Write all rows: .csv, .json or .parquet.")] = None,
     report: Annotated[
         bool, typer.Option("--report", help="Only tell what the store holds of this sweep; ask nothing.")
@@ -44,7 +45,7 @@ def sweep(
     """
     from datetime import UTC, datetime
 
-    from planner.cli.output import check_outputs, limit_s
+    from planner.cli.output import check_outputs, limit_bytes, limit_s
     from planner.cli.page import check_page
     from planner.errors import NoAnswerError
     from planner.sweep.export import check_export
@@ -56,7 +57,13 @@ def sweep(
         check_export(export)
     check_helpers(workers, scheduler)
     check_page(html, spec)
-    asked = load_sweep(spec, time_limit_s=limit_s(time_limit))
+    most_bytes = limit_bytes(memory_limit)
+    asked = load_sweep(
+        spec,
+        time_limit_s=limit_s(time_limit),
+        memory_limit_bytes=None if memory_limit is None else most_bytes,
+        num_workers=workers,
+    )
     path = store or spec.with_suffix(".sqlite")
     check_outputs({"--store": path, "--export": export, "--html": html}, spec)
     today = datetime.now(tz=UTC).date()
@@ -151,8 +158,10 @@ def _write_page(asked: "Sweep", opened: "Store", document: dict[str, Any], html:
     names = columns_of(asked.grid)
     rows = (dict(zip(names, row.cells(), strict=True)) for row in rows_of(asked, opened))
     question = {**asked.document["question"], "sweep": asked.document["sweep"]}
-    limit = f"{asked.time_limit_s:g} s"
-    commands = [["planner", "sweep", "question.yaml", "--time-limit", limit, "--html", "sweep.html"]]
+    limits = ["--time-limit", f"{asked.time_limit_s:g} s"]
+    if asked.memory_limit_bytes is not None:
+        limits += ["--memory-limit", f"{asked.memory_limit_bytes:.17g} B"]
+    commands = [["planner", "sweep", "question.yaml", *limits, "--html", "sweep.html"]]
     write_text(html, sweep_page(document, rows, title=spec.stem, question=question, commands=commands))
 
 

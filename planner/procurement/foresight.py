@@ -48,7 +48,7 @@ class Foresight:
             key = _key(oracle, fleet, enough_s, search)
             if origin is None or key in self._numbers or oracle.known(fleet, enough_s) is not None:
                 continue
-            limits = (oracle.time_limit_s(search), search.num_alternatives)
+            limits = (oracle.time_limit_s(search), search.memory_limit_bytes, search.num_alternatives)
             self._numbers[key] = self.crew.submit(_planned, origin, (fleet, enough_s, *limits))
             self.num_begun += 1
 
@@ -92,9 +92,22 @@ class Foresight:
         return self._origins[id(oracle)][1]
 
 
-def _planned(oracle: "Oracle", fleet: Fleet, enough_s: float, time_limit_s: float, num_alternatives: int) -> "Trained":
+def _planned(
+    oracle: "Oracle",
+    fleet: Fleet,
+    enough_s: float,
+    time_limit_s: float,
+    memory_limit_bytes: float | None,
+    num_alternatives: int,
+) -> "Trained":
     """Plan a fleet."""
-    return oracle.planned(fleet, Search(time_limit_s=time_limit_s, num_alternatives=num_alternatives, cutoff=enough_s))
+    search = Search(
+        time_limit_s=time_limit_s,
+        memory_limit_bytes=memory_limit_bytes,
+        num_alternatives=num_alternatives,
+        cutoff=enough_s,
+    )
+    return oracle.planned(fleet, search)
 
 
 def _key(oracle: "Oracle", fleet: Fleet, enough_s: float, search: Search) -> _Key:

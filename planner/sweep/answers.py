@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from planner.errors import InfeasibleError, ModelError, NoAnswerError, PlannerError, SolverError, SpecError
+from planner.memory import default_limit_bytes
 from planner.workers.version import check_version
 
 __all__ = [
@@ -53,12 +54,21 @@ class Task:
         Of its search.
     today
         Against which the age of prices is told.
+    memory_limit_bytes
+        Of the process that answers it; None: of what its machine has left, the share of one of ``num_workers``.
     """
 
     key: str
     question: Mapping[str, Any]
     time_limit_s: float
     today: date
+    memory_limit_bytes: float | None = None
+    num_workers: int = 1
+
+    @property
+    def most_bytes(self) -> float:
+        """Return what the process that answers it may hold."""
+        return default_limit_bytes(self.num_workers) if self.memory_limit_bytes is None else self.memory_limit_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +178,9 @@ def _plan(task: Task) -> Answer:
     import planner  # noqa: PLC0415
     from planner.documents import plan_document  # noqa: PLC0415
 
-    found = planner.plan(planner.load(task.question), time_limit_s=task.time_limit_s)
+    found = planner.plan(
+        planner.load(task.question), time_limit_s=task.time_limit_s, memory_limit_bytes=task.most_bytes
+    )
     document = plan_document(found)
     return Answer(
         key=task.key,
@@ -192,7 +204,9 @@ def _purchase(task: Task) -> Answer:
     import planner  # noqa: PLC0415
     from planner.procurement.document import procurement_document  # noqa: PLC0415
 
-    found = planner.procure(task.question, time_limit_s=task.time_limit_s, today=task.today)
+    found = planner.procure(
+        task.question, time_limit_s=task.time_limit_s, memory_limit_bytes=task.most_bytes, today=task.today
+    )
     document = procurement_document(found)
     objective, choice = document["objective"], found.choice
     plans = list(choice.plans.values())

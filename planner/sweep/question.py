@@ -54,8 +54,10 @@ class Sweep:
         Its questions.
     files
         What they read.
-    time_limit_s
-        Of each question.
+    time_limit_s, memory_limit_bytes
+        Of each question; the memory: of the process that answers it, None: a share of what its machine has left.
+    num_workers
+        Processes that share the memory of this machine.
     document
         Base question and block, as they are stored.
     identity
@@ -67,6 +69,8 @@ class Sweep:
     time_limit_s: float
     document: Mapping[str, Any]
     identity: str
+    memory_limit_bytes: float | None = None
+    num_workers: int = 1
 
     def task(self, position: int, today: date) -> Task | Answer:
         """Return a question of the sweep; where it cannot even be put together, its answer, which says why."""
@@ -77,14 +81,32 @@ class Sweep:
         except SpecError as error:
             return wrong(self._key(["unreadable", self.identity, position]), error)
         key = self._key([question, sorted(used.items())])
-        return Task(key=key, question=question, time_limit_s=self.time_limit_s, today=today)
+        return Task(
+            key=key,
+            question=question,
+            time_limit_s=self.time_limit_s,
+            today=today,
+            memory_limit_bytes=self.memory_limit_bytes,
+            num_workers=self.num_workers,
+        )
 
     def _key(self, parts: list[Any]) -> str:
-        """Return the key of a question: with the version that answers it and the limit that it has."""
-        return _digest([*parts, planner_version(), self.time_limit_s])
+        """Return the key of a question: with the version that answers it and the limits that it has."""
+        return _digest([*parts, planner_version(), *_limits(self.time_limit_s, self.memory_limit_bytes)])
 
 
-def load_sweep(question: str | Path | Mapping[str, Any], *, time_limit_s: float) -> Sweep:
+def _limits(time_limit_s: float, memory_limit_bytes: float | None) -> list[float]:
+    """Return the limits that are part of a key: what is left of a machine's memory is not."""
+    return [time_limit_s, *([] if memory_limit_bytes is None else [memory_limit_bytes])]
+
+
+def load_sweep(
+    question: str | Path | Mapping[str, Any],
+    *,
+    time_limit_s: float,
+    memory_limit_bytes: float | None = None,
+    num_workers: int = 1,
+) -> Sweep:
     """Return the sweep that a spec file, or a mapping of the same keys, asks.
 
     Raises
@@ -109,8 +131,16 @@ def load_sweep(question: str | Path | Mapping[str, Any], *, time_limit_s: float)
     files = Files(source.folder)
     document = {"question": base, "sweep": source.data["sweep"]}
     named = files.resolved_names([base, *(row for axis in grid.axes for row in axis.rows)])
-    identity = _digest([document, named, planner_version(), time_limit_s])
-    return Sweep(grid=grid, files=files, time_limit_s=time_limit_s, document=document, identity=identity)
+    identity = _digest([document, named, planner_version(), *_limits(time_limit_s, memory_limit_bytes)])
+    return Sweep(
+        grid=grid,
+        files=files,
+        time_limit_s=time_limit_s,
+        document=document,
+        identity=identity,
+        memory_limit_bytes=memory_limit_bytes,
+        num_workers=num_workers,
+    )
 
 
 def _odd_keys(data: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -1,0 +1,135 @@
+"""Memory: what this process holds, what the machine has left, and a ceiling that the system enforces.
+
+Linux says all of it under ``/proc``. Elsewhere the peak stands in for what is held, and half of all memory, where the
+system tells that, for what is left.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+__all__ = [
+    "MEMORY_SHARE",
+    "OUT_OF_MEMORY",
+    "available_bytes",
+    "ceiling_kept",
+    "default_limit_bytes",
+    "lower_ceiling",
+    "resident_bytes",
+]
+
+OUT_OF_MEMORY = "the memory of this process is used up. Ask a smaller question, or raise --memory-limit."
+# Of what is left: a search may overshoot between two looks, and what runs beside it needs something, too.
+MEMORY_SHARE = 0.75
+_ENDLESS_BYTES = 2**62
+_UNKNOWN_BYTES = 8 * 2**30  # left on a system that does not tell
+_STATM = Path("/proc/self/statm")
+_GROUPS = Path("/sys/fs/cgroup")
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process holds now; its peak where the system does not tell."""
+    try:
+        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return _peak_bytes()
+
+
+def _peak_bytes() -> int:
+    """Return the most that this process held; 0 where not even that is told."""
+    try:
+        import resource  # noqa: PLC0415  # not on Windows
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def default_limit_bytes(num_processes: int = 1) -> float:
+    """Return the memory that a process may hold unless told: its part of what is left, and what it holds already."""
+    return resident_bytes() + MEMORY_SHARE * available_bytes() / num_processes
+
+
+def available_bytes() -> float:
+    """Return the memory that is left: the least that the system and the control groups of this process say."""
+    return min(_left_on_machine_bytes(), *_left_in_groups_bytes(), float("inf"))
+
+
+def _left_on_machine_bytes() -> float:
+    """Return what the machine has left."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return float(line.split()[1]) * 1024
+    with suppress(OSError, ValueError, AttributeError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
+    return _UNKNOWN_BYTES
+
+
+def _left_in_groups_bytes() -> list[float]:
+    """Return what each control group of this process has left: those of version 2, of version 1, and all above them."""
+    found = []
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "memory" not in controllers.split(","):
+                continue
+            root, limit, used = (
+                (_GROUPS / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
+                if controllers
+                else (_GROUPS, "memory.max", "memory.current")
+            )
+            place = root / path.lstrip("/")
+            while place.is_relative_to(root):
+                with suppress(OSError, ValueError):  # no such group from within a container; "max": no limit
+                    left = float((place / limit).read_text()) - float((place / used).read_text())
+                    found.append(max(0.0, left + _cache_bytes(place)))
+                if place == root:
+                    break
+                place = place.parent
+    return found
+
+
+def _cache_bytes(group: Path) -> float:
+    """Return what a control group holds of files and can let go."""
+    with suppress(OSError, ValueError):
+        rows = dict(line.split(" ", 1) for line in (group / "memory.stat").read_text().splitlines())
+        return float(rows.get("total_inactive_file", rows.get("inactive_file", 0)))
+    return 0.0
+
+
+def lower_ceiling(limit_bytes: float) -> None:
+    """Let the system refuse this process more memory than this: Python then raises MemoryError.
+
+    It counts data that may be written alone: address space that is only reserved costs nothing. A safety net for a
+    program's own process, not for one in which it is a guest. Nothing happens where the system knows no such limit.
+    """
+    try:
+        import resource  # noqa: PLC0415  # not on Windows
+
+        data_bytes = int(_STATM.read_bytes().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    except (ImportError, OSError, ValueError, IndexError):
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = data_bytes + max(0.0, limit_bytes - resident_bytes())
+    if most < _ENDLESS_BYTES and (soft == resource.RLIM_INFINITY or most < soft):
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_DATA, (int(most), hard))
+
+
+@contextmanager
+def ceiling_kept() -> Iterator[None]:
+    """Leave the ceiling of this process as it was, whatever the block does to it."""
+    try:
+        import resource  # noqa: PLC0415  # not on Windows
+
+        before = resource.getrlimit(resource.RLIMIT_DATA)
+    except (ImportError, AttributeError, OSError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_DATA, before)

@@ -1,0 +1,176 @@
+"""The limits of a search: time and memory that a test reads for it, an interruption, and what is broken off."""
+
+import signal
+import threading
+import time
+from itertools import count
+
+import pytest
+
+import planner
+from planner import ranking
+from planner.cli.output import limit_bytes
+from planner.errors import NoAnswerError, SpecError
+from planner.memory import available_bytes, ceiling_kept, default_limit_bytes, lower_ceiling, resident_bytes
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.search import LateError, MemoryLimitError, Search
+
+QUESTION = {
+    "dnn": {"zoo": "alexnet"},
+    "cluster": {"preset": "osf-testbed"},
+    "families": ["all_reduce", "parameter_server"],
+}
+
+
+class Machine:
+    """A clock and a memory that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_s, self.held_bytes, self.num_readings = 0.0, 0, 0
+
+    def clock(self) -> float:
+        self.num_readings += 1
+        return self.now_s
+
+    def search(self, **limits: float) -> Search:
+        return Search(clock=self.clock, resident=lambda: self.held_bytes, **limits)  # type: ignore[arg-type]
+
+
+def test_a_search_ends_by_the_clock_that_it_was_given() -> None:
+    machine = Machine()
+    search = machine.search(time_limit_s=2.0)
+    assert not search.is_over
+    machine.now_s = 2.0
+    assert search.is_over
+    assert search.limit_words == "time limit"
+
+
+def test_no_more_than_the_memory_limit_is_held_in_silence() -> None:
+    machine = Machine()
+    search = machine.search(memory_limit_bytes=2.0**31)
+    assert not search.is_over
+    machine.held_bytes, machine.now_s = 2**31, 1.0
+    assert search.is_over
+    machine.held_bytes, machine.now_s = 0, 2.0
+    assert search.is_over  # it does not come back to life, or nobody knew what it left out
+    assert search.limit_words == "memory limit of 2 GiB"
+    assert not search.part(1.0).is_over  # another part may, where the memory is free again
+
+
+def test_a_table_is_refused_before_it_is_made() -> None:
+    machine = Machine()
+    search = machine.search(memory_limit_bytes=2.0**31)
+    assert search.fits(2**30)
+    assert not search.fits(2**31)
+    assert not search.is_over  # who asks may do with less
+    with pytest.raises(MemoryLimitError, match=r"^A table of 3 x 4 would take 2 GiB, .* memory limit of 2 GiB. Raise"):
+        search.reserve(2**31, "A table of 3 x 4")
+    assert search.is_over
+
+
+def test_what_is_watched_ends_between_two_readings_of_the_clock() -> None:
+    machine = Machine()
+    search, seen = machine.search(time_limit_s=5.0), 0
+    for _ in search.watch(count(), every=10):
+        seen += 1
+        machine.now_s = seen / 8
+    assert seen == 40
+    assert search.is_over
+
+
+def test_a_search_that_never_asks_is_broken_off() -> None:
+    search = Search(time_limit_s=0.0)
+    with pytest.raises(LateError), search.ended():
+        while True:
+            time.sleep(0.01)
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
+    with search.ended():  # what ends by itself is left alone
+        pass
+
+
+def test_a_search_that_never_asks_is_broken_off_by_an_interruption() -> None:
+    search = Search()
+    with pytest.raises(LateError), search.ended():
+        search.part(10.0).interrupt()
+        while True:
+            time.sleep(0.01)
+
+
+def test_other_threads_are_not_broken_off() -> None:
+    def ask() -> None:
+        with Search(time_limit_s=0.0).ended():
+            assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("fault", [LateError(), MemoryError(), MemoryLimitError("a table is too large.")])
+def test_a_family_that_is_broken_off_takes_no_other_one_with_it(
+    monkeypatch: pytest.MonkeyPatch, fault: BaseException
+) -> None:
+    def break_off(problem: Problem, search: Search) -> Plan:
+        raise fault
+
+    problem = planner.load(QUESTION)
+    whole = planner.plan(problem)
+    monkeypatch.setattr(ranking, "SEARCHES", {**ranking.SEARCHES, "parameter_server": break_off})
+    found = planner.plan(problem)
+    assert found.family == "all_reduce"
+    assert found.status.value == "feasible"
+    assert found.bound <= whole.bound
+    assert any("parameter_server gives no plan" in line for line in found.explanation)
+
+
+@pytest.mark.parametrize("fault", [LateError(), MemoryError(), MemoryLimitError("a table is too large.")])
+def test_what_a_family_kept_is_given_with_a_bound_that_holds(
+    monkeypatch: pytest.MonkeyPatch, fault: BaseException
+) -> None:
+    problem = planner.load({**QUESTION, "families": ["all_reduce"]})
+    whole = planner.plan(problem)
+
+    def break_off(problem: Problem, search: Search) -> Plan:
+        search.keep(lambda: whole)
+        raise fault
+
+    monkeypatch.setattr(ranking, "SEARCHES", {"all_reduce": break_off})
+    found = planner.plan(problem)
+    assert found.configuration == whole.configuration
+    assert found.status.value == "feasible"
+    assert found.bound < whole.bound
+    assert any("broken off" in line for line in found.warnings)
+
+
+@pytest.mark.parametrize("fault", [LateError(), MemoryError(), MemoryLimitError("a table is too large.")])
+def test_a_search_that_is_broken_off_without_an_answer_is_a_limit_and_no_bug(
+    monkeypatch: pytest.MonkeyPatch, fault: BaseException
+) -> None:
+    def break_off(problem: Problem, search: Search) -> Plan:
+        raise fault
+
+    monkeypatch.setattr(ranking, "SEARCHES", {"all_reduce": break_off, "parameter_server": break_off})
+    with pytest.raises(NoAnswerError):
+        planner.plan(planner.load(QUESTION))
+
+
+def test_the_default_is_a_share_of_what_is_left() -> None:
+    assert 0 < available_bytes() < float("inf")
+    assert resident_bytes() < default_limit_bytes(2) < default_limit_bytes() < resident_bytes() + available_bytes()
+
+
+def test_the_system_refuses_what_is_above_the_ceiling_and_only_then() -> None:
+    with ceiling_kept():
+        lower_ceiling(resident_bytes() + 2**28)
+        with pytest.raises(MemoryError):
+            bytearray(2**29)
+        assert len(bytearray(2**26)) == 2**26
+    assert len(bytearray(2**29)) == 2**29
+
+
+def test_a_memory_limit_that_is_none_is_refused() -> None:
+    with pytest.raises(SpecError, match="--memory-limit: '2 furlongs' is not a size"):
+        limit_bytes("2 furlongs")
+    with pytest.raises(NoAnswerError, match="--memory-limit: the program itself holds"):
+        limit_bytes("1 MiB")
