@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 _NAME = "model_replicas"
+_MOST_CORES = 4_096
 
 
 def group_of(problem: Problem) -> MachineGroup:
@@ -144,7 +145,11 @@ def threads_of(problem: Problem) -> tuple[int, ...]:
     """Return the numbers of threads that a machine may run: up to its cores, and for which interference is known."""
     points = problem.calibration.interference
     least, most = (points[0][0], points[-1][0]) if points else (1, problem.calibration.num_cores)
-    return tuple(range(least, min(most, problem.calibration.num_cores) + 1))
+    most = min(most, problem.calibration.num_cores)
+    if most > _MOST_CORES:
+        text = f"{most:,} cores a machine; model_replicas takes up to {_MOST_CORES:,}."
+        raise SpecError.of([Fault(field="calibration.cores", problem=text, mend="Give the cores of one machine.")])
+    return tuple(range(least, most + 1))
 
 
 def share_of(problem: Problem, num_replicas: int) -> int:

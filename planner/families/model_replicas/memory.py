@@ -35,7 +35,8 @@ from numpy.typing import NDArray
 from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError
 from planner.families.model_replicas.cost import group_of, memory_limit_bytes, memory_of
-from planner.families.model_replicas.layers import Layers
+from planner.families.model_replicas.layers import Layers, of_each
+from planner.models.model_replicas import ReplicaModel
 from planner.models.replica_configuration import LayerChoice
 from planner.models.replica_memory import ReplicaMemory
 from planner.models.replica_states import worthwhile_threads
@@ -43,7 +44,7 @@ from planner.problem import Problem
 from planner.solution import Solution, Status
 from planner.units import Dimension, format_human
 
-__all__ = ["Fitting"]
+__all__ = ["Fitting", "num_threads_of"]
 
 _Chosen = tuple[LayerChoice, ...]
 _PRICES = tuple(
@@ -54,6 +55,14 @@ _MOST_THREADS = 64  # numbers of them: up to here all are tried
 _MOST_MAPS = 1e7  # choices and maps of all layers: up to here every one may be tried,
 _MOST_TRIES = 30_000  # of which most are ruled out by those of earlier layers; this many are made for a question
 _ROUNDED_UP = 1.001  # so that the printed figure is enough
+
+
+def num_threads_of(problem: Problem, model: ReplicaModel, threads: Sequence[int]) -> int:
+    """Return how many numbers of threads a search weighs for every layer."""
+    fast = len(worthwhile_threads(model, threads))
+    if memory_of(problem, model).most_bytes(max(threads)) <= memory_limit_bytes(problem):
+        return fast
+    return max(fast, min(_MOST_THREADS + 1, len(worthwhile_threads(model, threads, is_memory_ample=False))))
 
 
 class Fitting:
@@ -179,7 +188,8 @@ class Fitting:
                     if is_over():
                         return
                     price = factor * unit_s_per_byte
-                    extra = [price * share * one[column] for one in sizes]
+                    weight = price * share
+                    extra = of_each([[one[column] for one in sizes]], lambda one, weight=weight: weight * one)
                     found = layers.best(num_workers, price_s_per_byte, extra=extra, is_over=is_over)
                     assert found.value is not None  # no choice is forbidden, and the first one is always priced
                     least = found.bound * (1 - _ROUNDING) - price * room_bytes * (1 + _ROUNDING)
