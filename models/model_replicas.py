@@ -219,8 +219,10 @@ class ReplicaModel:
 
     def layer_time(self, index: int, configuration: ReplicaConfiguration) -> LayerTime:
         """Return the phases of one layer, per sample."""
-        before, choice, after = (None, *configuration.layers, None)[index : index + 3]
-        assert choice is not None
+        layers = configuration.layers
+        choice = layers[index]
+        before = layers[index - 1] if index else None
+        after = layers[index + 1] if index + 1 < len(layers) else None
         return LayerTime(
             forward=self.forward(index, choice, before),
             backward=self.backward(index, choice, after),

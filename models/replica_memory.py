@@ -100,13 +100,13 @@ class ReplicaMemory:
         for index, choice in enumerate(layers):
             key = (self._first_alike[index], choice, before)
             if key not in made:  # equal layers are counted once
-                made[key] = np.ravel(choice.workers), self._of_layer(index, choice, before)
+                made[key] = np.ravel(choice.workers), self.of_layer(index, choice, before)
             workers, kept = made[key]
             found[:, workers] += kept  # segments of a layer are on different workers (C3)
             before = choice
         return found
 
-    def _of_layer(self, index: int, choice: LayerChoice, before: LayerChoice | None) -> Counts:
+    def of_layer(self, index: int, choice: LayerChoice, before: LayerChoice | None) -> Counts:
         """Return the bytes of weights, gradients and activations (row) of every segment, replica after replica."""
         one = self._segments(index, choice.num_partitions)
         received = self._received(index, choice, before) * self._precision.activation_bytes
@@ -210,6 +210,6 @@ class ReplicaMemory:
             places[order] = free
             rows = places.reshape(layer.num_replicas, layer.num_partitions).tolist()
             found.append(LayerChoice(num_threads=layer.num_threads, workers=tuple(map(tuple, rows))))
-            added = self._of_layer(index, found[-1], found[-2] if index else None).sum(axis=0)
+            added = self.of_layer(index, found[-1], found[-2] if index else None).sum(axis=0)
             load[places] += added
         return tuple(found)

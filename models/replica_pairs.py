@@ -25,6 +25,7 @@ from math import gcd
 import numpy as np
 
 from planner.cost import Floats
+from planner.errors import NoAnswerError
 from planner.models.model_replicas import ReplicaModel
 from planner.models.replica_configuration import LayerChoice
 from planner.models.replica_phases import LayerExtremes, PhaseExtremes
@@ -49,9 +50,22 @@ class ReplicaPairs:
         Of every layer.
     assign
         Finds the best matching, see :data:`Assign`.
+    is_over
+        Whether to stop, asked before every layer's tables are made.
+
+    Raises
+    ------
+    NoAnswerError
+        If the time was over before.
     """
 
-    def __init__(self, model: ReplicaModel, states: Sequence[LayerStates], assign: Assign) -> None:
+    def __init__(
+        self,
+        model: ReplicaModel,
+        states: Sequence[LayerStates],
+        assign: Assign,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.model = model
         self.states = tuple(states)
         self._assign = assign
@@ -69,6 +83,8 @@ class ReplicaPairs:
         for layer, one in enumerate(self.states):
             key = (model.work.alike(layer), id(one))  # equal layers are made once
             if key not in made:
+                if is_over():
+                    raise NoAnswerError("the time limit came before the layers were costed; raise --time-limit.")
                 made[key] = LayerExtremes.of(model.work, layer, np.unique(one.partitions))
             self._layers.append(made[key])
         first: dict[Hashable, int] = {}
@@ -171,6 +187,12 @@ class ReplicaPairs:
         alone = self._alone_s(phase, states)[:, np.newaxis]
         np.maximum(worst, np.where(has_singles, alone, 0.0), out=worst)
         return np.asarray(worst / states.replicas[:, np.newaxis])
+
+    def num_places(self, layer: int, before: Ints, after: Ints) -> Ints:
+        """Return the rows of the matrices that :meth:`pair_s` makes of every pair of states, [s', s]."""
+        earlier, later = self._some(layer - 1, before), self._some(layer, after)
+        shared = np.gcd(earlier.replicas[:, np.newaxis], later.replicas)
+        return np.asarray(np.maximum(earlier.workers[:, np.newaxis], later.workers) // shared)
 
     def all_bounds_s(self, kept: Sequence[Ints], is_over: Callable[[], bool] = lambda: False) -> list[Floats] | None:
         """Return :meth:`bounds_s` of every layer but the first for the states kept of each; equal layers share them.

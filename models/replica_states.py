@@ -56,22 +56,22 @@ def all_states(shape: tuple[int, ...], num_workers: int, threads: Sequence[int])
     )
 
 
-def worthwhile_threads(model: ReplicaModel, threads: Sequence[int]) -> tuple[int, ...]:
+def worthwhile_threads(model: ReplicaModel, threads: Sequence[int], *, is_memory_ample: bool = True) -> tuple[int, ...]:
     """Return the numbers of threads of which one is best for any layer, whatever its neighbours.
 
     A phase's share of H threads is ``(C_interf(H) U + C_ncost(H) share + A C_bits H / C_nbw) / (H R)``: the bytes cost
     the same for every H, and the rest falls with ``C_interf / H`` and ``C_ncost / H``. An H for which another one has
-    both no larger is never needed (the larger H of two that are alike stays).
+    both no larger is never needed (the larger H of two that are alike stays). A worker holds the outputs of H samples,
+    so that where memory is not ample only a smaller H may take the place of another: a larger one is dearer.
     """
     constants = model.constants
-    rates = {h: (constants.interference(h) / h, constants.latency_s(h) / h) for h in threads}
-
-    def is_beaten(h: int) -> bool:
-        busy, waiting = rates[h]
-        return any(
-            one[0] <= busy and one[1] <= waiting and (one != rates[h] or other > h)
-            for other, one in rates.items()
-            if other != h
-        )
-
-    return tuple(h for h in threads if not is_beaten(h))
+    number = np.asarray(threads, dtype=np.int64)
+    busy = np.array([constants.interference(h) / h for h in threads])
+    waiting = np.array([constants.latency_s(h) / h for h in threads])
+    is_as_fast = (busy[:, np.newaxis] >= busy) & (waiting[:, np.newaxis] >= waiting)  # [H, the other one]
+    if is_memory_ample:
+        is_alike = (busy[:, np.newaxis] == busy) & (waiting[:, np.newaxis] == waiting)
+        is_beaten = is_as_fast & (~is_alike | (number > number[:, np.newaxis]))
+    else:
+        is_beaten = is_as_fast & (number < number[:, np.newaxis])
+    return tuple(h for h, is_one in zip(threads, is_beaten.any(axis=1).tolist(), strict=True) if not is_one)

@@ -17,6 +17,8 @@ from planner.models.stripe_counts import stripe_boundary, stripe_channels, strip
 
 __all__ = ["SegmentWork"]
 
+_MOST_KEPT = 1 << 14  # pairs of segments of two layers
+
 
 class SegmentWork:
     """Seconds and counts by layer (``index``) and number of its segments.
@@ -74,8 +76,9 @@ class SegmentWork:
         return self._kinds[index]
 
     def boundary(self, index: int, num_before: int, num_segments: int) -> Boundary:
-        """Return what passes between a layer and the one before."""
-        return self._boundary(self._first_alike[index], num_before, num_segments)
+        """Return what passes between a layer and the one before; large ones have megabytes each, and are not kept."""
+        made = self._make_boundary if num_before * num_segments > _MOST_KEPT else self._boundary
+        return made(self._first_alike[index], num_before, num_segments)
 
     def num_neurons(self, index: int, num_segments: int) -> Floats:
         """Return ``N_neuron(l,p)``."""

@@ -146,6 +146,42 @@ def test_a_plan_passes_the_checker_and_a_refusal_has_a_reason(family: str, name:
     assert found.objective == costs.value_of(found.goal)
 
 
+# Whatever devices wait for, and on whichever machines.
+WAITS = [
+    (strategy, prefetch) for strategy in ("naive", "cntk", "mxnet", "caffe_mpi") for prefetch in ("pipelined", "single")
+]
+
+
+@pytest.mark.parametrize(("strategy", "prefetch"), WAITS)
+@pytest.mark.parametrize("family", SEARCHES)
+def test_no_loser_is_costed_by_another_way_than_the_plan(family: str, strategy: str, prefetch: str) -> None:
+    number = 0
+    for machines in (EQUAL, INSIDE, MIXED):
+        slow = {"storage": {"bandwidth": "20 MB/s"}, "host_link": "1 GB/s", "decode": "1000 samples/s"}
+        question = {
+            "dnn": {**DNN, "sample_bytes": "40 kB"},
+            "cluster": {"machines": [{**one, **slow} for one in machines["machines"]]},
+            "calibration": {"strategy": strategy, "prefetch": prefetch, "cores": 2},
+            "constraints": {"max_staleness": "unbounded"} if family == "model_replicas" else {},
+        }
+        if family == "hybrid":
+            question["dnn"] = {key: value for key, value in question["dnn"].items() if key != "sample_bytes"}
+        problem = planner.load(asked(family, question))
+        try:
+            found = planner.plan(problem, time_limit_s=GENEROUS_S, num_alternatives=4)
+        except InfeasibleError:
+            continue
+        for other in found.alternatives:
+            assert other.objective >= found.bound * (1 - 1e-9), other
+            if other.configuration is not None and other.family == family:
+                costs = FAMILIES[family].predict(problem, other.configuration)
+                assert other.objective == pytest.approx(costs.value_of(found.goal), rel=1e-9), other
+                number += 1
+        report = check(problem, found)
+        assert report.is_ok, report_text(report)
+    assert number
+
+
 @pytest.mark.parametrize("family", SEARCHES)
 def test_a_family_answers_most_questions(family: str) -> None:
     plans = [name for name in NAMES[family] if isinstance(answer(family, name), Plan)]

@@ -121,5 +121,32 @@ def test_only_pairs_of_cheap_chains_are_priced() -> None:
         asked.add((layer, before, after))
         return 1.0
 
-    assert cheapest_chain(nodes, [np.zeros((3, 3))] * 3, price).objective == 3
+    assert cheapest_chain(nodes, [np.zeros((3, 3)) for _ in range(3)], price).objective == 3
     assert asked == {(1, 0, 0), (2, 0, 0), (3, 0, 0)}
+
+
+def test_pairs_of_equal_layers_are_not_priced_once_for_each_of_them() -> None:
+    asked: list[tuple[int, int, int]] = []
+
+    def price(layer: int, before: int, after: int) -> float:
+        asked.append((layer, before, after))
+        return 1.0
+
+    nodes = [np.array([0.0, 100, 100])] * 5_000
+    assert cheapest_chain(nodes, [np.zeros((3, 3))] * 4_999, price).objective == 4_999
+    assert asked == [(1, 0, 0)]
+
+
+def test_no_more_than_one_layer_passes_between_two_questions_whether_it_is_over() -> None:
+    asked = 0
+
+    def is_over() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 100
+
+    nodes = [np.array([1.0, 0.0])] * 5_000
+    found = cheapest_chain(nodes, [np.ones((2, 2))] * 4_999, lambda layer, before, after: 2.0, is_over=is_over)
+    assert asked == 101
+    assert found.status is Status.FEASIBLE
+    assert (found.bound, found.objective) == (4_999, 9_998)

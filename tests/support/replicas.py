@@ -1,5 +1,6 @@
 """Small questions of model replicas, and every configuration of them; shared by the tests of the family."""
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations, product
@@ -10,13 +11,15 @@ from hypothesis import strategies as st
 import planner
 from planner.dnn import Dnn
 from planner.families.model_replicas.configuration import ReplicaChoice
-from planner.families.model_replicas.cost import group_of, model_of, threads_of
+from planner.families.model_replicas.cost import group_of, memory_of, model_of, threads_of
+from planner.families.model_replicas.family import predict
 from planner.families.model_replicas.search import plan
 from planner.models.compute import profile_from_flop
 from planner.models.model_replicas import ByThreads, Constants, ReplicaModel
 from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration
 from planner.models.segment_work import SegmentWork
 from planner.models.segments import chain_of
+from planner.models.stripe_counts import num_stripes
 from planner.problem import Problem
 from planner.search import Search
 from planner.zoo.builder import Builder
@@ -145,8 +148,18 @@ def questions(draw: st.DrawFn) -> Problem:
 
 def every_configuration(problem: Problem) -> Iterator[ReplicaChoice]:
     """All servers, replicas, workers, P, R and maps within the limits and pins, with the most threads."""
-    limits, fixed, most = problem.limits, problem.fixed, group_of(problem).count
     model, threads = model_of(problem), threads_of(problem)[-1:]
+    for servers, replicas, workers, share in every_setting(problem):
+        for layers in every_chain(model, workers, threads):
+            chosen = ReplicaConfiguration(
+                num_servers=servers, num_replicas=replicas, num_workers=workers, layers=layers
+            )
+            yield ReplicaChoice(configuration=chosen, samples_per_read=share)
+
+
+def every_setting(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
+    """All servers, replicas, workers and samples between two reads within the limits and pins."""
+    limits, fixed, most = problem.limits, problem.fixed, group_of(problem).count
     for servers, replicas, workers in product(range(1, most + 1), repeat=3):
         used = servers + replicas * workers
         pins = {
@@ -164,13 +177,110 @@ def every_configuration(problem: Problem) -> Iterator[ReplicaChoice]:
         share = batch // replicas
         if problem.training.batch_per_device:
             share = problem.training.batch_per_device if problem.training.batch_per_device * replicas <= batch else 0
-        if not share:
-            continue
-        for layers in every_chain(model, workers, threads):
-            chosen = ReplicaConfiguration(
-                num_servers=servers, num_replicas=replicas, num_workers=workers, layers=layers
-            )
-            yield ReplicaChoice(configuration=chosen, samples_per_read=share)
+        if share:
+            yield servers, replicas, workers, share
+
+
+# -- questions of tight memory, and every plan of them ----------------------------------------------------------------
+
+
+def tight_question(seed: int) -> Problem:
+    """A tiny network on few machines with one to three threads, without a limit of memory: the same for every seed."""
+    lot = random.Random(seed)
+    threads = lot.choice([1, 2, 2, 3])
+    asked = question(
+        dnn={"global_batch": lot.choice([3, 7, 12])},
+        machine={
+            "count": lot.choice([2, 3, 4, 4, 5]),
+            "network": lot.choice(["1 kB/s", "100 kB/s", "1 MB/s", "40 MB/s"]),
+            "latency": lot.choice(["0 s", "20 us", "1 ms"]),
+        },
+        calibration={
+            "cores": threads,
+            "memory_reserve": lot.choice(["0 B", "100 B"]),
+            "interference": [[h, 1 + (h - 1) * lot.choice([0.0, 0.4, 1.3])] for h in range(1, threads + 1)],
+        },
+        objective=lot.choice(["epoch_time", "iteration_time"]),
+        fix=lot.choice([{}, {}, {"num_replicas": 2}, {"num_parameter_servers": 1}, {"num_workers_per_replica": 2}]),
+    )
+    if lot.random() < 0.3:
+        asked["dnn"] |= {"batch_per_device": 3, "max_global_batch": 9}
+        del asked["dnn"]["global_batch"]
+        asked["objective"] = "epoch_time"
+    problem = planner.load(asked)
+    machines = group_of(problem).count
+    number = lot.choice([1, 1, 2]) if machines > 3 else lot.choice([1, 2, 3])
+    number = 1 if machines > 4 else number
+    if lot.random() < 0.3:
+        net = Builder((lot.randint(1, 2), lot.randint(4, 5), 4))
+        net.conv("conv", lot.randint(1, 3), kernel=lot.randint(1, 3), bias=False)
+        if number > 1:
+            net.max_pool("pool", kernel=2, stride=1)
+        if number > 2:
+            net.flatten("flat").fully_connected("fc", lot.randint(2, 6), bias=False)
+    else:
+        net = Builder((lot.randint(1, 9),))
+        for index in range(number):
+            net.fully_connected(f"fc{index}", lot.randint(1, 7), bias=lot.random() < 0.5)
+    built = net.build("drawn", source="own", dataset_samples=100)
+    device = group_of(problem).device
+    profile = profile_from_flop(built, device, dtype="fp32", utilisation=lot.choice([1e-9, 1e-7, 1e-6]))
+    return replace(problem, dnn=built, profiles={device.name: profile})
+
+
+class TriedPlans:
+    """Every plan of a question: what each costs and how much memory its fullest worker holds.
+
+    Of one number of workers, chains of layers are weighed by their own seconds and by the weights that a replica reads.
+    Whatever an exchange costs, the best of those that fit is one with the least seconds for the weights that it reads.
+    The first layer's segments are on the first workers: workers are equal, and their names alter nothing.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.settings = list(every_setting(problem))
+        model = model_of(problem)
+        memory, threads = memory_of(problem, model), threads_of(problem)
+        self._rows: dict[int, list[tuple[float, int, float, tuple[LayerChoice, ...]]]] = {}
+        for workers in {one[2] for one in self.settings}:
+            rows = [num_stripes(stage.output_shape) for stage in model.stages]
+            first = [one for one in every_choice(workers, rows[0], threads) if one.workers == _in_order(one)]
+            others = [list(every_choice(workers, number, threads)) for number in rows[1:]]
+            self._rows[workers] = [
+                (
+                    memory.fullest(layers, workers).total_bytes(1),
+                    sum(s.num_weights * one.num_replicas for s, one in zip(model.stages, layers, strict=True)),
+                    cost_of(model, layers, 0.0),
+                    layers,
+                )
+                for layers in product(first, *others)
+            ]
+
+    @property
+    def sizes(self) -> list[float]:
+        """The bytes that plans need, each once."""
+        return sorted({row[0] for rows in self._rows.values() for row in rows})
+
+    def least(self, limit_bytes: float) -> float:
+        """The objective of the best plan that fits; ``inf`` if none does."""
+        found = float("inf")
+        for servers, replicas, workers, share in self.settings:
+            best: dict[int, tuple[float, tuple[LayerChoice, ...]]] = {}
+            for size, weights, seconds, layers in self._rows[workers]:
+                if size <= limit_bytes and seconds < best.get(weights, (float("inf"),))[0]:
+                    best[weights] = (seconds, layers)
+            for _, layers in best.values():
+                chosen = ReplicaConfiguration(
+                    num_servers=servers, num_replicas=replicas, num_workers=workers, layers=layers
+                )
+                prediction = predict(self.problem, ReplicaChoice(configuration=chosen, samples_per_read=share))
+                found = min(found, prediction.value_of(self.problem.goal))
+        return found
+
+
+def _in_order(choice: LayerChoice) -> tuple[tuple[int, ...], ...]:
+    """The map of a choice if its segments were on the first workers, one after the other."""
+    return LayerChoice.spread(choice.num_partitions, num_replicas=choice.num_replicas).workers
 
 
 def asked_for(search: Search | None = None, **changes: Any) -> Any:

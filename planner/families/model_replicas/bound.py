@@ -11,6 +11,7 @@ same time. An epoch of S samples in batches of at most B hence takes no less tha
 Messages between workers, input, memory, and that a layer cannot be cut into any number of stripes are left out.
 """
 
+from collections import Counter
 from dataclasses import replace
 
 from planner.errors import SpecError
@@ -25,10 +26,13 @@ __all__ = ["least_objective"]
 _EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
 
 
-def least_objective(problem: Problem) -> float:
-    """Return an objective that no plan of the family beats, in the goal's unit; 0 where the family does not apply."""
+def least_objective(problem: Problem, model: ReplicaModel | None = None) -> float:
+    """Return an objective that no plan of the family beats, in the goal's unit; 0 where the family does not apply.
+
+    ``model``: that of the question, where it has been made already.
+    """
     try:
-        model, machines, devices = model_of(problem), most_machines(problem), most_devices(problem)
+        model, machines, devices = model or model_of(problem), most_machines(problem), most_devices(problem)
         exchange_s = sum(exchange_parts_s(problem).values())
     except SpecError:
         return 0.0
@@ -50,7 +54,9 @@ def _sample_s(problem: Problem, model: ReplicaModel) -> float:
         least_s = min(seconds for _, seconds in table)
         work = SegmentWork(work.stages, replace(model.constants, multiply_add_s=lambda _size, _partitions: least_s))
     phases = (work.forward_s, work.backward_s, work.update_s)
-    return sum(float(phase(index, 1)[0]) for index in range(len(work.stages)) for phase in phases)
+    first: dict[int, int] = {}  # of every kind of layers
+    number = Counter(first.setdefault(work.alike(index), index) for index in range(len(work.stages)))
+    return sum(many * float(phase(index, 1)[0]) for index, many in number.items() for phase in phases)
 
 
 def _samples_and_exchanges(problem: Problem) -> tuple[float, float]:

@@ -28,7 +28,6 @@ __all__ = [
     "exchange_parts_s",
     "group_of",
     "input_of",
-    "input_s",
     "memory_limit_bytes",
     "memory_of",
     "model_of",
@@ -39,6 +38,7 @@ __all__ = [
 ]
 
 _NAME = "model_replicas"
+_MOST_CORES = 4_096
 
 
 def group_of(problem: Problem) -> MachineGroup:
@@ -145,7 +145,11 @@ def threads_of(problem: Problem) -> tuple[int, ...]:
     """Return the numbers of threads that a machine may run: up to its cores, and for which interference is known."""
     points = problem.calibration.interference
     least, most = (points[0][0], points[-1][0]) if points else (1, problem.calibration.num_cores)
-    return tuple(range(least, min(most, problem.calibration.num_cores) + 1))
+    most = min(most, problem.calibration.num_cores)
+    if most > _MOST_CORES:
+        text = f"{most:,} cores a machine; model_replicas takes up to {_MOST_CORES:,}."
+        raise SpecError.of([Fault(field="calibration.cores", problem=text, mend="Give the cores of one machine.")])
+    return tuple(range(least, most + 1))
 
 
 def share_of(problem: Problem, num_replicas: int) -> int:
@@ -178,11 +182,6 @@ def batch_of(problem: Problem, num_replicas: int, samples_per_read: int) -> int:
     return fixed if fixed is not None and shares_fixed else samples_per_read * num_replicas
 
 
-def input_s(problem: Problem, num_workers: int) -> float:
-    """Return the seconds of input for one sample, where so many machines read at the same time."""
-    return input_of(problem, num_workers, 1.0).bound_s
-
-
 def input_of(problem: Problem, num_workers: int, num_samples: float) -> InputTime:
     """Return the time of input for so many samples, of which each machine reads its share at the same time."""
     training = problem.training
@@ -194,6 +193,7 @@ def input_of(problem: Problem, num_workers: int, num_samples: float) -> InputTim
         sample_bytes=training.sample_bytes,
         device_sample_bytes=training.device_sample_bytes,
         whole_batch=num_samples,
+        is_pipelined=problem.calibration.is_prefetch_pipelined,
     )
 
 

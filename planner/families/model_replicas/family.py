@@ -49,6 +49,7 @@ __all__ = [
     "explain",
     "machines",
     "predict",
+    "predicted",
     "timeline",
 ]
 
@@ -72,10 +73,14 @@ def predict(problem: Problem, configuration: ReplicaChoice) -> Prediction:
     ``details.staleness``: how many of the other replicas' updates are missing from the weights that a replica computes
     on, counted in its own read intervals.
     """
+    return predicted(problem, model_of(problem), configuration)
+
+
+def predicted(problem: Problem, model: ReplicaModel, configuration: ReplicaChoice) -> Prediction:
+    """Return the same by the model of the question, which a search has made already."""
     chosen, share = configuration.configuration, configuration.samples_per_read
     batch = batch_of(problem, chosen.num_replicas, share)
     num_workers = chosen.num_replicas * chosen.num_workers
-    model = model_of(problem)
     found = _iteration(problem, model, configuration, batch)
     parts = _parts_s(problem, found, num_workers, batch)
     iteration_s = sum(parts.values())

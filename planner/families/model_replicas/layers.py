@@ -8,6 +8,8 @@ costs thus serves all of them.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +19,20 @@ from planner.models.model_replicas import ReplicaModel
 from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration
 from planner.models.replica_pairs import ReplicaPairs
 from planner.models.replica_states import LayerStates, all_states, worthwhile_threads
+from planner.models.stripe_counts import num_stripes
 from planner.solution import Solution, Status
 from planner.solvers.assignment import two_phase_assignment
 from planner.solvers.layer_chain import cheapest_chain
 
-__all__ = ["Layers", "assign"]
+__all__ = ["Layers", "assign", "most_workers_of_tables", "of_each", "table_bytes"]
 
 Indices = NDArray[np.int64]
 _FEW_PAIRS = 400_000  # of states of two neighbours: up to here all are compared at once
-_MOST_PAIRS = 3_000_000  # and up to here those that may belong to a better chain
+_MOST_PAIRS = 3_000_000  # and up to here those that may belong to a better chain,
+_MOST_PAIRS_TOGETHER = 12_000_000  # with those of all unlike layers
+_MOST_TABLE_BYTES = 1 << 28
+_MOST_SEGMENTS = 2_000_000  # of an answer
+_MOST_PLACES = 1_024  # segments that are matched with segments of a neighbour: a pair with more is not asked for
 
 
 def assign(first: Floats, second: Floats) -> tuple[tuple[int, ...], float]:
@@ -33,6 +40,35 @@ def assign(first: Floats, second: Floats) -> tuple[tuple[int, ...], float]:
     found = two_phase_assignment(first, second)
     assert found.value is not None  # every square matrix has an assignment
     return found.value, found.objective
+
+
+def table_bytes(model: ReplicaModel, num_threads: int, num_workers: int) -> float:
+    """Return about how many bytes the tables of all layers take for so many workers, before any is made.
+
+    Layers of a kind share theirs: what each state costs (six numbers) and is (three), what a layer costs by its
+    partitions (fifteen), pairs of states of neighbours; and a layer cut into stripes that are not all alike lists every
+    stripe of every number of partitions (fifteen numbers, for one layer at a time).
+    """
+    replicas = np.cumsum(num_workers // np.arange(1, num_workers + 1))  # states, by the largest number of partitions
+    first: dict[int, int] = {}
+    kinds = [first.setdefault(model.work.alike(layer), layer) == layer for layer in range(len(model.stages))]
+    rows = np.array([min(num_workers, num_stripes(stage.output_shape)) for stage in model.stages])
+    is_image = np.array([stage.kind != "fully_connected" for stage in (*model.stages, model.stages[-1])])
+    states = replicas[rows - 1].astype(np.float64) * num_threads
+    numbers = 9 * states + 15.0 * rows + num_workers + np.minimum(states**2, _FEW_PAIRS)
+    stripes = np.where(is_image[:-1] | is_image[1:], rows * (rows + 1.0) / 2, 2.0 * rows)
+    return 8 * (float(numbers[kinds].sum()) + 15 * float(stripes.max()))
+
+
+def most_workers_of_tables(model: ReplicaModel, num_threads: int, most: int) -> int:
+    """Return for how many workers, up to ``most``, the tables are small enough, and an answer can be told.
+
+    An answer names the worker of every segment of every layer.
+    """
+    number = min(most, max(1, _MOST_SEGMENTS // len(model.stages)))
+    while number > 1 and table_bytes(model, num_threads, number) > _MOST_TABLE_BYTES:
+        number //= 2
+    return number
 
 
 class Layers:
@@ -44,19 +80,35 @@ class Layers:
         Those that a machine may run.
     most_workers
         The largest number of workers that will be asked for.
+    is_memory_ample
+        Whether every choice fits, so that only seconds count.
+    is_over
+        Whether to stop; asked before the tables of every layer are made.
+
+    Raises
+    ------
+    NoAnswerError
+        If the time was over before the tables were made.
     """
 
-    def __init__(self, model: ReplicaModel, threads: Sequence[int], most_workers: int) -> None:
+    def __init__(
+        self,
+        model: ReplicaModel,
+        threads: Sequence[int],
+        most_workers: int,
+        *,
+        is_memory_ample: bool = True,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.model = model
         self.most_workers = most_workers
-        kept = worthwhile_threads(model, threads)
+        self.threads = kept = worthwhile_threads(model, threads, is_memory_ample=is_memory_ample)
         made = {shape: all_states(shape, most_workers, kept) for shape in {one.output_shape for one in model.stages}}
         states = [made[stage.output_shape] for stage in model.stages]
-        self._pairs = ReplicaPairs(model, states, assign)
-        layers = range(len(states))
+        self._pairs = ReplicaPairs(model, states, assign, is_over)
         self._own_s = self._of_every_layer(self._pairs.own_s)
         self._floor_s = self._of_every_layer(self._pairs.floor_s)
-        self._read_bytes = [self._pairs.weight_bytes(layer) for layer in layers]
+        self._read_bytes = self._of_every_layer(self._pairs.weight_bytes)
         workers = {id(one): one.workers for one in states}
         self._workers = [workers[id(one)] for one in states]
 
@@ -74,20 +126,29 @@ class Layers:
     # -- bounds
 
     @cached_property
+    def _kinds(self) -> tuple[list[int], Floats]:
+        """Return the first layer of every kind, and how many there are: layers of a kind share their tables."""
+        first: dict[int, int] = {}
+        homes = [first.setdefault(id(floor_s), layer) for layer, floor_s in enumerate(self._floor_s)]
+        kinds = list(first.values())
+        return kinds, np.bincount(homes, minlength=len(homes))[kinds].astype(np.float64)
+
+    @cached_property
     def _least_s(self) -> Floats:
-        """Return the floor of each layer (row) if its replicas have at most so many segments (column), one replica."""
-        found = np.full((len(self._floor_s), self.most_workers + 1), np.inf)
-        for layer, floor_s in enumerate(self._floor_s):
+        """Return the floor of each kind (row) if its replicas have at most so many segments (column), one replica."""
+        kinds, _ = self._kinds
+        found = np.full((len(kinds), self.most_workers + 1), np.inf)
+        for row, layer in enumerate(kinds):
             states = self._pairs.states[layer]
             is_single = states.replicas == 1
-            np.minimum.at(found[layer], states.partitions[is_single], floor_s[is_single])
+            np.minimum.at(found[row], states.partitions[is_single], self._floor_s[layer][is_single])
         return np.asarray(np.minimum.accumulate(found, axis=1))
 
     @cached_property
     def _weight_bytes(self) -> Floats:
-        """Return the weights of every layer."""
+        """Return the weights of a layer of every kind."""
         stages, constants = self.model.stages, self.model.constants
-        return np.array([stage.num_weights * constants.number_bytes for stage in stages])
+        return np.array([stages[layer].num_weights * constants.number_bytes for layer in self._kinds[0]])
 
     def bound(self, num_workers: int, price_s_per_byte: float) -> float:
         """Return no more than any choice costs: every layer's best, whatever its neighbours.
@@ -104,7 +165,8 @@ class Layers:
         ratio = np.divide(seconds, price_s, out=np.full_like(seconds, np.inf), where=price_s > 0)
         below = np.clip(np.floor(np.sqrt(ratio)), first, last)
         above = np.minimum(below + 1, last)
-        return float(np.minimum(seconds / below + price_s * below, seconds / above + price_s * above).min(axis=1).sum())
+        least = np.minimum(seconds / below + price_s * below, seconds / above + price_s * above).min(axis=1)
+        return float(least @ self._kinds[1])
 
     # -- search
 
@@ -113,12 +175,29 @@ class Layers:
         """What may be chosen for every layer."""
         return self._pairs.states
 
+    @property
+    def own_s(self) -> Sequence[Floats]:
+        """What every state of each layer costs whatever the neighbours: the update, and a phase without messages."""
+        return self._own_s
+
+    def read_bytes(self, layer: int) -> Floats:
+        """Return what a replica reads of a layer in each state."""
+        return self._read_bytes[layer]
+
+    def pairs_s(self, num_workers: int) -> list[Floats] | None:
+        """Return no more than every pair of states of neighbours that so many workers hold costs, layer by layer.
+
+        None where there are too many to compare them all.
+        """
+        every = self._all(num_workers)
+        return None if max(map(len, every)) ** 2 > _FEW_PAIRS else self._pairs.all_bounds_s(every)
+
     def cost_s(self, chosen: Sequence[LayerChoice], price_s_per_byte: float) -> float:
         """Return the seconds a sample of one replica, and what the exchange of its weights is priced at."""
         configuration = ReplicaConfiguration(num_servers=1, num_replicas=1, num_workers=1, layers=tuple(chosen))
-        replicas = np.array([layer.num_replicas for layer in chosen])
         seconds = sum(layer.per_sample_s for layer in self.model.layer_times(configuration))
-        return seconds + price_s_per_byte * float(self._weight_bytes @ replicas)
+        read = sum(one.num_weights * layer.num_replicas for one, layer in zip(self.model.stages, chosen, strict=True))
+        return seconds + price_s_per_byte * self.model.constants.number_bytes * read
 
     def best(
         self,
@@ -135,9 +214,9 @@ class Layers:
         OPTIMAL, or with a bound: UNKNOWN if nothing costs less than ``enough``, FEASIBLE if the search was over, or
         too many states were left to compare them all.
         """
-        priced = [price_s_per_byte * one for one in self._read_bytes]
+        priced = of_each([self._read_bytes], lambda one: price_s_per_byte * one)
         if extra is not None:
-            priced = [one + more for one, more in zip(priced, extra, strict=True)]
+            priced = of_each([priced, extra], lambda one, more: one + more)
         found = self._on_few_states(num_workers, priced, is_over)
         if found is None:
             return self._on(self._all(num_workers), priced, enough, is_over)
@@ -149,7 +228,8 @@ class Layers:
             bound = min(found.objective, enough)
             status = Status.OPTIMAL if bound >= found.objective else Status.FEASIBLE
             return Solution(status=status, objective=found.objective, bound=bound, value=found.value)
-        if max(len(one) * len(two) for one, two in zip(kept, [*kept[1:], kept[0]], strict=True)) > _MOST_PAIRS:
+        sizes = {(id(one), id(two)): len(one) * len(two) for one, two in pairwise(kept)}
+        if max(sizes.values(), default=0) > _MOST_PAIRS or sum(sizes.values()) > _MOST_PAIRS_TOGETHER:
             return self._stopped(found, num_workers, price_s_per_byte)
         bounds = self._pairs.all_bounds_s(kept, is_over)
         if bounds is None:
@@ -183,10 +263,45 @@ class Layers:
         bounds: Sequence[Floats] | None = None,
     ) -> Solution[tuple[LayerChoice, ...]]:
         """Return the cheapest chain of some states; ``bounds`` of their pairs, where they have been made already."""
-        nodes = [own[some] + read[some] for own, read, some in zip(self._own_s, priced, kept, strict=True)]
+        nodes = of_each([self._own_s, priced, kept], lambda own, read, some: own[some] + read[some])
         if bounds is None:
             bounds = self._pairs.all_bounds_s(kept)
             assert bounds is not None  # nothing stops it
+        if max(int(workers[some[-1]]) for workers, some in zip(self._workers, kept, strict=True)) > _MOST_PLACES:
+            return self._on_small_pairs(kept, nodes, bounds, enough, is_over)
+        return self._chain(kept, nodes, bounds, enough, is_over)
+
+    def _on_small_pairs(
+        self,
+        kept: Sequence[Indices],
+        nodes: Sequence[Floats],
+        bounds: Sequence[Floats],
+        enough: float,
+        is_over: Callable[[], bool],
+    ) -> Solution[tuple[LayerChoice, ...]]:
+        """Return the cheapest chain of those whose pairs are small enough to be matched, with a bound on all."""
+        made: dict[int, Floats] = {}
+        for layer, pairs in enumerate(bounds, start=1):
+            if id(pairs) not in made:
+                places = self._pairs.num_places(layer, kept[layer - 1], kept[layer])
+                made[id(pairs)] = np.where(places > _MOST_PLACES, np.inf, pairs)
+        found = self._chain(kept, nodes, [made[id(pairs)] for pairs in bounds], enough, is_over)
+        least = sum(float(costs.min()) for costs in nodes) + sum(float(pairs.min()) for pairs in bounds)
+        bound = min(found.bound, least)
+        status = Status.UNKNOWN if found.value is None else Status.FEASIBLE
+        if found.value is not None and bound >= found.objective:
+            status = Status.OPTIMAL
+        return Solution(status=status, objective=found.objective, bound=bound, value=found.value)
+
+    def _chain(
+        self,
+        kept: Sequence[Indices],
+        nodes: Sequence[Floats],
+        bounds: Sequence[Floats],
+        enough: float,
+        is_over: Callable[[], bool],
+    ) -> Solution[tuple[LayerChoice, ...]]:
+        """Return the cheapest chain of some states, ``inf`` where a pair is not allowed."""
 
         def pair_s(layer: int, before: int, after: int) -> float:
             return self._pairs.pair_s(layer, int(kept[layer - 1][before]), int(kept[layer][after]))
@@ -206,8 +321,11 @@ class Layers:
         every = self._all(num_workers)
         if max(map(len, every)) ** 2 <= _FEW_PAIRS:
             return None
-        kept = [some[self._is_round(layer, some, num_workers)] for layer, some in enumerate(every)]
-        return self._on(kept, priced, np.inf, is_over)
+        layers = list(range(len(every)))
+        shared = {id(one): layer for layer, one in reversed(list(enumerate(self._pairs.states)))}
+        homes = [shared[id(one)] for one in self._pairs.states]
+        made = {layer: every[layer][self._is_round(layer, every[layer], num_workers)] for layer in set(homes)}
+        return self._on([made[homes[layer]] for layer in layers], priced, np.inf, is_over)
 
     def _is_round(self, layer: int, some: Indices, num_workers: int) -> NDArray[np.bool_]:
         """Return which states are a power of two of partitions and, of replicas, half as often as would fit or less."""
@@ -224,12 +342,23 @@ class Layers:
         A chain costs at least the floor of its state, and the least floor of every other layer.
         """
         every = self._all(num_workers)
-        floors = [floor[some] + read[some] for floor, read, some in zip(self._floor_s, priced, every, strict=True)]
-        least = [float(floor.min()) for floor in floors]
-        slack = most - sum(least)
+        floors = of_each([self._floor_s, priced, every], lambda floor, read, some: floor[some] + read[some])
+        slack = most - sum(float(floor.min()) for floor in floors)
         if slack <= 0:
             return None
-        return [some[floor - low < slack] for some, floor, low in zip(every, floors, least, strict=True)]
+        return of_each([every, floors], lambda some, floor: some[floor - floor.min() < slack])
+
+
+def of_each(columns: Sequence[Sequence[Any]], made_of: Callable[..., Any]) -> list[Any]:
+    """Return what is made of the arrays of every layer, once where layers share all of them."""
+    made: dict[tuple[int, ...], Any] = {}
+    found = []
+    for arrays in zip(*columns, strict=True):
+        key = tuple(map(id, arrays))
+        if key not in made:
+            made[key] = made_of(*arrays)
+        found.append(made[key])
+    return found
 
 
 def _halves(number: int) -> Iterator[int]:

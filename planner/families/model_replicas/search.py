@@ -7,12 +7,13 @@ segments of a layer are on different workers, hence ``P R <= N_wr``; C4 the thre
 every worker holds what its segments keep (:mod:`planner.models.replica_memory`).
 
 Three nested steps, none of which loses anything where memory is ample; where it is not, what fits is searched for in
-:mod:`planner.families.model_replicas.memory`, with a gap where that is not proven best:
+:mod:`planner.families.model_replicas.memory`, exactly where layers have few choices, else with a gap:
 
 * *Settings* (N_mr, N_wr, with the best N_ps; :mod:`planner.families.model_replicas.settings`) are solved in the order
   of a lower bound until the next bound is no better than the incumbent.
 * *Layers*: a dynamic programme over the states (P, R, H) of each layer (:mod:`planner.solvers.layer_chain`); threads
-  that are never best are left out (:func:`planner.models.replica_states.worthwhile_threads`).
+  that are never best, in seconds or, where memory is tight, in seconds and bytes, are left out
+  (:func:`planner.models.replica_states.worthwhile_threads`).
 * *Maps*: for each pair of states of neighbours the best matching of their segments, forward and backward phase together
   (:func:`planner.solvers.assignment.two_phase_assignment`), which depends on no other layer
   (:mod:`planner.models.replica_pairs` has the proof).
@@ -39,19 +40,22 @@ from planner.families.inner_links import check_inner_links
 from planner.families.model_replicas.bound import least_objective
 from planner.families.model_replicas.configuration import NAME, ReplicaChoice
 from planner.families.model_replicas.cost import group_of, model_of, threads_of
-from planner.families.model_replicas.family import NOT_MODELLED, explain, predict
-from planner.families.model_replicas.layers import Layers
-from planner.families.model_replicas.memory import Fitting
+from planner.families.model_replicas.family import NOT_MODELLED, explain, predicted
+from planner.families.model_replicas.layers import Layers, most_workers_of_tables, table_bytes
+from planner.families.model_replicas.memory import Fitting, num_threads_of
 from planner.families.model_replicas.settings import (
     Setting,
+    are_few,
     bound_of,
     fixed_of_goal,
     is_asynchronous_allowed,
+    objective_of,
     samples_of_goal,
     settings_of,
+    some_settings_of,
     why_nothing_fits,
 )
-from planner.families.model_replicas.space import search_space, search_space_csv, sum_rule
+from planner.families.model_replicas.space import first_choice, search_space, search_space_csv, sum_rule
 from planner.models.model_replicas import ReplicaModel
 from planner.models.replica_configuration import ReplicaConfiguration
 from planner.plan import Alternative, Plan, Prediction
@@ -62,6 +66,8 @@ from planner.units import Dimension, format_human
 
 __all__ = ["plan", "search_space", "search_space_csv"]
 
+_SETTINGS_AT_ONCE = 1_024  # that are made between two readings of the clock
+_LARGE = 20_000  # layers times workers: beyond, an answer is made before anything is searched
 _MOST_MACHINES_OF_SPACE = 64  # up to which uniform layers and the paper's maps are told with the plan
 _TIE = SAME / 2  # a bound this close need not be beaten, and the gap still counts as closed
 _Space = Sequence[tuple[ReplicaChoice, float]]
@@ -102,33 +108,118 @@ def plan(problem: Problem, search: Search) -> Plan:
     try:
         check_inner_links(problem, NAME)
         model = model_of(problem)
-        settings = list(settings_of(problem))
+        is_whole = are_few(problem)
+        threads = threads_of(problem)
+        settings: list[Setting] = []
+        for one in settings_of(problem) if is_whole else some_settings_of(problem):
+            if settings and not len(settings) % _SETTINGS_AT_ONCE and search.is_over:
+                is_whole = False
+                break
+            settings.append(one)
     except SpecError as error:  # of a question, not of a given configuration: this family has no answer to it
         raise InfeasibleError(f"No plan fits: {_reason(error)}") from None
-    if not settings:
+    if not settings and is_whole:
         raise InfeasibleError(why_nothing_fits(problem))
-    threads = threads_of(problem)
-    fitting = Fitting(problem, Layers(model, threads, max(one.num_workers for one in settings)), threads)
+    num_threads = num_threads_of(problem, model, threads)
+    most = most_workers_of_tables(model, num_threads, max((one.num_workers for one in settings), default=1))
+    kept = [one for one in settings if one.num_workers <= most]
+    is_whole = is_whole and len(kept) == len(settings)
+    if not kept:
+        raise NoAnswerError(_too_many(problem, most))
+    what = f"a table of {len(model.stages):,} layers x {most:,} workers of a replica"
+    search.reserve(table_bytes(model, num_threads, most), what)
+    is_large = not is_whole or len(model.stages) * most > _LARGE
+    first = _first(problem, model, kept, search) if is_large else None
+    try:
+        layers = Layers(model, threads, most, is_over=lambda: is_large and search.is_over)
+        return _searched(problem, layers, kept, search, first, is_whole=is_whole)
+    except InfeasibleError as error:
+        if is_whole:
+            raise
+        raise NoAnswerError(f"{error} {_too_many(problem, most)}") from None
+    except NoAnswerError:
+        if first is None:
+            raise
+        return _plan_of_first(problem, model, first)
+
+
+def _searched(
+    problem: Problem,
+    layers: Layers,
+    settings: Sequence[Setting],
+    search: Search,
+    first: _Found | None,
+    *,
+    is_whole: bool,
+) -> Plan:
+    """Return the best plan of some settings; ``is_whole``: of all that there are."""
+    model, num_settings = layers.model, len(settings)
+    fitting = Fitting(problem, layers, threads_of(problem))
     settings = _that_may_fit(model, fitting, settings, search)
     keep_equals = search.num_alternatives > 0 or not fitting.is_ample
     candidates, other_bound = _candidates(problem, fitting.layers, settings, search, keep_equals=keep_equals)
-    found, bound, num_solved = _search(problem, fitting, candidates, search, is_cut=other_bound < float("inf"))
+    if not is_whole:
+        other_bound = min(other_bound, least_objective(problem, model))
+    is_cut = other_bound < float("inf")
+    found, bound, num_solved = _search(problem, fitting, candidates, search, first, is_cut=is_cut)
     best = _least_stale(found)
     others = [one for one in found if one is not best][: search.num_alternatives]
-    space = search_space(problem, model=model) if group_of(problem).count <= _MOST_MACHINES_OF_SPACE else []
+    is_small = group_of(problem).count <= _MOST_MACHINES_OF_SPACE and not (first is not None and search.is_over)
+    space = search_space(problem, model=model) if is_small else []
     return plan_of(
         problem,
         family=NAME,
         configuration=best.configuration,
         prediction=best.prediction,
         bound=min(bound, other_bound, best.objective),
-        explanation=_why(problem, best, len(settings), num_solved, space),
-        alternatives=[*_other_ways(problem, fitting, best, space), *_others(best, others)],
+        explanation=_why(problem, best, num_settings, num_solved, space, is_whole=is_whole),
+        alternatives=[*_other_ways(problem, fitting, best, space, search), *_others(best, others)],
         warnings=[_ASYNCHRONOUS] if best.setting.num_replicas > 1 else [],
         not_modelled=NOT_MODELLED,
         solver="bounded enumeration x dynamic programme over layers x bottleneck assignment",
-        num_candidates=len(settings),
+        num_candidates=num_settings,
         num_solved=num_solved,
+    )
+
+
+def _first(problem: Problem, model: ReplicaModel, settings: Sequence[Setting], search: Search) -> _Found | None:
+    """Return an answer for a search that may be ended before its own, and name it to the search."""
+    choice = first_choice(problem, model, settings, search)
+    if choice is None:
+        return None
+    one = choice.configuration
+    setting = Setting(
+        num_servers=one.num_servers,
+        num_replicas=one.num_replicas,
+        num_workers=one.num_workers,
+        samples_per_read=choice.samples_per_read,
+    )
+    found = _found(problem, model, setting, one)
+    search.keep(lambda: _plan_of_first(problem, model, found))
+    return found
+
+
+def _plan_of_first(problem: Problem, model: ReplicaModel, first: _Found) -> Plan:
+    """Return the plan of what was found before a limit ended the search."""
+    lines = [*explain(problem, first.configuration, first.prediction), "a limit came before more was compared"]
+    return plan_of(
+        problem,
+        family=NAME,
+        configuration=first.configuration,
+        prediction=first.prediction,
+        bound=min(least_objective(problem, model), first.objective),
+        explanation=lines,
+        warnings=[_ASYNCHRONOUS] if first.setting.num_replicas > 1 else [],
+        not_modelled=NOT_MODELLED,
+        solver="bounded enumeration x dynamic programme over layers x bottleneck assignment",
+    )
+
+
+def _too_many(problem: Problem, most: int) -> str:
+    """Return that not all settings were looked at, and what to pin."""
+    return (
+        f"Of the settings of up to {group_of(problem).count:,} machines some were looked at, with up to {most:,} "
+        f"workers of a replica. Pin fix.num_replicas or fix.num_workers_per_replica, or allow fewer machines."
     )
 
 
@@ -167,7 +258,7 @@ def _candidates(
     for number in sorted(range(1, len(settings) + 1), key=lambda number: -(number & -number)):
         one = settings[number - 1]
         if rows and asking.is_over:
-            other_bound = least_objective(problem)
+            other_bound = least_objective(problem, layers.model)
             break
         if keep_equals or not _is_matched(one, by_numbers):
             rows.append(_Candidate(setting=one, bound=bound_of(problem, layers.model, layers, one)))
@@ -195,12 +286,20 @@ def _divisors(number: int) -> tuple[int, ...]:
 
 
 def _search(
-    problem: Problem, fitting: Fitting, candidates: Sequence[_Candidate], search: Search, *, is_cut: bool
+    problem: Problem,
+    fitting: Fitting,
+    candidates: Sequence[_Candidate],
+    search: Search,
+    first: _Found | None,
+    *,
+    is_cut: bool,
 ) -> tuple[list[_Found], float, int]:
     """Return what may be ranked, the best first, a bound on everything else, and how many settings were solved.
 
-    ``is_cut``: there was no time for all candidates, so that nothing is known of what none of them can do.
+    ``first``: what is known already, in case nothing better is found. ``is_cut``: not all candidates are there, so that
+    nothing is known of what none of them can do.
     """
+    model = fitting.layers.model
     found: list[_Found] = []
     bound = float("inf")
     num_solved = 0
@@ -218,7 +317,7 @@ def _search(
         fixed = fixed_of_goal(problem, setting)
         solved = fitting.best(
             setting.num_workers,
-            setting.price_s_per_byte(fitting.layers.model.constants.bandwidth_bytes_per_s),
+            setting.price_s_per_byte(model.constants.bandwidth_bytes_per_s),
             enough=(enough - fixed) / scale,
             is_over=lambda: search.is_over,
         )
@@ -226,19 +325,25 @@ def _search(
         if not is_cut:
             search.tell(min(bound, candidate.bound), found[0].objective if found else float("inf"))
         if solved.status is not Status.OPTIMAL:
-            bound = min(bound, max(candidate.bound, solved.bound * scale + fixed))
-        if solved.value is not None and solved.objective * scale + fixed < enough:
+            bound = min(bound, max(candidate.bound, objective_of(problem, setting, solved.bound)))
+        if solved.value is not None and objective_of(problem, setting, solved.objective) < enough:
             configuration = ReplicaConfiguration(
                 num_servers=setting.num_servers,
                 num_replicas=setting.num_replicas,
                 num_workers=setting.num_workers,
                 layers=solved.value,
             )
-            found.append(_found(problem, setting, configuration))
+            found.append(_found(problem, model, setting, configuration))
             found.sort(key=lambda one: (one.objective, one.setting.num_replicas))
+            if first is not None and found[0].objective < first.objective:
+                search.keep(lambda one=found[0]: _plan_of_first(problem, model, one))  # type: ignore[misc]
+    if first is not None and (not found or first.objective < found[0].objective * (1 - SAME)):
+        found.insert(0, first)
     if not found:
         if is_cut or search.is_over:
             raise NoAnswerError(TOO_SHORT)
+        if bound == float("inf"):
+            raise fitting.none_fits(_numbers_of_workers(candidates))
         raise fitting.nothing_found(_numbers_of_workers(candidates))
     return found, bound, num_solved
 
@@ -248,10 +353,10 @@ def _numbers_of_workers(candidates: Sequence[_Candidate]) -> list[int]:
     return sorted({one.setting.num_workers for one in candidates})
 
 
-def _found(problem: Problem, setting: Setting, configuration: ReplicaConfiguration) -> _Found:
+def _found(problem: Problem, model: ReplicaModel, setting: Setting, configuration: ReplicaConfiguration) -> _Found:
     """Return a configuration with what it costs."""
     choice = ReplicaChoice(configuration=configuration, samples_per_read=setting.samples_per_read)
-    prediction = predict(problem, choice)
+    prediction = predicted(problem, model, choice)
     return _Found(
         setting=setting, configuration=choice, prediction=prediction, objective=prediction.value_of(problem.goal)
     )
@@ -266,7 +371,9 @@ def _least_stale(found: Sequence[_Found]) -> _Found:
 # -- words -----------------------------------------------------------------------------------------------------------
 
 
-def _why(problem: Problem, best: _Found, num_settings: int, num_solved: int, space: _Space) -> list[str]:
+def _why(
+    problem: Problem, best: _Found, num_settings: int, num_solved: int, space: _Space, *, is_whole: bool
+) -> list[str]:
     """Return what binds, what was chosen, and how the answer was proven."""
     setting = best.setting
     lines = list(explain(problem, best.configuration, best.prediction))
@@ -285,6 +392,9 @@ def _why(problem: Problem, best: _Found, num_settings: int, num_solved: int, spa
     lines.append(
         f"{num_settings:,} settings (servers, replicas, workers) are possible; {num_solved:,} had to be solved, the "
         f"others' bounds are no better"
+        if is_whole
+        else f"of very many settings (servers, replicas, workers) {num_settings:,} were looked at, and {num_solved:,} "
+        f"of them solved; the bound holds for all"
     )
     if len(space) > 1:
         least, most = (format_human(end(one for _, one in space), Dimension.TIME) for end in (min, max))
@@ -298,16 +408,18 @@ def _others(best: _Found, others: Sequence[_Found]) -> list[Alternative]:
     return [alternative_of(one.configuration.headline, one, best, reason, family=NAME) for one in others]
 
 
-def _other_ways(problem: Problem, fitting: Fitting, best: _Found, space: _Space) -> list[Alternative]:
+def _other_ways(problem: Problem, fitting: Fitting, best: _Found, space: _Space, search: Search) -> list[Alternative]:
     """Return what the paper's two simplifications cost, where they fit: uniform layers, maps by the sum of messages."""
     rows = []
     has_messages = best.prediction.communication_s["activations_and_errors"] > 0
-    if has_messages and best.setting.num_workers <= _MOST_MACHINES_OF_SPACE:
-        layers = sum_rule(fitting.layers.model, best.configuration.configuration.layers)
+    model = fitting.layers.model
+    is_small = best.setting.num_workers * len(model.stages) <= _LARGE or not search.is_over
+    if has_messages and best.setting.num_workers <= _MOST_MACHINES_OF_SPACE and is_small:
+        layers = sum_rule(model, best.configuration.configuration.layers)
         by_sum = replace(best.configuration.configuration, layers=layers)
         if fitting.fits(layers, best.setting.num_workers):
             rows.append(
-                ("maps by the least sum of messages", _found(problem, best.setting, by_sum), "the paper's rule")
+                ("maps by the least sum of messages", _found(problem, model, best.setting, by_sum), "the paper's rule")
             )
     if space:
         choice, objective = min(space, key=lambda row: row[1])

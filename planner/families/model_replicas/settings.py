@@ -2,27 +2,34 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 from planner.errors import SpecError
-from planner.families.model_replicas.cost import batch_of, exchange_parts_s, group_of, input_s, share_of
+from planner.families.model_replicas.cost import batch_of, exchange_parts_s, group_of, input_of, share_of
 from planner.families.model_replicas.layers import Layers
+from planner.models.input import stall_s
 from planner.models.model_replicas import ReplicaModel
+from planner.models.ssgd_equations import Strategy
 from planner.problem import Problem, Range
 
 __all__ = [
     "Setting",
+    "are_few",
     "bound_of",
     "fixed_of_goal",
     "is_asynchronous_allowed",
     "most_devices",
     "most_machines",
+    "objective_of",
     "samples_of_goal",
     "settings_of",
+    "some_settings_of",
     "why_nothing_fits",
 ]
 
 _SHAPE = ("num_parameter_servers", "num_replicas", "num_workers_per_replica")  # pins of a setting's own numbers,
 _COUNTS = ("num_machines", "num_devices")  # and those of what they come to, which other families know as well
+_MOST_SETTINGS = 100_000  # that are all asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,22 +78,90 @@ def settings_of(problem: Problem) -> Iterator[Setting]:
     servers: as many as there are workers are enough, and until then every machine left does best as a server. One more
     than that would change nothing, and stays idle unless the question asks for it.
     """
-    fixed, most, least = problem.fixed, most_machines(problem), _machines_of(problem).least
-    devices = _devices_of(problem)
-    pinned_servers = fixed.get("num_parameter_servers")
-    for replicas in _numbers(problem, "num_replicas", most):
-        if replicas > 1 and not is_asynchronous_allowed(problem):
+    machines = _Machines.of(problem)
+    for replicas in _numbers(problem, "num_replicas", machines.most):
+        if (share := _share_allowed(problem, replicas)) is None:
             continue
-        share = _share(problem, replicas)
-        if share is None:
+        for workers in _numbers(problem, "num_workers_per_replica", (machines.most - 1) // replicas):
+            if (setting := machines.setting(replicas, workers, share)) is not None:
+                yield setting
+
+
+def some_settings_of(problem: Problem) -> Iterator[Setting]:
+    """Yield some settings of very many: replicas and workers by halves, powers of two, and where limits begin and end.
+
+    >>> import planner
+    >>> machines = {"count": 1_000_000, "device": "v100-sxm2-16g", "network": "10 Gbit/s"}
+    >>> dnn = {"zoo": "adam-mnist", "global_batch": 10**12}
+    >>> asked = {"dnn": dnn, "cluster": {"machines": [machines]}, "families": ["model_replicas"]}
+    >>> len(list(some_settings_of(planner.load(asked)))) < 2_000
+    True
+    """
+    machines = _Machines.of(problem)
+    most, least, devices, servers = machines.most, machines.least, machines.devices, machines.pinned_servers or 1
+    for replicas in _round(_numbers(problem, "num_replicas", most)):
+        if (share := _share_allowed(problem, replicas)) is None:
             continue
-        for workers in _numbers(problem, "num_workers_per_replica", (most - 1) // replicas):
-            trained = replicas * workers
-            left = most - trained
-            servers = max(min(trained, left), least - trained) if pinned_servers is None else pinned_servers
-            is_within = 1 <= servers <= left and trained + servers >= least
-            if is_within and trained in devices:
-                yield Setting(num_servers=servers, num_replicas=replicas, num_workers=workers, samples_per_read=share)
+        ends = (devices.least, devices.most, most - servers, least - servers, most // 2)
+        within = [number // replicas + more for number in ends if number is not None for more in (0, 1)]
+        every = _numbers(problem, "num_workers_per_replica", (most - 1) // replicas)
+        for workers in sorted({*_round(every), *(number for number in within if number in every)}):
+            if (setting := machines.setting(replicas, workers, share)) is not None:
+                yield setting
+
+
+def _round(numbers: range) -> list[int]:
+    """Return the powers of two and the halves of the last one of some numbers; all where there are few."""
+    if len(numbers) <= 8:
+        return list(numbers)
+    powers = [1 << bit for bit in range(numbers[-1].bit_length())]
+    halves = [numbers[-1] >> bit for bit in range(numbers[-1].bit_length())]
+    return sorted({number for number in (*powers, *halves) if number in numbers})
+
+
+def are_few(problem: Problem) -> bool:
+    """Whether the settings are so few that each can be asked for: known before any is made."""
+    most = most_machines(problem)
+    replicas = _numbers(problem, "num_replicas", most) if is_asynchronous_allowed(problem) else range(1, 2)
+    if len(replicas) > _MOST_SETTINGS:
+        return False
+    workers = problem.fixed.get("num_workers_per_replica")
+    number = sum(1 if workers else (most - 1) // one for one in replicas)
+    return number <= _MOST_SETTINGS
+
+
+def _share_allowed(problem: Problem, num_replicas: int) -> int | None:
+    """Return the samples between two reads; None if so many replicas are not allowed, or too many for the batch."""
+    if num_replicas > 1 and not is_asynchronous_allowed(problem):
+        return None
+    return _share(problem, num_replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class _Machines:
+    """How many machines there may be and must be, how many devices may train, and the pinned number of servers."""
+
+    most: int
+    least: int
+    devices: Range
+    pinned_servers: int | None
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        """Return those of a question."""
+        pinned = problem.fixed.get("num_parameter_servers")
+        return cls(most_machines(problem), _machines_of(problem).least, _devices_of(problem), pinned)
+
+    def setting(self, replicas: int, workers: int, share: int) -> Setting | None:
+        """Return the setting of so many replicas and workers with its best number of servers; None if not allowed."""
+        trained = replicas * workers
+        left, servers = self.most - trained, self.pinned_servers
+        if servers is None:
+            servers = max(min(trained, left), self.least - trained)
+        is_within = 1 <= servers <= left and trained + servers >= self.least
+        if not is_within or trained not in self.devices:
+            return None
+        return Setting(num_servers=servers, num_replicas=replicas, num_workers=workers, samples_per_read=share)
 
 
 def _machines_of(problem: Problem) -> Range:
@@ -136,6 +211,20 @@ def samples_of_goal(problem: Problem, setting: Setting) -> float:
     return (training.dataset_samples or 0) * epochs
 
 
+def objective_of(problem: Problem, setting: Setting, layers_s: float) -> float:
+    """Return the goal of a setting whose layers, with the exchange of their weights, take so many seconds a sample.
+
+    The one way from layers to an objective: for what is chosen, for what lost, and, as it rises with ``layers_s``
+    whatever the devices wait for, for bounds. Beside the layers an exchange has its latency, start-up and optimiser,
+    and devices may wait for input.
+    """
+    batch = batch_of(problem, setting.num_replicas, setting.samples_per_read)
+    busy_s = layers_s / setting.num_replicas * batch + sum(exchange_parts_s(problem).values())
+    read = input_of(problem, setting.all_workers, batch)
+    iteration_s = busy_s + stall_s(read, busy_s, Strategy(problem.calibration.strategy))
+    return iteration_s * samples_of_goal(problem, setting) / batch
+
+
 def fixed_of_goal(problem: Problem, setting: Setting) -> float:
     """Return the seconds of the goal that depend on no layer: latency, start-up and optimiser of every exchange."""
     batch = batch_of(problem, setting.num_replicas, setting.samples_per_read)
@@ -143,11 +232,9 @@ def fixed_of_goal(problem: Problem, setting: Setting) -> float:
 
 
 def bound_of(problem: Problem, model: ReplicaModel, layers: Layers, setting: Setting) -> float:
-    """Return an objective that no choice of layers of a setting beats: by computation and exchanges, or by input."""
+    """Return an objective that no choice of layers of a setting beats."""
     price = setting.price_s_per_byte(model.constants.bandwidth_bytes_per_s)
-    samples = samples_of_goal(problem, setting)
-    busy = layers.bound(setting.num_workers, price) / setting.num_replicas * samples + fixed_of_goal(problem, setting)
-    return max(busy, input_s(problem, setting.all_workers) * samples)
+    return objective_of(problem, setting, layers.bound(setting.num_workers, price))
 
 
 def why_nothing_fits(problem: Problem) -> str:

@@ -7,22 +7,26 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 from planner.families.model_replicas.configuration import ReplicaChoice
 from planner.families.model_replicas.cost import (
-    input_s,
     memory_limit_bytes,
     memory_of,
     model_of,
     threads_of,
 )
-from planner.families.model_replicas.settings import Setting, fixed_of_goal, samples_of_goal, settings_of
+from planner.families.model_replicas.settings import Setting, objective_of, settings_of
 from planner.models.model_replicas import ReplicaModel
 from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration
 from planner.problem import Problem
+from planner.search import Search
 from planner.solvers.assignment import greedy_assignment, sum_assignment
 
-__all__ = ["search_space", "search_space_csv", "sum_rule"]
+__all__ = ["first_choice", "search_space", "search_space_csv", "sum_rule"]
+
+_MOST_LAYERS_OF_FIRST = 200  # settings times kinds of layers that a first choice looks at
+_MOST_PARTITIONS_OF_FIRST = 256
 
 
 def search_space(
@@ -56,6 +60,7 @@ def search_space(
     memory, limit_bytes = memory_of(problem, model), memory_limit_bytes(problem)
     kinds = _kinds(model)
     is_ample = memory.most_bytes(threads) <= limit_bytes
+    size_bytes = sum(stage.num_weights for stage in model.stages) * model.constants.number_bytes
     sample_s: dict[int, float] = {}  # inf where it does not fit
     rows = []
     for setting in settings_of(problem):
@@ -69,8 +74,47 @@ def search_space(
             fits = is_ample or memory.fullest(choice.configuration.layers, workers).total_bytes(1) <= limit_bytes
             sample_s[workers] = seconds if fits else float("inf")
         if sample_s[workers] < float("inf"):
-            rows.append((choice, _objective(problem, model, setting, sample_s[workers])))
+            exchange_s = setting.price_s_per_byte(model.constants.bandwidth_bytes_per_s) * size_bytes
+            rows.append((choice, objective_of(problem, setting, sample_s[workers] + exchange_s)))
     return rows
+
+
+def first_choice(
+    problem: Problem, model: ReplicaModel, settings: Sequence[Setting], search: Search
+) -> ReplicaChoice | None:
+    """Return the best of some settings with equal layers, all replicated or all cut into stripes; None if none fits.
+
+    A few milliseconds where layers are of few kinds: an answer for a search that may not come to its own.
+    """
+    memory, limit_bytes = memory_of(problem, model), memory_limit_bytes(problem)
+    kinds, number_bytes = _kinds(model), model.constants.number_bytes
+    size_bytes = sum(stage.num_weights for stage in model.stages) * number_bytes
+    step = max(1, len(settings) * len(kinds) // _MOST_LAYERS_OF_FIRST)
+    best: tuple[float, ReplicaChoice | None] = (float("inf"), None)
+    for setting in settings[step // 2 :: step]:
+        workers = setting.num_workers
+        shapes = {(1, workers), (workers, 1)} if workers <= _MOST_PARTITIONS_OF_FIRST else {(1, workers)}
+        for (partitions, copies), threads in product(sorted(shapes), {threads_of(problem)[0], threads_of(problem)[-1]}):
+            layer = LayerChoice.spread(partitions, num_threads=threads, num_replicas=copies)
+            layers = (layer,) * len(model.stages)
+            chosen = ReplicaConfiguration(
+                num_servers=setting.num_servers,
+                num_replicas=setting.num_replicas,
+                num_workers=workers,
+                layers=layers,
+            )
+            choice = ReplicaChoice(configuration=chosen, samples_per_read=setting.samples_per_read)
+            seconds = 0.0
+            for one, number in search.watch(kinds):
+                seconds += number * model.layer_time(one, chosen).per_sample_s * setting.num_replicas
+            if search.is_over and best[1] is not None:
+                return best[1]
+            seconds += setting.price_s_per_byte(model.constants.bandwidth_bytes_per_s) * size_bytes * copies
+            objective = objective_of(problem, setting, seconds)
+            is_better = objective < best[0] and not search.is_over
+            if is_better and memory.fullest(layers, workers).total_bytes(1) <= limit_bytes:
+                best = (objective, choice)
+    return best[1]
 
 
 def search_space_csv(problem: Problem, num_workers: Sequence[int] | None = None) -> str:
@@ -104,16 +148,6 @@ def _uniform(model: ReplicaModel, setting: Setting, num_threads: int) -> Replica
     return ReplicaChoice(configuration=configuration, samples_per_read=setting.samples_per_read)
 
 
-def _objective(problem: Problem, model: ReplicaModel, setting: Setting, sample_s: float) -> float:
-    """Return the goal of a setting whose layers take so many seconds a sample of one replica."""
-    constants = model.constants
-    size_bytes = sum(stage.num_weights for stage in model.stages) * constants.number_bytes
-    exchange_s = setting.price_s_per_byte(constants.bandwidth_bytes_per_s) * size_bytes
-    samples = samples_of_goal(problem, setting)
-    busy = (sample_s + exchange_s) / setting.num_replicas * samples + fixed_of_goal(problem, setting)
-    return max(busy, input_s(problem, setting.all_workers) * samples)
-
-
 # -- the paper's rule for maps ---------------------------------------------------------------------------------------
 
 
@@ -124,8 +158,15 @@ def sum_rule(model: ReplicaModel, layers: Sequence[LayerChoice]) -> tuple[LayerC
     as its slowest segment, which this rule does not look at.
     """
     mapped: list[LayerChoice] = []
+    made: dict[tuple[int, LayerChoice, LayerChoice], LayerChoice] = {}
     for index, layer in enumerate(layers):
-        mapped.append(layer if index == 0 else _by_sum(model, index, mapped[-1], layer))
+        if index == 0:
+            mapped.append(layer)
+            continue
+        key = (model.work.alike(index), mapped[-1], layer)
+        if key not in made:  # equal layers are mapped once
+            made[key] = _by_sum(model, index, mapped[-1], layer)
+        mapped.append(made[key])
     return tuple(mapped)
 
 
