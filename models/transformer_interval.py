@@ -33,7 +33,8 @@ OF_LAYERS = (*_DEVICE, "launch")  # parts of what a device does for its layers
 _COMPUTING = ("tensor", "context", "expert", "microbatch", "is_sequence_parallel")
 _EXCHANGING = (*_COMPUTING, "pipeline", "data", "recompute", "overlaps_tensor", "order")
 _LAUNCH_SHARPNESS = 3.0  # a layer's kernels are unlike: while some fill the device, others wait for the host
-_MOST_CODES = 2**40  # so that one more decision still fits 63 bits
+_MOST_CODES = 2**40  # so that one more decision still fits 63 bits,
+_MOST_WIDTH = 2**20  # of no more values than these
 _FORWARD_OF_ENDS = 1 / 3  # of what embedding and head compute: the rest is backward
 
 
@@ -112,6 +113,8 @@ def distinct(layouts: Layouts, names: Sequence[str]) -> tuple[Ints, Ints]:
     for name in names:
         number = np.asarray(arrays[name], dtype=np.int64)
         number = number - number.min()
+        if int(number.max()) >= _MOST_WIDTH:
+            number = np.unique(number, return_inverse=True)[1]
         width = int(number.max()) + 1
         if size * width >= _MOST_CODES:
             code, size = np.unique(code, return_inverse=True)[1], len(layouts)

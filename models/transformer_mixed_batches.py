@@ -3,14 +3,16 @@
 Sets. Classes k, ``d_k`` replicas each. Data. ``a_k + m x_k``: seconds of m micro-batches, N micro-batches in all.
 Variables. Whole numbers ``m_k >= 1`` with ``sum d_k m_k = N``. Objective. ``min max_k (a_k + m_k x_k)``.
 
-The optimum is one of the values ``a_k + m x_k``. For a given T class k does ``floor((T - a_k) / x_k)`` at most, and
-whether N can be made of such numbers is a bounded subset sum: the sums that can be made are the bits of one integer,
-to which powers of two of a class's replicas are added by shifting it. The least T is found by bisection over the
-sorted values: time O(K log N log(K N)) operations on integers of N bits.
+The optimum is one of the values ``a_k + m x_k``. For a given T class k does ``floor((T - a_k) / x_k)`` at most; if all
+do, that is too many by some replicas' micro-batches, and whether as many can be left out is a bounded subset sum: the
+sums that can be made are the bits of one integer, to which powers of two of a class's replicas are added by shifting
+it. What can be done until T can be done until any later one, so the least T is found by bisection over the sorted
+values from the time that fractions would take on, as many of them as are needed: neither the list nor the integers
+grow with N. Where not even millions too many can be left out (replicas by the thousand of odd numbers), none is found.
 """
 
 from collections.abc import Sequence
-from math import floor
+from math import floor, gcd
 
 import numpy as np
 
@@ -19,6 +21,8 @@ from planner.cost import Floats
 __all__ = ["dealt", "relaxed_s"]
 
 _ROUNDING = 1e-9
+_MOST_BITS = 1 << 20  # micro-batches too many that are looked at
+_MOST_STEPS = 1 << 14  # micro-batches of the slowest class that a stretch may hold
 
 
 def dealt(replicas: Sequence[int], start_s: Sequence[float], each_s: Sequence[float], total: int) -> list[int] | None:
@@ -30,24 +34,36 @@ def dealt(replicas: Sequence[int], start_s: Sequence[float], each_s: Sequence[fl
     True
     """
     left = total - sum(replicas)  # one each is certain
-    if left < 0:
+    if left < 0 or left % gcd(*replicas):
         return None
-    values = np.unique(
-        np.concatenate(
-            [
-                start + each * np.arange(1, left // number + 2)
-                for number, start, each in zip(replicas, start_s, each_s, strict=True)
-            ]
-        )
-    )
-    low, high = 0, len(values)
-    while low < high:
-        middle = (low + high) // 2
-        if _chosen(replicas, _most(float(values[middle]), start_s, each_s), left) is None:
-            low = middle + 1
-        else:
-            high = middle
-    return None if low == len(values) else _chosen(replicas, _most(float(values[low]), start_s, each_s), left)
+    classes = list(zip(replicas, start_s, each_s, strict=True))
+    rate = sum(number / each for number, _, each in classes)
+    least_s = (total + sum(number / each * start for number, start, each in classes)) / rate
+    least_s = max(least_s, *(start + each for _, start, each in classes)) * (1 - _ROUNDING)
+    last_s = max(start + each * (left // number + 1) for number, start, each in classes)
+    low_s, width_s, found = least_s, 2 * max(each_s), None
+    while found is None and low_s <= last_s:  # the first value that will do lies in one of ever longer stretches
+        values = np.unique(np.concatenate([_values(one, low_s, low_s + width_s, left) for one in classes]))
+        values = values[values <= low_s + width_s]
+        low, high = 0, len(values)
+        while low < high:
+            middle = (low + high) // 2
+            found = _chosen(replicas, _most(float(values[middle]), start_s, each_s), left)
+            low, high = (middle + 1, high) if found is None else (low, middle)
+        if low < len(values):
+            return _chosen(replicas, _most(float(values[low]), start_s, each_s), left)
+        low_s, width_s = low_s + width_s, 2 * width_s
+        if width_s > _MOST_STEPS * max(each_s):
+            return None
+    return None
+
+
+def _values(one: tuple[int, float, float], low_s: float, high_s: float, left: int) -> Floats:
+    """Return the seconds of a class that lie in a stretch, and next to it; at most ``left`` beyond the first."""
+    number, start, each = one
+    first = max(1, floor((low_s - start) / each))
+    last = min(left // number + 1, floor((high_s - start) / each) + 1)
+    return np.asarray(start + each * np.arange(first, last + 1, dtype=np.float64))
 
 
 def _most(slowest_s: float, start_s: Sequence[float], each_s: Sequence[float]) -> list[int]:
@@ -59,26 +75,30 @@ def _chosen(replicas: Sequence[int], most: Sequence[int], left: int) -> list[int
     """Return numbers that add up, as many as can be of the last class first; None where there are none."""
     if min(most) < 0:
         return None
-    sums = [1]  # bit s is set where s can be made by the classes so far
-    whole = (1 << (left + 1)) - 1
-    for number, count in zip(replicas, most, strict=True):
-        found, power, rest = sums[-1], 1, count
+    caps = [min(count, left // number) for number, count in zip(replicas, most, strict=True)]
+    over = sum(number * count for number, count in zip(replicas, caps, strict=True)) - left  # to be left out
+    if not 0 <= over <= _MOST_BITS:
+        return None
+    sums = [1]  # bit s is set where s can be left out by the classes so far
+    whole = (1 << (over + 1)) - 1
+    for number, count in zip(replicas, caps, strict=True):
+        found, power, rest = sums[-1], 1, min(count, over // number)
         while rest > 0:
             taken = min(power, rest)
             found |= (found << (taken * number)) & whole
             rest, power = rest - taken, power * 2
         sums.append(found)
-    if not sums[-1] >> left & 1:
+    if not sums[-1] >> over & 1:
         return None
     chosen: list[int] = []
     for index in range(len(replicas) - 1, -1, -1):
         number = next(
             one
-            for one in range(min(most[index], left // replicas[index]), -1, -1)
-            if sums[index] >> (left - one * replicas[index]) & 1
+            for one in range(min(caps[index], over // replicas[index]) + 1)
+            if sums[index] >> (over - one * replicas[index]) & 1
         )
-        chosen.append(number + 1)
-        left -= number * replicas[index]
+        chosen.append(caps[index] - number + 1)
+        over -= number * replicas[index]
     return chosen[::-1]
 
 

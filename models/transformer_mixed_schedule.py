@@ -13,6 +13,10 @@ for one micro-batch, what it sends included, since it computes nothing meanwhile
 so that a round costs a few operations on arrays, whatever p. Time O(m p) a layout. An event simulation is the referee
 (:func:`planner.models.transformer_events.simulate_step`).
 
+**Very many micro-batches.** Beyond some thousand rounds the step grows by what the slowest cycle takes, exactly but
+where two cycles are so close that the slower one has not caught up by then: the greatest ``x_i`` a micro-batch, or
+``X`` for p of them. Rounds beyond that are leapt over, whole multiples of p, at that rate, which no round exceeds.
+
 **Bound.** With ``X`` the sum of all ``x_i = f_i + b_i`` and ``w_i = min(m, p - i)``, paths that dwell on one stage:
 ``X + (m - w_i) x_i + (w_i - 1) max(f_i, b_i)``, once through all and else on stage i; and those that go q times
 through all, once from i to the end and back, and else dwell on i, for the least and for the greatest q. Each exists,
@@ -26,7 +30,10 @@ import numpy as np
 from planner.cost import Floats
 from planner.models.layouts import Ints
 
-__all__ = ["one_forward_one_backward_s", "path_bound_s"]
+__all__ = ["MOST_ROUNDS", "one_forward_one_backward_s", "path_bound_s"]
+
+MOST_ROUNDS = 4_096  # that are played one by one; or so many times the stages
+_ROUNDS_PER_STAGE = 8
 
 
 def one_forward_one_backward_s(forward_s: Floats, backward_s: Floats, stages: Ints, num_microbatches: Ints) -> Floats:
@@ -42,7 +49,11 @@ def one_forward_one_backward_s(forward_s: Floats, backward_s: Floats, stages: In
     found = np.zeros(forward_s.shape[1])
     for number in np.unique(stages):
         chosen = np.flatnonzero(stages == number)
-        found[chosen] = _step_s(forward_s[:number, chosen], backward_s[:number, chosen], num_microbatches[chosen])
+        ahead_s, back_s, m = forward_s[:number, chosen], backward_s[:number, chosen], num_microbatches[chosen]
+        leaps = np.maximum(m - max(MOST_ROUNDS, _ROUNDS_PER_STAGE * int(number)), 0) // number * number
+        both_s = ahead_s + back_s
+        each_s = np.maximum(both_s.max(axis=0), both_s.sum(axis=0) / number)
+        found[chosen] = _step_s(ahead_s, back_s, m - leaps) + leaps * each_s
     return found
 
 

@@ -30,7 +30,7 @@ from planner.cost import Floats
 from planner.crew import Origin
 from planner.search import Search
 from planner.solution import Solution, Status
-from planner.solvers.grid_axes import Axis, Columns, Grid, Level, Point, Rule
+from planner.solvers.grid_axes import Axis, Columns, Grid, Level, OverError, Point, Rule, distinct
 from planner.solvers.grid_split import GridMaker, Shares, share_out
 from planner.solvers.grid_walk import MOST_AT_ONCE, Best, Walk
 
@@ -42,8 +42,10 @@ __all__ = [
     "GridAnswer",
     "GridMaker",
     "Level",
+    "OverError",
     "Point",
     "Rule",
+    "distinct",
     "solve",
 ]
 
@@ -60,12 +62,16 @@ class GridAnswer:
         The best points of the next groups with their costs, in order.
     num_points, num_evaluated
         Points of the grid, and those whose cost was asked for.
+    is_counted
+        Whether the points of the grid were counted; where not, since they are too many or the time was over,
+        ``num_points`` are those whose cost was asked for.
     """
 
     solution: Solution[Point]
     others: tuple[tuple[float, Point], ...]
     num_points: int
     num_evaluated: int
+    is_counted: bool = True
 
     @property
     def num_pruned(self) -> int:
@@ -90,7 +96,8 @@ def solve(
     Parameters
     ----------
     cost
-        Of points: one number each; infinite for what is not allowed.
+        Of points: one number each; infinite for what is not allowed. Where it takes long it asks whether the search is
+        over, as bounds do, and raises :class:`OverError`.
     num_answers
         The best point and runners-up in all; bounds are held against the last of them.
     group_by
@@ -111,16 +118,16 @@ def solve(
     is_counted = search.questions_left is not None or search.good_enough > -inf
     crew = search.crew if uses_bounds and not is_counted else None
     origin = None if crew is None or maker is None else Origin.of(maker)
-    counted: list[int] = []
+    counted: list[int | None] = []
     if crew is None or origin is None:
-        walk.below({}, 0)
+        walk.from_root()
     else:
         end_s = time.thread_time() + crew.alone_s
         # Until there is an answer, a cutoff that is not strict does not count, and what is found depends on the order.
         walk.is_full = lambda walk: (
             time.thread_time() >= end_s and (is_strict or search.cutoff == inf or bool(walk.best.rows))
         )
-        walk.below({}, 0)
+        walk.from_root()
         if walk.rest and not search.is_over:
             share_out(walk, shares, origin, crew, search, meanwhile=lambda: counted.append(grid.count()))
     best = walk.best.rows
@@ -134,11 +141,14 @@ def solve(
         bound=bound,
         value=best[0].point if best else None,
     )
+    if not counted:
+        counted.append(None if search.is_over else grid.count())
     return GridAnswer(
         solution=solution,
         others=tuple((row.cost, row.point) for row in best[1:]),
-        num_points=counted[0] if counted else grid.count(),
+        num_points=walk.num_evaluated if counted[0] is None else counted[0],
         num_evaluated=walk.num_evaluated,
+        is_counted=counted[0] is not None,
     )
 
 

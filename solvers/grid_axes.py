@@ -10,7 +10,19 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 
-__all__ = ["Axis", "Columns", "Grid", "Ints", "Level", "Point", "Rule", "codes_of", "length_of"]
+__all__ = [
+    "Axis",
+    "Columns",
+    "Grid",
+    "Ints",
+    "Level",
+    "OverError",
+    "Point",
+    "Rule",
+    "codes_of",
+    "distinct",
+    "length_of",
+]
 
 Ints = NDArray[np.int64]
 Columns = Mapping[str, Ints]  # arrays of one length, by axis
@@ -19,6 +31,11 @@ Point = Mapping[str, int]
 _MOST_CODES = 1 << 62
 _MOST_TABLE = 1 << 20
 _FEW_NAMES = 2  # of a rule that is asked once for all nodes of equal values
+MOST_COUNTED = 20_000_000  # nodes times values of an axis that counting looks at: about a second
+
+
+class OverError(Exception):
+    """A bound or a cost was broken off, since the search is over: nothing is known of the nodes it was asked about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +101,12 @@ class Grid:
                 owner, place = owner[kept], place[kept]
         return {**{name: column[owner] for name, column in nodes.items()}, axis.name: values[place]}
 
-    def count(self) -> int:
-        """Return how many points there are, without listing them.
+    def count(self, most: int = MOST_COUNTED) -> int | None:
+        """Return how many points there are, without listing them; None where counting would look at too many nodes.
 
         Axis by axis, those first after which later rules ask for fewest axes, of fewest values; nodes that agree in all
-        of these are counted as one, with their number.
+        of these are counted as one, with their number. What is too many is a number, not a time, so that the answer is
+        the same on every machine.
         """
         left = {axis.name: axis for axis in self.axes}
         sizes = {name: len(axis.values) for name, axis in left.items()}
@@ -103,6 +121,9 @@ class Grid:
             if not any(name in rule.names for rule in self.rules):
                 weights = weights * len(axis.values)
                 continue
+            most -= len(weights) * len(axis.values)
+            if most < 0:
+                return None
             marked = self._with({**nodes, "": np.arange(len(weights))}, axis)
             weights = weights[marked.pop("")]
             nodes, weights = _merged({one: marked[one] for one in needed}, weights)
@@ -144,6 +165,22 @@ def codes_of(columns: Sequence[Ints]) -> Ints:
         code = code * len(values) + np.searchsorted(values, column)
         size *= len(values)
     return np.unique(code, return_inverse=True)[1]
+
+
+def distinct(nodes: Columns, names: Sequence[str]) -> tuple[Ints, Ints]:
+    """Return the index of one node of each combination of some decisions, and for each node which."""
+    code = np.zeros(length_of(nodes), dtype=np.int64)
+    for name in names:
+        column = nodes[name]
+        size = int(column.max(initial=0)) + 1
+        if size > _MOST_TABLE:
+            values, column = np.unique(column, return_inverse=True)
+            size = len(values)
+        if int(code.max(initial=0)) >= _MOST_CODES // size:
+            code = np.unique(code, return_inverse=True)[1]
+        code = code * size + column
+    _, first, back = np.unique(code, return_index=True, return_inverse=True)
+    return first, back
 
 
 def _values_of(column: Ints) -> Ints:

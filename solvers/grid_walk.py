@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.search import Search
-from planner.solvers.grid_axes import Columns, Grid, Ints, Point, codes_of, length_of
+from planner.solvers.grid_axes import Columns, Grid, Ints, OverError, Point, codes_of, length_of
 
 __all__ = ["MOST_AT_ONCE", "Best", "Box", "Row", "Walk"]
 
@@ -147,6 +147,13 @@ class Walk:
         """Least bound of what was not looked at."""
         return min((box.bound for box in self.rest), default=inf)
 
+    def from_root(self) -> None:
+        """Look at the whole grid."""
+        try:
+            self.below({}, 0)
+        except OverError:  # before anything was known of the first level
+            self.rest.append(Box(level=0, nodes={}, least=np.array([-inf])))
+
     def below(self, nodes: Columns, level: int, bounds: Floats | None = None) -> None:
         """Look at all points below nodes of the level before, whose bounds are known."""
         found = self.grid.expand({**nodes, "": np.arange(length_of(nodes))}, level)
@@ -175,7 +182,10 @@ class Walk:
             self.num_chunks += 1
             start += size
             size = min(size * _GROWTH, self._most(box.level))
-            self.below(chunk.nodes, box.level + 1, chunk.least)
+            try:
+                self.below(chunk.nodes, box.level + 1, chunk.least)
+            except OverError:
+                self.rest.append(chunk)
 
     def _bounds(self, nodes: Columns, level: int) -> Floats:
         """Return the bounds of nodes, a rounding below what is told; minus infinity where nothing is known."""
@@ -198,7 +208,12 @@ class Walk:
             chunk = box.part(slice(start, start + size)).within(self._limit)
             self.num_chunks += 1
             start, size = start + size, min(size * _GROWTH, self.most_at_once)
-            self.best.add(chunk.nodes, np.asarray(self.cost(chunk.nodes), dtype=np.float64))
+            try:
+                costs = np.asarray(self.cost(chunk.nodes), dtype=np.float64)
+            except OverError:
+                self.rest.append(chunk)
+                continue
+            self.best.add(chunk.nodes, costs)
             self.num_evaluated += len(chunk)
 
     @property

@@ -76,7 +76,7 @@ QUESTIONS = st.builds(
 @given(QUESTIONS, st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
 def test_no_layout_is_quicker_than_a_bound_above_it(problem: Problem, which: int) -> None:
-    teams = teams_of(costs_of(problem))
+    teams = list(teams_of(costs_of(problem)))
     bounds = MixedBounds(teams[which % len(teams)])
     grid = bounds.space.grid()
     points: dict[str, Any] = {}
@@ -98,7 +98,7 @@ def test_no_layout_is_quicker_than_a_bound_above_it(problem: Problem, which: int
 @given(QUESTIONS, st.integers(0, 99))
 @settings(max_examples=8, deadline=None)
 def test_the_search_finds_what_trying_every_layout_through_predict_finds(problem: Problem, which: int) -> None:
-    teams = teams_of(costs_of(problem))
+    teams = list(teams_of(costs_of(problem)))
     bounds = MixedBounds(teams[which % len(teams)])
     quick = searched_team(bounds, Search())
     slow = searched_team(bounds, Search(), uses_bounds=False)
@@ -195,7 +195,7 @@ def test_unlike_stages_win_by_more_than_rounding(share: float, is_mixed: bool, m
     problem = question(counts=(1,), devices=(2,), batch=4)
     (cost,) = costs_of(problem)
     even_s = planned(problem).objective
-    bounds = MixedBounds(teams_of([cost])[0])
+    bounds = MixedBounds(next(teams_of([cost])))
     answer = searched_team(bounds, Search())
     seconds = share * even_s
     other = replace(answer, solution=replace(answer.solution, objective=seconds, bound=min(seconds, even_s)))

@@ -132,7 +132,7 @@ def test_the_cut_of_a_setting_with_few_is_the_best_of_all(stages: int) -> None:
 def test_moving_layers_ends_where_no_neighbour_is_faster() -> None:
     mixed, point = pipeline(question(16, 6, count=2, devices=4), 8)
     first = np.full(8, 2)
-    better_s, cut, asked = improved(point, first, 6, mixed.bound_s, mixed.seconds)
+    better_s, cut, asked = improved(point, first, 6, mixed.bound_s, mixed.seconds, Search())
     assert better_s == seconds_of(mixed, point, cut)
     assert cut.sum() == 16 and cut.min() >= 1 and asked > 1
     for one in range(8):

@@ -10,24 +10,29 @@ Each rests on one thing that can only make a step longer, and that is left out o
 - *schedule*: the same with the schedule and its transfers, and any recomputation.
 - *memory*: what is kept exactly, but for overlaps, which only ever cost memory and save time.
 
+Where the micro-batch is decided by itself (:attr:`Space.is_split`), two stand before these: *peak*, the FLOP of the
+network at the highest rate that was fitted, and whether the smallest micro-batch *fits*.
+
 Recomputation only adds work, and more of it than exchange can hide behind; an exchange that overlaps computing never
 takes longer than one that does not. Tests hold every bound against every layout of small grids.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from planner.cost import Floats
 from planner.families.hybrid.cost import HybridCost
+from planner.families.hybrid.least import least_step_s
 from planner.families.hybrid.space import COARSE, Space
 from planner.models.layouts import Bools, Ints, Schedule
 from planner.models.tiers import Tier
 from planner.models.transformer_schedule import Stages, lower_bound_s
 from planner.models.transformer_time import stage_times
-from planner.solvers.grid import MOST_AT_ONCE, Columns
+from planner.search import Search
+from planner.solvers.grid import MOST_AT_ONCE, Columns, OverError, distinct
 
 __all__ = ["HybridBounds"]
 
@@ -49,10 +54,14 @@ _BEST = {
 
 @dataclass(frozen=True)
 class HybridBounds:
-    """Bounds on the machines of a cost; ``memory_limit_bytes`` in place of the devices' own."""
+    """Bounds on the machines of a cost; ``memory_limit_bytes`` in place of the devices' own.
+
+    They raise :class:`OverError` where the search is over.
+    """
 
     cost: HybridCost
     memory_limit_bytes: float
+    search: Search = field(default_factory=Search)
 
     @cached_property
     def space(self) -> Space:
@@ -62,7 +71,8 @@ class HybridBounds:
     @property
     def all(self) -> tuple[Callable[[Columns], Floats], ...]:
         """Those of all levels but the last."""
-        return self.ideal_s, self.fits, self.exchange_s, self.schedule_s, self.memory_s
+        known = (self.ideal_s, self.fits, self.exchange_s, self.schedule_s, self.memory_s)
+        return (self.peak_s, self.fits, *known) if self.space.is_split else known
 
     @property
     def _is_zero_bubble(self) -> bool:
@@ -78,16 +88,23 @@ class HybridBounds:
 
     # -- levels --------------------------------------------------------------------------------------------------------
 
+    def peak_s(self, nodes: Columns) -> Floats:
+        """Return the step at the highest rate that was fitted, whatever the micro-batch."""
+        number = nodes["tensor"] * nodes["context"] * nodes["pipeline"] * nodes["data"]
+        return least_step_s([self.cost]) * self.cost.cluster.num_devices / number
+
     def ideal_s(self, nodes: Columns) -> Floats:
         """Return the step of the best chunks where links cost nothing."""
         split = ("tensor", "context", "expert", "microbatch")
-        code = np.zeros(len(nodes["tensor"]), dtype=np.int64)
-        for name in split:
-            code = code * (int(nodes[name].max(initial=0)) + 1) + nodes[name]
-        _, first, back = np.unique(code, return_index=True, return_inverse=True)
+        first, back = distinct(nodes, split)
         few = {name: nodes[name][first] for name in split}
+        self._ask()
         interval = self._ideal.interval(self._ideal.layouts(_filled({**few, "data": few["expert"]})))
-        return self._least_step_s(nodes, {name: array[back] for name, array in interval.items()})
+        found = np.empty(len(back))
+        for part in self.parts(len(found)):
+            some = {name: column[part] for name, column in nodes.items()}
+            found[part] = self._least_step_s(some, {name: array[back[part]] for name, array in interval.items()})
+        return found
 
     def _least_step_s(self, nodes: Columns, interval: Mapping[str, Floats]) -> Floats:
         """Return seconds that no schedule goes below, whatever its chunks; transfers between stages cost nothing.
@@ -110,7 +127,7 @@ class HybridBounds:
         return np.asarray(layouts.num_microbatches * np.maximum(busiest, middle))
 
     def fits(self, nodes: Columns) -> Floats:
-        """Return infinity where nothing fits, and else 0."""
+        """Return infinity where nothing fits, in the smallest micro-batch where that is open, and else 0."""
         found = np.zeros(len(nodes["tensor"]))
         least = self.least_memory(nodes)
         found[least > self.memory_limit_bytes] = np.inf
@@ -157,7 +174,7 @@ class HybridBounds:
         """Return the seconds with all overlaps; infinity where it does not fit without any."""
         found = np.empty(len(nodes["tensor"]))
         overlaps = {"overlaps_data": 0, "overlaps_tensor": 0}
-        for part in _parts(len(found)):
+        for part in self.parts(len(found)):
             columns = {name: column[part] for name, column in nodes.items()}
             least = self.cost.memory(self.cost.layouts(_filled(columns, overlaps)))["total"]
             total = self.cost.parts(self.cost.layouts(_filled(columns)))["total"]
@@ -184,7 +201,7 @@ class HybridBounds:
     def _least(self, nodes: Columns, free: Mapping[str, Sequence[int]], seconds: Callable[[Columns], Floats]) -> Floats:
         """Return the least of what some free decisions give."""
         found = np.full(len(nodes["tensor"]), np.inf)
-        for part in _parts(len(found), MOST_AT_ONCE // 4):
+        for part in self.parts(len(found), MOST_AT_ONCE // 16):
             columns, owner = self.space.below({name: column[part] for name, column in nodes.items()}, free)
             if len(owner):
                 np.minimum.at(found[part], owner, seconds(columns))
@@ -194,8 +211,9 @@ class HybridBounds:
         """Return the bytes with the best recomputation, ZeRO stage, and the optimiser on the host where it may be."""
         free = {**more, "recompute": _EVERY_RECOMPUTE, "zero": _EVERY_ZERO, "is_offloaded": (0, 1)}
         found = np.full(len(nodes["tensor"]), np.inf)
-        kept = {name: nodes[name] for name in nodes if name != "order"}
-        for part in _parts(len(found), MOST_AT_ONCE // 32):
+        smallest = np.full(len(found), min(self.space.axes["microbatch"].values, default=1))  # needs least, where open
+        kept = {"microbatch": smallest, **{name: nodes[name] for name in nodes if name != "order"}}
+        for part in self.parts(len(found), MOST_AT_ONCE // 64):
             columns, owner = self.space.below({name: column[part] for name, column in kept.items()}, free)
             kept_rows = self._may_be_least(columns)
             columns, owner = {name: column[kept_rows] for name, column in columns.items()}, owner[kept_rows]
@@ -203,6 +221,17 @@ class HybridBounds:
                 layouts = self.cost.layouts(_filled(columns, {"overlaps_data": 0, "overlaps_tensor": 0}))
                 np.minimum.at(found[part], owner, self.cost.memory(layouts)["total"])
         return found
+
+    def parts(self, length: int, most: int = MOST_AT_ONCE // 8) -> Iterator[slice]:
+        """Yield slices of a range, each of at most so many; raise an error where the search is over."""
+        for start in range(0, length, most):
+            self._ask()
+            yield slice(start, min(start + most, length))
+
+    def _ask(self) -> None:
+        """Raise an error where the search is over."""
+        if self.search.is_over:
+            raise OverError
 
     def _may_be_least(self, columns: Columns) -> Bools:
         """Return which layouts may need least memory: ZeRO 1 needs no more than 0, and the host is free."""
@@ -221,9 +250,3 @@ def _filled(nodes: Columns, values: Mapping[str, int] | None = None) -> dict[str
     length = len(nodes["tensor"])
     best = {**dict.fromkeys(COARSE, 1), **_BEST, **(values or {})}
     return {**{name: np.full(length, value) for name, value in best.items()}, **nodes}
-
-
-def _parts(length: int, most: int = MOST_AT_ONCE) -> Iterator[slice]:
-    """Yield slices of a range, each of at most so many."""
-    for start in range(0, length, most):
-        yield slice(start, min(start + most, length))

@@ -154,8 +154,14 @@ class HybridConfiguration:
 _NAMED = {"recompute": RECOMPUTE_NAMES, "schedule": SCHEDULE_NAMES, "order": ORDER_NAMES}
 
 
+_MOST_WHOLE = 1 << 20  # samples of a micro-batch
+
+
 def layouts_of(columns: Mapping[str, Any], batch: int) -> Layouts:
     """Return layouts of columns of numbers, one column a decision; micro-batches follow from the batch."""
     arrays = {name: np.asarray(columns[name]) for name in DECIDED}
     found = {name: array.astype(bool) if name in FLAGS else array for name, array in arrays.items()}
-    return Layouts(num_microbatches=batch // (found["data"] * found["microbatch"]), **found)
+    number = batch // (found["data"] * found["microbatch"])
+    if found["microbatch"].max(initial=0) > _MOST_WHOLE:
+        found["microbatch"] = found["microbatch"].astype(np.float64)  # times elements it is beyond what integers hold
+    return Layouts(num_microbatches=number, **found)

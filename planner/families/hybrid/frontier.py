@@ -20,25 +20,32 @@ from planner.units import Dimension, format_human
 __all__ = ["frontier", "frontier_words", "ladder"]
 
 _MOST_LAYOUTS = 400_000
+_AT_ONCE = 20_000
 _MOST_WORDS = 5
 _STEP = 0.95  # of the memory of the layout printed before
 _RUNG = 0.9  # of the memory of the layout before
 
 
-def frontier(cost: HybridCost, best: Point) -> list[tuple[float, float, Point]]:
+def frontier(cost: HybridCost, best: Point, search: Search | None = None) -> list[tuple[float, float, Point]]:
     """Return seconds, bytes and layout of those with the degrees of ``best`` that none beats in both, fastest first.
 
     Every layout with these degrees that the question allows is evaluated, whether it fits or not; of those that do not,
-    none is returned. Empty where they are too many.
+    none is returned. Empty where they are too many, or the search is over before all are evaluated.
     """
     space = Space.of(cost)
     axes = tuple(Axis(name=name, values=(best[name],)) if name in COARSE else axis for name, axis in space.axes.items())
     grid = Grid(levels=(Level(axes=axes),), rules=space.rules)
-    if grid.count() > _MOST_LAYOUTS:
+    number = grid.count()
+    if number is None or number > _MOST_LAYOUTS:
         return []
     columns = grid.expand({}, 0)
-    layouts = cost.layouts(columns)
-    held, seconds = cost.memory(layouts)["total"], cost.seconds(layouts)
+    held, seconds = np.empty(number), np.empty(number)
+    for start in range(0, number, _AT_ONCE):
+        if search is not None and search.is_over:
+            return []
+        part = slice(start, start + _AT_ONCE)
+        layouts = cost.layouts({name: column[part] for name, column in columns.items()})
+        held[part], seconds[part] = cost.memory(layouts)["total"], cost.seconds(layouts)
     order = np.lexsort([held, seconds])
     least = np.minimum.accumulate(held[order])
     is_new = np.concatenate([[True], least[1:] < least[:-1]]) & (held[order] <= cost.memory_limit_bytes)
@@ -52,7 +59,7 @@ def _row(columns: Columns, seconds: Floats, held: Floats, index: int) -> tuple[f
 
 def frontier_words(cost: HybridCost, best: Point, search: Search) -> list[str]:
     """Return a line with a few layouts of the frontier; none where time is over."""
-    rows = [] if search.is_over else frontier(cost, best)
+    rows = [] if search.is_over else frontier(cost, best, search)
     kept: list[tuple[float, float, Point]] = []
     for row in rows:
         if not kept or row[1] <= _STEP * kept[-1][1]:

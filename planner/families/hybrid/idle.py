@@ -38,7 +38,7 @@ def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search, se
     limits = replace(space.problem.limits, devices=replace(space.problem.limits.devices, least=most))
     of_all = replace(cost, problem=replace(space.problem, limits=limits))
     why = f"no layout of all divides the layers, heads and batch of {space.batch:,}"
-    if Space.of(of_all).grid().count():
+    if Space.of(of_all).grid().count() != 0:
         why = _of_all(of_all, part, searched)
     return [f"{start}: {'; '.join([why, *_batches(cost, space, most, part, searched)])}"]
 

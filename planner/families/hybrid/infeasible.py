@@ -21,7 +21,7 @@ def why_nothing_fits(costs: Sequence[HybridCost], search: Search) -> str:
 
     Where only asked whether anything fits, nothing else is tried.
     """
-    if not any(Space.of(cost).grid().count() for cost in costs):
+    if all(Space.of(cost).grid().count() == 0 for cost in costs):
         return _no_layout(costs)
     if search.good_enough == inf:
         return "No plan fits: no layout fits in the memory of a device."

@@ -19,8 +19,8 @@ recomputation leaves room for all layers. *best path*: all is decided but overla
 these waits. The latter two are of the cuts that are tried, the others of all cuts.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 
@@ -28,30 +28,45 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.families.hybrid.cost import HybridCost
+from planner.families.hybrid.least import least_step_s
 from planner.families.hybrid.mixed_cost import MixedCost
 from planner.families.hybrid.mixed_space import MixedSpace
 from planner.models.layouts import Ints, Layouts, Recompute
 from planner.models.tiers import ORDERS
 from planner.models.transformer_mixed_batches import relaxed_s
 from planner.models.transformer_mixed_kinds import LAYER_PARTS
+from planner.models.transformer_mixed_schedule import MOST_ROUNDS
 from planner.models.transformer_time import interval_times
-from planner.solvers.grid import Columns
+from planner.search import Search
+from planner.solvers.grid import Columns, OverError, distinct
 
 __all__ = ["MixedBounds", "in_parts"]
 
 _MOST_CELLS = 100_000  # stages times layouts in one array
-_MOST_CODES = 1 << 62
-_MOST_DEALT = 500  # layouts whose micro-batches are dealt out in one go
+_MOST_TASKS = 1 << 23  # stages times micro-batches whose schedules are played in one go
+_MOST_DEALT = 100  # layouts whose micro-batches are dealt out in one go
 _FEW = ("tensor", "context", "expert", "microbatch")
 
 
 def in_parts(
-    columns: Columns, stages: Ints, function: Callable[[Columns], Floats], most_cells: int = _MOST_CELLS
+    columns: Columns,
+    stages: Ints,
+    function: Callable[[Columns], Floats],
+    search: Search,
+    most_cells: int = _MOST_CELLS,
 ) -> Floats:
-    """Return a function of all nodes, asked for some at a time: those with as many stages together."""
+    """Return a function of all nodes, asked for some at a time: those with as many stages together.
+
+    Raises
+    ------
+    OverError
+        Where the search is over.
+    """
     order = np.argsort(stages, kind="stable")
     found = np.empty(len(order))
     for part in _slices(stages[order], most_cells):
+        if search.is_over:
+            raise OverError
         chosen = order[part]
         found[chosen] = function({name: column[chosen] for name, column in columns.items()})
     return found
@@ -69,23 +84,12 @@ def _slices(stages: Ints, most_cells: int) -> Iterator[slice]:
         start = end
 
 
-def _distinct(nodes: Columns, names: Sequence[str]) -> tuple[Ints, Ints]:
-    """Return the index of one node of each combination of some decisions, and for each node which."""
-    code = np.zeros(len(nodes["tensor"]), dtype=np.int64)
-    for name in names:
-        size = int(nodes[name].max(initial=0)) + 1
-        if int(code.max(initial=0)) >= _MOST_CODES // size:
-            code = np.unique(code, return_inverse=True)[1]
-        code = code * size + nodes[name]
-    _, first, back = np.unique(code, return_index=True, return_inverse=True)
-    return first, back
-
-
 @dataclass(frozen=True)
 class MixedBounds:
-    """Bounds for a team."""
+    """Bounds for a team; those that take long raise :class:`OverError` where the search is over."""
 
     cost: MixedCost
+    search: Search = field(default_factory=Search)
 
     @cached_property
     def space(self) -> MixedSpace:
@@ -96,6 +100,7 @@ class MixedBounds:
     def all(self) -> list[Callable[[Columns], Floats] | None]:
         """Those of all levels but the last."""
         return [
+            *([self.peak_s] if self.space.is_split else []),
             self.ideal_s,
             *[self.ideal_s] * len(self.space.devices),
             self.exchange_s,
@@ -106,6 +111,12 @@ class MixedBounds:
         ]
 
     # -- with links that cost nothing ----------------------------------------------------------------------------------
+
+    def peak_s(self, nodes: Columns) -> Floats:
+        """Return the step at the highest rates that were fitted, whatever the micro-batch."""
+        each = nodes["tensor"] * nodes["context"] * nodes["data" if self.cost.is_staged else "pipeline"]
+        can = np.all([each <= devices for devices in self.space.devices], axis=0)
+        return np.where(can, least_step_s(self.cost.costs), np.inf)
 
     def ideal_s(self, nodes: Columns) -> Floats:
         """Return the bound of nodes whose links cost nothing; infinite where a kind has no room for a part."""
@@ -153,6 +164,11 @@ class MixedBounds:
 
     def _ideal_layers(self, nodes: Columns) -> tuple[Floats, Floats, Floats]:
         """Return the seconds of a layer, an embedding and a head on each kind, shape (kinds, n)."""
+        if self.space.is_split:  # too many to know them all
+            first, back = distinct(nodes, _FEW)
+            few = {name: nodes[name][first] for name in _FEW}
+            layer, embedding, head = np.array([self._kind_layers(one, few) for one in self.cost.costs]).swapaxes(0, 1)
+            return layer[:, back], embedding[:, back], head[:, back]
         codes, table = self._known_layers
         layer, embedding, head = table[:, :, np.searchsorted(codes, self._code(nodes))]
         return layer, embedding, head
@@ -161,7 +177,8 @@ class MixedBounds:
         """Return one number for the decisions on which a layer's seconds depend here."""
         code = np.zeros(len(nodes["tensor"]), dtype=np.int64)
         for name in _FEW:
-            code = code * (max(self.space.axes[name].values) + 1) + nodes[name]
+            values = self.space.axes[name].values
+            code = code * len(values) + np.searchsorted(values, nodes[name])
         return code
 
     @cached_property
@@ -176,6 +193,8 @@ class MixedBounds:
         """Return the least seconds of a layer, an embedding and a head on one kind over all orders, shape (3, n)."""
         axes, found = self.space.axes, []
         # Of one stage the pipeline's place in an order does not matter.
+        if self.search.is_over:
+            raise OverError
         orders = {tuple(one for one in ORDERS[index] if one != "pipeline"): index for index in axes["order"].values}
         for is_parallel, order in product(axes["is_sequence_parallel"].values, orders.values()):
             size = len(few["tensor"])
@@ -211,9 +230,9 @@ class MixedBounds:
             names = self.space.part_names
             whole = np.sum([nodes[name] for name in names], axis=0)
             nodes = {**nodes, **dict.fromkeys(names, np.ones_like(whole)), names[0]: whole - len(names) + 1}
-        first, back = _distinct(nodes, [name for name in nodes if name != "order"])
+        first, back = distinct(nodes, [name for name in nodes if name != "order"])
         few = {name: column[first] for name, column in nodes.items()}
-        return in_parts(few, self._stages(few), self._fits)[back]
+        return in_parts(few, self._stages(few), self._fits, self.search)[back]
 
     def _fits(self, nodes: Columns) -> Floats:
         """Return the same of nodes with about as many stages."""
@@ -254,7 +273,7 @@ class MixedBounds:
 
     def exchange_s(self, nodes: Columns) -> Floats:
         """Return the bound with the real links, the tensor-parallel exchange hidden; nothing computed again if open."""
-        return in_parts(nodes, np.ones_like(nodes["tensor"]), self._exchange_s)
+        return in_parts(nodes, np.ones_like(nodes["tensor"]), self._exchange_s, self.search)
 
     def _exchange_s(self, nodes: Columns) -> Floats:
         """Return the same of some nodes."""
@@ -292,11 +311,18 @@ class MixedBounds:
 
     def path_s(self, nodes: Columns) -> Floats:
         """Return the bound with all decided but the schedule's waits; infinite where it does not fit."""
-        return in_parts(nodes, self._stages(nodes), self.cost.bound_s)
+        return in_parts(nodes, self._stages(nodes), self.cost.bound_s, self.search)
 
     def seconds(self, nodes: Columns) -> Floats:
         """Return the seconds of points."""
         stages = self._stages(nodes)
-        if self.cost.is_staged:
-            return in_parts(nodes, stages, self.cost.seconds)
-        return in_parts(nodes, stages, self.cost.seconds, _MOST_DEALT)
+        if not self.cost.is_staged:
+            return in_parts(nodes, stages, self.cost.seconds, self.search, _MOST_DEALT)
+        rounds = np.minimum(self.cost.batch // (nodes["data"] * nodes["microbatch"]), MOST_ROUNDS)
+        found, sizes = np.empty(len(stages)), np.frexp(rounds)[1]
+        for size in np.unique(sizes).tolist():  # so that a part is not as slow as its longest schedule
+            chosen = np.flatnonzero(sizes == size)
+            columns = {name: column[chosen] for name, column in nodes.items()}
+            most = min(_MOST_CELLS, _MOST_TASKS >> size)
+            found[chosen] = in_parts(columns, stages[chosen], self.cost.seconds, self.search, most)
+        return found

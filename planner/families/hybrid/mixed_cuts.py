@@ -19,6 +19,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.models.layouts import Ints
+from planner.search import Search
 
 __all__ = ["all_cuts", "cut_columns", "cut_of", "few_bounds_s", "few_cuts", "has_few_cuts", "improved"]
 
@@ -27,6 +28,7 @@ Seconds = Callable[[Columns], Floats]
 _MOST_FEW = 2_000  # stages of all cuts of a setting together
 _MOST_CELLS = 200_000  # stages in one array
 _MOST_TASKS = 20_000_000  # stages times micro-batches that one improvement may evaluate: about a second
+_MOST_NEIGHBOURS = 20_000_000  # stages of all near cuts of one setting
 _AT_ONCE = 32  # cuts evaluated together, the most hopeful ones first
 _GAIN = 1e-9  # relative; less is rounding
 
@@ -34,6 +36,8 @@ _GAIN = 1e-9  # relative; less is rounding
 @lru_cache(maxsize=4_096)
 def has_few_cuts(layers: int, stages: int) -> bool:
     """Whether all cuts of so many layers are tried."""
+    if 1 < stages < layers and stages * (layers - 1) > _MOST_FEW:  # there is a cut for each place of one boundary
+        return False
     return 1 < stages <= layers and stages * comb(layers - 1, stages - 1) <= _MOST_FEW
 
 
@@ -102,6 +106,7 @@ def improved(
     num_microbatches: int,
     bound_s: Seconds,
     seconds: Seconds,
+    search: Search,
     cutoff_s: float = np.inf,
 ) -> tuple[float, Ints, int]:
     """Return the seconds of a cut after single layers were moved while that helps, the cut, and how many were asked.
@@ -117,7 +122,8 @@ def improved(
     cutoff_s
         Of a cut that is known: a first move that is no better is not made.
 
-    Stops early once it has evaluated ``_MOST_TASKS`` tasks: counted, so that the answer is the same on every machine.
+    Stops early once it has evaluated ``_MOST_TASKS`` tasks: counted, so that the answer is the same on every machine;
+    or when the search is over.
     """
 
     def told(cuts: Ints) -> dict[str, Ints]:
@@ -125,7 +131,9 @@ def improved(
 
     best_s, asked = min(float(seconds(told(layers[:, None]))[0]), cutoff_s), 1
     left = _MOST_TASKS // (len(layers) * max(num_microbatches, 1))
-    while asked < left:
+    while asked < left and not search.is_over:
+        if len(layers) ** 3 > _MOST_NEIGHBOURS:
+            break
         cuts = _neighbours(layers)
         if not cuts.size:
             break
@@ -135,7 +143,7 @@ def improved(
         for start in range(0, len(order), _AT_ONCE):
             some = order[start : start + _AT_ONCE]
             some = some[least[some] < found_s * (1 - _GAIN)]
-            if not len(some) or asked >= left:
+            if not len(some) or asked >= left or search.is_over:
                 break
             exact = seconds(told(cuts[:, some]))
             asked += len(some)

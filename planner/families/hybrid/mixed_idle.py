@@ -52,13 +52,12 @@ def _best_of_all(mixed: MixedCost, number: int, search: Search) -> str:
     limits = mixed.problem.limits
     problem = replace(mixed.problem, limits=replace(limits, devices=replace(limits.devices, least=number)))
     of_all = MixedCost(tuple(replace(one, problem=problem) for one in mixed.costs), is_staged=mixed.is_staged)
-    bounds = MixedBounds(of_all)
     part = search.part(search.left_s, questions_left=_MOST_QUESTIONS, num_alternatives=0, good_enough=-inf, cutoff=inf)
     try:
-        answer = searched_team(bounds, part)
+        answer = searched_team(MixedBounds(of_all), part)
     except PlannerError:
         return "no such layout of all was found in time"
-    if not answer.num_points:
+    if answer.is_counted and not answer.num_points:
         return "no such layout of all divides heads and batch"
     value, solution = answer.solution.value, answer.solution
     if value is None or solution.objective > solution.bound:

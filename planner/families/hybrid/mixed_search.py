@@ -23,21 +23,23 @@ kind is an even layout, and left to the search of those. Other cuts and numbers 
 takes are outside of the domain.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, permutations
-from math import inf
+from math import comb, factorial, inf
 
 import numpy as np
 
 from planner.cost import Floats
 from planner.families.hybrid.configuration import DECIDED
 from planner.families.hybrid.cost import HybridCost
+from planner.families.hybrid.least import least_step_s, with_least
 from planner.families.hybrid.mixed_bounds import MixedBounds
 from planner.families.hybrid.mixed_configuration import MixedConfiguration, MixedReplicas, MixedStage
 from planner.families.hybrid.mixed_cost import MixedCost
 from planner.families.hybrid.mixed_cuts import cut_columns, has_few_cuts, improved
+from planner.families.hybrid.mixed_space import MixedSpace
 from planner.models.layouts import Schedule
 from planner.search import Search
 from planner.solution import Solution, Status
@@ -61,12 +63,13 @@ DOMAIN = (
     "whole replicas of each kind, numbered kind by kind, and a fixed batch; of stages all cuts of the layers where "
     "stages x cuts are 2,000 or fewer, else of each setting the cut whose slowest stage is least, improved by moving "
     "single layers in the best settings only (another cut may be faster; predict tells); of whole replicas that cut, "
-    "with micro-batches dealt out for the quickest kind; on several kinds together three quarters of each kind's "
-    "devices or more (unless numbers are limited)"
+    "with micro-batches dealt out for the quickest kind, where near numbers add up to the batch; on several kinds "
+    "together three quarters of each kind's devices or more (unless numbers are limited)"
 )
 _MOST_AT_ONCE = 400_000
 _MOST_KINDS = 4  # in a layout
 _MOST_IMPROVED = 4  # settings whose cut is improved
+_MOST_SHARES = 16  # of the time that is left: each of many teams is searched for a while, as far as they are come to
 _GAIN = 1e-9  # relative; less is rounding
 
 
@@ -103,53 +106,84 @@ class MixedFound:
         return configuration_of_point(self.mixed, point)
 
 
-def teams_of(costs: Sequence[HybridCost]) -> list[MixedCost]:
-    """Return the teams that may train: each kind alone, several in all orders along a pipeline, and their replicas.
+def teams_of(costs: Sequence[HybridCost]) -> Iterator[MixedCost]:
+    """Yield the teams that may train: each kind alone, several in all orders along a pipeline, and their replicas.
 
     Replicas come before pipelines: they are searched sooner, and their best bounds the others.
     """
-    found, replicas = [MixedCost((one,), is_staged=True) for one in costs], []
-    for number in range(2, min(len(costs), _MOST_KINDS) + 1):
-        for some in combinations(costs, number):
-            names = {one.machines for one in some if one.machines is not None}
-            if costs[0].problem.cluster.of_groups_is_connected(names):
-                replicas.append(MixedCost(some, is_staged=False))
-                found += [MixedCost(order, is_staged=True) for order in permutations(some)]
-    alone = len(costs)
-    return [*found[:alone], *replicas, *found[alone:]]
+    yield from (MixedCost((one,), is_staged=True) for one in costs)
+    several = [
+        some
+        for number in range(2, min(len(costs), _MOST_KINDS) + 1)
+        for some in combinations(costs, number)
+        if costs[0].problem.cluster.of_groups_is_connected({one.machines for one in some if one.machines is not None})
+    ]
+    yield from (MixedCost(some, is_staged=False) for some in several)
+    yield from (MixedCost(order, is_staged=True) for some in several for order in permutations(some))
 
 
-def mixed_searched(costs: Sequence[HybridCost], search: Search, known_s: Sequence[float]) -> list[MixedFound]:
+def mixed_searched(
+    costs: Sequence[HybridCost],
+    search: Search,
+    known_s: Sequence[float],
+    on_found: Callable[[list[MixedFound]], None] = lambda found: None,
+) -> list[MixedFound]:
     """Return what the search of every team found, as far as it is the best or one of the runners-up asked for.
 
     Limits of ``search`` are in seconds of a step, as are the layouts known. Nothing is searched where the batch is
-    open, or pins leave nothing.
+    open, or pins leave nothing. Teams that the time never came to are bounded together, by what their devices compute
+    at most. ``on_found`` is called with all that was found so far, after each team that found something.
     """
     if costs[0].problem.training.fixed_batch_size is None:
         return []
-    teams = [MixedBounds(one) for one in teams_of(costs)]
-    teams = [one for one in teams if one.space.is_open]
     found: list[MixedFound] = []
-    for index, bounds in enumerate(teams):
-        rows = sorted([*known_s, *(seconds for one in found for seconds, _ in one.rows)])
-        worst_s = [*rows, *[inf] * (1 + search.num_alternatives)][max(search.num_alternatives, 0)]
-        part = search.part(search.left_s / (len(teams) - index), cutoff=min([search.cutoff, worst_s]))
-        answer = searched_team(bounds, part, is_strict=bool(rows))
-        one = cuts_improved(MixedFound(mixed=bounds.cost, answer=answer), part)
+    is_open: dict[bool, bool] = {}  # pins leave as much to all pipelines, and to all replicas
+    number, rows = max(search.num_alternatives, 0), sorted(known_s)
+    left = _num_teams(len(costs))
+    for team in teams_of(costs):
+        left -= 1
+        if team.is_staged not in is_open:
+            is_open[team.is_staged] = MixedSpace(team).is_open
+        if not is_open[team.is_staged]:
+            continue
+        if search.is_over:
+            fastest = sorted(costs, key=lambda one: least_step_s([one]))[:_MOST_KINDS]
+            return [*found, MixedFound(mixed=team, answer=_nothing(least_step_s(fastest)))]
+        worst_s = [*rows, *[inf] * (1 + number)][number]
+        share_s = search.left_s / min(left + 1, _MOST_SHARES)
+        part = search.part(share_s, cutoff=min([search.cutoff, worst_s]))
+        bounds = MixedBounds(team)
+        one = cuts_improved(MixedFound(mixed=team, answer=searched_team(bounds, part, is_strict=bool(rows))), part)
+        if len(team.costs) == 1 and search.good_enough < inf:
+            least_s = min([*rows[:1], *(seconds for seconds, _ in one.rows), search.cutoff])
+            one = replace(one, all_cuts_s=all_cuts_bound_s(bounds, least_s, search))
         found.append(one)
-        if len(bounds.cost.costs) == 1 and search.good_enough < inf:
-            least_s = min([*known_s, *(seconds for one in found for seconds, _ in one.rows), search.cutoff])
-            found[-1] = replace(one, all_cuts_s=all_cuts_bound_s(bounds, least_s, search))
+        if one.rows:
+            rows = sorted([*rows, *(seconds for seconds, _ in one.rows)])
+            on_found(found)
     return found
+
+
+def _num_teams(kinds: int) -> int:
+    """Return how many teams there are at most."""
+    sizes = range(2, min(kinds, _MOST_KINDS) + 1)
+    return kinds + sum(comb(kinds, size) * (1 + factorial(size)) for size in sizes)
+
+
+def _nothing(bound_s: float) -> GridAnswer:
+    """Return the answer of a search that found nothing, and knows no more than a bound."""
+    none: Solution[Point] = Solution(status=Status.UNKNOWN, objective=inf, bound=bound_s, value=None)
+    return GridAnswer(solution=none, others=(), num_points=0, num_evaluated=0, is_counted=False)
 
 
 def searched_team(
     bounds: MixedBounds, search: Search, *, uses_bounds: bool = True, is_strict: bool = False
 ) -> GridAnswer:
     """Return the best layouts of a team's grid, whose bounds may be left unused; strict: none above the cutoff."""
+    bounds = replace(bounds, search=search)
     space = bounds.space
     grid, seconds = _grid_of(bounds, uses_bounds=uses_bounds)
-    return solve(
+    answer = solve(
         grid,
         seconds,
         search,
@@ -160,6 +194,7 @@ def searched_team(
         is_strict=is_strict,
         maker=partial(_made_grid, _bare(bounds.cost)),
     )
+    return with_least(answer, least_step_s(bounds.cost.costs))
 
 
 def _grid_of(bounds: MixedBounds, *, uses_bounds: bool = True) -> tuple[Grid, Callable[[Columns], Floats]]:
@@ -182,6 +217,7 @@ def all_cuts_bound_s(bounds: MixedBounds, least_s: float, search: Search) -> flo
 
     The bounds of a team down to its links count no cut: see :mod:`planner.families.hybrid.mixed_bounds`.
     """
+    bounds = replace(bounds, search=search)
     grid, layers = bounds.space.grid(bounds.all), bounds.cost.transformer.num_layers
     is_few = np.array([has_few_cuts(layers, stages) for stages in range(layers + 1)])
 
@@ -192,7 +228,8 @@ def all_cuts_bound_s(bounds: MixedBounds, least_s: float, search: Search) -> flo
     last = bounds.all.index(bounds.best_path_s)  # the level before is the last whose bound knows no cut
     known = replace(grid, levels=grid.levels[:last])
     part = search.part(search.left_s, good_enough=-inf, cutoff=least_s, num_alternatives=0)
-    return min(solve(known, seconds, part, is_strict=True).solution.bound, least_s)
+    found_s = solve(known, seconds, part, is_strict=True).solution.bound
+    return min(max(found_s, least_step_s(bounds.cost.costs)), least_s)
 
 
 # -- near cuts ---------------------------------------------------------------------------------------------------------
@@ -205,7 +242,7 @@ def cuts_improved(found: MixedFound, search: Search) -> MixedFound:
         return found
     for index, (seconds, point) in enumerate(rows[:_MOST_IMPROVED]):
         if not search.is_over:
-            better_s, better, number = _near(mixed, point, seconds)
+            better_s, better, number = _near(mixed, point, seconds, search)
             asked += number
             if better_s < seconds * (1 - _GAIN):
                 rows[index] = (better_s, better)
@@ -219,7 +256,8 @@ def even_improved(
     """Return the best cut near the even ones of one kind's best layouts; None where none is better than all known."""
     mixed = MixedCost((cost,), is_staged=True)
     bounds = MixedBounds(mixed)
-    if search.good_enough == inf or cost.problem.training.fixed_batch_size is None or not bounds.space.is_open:
+    is_open = cost.problem.training.fixed_batch_size is not None and bounds.space.is_open
+    if search.is_over or search.good_enough == inf or not is_open:
         return None
     found: tuple[float, Point] | None = None
     total = 0
@@ -231,22 +269,16 @@ def even_improved(
         if bounds.exchange_s(columns)[0] >= best_s * (1 - _GAIN):
             continue
         is_plain = row["interleave"] == 1 and row["schedule"] == Schedule.ONE_F_ONE_B
-        better_s, better, asked = _near(mixed, point, seconds if is_plain else inf)
+        better_s, better, asked = _near(mixed, point, seconds if is_plain else inf, search)
         total += asked
         if better is not point and better_s < best_s * (1 - _GAIN):
             best_s, found = better_s, (better_s, better)
     if found is None:
         return None
-    none = GridAnswer(
-        solution=Solution(status=Status.UNKNOWN, objective=inf, bound=inf, value=None),
-        others=(),
-        num_points=0,
-        num_evaluated=0,
-    )
-    return MixedFound(mixed=mixed, answer=_with_rows(none, [found], total))
+    return MixedFound(mixed=mixed, answer=_with_rows(replace(_nothing(inf), is_counted=True), [found], total))
 
 
-def _near(mixed: MixedCost, point: Point, seconds: float) -> tuple[float, Point, int]:
+def _near(mixed: MixedCost, point: Point, seconds: float, search: Search) -> tuple[float, Point, int]:
     """Return the seconds of the best cut found near a setting's, the layout, and how many cuts were evaluated."""
     columns = {name: np.array([value]) for name, value in point.items()}
     stages = int(mixed.parts_of(columns).sum())
@@ -254,7 +286,7 @@ def _near(mixed: MixedCost, point: Point, seconds: float) -> tuple[float, Point,
         return seconds, point, 0
     layers = mixed.chosen(columns).layers[:stages, 0]
     number = mixed.batch // (point["data"] * point["microbatch"])
-    better_s, cut, asked = improved(point, layers, number, mixed.bound_s, mixed.seconds, seconds)
+    better_s, cut, asked = improved(point, layers, number, mixed.bound_s, mixed.seconds, search, seconds)
     if (cut == layers).all():
         return seconds, point, asked
     return better_s, {**point, **{name: int(row[0]) for name, row in cut_columns(cut[:, None]).items()}}, asked

@@ -221,7 +221,15 @@ class MixedSpace:
         return Grid(levels=tuple(made), rules=self.rules)
 
     @property
+    def is_split(self) -> bool:
+        """Whether the micro-batch is decided by itself, as there are very many: see :attr:`Space.is_split`."""
+        return self.even.is_split
+
+    @property
     def levels(self) -> tuple[tuple[str, ...], ...]:
         """Decisions of each level: what is shared, each kind's part, how ranks lie, whether it fits, and the rest."""
         parts = ((name,) for name in self.part_names)
+        if self.is_split:
+            degrees = tuple(name for name in self.coarse if name != "microbatch")
+            return (degrees, ("microbatch",), *parts, _FINE[0], (), _FINE[1], (), _FINE[2], ())
         return (self.coarse, *parts, _FINE[0], (), _FINE[1], (), _FINE[2], ())

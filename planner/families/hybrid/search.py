@@ -32,7 +32,7 @@ from planner.families.hybrid.family import NAME, NOT_MODELLED, explain, predict
 from planner.families.hybrid.frontier import frontier_words, ladder
 from planner.families.hybrid.idle import idle_words
 from planner.families.hybrid.infeasible import why_nothing_fits
-from planner.families.hybrid.least import least_objective
+from planner.families.hybrid.least import least_objective, least_step_s, with_least
 from planner.families.hybrid.mixed import reserve_words
 from planner.families.hybrid.mixed import warnings as mixed_warnings
 from planner.families.hybrid.mixed_idle import mixed_idle_words
@@ -80,6 +80,13 @@ def plan(problem: Problem, search: Search) -> Plan:
     costs = costs_of(problem)
     count = float(iterations_of(problem, costs[0].batch))
     found: list[_Found | MixedFound] = []
+
+    def keep(so_far: Sequence[_Found | MixedFound]) -> None:
+        """Have the best so far as the answer, should the search be broken off."""
+        best = _best(so_far)
+        if best.answer.solution.value is not None:
+            search.keep(lambda: _plan_of(problem, search, so_far, best, 0.0, count))
+
     for index, cost in enumerate(costs):
         known = min((one.answer.solution.objective for one in found), default=float("inf"))
         part = search.part(
@@ -88,15 +95,17 @@ def plan(problem: Problem, search: Search) -> Plan:
             cutoff=min(search.cutoff / count, known),
         )
         found.append(_Found(cost=cost, answer=searched(cost, part)))
+        keep(list(found))
     known_s = [seconds for one in found for seconds, _ in one.rows]
     rest = search.part(search.left_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
     even = [(one.cost, one.rows) for one in found]
-    found += mixed_searched(costs, rest, known_s)
+    found += mixed_searched(costs, rest, known_s, lambda mixed: keep([*found, *mixed]))
     least_s = min(one.answer.solution.objective for one in found)
     near = [even_improved(cost, rows, least_s, rest) for cost, rows in even]
     found += [one for one in near if one is not None]
     bound_s = min(one.answer.solution.bound for one in found)
     best = _best(found)
+    keep(found)
     if best.answer.solution.value is None:
         if bound_s < float("inf"):
             raise NoAnswerError(TOO_SHORT)
@@ -117,8 +126,8 @@ def searched(
     ``memory_limit_bytes``: where that is less than what a device may hold.
     """
     limit = min(cost.memory_limit_bytes, memory_limit_bytes)
-    grid, seconds = _grid_of(cost, limit, uses_bounds=uses_bounds)
-    return solve(
+    grid, seconds = _grid_of(cost, limit, search, uses_bounds=uses_bounds)
+    answer = solve(
         grid,
         seconds,
         search,
@@ -127,18 +136,22 @@ def searched(
         uses_bounds=uses_bounds,
         maker=partial(_grid_of, replace(cost), limit),
     )
+    return with_least(answer, least_step_s([cost]))
 
 
 def _grid_of(
-    cost: HybridCost, limit_bytes: float, *, uses_bounds: bool = True
+    cost: HybridCost, limit_bytes: float, search: Search | None = None, *, uses_bounds: bool = True
 ) -> tuple[Grid, Callable[[Columns], Floats]]:
     """Return the grid of some machines and the seconds of its points."""
-    bounds = HybridBounds(cost, limit_bytes)
+    bounds = HybridBounds(cost, limit_bytes, search or Search())
 
     def seconds(columns: Columns) -> Floats:
-        layouts = cost.layouts(columns)
-        fits = cost.memory(layouts)["total"] <= limit_bytes
-        return np.where(fits, cost.seconds(layouts), np.inf)
+        found = np.empty(len(columns["tensor"]))
+        for part in bounds.parts(len(found)):
+            layouts = cost.layouts({name: column[part] for name, column in columns.items()})
+            fits = cost.memory(layouts)["total"] <= limit_bytes
+            found[part] = np.where(fits, cost.seconds(layouts), np.inf)
+        return found
 
     return bounds.space.grid(bounds.all if uses_bounds else (None,) * len(bounds.all)), seconds
 
@@ -203,6 +216,8 @@ def _counts(problem: Problem, found: Sequence[_Found | MixedFound], is_proven: b
     )
     rest = "ruled out by their bounds" if is_proven else "ruled out by their bounds or not come to"
     lines = [f"layouts in the grid: {points:,}; {rest}: {pruned:,}; evaluated in full: {evaluated:,}"]
+    if not all(one.answer.is_counted for one in found):
+        lines = [f"layouts evaluated in full: {evaluated:,}; those of the whole grid are too many to count in the time"]
     if problem.training.fixed_batch_size is None:
         lines.append(f"only the largest batch, {batch}, was searched; smaller ones are bounded")
     return lines

@@ -13,12 +13,14 @@ from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints
 from planner.problem import Limits, Problem, Range
 from planner.search import Search
+from planner.solvers.grid import Axis, Level, OverError
 from planner.units import Dimension, format_human
 
 __all__ = ["least_memory", "ways_out"]
 
 _AT_ONCE = 20_000
 _MOST_DEVICES = 1 << 17
+_MOST_MICROBATCHES = 64  # sizes, the smallest ones, where there are too many to look at each
 _MOST_LISTED = 3
 _TRIED_S = 6.0  # for all ways together
 _ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half of the last one
@@ -151,7 +153,7 @@ def least_memory(
 
     ``num_machines``: in place of those that there are.
     """
-    bounds = HybridBounds(cost, inf)
+    bounds = HybridBounds(cost, inf, search)
     if num_machines is not None:
         vars(bounds)["space"] = replace(bounds.space, num_machines=num_machines)
     space = bounds.space
@@ -159,7 +161,10 @@ def least_memory(
     number, best, found = len(nodes["tensor"]), inf, None
     for start in range(0, number, _AT_ONCE):
         part = {name: column[start : start + _AT_ONCE] for name, column in nodes.items()}
-        least = bounds.least_memory(part)
+        try:
+            least = bounds.least_memory(part)
+        except OverError:
+            break
         at = int(np.argmin(least))
         if least[at] < best:
             best, found = float(least[at]), {name: column[at : at + 1] for name, column in part.items()}
@@ -173,8 +178,13 @@ def _coarse(space: Space) -> dict[str, Ints]:
 
     Where chunks are asked for, which may ask for a number of micro-batches, too, all of them.
     """
-    nodes = space.grid().expand({}, 0)
+    values = space.axes["microbatch"].values
     least_chunks = min(space.axes["interleave"].values, default=1)
+    if space.is_split:  # too many to list them all
+        values = values[: 1 if least_chunks == 1 else _MOST_MICROBATCHES]
+    narrow = replace(space)
+    vars(narrow)["axes"] = {**space.axes, "microbatch": Axis(name="microbatch", values=values)}
+    nodes = narrow.grid().expand({}, 0)
     if least_chunks > 1 or not len(nodes["tensor"]):
         return nodes
     kept = nodes["microbatch"] == nodes["microbatch"].min()
@@ -183,9 +193,9 @@ def _coarse(space: Space) -> dict[str, Ints]:
 
 def _smallest(cost: HybridCost, space: Space, node: dict[str, Ints]) -> tuple[float, HybridConfiguration | None]:
     """Return the layout below a node that needs least memory, and its bytes."""
-    points, grid = dict(node), space.grid()
-    for level in range(1, len(grid.levels)):
-        points = grid.expand(points, level)
+    grid = space.grid()
+    left = tuple(axis for axis in grid.axes if axis.name not in node)
+    points = replace(grid, levels=(Level(axes=left),)).expand(node, 0)
     held = cost.memory(cost.layouts(points))["total"]
     if not len(held):
         return inf, None
