@@ -23,7 +23,7 @@ from planner.networks import network_of
 from planner.problem import CompressionOption, Problem
 from planner.spec.calibration import calibration_of, read_calibration
 from planner.spec.calibration_block import CalibrationSpec
-from planner.spec.cluster import ClusterBuilder
+from planner.spec.cluster import ClusterBuilder, with_former_defaults
 from planner.spec.configuration import ConfigurationSpec
 from planner.spec.constraints import excluded_of, families_of, fixed_of, limits_of, with_devices
 from planner.spec.dnn import batch_of_profile, read_network
@@ -37,7 +37,7 @@ from planner.spec.substitutions import check_names, drafts_of, substitution_of
 from planner.spec.training import goal_of, training_of
 from planner.substitution import Substitution
 
-__all__ = ["load", "problem_of"]
+__all__ = ["load", "load_question_of", "problem_of"]
 
 
 def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None = None) -> Problem:
@@ -70,6 +70,11 @@ def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None =
     return problem_of(with_network_files(replace(source, allowed_code=allowed_code)))
 
 
+def load_question_of(plan: Mapping[str, Any]) -> Problem:
+    """Return the problem that a plan's document asks, without its configuration."""
+    return load(with_former_defaults(plan["problem"]))
+
+
 def _plan_of_fleet(source: Source) -> Source:
     """Return the plan in the answer to what to buy or rent; refuse an answer that holds plans of several trainings."""
     choice = source.data.get("choice")
@@ -90,7 +95,7 @@ def _question_of_plan(source: Source) -> Source:
     given = {plan["family"]: plan["configuration"]}
     if plan.get("substitutions"):
         given["substitutions"] = plan["substitutions"]
-    question = {**plan["problem"], "configuration": given}
+    question = {**with_former_defaults(plan["problem"]), "configuration": given}
     return replace(source, data=question, positions={})
 
 
@@ -188,7 +193,7 @@ def _parts_of(reading: Reading) -> _Parts:
     calibration = notes.attempt(
         ("calibration",), lambda: read_calibration(spec.calibration, reading.source, reading.resolved)
     )
-    cluster = notes.attempt(("cluster",), lambda: ClusterBuilder(notes).build(spec.cluster))
+    cluster = notes.attempt(("cluster",), lambda: ClusterBuilder(notes, reading.resolved).build(spec.cluster))
     if network is None or calibration is None or cluster is None:
         raise SpecError.of(notes.faults)
     dnn, measured = network

@@ -140,9 +140,6 @@ def _note_memory(notes: Notes, devices: Collection[Device]) -> None:
 
 
 def _note_links(notes: Notes, cluster: Cluster, calibration: CalibrationSpec) -> None:
-    """Warn of networks and links that are not taken as they are."""
-    graph = cluster.graph
-    if graph.number_of_edges() >= graph.number_of_nodes():
-        notes.warnings.append("the network has cycles: rings are laid on its widest spanning tree, other links idle")
+    """Warn of links that are taken to reach their nominal rate."""
     if cluster.num_devices > 1 and not is_fitted(calibration):
         notes.warnings.append("the links are uncalibrated: their nominal bandwidth is taken to be reached")

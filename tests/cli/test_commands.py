@@ -108,7 +108,7 @@ def test_top_ranks_other_numbers_of_devices(capsys: CaptureFixture[str]) -> None
         (("plan", "--dnn", "vgg61", "--cluster", "osf-testbed"), 2, "input", "'vgg61' is not a known network"),
         (("plan", "--dnn", "vgg16", "--cluster", "osf"), 2, "input", "is not a known"),
         (("plan", "--dnn", "vgg16", "--machines", "4-8-a100"), 2, "input", "Write machines x devices x type"),
-        (("plan", "--dnn", "vgg16", "--machines", "4xa100"), 2, "input", "no network between them"),
+        (("plan", "--dnn", "vgg16", "--machines", "4xrtx-3090"), 2, "input", "no network between them"),
         (("plan", "--dnn", "vgg16", "--machines", "1000000000xa100", "--network", "1 GB/s"), 2, "input", "are more than"),
         (("plan", "--dnn", "vgg16", "--machines", "4xa100", "--network", "25 Gbit"), 2, "input", "Write it per second"),
         (("plan", "x.yaml", "--dnn", "vgg16"), 2, "input", "a spec and flags are given"),
@@ -222,7 +222,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert done.stderr == ""
 
 
-PIPEDREAM = ("--machines", "4x4xv100-sxm2-32g", "--network", "10 Gbit/s")
+PIPEDREAM = ("--machines", "4x4xv100-sxm2-32g", "--network", "10 Gbit/s", "--nics", "1")
 
 
 @pytest.mark.measured
