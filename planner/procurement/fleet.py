@@ -152,11 +152,11 @@ def _machines(procurement: Procurement, offer: Offer, count: int) -> dict[str, A
         "count": count,
         "device": custom.get(offer.device, offer.device),
         "devices": offer.devices_per_machine,
+        "nics": 1,  # the offer's rate is that of the machine, all its cards together
     }
     if offer.inside is not None and offer.devices_per_machine > 1:
         found["inside"] = offer.inside
     if offer.network_bytes_per_s is not None:
-        found["nics"] = 1  # the offer's rate is that of the machine, all its cards together
         found["network"] = format_exact(offer.network_bytes_per_s, Dimension.RATE)
         found["latency"] = format_exact(offer.latency_s, Dimension.TIME)
     return found

@@ -143,6 +143,10 @@ class ClusterBuilder:
             (cable.ends[0], cable.ends[1], Link(bandwidth_bytes_per_s=cable.bandwidth, latency_s=cable.latency))
             for cable in spec.links or []
         ]
+        if open_links := [cable for cable in spec.links or () if "latency" not in cable.model_fields_set]:
+            text = f"latency of {len(open_links)} of {len(links)} drawn links: 0, as none is given"
+            flag = "latency under cluster.links"
+            taken.latency.append(Assumption(text=text, field=("cluster", "links"), flag=flag))
         if self.notes.faults:
             raise SpecError.of([])
         return Cluster(spec.name or "cluster", nodes, links, source=spec.source)
@@ -175,7 +179,7 @@ class _Draft:
         device = self.notes.attempt((*self.place, "device"), self._device) or Device(name="unknown")
         if machine.machine is not None:
             named = data.machine(machine.machine)
-            del self.keep["machine"]
+            self.keep.pop("machine", None)
             self.keep.update(device=named.device, devices=machine.num_devices)
             self.notes.assumptions.append(_machine_words(machine.machine, named))
         self._check_sold()
