@@ -15,7 +15,7 @@ from planner.errors import SpecError
 from planner.problem import Problem
 
 CUSTOM = {"name": "mine", "fp32": "10 TFLOP/s", "memory": "24 GiB"}
-SPINES = {
+SPINES: dict[str, Any] = {
     "nodes": [
         {"name": "a", "count": 4, "device": "h100-sxm", "devices": 8, "nics": 1, "inside": "nvlink-4"},
         {"name": "b", "count": 4, "device": "h100-sxm", "devices": 8, "nics": 1, "inside": "nvlink-4"},
@@ -249,3 +249,28 @@ def test_a_tree_has_no_idle_link_to_warn_of() -> None:
 def test_keys_of_a_node_that_would_be_dropped_are_refused(node: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words):
         drawn({"nodes": [node, *(one for one in SPINES["nodes"] if one["name"] != node["name"])], "links": []})
+
+
+def test_unequal_leaves_are_not_taken_for_one_narrow_switch_without_a_word() -> None:
+    leaves = {
+        "nodes": [
+            {"name": "a", "count": 4, "machine": "dgx-h100"},
+            {"name": "b", "count": 2, "machine": "dgx-h100"},
+            *({"name": name, "type": "switch"} for name in ("leaf-a", "leaf-b")),
+        ],
+        "links": [
+            {"ends": ["a", "leaf-a"], "bandwidth": "400 Gbit/s", "latency": "5 us"},
+            {"ends": ["b", "leaf-b"], "bandwidth": "400 Gbit/s", "latency": "5 us"},
+            {"ends": ["leaf-a", "leaf-b"], "bandwidth": "100 Gbit/s", "latency": "5 us"},
+        ],
+    }
+    problem = planner.load({"dnn": {"zoo": "bert-base", "global_batch": 64}, "cluster": leaves})
+    assert "as wide as its narrowest place" in problem.key_assumptions[0].text
+    assert problem.key_assumptions[0].text in problem.warnings
+    wide = json.loads(json.dumps(leaves).replace("100 Gbit/s", "12.8 Tbit/s"))
+    assert not planner.load({"dnn": {"zoo": "bert-base", "global_batch": 64}, "cluster": wide}).key_assumptions
+
+
+def test_the_latency_of_drawn_links_is_not_zero_without_a_word() -> None:
+    bare = {**SPINES, "links": [{key: row[key] for key in ("ends", "bandwidth")} for row in SPINES["links"]]}
+    assert drawn(bare).key_assumptions[-1].text == "latency of 4 of 4 drawn links: 0, as none is given"
