@@ -28,14 +28,14 @@ import pytest
 import planner
 
 GROUPS = {
-    "v": {"device": "v100", "devices": 4, "network": "25 Gbit/s"},
-    "p": {"device": "p100", "devices": 4, "network": "25 Gbit/s"},
+    "v": {"device": "v100", "devices": 4, "nics": 1, "network": "25 Gbit/s"},
+    "p": {"device": "p100", "devices": 4, "nics": 1, "network": "25 Gbit/s"},
 }
 MANY = {
-    "v": {"device": "v100", "devices": 8, "network": "100 Gbit/s"},
-    "p": {"device": "p100", "devices": 8, "network": "100 Gbit/s"},
-    "t": {"device": "t4", "devices": 4, "network": "50 Gbit/s"},
-    "a": {"device": "a100", "devices": 8, "network": "100 Gbit/s"},
+    "v": {"device": "v100", "devices": 8, "nics": 1, "network": "100 Gbit/s"},
+    "p": {"device": "p100", "devices": 8, "nics": 1, "network": "100 Gbit/s"},
+    "t": {"device": "t4", "devices": 4, "nics": 1, "network": "50 Gbit/s"},
+    "a": {"device": "a100", "devices": 8, "nics": 1, "network": "100 Gbit/s"},
 }
 RINGS = {"calibration": {"utilisation": 0.4, "overhead": "0.1 ms", "algorithms": ["ring"]}}
 

@@ -19,7 +19,7 @@ from planner.cluster import Cluster, Link, MachineGroup, Switch
 from planner.errors import ModelError
 from planner.models.layouts import Ints, Layouts
 
-__all__ = ["DEGREES", "ORDERS", "Axes", "Tier", "axes_of", "tiers_of"]
+__all__ = ["DEGREES", "ORDERS", "Axes", "Tier", "axes_of", "is_narrowed", "tiers_of"]
 
 DEGREES = ("tensor", "context", "data", "pipeline")
 # From the innermost degree outwards; ``Layouts.order`` is an index. Context lies next to data but for order 1, inside.
@@ -150,6 +150,22 @@ def tiers_of(cluster: Cluster) -> tuple[Tier, ...]:
         num_rails=machine.num_nics,
     )
     return (inside, between)
+
+
+def is_narrowed(cluster: Cluster) -> bool:
+    """Whether a network counts as one tier that is narrower than the own links of some machine.
+
+    Then pairs of machines that are close to each other are counted as if they were not.
+    """
+    if cluster.num_machines == 1 or not cluster.has_equal_machines or _leaves(cluster) is not None:
+        return False
+    groups = {group.name: group.num_nics for group in cluster.machine_groups}
+    own = [
+        data["link"].bandwidth_bytes_per_s * max(groups.get(one, 1), groups.get(other, 1))
+        for one, other, data in cluster.graph.edges(data=True)
+        if one in groups or other in groups
+    ]
+    return cluster.ring_link(cluster.num_machines).bandwidth_bytes_per_s < max(own, default=0.0)
 
 
 def _leaves(cluster: Cluster) -> tuple[Tier, Tier] | None:

@@ -261,6 +261,45 @@ class Cluster:
         return tree
 
     @cached_property
+    def idle_links(self) -> tuple[tuple[str, str, Link], ...]:
+        """Links that no ring over any machines crosses, and so carry nothing.
+
+        Beside the widest spanning tree, to switches that lead to no machine, or of a group to all but the widest switch
+        that its own machines share.
+        """
+        used = self._links.copy()
+        groups = {group.name: group for group in self.machine_groups}
+        leaves = [name for name in used if name not in groups and used.degree(name) <= 1]
+        while leaves:
+            name = leaves.pop()
+            near = list(used[name])
+            used.remove_node(name)
+            leaves += [other for other in near if other not in groups and used.degree(other) == 1]
+        own = {self._widest_edge(group) for group in groups.values() if group.count > 1}
+        return tuple(
+            (first, second, data["link"])
+            for first, second, data in self._graph.edges(data=True)
+            if not used.has_edge(first, second) and not {(first, second), (second, first)} & own
+        )
+
+    @property
+    def idle_share(self) -> float:
+        """The share of the bandwidth of all links that idles; a group's counts for all its machines and cards."""
+        idle = {frozenset(ends) for *ends, _ in self.idle_links}
+        groups = {group.name: group.count * group.num_nics for group in self.machine_groups}
+        rates = {
+            frozenset((first, second)): data["link"].bandwidth_bytes_per_s
+            * max(groups.get(first, 1), groups.get(second, 1))
+            for first, second, data in self._graph.edges(data=True)
+        }
+        return sum(rate for ends, rate in rates.items() if ends in idle) / sum(rates.values()) if rates else 0.0
+
+    def _widest_edge(self, group: MachineGroup) -> tuple[str, str]:
+        """Return the edge to the widest switch that the machines of a group share."""
+        near = self._links[group.name]
+        return group.name, max(near, key=lambda name: near[name]["weight"])
+
+    @cached_property
     def ring_groups(self) -> tuple[MachineGroup, ...]:
         """The groups in the order of a ring: depth-first order of the tree, from the first group on."""
         position = {name: index for index, name in enumerate(self._graph)}
@@ -299,8 +338,7 @@ class Cluster:
         """Return bandwidth and latency from a machine of ``one`` to a machine of ``other``."""
         tree = self._links
         if one is other:  # by way of the widest switch they share; the latency of a hop is the link's
-            near = tree[one.name]
-            edges = [(one.name, max(near, key=lambda name: near[name]["weight"]))]
+            edges = [self._widest_edge(one)]
         else:
             path = nx.shortest_path(tree, one.name, other.name)
             edges = list(pairwise(path))

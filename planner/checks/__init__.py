@@ -25,7 +25,7 @@ from planner.networks import asked, network_of
 from planner.plan import Configuration, Plan, Prediction
 from planner.plan_file import is_procurement, read_plan, read_procurement
 from planner.problem import Problem
-from planner.spec.build import load
+from planner.spec.build import load_question_of
 from planner.spec.configuration import ConfigurationSpec
 
 __all__ = ["CheckReport", "Finding", "check", "check_file", "report_text"]
@@ -58,7 +58,7 @@ def check_file(path: Path) -> CheckReport:
 def _checked_file(document: Mapping[str, Any], path: Path) -> CheckReport:
     """Return what is right and wrong about a plan of a file."""
     try:
-        problem = load(document["problem"])
+        problem = load_question_of(document)
     except SpecError as error:
         raise _of_file(error, path) from None
     return _checked(problem, document)

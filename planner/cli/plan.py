@@ -39,15 +39,20 @@ def plan(
     machines: Annotated[
         str | None,
         typer.Option(
-            help="Machines x devices x type, e.g. 4x8xrtx-2080-ti; unlike ones after commas.", rich_help_panel=_SHORT
+            help="E.g. 4x8xrtx-2080-ti or 4xdgx-h100 (`planner show machines`); unlike ones after commas.",
+            rich_help_panel=_SHORT,
         ),
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="A testbed by name, e.g. osf-testbed.", rich_help_panel=_SHORT)
     ] = None,
     network: Annotated[
-        str | None, typer.Option(help="Rate of a network card, e.g. '25 Gbit/s'.", rich_help_panel=_SHORT)
+        str | None,
+        typer.Option(
+            help="Of each network card, '25 Gbit/s', or of all of a machine, '8 x 400 Gbit/s'.", rich_help_panel=_SHORT
+        ),
     ] = None,
+    nics: Annotated[int | None, typer.Option(help="Network cards of a machine.", rich_help_panel=_SHORT)] = None,
     latency: Annotated[str | None, typer.Option(help="Per hop, e.g. '20 us'.", rich_help_panel=_SHORT)] = None,
     inside: Annotated[
         str | None, typer.Option(help="Link inside a machine, e.g. nvlink-3.", rich_help_panel=_SHORT)
@@ -59,6 +64,12 @@ def plan(
     ] = None,
     profile_batch: Annotated[
         int | None, typer.Option(help="Samples of the batch that a profile was measured at.", rich_help_panel=_SHORT)
+    ] = None,
+    sequence_length: Annotated[
+        int | None, typer.Option(help="Tokens of a sample of a transformer.", rich_help_panel=_SHORT)
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, tf32, fp16 or bf16 (dnn.dtype).", rich_help_panel=_SHORT)
     ] = None,
     epochs: Annotated[
         float | None, typer.Option(help="Of the training, for training_time.", rich_help_panel=_SHORT)
@@ -126,11 +137,14 @@ def plan(
         "machines": machines,
         "cluster": cluster,
         "network": network,
+        "nics": nics,
         "latency": latency,
         "inside": inside,
         "batch": batch,
         "global_batch": global_batch,
         "profile_batch": profile_batch,
+        "sequence_length": sequence_length,
+        "precision": precision,
         "dataset_samples": dataset_samples,
         "epochs": epochs,
         "objective": objective,

@@ -9,7 +9,8 @@ from planner.importers.text import is_there
 
 __all__ = ["code_of", "flag_fault", "question_of", "source_of"]
 
-_SAME = ("global_batch", "profile_batch", "dataset_samples", "epochs")  # flags that bear their key's name
+_SAME = ("global_batch", "profile_batch", "sequence_length", "dataset_samples", "epochs")  # flags named as their key
+_LINKS = ("network", "nics", "latency", "inside")
 _CODE = "torch:"
 _MACHINES = re.compile(r"(\d{1,12})x(?:(\d{1,12})x)?(.+)")
 
@@ -32,7 +33,7 @@ def question_of(spec: Path | None, flags: dict[str, Any]) -> Path | dict[str, An
     if flags["dnn"] is None:
         raise flag_fault("", "there is no question.", "Give a spec (see `planner init`), or --dnn and --machines.")
     dnn: dict[str, Any] = {source_of(flags["dnn"]): flags["dnn"].removeprefix(_CODE)}
-    for flag, key in (("batch", "batch_per_device"), *((name, name) for name in _SAME)):
+    for flag, key in (("batch", "batch_per_device"), ("precision", "dtype"), *((name, name) for name in _SAME)):
         if flags[flag] is not None:
             dnn[key] = flags[flag]
     question: dict[str, Any] = {"dnn": dnn, "cluster": _cluster(flags)}
@@ -65,26 +66,34 @@ def code_of(dnn: str | None) -> str | None:
 
 
 def _cluster(flags: dict[str, Any]) -> dict[str, Any]:
-    """Return the cluster of ``--cluster`` or of ``--machines`` and ``--network``."""
+    """Return the cluster of ``--cluster`` or of ``--machines`` and the flags of its links."""
     if flags["cluster"] is not None:
-        if also := [f"--{name}" for name in ("machines", "network", "latency", "inside") if flags[name] is not None]:
+        if also := [f"--{name}" for name in ("machines", *_LINKS) if flags[name] is not None]:
             raise flag_fault(
                 " ".join(also), "--cluster describes the machines already.", "Leave it out, or the others."
             )
         return {"preset": flags["cluster"]}
     if flags["machines"] is None:
         raise flag_fault("", "there are no machines.", "Add --machines 4x8xrtx-2080-ti, or --cluster osf-testbed.")
-    links = {key: flags[key] for key in ("network", "latency", "inside") if flags[key] is not None}
+    links = {key: flags[key] for key in _LINKS if flags[key] is not None}
     return {"machines": [{**_machines(part), **links} for part in flags["machines"].split(",")]}
 
 
 def _machines(text: str) -> dict[str, Any]:
-    """Return the group of equal machines of ``4x8xrtx-2080-ti``."""
+    """Return the group of equal machines of ``4x8xrtx-2080-ti``, or of machines as they are sold, ``4xdgx-h100``."""
+    from planner import data
+
     found = _MACHINES.fullmatch(text.strip())
     if found is None:
-        mend = "Write machines x devices x type, e.g. 4x8xrtx-2080-ti; put commas between unlike ones."
+        mend = "Write machines x devices x type, e.g. 4x8xrtx-2080-ti, or 4xdgx-h100; put commas between unlike ones."
         raise flag_fault("--machines", f"{text!r} has no meaning.", mend, text)
-    count, devices, device = found.groups()
+    count, devices, name = found.groups()
+    if data.is_machine(name):
+        return {"count": int(count), "machine": name, **({"devices": int(devices)} if devices else {})}
+    try:
+        device = data.device_or_machine(name)
+    except SpecError as error:
+        raise flag_fault("--machines", error.faults[0].problem, error.faults[0].mend, text) from None
     return {"count": int(count), "devices": int(devices or 1), "device": device}
 
 

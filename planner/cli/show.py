@@ -17,6 +17,7 @@ class What(StrEnum):
     CLUSTER = "cluster"
     DEVICES = "devices"
     LINKS = "links"
+    MACHINES = "machines"
     PRICES = "prices"
 
 
@@ -24,7 +25,7 @@ def show(
     what: Annotated[What, typer.Argument(help="Which table.")],
     name: Annotated[
         str | None,
-        typer.Argument(help="A zoo network, a testbed, a device, a spec or price list; all names if left out."),
+        typer.Argument(help="A zoo network, testbed, device, machine, spec or price list; all names if left out."),
     ] = None,
     where: Annotated[
         str | None,
@@ -36,7 +37,7 @@ def show(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.show/1) on stdout.")] = False,
 ) -> None:
-    """Show networks, clusters, devices, links and prices: those built in, or those of a spec or a price list."""
+    """Show networks, clusters, devices, links, machines and prices: those built in, of a spec or of a price list."""
     from planner.documents import dump
     from planner.report import table
 
@@ -45,6 +46,7 @@ def show(
         What.CLUSTER: _cluster,
         What.DEVICES: _devices,
         What.LINKS: _links,
+        What.MACHINES: _machines,
         What.PRICES: lambda file: _prices(file, where or "", sort or "", unusable),
     }
     if what is not What.PRICES and (where or sort or unusable):
@@ -207,6 +209,24 @@ def _links(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     if name is not None:
         data.inside_link(name)  # refuses an unknown name, with the nearest
     return [row for row in rows if name in (None, row["name"])], {}
+
+
+def _machines(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the machines as they are sold, or one row of them with its source."""
+    from planner import data
+
+    rows = data.machine_rows()
+    if name is not None:
+        wanted = data.machine(name).name
+        return [
+            {"field": key, "value": value} for row in rows if row["name"] == wanted for key, value in row.items()
+        ], {}
+    columns = ["name", "device", "devices", "inside", "nics", "gbit_per_s_per_nic", "verified", "aliases", "source"]
+    return [{column: row[column] for column in columns} for row in rows], {
+        "machines": len(rows),
+        "unverified, from memory": sum(row["verified"] == "no" for row in rows),
+        "reference machine of a device": "its first row",
+    }
 
 
 def _prices(file: str | None, where: str, sort: str, unusable: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -16,12 +16,14 @@ from planner.units import Dimension, parse
 __all__ = [
     "accelerator_memory_bytes",
     "device",
+    "device_index",
     "device_names",
     "device_rows",
     "inside_link",
     "inside_links",
     "link_of",
     "link_rows",
+    "table",
 ]
 
 _DATA_TYPES = ("fp32", "tf32", "bf16", "fp16", "fp8")
@@ -34,16 +36,16 @@ _UNITS = {
 
 
 @cache
-def _table(file: str) -> MappingProxyType[str, MappingProxyType[str, str]]:
+def table(file: str) -> MappingProxyType[str, MappingProxyType[str, str]]:
     """Return the rows of a table by their name."""
     text = resources.files("planner.data").joinpath(file).read_text(encoding="utf-8")
     return MappingProxyType({row["name"]: MappingProxyType(row) for row in csv.DictReader(text.splitlines())})
 
 
 @cache
-def _device_index() -> MappingProxyType[str, str]:
+def device_index() -> MappingProxyType[str, str]:
     """Return the device that each folded name and alias stands for."""
-    rows = _table("devices.csv").values()
+    rows = table("devices.csv").values()
     return MappingProxyType({fold(n): row["name"] for row in rows for n in (row["name"], *row["aliases"].split())})
 
 
@@ -60,7 +62,7 @@ def _or_infinite(value: float | None) -> float:
 
 def device_names() -> tuple[str, ...]:
     """Return the names of all devices, in the table's order."""
-    return tuple(_table("devices.csv"))
+    return tuple(table("devices.csv"))
 
 
 def accelerator_memory_bytes() -> dict[str, float]:
@@ -90,7 +92,7 @@ def device(name: str) -> Device:
     >>> device("RTX 2080Ti").peak_flop_per_s["fp32"]
     13450000000000.0
     """
-    row = _table("devices.csv")[find(name, _device_index(), "device")]
+    row = table("devices.csv")[find(name, device_index(), "device")]
     peaks = {data_type: _si(row, f"{data_type}_tflop_per_s") for data_type in _DATA_TYPES}
     return Device(
         name=row["name"],
@@ -106,7 +108,7 @@ def device(name: str) -> Device:
 
 def device_rows() -> list[dict[str, str]]:
     """Return the device table as it is printed, for display; an empty cell is not known or does not exist."""
-    return [dict(row) for row in _table("devices.csv").values()]
+    return [dict(row) for row in table("devices.csv").values()]
 
 
 def inside_link(name: str) -> Link:
@@ -126,7 +128,7 @@ def inside_link(name: str) -> Link:
 
 def inside_links() -> dict[str, Link]:
     """Return the named links inside a machine: one direction of one device, latency not known and so zero."""
-    rows = _table("links.csv")
+    rows = table("links.csv")
     return {
         name: Link(bandwidth_bytes_per_s=_or_infinite(_si(row, "bandwidth_gb_per_s"))) for name, row in rows.items()
     }
@@ -138,10 +140,10 @@ def link_of(device_name: str) -> str | None:
     >>> link_of("h100-sxm")
     'nvlink-4'
     """
-    row = _table("devices.csv").get(device_name)
-    return row["link"] if row is not None and row["link"] in _table("links.csv") else None
+    row = table("devices.csv").get(device_name)
+    return row["link"] if row is not None and row["link"] in table("links.csv") else None
 
 
 def link_rows() -> list[dict[str, str]]:
     """Return the table of links inside a machine as it is printed, with sources, for display."""
-    return [dict(row) for row in _table("links.csv").values()]
+    return [dict(row) for row in table("links.csv").values()]

@@ -152,6 +152,7 @@ def _machines(procurement: Procurement, offer: Offer, count: int) -> dict[str, A
         "count": count,
         "device": custom.get(offer.device, offer.device),
         "devices": offer.devices_per_machine,
+        "nics": 1,  # the offer's rate is that of the machine, all its cards together
     }
     if offer.inside is not None and offer.devices_per_machine > 1:
         found["inside"] = offer.inside

@@ -87,7 +87,10 @@ class ReservedSpec(Model):
 
 
 class NetworkTierSpec(Model):
-    """A network that bought machines may have: its rate, and what cards and switch ports cost for each machine."""
+    """A network that bought machines may have, and what cards and switch ports cost for each machine.
+
+    ``bandwidth`` is that of one machine, all its cards together, as in price lists.
+    """
 
     name: Name
     bandwidth: Rate

@@ -23,11 +23,11 @@ from planner.networks import network_of
 from planner.problem import CompressionOption, Problem
 from planner.spec.calibration import calibration_of, read_calibration
 from planner.spec.calibration_block import CalibrationSpec
-from planner.spec.cluster import ClusterBuilder
+from planner.spec.cluster import ClusterBuilder, with_former_defaults
 from planner.spec.configuration import ConfigurationSpec
 from planner.spec.constraints import excluded_of, families_of, fixed_of, limits_of, with_devices
 from planner.spec.dnn import batch_of_profile, read_network
-from planner.spec.doubts import is_fitted, note_doubts, program_words, samples_per_device
+from planner.spec.doubts import is_fitted, note_doubts, note_narrowed, program_words, samples_per_device
 from planner.spec.network_file import with_network_files, with_networks
 from planner.spec.profiles import Profiler, has_rooflines, with_fitted_links
 from planner.spec.question import CompressionOptionSpec, Spec
@@ -37,7 +37,7 @@ from planner.spec.substitutions import check_names, drafts_of, substitution_of
 from planner.spec.training import goal_of, training_of
 from planner.substitution import Substitution
 
-__all__ = ["load", "problem_of"]
+__all__ = ["load", "load_question_of", "problem_of"]
 
 
 def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None = None) -> Problem:
@@ -70,6 +70,11 @@ def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None =
     return problem_of(with_network_files(replace(source, allowed_code=allowed_code)))
 
 
+def load_question_of(plan: Mapping[str, Any]) -> Problem:
+    """Return the problem that a plan's document asks, without its configuration."""
+    return load(with_former_defaults(plan["problem"]))
+
+
 def _plan_of_fleet(source: Source) -> Source:
     """Return the plan in the answer to what to buy or rent; refuse an answer that holds plans of several trainings."""
     choice = source.data.get("choice")
@@ -90,7 +95,7 @@ def _question_of_plan(source: Source) -> Source:
     given = {plan["family"]: plan["configuration"]}
     if plan.get("substitutions"):
         given["substitutions"] = plan["substitutions"]
-    question = {**plan["problem"], "configuration": given}
+    question = {**with_former_defaults(plan["problem"]), "configuration": given}
     return replace(source, data=question, positions={})
 
 
@@ -159,6 +164,8 @@ def _build(reading: Reading) -> Problem:
         is_by_rooflines=is_by_rooflines,
         is_hybrid_alone=dnn.transformer is not None and families == (OF_TRANSFORMERS,),
     )
+    if dnn.transformer is not None and OF_TRANSFORMERS in families:
+        note_narrowed(notes, cluster)
     if notes.faults:
         raise SpecError.of(notes.faults)
     problem = Problem(
@@ -197,7 +204,7 @@ def _parts_of(reading: Reading) -> _Parts:
     calibration = notes.attempt(
         ("calibration",), lambda: read_calibration(spec.calibration, reading.source, reading.resolved)
     )
-    cluster = notes.attempt(("cluster",), lambda: ClusterBuilder(notes).build(spec.cluster))
+    cluster = notes.attempt(("cluster",), lambda: ClusterBuilder(notes, reading.resolved).build(spec.cluster))
     if network is None or calibration is None or cluster is None:
         raise SpecError.of(notes.faults)
     dnn, measured = network

@@ -1,107 +1,275 @@
-"""The ``cluster`` block of a spec, made into a :class:`planner.cluster.Cluster`."""
+"""The ``cluster`` block of a spec, made into a :class:`planner.cluster.Cluster`.
 
-from dataclasses import dataclass
+What a machine leaves out is that of the machine that it names, or of its device's reference machine
+(:mod:`planner.data.machines`). A device that is in no such machine, one of the user's or a CPU, has one network card
+and PCIe inside. Each is noted as an assumption, and written into the resolved question, so that a plan file means the
+same whatever the tables say later.
+"""
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from planner import data
 from planner.cluster import Cluster, Device, Link, MachineGroup, Switch
 from planner.errors import SpecError
-from planner.spec.machines import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec, NodeSpec
+from planner.problem import Assumption
+from planner.spec.machines import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec
 from planner.spec.source import Notes
-from planner.units import Dimension, format_human
+from planner.units import Dimension, format_exact, format_human
 
-__all__ = ["ClusterBuilder"]
+__all__ = ["ClusterBuilder", "with_former_defaults"]
 
-_LATENCY_S = 20e-6
+_LATENCY_S, _OTHER_LATENCY = 20e-6, "5 us"
 _INSIDE = "pcie-3-x16"  # of a device whose own link is not known
+# What machines of a device also have inside, where they are not the reference machine.
+_OTHER_INSIDE: Mapping[str, Any] = {
+    **dict.fromkeys(("nvlink-1", "nvlink-2"), "pcie-3-x16"),
+    **dict.fromkeys(("nvlink-3", "xgmi-mi250x"), "pcie-4-x16"),
+    **dict.fromkeys(("nvlink-4", "nvlink-4-h800", "nvlink-5", "xgmi-mi300x", "xgmi-mi355x"), "pcie-5-x16"),
+    "pcie-5-x16": "pcie-4-x16",
+    "pcie-4-x16": "pcie-3-x16",
+    "pcie-3-x16": {"bandwidth": "7.875 GB/s"},  # eight lanes, as boards with several cards have them
+}
+
+_Path = tuple[str | int, ...]
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What was assumed about the machines, by what it is about: the network comes first in an answer."""
+
+    network: list[Assumption] = field(default_factory=list)
+    inside: list[Assumption] = field(default_factory=list)
+    latency: list[Assumption] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterBuilder:
-    """Builds one cluster; faults and assumptions go into ``notes``."""
+    """Builds one cluster; faults and assumptions go into ``notes``, and what was assumed into ``resolved``.
+
+    ``resolved`` is the resolved question; the cluster of a preset stays there by its name.
+    """
 
     notes: Notes
+    resolved: MutableMapping[str, Any]
 
     def build(self, spec: ClusterSpec) -> Cluster:
         """Return the cluster of a preset, of machine groups, or of a drawn graph."""
+        taken = _Taken()
         if spec.preset is not None:
-            given = ClusterSpec.model_validate(data.preset(spec.preset))
-            return self._of_machines(given, spec.preset)
+            given = data.preset(spec.preset)
+            cluster = self._of_machines(ClusterSpec.model_validate(given), spec.preset, given, taken)
+            places: _Path = ("cluster", "preset")
+            for one in (*taken.network, *taken.inside, *taken.latency):
+                self._note(Assumption(text=one.text, field=places, flag="cluster.machines instead of the preset"))
+            return cluster
+        block = self.resolved["cluster"]
         if spec.machines is not None:
-            return self._of_machines(spec, spec.name or "cluster")
-        return self._of_nodes(spec)
+            cluster = self._of_machines(spec, spec.name or "cluster", block, taken)
+        else:
+            cluster = self._of_nodes(spec, block, taken)
+        for one in (*taken.network, *taken.inside, *taken.latency):
+            self._note(one)
+        self._note_idle_links(cluster)
+        return cluster
 
-    def _of_machines(self, spec: ClusterSpec, name: str) -> Cluster:
+    def _note(self, one: Assumption) -> None:
+        """Note what was assumed: under the headline of an answer, and among all its assumptions."""
+        self.notes.key_assumptions.append(one)
+        self.notes.assumptions.append(one.text)
+
+    def _note_idle_links(self, cluster: Cluster) -> None:
+        """Say first of all which links of a drawn cluster no ring crosses: they carry nothing in any plan."""
+        idle = cluster.idle_links
+        if not idle:
+            return
+        names = ", ".join(f"{first} - {second} ({_bits(link)})" for first, second, link in idle[:3])
+        more = f" and {len(idle) - 3} more" if len(idle) > 3 else ""
+        all_links = cluster.graph.number_of_edges()
+        text = (
+            f"{len(idle)} of the {all_links} links drawn carry nothing, {cluster.idle_share:.0%} of the bandwidth: "
+            f"{names}{more}. The exchange runs on one path between any two machines, on the widest spanning tree"
+        )
+        self.notes.key_assumptions.insert(0, Assumption(text=text, field=("cluster", "links"), flag="cluster.links"))
+        self.notes.assumptions.insert(0, text)
+        self.notes.warnings.append(text)
+
+    def _of_machines(self, spec: ClusterSpec, name: str, block: dict[str, Any], taken: _Taken) -> Cluster:
         """Return machine groups on one switch."""
         machines = spec.machines or []
-        names = [machine.name or f"machines-{index}" for index, machine in enumerate(machines)]
-        groups = [
-            self._group(machine, called, index)
-            for index, (machine, called) in enumerate(zip(machines, names, strict=True))
-        ]
-        if sum(machine.count for machine in machines) == 1:
-            return Cluster(name, groups, [], source=spec.source)
-        links = []
-        for index, (machine, called) in enumerate(zip(machines, names, strict=True)):
-            if machine.network is None:
-                mend = "Add e.g. network: 25 Gbit/s."
-                self.notes.fault(("cluster", "machines", index), "several machines, and no network between them.", mend)
-                continue
-            latency_s = _LATENCY_S if machine.latency is None else machine.latency
-            if machine.latency is None:
-                self.notes.assumptions.append(
-                    f"network latency of {called}: {format_human(_LATENCY_S, Dimension.TIME)} per hop"
-                )
-            links.append((called, "network", Link(bandwidth_bytes_per_s=machine.network, latency_s=latency_s)))
+        is_alone = sum(machine.count for machine in machines) == 1
+        groups, links = [], []
+        for index, machine in enumerate(machines):
+            draft = _Draft(
+                machine=machine,
+                name=machine.name or f"machines-{index}",
+                place=("cluster", "machines", index),
+                keep=block["machines"][index],
+                has_network=not is_alone,
+                is_only=len(machines) == 1,
+                notes=self.notes,
+                taken=taken,
+            )
+            groups.append(draft.group())
+            if not is_alone:
+                links.append((draft.name, "network", draft.link()))
         if self.notes.faults:
             raise SpecError.of([])
+        if is_alone:
+            return Cluster(name, groups, [], source=spec.source)
         return Cluster(name, [*groups, Switch(name="network")], links, source=spec.source)
 
-    def _of_nodes(self, spec: ClusterSpec) -> Cluster:
+    def _of_nodes(self, spec: ClusterSpec, block: dict[str, Any], taken: _Taken) -> Cluster:
         """Return a drawn cluster."""
+        linked = {end for cable in spec.links or () for end in cable.ends}
         nodes: list[MachineGroup | Switch] = []
         for index, node in enumerate(spec.nodes or []):
             if node.type == "switch":
                 nodes.append(Switch(name=node.name))
-            elif node.device is None:
-                self.notes.fault(
-                    ("cluster", "nodes", index), "this machine has no device.", "Add e.g. device: a100-sxm4-80gb."
-                )
-            else:
-                nodes.append(self._group(node, node.name, index))
+                continue
+            draft = _Draft(
+                machine=node,
+                name=node.name,
+                place=("cluster", "nodes", index),
+                keep=block["nodes"][index],
+                has_network=node.name in linked,
+                is_only=False,
+                notes=self.notes,
+                taken=taken,
+            )
+            nodes.append(draft.group())
         links = [
             (cable.ends[0], cable.ends[1], Link(bandwidth_bytes_per_s=cable.bandwidth, latency_s=cable.latency))
             for cable in spec.links or []
         ]
+        if open_links := [cable for cable in spec.links or () if "latency" not in cable.model_fields_set]:
+            text = f"latency of {len(open_links)} of {len(links)} drawn links: 0, as none is given"
+            flag = "latency under cluster.links"
+            taken.latency.append(Assumption(text=text, field=("cluster", "links"), flag=flag))
         if self.notes.faults:
             raise SpecError.of([])
         return Cluster(spec.name or "cluster", nodes, links, source=spec.source)
 
-    def _group(self, machine: MachineSpec, name: str, index: int) -> MachineGroup:
-        """Return one group of machines."""
-        at = ("cluster", "nodes" if isinstance(machine, NodeSpec) else "machines", index)
-        device = self.notes.attempt((*at, "device"), lambda: self._device(machine.device))
-        known = None if device is None else data.link_of(device.name)
-        inside = self.notes.attempt((*at, "inside"), lambda: self._inside(machine, name, known or _INSIDE))
-        host_link = machine.host_link
-        if host_link is None and isinstance(machine.inside, str) and machine.inside.startswith("pcie") and inside:
-            host_link = inside.bandwidth_bytes_per_s
-        storage = machine.storage
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    """One group of machines while it is built.
+
+    Attributes
+    ----------
+    place, keep
+        Where the group stands in the question, and its mapping in the resolved one.
+    has_network, is_only
+        Whether a network joins it to others; whether the cluster has no other group.
+    """
+
+    machine: MachineSpec
+    name: str
+    place: _Path
+    keep: dict[str, Any]
+    has_network: bool
+    is_only: bool
+    notes: Notes
+    taken: _Taken
+
+    def group(self) -> MachineGroup:
+        """Return the group; write what was taken from elsewhere into the resolved question."""
+        machine = self.machine
+        device = self.notes.attempt((*self.place, "device"), self._device) or Device(name="unknown")
+        if machine.machine is not None:
+            named = data.machine(machine.machine)
+            self.keep.pop("machine", None)
+            self.keep.update(device=named.device, devices=machine.num_devices)
+            self.notes.assumptions.append(_machine_words(machine.machine, named))
+        self._check_sold()
+        inside, host_link = self._inside()
         return MachineGroup(
-            name=name,
+            name=self.name,
             count=machine.count,
-            device=device or Device(name="unknown"),
-            devices_per_machine=machine.devices,
+            device=device,
+            devices_per_machine=machine.num_devices,
             inside=inside,
-            num_nics=machine.nics,
-            storage=storage.build() if storage else None,
-            host_link_bytes_per_s=host_link or float("inf"),
+            num_nics=self._num_nics(),
+            storage=machine.storage.build() if machine.storage else None,
+            host_link_bytes_per_s=machine.host_link or host_link,
             decode_samples_per_s=machine.decode or float("inf"),
         )
 
-    def _device(self, given: str | DeviceSpec) -> Device:
+    def link(self) -> Link:
+        """Return the link of each network card: as said, or as the reference machine has it."""
+        machine, reference = self.machine, self._reference
+        rate = machine.network
+        if rate is None:
+            rate = None if reference is None else reference.nic_bytes_per_s
+            if rate is None:
+                self.notes.fault(
+                    self.place, "several machines, and no network between them.", "Add e.g. network: 25 Gbit/s."
+                )
+                return Link(bandwidth_bytes_per_s=1.0)
+            self.keep["network"] = format_exact(rate, Dimension.RATE)
+            if machine.machine is None:
+                text = f"each network card of {self._label} has {_bits(rate)}{_as_in(reference)}"
+                half = format_exact(rate / 2, Dimension.RATE)
+                self._assume(self.taken.network, text, "network", half)
+        latency_s = machine.latency
+        if latency_s is None:
+            latency_s = _LATENCY_S
+            self.keep["latency"] = format_exact(latency_s, Dimension.TIME)
+            text = f"network latency of {self._label}: {format_human(latency_s, Dimension.TIME)} per hop"
+            self._assume(self.taken.latency, text, "latency", _OTHER_LATENCY)
+        return Link(bandwidth_bytes_per_s=rate, latency_s=latency_s)
+
+    @property
+    def _device_name(self) -> str:
+        """The proper name of the device."""
+        given = self.machine.device
+        if self.machine.machine is not None:
+            return data.machine(self.machine.machine).device
+        return data.device(given).name if isinstance(given, str) else "" if given is None else given.name
+
+    @property
+    def _label(self) -> str:
+        """What the group is called in an assumption: the user's name for it, or its device."""
+        if self.machine.name or self.is_only:
+            return self.machine.name or self._device_name
+        return f"{self.name} ({self._device_name})"
+
+    @property
+    def _reference(self) -> data.Machine | None:
+        """The machine that figures are taken from: the named one, or the device's; None of a user's device or a CPU.
+
+        Where none that is sold has as many devices, the largest.
+        """
+        if self.machine.machine is not None:
+            return data.machine(self.machine.machine)
+        if not isinstance(self.machine.device, str):
+            return None
+        fitting = data.reference_machine(self._device_name, self.machine.num_devices)
+        return fitting or max(data.machines_of(self._device_name), key=lambda one: one.num_devices, default=None)
+
+    def _assume(self, among: list[Assumption], text: str, key: str, other: Any) -> None:
+        """Note what was assumed at a key of the group."""
+        among.append(Assumption(text=text, field=(*self.place, key), flag=f"--{key}", other=other))
+
+    def _check_sold(self) -> None:
+        """Refuse more devices in a machine than any has that is sold, if it is not said what joins them."""
+        sold, num_devices = self._reference, self.machine.num_devices
+        if sold is None or sold.is_pcie or num_devices <= sold.num_devices or self.machine.inside is not None:
+            return
+        reach = f"{sold.inside} reaches no further" if sold.inside else "it has one device"
+        self.notes.fault(
+            (*self.place, "devices"),
+            f"no machine of {num_devices} {sold.device} is sold; {sold.title} has {sold.num_devices}, and {reach}.",
+            f"Write more machines of {sold.num_devices}, or say what joins all devices of one: --inside, key inside.",
+            num_devices,
+        )
+
+    def _device(self) -> Device:
         """Return a device by name, or as the spec describes it."""
-        if isinstance(given, str):
-            return data.device(given)
+        given = self.machine.device
+        if not isinstance(given, DeviceSpec):
+            return data.device(self._device_name)
         peaks = {dtype: getattr(given, dtype) for dtype in ("fp32", "tf32", "fp16", "bf16")}
         return Device(
             name=given.name,
@@ -114,13 +282,100 @@ class ClusterBuilder:
             source=given.source,
         )
 
-    def _inside(self, machine: MachineSpec, name: str, usual: str) -> Link | None:
-        """Return the link inside a machine; the usual one where there are several devices and none is named."""
-        if isinstance(machine.inside, str):
-            return data.inside_link(machine.inside)
+    def _inside(self) -> tuple[Link | None, float]:
+        """Return the link inside a machine, and the rate from its host to a device: a PCIe link by name is both."""
+        machine, reference = self.machine, self._reference
         if isinstance(machine.inside, LinkSpec):
-            return Link(bandwidth_bytes_per_s=machine.inside.bandwidth, latency_s=machine.inside.latency)
-        if machine.devices == 1:
-            return None
-        self.notes.assumptions.append(f"devices inside {name} are linked by {usual}")
-        return data.inside_link(usual)
+            return Link(bandwidth_bytes_per_s=machine.inside.bandwidth, latency_s=machine.inside.latency), float("inf")
+        if machine.inside is None and machine.num_devices == 1:
+            return None, float("inf")
+        name = machine.inside or (None if reference is None else reference.inside)
+        if name is None:
+            name = data.link_of(self._device_name) or _INSIDE
+            link = data.inside_link(name)
+            self.keep["inside"] = {"bandwidth": format_exact(link.bandwidth_bytes_per_s, Dimension.RATE)}
+            other = "pcie-4-x16" if name == _INSIDE else _OTHER_INSIDE.get(name)
+            self._assume(self.taken.inside, f"devices inside {self._label} are linked by {name}", "inside", other)
+            return link, float("inf")
+        if machine.inside is None:
+            self.keep["inside"] = name
+            if machine.machine is None:
+                text = f"devices inside {self._label} are linked by {name}{_as_in(reference)}"
+                self._assume(self.taken.inside, text, "inside", _OTHER_INSIDE.get(name))
+        found = data.inside_link(name)
+        return found, found.bandwidth_bytes_per_s if name.startswith("pcie") else float("inf")
+
+    def _num_nics(self) -> int:
+        """Return the network cards of a machine: as said, as its reference machine has them, or one."""
+        machine, reference = self.machine, self._reference
+        num_devices = machine.num_devices
+        if machine.network is not None and machine.nics is not None and "nics" not in self.keep:  # 8 x 400 Gbit/s
+            self.keep["network"] = format_exact(machine.network, Dimension.RATE)
+        num_nics = machine.nics or (1 if reference is None else reference.nics_of(num_devices))
+        self.keep["nics"] = num_nics
+        if machine.nics or not self.has_network or machine.machine is not None or (num_devices == 1 and num_nics == 1):
+            return num_nics
+        rate = machine.network or (reference.nic_bytes_per_s if reference else None)
+        each = "" if rate is None else f" of {_bits(rate)}"
+        many = f"{num_nics} network cards{each} each" if num_nics > 1 else f"one network card{each}"
+        total = "" if rate is None or num_nics == 1 else f", {_bits(rate * num_nics)} together"
+        text = f"a machine of {self._label} has {many}{total}{_as_in(reference)}"
+        if reference is not None and num_devices != reference.num_devices:
+            text += f" ({reference.num_nics} for {reference.num_devices} devices)"
+        other = 1 if num_nics > 1 else num_devices if reference is None else 2
+        self._assume(self.taken.network, text, "nics", other)
+        return num_nics
+
+
+def with_former_defaults(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the question in a plan file, in which what it leaves out about machines is what was assumed for it.
+
+    Since reference machines are known, plan files say everything about their machines. One that was written before
+    lacks ``nics`` and perhaps ``inside``, and meant one network card, and the device's own link or PCIe 3 inside, which
+    did not bind copies from the host.
+    """
+    cluster = question.get("cluster")
+    if not isinstance(cluster, Mapping):
+        return dict(question)
+    found = dict(cluster)
+    for key in ("machines", "nodes"):
+        if isinstance(groups := cluster.get(key), list):
+            found[key] = [_as_formerly(group) for group in groups]
+    return {**question, "cluster": found}
+
+
+def _as_formerly(group: Any) -> Any:
+    """Return a group of machines of a plan file with the defaults of then."""
+    if not isinstance(group, dict) or "nics" in group or "machine" in group or group.get("type") == "switch":
+        return group
+    found = {**group, "nics": 1}
+    if group.get("inside") is None and group.get("devices", 1) != 1:
+        device = group.get("device")
+        try:
+            name = data.link_of(data.device(device).name) if isinstance(device, str) else None
+        except SpecError:  # the question is refused for its device in any case
+            name = None
+        rate = data.inside_link(name or _INSIDE).bandwidth_bytes_per_s
+        found["inside"] = {"bandwidth": format_exact(rate, Dimension.RATE)}
+    return found
+
+
+def _as_in(reference: data.Machine | None) -> str:
+    """Return where a figure is taken from."""
+    if reference is None:
+        return ""
+    return f", as in {reference.title}{'' if reference.is_verified else ' (unverified)'}"
+
+
+def _machine_words(name: str, one: data.Machine) -> str:
+    """Return what a machine is that was named."""
+    cards = f"{one.num_nics} network cards" if one.num_nics > 1 else "one network card"
+    rate = "" if one.nic_bytes_per_s is None else f" of {_bits(one.nic_bytes_per_s)}"
+    inside = f", {one.inside} inside" if one.inside else ""
+    return f"{name} is {one.title}: {one.num_devices} {one.device}{inside}, {cards}{rate} ({one.source})"
+
+
+def _bits(rate: float | Link) -> str:
+    """Return the rate of a network as it is sold."""
+    bytes_per_s = rate.bandwidth_bytes_per_s if isinstance(rate, Link) else rate
+    return f"{bytes_per_s * 8 / 1e9:,.4g} Gbit/s" if bytes_per_s * 8 < 1e13 else f"{bytes_per_s * 8 / 1e12:,.4g} Tbit/s"

@@ -7,12 +7,13 @@ from planner.cluster import Cluster, Device
 from planner.cost import Profile
 from planner.data.transformer_rates import transformer_rates
 from planner.dnn import Dnn
-from planner.problem import Limits, Training
+from planner.models.tiers import is_narrowed
+from planner.problem import Assumption, Limits, Training
 from planner.spec.calibration_block import CalibrationSpec
 from planner.spec.source import Notes
 from planner.spec.utilisation import note_default_utilisation
 
-__all__ = ["is_fitted", "note_doubts", "program_words", "samples_per_device"]
+__all__ = ["is_fitted", "note_doubts", "note_narrowed", "program_words", "samples_per_device"]
 
 
 def note_doubts(
@@ -46,6 +47,19 @@ def note_doubts(
     _note_shares(notes, dnn, calibration)
     _note_known_error(notes, calibration)
     _note_memory(notes, devices)
+
+
+def note_narrowed(notes: Notes, cluster: Cluster) -> None:
+    """Say first of all that layouts of transformers see a network narrower than some of its links."""
+    if is_narrowed(cluster):
+        text = (
+            "hybrid counts the network between machines as one tier, as wide as its narrowest place: it is neither one "
+            "switch nor equal leaf switches under one spine, and machines that are closer to each other gain nothing"
+        )
+        field = ("cluster", "links" if "nodes" in notes.source.data["cluster"] else "machines")
+        notes.key_assumptions.insert(0, Assumption(text=text, field=field, flag=".".join(field)))
+        notes.assumptions.insert(0, text)
+        notes.warnings.append(text)
 
 
 def samples_per_device(training: Training, cluster: Cluster, limits: Limits, fixed: Mapping[str, Any]) -> int:
@@ -140,9 +154,6 @@ def _note_memory(notes: Notes, devices: Collection[Device]) -> None:
 
 
 def _note_links(notes: Notes, cluster: Cluster, calibration: CalibrationSpec) -> None:
-    """Warn of networks and links that are not taken as they are."""
-    graph = cluster.graph
-    if graph.number_of_edges() >= graph.number_of_nodes():
-        notes.warnings.append("the network has cycles: rings are laid on its widest spanning tree, other links idle")
+    """Warn of links that are taken to reach their nominal rate."""
     if cluster.num_devices > 1 and not is_fitted(calibration):
         notes.warnings.append("the links are uncalibrated: their nominal bandwidth is taken to be reached")

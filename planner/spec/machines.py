@@ -1,6 +1,7 @@
 """What a spec may say about machines: devices, links, storage, and how a cluster is put together of them."""
 
-from typing import Annotated, Literal, Self
+import re
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
@@ -82,30 +83,74 @@ LinkOf = Annotated[
     Annotated[Name, known(data.inside_link), Tag("<name>")] | Annotated[LinkSpec, Tag("<mapping>")],
     Discriminator(tag),
 ]
+# The rate of each of a machine's network cards; ``8 x 400 Gbit/s`` says how many there are, too.
+CardRate = Annotated[
+    Rate,
+    WithJsonSchema({"type": "string", "description": "of each network card, e.g. '400 Gbit/s' or '8 x 400 Gbit/s'"}),
+]
+_CARDS = re.compile(r"\s*(\d{1,12})\s*x\s*(.*)", re.DOTALL)
 
 
 class MachineSpec(Model):
-    """A group of equal machines."""
+    """A group of equal machines: of a device, or as they are sold (``machine: dgx-h100``).
+
+    What is left out is that of the machine, or of the device's reference machine (:mod:`planner.data.machines`).
+    """
 
     name: Name | None = None
     count: Count = 1
-    device: DeviceOf
-    devices: Count = 1
+    machine: Annotated[Name, known(data.machine)] | None = None
+    device: DeviceOf | None = None
+    devices: Count | None = None
     inside: LinkOf | None = None
-    network: Rate | None = None
-    nics: Count = 1
+    network: CardRate | None = None
+    nics: Count | None = None
     latency: Seconds | None = None
     storage: StorageSpec | None = None
     host_link: Rate | None = None
     decode: SampleRate | None = None
     source: str = ""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _split_network(cls, given: Any) -> Any:
+        """Read ``network: 8 x 400 Gbit/s`` as ``nics: 8`` and ``network: 400 Gbit/s``."""
+        network = given.get("network") if isinstance(given, dict) else None
+        found = _CARDS.fullmatch(network) if isinstance(network, str) else None
+        if found is None:
+            return given
+        nics, said = int(found[1]), given.get("nics")
+        if said is not None and said != nics:
+            raise ValueError(f"network {network!r} has {nics} cards, and nics says {said}. Write one of them.")
+        return {**given, "network": found[2], "nics": nics}
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of one machine: as said, or those of the machine that is named."""
+        return self.devices or (data.machine(self.machine).num_devices if self.machine is not None else 1)
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        total = self.count * self.devices
+        if self.machine is not None:
+            self._check_machine(data.machine(self.machine))
+        elif self.device is None and getattr(self, "type", "machine") == "machine":
+            raise ValueError("this machine has no device. Add e.g. device: a100-sxm4-80gb, or machine: dgx-h100.")
+        total = self.count * self.num_devices
         if total > MOST_DEVICES:
             raise ValueError(f"{total} devices are more than {MOST_DEVICES}. Is count x devices right?")
         return self
+
+    def _check_machine(self, machine: data.Machine) -> None:
+        """Refuse what contradicts the machine that is named."""
+        if self.device is not None:
+            device = data.device(self.device).name if isinstance(self.device, str) else self.device.name
+            if device != machine.device:
+                raise ValueError(f"machine {machine.name} has {machine.device}, and device is {device}. Leave one out.")
+        if self.num_devices > machine.num_devices:
+            raise ValueError(
+                f"machine {machine.name} has {machine.num_devices} devices, and devices says {self.devices}. "
+                f"Leave devices out, or raise count."
+            )
 
 
 class NodeSpec(MachineSpec):
@@ -113,7 +158,16 @@ class NodeSpec(MachineSpec):
 
     name: Name
     type: Literal["machine", "switch"] = "machine"
-    device: DeviceOf | None = None  # type: ignore[assignment]  # a switch has none
+
+    @model_validator(mode="after")
+    def _check_node(self) -> Self:
+        given = [key for key in sorted(self.model_fields_set) if getattr(self, key) is not None]
+        if self.type == "switch" and (beyond := [key for key in given if key not in {"name", "type", "source"}]):
+            raise ValueError(f"a switch has no {', '.join(beyond)}. Remove it, or write type: machine.")
+        if beyond := [key for key in ("network", "latency") if key in given]:
+            mend = "Write bandwidth and latency of its links under links."
+            raise ValueError(f"a drawn machine has no {' and '.join(beyond)} of its own. {mend}")
+        return self
 
 
 class CableSpec(LinkSpec):

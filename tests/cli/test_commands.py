@@ -108,7 +108,7 @@ def test_top_ranks_other_numbers_of_devices(capsys: CaptureFixture[str]) -> None
         (("plan", "--dnn", "vgg61", "--cluster", "osf-testbed"), 2, "input", "'vgg61' is not a known network"),
         (("plan", "--dnn", "vgg16", "--cluster", "osf"), 2, "input", "is not a known"),
         (("plan", "--dnn", "vgg16", "--machines", "4-8-a100"), 2, "input", "Write machines x devices x type"),
-        (("plan", "--dnn", "vgg16", "--machines", "4xa100"), 2, "input", "no network between them"),
+        (("plan", "--dnn", "vgg16", "--machines", "4xrtx-3090"), 2, "input", "no network between them"),
         (("plan", "--dnn", "vgg16", "--machines", "1000000000xa100", "--network", "1 GB/s"), 2, "input", "are more than"),
         (("plan", "--dnn", "vgg16", "--machines", "4xa100", "--network", "25 Gbit"), 2, "input", "Write it per second"),
         (("plan", "x.yaml", "--dnn", "vgg16"), 2, "input", "a spec and flags are given"),
@@ -222,7 +222,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert done.stderr == ""
 
 
-PIPEDREAM = ("--machines", "4x4xv100-sxm2-32g", "--network", "10 Gbit/s")
+PIPEDREAM = ("--machines", "4x4xv100-sxm2-32g", "--network", "10 Gbit/s", "--nics", "1")
 
 
 @pytest.mark.measured
@@ -396,3 +396,57 @@ def test_two_kinds_of_workers_at_once_are_refused(capsys: CaptureFixture[str], c
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert re.fullmatch(r"planner \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("flags", "key", "value"),
+    [
+        (("--nics", "2"), ("cluster", "machines", 0, "nics"), 2),
+        (("--precision", "fp16"), ("dnn", "dtype"), "fp16"),
+        (("--sequence-length", "128"), ("dnn", "sequence_length"), 128),
+        (("--network", "2 x 100 Gbit/s"), ("cluster", "machines", 0, "nics"), 2),
+    ],
+)
+def test_no_spec_is_needed_for_cards_precision_and_sequence(
+    capsys: CaptureFixture[str], flags: tuple[str, ...], key: tuple[str | int, ...], value: object
+) -> None:
+    question = (
+        "plan",
+        "--dnn",
+        "bert-base",
+        "--machines",
+        "2xdgx-h100",
+        "--global-batch",
+        "64",
+        "--families",
+        "all_reduce",
+    )
+    found: Any = document(capsys, *question, *flags)["problem"]
+    for part in key:
+        found = found[part]
+    assert found == value
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--machines", "4xdgx-h1000"), "--machines: 'dgx-h1000' is not a known device or machine. Did you mean"),
+        (("--machines", "1x16xh100-sxm"), "HGX H100 has 8, and nvlink-4 reaches no further"),
+        (("--machines", "2x8xh100-sxm", "--nics", "4", "--network", "8 x 400 Gbit/s"), "has 8 cards, and nics says 4"),
+        (("--machines", "2x8xh100-sxm", "--nics", "0"), "too small"),
+        (("--machines", "2x8xh100-sxm", "--precision", "fp9"), "it must be 'fp32', 'tf32', 'fp16' or 'bf16'"),
+        (("--cluster", "osf-testbed", "--nics", "4"), "--cluster describes the machines already"),
+    ],
+)
+def test_a_machine_or_a_flag_that_means_nothing_is_refused(
+    capsys: CaptureFixture[str], flags: tuple[str, ...], words: str
+) -> None:
+    code, out, err = answer(capsys, "plan", "--dnn", "bert-base", "--global-batch", "64", *flags)
+    assert (code, out) == (2, "")
+    assert words in err
+
+
+def test_show_machines_tells_where_each_figure_stands(capsys: CaptureFixture[str]) -> None:
+    rows = document(capsys, "show", "machines")["rows"]
+    assert all(row["source"] for row in rows)
+    assert "32" in answer(capsys, "show", "machines", "p5.48xlarge")[1]

@@ -69,7 +69,7 @@ NOT_RUN = {
 }
 
 # Parts of a spec, by page and first line: what they stand in.
-A100 = {"device": "a100-sxm4-80gb", "devices": 8, "inside": "nvlink-3", "nics": 8, "network": "1600 Gbit/s"}
+A100 = {"device": "a100-sxm4-80gb", "devices": 8, "inside": "nvlink-3", "nics": 8, "network": "200 Gbit/s"}
 MIXED = {
     "dnn": {"zoo": "llama2-13b", "global_batch": 512, "dtype": "bf16", "optimizer": "adam"},
     "cluster": {
@@ -83,7 +83,7 @@ WITHIN: dict[tuple[str, str], dict[str, Any]] = {
         "dnn": {"zoo": "resnet50", "global_batch": 256},
         "cluster": {
             "machines": [
-                {"name": name, "count": 2, "devices": 4, "device": device, "network": "25 Gbit/s"}
+                {"name": name, "count": 2, "devices": 4, "device": device, "nics": 1, "network": "25 Gbit/s"}
                 for name, device in (("fast", "v100-sxm2-16g"), ("slow", "t4"))
             ]
         },

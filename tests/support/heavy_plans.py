@@ -8,7 +8,7 @@ from planner.exporters.export import Job
 
 __all__ = ["LARGE", "plan_of"]
 
-_MACHINE = {"device": "a100-sxm4-80gb", "devices": 8, "inside": "nvlink-3", "nics": 8, "network": "1600 Gbit/s"}
+_MACHINE = {"device": "a100-sxm4-80gb", "devices": 8, "inside": "nvlink-3", "nics": 8, "network": "200 Gbit/s"}
 # Name -> network, batch, machines, and what is pinned beside; 7 stages of 96 layers, and 61 layers, are unlike stages.
 _PLANS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     "llama2-7b": ("llama2-7b", 64, 1, {}),

@@ -160,7 +160,7 @@ def _input_time(samples: SampleInput, *, is_alone: bool = False) -> InputTime:
         name=samples.testbed,
         count=testbed.count,
         device=Device(name=str(testbed.device)),
-        devices_per_machine=testbed.devices,
+        devices_per_machine=testbed.num_devices,
         storage=storage.build() if storage else None,
         host_link_bytes_per_s=testbed.host_link or float("inf"),
         decode_samples_per_s=testbed.decode or float("inf"),

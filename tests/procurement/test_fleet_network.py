@@ -1,0 +1,30 @@
+"""A price list's network is that of the whole machine, whatever cards the device's reference machine has."""
+
+from pathlib import Path
+
+import purchases
+import pytest
+from purchases import row
+
+import planner
+from planner.procurement.fleet import Fleet, question_of
+from planner.procurement.search import Fleets
+
+
+@pytest.mark.parametrize(
+    ("device", "devices", "inside", "gbit"),
+    [("h100-sxm", 8, "nvlink-4", 3200), ("a100-sxm4-40gb", 8, "nvlink-3", 400), ("l40s", 4, "pcie-4-x16", 100)],
+)
+def test_the_total_of_a_price_list_is_not_taken_for_each_card(
+    tmp_path: Path, device: str, devices: int, inside: str, gbit: int
+) -> None:
+    listed = row("box", device=device, devices=devices, inside=inside, network_gbit_per_s=gbit)
+    procurement = purchases.loaded(purchases.asked(tmp_path / "list.csv", [listed]))
+    fleet = Fleet(offers=Fleets(procurement=procurement).offers, counts=(4,))
+    question = question_of(
+        procurement, {"dnn": {"zoo": "alexnet", "global_batch": 256, "epochs": 1}}, fleet, ["all_reduce"]
+    )
+    problem = planner.load(question)
+    assert problem.cluster.machine_groups[0].num_nics == 1
+    assert problem.cluster.ring_link(4).bandwidth_bytes_per_s == gbit * 1e9 / 8
+    assert not problem.key_assumptions

@@ -1,0 +1,276 @@
+"""Machines as they are sold, one meaning of ``network``, and drawn clusters of which nothing is dropped in silence."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planner
+from planner.checks import check_file
+from planner.cluster import MachineGroup
+from planner.documents import dump, plan_document
+from planner.errors import SpecError
+from planner.problem import Problem
+
+CUSTOM = {"name": "mine", "fp32": "10 TFLOP/s", "memory": "24 GiB"}
+SPINES: dict[str, Any] = {
+    "nodes": [
+        {"name": "a", "count": 4, "device": "h100-sxm", "devices": 8, "nics": 1, "inside": "nvlink-4"},
+        {"name": "b", "count": 4, "device": "h100-sxm", "devices": 8, "nics": 1, "inside": "nvlink-4"},
+        {"name": "spine-0", "type": "switch"},
+        {"name": "spine-1", "type": "switch"},
+    ],
+    "links": [
+        {"ends": [group, spine], "bandwidth": rate, "latency": "5 us"}
+        for spine, rate in (("spine-0", "400 Gbit/s"), ("spine-1", "200 Gbit/s"))
+        for group in ("a", "b")
+    ],
+}
+
+
+def load(*machines: dict[str, Any], **more: Any) -> Problem:
+    return planner.load({"dnn": {"zoo": "alexnet", "batch_per_device": 8}, "cluster": {"machines": machines}, **more})
+
+
+def drawn(cluster: dict[str, Any]) -> Problem:
+    return planner.load({"dnn": {"zoo": "alexnet", "batch_per_device": 8}, "cluster": cluster})
+
+
+def group_of(problem: Problem) -> MachineGroup:
+    return problem.cluster.machine_groups[0]
+
+
+def card_bytes_per_s(problem: Problem) -> float:
+    """The rate of one network card of the first machines."""
+    ring = problem.cluster.ring_link(problem.cluster.num_machines)
+    return ring.bandwidth_bytes_per_s / group_of(problem).num_nics
+
+
+@pytest.mark.parametrize(
+    ("device", "devices", "inside_gb_per_s", "nics", "gbit_per_s"),
+    [
+        ("h800-sxm", 8, 200, 8, 400),
+        ("h100", 8, 450, 8, 400),
+        ("h100", 4, 450, 4, 400),
+        ("h100", 1, None, 1, 400),
+        ("a100", 8, 300, 8, 200),
+        ("v100-32g", 16, 150, 8, 100),
+        ("gb200", 72, 900, 72, 400),
+        ("mi300x", 8, 448, 8, 400),
+        ("trainium2", 16, 640, 16, 200),
+        ("l40s", 8, 31.5, 4, 100),
+    ],
+)
+def test_a_device_does_not_lose_the_link_and_the_cards_of_the_machine_it_is_sold_in(
+    device: str, devices: int, inside_gb_per_s: float | None, nics: int, gbit_per_s: float
+) -> None:
+    problem = load({"count": 4, "device": device, "devices": devices})
+    found = group_of(problem)
+    assert found.inside is None if inside_gb_per_s is None else found.inside is not None
+    assert found.inside is None or found.inside.bandwidth_bytes_per_s == pytest.approx((inside_gb_per_s or 0) * 1e9)
+    assert found.num_nics == nics
+    assert card_bytes_per_s(problem) == pytest.approx(gbit_per_s * 1e9 / 8)
+
+
+def test_a_bare_rate_is_not_that_of_the_whole_machine() -> None:
+    problem = load({"count": 8, "device": "h100-sxm", "devices": 8, "network": "400 Gbit/s"})
+    assert (group_of(problem).num_nics, card_bytes_per_s(problem)) == (8, 50e9)
+    first = problem.key_assumptions[0]
+    assert (first.field, first.flag, first.other) == (("cluster", "machines", 0, "nics"), "--nics", 1)
+    assert "8 network cards of 400 Gbit/s each" in first.text and "HGX H100" in first.text
+
+
+@pytest.mark.parametrize("text", ["8 x 400 Gbit/s", "8x400 Gbit/s", "8x 50 GB/s"])
+def test_cards_times_rate_says_no_other_thing_than_nics_and_a_rate(text: str) -> None:
+    said = load({"count": 8, "device": CUSTOM, "devices": 8, "network": text})
+    apart = load({"count": 8, "device": CUSTOM, "devices": 8, "network": "400 Gbit/s", "nics": 8})
+    both = load({"count": 8, "device": CUSTOM, "devices": 8, "network": text, "nics": 8})
+    assert group_of(said) == group_of(apart) == group_of(both)
+    assert card_bytes_per_s(said) == card_bytes_per_s(apart) == 50e9
+    assert planner.load(said.resolved).cluster.machine_groups == said.cluster.machine_groups
+
+
+def test_two_numbers_of_cards_are_not_both_taken() -> None:
+    with pytest.raises(SpecError, match="has 8 cards, and nics says 4"):
+        load({"count": 8, "device": "h100", "devices": 8, "network": "8 x 400 Gbit/s", "nics": 4})
+
+
+@pytest.mark.parametrize("text", ["0 x 400 Gbit/s", "x 400 Gbit/s", "8 x ", "8 x 400", "8 x 8 x 400 Gbit/s"])
+def test_cards_without_a_number_or_a_rate_are_refused(text: str) -> None:
+    with pytest.raises(SpecError):
+        load({"count": 8, "device": "h100", "devices": 8, "network": text})
+
+
+def test_more_devices_than_any_machine_has_are_not_joined_by_its_link() -> None:
+    with pytest.raises(SpecError, match=r"no machine of 16 h100-sxm is sold; HGX H100 has 8.*--inside"):
+        load({"count": 2, "device": "h100-sxm", "devices": 16})
+    found = group_of(load({"count": 2, "device": "h100-sxm", "devices": 16, "inside": "nvlink-4"}))
+    assert (found.devices_per_machine, found.num_nics) == (16, 8)
+    assert group_of(load({"device": "rtx-4090", "devices": 10})).devices_per_machine == 10
+
+
+def test_a_device_of_the_user_s_keeps_one_card_and_pcie_and_says_so() -> None:
+    problem = load({"count": 2, "device": CUSTOM, "devices": 4, "network": "25 Gbit/s"})
+    found = group_of(problem)
+    assert found.inside is not None
+    assert (found.num_nics, found.inside.bandwidth_bytes_per_s) == (1, 15.75e9)
+    assert "one network card of 25 Gbit/s" in problem.key_assumptions[0].text
+
+
+def test_a_network_whose_rate_differs_from_server_to_server_is_to_be_said() -> None:
+    with pytest.raises(SpecError, match="no network between them"):
+        load({"count": 2, "device": "rtx-4090", "devices": 8})
+
+
+@pytest.mark.parametrize(
+    ("machine", "device", "devices", "nics"),
+    [("dgx-h100", "h100-sxm", 8, 8), ("p5.48xlarge", "h100-sxm", 8, 32), ("nvl72", "gb200", 72, 72)],
+)
+def test_a_machine_by_its_name_is_not_asked_for_anything_else(
+    machine: str, device: str, devices: int, nics: int
+) -> None:
+    problem = load({"count": 4, "machine": machine, "latency": "5 us"})
+    found = group_of(problem)
+    assert (found.device.name, found.devices_per_machine, found.num_nics) == (device, devices, nics)
+    assert not problem.key_assumptions
+    assert "machine" not in problem.resolved["cluster"]["machines"][0]
+    own = group_of(load({"count": 4, "machine": machine, "nics": 2, "network": "10 Gbit/s", "inside": "pcie-4-x16"}))
+    assert own.inside is not None
+    assert (own.num_nics, own.inside.bandwidth_bytes_per_s) == (2, 31.5e9)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"device": "a100"}, "has h100-sxm, and device is a100-sxm4-80gb"),
+        ({"devices": 16}, "has 8 devices, and devices says 16"),
+        ({"machine": "dgx-h1000"}, "is not a known machine"),
+    ],
+)
+def test_what_contradicts_a_machine_is_refused(more: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        load({"count": 2, "machine": "dgx-h100", **more})
+
+
+@pytest.mark.parametrize(
+    "machines",
+    [
+        [{"count": 4, "device": "h100", "devices": 8}],
+        [{"count": 4, "device": "h100", "devices": 4, "network": "100 Gbit/s"}, {"count": 2, "machine": "dgx-a100"}],
+        [{"count": 2, "device": CUSTOM, "devices": 4, "network": "25 Gbit/s"}],
+        [{"count": 2, "device": "rtx-2080-ti", "devices": 4, "network": "2 x 25 Gbit/s"}],
+        [{"device": "l40s", "devices": 8}],
+    ],
+)
+def test_a_resolved_question_leaves_nothing_about_machines_to_tables(machines: list[dict[str, Any]]) -> None:
+    problem = load(*machines)
+    again = planner.load(problem.resolved)
+    assert again.cluster.machine_groups == problem.cluster.machine_groups
+    assert set(again.cluster.graph.edges) == set(problem.cluster.graph.edges)
+    assert not again.key_assumptions
+    assert again.resolved == problem.resolved
+    for one in problem.key_assumptions:
+        changed = json.loads(json.dumps(problem.resolved))
+        place = changed
+        for key in one.field[:-1]:
+            place = place[key]
+        assert one.field[-1] in place
+        place[one.field[-1]] = one.other
+        assert planner.load(changed).cluster.machine_groups or True
+
+
+def test_the_network_is_assumed_before_all_else_and_once_in_the_list_of_all() -> None:
+    problem = load({"count": 4, "device": "h100", "devices": 8})
+    assert [one.flag for one in problem.key_assumptions] == ["--nics", "--network", "--inside", "--latency"]
+    for one in problem.key_assumptions:
+        assert problem.assumptions.count(one.text) == 1
+
+
+def test_a_plan_file_of_before_reference_machines_still_means_one_card(tmp_path: Path) -> None:
+    then = {"count": 2, "device": "h800-sxm", "devices": 8, "network": "100 Gbit/s"}
+    explicit = load({**then, "nics": 1, "inside": {"bandwidth": "15.75 GB/s"}}, families=["all_reduce"])
+    plan = plan_document(planner.plan(explicit))
+    del plan["problem"]["cluster"]["machines"][0]["nics"]
+    del plan["problem"]["cluster"]["machines"][0]["inside"]
+    text = json.dumps(plan["problem"], sort_keys=True, default=str)
+    plan["provenance"]["input_digest"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    file = tmp_path / "plan.json"
+    file.write_text(dump(plan))
+    assert planner.load(file).cluster.machine_groups == explicit.cluster.machine_groups
+    assert planner.predict(planner.load(file)).iteration_time_s == plan["prediction"]["iteration_time_s"]
+    assert check_file(file).is_ok
+
+
+def test_a_plan_file_of_today_is_predicted_and_checked_alike(tmp_path: Path) -> None:
+    found = planner.plan(load({"count": 2, "device": "h800-sxm", "devices": 8}, families=["all_reduce"]))
+    file = tmp_path / "plan.json"
+    file.write_text(dump(plan_document(found)))
+    assert planner.predict(planner.load(file)).iteration_time_s == found.prediction.iteration_time_s
+    assert check_file(file).is_ok
+
+
+# -- drawn clusters ----------------------------------------------------------------------------------------------------
+
+
+def test_a_spine_is_not_dropped_without_a_word_before_all_others() -> None:
+    problem = drawn(SPINES)
+    first = problem.key_assumptions[0]
+    assert (first.flag, first.field, first.other) == ("cluster.links", ("cluster", "links"), None)
+    assert "2 of the 4 links drawn carry nothing, 33% of the bandwidth: a - spine-1 (200 Gbit/s)" in first.text
+    assert first.text in problem.assumptions and first.text in problem.warnings
+
+
+def test_rails_of_one_group_are_not_dropped_without_a_word() -> None:
+    rails = {
+        "nodes": [SPINES["nodes"][0], {"name": "rail-0", "type": "switch"}, {"name": "rail-1", "type": "switch"}],
+        "links": [{"ends": ["a", f"rail-{index}"], "bandwidth": "400 Gbit/s"} for index in (0, 1)],
+    }
+    text = drawn(rails).key_assumptions[0].text
+    assert "1 of the 2 links drawn carry nothing, 50% of the bandwidth: a - rail-1" in text
+
+
+def test_a_tree_has_no_idle_link_to_warn_of() -> None:
+    tree = {**SPINES, "links": [row for row in SPINES["links"] if "spine-0" in row["ends"]]}
+    assert not drawn({**tree, "nodes": SPINES["nodes"][:3]}).warnings.count("carry nothing")
+    assert drawn({**tree, "nodes": SPINES["nodes"][:3]}).cluster.idle_links == ()
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ({"name": "spine-0", "type": "switch", "device": "h100-sxm"}, "a switch has no device"),
+        ({"name": "spine-0", "type": "switch", "count": 2}, "a switch has no count"),
+        ({"name": "c", "device": "h100-sxm", "network": "10 Gbit/s"}, "has no network of its own"),
+        ({"name": "c"}, "this machine has no device"),
+    ],
+)
+def test_keys_of_a_node_that_would_be_dropped_are_refused(node: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        drawn({"nodes": [node, *(one for one in SPINES["nodes"] if one["name"] != node["name"])], "links": []})
+
+
+def test_unequal_leaves_are_not_taken_for_one_narrow_switch_without_a_word() -> None:
+    leaves = {
+        "nodes": [
+            {"name": "a", "count": 4, "machine": "dgx-h100"},
+            {"name": "b", "count": 2, "machine": "dgx-h100"},
+            *({"name": name, "type": "switch"} for name in ("leaf-a", "leaf-b")),
+        ],
+        "links": [
+            {"ends": ["a", "leaf-a"], "bandwidth": "400 Gbit/s", "latency": "5 us"},
+            {"ends": ["b", "leaf-b"], "bandwidth": "400 Gbit/s", "latency": "5 us"},
+            {"ends": ["leaf-a", "leaf-b"], "bandwidth": "100 Gbit/s", "latency": "5 us"},
+        ],
+    }
+    problem = planner.load({"dnn": {"zoo": "bert-base", "global_batch": 64}, "cluster": leaves})
+    assert "as wide as its narrowest place" in problem.key_assumptions[0].text
+    assert problem.key_assumptions[0].text in problem.warnings
+    wide = json.loads(json.dumps(leaves).replace("100 Gbit/s", "12.8 Tbit/s"))
+    assert not planner.load({"dnn": {"zoo": "bert-base", "global_batch": 64}, "cluster": wide}).key_assumptions
+
+
+def test_the_latency_of_drawn_links_is_not_zero_without_a_word() -> None:
+    bare = {**SPINES, "links": [{key: row[key] for key in ("ends", "bandwidth")} for row in SPINES["links"]]}
+    assert drawn(bare).key_assumptions[-1].text == "latency of 4 of 4 drawn links: 0, as none is given"
