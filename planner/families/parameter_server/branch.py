@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 
 import numpy as np
 
@@ -62,6 +63,8 @@ def search_boxes(
                 lower_bounds(space, space.sites[index], boxes.of(points)).tolist(),
                 strict=True,
             ):
+                if bound == inf:
+                    continue
                 if not incumbents.useless(bound) and not (search.is_over and incumbents.found):
                     incumbents.solve(index, row, bound)
                 else:
@@ -82,6 +85,8 @@ def _push(incumbents: Incumbents, heap: list[tuple[float, int, int, Boxes]], ind
     bounds = lower_bounds(incumbents.space, incumbents.space.sites[index], boxes)
     for one, bound in enumerate(bounds.tolist()):
         incumbents.num_boxes += 1
+        if bound == inf:  # nothing in it is possible: its servers saturate the switch
+            continue
         if incumbents.useless(bound):
             incumbents.open_bound = min(incumbents.open_bound, bound)
         else:
@@ -112,7 +117,9 @@ def _solve_first(incumbents: Incumbents, roots: Sequence[tuple[int, Boxes]]) -> 
         points = points.of(points.are_points)
         bounds = lower_bounds(space, space.sites[index], points) if len(points) else np.zeros(0)
         candidates += [
-            (bound, index, tuple(row)) for bound, row in zip(bounds.tolist(), points.low.tolist(), strict=True)
+            (bound, index, tuple(row))
+            for bound, row in zip(bounds.tolist(), points.low.tolist(), strict=True)
+            if bound < inf
         ]
     for number, (bound, index, row) in enumerate(sorted(set(candidates))):
         is_over = incumbents.search.is_over or incumbents.is_good_enough or number >= _FIRST

@@ -142,6 +142,11 @@ def _why(problem: Problem, best: Found, incumbents: Incumbents) -> list[str]:
     )
     if total > (chosen.global_batch_size or total):
         lines.append(f"the shares would make a batch of {total}: some devices have one sample less, and wait")
+    lines += dict.fromkeys(
+        f"no servers for other machines stand on {site.servers.name}: {site.saturated}"
+        for site in space.sites
+        if site.saturated
+    )
     lines.append(
         f"{incumbents.num_boxes:,} sets of configurations (servers, workers, shares) were bounded, and "
         f"{len(incumbents.seen):,} configurations solved"
