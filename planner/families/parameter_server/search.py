@@ -62,6 +62,10 @@ def plan(problem: Problem, search: Search) -> Plan:
     best = incumbents.found[0]
     is_asked = not incumbents.is_good_enough and best.objective < search.cutoff
     curve = _curve(incumbents) if is_asked else []
+    if curve and (least := min(curve, key=lambda one: one.objective)).objective < best.objective * (1 - SAME):
+        curve = [best, *(one for one in curve if one is not least)]  # the search was cut off before it
+        best = least
+        incumbents.found.insert(0, best)
     stale = stale_answer(space, [one.configuration for one in incumbents.found], search)
     lines = [*_why(problem, best, incumbents), *_curve_lines(problem, best, curve), *stale.lines]
     others = [_alternative(one, best) for one in curve]
