@@ -43,7 +43,7 @@ def read_plan(source: Path | Mapping[str, Any]) -> dict[str, Any]:
         type.
     """
     file = "" if isinstance(source, Mapping) else str(source)
-    document = finite(source) if isinstance(source, Mapping) else _parsed(source)
+    document = _numbers(finite(source), file) if isinstance(source, Mapping) else _parsed(source)
     if not isinstance(document, Mapping):
         raise _error(file, "this is no plan.")
     schema = document.get("schema")
@@ -82,7 +82,7 @@ def read_procurement(source: Path | Mapping[str, Any], file: str = "") -> dict[s
         As :func:`read_plan`.
     """
     file = file if isinstance(source, Mapping) else str(source)
-    document = finite(source) if isinstance(source, Mapping) else _parsed(source)
+    document = _numbers(finite(source), file) if isinstance(source, Mapping) else _parsed(source)
     try:
         found = ProcurementDocument.model_validate(document, strict=True)
     except ValidationError as error:
@@ -144,10 +144,16 @@ def _parsed(path: Path) -> Any:
         raise _error(str(path), "this key stands twice.", field=str(error)) from None
     except (RecursionError, ValueError):
         raise _error(str(path), "this JSON is nested too deeply, or holds a number that is none.") from None
-    if faults := [
-        Fault(file=str(path), field=field, problem=f"{_shown(value)} is not a finite number.", mend=_MEND)
+    return _numbers(document, str(path))
+
+
+def _numbers(document: Any, file: str) -> Any:
+    """Return a document whose numbers are all finite, and no larger than a float can be; refuse any other."""
+    faults = [
+        Fault(file=file, field=field, problem=f"{_shown(value)} is not a finite number.", mend=_MEND)
         for field, value in _not_finite(document, "")
-    ]:
+    ]
+    if faults:
         raise SpecError.of(faults[:_MOST_FAULTS])
     return document
 
@@ -192,7 +198,10 @@ def _faults(error: ValidationError, file: str, schema: str = _SCHEMA) -> list[Fa
 
 def _shown(value: object) -> str:
     """Return a value as text of a few words."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # beyond what Python writes out
+        return "a number of thousands of digits"
     return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 3]}..."
 
 

@@ -154,14 +154,15 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], parts: _Parts, deta
     """Return the iteration: computation, compression, the channel's queue, the update, and waiting for input.
 
     Everything counts from the iteration's start. A device starts its last backward pass when its other micro-batches
-    are done; a gradient is ready when the last device has it.
+    are done; a gradient is ready when the last device has it. Each kind of device updates once it has computed and all
+    is sent: the kind that computes longest need not be the one that updates longest.
     """
     groups = groups_of(problem)
     compression = block.get("compression")
     kept = 1.0 - compression["removed"] if compression else 1.0
     compress_s = parse(compression["time"], Dimension.TIME) / kept**2 if compression else 0.0
     overlaps = problem.calibration.strategy in ("mxnet", "caffe_mpi")
-    computed_s, update_s = 0.0, 0.0
+    update_s, busy_s = 0.0, 0.0
     ready_s: list[float] = []
     for name, part in parts.items():
         profile = problem.profiles[groups[name].device.name]
@@ -171,16 +172,14 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], parts: _Parts, deta
         own_s = [end_s - (backward_s - one.ready_s_per_sample) * last for one in gradients_of(problem, profile)]
         own_s = own_s if overlaps else [end_s] * len(own_s)
         ready_s = [max(pair) for pair in zip(ready_s, own_s, strict=True)] if ready_s else own_s
-        computed_s, update_s = max(computed_s, end_s), max(update_s, profile.update_s)
-    finish_s = computed_s
+        update_s = max(update_s, profile.update_s)
+        busy_s = max(busy_s, end_s + profile.update_s)
     if block["num_devices"] > 1 and block["fusion_groups"]:
         seconds = _transfers_s(problem, block, parts, details, kept)
         if seconds is None or sum(len(group["tensors"]) for group in block["fusion_groups"]) != len(ready_s):
             return None
-        finish_s = max(
-            computed_s, replay_s(problem, [len(g["tensors"]) for g in block["fusion_groups"]], ready_s, seconds)
-        )
-    busy_s = finish_s + update_s
+        finish_s = replay_s(problem, [len(g["tensors"]) for g in block["fusion_groups"]], ready_s, seconds)
+        busy_s = max(busy_s, finish_s + update_s)
     read = sum(part["machines"] * part["devices_per_machine"] * part["batch_per_device"] for part in parts.values())
     waits_s = [
         stall_s(

@@ -163,11 +163,12 @@ def bill_of(asked: ProcureSpec, fleet: Machines, training_s: Mapping[str, float]
     if asked.egress is not None:
         money["egress"] = asked.egress.size / _GB * asked.egress.usd_per_gb * num_runs
     watts = [row.get("power_w") for row in fleet]
-    known = None if None in watts else sum(row["count"] * row["power_w"] for row in fleet)
+    pue = 1.0 if power is None else power.pue
+    known = None if None in watts else sum(row["count"] * row["power_w"] for row in fleet) * pue
     return Bill(
         run_s=run_s,
         money_usd=money,
-        energy_j=None if known is None else known * (1.0 if power is None else power.pue) * wall_s,
+        energy_j=None if known is None else known * wall_s,
         power_w=known,
         capital_usd=capital,
         num_machines=sum(row["count"] for row in fleet),

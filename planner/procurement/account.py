@@ -161,12 +161,13 @@ class Account:
             parts = self.money(counts, wall_s)
             spent = total_usd({**parts, "capital": capital})
             used_j = energy_j(counts, self.prices, wall_s, pue=self.rates.pue)
+            power_w = peak_power_w(counts, self.prices, pue=self.rates.pue)
         return {
             "cost": total_usd(parts),
             "spent": spent,
             "time": wall_s,
             "energy": np.nan_to_num(used_j, nan=inf, posinf=inf),
-            "power": np.nan_to_num(peak_power_w(counts, self.prices), nan=inf, posinf=inf),
+            "power": np.nan_to_num(power_w, nan=inf, posinf=inf),
             "capital": capital,
             "machines": counts.sum(axis=0),
         }

@@ -18,7 +18,6 @@ __all__ = ["Planned", "choice_of", "margin_of", "planned_choice"]
 
 Planned = Callable[[Problem], Plan]  # the best plan of a question, with its provenance and its known error
 
-_MOST_STRETCH = 1e6
 _STEPS = 60
 
 
@@ -76,9 +75,10 @@ def _error(trained: Sequence[Trained], stated: float | None) -> tuple[float, flo
 
 
 def margin_of(fleets: Fleets, choice: Choice) -> float | None:
-    """Return by what share training may take longer than predicted until the deadline is missed; None without one.
+    """Return by what share training may take longer than predicted until the deadline is missed.
 
-    Of several jobs, until the first one is late or the month is too short.
+    Of several jobs, until the first one is late or the month is too short. None without a deadline, or where no error
+    within floating point misses it.
     """
     jobs = fleets.procurement.jobs
     is_monthly = fleets.procurement.is_monthly
@@ -94,8 +94,10 @@ def margin_of(fleets: Fleets, choice: Choice) -> float | None:
         return not fleets.is_late(choice.fleet, times) and busy_s <= S_PER_MONTH
 
     low, high = 0.0, 1.0
-    while keeps(high) and high < _MOST_STRETCH:
+    while keeps(high):
         low, high = high, 2 * high
+        if high == inf:
+            return None
     for _ in range(_STEPS):
         middle = (low + high) / 2
         low, high = (middle, high) if keeps(middle) else (low, middle)

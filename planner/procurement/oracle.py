@@ -136,9 +136,16 @@ class Oracle:
         if (found := self.known(fleet, enough_s)) is not None:
             return found
         key = _key_of(fleet)
-        answer = self._reconciled(key, self._planned(fleet, search, enough_s))
+        answer, before = self._reconciled(key, self._planned(fleet, search, enough_s)), self.found(fleet)
+        if before is not None and before.seconds < answer.seconds:  # there was less time than before
+            answer = replace(before, bound=min(before.seconds, max(before.bound, answer.bound)))
         self._known[key] = (answer, enough_s)
         return answer
+
+    def found(self, fleet: Fleet) -> Trained | None:
+        """Return the best that was found of a fleet, however early its search ended; None where it was not planned."""
+        known = self._known.get(_key_of(fleet))
+        return None if known is None else known[0]
 
     def known(self, fleet: Fleet, enough_s: float) -> Trained | None:
         """Return what was found of a fleet before, if that will do."""

@@ -13,11 +13,11 @@ from planner.procurement.notes import assumptions_of, warnings_of
 from planner.procurement.question import Procurement
 from planner.procurement.robust import stretch_of
 from planner.procurement.search import Fleets, Told
-from planner.procurement.what_if import what_ifs
+from planner.procurement.what_if import Changed, what_ifs
 from planner.procurement.words import domain_of, reasons_of
 from planner.search import Search
 from planner.solution import SAME, Status
-from planner.solvers.count_boxes import Bounded
+from planner.solvers.count_boxes import Bounded, TradeOffs
 
 __all__ = ["procure"]
 
@@ -77,16 +77,31 @@ def procure(
     """
     fleets = Fleets(procurement=procurement)
     if is_robust:
-        fleets = Fleets(procurement=procurement, stretch=stretch_of(fleets), oracles=fleets.oracles)
+        fleets = fleets.asked_otherwise(stretch=stretch_of(fleets))
     part = _half(search, is_half=has_pareto or has_what_if)
     best = _best(fleets, part, told)
     if best.found is None or best.market is None:
-        if best.bound < inf:
-            raise not_found(fleets, best.bounds, search)
-        raise no_fleet(fleets, search)
-    fleet = Fleet(offers=best.market.offers, counts=best.found.point.counts)
-    choice = planned_choice(fleets, fleet, best.found.point.payload, planned)
-    alternatives = _alternatives(fleets, choice, search.num_alternatives, search)
+        if best.bound == inf:
+            raise no_fleet(fleets, search)
+        error = not_found(fleets, best.bounds, search)
+        if not _improved(fleets, best, inf):  # while it was found out what the limits would have to be
+            raise error
+    asked, trade_offs, what_if = Changed(fleets=fleets), None, ()
+    while True:  # until nothing that was looked at for whatever is shown beside the answer is better than it
+        assert best.market is not None and best.found is not None
+        fleet = Fleet(offers=best.market.offers, counts=best.found.point.counts)
+        choice = planned_choice(fleets, fleet, best.found.point.payload, planned)
+        alternatives = _alternatives(fleets, choice, search.num_alternatives, search)
+        if _improved(fleets, best, choice.objective):
+            continue
+        if has_pareto and trade_offs is None:
+            trade_offs = _trade_offs(fleets, search.part(search.left_s * (0.5 if has_what_if else 1.0)))
+            if _improved(fleets, best, choice.objective):
+                continue
+        if has_what_if:
+            what_if = what_ifs(asked, choice, search, is_open=best.bound < choice.objective * (1 - SAME))
+        if not _improved(fleets, best, choice.objective):
+            break
     known = [choice, *(other for other, _ in alternatives)]
     return Procured(
         objective_name=procurement.asked.objective,
@@ -97,10 +112,8 @@ def procure(
         margin=margin_of(fleets, choice),
         stretch=fleets.stretch,
         break_even=break_evens(fleets, choice),
-        pareto=_pareto(fleets, known, search.part(search.left_s * (0.5 if has_what_if else 1.0)))
-        if has_pareto
-        else None,
-        what_if=what_ifs(fleets, choice, search) if has_what_if else (),
+        pareto=None if trade_offs is None else _pareto(fleets, known, *trade_offs),
+        what_if=what_if,
         assumptions=(*procurement.assumptions, *assumptions_of(fleets)),
         warnings=warnings_of(fleets, choice),
         not_modelled=_NOT_MODELLED,
@@ -135,6 +148,19 @@ def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
     return best
 
 
+def _improved(fleets: Fleets, best: _Best, objective: float) -> bool:
+    """Make a fleet that was looked at, and is better than the answer's objective, the best one, if there is any."""
+    if best.bound >= objective * (1 - SAME) and not fleets.num_contradictions:
+        return False  # proven
+    found = fleets.best_looked_at(most=objective * (1 - SAME))
+    if found is None:
+        return False
+    market, point = found
+    best.market, best.objective = market, point.criteria[0]
+    best.found = Bounded(point=point, bounds=point.criteria)
+    return True
+
+
 def _certificate(fleets: Fleets, best: _Best, choice: Choice) -> Certificate:
     """Return what was proven."""
     bound = min(best.bound, choice.objective)
@@ -162,7 +188,7 @@ def _alternatives(fleets: Fleets, choice: Choice, most: int, search: Search) -> 
     seen = {offer.device for offer in choice.fleet.offers}
     for market in fleets.promising(fleets.markets(1)):
         device = market.offers[0].device
-        if len(found) == most or search.is_over:
+        if len(found) == most:
             break
         if device in seen:
             continue
@@ -181,14 +207,18 @@ def _half(search: Search, *, is_half: bool) -> Search:
     return search.part(search.left_s * (0.5 if is_half else 1.0))
 
 
-def _pareto(fleets: Fleets, known: Sequence[Choice], search: Search) -> ParetoSet:
-    """Return all fleets that none beats in time and money, fastest first, with ties by the known error marked.
-
-    ``known``: fleets that were found before; an unfinished search may not have come to them.
-    """
+def _trade_offs(fleets: Fleets, search: Search) -> tuple[list[Market], TradeOffs]:
+    """Return all markets, and the fleets of them that none beats in time and money."""
     most = fleets.procurement.asked.most_types
     markets = [market for num_types in range(1, most + 1) for market in fleets.markets(num_types)]
-    answer = fleets.trade_offs(markets, search)
+    return markets, fleets.trade_offs(markets, search)
+
+
+def _pareto(fleets: Fleets, known: Sequence[Choice], markets: Sequence[Market], answer: TradeOffs) -> ParetoSet:
+    """Return all fleets that none beats in time and money, fastest first, with ties by the known error marked.
+
+    ``known``: other fleets that were found; an unfinished search may not have come to them.
+    """
     found = [*known] if answer.status is not Status.OPTIMAL else []
     for one in answer.points:
         fleet = Fleet(offers=markets[one.point.root].offers, counts=one.point.counts)

@@ -4,7 +4,7 @@ Roots of :mod:`planner.solvers.count_boxes` are the markets, counts the machines
 own searches on a cluster of at most so many machines, and the criteria those of :mod:`planner.procurement.account`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product as all_of
 from math import floor, inf
@@ -17,13 +17,22 @@ from planner.cost import Floats
 from planner.errors import ModelError, SpecError
 from planner.models.failures import RunTime
 from planner.procurement.account import Account, fleet_counts
-from planner.procurement.fleet import Fleet, Market, markets_of
+from planner.procurement.fleet import Fleet, Hardware, Market, hardware_of, markets_of
 from planner.procurement.foresight import Foresight
 from planner.procurement.offer import Offer
 from planner.procurement.oracle import Oracle, Trained
 from planner.procurement.question import Job, Procurement, matches_offer
 from planner.search import Search
-from planner.solvers.count_boxes import BestCounts, Question, Reading, TradeOffs, best_counts, best_trade_offs
+from planner.solution import SAME, Solution, Status
+from planner.solvers.count_boxes import (
+    BestCounts,
+    Candidate,
+    Question,
+    Reading,
+    TradeOffs,
+    best_counts,
+    best_trade_offs,
+)
 from planner.solvers.count_question import Counts
 
 __all__ = ["Fleets", "Told"]
@@ -52,6 +61,9 @@ class Fleets:
     ----------
     stretch
         What training takes longer than predicted.
+    looked_at
+        By hardware, counts of machines, and those that were planned for them: the same, or more of which the plan needs
+        no more. Shared by all questions with the same oracles, so that what one of them finds can be another's answer.
     """
 
     procurement: Procurement
@@ -61,6 +73,7 @@ class Fleets:
     refused: dict[str, int] = field(init=False, default_factory=dict)
     account: Account = field(init=False)
     foresight: Foresight | None = None
+    looked_at: dict[tuple[Hardware, ...], dict[tuple[Counts, Counts], None]] = field(default_factory=dict)
     _rates: Floats = field(init=False)  # trainings a second of one machine, (jobs, offers)
     _sizes: Floats = field(init=False)
     _usd_per_s: Floats = field(init=False)
@@ -103,6 +116,15 @@ class Fleets:
             raise first
         return tuple(kept), rates
 
+    def asked_otherwise(self, *, procurement: Procurement | None = None, stretch: float | None = None) -> "Fleets":
+        """Return the fleets of another question on the same machines: no plan has to be made again."""
+        return Fleets(
+            procurement=procurement or self.procurement,
+            stretch=self.stretch if stretch is None else stretch,
+            oracles=self.oracles,
+            looked_at=self.looked_at,
+        )
+
     def markets(self, num_types: int) -> list[Market]:
         """Return the sets of so many offers that may make a fleet."""
         return markets_of(self.procurement, self.offers, num_types)
@@ -119,6 +141,9 @@ class Fleets:
         told: Told | None = None,
     ) -> BestCounts:
         """Return the fleet of some markets with the least objective within the limits.
+
+        Where the search ends without a proof, the best fleet that was looked at before, for whatever question, is the
+        answer if it is better.
 
         Parameters
         ----------
@@ -139,7 +164,69 @@ class Fleets:
                 told(bound, getattr(incumbent, "criteria", (inf,))[0], calls)
 
         asked = replace(question, limits=limits)
-        return self._agreed(lambda: best_counts(asked, search, most_calls=most_calls, told=tell))
+        answer = self._agreed(lambda: best_counts(asked, search, most_calls=most_calls, told=tell))
+        solution = answer.solution
+        if solution.status in (Status.OPTIMAL, Status.INFEASIBLE) or solution.objective <= search.good_enough:
+            return answer
+        before = self._best_looked_at(asked, markets)
+        if before is None or before.criteria[0] >= solution.objective * (1 - SAME):
+            return answer
+        objective, bound = before.criteria[0], min(solution.bound, before.criteria[0])
+        status = Status.OPTIMAL if objective - bound <= SAME * objective else Status.FEASIBLE
+        return replace(answer, solution=Solution(status=status, objective=objective, bound=bound, value=before))
+
+    def best_looked_at(self, *, most: float = inf) -> tuple[Market, Candidate] | None:
+        """Return the best of all fleets whose work was ever asked for, if it keeps the limits and is below ``most``."""
+        types = range(1, self.procurement.asked.most_types + 1)
+        markets = [market for num_types in types for market in self.markets(num_types)]
+        if not markets:
+            return None
+        question = self._question(markets, ("objective",), (), Search())
+        asked = replace(question, limits=[min(most, question.limits[0]), *question.limits[1:]])
+        found = self._best_looked_at(asked, markets)
+        return None if found is None or found.criteria[0] >= most else (markets[found.root], found)
+
+    def _best_looked_at(self, question: Question, markets: Sequence[Market]) -> Candidate | None:
+        """Return the best point of a question among the fleets whose work was ever asked for; None where none is."""
+        hardware = {offer.name: hardware_of(offer) for offer in self.offers}
+        points: list[tuple[int, Counts, Reading]] = []
+        for root, market in enumerate(markets):
+            for counts, planned in self.looked_at.get(tuple(hardware[offer.name] for offer in market.offers), ()):
+                if all(count <= most for count, most in zip(counts, market.most, strict=True)):
+                    points += [(root, counts, found) for found in self._found(market, counts, planned)]
+        if not points:
+            return None
+        width = question.most.shape[1]
+        counts = np.array([[*number, *[0] * (width - len(number))] for _, number, _ in points], dtype=np.int64)
+        roots, work_s = np.array([root for root, *_ in points]), np.array([found.value for *_, found in points])
+        criteria = question.criteria(roots, counts, work_s)
+        is_kept = (criteria <= np.asarray(question.limits)).all(axis=1) & np.isfinite(criteria).all(axis=1)
+        candidates = [
+            Candidate(
+                root=points[row][0],
+                counts=points[row][1],
+                criteria=tuple(criteria[row].tolist()),
+                t=points[row][2].value,
+                payload=points[row][2].payload,
+            )
+            for row in np.flatnonzero(is_kept).tolist()
+        ]
+        return min(candidates, key=lambda one: one.order, default=None)
+
+    def _found(self, market: Market, counts: Counts, planned: Counts) -> Iterator[Reading]:
+        """Yield what was found of the work on so many machines, if it can be done and is in time.
+
+        ``planned``: the counts for which it was planned.
+        """
+        asked = self._asked(market, planned, inf)
+        found = [oracle.found(part) for oracle, part, _ in asked or ()]
+        trained = [one for one in found if one is not None and one.seconds < inf]
+        if not trained or len(trained) < len(found) or sum(counts) < self._fewest:
+            return
+        fleet = Fleet(offers=market.offers, counts=counts)
+        if self.procurement.is_monthly and self.is_late(fleet, [one.seconds for one in trained]):
+            return
+        yield self._reading(market, counts, trained)
 
     def promising(self, markets: Sequence[Market]) -> list[Market]:
         """Return markets in the order of the least objective that they could have."""
@@ -173,7 +260,16 @@ class Fleets:
         asked = self._asked(market, counts, enough_s)
         if asked is None:
             return Reading(value=inf, bound=inf)
-        return self._reading(market, counts, [oracle.trained(part, search, enough_s=s) for oracle, part, s in asked])
+        found = self._reading(market, counts, [oracle.trained(part, search, enough_s=s) for oracle, part, s in asked])
+        self._look_at(market, tuple(counts), found.used)
+        return found
+
+    def _look_at(self, market: Market, counts: Counts, used: Counts | None) -> None:
+        """Remember that the work of a fleet was asked for, and that of the part of it which the plan needs."""
+        seen = self.looked_at.setdefault(tuple(hardware_of(offer) for offer in market.offers), {})
+        seen[counts, counts] = None
+        if used is not None:
+            seen[tuple(max(count, 1) for count in used), counts] = None
 
     def _asked(
         self, market: Market, counts: Sequence[int], enough_s: float

@@ -1,31 +1,84 @@
 """Which changes of prices, networks, devices and deadlines change the decision, not only its value."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
+from typing import Any
 
 from planner.explanations.perturb import faster_devices, wider_network
 from planner.problem import Problem
 from planner.procurement.answer import Choice, WhatIf
-from planner.procurement.fleet import Fleet
+from planner.procurement.fleet import Fleet, Market
 from planner.procurement.offer import Offer
 from planner.procurement.oracle import Oracle
 from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets
 from planner.search import Search
-from planner.solution import Status
+from planner.solution import SAME, gap_of
 
-__all__ = ["due", "what_ifs"]
+__all__ = ["Changed", "due", "what_ifs"]
+
+_OF_CHOICE = "the chosen machines"
+_SHARE = 0.8  # of a change's time, for its search; the rest to plan what is found on the question's own hardware
 
 
-def what_ifs(fleets: Fleets, choice: Choice, search: Search) -> tuple[WhatIf, ...]:
-    """Return the best fleet after each change, within equal parts of the time that is left."""
-    changes = list(_changes(fleets, choice))
+@dataclass(slots=True, kw_only=True)
+class Changed:
+    """A question, and what its changes were found to come to: on other hardware plans are made anew, and kept.
+
+    Attributes
+    ----------
+    known
+        By the change and what its answer depends on besides: the changed question, and what no fleet of it beats.
+    """
+
+    fleets: Fleets
+    known: dict[tuple[Any, ...], tuple[Fleets, float]] = field(default_factory=dict)
+
+    def best(self, words: str, make: Callable[[], Fleets], choice: Choice, search: Search) -> WhatIf:
+        """Return the best fleet of a changed question, of as many types as were chosen, and whether it is another."""
+        num_types = len(choice.fleet.offers)
+        own = tuple(offer.name for offer in choice.fleet.offers) if words.startswith(_OF_CHOICE) else ()
+        changed, bound = self.known.get((words, num_types, own), (None, 0.0))
+        changed = changed or make()
+        markets = [market for number in range(1, num_types + 1) for market in changed.markets(number)]
+        solution = changed.best(markets, search).solution
+        bound = min(solution.objective, max(bound, solution.bound))
+        self.known[words, num_types, own] = changed, bound
+        if solution.value is None:
+            is_none = bound == inf
+            said = "no fleet keeps the limits" if is_none else "none was found in time"
+            return WhatIf(change=words, fleet=None, objective=inf, changes_decision=is_none, words=said)
+        point = solution.value
+        fleet = Fleet(offers=markets[point.root].offers, counts=point.counts)
+        now = {offer.name: count for offer, count in zip(choice.fleet.offers, choice.fleet.counts, strict=True)}
+        then = {offer.name: count for offer, count in zip(fleet.offers, fleet.counts, strict=True)}
+        gap = gap_of(solution.objective, bound)
+        return WhatIf(
+            change=words,
+            fleet=fleet,
+            objective=solution.objective,
+            changes_decision=now != then,
+            words="" if gap <= SAME else f"not proven: gap {gap:.1%}",
+        )
+
+
+def what_ifs(asked: Changed, choice: Choice, search: Search, *, is_open: bool = False) -> tuple[WhatIf, ...]:
+    """Return the best fleet after each change, within equal parts of the time that is left.
+
+    ``is_open``: the choice is not proven to be the best. Then what is found on other hardware is planned on the
+    question's own, too, for it may be better.
+    """
+    changes = list(_changes(asked.fleets, choice))
     found = []
     for index, (words, changed) in enumerate(changes):
         part = search.part(search.left_s / (len(changes) - index))
-        found.append(_what_if(words, changed(), choice, part))
+        one = asked.best(words, changed, choice, part.part(part.left_s * (_SHARE if is_open else 1.0)))
+        found.append(one)
+        if is_open and one.fleet is not None:
+            market = Market(offers=one.fleet.offers, most=one.fleet.counts)
+            asked.fleets.trained(market, one.fleet.counts, part)
     return tuple(found)
 
 
@@ -33,7 +86,7 @@ def _changes(fleets: Fleets, choice: Choice) -> Iterator[tuple[str, Callable[[],
     """Yield each change in words, and what makes the question with it."""
     names = {offer.name for offer in choice.fleet.offers}
     for factor in (0.8, 1.2):
-        yield f"the chosen machines {factor - 1:+.0%} in price", partial(_priced, fleets, factor, names)
+        yield f"{_OF_CHOICE} {factor - 1:+.0%} in price", partial(_priced, fleets, factor, names)
     for factor in (0.8, 1.2):
         yield f"all prices {factor - 1:+.0%}", partial(_priced, fleets, factor, None)
     for factor in (0.5, 2.0):
@@ -64,7 +117,7 @@ def _priced(fleets: Fleets, factor: float, names: set[str] | None) -> Fleets:
         return replace(offer, usd_per_h=offer.usd_per_h * factor, purchase_usd=offer.purchase_usd * factor)
 
     procurement = replace(fleets.procurement, offers=tuple(priced(offer) for offer in fleets.procurement.offers))
-    return Fleets(procurement=procurement, stretch=fleets.stretch, oracles=fleets.oracles)
+    return fleets.asked_otherwise(procurement=procurement)
 
 
 def due(fleets: Fleets, factor: float) -> Fleets:
@@ -74,33 +127,10 @@ def due(fleets: Fleets, factor: float) -> Fleets:
     if asked.deadline is not None:
         asked = asked.model_copy(update={"deadline": asked.deadline * factor})
     jobs = tuple(replace(job, deadline_s=job.deadline_s * factor) for job in given.jobs)
-    return Fleets(procurement=replace(given, asked=asked, jobs=jobs), stretch=fleets.stretch, oracles=fleets.oracles)
+    return fleets.asked_otherwise(procurement=replace(given, asked=asked, jobs=jobs))
 
 
 def _on_other_hardware(fleets: Fleets, change: Callable[[Problem], Problem]) -> Fleets:
     """Return the question on changed hardware."""
     oracles = tuple(Oracle(fleets.procurement, job, change=change) for job in fleets.procurement.jobs)
     return Fleets(procurement=fleets.procurement, stretch=fleets.stretch, oracles=oracles)
-
-
-def _what_if(words: str, changed: Fleets, choice: Choice, search: Search) -> WhatIf:
-    """Return the best fleet of a changed question, of as many types as were chosen, and whether it is another one."""
-    num_types = len(choice.fleet.offers)
-    markets = [market for number in range(1, num_types + 1) for market in changed.markets(number)]
-    answer = changed.best(markets, search)
-    if answer.solution.value is None:
-        is_none = answer.solution.status is Status.INFEASIBLE
-        said = "no fleet keeps the limits" if is_none else "none was found in time"
-        return WhatIf(change=words, fleet=None, objective=inf, changes_decision=is_none, words=said)
-    point = answer.solution.value
-    fleet = Fleet(offers=markets[point.root].offers, counts=point.counts)
-    now = {offer.name: count for offer, count in zip(choice.fleet.offers, choice.fleet.counts, strict=True)}
-    then = {offer.name: count for offer, count in zip(fleet.offers, fleet.counts, strict=True)}
-    is_proven = answer.solution.status is Status.OPTIMAL
-    return WhatIf(
-        change=words,
-        fleet=fleet,
-        objective=answer.solution.objective,
-        changes_decision=now != then,
-        words="" if is_proven else f"not proven: gap {answer.solution.gap:.1%}",
-    )

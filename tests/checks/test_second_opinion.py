@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checked import given_plan, question, rebuilt
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pytest import MonkeyPatch
 
@@ -31,6 +31,34 @@ def test_a_cost_model_that_forgets_the_queue_is_found(monkeypatch: MonkeyPatch) 
     monkeypatch.setattr(channel, "schedule", without_queue)
     report = check(problem, given_plan(problem))
     assert [one.name for one in report.faults] == ["second opinion"]
+
+
+@settings(max_examples=30)
+@given(st.tuples(st.floats(0.1, 5), st.floats(0.1, 5)), st.tuples(st.floats(1, 900), st.floats(1, 900)))
+@example((5, 0.1), (1, 900))
+def test_no_plan_is_refused_where_one_kind_of_device_computes_longest_and_another_updates_longest(
+    tflop_per_s: tuple[float, float], gbyte_per_s: tuple[float, float]
+) -> None:
+    layers = [
+        {"name": "work", "multiply_adds": 1e9, "output": "4 B"},
+        {"name": "weights", "inputs": ["work"], "multiply_adds": 1e7, "parameters": "400 MB", "output": "4 B"},
+    ]
+    machines = [
+        {"name": name, "device": {"name": name, "fp32": f"{compute} TFLOP/s", "memory_bandwidth": f"{memory} GB/s"}}
+        for name, compute, memory in zip(("a", "b"), tflop_per_s, gbyte_per_s, strict=True)
+    ]
+    problem = planner.load(
+        {
+            "dnn": {"layers": layers, "global_batch": 5},
+            "cluster": {"machines": [{**one, "network": "100 Gbit/s", "latency": "0 s"} for one in machines]},
+            "constraints": {"devices": 2},
+            "families": ["all_reduce"],
+            "objective": "iteration_time",
+            "calibration": {"utilisation": 0.03},
+        }
+    )
+    report = check(problem, planner.plan(problem))
+    assert report.is_ok, report.faults
 
 
 @settings(max_examples=60)

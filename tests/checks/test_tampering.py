@@ -13,6 +13,7 @@ from checked import BLOCKS, checked, digest, document_of, put
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import planner
 from planner.checks import check_file, report_text
 from planner.errors import SpecError
 
@@ -166,6 +167,18 @@ def test_a_null_where_a_figure_belongs_fails(family: str, path: tuple[str | int,
     report = checked(document)
     assert not report.is_ok
     assert any(str(path[-1]) in one.text or "null" in one.text for one in report.faults), report_text(report)
+
+
+@pytest.mark.parametrize("family", sorted(BLOCKS))
+@pytest.mark.parametrize("value", [10**400, -(10**400), 10**5000], ids=["400 digits", "below", "5000 digits"])
+def test_a_number_beyond_all_floats_in_a_mapping_is_refused_wherever_it_stands(family: str, value: int) -> None:
+    problem = planner.load(json.loads(document_of(family))["problem"])
+    for path in places(json.loads(document_of(family))):
+        document = json.loads(document_of(family))
+        put(*path, value=value)(document)
+        with pytest.raises(SpecError, match="not a finite number") as error:
+            planner.check(problem, document)
+        assert error.value.faults[0].field == ".".join(map(str, path))
 
 
 @pytest.mark.parametrize("value", [{}, [], "x", True])

@@ -132,6 +132,33 @@ def test_no_bound_counts_an_exchange_that_one_device_does_not_have() -> None:
     assert bound == pytest.approx(cost.value_of(space.problem.goal))
 
 
+def behind_a_switch(*names: str, **changes: Any) -> dict[str, Any]:
+    """Machines whose links are narrower than a switch's, or wider."""
+    rates = {"narrow": "1 Gbit/s", "wide": "100 Gbit/s"}
+    machines = [{"name": one, "count": 3, "device": "v100-sxm2-16g", "network": rates[one]} for one in names]
+    calibration = {"utilisation": 0.5, "queue": {"switch": "10 Gbit/s"}}
+    return {"cluster": {"machines": machines}, "calibration": calibration, **changes}
+
+
+def test_a_group_that_saturates_the_switch_does_not_refuse_the_others() -> None:
+    asked = behind_a_switch("narrow", "wide", fix={"num_machines": 3})
+    found = planned(**asked)
+    assert found.configuration.to_document()["servers"] == "narrow"
+    assert found.status is Status.OPTIMAL
+    assert any("on wide: the barrier link is saturated" in line for line in found.explanation)
+    assert planner.check(planner.load(question(**asked)), found).is_ok
+
+
+def test_one_machine_that_saturates_the_switch_may_serve_itself() -> None:
+    found = planned(**behind_a_switch("wide", fix={"num_machines": 1}))
+    assert found.prediction.breakdown_s["queueing"] == 0
+
+
+def test_where_every_group_saturates_the_switch_nothing_fits_and_the_reason_is_said() -> None:
+    with pytest.raises(InfeasibleError, match=r"(?s)servers on wide.*saturated.*Raise calibration\.queue\.switch"):
+        planned(**behind_a_switch("wide", fix={"num_machines": 2}))
+
+
 def test_devices_of_one_machine_exchange_and_pay_the_overhead_but_no_network() -> None:
     asked = alone(devices=4, inside="nvlink-2")
     found = planned(**asked)

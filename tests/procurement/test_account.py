@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from purchases import row
 from purchases_drawn import blocks, rows
 
+import planner
+from planner.checks import check_file
+from planner.documents import dump
 from planner.procurement.account import CRITERIA, Account
+from planner.procurement.document import procurement_document
 from planner.procurement.fleet import Fleet
 
 
@@ -54,6 +58,17 @@ def test_parts_and_sums_are_those_of_a_bill_written_by_hand(
     }
     assert {name: criteria[name][0] for name in CRITERIA} == pytest.approx(expected)
     assert account.objective(criteria)[0] == pytest.approx(bill.objective)
+
+
+def test_a_limit_on_power_counts_what_cooling_adds(tmp_path: Path) -> None:
+    rows_given = [row("m", power_w=500)]
+    block = {"objective": "time", "power": "2 kW", "electricity": {"usd_per_kwh": 0.2, "pue": 1.6}}
+    found = planner.procure(purchases.asked(tmp_path / "list.csv", rows_given, **block), today=purchases.TODAY)
+    assert found.choice.fleet.counts == (2,)  # of 800 W each; without cooling there would be room for 4
+    assert found.choice.power_w == pytest.approx(1600)
+    file = tmp_path / "answer.json"
+    file.write_text(dump(procurement_document(found)))
+    assert check_file(file).faults == ()
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))

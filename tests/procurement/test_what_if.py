@@ -9,9 +9,12 @@ from purchases import DNN, Machine, MadeUpTimes, row
 from pytest import MonkeyPatch
 
 import planner
+from planner.checks import check_file
+from planner.documents import dump
 from planner.errors import SpecError
 from planner.procurement.answer import Procured
 from planner.procurement.break_even import break_evens
+from planner.procurement.document import procurement_document
 from planner.procurement.search import Fleets
 
 MACHINES = {"t4": Machine(1.0), "v100-sxm2-16g": Machine(2.7, useful=6), "a10g": Machine(1.9)}
@@ -124,6 +127,18 @@ def test_at_the_margin_the_deadline_just_holds(tmp_path: Path, run: dict[str, An
 @pytest.mark.usefixtures("stubbed")
 def test_without_a_deadline_there_is_no_margin(tmp_path: Path) -> None:
     assert answer(tmp_path, rows(), block={"terms": ["on-demand", "bought"]}).margin is None
+
+
+@pytest.mark.parametrize("deadline", ["1e6 h", "1e9 h", "1e200 h"])
+def test_a_margin_has_no_end_but_the_deadlines_own(tmp_path: Path, deadline: str) -> None:
+    question = purchases.asked(tmp_path / "list.csv", rows(), **{**BLOCK, "deadline": deadline})
+    found = planner.procure(question, today=purchases.TODAY)
+    assert found.margin is not None
+    longest_s = sum(found.choice.run_s.values()) + found.margin * found.choice.training_s["training"]
+    assert longest_s == pytest.approx(float(deadline.removesuffix(" h")) * 3600)
+    file = tmp_path / "answer.json"
+    file.write_text(dump(procurement_document(found)))
+    assert check_file(file).faults == ()
 
 
 @pytest.mark.parametrize("hosting", [0, 150])

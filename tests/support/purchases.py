@@ -242,8 +242,8 @@ def bill_of(procurement: Procurement, fleet: Fleet, training_s: float, stretch: 
         parts["egress"] = block.egress.size / 1e9 * block.egress.usd_per_gb
     cost = sum(parts.values()) if wall_s < inf else inf
     capital = sum(count * offer.purchase_usd for offer, count in pairs if offer.term == "bought")
-    power = sum(count * (inf if offer.power_w is None else offer.power_w) for offer, count in pairs)
-    energy = power * pue * wall_s
+    power = pue * sum(count * (inf if offer.power_w is None else offer.power_w) for offer, count in pairs)
+    energy = power * wall_s
     hours = (block.usd_per_hour_saved or 0.0) * wall_s / 3600
     objectives = {"cost": cost, "time": wall_s, "energy": energy, "value_of_time": cost + hours}
     return Bill(

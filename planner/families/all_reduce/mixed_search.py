@@ -60,6 +60,15 @@ class _Answer:
     objective: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Other:
+    """The best answer of a narrower question, and what it says of the plan's."""
+
+    name: str
+    answer: _Answer
+    reason: str
+
+
 def plan(problem: Problem, search: Search, *, not_modelled: Sequence[str]) -> Plan:
     """Return the best plan on unlike devices.
 
@@ -90,11 +99,18 @@ def plan(problem: Problem, search: Search, *, not_modelled: Sequence[str]) -> Pl
         if found.solution.status is Status.INFEASIBLE and is_whole:
             raise InfeasibleError(_why_nothing_fits(problem))
         raise NoAnswerError(TOO_SHORT)
-    best = _answer(boxes, found.value, is_late=lambda: search.is_late)
+    best, others = _answer(boxes, found.value, is_late=lambda: search.is_late), list[_Other]()
+    while True:  # what was cut off before it came to the best is told by a narrower question that did
+        others = _decisions(problem, best, search)
+        least = min((other.answer for other in others), key=lambda one: one.objective, default=best)
+        if least.objective >= best.objective * (1 - SAME):
+            break
+        best = least
     # Where the time did not come to all teams, nothing is known of theirs but that the samples have to be computed.
     bound = max(found.solution.bound if is_whole else 0.0, computation_bound(problem))
     bound = min(bound, best.objective, max(bound_beyond, computation_bound(problem)))
-    alternatives = [*_fusion_alternatives(best, search), *_decision_alternatives(problem, best, search)]
+    decisions = [alternative_of(one.name, one.answer, best, one.reason, family=NAME) for one in others]
+    alternatives = [*_fusion_alternatives(best, search), *decisions]
     return plan_of(
         problem,
         family=NAME,
@@ -309,9 +325,9 @@ def _fusion_alternatives(best: _Answer, search: Search) -> list[Alternative]:
     return rows
 
 
-def _decision_alternatives(problem: Problem, best: _Answer, search: Search) -> list[Alternative]:
+def _decisions(problem: Problem, best: _Answer, search: Search) -> list[_Other]:
     """Return the best plan without each group of machines that takes part, and with equal shares."""
-    rows = []
+    rows: list[_Other] = []
     if len(best.configuration.groups) > 1:
         names = [group.name for group in taking_part(problem).machine_groups]
         for one in best.configuration.groups:
@@ -319,16 +335,19 @@ def _decision_alternatives(problem: Problem, best: _Answer, search: Search) -> l
             name = f"{_WITHOUT}{one.num_machines} {one.name} machine{'s' * (one.num_machines > 1)}"
             if taking_part(problem).of_groups_is_connected(kept):
                 part = replace(problem, cluster=taking_part(problem).of_groups(kept))
-                rows += _best_of(part, name, best, search)
+                rows += _best_of(problem, part, name, search)
     is_unequal = len({one.batch_per_device for one in best.configuration.groups}) > 1
     if is_unequal:
         equal = replace(problem, fixed={**problem.fixed, "batch_shares": "equal"})
-        rows += _best_of(equal, "equal shares", best, search)
+        rows += _best_of(problem, equal, "equal shares", search)
     return rows
 
 
-def _best_of(problem: Problem, name: str, best: _Answer, search: Search) -> list[Alternative]:
-    """Return the best plan of a narrower question, found with bounded effort; none where there is none."""
+def _best_of(question: Problem, problem: Problem, name: str, search: Search) -> list[_Other]:
+    """Return the best plan of a narrower question, found with bounded effort, as a plan of the question itself.
+
+    None where there is none.
+    """
     part = search.part(float("inf"), good_enough=float("-inf"))
     if part.is_over:
         return []
@@ -345,11 +364,10 @@ def _best_of(problem: Problem, name: str, best: _Answer, search: Search) -> list
     )
     if found.value is None:
         return []
-    other = _answer(boxes, found.value)
-    if other.objective < best.objective * (1 - SAME):
-        return []  # the search of the plan itself was cut off: a loss would be none
+    narrow = _answer(boxes, found.value)
+    other = _with_ends(MixedCost.of(question, narrow.configuration.groups), narrow.configuration, narrow.ends)
     proof = "" if found.solution.status is Status.OPTIMAL else ", not proven best"
-    return [alternative_of(name, other, best, f"{other.configuration.headline}{proof}", family=NAME)]
+    return [_Other(name=name, answer=other, reason=f"{other.configuration.headline}{proof}")]
 
 
 # -- no answer -------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from math import inf
 
 import numpy as np
 
@@ -64,6 +65,8 @@ def search_boxes(
                 lower_bounds(space, space.sites[index], boxes.of(points)).tolist(),
                 strict=True,
             ):
+                if bound == inf:
+                    continue
                 if not incumbents.useless(bound) and not (search.is_over and incumbents.found):
                     incumbents.solve(index, row, bound)
                 else:
@@ -84,6 +87,8 @@ def _push(incumbents: Incumbents, heap: list[tuple[float, int, int, Boxes]], ind
     bounds = lower_bounds(incumbents.space, incumbents.space.sites[index], boxes)
     for one, bound in enumerate(bounds.tolist()):
         incumbents.num_boxes += 1
+        if bound == inf:  # nothing in it is possible: its servers saturate the switch
+            continue
         if incumbents.useless(bound):
             incumbents.open_bound = min(incumbents.open_bound, bound)
         else:
@@ -135,7 +140,8 @@ def _bounded(space: Space, index: int, rows: Sequence[Sequence[int]]) -> list[tu
     points = tightened(space, space.sites[index], Boxes(low, low.copy()))
     points = points.of(points.are_points)
     bounds = lower_bounds(space, space.sites[index], points) if len(points) else np.zeros(0)
-    return [(bound, index, tuple(row)) for bound, row in zip(bounds.tolist(), points.low.tolist(), strict=True)]
+    rows_and_bounds = zip(bounds.tolist(), points.low.tolist(), strict=True)
+    return [(bound, index, tuple(row)) for bound, row in rows_and_bounds if bound < inf]
 
 
 def _spread(space: Space, site: Site, boxes: Boxes) -> Iterator[list[int]]:

@@ -59,6 +59,12 @@ def why_nothing_fits(space: Space) -> str:
     if batch < fewest:
         text = f"No plan fits: a batch of {batch} is less than {fewest}, one share for each device that must work."
         return f"{text} Raise the batch to {fewest} or more, or use fewer devices."
+    if saturated := [site for site in space.sites if site.saturated]:
+        names = ", ".join(dict.fromkeys(site.servers.name for site in saturated))
+        return (
+            f"No plan fits: with servers on {names}, {saturated[0].saturated}. Raise calibration.queue.switch, let "
+            "other machines serve, or let one machine serve itself."
+        )
     return _counts_text(space)
 
 

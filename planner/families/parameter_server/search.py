@@ -64,6 +64,10 @@ def plan(problem: Problem, search: Search) -> Plan:
     best = incumbents.found[0]
     is_asked = not incumbents.is_good_enough and best.objective < search.cutoff
     curve = _curve(incumbents) if is_asked else []
+    if curve and (least := min(curve, key=lambda one: one.objective)).objective < best.objective * (1 - SAME):
+        curve = [best, *(one for one in curve if one is not least)]  # the search was cut off before it
+        best = least
+        incumbents.found.insert(0, best)
     stale = stale_answer(space, [one.configuration for one in incumbents.found], search)
     lines = [*_why(problem, best, incumbents), *_curve_lines(problem, best, curve), *stale.lines]
     others = [_alternative(one, best) for one in curve]
@@ -171,6 +175,11 @@ def _why(problem: Problem, best: Found, incumbents: Incumbents) -> list[str]:
     )
     if total > (chosen.global_batch_size or total):
         lines.append(f"the shares would make a batch of {total}: some devices have one sample less, and wait")
+    lines += dict.fromkeys(
+        f"no servers for other machines stand on {site.servers.name}: {site.saturated}"
+        for site in space.sites
+        if site.saturated
+    )
     lines.append(
         f"{incumbents.num_boxes:,} sets of configurations (servers, workers, shares) were bounded, and "
         f"{len(incumbents.seen):,} configurations solved"

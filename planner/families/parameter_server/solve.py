@@ -202,8 +202,9 @@ def _compressed(incumbents: Incumbents, placed: Found, bound: float) -> Found:
         return replace(placed.configuration, compression=Compression(removed=1 - kept, scale_s=option.scale_s))
 
     def rising(kept: float) -> float:
+        """Return the seconds of an iteration but for compressing, in whose rounding they might be lost."""
         parts, _ = ParameterServerCost(problem, removed(kept)).busy_parts_s()
-        return sum(parts.values()) - parts["compression"]
+        return sum(seconds for name, seconds in parts.items() if name != "compression")
 
     solution = minimise(
         rising,

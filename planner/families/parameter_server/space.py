@@ -6,13 +6,14 @@ one of their devices. Placement and compression are left to whoever solves a row
 """
 
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.cluster import MachineGroup
 from planner.cost import Floats
+from planner.errors import SpecError
 from planner.families.parameter_server.given import may_work
 from planner.families.parameter_server.groups import (
     group_inputs,
@@ -33,13 +34,18 @@ _MOST_PIECES = 12  # tensors that a lower bound looks at; neighbours are merged,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Whose machines serve, and whether those machines work, too."""
+    """Whose machines serve, and whether those machines work, too.
+
+    ``queueing_s``: ``inf`` where the servers' links would saturate the switch, for the reason ``saturated``; then only
+    one machine that serves itself, and sends nothing, is left.
+    """
 
     servers: MachineGroup
     co_located: bool
     server_bytes_per_s: float
     latency_s: tuple[float, ...]
     queueing_s: float
+    saturated: str = ""
 
 
 @dataclass(slots=True)
@@ -106,6 +112,11 @@ class Space:
             if fixed.get("servers") not in (None, name):
                 continue
             rate = network_bytes_per_s(self.problem, group)
+            waiting_s, saturated = inf, ""
+            try:
+                waiting_s = packet_queueing_s(self.problem, rate)
+            except SpecError as error:
+                saturated = error.faults[0].problem.split(". ")[0]
             for co_located in (False, True):
                 if fixed.get("co_located") in (None, co_located) and (name in working or not co_located):
                     found.append(
@@ -114,7 +125,8 @@ class Space:
                             co_located=co_located,
                             server_bytes_per_s=rate,
                             latency_s=tuple(network_latency_s(cluster, one.name, name) for one in self.groups),
-                            queueing_s=packet_queueing_s(self.problem, rate),
+                            queueing_s=waiting_s,
+                            saturated=saturated,
                         )
                     )
         return found
