@@ -14,6 +14,7 @@ LINKS = ("models", "solvers", "cases")
 LEAVES = {
     "planner.units",
     "planner.errors",
+    "planner.letters",
     "planner.names",
     "planner.family_names",
     "planner.words",
