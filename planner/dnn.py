@@ -5,13 +5,14 @@ live in :class:`planner.cost.Profile` and in the cost models. Order is topologic
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
 
 import networkx as nx
 
+from planner.letters import visible
 from planner.transformer import Transformer
 
 __all__ = ["MOST_INPUTS", "MOST_LAYERS", "Dnn", "Layer", "Repeat", "Tensor", "Window"]
@@ -181,6 +182,32 @@ class Dnn:
             source=self.source,
             dataset_samples=self.dataset_samples,
             transformer=self.transformer,
+        )
+
+    def with_visible_names(self) -> "Dnn":
+        """Return the network with what cannot be printed of its names spelled out; itself where all can be.
+
+        Raises
+        ------
+        ValueError
+            If two names are equal then.
+        """
+        tensors = [tensor.name for layer in self.layers for tensor in layer.tensors]
+        names = [self.name, self.source, *(text for one in self.layers for text in (one.name, one.kind)), *tensors]
+        if all(map(str.isprintable, names)):
+            return self
+        rows = []
+        for layer in self.layers:
+            own = tuple(replace(tensor, name=visible(tensor.name)) for tensor in layer.tensors)
+            shown = replace(layer, name=visible(layer.name), kind=visible(layer.kind), tensors=own)
+            rows.append((shown, [visible(name) for name in self.inputs_of(layer.name)]))
+        return Dnn(
+            visible(self.name),
+            rows,
+            source=visible(self.source),
+            dataset_samples=self.dataset_samples,
+            transformer=self.transformer,
+            repeats=self.repeats,
         )
 
     def _order(self) -> tuple[Layer, ...]:

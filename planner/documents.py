@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.errors import Conflict, Fault, InfeasibleError, PlannerError, SpecError
+from planner.letters import visible_json
 from planner.plan import Alternative, Plan, Prediction
 
 __all__ = [
@@ -157,7 +158,7 @@ def _conflicts(conflicts: Sequence[Conflict]) -> dict[str, Any]:
 
 def dump(document: Mapping[str, Any]) -> str:
     """Return a document as JSON text: the same bytes for the same document."""
-    return json.dumps(finite(document), indent=2, ensure_ascii=False, allow_nan=False)
+    return visible_json(json.dumps(finite(document), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def finite(value: Any) -> Any:

@@ -17,6 +17,8 @@ the trip home from a worker process. A message says where, what, and how to mend
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from planner.letters import visible
+
 _MOST_TOLD = 50  # faults in one message
 _MOST_LETTERS = 30_000  # of them together
 _MOST_OF_PART = 4000  # letters of a field, of a problem, of a mend: names in it may be of any length
@@ -39,9 +41,7 @@ def _shown(text: str) -> str:
     """Return text without letters that a terminal would obey, or not show, and cut where it is very long."""
     if len(text) > _MOST_OF_PART:
         text = f"{text[: _MOST_OF_PART // 2]} ... {text[-_MOST_OF_PART // 4 :]}"
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
+    return visible(text, keep="\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from planner.documents import finite
 from planner.errors import Fault, SpecError
 from planner.importers.text import MOST_DOCUMENT_BYTES, read_text
+from planner.letters import visible_data
 from planner.schemas import PlanDocument, ProcurementDocument
 
 __all__ = ["fleet_of", "is_plan", "is_procurement", "read_plan", "read_procurement"]
@@ -60,7 +61,13 @@ def read_plan(source: Path | Mapping[str, Any]) -> dict[str, Any]:
     for name, value in (("objective.value", plan.objective.value), ("prediction", plan.prediction.iteration_time_s)):
         if value < 0:
             raise _error(file, f"a plan takes no {value} s.", field=name)
-    return plan.model_dump(by_alias=True)
+    return _seen(plan.model_dump(by_alias=True))
+
+
+def _seen(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document whose texts can be printed; questions in it stay as they are, for their digest."""
+    found: dict[str, Any] = visible_data(document, but="problem")
+    return found
 
 
 def _only_plan(document: Mapping[str, Any], file: str) -> Mapping[str, Any]:
@@ -89,7 +96,7 @@ def read_procurement(source: Path | Mapping[str, Any], file: str = "") -> dict[s
         faults = _faults(error, file, _PROCUREMENT)
         mend = "Give a file that `planner procure --out` wrote."
         raise SpecError.of(replace(one, mend=one.mend.replace(_MEND, mend)) for one in faults) from None
-    return found.model_dump(by_alias=True)
+    return _seen(found.model_dump(by_alias=True))
 
 
 def fleet_of(source: Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

@@ -73,8 +73,8 @@ class Process:
     rows
         Each begins with ``name``.
     count, member
-        Of how many equal devices this is one, and the name of each, ``{}`` for its number from 1 on; no ``member`` for
-        what is no device. ``name`` is the one that stands for all.
+        Of how many equal devices this is one, and the name of each: what stands before and behind its number from 1
+        on; no ``member`` for what is no device. ``name`` is the one that stands for all.
     kind
         Processes of the same kind do alike, if not at the same time; empty: of its own kind.
     """
@@ -82,7 +82,7 @@ class Process:
     name: str
     rows: tuple[str, ...]
     count: int = 1
-    member: str = ""
+    member: tuple[str, str] | None = None
     kind: str = ""
 
 

@@ -15,6 +15,7 @@ LEAVES = {
     "planner.units",
     "planner.errors",
     "planner.memory",
+    "planner.letters",
     "planner.names",
     "planner.family_names",
     "planner.words",
@@ -39,6 +40,7 @@ WAIST = {
 }
 INNER = LEAVES | GRAPHS | WAIST
 MODELS, SOLVERS = {"planner.models"}, {"planner.solvers"}
+READERS = {"planner.yaml_text"}  # of text that others wrote
 BOUNDARY = {"planner.spec"}
 CONFLICTS = {"planner.conflicts"}
 HEAVY = {"pydantic", "ortools", "typer", "rich", "ruamel"}
@@ -51,13 +53,14 @@ ALLOWED = {
     "planner.models": INNER | MODELS,
     "planner.solvers": LEAVES | WAIST | SOLVERS,
     "planner.families": INNER | MODELS | SOLVERS | {"planner.families"},
-    "planner.zoo": INNER | MODELS | {"planner.zoo"},
+    "planner.yaml_text": LEAVES,
+    "planner.zoo": INNER | MODELS | READERS | {"planner.zoo"},
     "planner.evaluation": INNER | MODELS | {"planner.case.run", "planner.case.papers", "planner.data", "planner.evaluation", "planner.zoo"},
-    "planner.data": INNER | {"planner.data"},
-    "planner.importers": INNER | {"planner.importers"},
-    "planner.exporters": INNER | MODELS | {"planner.documents", "planner.exporters", "planner.families"},
+    "planner.data": INNER | READERS | {"planner.data"},
+    "planner.importers": INNER | READERS | {"planner.importers"},
+    "planner.exporters": INNER | MODELS | READERS | {"planner.documents", "planner.exporters", "planner.families"},
     "planner.procurement": INNER | MODELS | SOLVERS | BOUNDARY | {"planner.procurement", "planner.data", "planner.families", "planner.importers", "planner.ranking", "planner.explanations.perturb", "planner.documents", "planner.report"},
-    "planner.spec": INNER | MODELS | BOUNDARY | {"planner.data", "planner.zoo", "planner.importers"},
+    "planner.spec": INNER | MODELS | BOUNDARY | READERS | {"planner.data", "planner.zoo", "planner.importers"},
     "planner.calibration": INNER | MODELS | BOUNDARY | {"planner.calibration", "planner.api", "planner.checks", "planner.data", "planner.families", "planner.importers", "planner.explanations.perturb", "planner.ranking", "planner.report", "planner.explanations.sensitivity"},
     "planner.report": INNER,
     "planner.timelines": INNER | {"planner.timelines"},

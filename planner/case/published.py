@@ -14,6 +14,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from planner.errors import Fault, SpecError
+from planner.letters import visible
 from planner.spec.source import Source, faults_of, nearest
 
 __all__ = ["PublishedSpec", "is_within", "read_published", "text_of"]
@@ -54,7 +55,7 @@ def _tolerance(text: str) -> str:
     return text
 
 
-_Text = Annotated[str, Field(min_length=1)]
+_Text = Annotated[str, Field(min_length=1), AfterValidator(visible)]
 
 
 class PublishedSpec(BaseModel, extra="forbid", frozen=True):
@@ -66,7 +67,7 @@ class PublishedSpec(BaseModel, extra="forbid", frozen=True):
     tolerance: Annotated[str, AfterValidator(_tolerance)]
     class_: Literal["exact", "derived", "fitted", "measured"] = Field(alias="class")
     source: _Text
-    reason: str = ""
+    reason: Annotated[str, AfterValidator(visible)] = ""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -11,16 +11,16 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from planner.yaml_text import plain_yaml
+
 __all__ = ["MEASURED", "Measured", "error_band"]
 
 
 @cache
 def _bands() -> dict[str, dict[str, dict[str, Any]]]:
     """Return the file's content."""
-    from ruamel.yaml import YAML  # noqa: PLC0415  # late: only an answer pays for it
-
     text = resources.files("planner.data").joinpath("accuracy.yaml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, dict[str, Any]]] = YAML(typ="safe", pure=True).load(text)
+    found: dict[str, dict[str, dict[str, Any]]] = plain_yaml(text)
     return found
 
 

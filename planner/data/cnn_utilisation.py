@@ -10,6 +10,8 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from planner.yaml_text import plain_yaml
+
 __all__ = ["cnn_utilisation"]
 
 
@@ -23,8 +25,6 @@ def cnn_utilisation() -> Mapping[str, Mapping[str, Any]]:
     >>> 0 < cnn_utilisation()["h100-sxm"]["utilisation"] < 1
     True
     """
-    from ruamel.yaml import YAML  # noqa: PLC0415  # late: only an answer pays for it
-
     text = resources.files("planner.data").joinpath("cnn_utilisation.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
+    found: dict[str, Any] = plain_yaml(text)
     return MappingProxyType({name: MappingProxyType(row) for name, row in found["devices"].items()})

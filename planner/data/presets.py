@@ -5,6 +5,7 @@ from functools import cache
 from importlib import resources
 
 from planner.names import find, fold
+from planner.yaml_text import plain_yaml
 
 __all__ = ["preset", "preset_names"]
 
@@ -12,10 +13,8 @@ __all__ = ["preset", "preset_names"]
 @cache
 def _presets() -> dict[str, dict[str, object]]:
     """Return the file's content; callers get copies."""
-    from ruamel.yaml import YAML  # noqa: PLC0415  # late: only a spec that asks for a preset pays for it
-
     text = resources.files("planner.data").joinpath("presets.yaml").read_text(encoding="utf-8")
-    presets: dict[str, dict[str, object]] = YAML(typ="safe", pure=True).load(text)
+    presets: dict[str, dict[str, object]] = plain_yaml(text)
     return presets
 
 

@@ -10,6 +10,8 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from planner.yaml_text import plain_yaml
+
 __all__ = ["run_errors"]
 
 
@@ -23,8 +25,6 @@ def run_errors() -> Mapping[str, Mapping[str, Any]]:
     >>> 0 < run_errors()["allreduce_emulated"]["mean"] < 0.1
     True
     """
-    from ruamel.yaml import YAML  # noqa: PLC0415  # late: only an answer pays for it
-
     text = resources.files("planner.data").joinpath("run_errors.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
+    found: dict[str, Any] = plain_yaml(text)
     return MappingProxyType({name: MappingProxyType(row) for name, row in found.items()})

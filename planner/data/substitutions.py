@@ -6,6 +6,7 @@ from importlib import resources
 from typing import Any
 
 from planner.names import find, fold
+from planner.yaml_text import plain_yaml
 
 __all__ = ["block", "block_names", "find_block"]
 
@@ -13,10 +14,8 @@ __all__ = ["block", "block_names", "find_block"]
 @cache
 def _blocks() -> dict[str, dict[str, Any]]:
     """Return the file's content; callers get copies."""
-    from ruamel.yaml import YAML  # noqa: PLC0415  # late: only a spec that asks for a block pays for it
-
     text = resources.files("planner.data").joinpath("substitutions.yaml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text)
+    found: dict[str, dict[str, Any]] = plain_yaml(text)
     return found
 
 

@@ -9,6 +9,8 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from planner.yaml_text import plain_yaml
+
 __all__ = ["transformer_ranges"]
 
 
@@ -21,8 +23,6 @@ def transformer_ranges() -> Mapping[str, Mapping[str, Any]]:
     >>> transformer_ranges()["h100-sxm"]["sizes"]["experts"]
     [0, 0]
     """
-    from ruamel.yaml import YAML  # noqa: PLC0415  # late: only an answer pays for it
-
     text = resources.files("planner.data").joinpath("transformer_ranges.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
+    found: dict[str, Any] = plain_yaml(text)
     return MappingProxyType(found)

@@ -10,6 +10,8 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from planner.yaml_text import plain_yaml
+
 __all__ = ["TYPICAL_DEVICE", "transformer_rates"]
 
 TYPICAL_DEVICE = "a100-sxm4-80gb"  # whose shares stand in for those of a device that was not fitted: uncalibrated
@@ -27,9 +29,7 @@ def transformer_rates() -> Mapping[str, Mapping[str, Any]]:
     >>> transformer_rates()["devices"][TYPICAL_DEVICE]["num_multiprocessors"]
     108
     """
-    from ruamel.yaml import YAML  # noqa: PLC0415  # late: only an answer pays for it
-
     text = resources.files("planner.data").joinpath("transformer_rates.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
+    found: dict[str, Any] = plain_yaml(text)
     sections = ("constants", "devices", "software", "bands", "device_bands")
     return MappingProxyType({name: MappingProxyType(found.get(name, {})) for name in sections})

@@ -56,8 +56,9 @@ def in_short(sensitivities: Sequence[Sensitivity]) -> str:
     if not named:
         is_open = any(one.saving is not None and not one.is_proven for one in sensitivities)
         return f"none of these changes {'was found to' if is_open else 'would'} save anything"
-    first, *others = [f"{one.words} {{}}{_share(one.saving or 0.0)}" for one in named]
-    return ", ".join([first.format("would save "), *(text.format("") for text in others)])
+    first, *others = named
+    texts = [f"{first.words} would save {_share(first.saving or 0.0)}"]
+    return ", ".join([*texts, *(f"{one.words} {_share(one.saving or 0.0)}" for one in others)])
 
 
 def _terms(explanation: Explanation) -> list[str]:

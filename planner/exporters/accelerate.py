@@ -31,7 +31,6 @@ TARGET, VERSION, FILE = "accelerate", "Accelerate 1.15", "accelerate.yaml"
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "fp32": "no", "tf32": "no"}
 _STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 _MEGATRON, _FSDP = "megatron_lm_", "fsdp_"
-_MOST_CHARACTERS = 1 << 20
 
 
 def export(job: Job) -> Export:
@@ -184,7 +183,7 @@ def degrees(path: Path, text: str) -> Mapping[str, Any]:
     SpecError
         If the text is no such document, a number is none, or degrees do not divide the devices.
     """
-    documents = documents_of(text) if len(text) <= _MOST_CHARACTERS else []
+    documents = documents_of(text)
     if not documents:
         raise _fault(path, "", "it is no YAML document of a usual size.")
     document = documents[0]

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
 
+from planner.errors import SpecError
 from planner.exporters.export import Export, Job, refused
 from planner.exporters.machines import device_of
 from planner.exporters.torchrun import comment_lines
 from planner.used_machines import UsedMachines
+from planner.yaml_text import MOST_LAUNCH_LETTERS, read_yaml_documents
 
 __all__ = [
     "FOLDER",
@@ -145,14 +147,12 @@ def _with_lines(part: Any) -> Any:
 
 
 def documents_of(text: str) -> list[dict[str, Any]]:
-    """Return the mappings among the documents of a YAML file, safely read; none where it is no YAML."""
-    from ruamel.yaml import YAML  # noqa: PLC0415
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415
-
+    """Return the mappings among the documents of a YAML file, safely read; none where it is no YAML of a usual size."""
     try:
-        return [one for one in YAML(typ="safe", pure=True).load_all(text) if isinstance(one, dict)]
-    except (YAMLError, RecursionError, ValueError):
+        found = read_yaml_documents(text, most_letters=MOST_LAUNCH_LETTERS)
+    except SpecError:
         return []
+    return [one for one in found if isinstance(one, dict)]
 
 
 def has_document(text: str, kind: str) -> bool:

@@ -21,7 +21,9 @@ class Drawing:
         self._processes: list[Process] = []
         self._counters: list[Counter] = []
 
-    def process(self, name: str, rows: Sequence[str], *, count: int = 1, member: str = "", kind: str = "") -> None:
+    def process(
+        self, name: str, rows: Sequence[str], *, count: int = 1, member: tuple[str, str] | None = None, kind: str = ""
+    ) -> None:
         """Announce a process with its rows, which are shown in this order."""
         self._processes.append(Process(name=name, rows=tuple(rows), count=count, member=member, kind=kind))
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from planner.cost import Profile
 from planner.dnn import MOST_LAYERS, Dnn, Layer, Repeat, Tensor
+from planner.letters import visible
 
 __all__ = ["MeasuredLayer", "MeasuredNetwork", "build_measured"]
 
@@ -32,6 +33,13 @@ class MeasuredLayer:
     is_in_place: bool = False
     line: int | None = None
     layer: Layer | None = None
+
+    def __post_init__(self) -> None:
+        """Spell out what cannot be printed: names enter here, from files of any format."""
+        if not (self.name.isprintable() and self.kind.isprintable() and all(map(str.isprintable, self.inputs))):
+            object.__setattr__(self, "name", visible(self.name))
+            object.__setattr__(self, "kind", visible(self.kind))
+            object.__setattr__(self, "inputs", tuple(map(visible, self.inputs)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +68,7 @@ def build_measured(
     ValueError
         If the graph is impossible (see :class:`planner.dnn.Dnn`).
     """
+    name, origin = visible(name), visible(origin)
     total_s = sum(row.forward_s + row.backward_s for row in rows if row.kind != "input")
     most = max((max(row.forward_s, row.backward_s, row.output_bytes, row.parameter_bytes) for row in rows), default=0)
     if len(rows) > MOST_LAYERS:

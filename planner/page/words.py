@@ -1,9 +1,9 @@
 """Figures and terms in words, as pages have them."""
 
-import unicodedata
 from collections.abc import Mapping
 
 from planner.cluster import Cluster
+from planner.letters import visible
 from planner.units import Dimension, format_human
 from planner.words import size_words, term_words, time_words, usd_words
 
@@ -86,9 +86,6 @@ def family_words(name: str) -> str:
     return _FAMILY_WORDS.get(name, name.replace("_", " "))
 
 
-_TURNING = {chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C, 0xFEFF)}
-
-
 _UNNAMED = "cluster"
 _MOST_NAMED = 3  # kinds of machines that stand in a sentence
 
@@ -111,14 +108,7 @@ def plain(text: str) -> str:
     >>> plain("a\u202eb\x07c"), plain("two\nlines")
     ('a\\u202eb\\x07c', 'two\nlines')
     """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(one.encode("unicode_escape").decode() if _is_hidden(one) else one for one in text)
-
-
-def _is_hidden(letter: str) -> bool:
-    """Whether a letter is a control or turns the direction of text."""
-    return letter in _TURNING or (unicodedata.category(letter) == "Cc" and letter not in "\n\t")
+    return visible(text, keep="\n\t")
 
 
 def many(number: int, what: str) -> str:

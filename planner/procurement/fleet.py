@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from planner.letters import visible
 from planner.procurement.offer import Offer, Term
 from planner.procurement.question import Procurement
 from planner.units import Dimension, format_exact
@@ -146,7 +147,7 @@ def question_of(
 
 def _machines(procurement: Procurement, offer: Offer, count: int) -> dict[str, Any]:
     """Return a group of machines, as a spec has it."""
-    custom = {device["name"]: device for device in procurement.resolved["procure"].get("custom_devices") or ()}
+    custom = {visible(device["name"]): device for device in procurement.resolved["procure"].get("custom_devices") or ()}
     found: dict[str, Any] = {
         "name": offer.instance,
         "count": count,

@@ -16,7 +16,7 @@ from planner.spec.question import (
     FixSpec,
     RangeOf,
 )
-from planner.spec.values import Bytes, Count, Model, Name, Positive, Rate, Seconds, Share, Usd, Watts, tag
+from planner.spec.values import Bytes, Count, File, Model, Name, Positive, Rate, Seconds, Share, Usd, Watts, tag
 
 __all__ = ["JobSpec", "NetworkFileSpec", "NetworkOf", "NetworkTierSpec", "ProcureSpec", "ProcurementSpec", "RunSpec"]
 
@@ -31,6 +31,7 @@ def _names(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+Files = Annotated[list[File], BeforeValidator(_names, json_schema_input_type=File | list[File]), Field(min_length=1)]
 Names = Annotated[list[Name], BeforeValidator(_names, json_schema_input_type=Name | list[Name]), Field(min_length=1)]
 
 
@@ -101,7 +102,7 @@ class NetworkTierSpec(Model):
 class NetworkFileSpec(Model):
     """A table of network tiers, all of which bought machines may have."""
 
-    file: Name
+    file: File
 
 
 def _network_tag(value: object) -> str:
@@ -138,7 +139,7 @@ class JobSpec(Model):
 class ProcureSpec(Model):
     """What may be had, under which limits, for which goal."""
 
-    prices: Names = ["built-in"]
+    prices: Files = ["built-in"]
     objective: ObjectiveName = "cost"
     usd_per_hour_saved: Positive | None = None
     providers: Names | None = None

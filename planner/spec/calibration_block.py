@@ -8,6 +8,7 @@ from planner.problem import Queue
 from planner.spec.values import (
     Bytes,
     Count,
+    File,
     Model,
     Name,
     Positive,
@@ -15,6 +16,7 @@ from planner.spec.values import (
     Rate,
     Seconds,
     SignedSeconds,
+    Text,
     exactly_one,
 )
 
@@ -28,7 +30,7 @@ class CurveSpec(Model):
     """A measured all-reduce: a CSV file with the columns size_bytes,seconds, or the points themselves."""
 
     num_devices: Count
-    file: Name | None = None
+    file: File | None = None
     points: Annotated[list[tuple[Bytes, Seconds]], Field(min_length=2, max_length=MOST_POINTS)] | None = None
 
     @model_validator(mode="after")
@@ -69,14 +71,14 @@ class KnownErrorSpec(Model):
     of: Name
     mean: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     worst: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    source: str = ""
+    source: Text = ""
 
 
 class CalibrationSpec(Model):
     """Fitted parameters of devices, links and framework."""
 
     utilisation: Positive | None = None
-    utilisation_by_kind: dict[str, Positive] = {}
+    utilisation_by_kind: dict[Name, Positive] = {}
     flop_per_multiply_add: Literal[1, 2] = 2
     update: Seconds | None = None
     bandwidth_efficiency: Positive | None = None
@@ -98,7 +100,7 @@ class CalibrationSpec(Model):
     strategy: Literal["naive", "cntk", "mxnet", "caffe_mpi"] = "caffe_mpi"
     prefetch: Literal["pipelined", "single"] = "pipelined"
     memory_reserve: Bytes = 0.0
-    program: str = "megatron-core"
+    program: Name = "megatron-core"
     expert_imbalance: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     straggler_deviation: Seconds = 0.0
     queue: QueueSpec | None = None
@@ -108,4 +110,4 @@ class CalibrationSpec(Model):
     multiply_add: list[tuple[Bytes, Seconds]] = []
     interference: list[tuple[Count, Positive]] = []
     known_error: list[KnownErrorSpec] = []
-    source: str = ""
+    source: Text = ""

@@ -109,11 +109,11 @@ class ParameterServerSpec(Model):
     """
 
     num_parameter_servers: Count
-    workers: Annotated[dict[str, Count], Field(min_length=1)] | None = None
+    workers: Annotated[dict[Name, Count], Field(min_length=1)] | None = None
     servers: Name | None = None
     co_located: bool = False
     placement: PlacementOf = "round_robin"
-    batch_shares: dict[str, Count] | None = None
+    batch_shares: dict[Name, Count] | None = None
     global_batch_size: Count | None = None
     compression: CompressionSpec | None = None
     synchronisation: Literal["bsp", "ssp", "asp", "local_sgd"] = "bsp"

@@ -121,8 +121,8 @@ def _layers(reading: Reading, profile_batch: int) -> tuple[MeasuredNetwork, bool
         for layer in layers
     ]
     name = dnn.name or "layers"
-    origin = reading.source.data["dnn"].get("name", "layers of the spec")
-    found = build_measured(name, rows, batch_size=profile_batch, origin=str(origin), repeats=_repeats(dnn))
+    origin = dnn.name or "layers of the spec"
+    found = build_measured(name, rows, batch_size=profile_batch, origin=origin, repeats=_repeats(dnn))
     is_measured = any(layer.forward is not None or layer.backward is not None for layer in layers)
     if is_measured and (counted := [layer.name for layer in layers if layer.multiply_adds and layer.forward is None]):
         raise ValueError(

@@ -9,6 +9,7 @@ from planner.errors import Fault, SpecError
 from planner.importers.imported import Imported
 from planner.importers.kinds import kind_of
 from planner.importers.measured import MeasuredNetwork
+from planner.letters import visible
 from planner.zoo.transformers import dnn_of
 
 __all__ = ["MOST_LAYERS_CUT_ANYWHERE", "PROFILE_KINDS", "read_foreign", "read_profile"]
@@ -39,7 +40,7 @@ def read_profile(path: Path, *, batch_size: int) -> MeasuredNetwork:
         raise SpecError.of([Fault(file=str(path), problem=problem, mend=mend)])
     module = import_module(f"planner.importers.{PROFILE_KINDS[kind]}")  # late: few questions need more than one
     found: MeasuredNetwork = getattr(module, f"read_{PROFILE_KINDS[kind]}")(path, batch_size=batch_size)
-    return found
+    return replace(found, warnings=tuple(map(visible, found.warnings)))
 
 
 def read_foreign(
@@ -68,16 +69,16 @@ def read_foreign(
     if key == "onnx":
         from planner.importers.onnx_model.graph import read_onnx  # noqa: PLC0415
 
-        return _as_searched(read_onnx(folder / name, sizes=sizes))
+        return _as_searched(_seen(read_onnx(folder / name, sizes=sizes)))
     if key == "huggingface":
-        return _of_config(folder / name, sequence_length, is_text_only=is_text_only)
+        return _seen(_of_config(folder / name, sequence_length, is_text_only=is_text_only))
     if name != allowed_code:
         problem = f"{name!r} would run code of yours to build the network; a spec alone must not."
         mend = f"Allow it on the command line, --run {name}, or write the network to a file with `planner import`."
         raise SpecError.of([Fault(problem=problem, mend=mend, value=name)])
     from planner.importers.torch_module import read_factory  # noqa: PLC0415
 
-    return _as_searched(read_factory(name, folder))
+    return _as_searched(_seen(read_factory(name, folder)))
 
 
 def _of_config(path: Path, sequence_length: int | None, *, is_text_only: bool) -> Imported:
@@ -87,6 +88,16 @@ def _of_config(path: Path, sequence_length: int | None, *, is_text_only: bool) -
     found = read_huggingface(path, sequence_length=sequence_length, is_text_only=is_text_only)
     dnn = dnn_of(found.transformer, found.name, source=f"Hugging Face configuration {path.name}")
     return Imported(dnn=dnn, dtype=found.dtype, notes=found.notes, warnings=found.warnings)
+
+
+def _seen(found: Imported) -> Imported:
+    """Return what a reader gives with every letter of its names and notes seen: they enter here."""
+    try:
+        dnn = found.dnn.with_visible_names()
+    except ValueError as error:
+        raise SpecError.of([Fault(problem=f"{error}.", mend="Rename one of them.")]) from None
+    notes, warnings = (tuple(visible(line) for line in lines) for lines in (found.notes, found.warnings))
+    return replace(found, dnn=dnn, notes=notes, warnings=warnings)
 
 
 def _as_searched(found: Imported) -> Imported:

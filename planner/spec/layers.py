@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from planner import data
 from planner.dnn import MOST_LAYERS, Layer, Tensor, Window
-from planner.spec.values import Bytes, Count, Model, Name, Seconds, known, tag
+from planner.spec.values import Bytes, Count, Model, Name, Seconds, Text, known, tag
 
 __all__ = [
     "ELEMENT_BYTES",
@@ -49,7 +49,7 @@ class LayerSpec(Model):
 
     name: Name
     kind: Name = "operator"
-    inputs: list[str] = []
+    inputs: list[Name] = []
     forward: Seconds | None = None
     backward: Seconds | None = None
     multiply_adds: Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False, strict=True)] = 0
@@ -118,7 +118,7 @@ class BlockSpec(Model):
     """Layers that come in. Those that read no layer of the block read what the replaced ones read."""
 
     layers: Annotated[list[LayerSpec], Field(min_length=1, max_length=MOST_LAYERS)]
-    source: str = ""
+    source: Text = ""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -16,6 +16,7 @@ from planner.spec.values import (
     Rate,
     SampleRate,
     Seconds,
+    Text,
     Watts,
     exactly_one,
     known,
@@ -42,7 +43,7 @@ class DeviceSpec(Model):
     memory_bandwidth: Rate | None = None
     power: Watts | None = None
     verified: bool = True
-    source: str = "the spec"
+    source: Text = "the spec"
 
 
 class LinkSpec(Model):
@@ -109,7 +110,7 @@ class MachineSpec(Model):
     storage: StorageSpec | None = None
     host_link: Rate | None = None
     decode: SampleRate | None = None
-    source: str = ""
+    source: Text = ""
 
     @model_validator(mode="before")
     @classmethod
@@ -184,7 +185,7 @@ class ClusterSpec(Model):
     machines: Annotated[list[MachineSpec], Field(min_length=1, max_length=MOST_NODES)] | None = None
     nodes: Annotated[list[NodeSpec], Field(min_length=1, max_length=MOST_NODES)] | None = None
     links: Annotated[list[CableSpec], Field(max_length=10 * MOST_NODES)] | None = None
-    source: str = ""
+    source: Text = ""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 from typing import Protocol
 
-__all__ = ["JsonPlaces", "Place", "Places"]
+from planner.yaml_text import Place
 
-Place = tuple[str | int, ...]  # keys and indices, from the outermost on
+__all__ = ["JsonPlaces", "Place", "Places"]
 
 
 class Places(Protocol):

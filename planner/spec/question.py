@@ -27,12 +27,14 @@ from planner.spec.values import (
     Bytes,
     Count,
     Dtype,
+    File,
     Model,
     Name,
     Positive,
     PositiveBytes,
     Seconds,
     Share,
+    Text,
     exactly_one,
     known,
     tag,
@@ -50,11 +52,11 @@ class DnnSpec(Model):
     """Where the network comes from, and what it is trained with."""
 
     zoo: Annotated[Name, known(networks.find_name)] | None = None
-    onnx: Name | None = None
-    huggingface: Name | None = None
-    torch: Name | None = None
-    profile: Name | None = None
-    trace: Name | None = None
+    onnx: File | None = None
+    huggingface: File | None = None
+    torch: File | None = None
+    profile: File | None = None
+    trace: File | None = None
     layers: Annotated[list[LayerSpec], Field(min_length=1, max_length=MOST_LAYERS)] | None = None
     repeats: list[RepeatSpec] = []
     transformer: TransformerSpec | None = None
@@ -73,7 +75,7 @@ class DnnSpec(Model):
     dtype: Dtype | None = None
     optimizer: Literal["sgd", "momentum", "adam"] | None = None
     substitutions: list[SubstitutionSpec] = []
-    warnings: list[Name] = []
+    warnings: list[Text] = []
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -226,7 +228,7 @@ class FixSpec(Model):
 
 
 CalibrationOf = Annotated[
-    Annotated[Name, Tag("<name>")] | Annotated[CalibrationSpec, Tag("<mapping>")], Discriminator(tag)
+    Annotated[File, Tag("<name>")] | Annotated[CalibrationSpec, Tag("<mapping>")], Discriminator(tag)
 ]
 
 

@@ -3,10 +3,8 @@
 import difflib
 import json
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,9 @@ from planner.errors import Fault, ModelError, SpecError
 from planner.importers.text import MOST_DOCUMENT_BYTES, read_text
 from planner.problem import Assumption
 from planner.spec.places import JsonPlaces, Place, Places
+from planner.yaml_text import MOST_LEVELS, read_yaml
 
 __all__ = ["Notes", "Source", "faults_of", "nearest", "read_source"]
-
-_MOST_VALUES = 250_000  # of YAML: aliases can multiply, and each value takes a tenth of a millisecond to parse
-_MOST_YAML_BYTES = 4 * 2**20
-_MOST_LEVELS = 64  # a plan's question, the deepest there is, has about ten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +64,8 @@ def read_source(path: Path) -> Source:
     if (plain := _plain_json(text)) is not None:
         found = Source(data=plain, file=str(path), folder=path.parent, positions=JsonPlaces(text))
     else:
-        data, positions = _parsed(path, text)
-        found = Source(data=data, file=str(path), folder=path.parent, positions=positions)
+        yaml = read_yaml(text, str(path))
+        found = Source(data=yaml.data, file=str(path), folder=path.parent, positions=yaml.positions)
     if not isinstance(found.data, dict):
         fault = Fault(
             file=str(path),
@@ -87,7 +82,7 @@ def _plain_json(text: str) -> Any:
         return None
     try:
         data = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_refuse)
-        return data if _levels(data) <= _MOST_LEVELS else None
+        return data if _levels(data) <= MOST_LEVELS else None
     except (ValueError, RecursionError):
         return None
 
@@ -109,90 +104,6 @@ def _levels(data: Any) -> int:
     """Return how deep data are nested."""
     inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
     return 1 + max(map(_levels, inner), default=0)
-
-
-def _parsed(path: Path, text: str) -> tuple[Any, dict[Place, tuple[int, int]]]:
-    """Return the data of YAML text, and the place of each part; raise SpecError where it is none."""
-    _refuse_large(path, text)
-    # Imported here: `planner --help` has no use for it.
-    from ruamel.yaml import YAML  # noqa: PLC0415
-    from ruamel.yaml.composer import MaxDepthExceededError  # noqa: PLC0415
-    from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError  # noqa: PLC0415
-
-    positions: dict[Place, tuple[int, int]] = {}
-    try:
-        reader = YAML(typ="rt", pure=True)
-        reader.max_depth = _MOST_LEVELS
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ReusedAnchorWarning)  # an anchor may be set anew, says YAML 1.2
-            tree = reader.load(StringIO(text))
-        data = _plain(tree, (), positions, [0])
-    except MaxDepthExceededError as error:
-        problem = f"it is nested more than {_MOST_LEVELS} levels deep, as no spec is."
-        fault = Fault(file=str(path), line=error.problem_mark.line + 1, problem=problem, mend="Is it the right file?")
-        raise SpecError.of([fault]) from None
-    except MarkedYAMLError as error:
-        mark = error.problem_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
-        problem = f"this is not valid YAML: {error.problem or error.context}."
-        fault = Fault(
-            file=str(path), line=line, column=column, problem=problem, mend="Mend it at or just above this place."
-        )
-        raise SpecError.of([fault]) from None
-    except _TooLargeError as error:
-        raise SpecError.of([Fault(file=str(path), problem=str(error), mend="Is it the right file?")]) from None
-    except (YAMLError, RecursionError, ValueError, OverflowError) as error:
-        fault = Fault(
-            file=str(path),
-            problem=f"this is not valid YAML: {str(error).splitlines()[0]}.",
-            mend="Start from `planner init`.",
-        )
-        raise SpecError.of([fault]) from None
-    return data, positions
-
-
-def _refuse_large(path: Path, text: str) -> None:
-    """Refuse YAML that would take minutes to parse; the same as JSON is read a hundred times as fast."""
-    num_bytes, num_values = len(text), text.count("\n") + text.count(",")
-    problem = f"this YAML has more than {_MOST_YAML_BYTES} letters." if num_bytes > _MOST_YAML_BYTES else ""
-    if num_values > _MOST_VALUES:
-        problem = f"this YAML has {num_values} lines and commas, more than {_MOST_VALUES}."
-    if problem:
-        raise SpecError.of(
-            [Fault(file=str(path), problem=problem, mend="Is it the right file? If so, write it as JSON.")]
-        )
-
-
-class _TooLargeError(Exception):
-    """More values than any spec has."""
-
-
-def _plain(tree: Any, path: Place, positions: dict[Place, tuple[int, int]], count: list[int]) -> Any:
-    """Return dicts, lists and scalars without ruamel's types, noting positions on the way."""
-    count[0] += 1
-    if count[0] > _MOST_VALUES:
-        raise _TooLargeError(f"with what its aliases repeat it has more than {_MOST_VALUES} values.")
-    if isinstance(tree, dict):
-        for key in tree:
-            _note(positions, (*path, key), lambda key=key: tree.lc.key(key))  # type: ignore[attr-defined, misc]
-        return {key: _plain(value, (*path, key), positions, count) for key, value in tree.items()}
-    if isinstance(tree, list):
-        for index in range(len(tree)):
-            _note(positions, (*path, index), lambda index=index: tree.lc.item(index))  # type: ignore[attr-defined, misc]
-        return [_plain(value, (*path, index), positions, count) for index, value in enumerate(tree)]
-    for kind in (bool, int, float, str):
-        if isinstance(tree, kind):
-            return kind(tree)
-    return None if tree is None else str(tree)
-
-
-def _note(positions: dict[Place, tuple[int, int]], path: Place, find: Callable[[], tuple[int, int]]) -> None:
-    """Note the place of a part; one that came by a merge or a tag has none, its parent's stands for it."""
-    try:
-        line, column = find()
-    except (AttributeError, KeyError, TypeError, IndexError):
-        return
-    positions[path] = (line + 1, column + 1)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -248,7 +159,9 @@ def _words(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     if kind == "value_error":
         problem, mend = _halves(str(details["ctx"]["error"]))
         return f"{problem.rstrip('.')}.", mend
-    what, mend = _WORDS.get(kind, (details["msg"], "Mend this value."))
+    if kind not in _WORDS:
+        return f"{details['msg']}; got {_short(details['input'])}.", "Mend this value."
+    what, mend = _WORDS[kind]  # words of ours alone are a format; what pydantic says may quote the input
     return f"{what.format(**details.get('ctx', {}))}; got {_short(details['input'])}.", mend
 
 

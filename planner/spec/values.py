@@ -7,12 +7,14 @@ from typing import Annotated, Literal, TypeGuard
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from planner.errors import SpecError
+from planner.letters import visible
 from planner.units import Dimension, example_of, parse
 
 __all__ = [
     "Bytes",
     "Count",
     "Dtype",
+    "File",
     "FlopRate",
     "Index",
     "Model",
@@ -24,6 +26,7 @@ __all__ = [
     "Seconds",
     "Share",
     "SignedSeconds",
+    "Text",
     "Usd",
     "Watts",
     "exactly_one",
@@ -112,7 +115,9 @@ PositiveBytes = Annotated[
 ]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Index = Annotated[int, Field(ge=0, strict=True)]
-Name = Annotated[str, Field(min_length=1)]
+File = Annotated[str, Field(min_length=1)]  # as the system has it, whatever its letters; a factory of code, too
+Text = Annotated[str, AfterValidator(lambda text: visible(text, keep="\n"))]
+Name = Annotated[str, Field(min_length=1), AfterValidator(visible)]
 Dtype = Literal["fp32", "tf32", "fp16", "bf16"]
 
 

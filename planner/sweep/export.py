@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 from planner.documents import finite
 from planner.errors import Fault, SpecError
+from planner.letters import table_cell, visible, visible_json
 from planner.sweep.answers import writable
 from planner.sweep.question import Sweep
 from planner.sweep.rows import ANSWER_COLUMNS, Row, columns_of, rows_of
@@ -65,8 +66,10 @@ def _fault(path: Path, problem: str, mend: str) -> SpecError:
 
 
 def _text_of(value: Any) -> Any:
-    """Return a cell as CSV has it: blocks and lists as JSON."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False) if isinstance(value, dict | list) else value
+    """Return a cell as CSV has it: blocks and lists as JSON, texts that no spreadsheet takes for a formula."""
+    if isinstance(value, dict | list):
+        return visible_json(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+    return table_cell(visible(value, keep="\n")) if isinstance(value, str) else value
 
 
 def _written(path: Path, write: Callable[[TextIO], int]) -> int:
@@ -80,7 +83,7 @@ def _csv(sweep: Sweep, rows: Iterator[Row], path: Path) -> int:
 
     def write(file: TextIO) -> int:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns_of(sweep.grid))
+        writer.writerow(map(_text_of, columns_of(sweep.grid)))
         number = 0
         for row in rows:
             writer.writerow([_text_of(cell) for cell in row.cells()])
@@ -96,12 +99,12 @@ def _json(sweep: Sweep, rows: Iterator[Row], path: Path) -> int:
 
     def write(file: TextIO) -> int:
         head = json.dumps({"fields": list(sweep.grid.fields), "number": len(sweep.grid)}, ensure_ascii=False)
-        file.write(f'{head[:-1]}, "rows": [')
+        file.write(f'{visible_json(head)[:-1]}, "rows": [')
         number = 0
         for row in rows:
             cells = dict(zip(names, finite(row.cells()), strict=True))
             file.write(",\n" if number else "\n")
-            file.write(json.dumps(cells, ensure_ascii=False, allow_nan=False))
+            file.write(visible_json(json.dumps(cells, ensure_ascii=False, allow_nan=False)))
             number += 1
         file.write("\n]}\n")
         return number

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from planner.letters import visible
 from planner.sweep.answers import Answer
 from planner.sweep.grid import Grid
 from planner.sweep.question import Sweep
@@ -69,5 +70,5 @@ def short(value: Any, width: int = 32) -> str:
     while isinstance(value, dict | list) and len(value) == 1:
         value = next(iter(value.values() if isinstance(value, dict) else value))
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
-    line = " ".join(text.split())
+    line = visible(" ".join(text.split()))
     return line if len(line) <= width else f"{line[: width - 3]}..."

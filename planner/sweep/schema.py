@@ -7,7 +7,7 @@ from pathlib import Path
 
 from planner.errors import Fault, SpecError
 
-__all__ = ["APPLICATION", "VERSION", "create", "guarded", "refuse_foreign"]
+__all__ = ["APPLICATION", "VERSION", "guarded", "prepare"]
 
 APPLICATION = 0x504C5357  # "PLSW", in the file's header: tells a store of ours from other databases
 VERSION = 1
@@ -29,15 +29,38 @@ _TABLES = (
 )
 
 
-def create(connection: sqlite3.Connection) -> None:
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Check the tables of a file, or make them where it is empty.
+
+    Each is one transaction: what others who start at the same time have made is seen whole or not at all.
+
+    Raises
+    ------
+    SpecError
+        As :func:`refuse_foreign`.
+    """
+    with _transaction(connection, "BEGIN"):
+        is_new = refuse_foreign(connection, path)
+    if is_new:
+        create(connection, path)
+
+
+def create(connection: sqlite3.Connection, path: Path) -> None:
     """Make the tables of an empty file; do nothing where another process was faster."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        if _pragma(connection, "user_version") == _EMPTY:
+    with _transaction(connection, "BEGIN IMMEDIATE"):
+        if refuse_foreign(connection, path):
             for statement in _TABLES:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    """Do what is within in one transaction, on one state of the file."""
+    connection.execute(begin)
+    try:
+        yield
         connection.execute("COMMIT")
     except BaseException:
         connection.rollback()
@@ -46,6 +69,8 @@ def create(connection: sqlite3.Connection) -> None:
 
 def refuse_foreign(connection: sqlite3.Connection, path: Path) -> bool:
     """Return whether a file has no tables yet; refuse one of another program, or of a newer version of this one.
+
+    To be asked within a transaction: numbers and tables must be of one moment.
 
     Raises
     ------

@@ -16,16 +16,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.errors import Fault, SpecError
+from planner.letters import visible
 from planner.sweep.answers import Answer, Outcome
 from planner.sweep.owner import Owner, is_alive, this_process
 from planner.sweep.question import Sweep
-from planner.sweep.schema import create, guarded, refuse_foreign
+from planner.sweep.schema import guarded, prepare
 from planner.workers.version import planner_version
 
 __all__ = ["RETRIED", "Claim", "Store", "Stored"]
 
 RETRIED = (Outcome.FAILED, Outcome.LIMIT)  # what --retry-failed asks again
 _BUSY_MS = 60_000
+_AGAIN_S = 0.01
 _BEAT_S = 10.0
 _DEAD_S = 120.0  # without a beat, of an owner on another host
 _MOST_DOCUMENT = 256 * 2**20  # bytes of one answer, unpacked
@@ -68,19 +70,29 @@ class Store:
         with guarded(path):
             self._db = sqlite3.connect(path, timeout=_BUSY_MS / 1000, isolation_level=None, cached_statements=64)
             try:
+                prepare(self._db, path)
+                self._write_ahead()
                 self._open()
             except BaseException:
                 self._db.close()
                 raise
 
-    def _open(self) -> None:
-        """Check the file, make its tables, and note that this process works on it."""
-        is_new = refuse_foreign(self._db, self.path)
-        self._db.execute("PRAGMA journal_mode = WAL")
+    def _write_ahead(self) -> None:
+        """Let readers and writers work side by side; wait for others who ask for the same at the same moment."""
+        end_s = time.monotonic() + _BUSY_MS / 1000
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:
+                is_held = error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL"))
+                if not is_held or time.monotonic() > end_s:
+                    raise
+                time.sleep(_AGAIN_S)
         self._db.execute("PRAGMA synchronous = NORMAL")
-        if is_new:
-            create(self._db)
-            refuse_foreign(self._db, self.path)
+
+    def _open(self) -> None:
+        """Note that this process works on the store."""
         owner = self.owner
         row = (owner.name, owner.host, owner.process, owner.born, time.time())
         self._write(lambda: self._db.execute("INSERT INTO owners VALUES (?, ?, ?, ?, ?)", row))
@@ -197,6 +209,7 @@ class Store:
                 known = dict(zip((name for name in _COLUMNS if name != "document"), values, strict=True))
                 known["outcome"] = self._outcome(known["outcome"])
                 self._check_row(position, wall_s, known)
+                known |= {name: visible(known[name], keep="\n") for name in _TEXTS if known[name] is not None}
                 yield Stored(position=position, answer=Answer(**known, document=b"", wall_s=wall_s or 0.0))
 
     def document(self, key: str) -> dict[str, Any]:

@@ -78,9 +78,9 @@ def _members(process: Process) -> list[Process]:
         return [process]
     return [
         Process(
-            name=process.member.format(index + 1),
+            name=_name(process.member, index),
             rows=tuple(_row(process, row, index) for row in process.rows),
-            member=process.member.format(index + 1),
+            member=(_name(process.member, index), ""),
         )
         for index in range(process.count)
     ]
@@ -90,7 +90,13 @@ def _row(process: Process | None, row: str, index: int) -> str:
     """Return the row of one device."""
     if process is None or process.count == 1 or not process.member:
         return row
-    return process.member.format(index + 1) + row.removeprefix(process.name)
+    return _name(process.member, index) + row.removeprefix(process.name)
+
+
+def _name(member: tuple[str, str], index: int) -> str:
+    """Return the name of one device: others' names may stand beside its number, whatever they hold."""
+    before, behind = member
+    return f"{before}{index + 1}{behind}"
 
 
 def _flows(flow: Flow, sources: list[int], targets: list[int]) -> list[Flow]:

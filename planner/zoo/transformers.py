@@ -16,6 +16,7 @@ from planner.models.operators import INPUT, Operator
 from planner.models.transformer_operators import block_operators, embedding_operators, head_operators
 from planner.transformer import Transformer
 from planner.transformer_parts import Experts, Image, LatentAttention
+from planner.yaml_text import plain_yaml
 
 __all__ = ["Row", "block_of", "dnn_of", "row", "row_names", "transformer_of", "with_sequence_length"]
 
@@ -92,10 +93,8 @@ class Row:
 @cache
 def _table() -> dict[str, dict[str, Any]]:
     """Return the file's content, row by name."""
-    from ruamel.yaml import YAML  # noqa: PLC0415  # late: importing the zoo reads nothing
-
     text = resources.files("planner.zoo").joinpath("transformers.yaml").read_text(encoding="utf-8")
-    rows: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text)
+    rows: dict[str, dict[str, Any]] = plain_yaml(text)
     return rows
 
 

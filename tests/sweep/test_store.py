@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from sweeps import TODAY, asked, batches, contents, left_over
 
 from planner.errors import SpecError
+from planner.sweep import schema
 from planner.sweep.answers import Answer, Outcome, failed
 from planner.sweep.engine import run
 from planner.sweep.question import Sweep
@@ -244,3 +246,64 @@ def test_a_read_only_folder_is_refused_whether_or_not_the_store_is_there(tmp_pat
     os.waitpid(process, 0)
     tmp_path.chmod(0o755)
     assert "Name a file in a folder that can be written" in told.read_text()
+
+
+def test_tables_made_between_two_looks_at_a_new_file_are_no_other_program_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers and tables are of one moment: another sweep that starts now may make them after the first look."""
+    path = tmp_path / "store.sqlite"
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA journal_mode = WAL")
+    look, looks = schema._pragma, []
+
+    def look_while_another_starts(connection: sqlite3.Connection, name: str) -> int:
+        found = look(connection, name)
+        looks.append(name)
+        if len(looks) == 1:
+            schema.prepare(other, path)
+        return found
+
+    monkeypatch.setattr(schema, "_pragma", look_while_another_starts)
+    Store(path).close()
+    other.close()
+    assert len(looks) > 2
+
+
+_START = """
+import sys
+from pathlib import Path
+from planner.errors import SpecError
+from planner.sweep.store import Store
+
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(int(sys.argv[2])):
+    sys.stdin.readline()
+    try:
+        Store(Path(sys.argv[1], f"{number}.sqlite")).close()
+        print("opened", flush=True)
+    except SpecError as error:
+        print(error, flush=True)
+"""
+
+
+def test_sweeps_started_together_on_a_new_store_all_open_it(tmp_path: Path) -> None:
+    rounds = 8
+    command = [sys.executable, "-c", _START, str(tmp_path), str(rounds)]
+    started = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        for one in started:
+            assert one.stdout is not None
+            assert one.stdout.readline() == "ready\n"
+        for _ in range(rounds + 1):
+            for one in started:
+                assert one.stdin is not None
+                one.stdin.write("go\n")
+                one.stdin.flush()
+        told = [one.communicate()[0].split("\n") for one in started]
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+    assert told == [["opened"] * rounds + [""]] * 3

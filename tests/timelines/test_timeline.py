@@ -140,7 +140,7 @@ DEVICES = Timeline(
     flows=(Flow(source=0, target=2), Flow(source=1, target=2)),
     rows=("each of 3: run", "net"),
     processes=(
-        Process(name="each of 3", rows=("each of 3: run",), count=3, member="device {}"),
+        Process(name="each of 3", rows=("each of 3: run",), count=3, member=("device ", "")),
         Process(name="net", rows=("net",)),
     ),
     counters=(Counter(process="each of 3", name="memory", points=((0.0, {"weights": 1.0}),)),),
@@ -167,8 +167,8 @@ def test_parts_go_with_their_arrows() -> None:
 def test_of_processes_of_a_kind_the_first_is_kept() -> None:
     rows = ("one: run", "two: run", "net")
     processes = (
-        Process(name="one", rows=("one: run",), member="one", kind="worker"),
-        Process(name="two", rows=("two: run",), member="two", kind="worker"),
+        Process(name="one", rows=("one: run",), member=("one", ""), kind="worker"),
+        Process(name="two", rows=("two: run",), member=("two", ""), kind="worker"),
         Process(name="net", rows=("net",)),
     )
     spans = tuple(span(row, 0, 1) for row in rows)

@@ -40,7 +40,7 @@ def _process(drawing: Drawing, one: GroupShare) -> str:
     many = one.num_devices > 1
     name = f"{one.name}: each of {one.num_devices} devices" if many else f"{one.name}: the device"
     rows = [f"{name}: {row}" for row in ("disk", "decode", "PCIe", "compute")]
-    drawing.process(name, rows, count=one.num_devices, member=f"{one.name}: device {{}}")
+    drawing.process(name, rows, count=one.num_devices, member=(f"{one.name}: device ", ""))
     return name
 
 

@@ -30,7 +30,7 @@ def timeline(cost: AllReduceCost, configuration: AllReduceConfiguration) -> Time
     iteration_s, stall_s = prediction.iteration_time_s, prediction.breakdown_s["input_stall"]
     process = f"each of {setting.num_devices} devices" if setting.num_devices > 1 else "the device"
     rows = [f"{process}: {row}" for row in ("disk", "decode", "PCIe", "compute")]
-    member = "device {}" if setting.num_devices > 1 else ""
+    member = ("device ", "") if setting.num_devices > 1 else None
     drawing.process(process, rows, count=setting.num_devices, member=member)
     drawing.process(_NETWORK, [_NETWORK])
     draw_input(drawing, process, read, cost.strategy, iteration_s - stall_s, iteration_s)

@@ -64,7 +64,7 @@ def _line(
         device = mixed.costs[kind].group.device.name
         where = f"{mixed.names[kind]}: " if configuration.replicas else ""
         name = f"{where}stage {stage + 1} ({devices} x {device})"
-        member = f"{where}stage {stage + 1}, device {{}} ({device})" if devices > 1 else name
+        member = (f"{where}stage {stage + 1}, device ", f" ({device})") if devices > 1 else (name, "")
         drawing.process(name, [name, f"{name}: gradients"], count=devices, member=member)
         names.append(name)
         seconds, layers = step.kinds[kind], row["layers"]

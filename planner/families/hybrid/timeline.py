@@ -116,7 +116,7 @@ def _announce(drawing: Drawing, index: int, devices: int, kind: str) -> str:
     """Announce the devices of a stage; return the process's name."""
     name = f"stage {index + 1} ({devices} x {kind})"
     rows = [name, *(f"{name}: {row}" for row in ("disk", "decode", "PCIe")), f"{name}{_GRADIENTS}"]
-    member = f"stage {index + 1}, device {{}} ({kind})" if devices > 1 else name
+    member = (f"stage {index + 1}, device ", f" ({kind})") if devices > 1 else (name, "")
     drawing.process(name, rows, count=devices, member=member)
     return name
 

@@ -45,7 +45,7 @@ def timeline(
     many, batch = chosen.num_replicas > 1, int(prediction.details["global_batch_size"])
     process = f"each of {chosen.num_replicas} replicas" if many else "the replica"
     rows = [f"{process}: {row}" for row in ("disk", "decode", "PCIe", "compute", "exchange")]
-    drawing.process(process, rows, count=chosen.num_replicas, member="replica {}")
+    drawing.process(process, rows, count=chosen.num_replicas, member=("replica ", ""))
     servers = f"each of {chosen.num_servers} servers" if chosen.num_servers > 1 else "the server"
     drawing.process(servers, [f"{servers}: links"])
     compute, exchange = rows[-2], rows[-1]

@@ -55,7 +55,7 @@ def _workers(drawing: Drawing, cost: ParameterServerCost) -> list[str]:
             where = "" if home is None else f" beside server {home}"
             name = f"{group.name}: worker {number}{where}"
             rows = [f"{name}: {row}" for row in ("compute", "push", "pull")]
-            drawing.process(name, rows, member=name, kind=f"{group.name}, {home is None}")
+            drawing.process(name, rows, member=(name, ""), kind=f"{group.name}, {home is None}")
             names.append(name)
     return names
 

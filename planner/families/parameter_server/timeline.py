@@ -76,7 +76,7 @@ def _workers(drawing: Drawing, cost: ParameterServerCost) -> list[str]:
         where = "" if home is None else f" beside server {home}"
         name = f"{group.name}: each of {count} workers" if count > 1 else f"{group.name}: the worker{where}"
         rows = [f"{name}: {row}" for row in ("disk", "decode", "PCIe", "compute", "push", "pull")]
-        member = f"{group.name}: worker {{}}{where}"
+        member = (f"{group.name}: worker ", where)
         drawing.process(name, rows, count=count, member=member, kind=f"{group.name}, {home is None}")
         names.append(name)
     return names

@@ -24,7 +24,7 @@ def timeline(cost: PipelineCost, shape: Shape) -> Timeline:
         stage = shape.stages[device]
         rows = [f"{name}{suffix}" for suffix in _SUFFIX.values()]
         kind = cost.groups[stage.group].device.name
-        member = f"stage {device + 1}, replica {{}} ({kind})" if stage.replicas > 1 else name
+        member = (f"stage {device + 1}, replica ", f" ({kind})") if stage.replicas > 1 else (name, "")
         drawing.process(name, rows, count=stage.replicas, member=member)
     spans = {
         (task.kind, task.stage, task.microbatch): _draw(drawing, cost, shape, names[task.device], task)

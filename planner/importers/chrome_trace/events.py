@@ -7,6 +7,7 @@ the categories and arguments are those that torch.profiler writes (torch 2.13). 
 import codecs
 import gzip
 import json
+import re
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from planner.errors import Fault, SpecError
+from planner.letters import visible
 
 __all__ = ["MOST_EVENTS", "MOST_TRACE_BYTES", "Event", "error_in", "read_events"]
 
@@ -25,7 +27,9 @@ _MOST_FAULTS = 20
 _CHUNK = 2**20
 _US = 1e-6
 _GZIP = b"\x1f\x8b"
-_BLANKS = " \t\r\n"
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_MOST_BLANKS = 2**20  # in a row
+_MOST_ELEMENTS = 10_000_000  # of traceEvents, kept or not
 
 # What is kept, by category. "operator" events carry what GPUs do, too.
 _CATEGORIES = {
@@ -120,6 +124,8 @@ def _opened(path: Path) -> gzip.GzipFile | IO[bytes]:
         raise error_in(path, problem, "Name the file that export_chrome_trace wrote.")
     with path.open("rb") as stream:
         is_compressed = stream.read(2) == _GZIP
+    if (size := path.stat().st_size) > MOST_TRACE_BYTES:
+        raise error_in(path, f"it holds {size} bytes, more than {MOST_TRACE_BYTES}.", "Profile fewer steps.")
     return gzip.open(path) if is_compressed else path.open("rb")
 
 
@@ -150,7 +156,7 @@ def _event(path: Path, number: int, found: Any, faults: list[Fault]) -> Event | 
     given = found.get("args")
     args = {key: given[key] for key in _ARGUMENTS if key in given} if isinstance(given, dict) else {}
     thread = (sys.intern(str(found.get("pid"))), sys.intern(str(found.get("tid"))))
-    return Event(kind, sys.intern(name), thread, times[0], times[1], args)
+    return Event(kind, sys.intern(visible(name)), thread, times[0], times[1], args)
 
 
 # -- the file --------------------------------------------------------------------------------------------------------
@@ -197,6 +203,8 @@ class _Reader:
         while True:
             yield self._value(count)
             count += 1
+            if count > _MOST_ELEMENTS:
+                raise error_in(self._path, f"it holds more than {_MOST_ELEMENTS:,} events.", "Profile fewer steps.")
             mark = self._next(count)
             if mark == "]":
                 return
@@ -221,9 +229,13 @@ class _Reader:
 
     def _next(self, count: int = 0) -> str:
         """Return the next character that is no blank."""
+        num_blanks = 0
         while True:
-            while self._at < len(self._text) and self._text[self._at] in _BLANKS:
-                self._at += 1
+            begin, self._at = self._at, _end_of_blanks(self._text, self._at)
+            num_blanks += self._at - begin
+            if num_blanks > _MOST_BLANKS:
+                problem = f"there are more than {_MOST_BLANKS} blanks in a row in it."
+                raise error_in(self._path, problem, "Export it again.")
             if self._at < len(self._text):
                 self._at += 1
                 return self._text[self._at - 1]
@@ -255,6 +267,12 @@ class _Reader:
         return error_in(
             self._path, f"the file ends in the middle, behind {count} whole events, or is no JSON.", "Export it again."
         )
+
+
+def _end_of_blanks(text: str, begin: int) -> int:
+    """Return where blanks end that begin at a place."""
+    found = _BLANKS.match(text, begin)
+    return begin if found is None else found.end()
 
 
 def error_in(path: Path, problem: str, mend: str) -> SpecError:
