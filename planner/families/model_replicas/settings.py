@@ -71,8 +71,8 @@ def settings_of(problem: Problem) -> Iterator[Setting]:
     servers: as many as there are workers are enough, and until then every machine left does best as a server. One more
     than that would change nothing, and stays idle unless the question asks for it.
     """
-    fixed, most, least = problem.fixed, most_machines(problem), _machines_of(problem).least
-    devices = _devices_of(problem)
+    fixed, most, devices = problem.fixed, most_machines(problem), problem.allowed_devices
+    least = max(problem.allowed_machines.least, problem.busy_machines)
     pinned_servers = fixed.get("num_parameter_servers")
     for replicas in _numbers(problem, "num_replicas", most):
         if replicas > 1 and not is_asynchronous_allowed(problem):
@@ -89,25 +89,15 @@ def settings_of(problem: Problem) -> Iterator[Setting]:
                 yield Setting(num_servers=servers, num_replicas=replicas, num_workers=workers, samples_per_read=share)
 
 
-def _machines_of(problem: Problem) -> Range:
-    """Return how many machines may train or serve, by the limits and the pin."""
-    return problem.limits.machines.pinned(problem.fixed.get("num_machines"))
-
-
-def _devices_of(problem: Problem) -> Range:
-    """Return how many devices may train, by the limits and the pin: a machine has one, and a server trains none."""
-    return problem.limits.devices.pinned(problem.fixed.get("num_devices"))
-
-
 def most_machines(problem: Problem) -> int:
     """Return how many machines may be used."""
-    count, most = group_of(problem).count, _machines_of(problem).most
+    count, most = group_of(problem).count, problem.allowed_machines.most
     return count if most is None else min(count, most)
 
 
 def most_devices(problem: Problem) -> int:
     """Return how many devices may train: one machine at least serves."""
-    left, most = most_machines(problem) - 1, _devices_of(problem).most
+    left, most = most_machines(problem) - 1, problem.allowed_devices.most
     return left if most is None else min(left, most)
 
 

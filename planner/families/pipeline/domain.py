@@ -63,8 +63,7 @@ class Domain:
     @property
     def _device_limits(self) -> tuple[Range, Range]:
         """Numbers of devices and machines in all, pins included."""
-        limits, fixed = self.problem.limits, self.problem.fixed
-        return limits.devices.pinned(fixed.get("num_devices")), limits.machines.pinned(fixed.get("num_machines"))
+        return self.problem.training_devices, self.problem.allowed_machines
 
     def _most(self, count: int, devices_per_machine: int) -> int:
         """Return the devices of a group that may be used at most."""
