@@ -237,9 +237,10 @@ def test_a_chain_of_small_messages_is_told_from_one_of_large_ones() -> None:
     many_small = question(
         dnn={"zoo": "resnet152", "batch_per_device": 1},
         calibration={"utilisation": 1, "overhead": "1 s"},
+        fix={"num_devices": 32},
     )
     assert "latency of small messages binds" in planner.plan(planner.load(many_small)).explanation[0]
-    few_large = question(dnn={"batch_per_device": 1}, calibration={"utilisation": 1})
+    few_large = question(dnn={"batch_per_device": 1}, calibration={"utilisation": 1}, fix={"num_devices": 32})
     assert "by its bandwidth" in planner.plan(planner.load(few_large)).explanation[0]
 
 
@@ -329,9 +330,10 @@ def test_the_scaling_factor_counts_the_input_of_one_device_alone() -> None:
         **ALONE,
         "dnn": {"zoo": "resnet50", "batch_per_device": 32, "sample_bytes": "100 kB"},
         "cluster": {"machines": [machine]},
+        "constraints": {"devices": 8},
     }
     many = planner.plan(planner.load(asked)).prediction
-    one = planner.plan(planner.load({**asked, "cluster": {"machines": [{**machine, "count": 1}]}})).prediction
+    one = planner.plan(planner.load({**asked, "constraints": {"devices": 1}})).prediction
     assert one.epoch_time_s is not None
     assert many.epoch_time_s is not None
     assert many.scaling_factor == pytest.approx(one.epoch_time_s / (8 * many.epoch_time_s))
@@ -356,7 +358,7 @@ def test_cpus_beside_accelerators_leave_one_type_of_device() -> None:
         ),
         ({"constraints": {"deadline": "1 s"}}, r"takes at least .* and constraints\.deadline is 1 s"),
         ({"fix": {"num_devices": 31, "devices_per_machine": 8}}, "no number of machines and devices meets"),
-        ({"fix": {"gradient_accumulation_steps": 64}}, "gradient_accumulation_steps: 64"),
+        ({"fix": {"gradient_accumulation_steps": 64, "num_devices": 32}}, "gradient_accumulation_steps: 64"),
     ],
 )
 def test_a_question_without_answer_says_what_would_have_to_give(changes: dict[str, Any], message: str) -> None:
