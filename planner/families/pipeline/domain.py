@@ -142,8 +142,10 @@ class Domain:
     def why_empty(self) -> str | None:
         """Return which counts leave nothing to choose from, or None."""
         if not self.cost.groups or not self._has_allowed:
+            words = "" if self.problem.is_number_of_devices_open else f" ({self.problem.devices_words})"
             return (
-                "No plan fits: no number of machines and devices meets all limits and pins. Drop or change one of them."
+                f"No plan fits: no number of machines and devices meets all limits and pins{words}. Drop or change one "
+                f"of them."
             )
         if not self.numbers_of_stages:
             most = min(self.num_layers, sum(self.num_devices))
