@@ -5,7 +5,8 @@ the user left open is None, and what was assumed for them stands in ``assumption
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any
 
 from planner.cluster import Cluster, MachineGroup
@@ -14,7 +15,17 @@ from planner.dnn import Dnn
 from planner.plan import Goal
 from planner.substitution import Substitution
 
-__all__ = ["Assumption", "Calibration", "CompressionOption", "Limits", "Problem", "Queue", "Range", "Training"]
+__all__ = [
+    "Assumption",
+    "Calibration",
+    "CompressionOption",
+    "Limits",
+    "Problem",
+    "Queue",
+    "Range",
+    "Training",
+    "with_batch_per_device",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +83,8 @@ class Training:
 
     Exactly one of ``batch_per_device`` and ``global_batch_size`` is given, or ``max_global_batch_size`` where the batch
     may vary up to a maximum (then with or without ``batch_per_device``). ``num_devices`` are those that a fixed
-    ``batch_per_device`` is meant for: together they make the global batch on which all families are compared.
+    ``batch_per_device`` is meant for: together they make the global batch on which all families are compared, however
+    many devices a plan uses of them. See :attr:`Problem.is_number_of_devices_open`.
     """
 
     batch_per_device: int | None = None
@@ -171,6 +183,28 @@ class Limits:
     max_staleness: float | None = None
 
 
+def with_batch_per_device(
+    training: Training, batch: int, cluster: Cluster, limits: Limits, fixed: Mapping[str, Any]
+) -> Training:
+    """Return the training on so many samples a device, and the devices that this is meant for.
+
+    Those are the devices that limits and pins name, else as many as they allow. On unequal devices a batch per device
+    sets the global batch alone: shares are decisions.
+    """
+    groups, per_machine = cluster.training_groups(fixed.get("device")), fixed.get("devices_per_machine")
+    machines, most = fixed.get("num_machines") or limits.machines.most, limits.devices.most
+    if machines is None:
+        number = sum(group.count * (per_machine or group.devices_per_machine) for group in groups)
+    else:
+        number = machines * (per_machine or min((group.devices_per_machine for group in groups), default=1))
+    if most is not None:
+        number = most if limits.devices.least == most else min(number, most)
+    number = int(fixed.get("num_devices") or number)
+    if per_machine or len({(group.device.name, group.devices_per_machine) for group in groups}) <= 1:
+        return replace(training, batch_per_device=batch, global_batch_size=None, num_devices=number)
+    return replace(training, batch_per_device=None, global_batch_size=batch * number, num_devices=None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressionOption:
     """Gradients may be compressed: ``scale_s / (1 - removed)**2`` an iteration, with at most ``most_removed``."""
@@ -243,3 +277,50 @@ class Problem:
     transformer_rates: Mapping[str, Any] = field(default_factory=dict)
     listed_memory_bytes: Mapping[str, float] = field(default_factory=dict)
     resolved: Mapping[str, Any] = field(default_factory=dict)
+
+    # -- how many devices a plan uses: every family reads it here ---------------------------------------------------
+
+    @property
+    def is_number_of_devices_open(self) -> bool:
+        """Whether a plan may leave devices idle, as far as the batch and the goal say.
+
+        Per epoch or training, and with a global batch, plans on any number of devices do the same work, and the number
+        is searched. With a fixed batch per device an iteration of fewer devices is less work: one device would be
+        trivially fastest per iteration, so that all are used.
+        """
+        return self.training.num_devices is None or self.goal.name != "iteration_time"
+
+    @property
+    def allowed_devices(self) -> Range:
+        """How many devices may train, by limits and pins alone; a range that is empty allows none."""
+        return self.limits.devices.pinned(self.fixed.get("num_devices"))
+
+    @property
+    def allowed_machines(self) -> Range:
+        """How many machines may train or serve, by limits and pins alone; a range that is empty allows none."""
+        return self.limits.machines.pinned(self.fixed.get("num_machines"))
+
+    @property
+    def training_devices(self) -> Range:
+        """How many devices train where no machine only serves: those allowed, and all if the number is not open."""
+        return self.allowed_devices.pinned(None if self.is_number_of_devices_open else self.training.num_devices)
+
+    @property
+    def busy_machines(self) -> int:
+        """How many of the machines that may train must do so, or serve instead: 0 where the number is open or named."""
+        if self.is_number_of_devices_open or self.allowed_machines != Range():
+            return 0
+        groups = self.cluster.training_groups(self.fixed.get("device"))
+        return ceil((self.training.num_devices or 0) / max((one.devices_per_machine for one in groups), default=1))
+
+    @property
+    def devices_words(self) -> str:
+        """How the number of devices came about: ``the number of devices was searched``."""
+        allowed, batch = self.training_devices, self.training.fixed_batch_size
+        if not self.is_number_of_devices_open:
+            return f"all {allowed.least:,} devices are used: a time per iteration with a fixed batch per device"
+        if allowed.least == allowed.most:
+            return f"on {allowed.words} devices, as asked"
+        meant = self.training.num_devices
+        each = f", on the global batch of {batch:,} that all {meant:,} would have" if batch and meant else ""
+        return f"the number of devices was searched{each}"

@@ -1,7 +1,8 @@
 """The constraints of a question, one by one: how to drop each, and the nearest value of it that would do.
 
 Each changes the :class:`planner.problem.Problem`, and speaks of it by the path of the spec. The cluster's size, the
-batch and the network are the question itself, and not listed; a device's memory is a fact that other hardware changes.
+batch and the network are the question itself, and not listed, but that a batch per device leaves no device idle in an
+iteration; a device's memory is a fact that other hardware changes.
 Nor is a staleness that is not set: nobody is told to train asynchronously who did not ask for it.
 """
 
@@ -9,7 +10,7 @@ from typing import Literal
 
 from planner.conflicts.choices import Exclusion, Families, Pin
 from planner.conflicts.constraint import Constraint, as_written
-from planner.conflicts.limits import Deadline, End, Exactly, Memory, Staleness
+from planner.conflicts.limits import AllDevices, Deadline, End, Exactly, Memory, Staleness
 from planner.conflicts.question import batch_per_device, exactly
 from planner.family_names import FAMILY_NAMES
 from planner.problem import Problem, Range
@@ -37,6 +38,8 @@ def constraints_of(problem: Problem) -> list[Constraint]:
     is_open = batch_per_device(problem) is None
     members += _range_members("devices", limits.devices, cluster.num_devices, is_open=is_open)
     members += _range_members("machines", limits.machines, cluster.num_machines, is_open=is_open)
+    if problem.training_devices != problem.allowed_devices and (batch := batch_per_device(problem)) is not None:
+        members.append(AllDevices(batch_per_device=batch, number=problem.training_devices.least))
     if (memory_bytes := limits.memory_per_device_bytes) is not None:
         given = as_written(problem, "memory_per_device", memory_bytes, Dimension.DATA)
         members.append(Memory(value_bytes=memory_bytes, given=given))

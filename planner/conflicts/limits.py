@@ -7,14 +7,14 @@ from math import ceil, floor
 from typing import Literal
 
 from planner.conflicts.constraint import Asked, both_ways, limited, relaxation, unknown
-from planner.conflicts.question import with_memory
+from planner.conflicts.question import as_meant, with_memory
 from planner.conflicts.values import MEMORY_UNITS, TIME_UNITS, least_feasible
 from planner.errors import Relaxation
 from planner.plan import Plan
 from planner.problem import Problem, Range
 from planner.units import Dimension, parse
 
-__all__ = ["Deadline", "End", "Exactly", "Memory", "Staleness"]
+__all__ = ["AllDevices", "Deadline", "End", "Exactly", "Memory", "Staleness"]
 
 _MOST_STALENESS = 1024
 _UNBOUNDED = "unbounded"
@@ -89,6 +89,36 @@ class Exactly:
 
     def relaxed(self, problem: Problem, asked: Asked) -> Relaxation:
         return both_ways(self, self.value, self.most, lambda number: asked.is_feasible(self.at(problem, number)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllDevices:
+    """``dnn.batch_per_device`` where the goal is per iteration, so that no device may be idle."""
+
+    batch_per_device: int
+    number: int
+
+    @property
+    def field(self) -> str:
+        return "dnn.batch_per_device"
+
+    @property
+    def given(self) -> str:
+        return f"{self.batch_per_device} on all {self.number} devices, per iteration"
+
+    def without(self, problem: Problem) -> Problem:
+        """Return the question on the same global batch, which fewer devices may share."""
+        training = as_meant(problem).training
+        meant = replace(training, batch_per_device=None, global_batch_size=training.fixed_batch_size, num_devices=None)
+        dnn = {key: value for key, value in problem.resolved.get("dnn", {}).items() if key != "batch_per_device"}
+        return replace(problem, training=meant, resolved={**problem.resolved, "dnn": dnn})
+
+    def changed(self, problem: Problem, value: str) -> Problem:
+        return self.without(problem)
+
+    def relaxed(self, problem: Problem, asked: Asked) -> Relaxation:
+        whole = self.batch_per_device * self.number
+        return relaxation(self, [f"dnn.global_batch {whole}"], is_exact=True, note="fewer devices may then share it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

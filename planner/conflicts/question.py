@@ -1,10 +1,9 @@
 """A question with other limits or pins: what its batch then means, and other memory in its devices."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.cluster import Cluster, MachineGroup
-from planner.problem import Problem, Range
+from planner.problem import Problem, Range, with_batch_per_device
 
 __all__ = ["as_meant", "batch_per_device", "exactly", "with_memory"]
 
@@ -12,19 +11,13 @@ __all__ = ["as_meant", "batch_per_device", "exactly", "with_memory"]
 def as_meant(problem: Problem) -> Problem:
     """Return the question with the global batch that its limits and pins now mean.
 
-    A batch per device is meant for the devices that the limits and pins name, or for all, as
-    :mod:`planner.spec.constraints` derives it; hence a change of the one changes the other.
+    A batch per device is meant for the devices that the limits and pins name, or for all
+    (:func:`planner.problem.with_batch_per_device`); hence a change of the one changes the other.
     """
-    training, batch = problem.training, batch_per_device(problem)
+    batch = batch_per_device(problem)
     if batch is None:
         return problem
-    fixed, groups = problem.fixed, problem.cluster.training_groups(problem.fixed.get("device"))
-    number = fixed.get("num_devices") or exactly(problem.limits.devices) or _all_devices(problem, groups)
-    alike = {(group.device.name, group.devices_per_machine) for group in groups}
-    if len(alike) <= 1 or fixed.get("devices_per_machine"):
-        meant = replace(training, batch_per_device=batch, global_batch_size=None, num_devices=number)
-    else:
-        meant = replace(training, batch_per_device=None, global_batch_size=batch * number, num_devices=None)
+    meant = with_batch_per_device(problem.training, batch, problem.cluster, problem.limits, problem.fixed)
     return replace(problem, training=meant)
 
 
@@ -35,15 +28,6 @@ def batch_per_device(problem: Problem) -> int | None:
         return None
     batch = training.batch_per_device or problem.resolved.get("dnn", {}).get("batch_per_device")
     return None if batch is None else int(batch)
-
-
-def _all_devices(problem: Problem, groups: Sequence[MachineGroup]) -> int:
-    """Return how many devices there are, within the machines that are allowed."""
-    per_machine = problem.fixed.get("devices_per_machine")
-    number = problem.fixed.get("num_machines") or problem.limits.machines.most
-    if number is not None:
-        return int(number) * int(per_machine or min((group.devices_per_machine for group in groups), default=1))
-    return sum(group.count * (per_machine or group.devices_per_machine) for group in groups)
 
 
 def exactly(allowed: Range) -> int | None:

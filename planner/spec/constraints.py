@@ -1,14 +1,14 @@
 """What a plan must respect: the limits and families of a spec, and the devices that its batch is meant for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from planner import data
-from planner.cluster import Cluster, MachineGroup
+from planner.cluster import Cluster
 from planner.family_names import FAMILY_NAMES
-from planner.problem import Limits, Range, Training
-from planner.spec.question import FixSpec, RangeSpec
+from planner.plan import Goal
+from planner.problem import Limits, Range, Training, with_batch_per_device
+from planner.spec.question import RangeSpec
 from planner.spec.reading import Reading
 
 __all__ = ["excluded_of", "families_of", "fixed_of", "limits_of", "with_devices"]
@@ -48,37 +48,28 @@ def _refuse(reading: Reading, key: str, problem: str, given: str, known: Sequenc
     reading.notes.fault(("fix", key), problem, f"Write one of {', '.join(known)}.", given)
 
 
-def with_devices(reading: Reading, training: Training, cluster: Cluster, device: str | None) -> Training:
-    """Return the training with the devices that a batch per device is meant for; refuse a trivial question.
-
-    ``device``: the only one that may train, by its proper name; None: any.
-
-    On unequal devices it sets the global batch alone: which of them work, and their shares, are decisions.
-    """
-    given, fix = reading.spec.constraints, reading.spec.fix
-    batch = training.batch_per_device
+def with_devices(
+    reading: Reading, training: Training, cluster: Cluster, limits: Limits, fixed: Mapping[str, Any], goal: Goal
+) -> Training:
+    """Return the training with the devices that a batch per device is meant for; refuse a trivial question."""
+    given, batch = reading.spec.constraints, training.batch_per_device
     if batch is None or training.max_global_batch_size is not None:
         return training
     is_open = any(one is not None and one.exactly is None for one in (given.devices, given.machines))
-    if is_open and fix.num_devices is None:
+    if is_open and goal.name == "iteration_time" and "num_devices" not in fixed:
         name = "machines" if given.devices is None or given.devices.exactly is not None else "devices"
-        problem = (
-            "with a fixed batch per device, fewer devices are trivially fastest per iteration, and more per epoch."
-        )
-        mend = "Fix dnn.global_batch, or state dnn.max_global_batch, or say how many exactly."
+        problem = "with a fixed batch per device, fewer devices are trivially fastest per iteration."
+        mend = "Ask for epoch_time, fix dnn.global_batch, or say how many exactly."
         reading.notes.fault(("constraints", name), problem, mend)
         return training
-    groups = cluster.training_groups(device)
-    exactly = None if given.devices is None else given.devices.exactly
-    number = fix.num_devices or exactly or _all_devices(fix, groups, _range(given.machines))
-    alike = {(group.device.name, group.devices_per_machine) for group in groups}
-    if len(alike) <= 1 or fix.devices_per_machine:
-        return replace(training, num_devices=number)
-    reading.notes.assumptions.append(
-        f"global batch: {batch * number}, {batch} samples for each of {number} unequal devices; how many of them "
-        f"work, and on which shares, is planned"
-    )
-    return replace(training, batch_per_device=None, global_batch_size=batch * number)
+    meant = with_batch_per_device(training, batch, cluster, limits, fixed)
+    if meant.num_devices is None:
+        whole = meant.global_batch_size or 0
+        reading.notes.assumptions.append(
+            f"global batch: {whole}, {batch} samples for each of {whole // batch} unequal devices; how many of them "
+            f"work, and on which shares, is planned"
+        )
+    return meant
 
 
 def limits_of(reading: Reading, cluster: Cluster, training: Training) -> Limits:
@@ -114,15 +105,6 @@ def families_of(reading: Reading) -> tuple[str, ...]:
             ("constraints", "forbidden_families"), f"no family is left of {', '.join(asked)}.", "Allow one."
         )
     return allowed
-
-
-def _all_devices(fix: FixSpec, groups: Sequence[MachineGroup], machines: Range) -> int:
-    """Return how many devices there are, within what is pinned."""
-    per_machine = fix.devices_per_machine
-    number = fix.num_machines or machines.most
-    if number is not None:
-        return number * (per_machine or min((group.devices_per_machine for group in groups), default=1))
-    return sum(group.count * (per_machine or group.devices_per_machine) for group in groups)
 
 
 def _range(given: RangeSpec | None) -> Range:

@@ -124,7 +124,7 @@ def test_two_plans_are_compared(capsys: CaptureFixture[str], plan: str, tmp_path
     assert answer(capsys, "plan", str(other), "--out", file)[0] == 0
     found = document(capsys, "compare", plan, file)
     assert found["better"] == 0
-    assert {"name": "num_machines", "values": [4, 2]} in found["decisions"]
+    assert {"name": "num_machines", "values": [1, 2]} in found["decisions"]
     assert {"name": "constraints.machines", "values": [None, 2]} in found["question"]
     code, out, err = answer(capsys, "compare", plan, file)
     assert (code, err) == (0, "")

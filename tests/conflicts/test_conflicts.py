@@ -279,6 +279,25 @@ def test_the_batch_of_a_question_is_derived_as_the_spec_derives_it(changes: dict
         assert as_meant(problem).training == problem.training
 
 
+def test_a_batch_per_device_that_lets_no_device_be_idle_is_a_constraint_of_its_own() -> None:
+    """Three devices, and a tensor degree of 2: nothing but that all must be used stands in the way."""
+    network = {"layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 32000, "sequence_length": 1024}
+    machine = {"count": 3, "device": "a100-sxm4-80gb", "devices": 1, "network": "200 Gbit/s"}
+    asked: dict[str, Any] = {
+        "dnn": {"transformer": network, "batch_per_device": 3},
+        "cluster": {"machines": [machine]},
+        "fix": {"tensor_parallel_size": 2},
+        "families": ["hybrid"],
+        "objective": "iteration_time",
+    }
+    with pytest.raises(InfeasibleError) as error:
+        planner.plan(planner.load(asked))
+    assert "dnn.batch_per_device: 3 on all 3 devices, per iteration -> dnn.global_batch 9" in str(error.value)
+    assert "fix.tensor_parallel_size: 2 -> 1" in str(error.value)
+    planner.plan(planner.load({**asked, "dnn": {"transformer": network, "global_batch": 9}}))
+    planner.plan(planner.load({**asked, "fix": {}}))
+
+
 def test_a_question_whose_batch_is_too_small_has_no_conflict_and_keeps_the_familys_words() -> None:
     asked = question(dnn={"layers": LAYERS, "global_batch": 1}, fix={"num_devices": 2}, families=["all_reduce"])
     assert only_step(planner.load(asked)).keys() == {"fix.num_devices", "families"}

@@ -23,6 +23,7 @@ def document(**more: Any) -> dict[str, Any]:
         "dnn": {"zoo": "alexnet", "batch_per_device": 32},
         "cluster": {"preset": "osf-testbed"},
         "families": ["all_reduce"],
+        "constraints": {"machines": 4},
     }
     for key, value in more.items():
         question[key] = {**question[key], **value} if key == "dnn" else value

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from number_of_devices import PER_DEVICE, uses_all
 
 import planner
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
@@ -47,6 +48,7 @@ def small_questions(draw: st.DrawFn) -> dict[str, Any]:
             [{"global_batch": most}, {"max_global_batch": most}, {"batch_per_device": 2, "max_global_batch": 8}]
         )
     )
+    batch, objective = draw(st.sampled_from([(batch, "epoch_time"), *PER_DEVICE]))
     machine = {
         "count": draw(st.integers(1, 3)),
         "devices": draw(st.integers(1, 2)),
@@ -73,7 +75,7 @@ def small_questions(draw: st.DrawFn) -> dict[str, Any]:
         "dnn": {"layers": layers, "dataset_samples": 1000, **batch},
         "cluster": {"machines": [machine]},
         "calibration": calibration,
-        "objective": "epoch_time",
+        "objective": objective,
     }
 
 
@@ -82,10 +84,14 @@ def every_setting(problem: Problem, cost: AllReduceCost) -> Iterator[Setting]:
     training, group = problem.training, cost.groups[0]
     for machines in range(1, group.count + 1):
         for devices in range(1, group.devices_per_machine + 1):
-            number = machines * devices
+            number, there_are = machines * devices, group.count * group.devices_per_machine
             most = training.max_global_batch_size
+            if number < there_are and uses_all(problem):
+                continue
             if training.global_batch_size:
                 batches = [training.global_batch_size]
+            elif training.batch_per_device and most is None:
+                batches = [training.batch_per_device * there_are]
             elif training.batch_per_device:
                 batches = [training.batch_per_device * number]
             else:
@@ -170,7 +176,11 @@ def test_a_wider_network_never_hurts(asked: dict[str, Any], factor: float) -> No
 @settings(max_examples=60)
 @given(small_questions())
 def test_one_more_machine_that_may_stay_idle_never_hurts(asked: dict[str, Any]) -> None:
-    machine = asked["cluster"]["machines"][0]
+    machine, dnn = asked["cluster"]["machines"][0], asked["dnn"]
+    if "batch_per_device" in dnn and "max_global_batch" not in dnn:  # more devices would mean another global batch
+        whole = dnn["batch_per_device"] * machine["count"] * machine["devices"]
+        layers = {key: value for key, value in dnn.items() if key != "batch_per_device"}
+        asked = {**asked, "dnn": {**layers, "global_batch": whole}}
     more = {**machine, "count": machine["count"] + 1}
     try:
         fewer = planner.plan(planner.load(asked)).objective
@@ -237,9 +247,10 @@ def test_a_chain_of_small_messages_is_told_from_one_of_large_ones() -> None:
     many_small = question(
         dnn={"zoo": "resnet152", "batch_per_device": 1},
         calibration={"utilisation": 1, "overhead": "1 s"},
+        fix={"num_devices": 32},
     )
     assert "latency of small messages binds" in planner.plan(planner.load(many_small)).explanation[0]
-    few_large = question(dnn={"batch_per_device": 1}, calibration={"utilisation": 1})
+    few_large = question(dnn={"batch_per_device": 1}, calibration={"utilisation": 1}, fix={"num_devices": 32})
     assert "by its bandwidth" in planner.plan(planner.load(few_large)).explanation[0]
 
 
@@ -329,9 +340,10 @@ def test_the_scaling_factor_counts_the_input_of_one_device_alone() -> None:
         **ALONE,
         "dnn": {"zoo": "resnet50", "batch_per_device": 32, "sample_bytes": "100 kB"},
         "cluster": {"machines": [machine]},
+        "constraints": {"devices": 8},
     }
     many = planner.plan(planner.load(asked)).prediction
-    one = planner.plan(planner.load({**asked, "cluster": {"machines": [{**machine, "count": 1}]}})).prediction
+    one = planner.plan(planner.load({**asked, "constraints": {"devices": 1}})).prediction
     assert one.epoch_time_s is not None
     assert many.epoch_time_s is not None
     assert many.scaling_factor == pytest.approx(one.epoch_time_s / (8 * many.epoch_time_s))
@@ -356,7 +368,7 @@ def test_cpus_beside_accelerators_leave_one_type_of_device() -> None:
         ),
         ({"constraints": {"deadline": "1 s"}}, r"takes at least .* and constraints\.deadline is 1 s"),
         ({"fix": {"num_devices": 31, "devices_per_machine": 8}}, "no number of machines and devices meets"),
-        ({"fix": {"gradient_accumulation_steps": 64}}, "gradient_accumulation_steps: 64"),
+        ({"fix": {"gradient_accumulation_steps": 64, "num_devices": 32}}, "gradient_accumulation_steps: 64"),
     ],
 )
 def test_a_question_without_answer_says_what_would_have_to_give(changes: dict[str, Any], message: str) -> None:

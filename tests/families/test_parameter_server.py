@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from number_of_devices import PER_DEVICE, uses_all
 from servers import MIXED, planned, question
 
 import planner
@@ -20,7 +21,7 @@ from planner.families.parameter_server.cost import ParameterServerCost
 from planner.families.parameter_server.search import plan
 from planner.families.parameter_server.solve import row_configuration
 from planner.families.parameter_server.space import Space
-from planner.problem import Problem
+from planner.problem import Problem, Range
 from planner.search import Search
 from planner.solution import Status
 from planner.solvers.exhaustive import all_set_partitions, all_shares
@@ -63,6 +64,11 @@ def small_questions(draw: st.DrawFn, split: bool) -> dict[str, Any]:
     most = draw(st.integers(2, 8))
     batches = [{"global_batch": most}, {"max_global_batch": most}, {"batch_per_device": 2, "max_global_batch": 8}]
     limits = [{}, {"machines": {"at_most": 2}}, {"devices": {"at_least": 2}}]
+    batch, objective = draw(
+        st.sampled_from([(one, "epoch_time") for one in (batches[0], *batches)] + PER_DEVICE * (len(machines) == 1))
+    )
+    if objective == "iteration_time":
+        limits = [{}, {"machines": 1}]  # a range of devices is refused there
     limits = limits[: 1 if len(machines) == 1 and machines[0]["count"] == 1 else 3]
     pins = [{"batch_shares": "equal"}, {"co_located": True}, {"co_located": False}]
     return {
@@ -70,7 +76,7 @@ def small_questions(draw: st.DrawFn, split: bool) -> dict[str, Any]:
             "layers": layers,
             "dataset_samples": 1000,
             "sample_bytes": "100 kB",
-            **draw(st.sampled_from([batches[0], *batches])),
+            **batch,
         },
         "cluster": {"machines": machines},
         "calibration": {
@@ -81,6 +87,7 @@ def small_questions(draw: st.DrawFn, split: bool) -> dict[str, Any]:
             "overhead": draw(st.sampled_from(["0 s", "20 ms"])),
             **draw(st.sampled_from([{}, {"queue": {"switch": "100 Gbit/s", "packet": "1 MB"}}])),
         },
+        "objective": objective,
         "constraints": draw(st.sampled_from(limits)),
         "fix": draw(st.sampled_from([{}, {}, *pins, {"num_machines": 2}, {"num_devices": 2}])),
     }
@@ -106,6 +113,9 @@ def configurations(problem: Problem) -> Iterator[ParameterServerConfiguration]:
                 used = sum(counts) + (0 if co_located else number)
                 if used not in limits.machines or sum(devices.values()) not in limits.devices:
                     continue
+                is_named = limits.machines != Range() or limits.devices != Range() or "num_machines" in fixed
+                if uses_all(problem) and not is_named and "num_devices" not in fixed and used < groups[0].count:
+                    continue
                 pinned = fixed.get("num_machines", used), fixed.get("num_devices", sum(devices.values()))
                 if pinned != (used, sum(devices.values())):
                     continue
@@ -124,12 +134,12 @@ def configurations(problem: Problem) -> Iterator[ParameterServerConfiguration]:
 def batches(problem: Problem, devices: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Every batch with every split of it into shares."""
     training = problem.training
-    most = training.global_batch_size or training.max_global_batch_size or 0
-    if training.batch_per_device is not None:
+    most = training.fixed_batch_size or training.max_global_batch_size or 0
+    if training.batch_per_device is not None and training.max_global_batch_size is not None:
         batch = training.batch_per_device * sum(devices)
         found = [(batch, (training.batch_per_device,) * len(devices))] * (batch <= most)
     else:
-        least = training.global_batch_size or 1
+        least = training.fixed_batch_size or 1
         found = [(batch, shares) for batch in range(least, most + 1) for shares in all_shares(devices, batch, batch)]
     for batch, shares in found:
         if len(set(shares)) == 1 or problem.fixed.get("batch_shares") != "equal":

@@ -6,6 +6,7 @@ from math import ceil
 from typing import Any
 
 from hypothesis import strategies as st
+from number_of_devices import PER_DEVICE, uses_all
 
 from planner.families.pipeline.cost import PipelineCost, Shape
 from planner.models.pipeline_places import Stage
@@ -87,14 +88,19 @@ def small_questions(draw: st.DrawFn) -> dict[str, Any]:
     for key, values in pins.items():
         if draw(st.integers(0, 5)) == 0:
             fix[key] = draw(st.sampled_from(values))
+    batch, objective = draw(st.sampled_from([({"global_batch": draw(st.integers(1, 6))}, "epoch_time"), *PER_DEVICE]))
+    if objective == "iteration_time":
+        limits = [{}]  # a range of devices is refused there
+    if most > 3 and "batch_per_device" in batch:
+        batch = {"batch_per_device": 1}
     return {
-        "dnn": {"layers": layers, "profile_batch": 1, "profile_device": "kind0", "global_batch": draw(st.integers(1, 6)),
-                "dataset_samples": 600, "sample_bytes": "1 MB"},
+        "dnn": {"layers": layers, "profile_batch": 1, "profile_device": "kind0", "dataset_samples": 600,
+                "sample_bytes": "1 MB", **batch},
         "cluster": {"machines": groups},
         "calibration": {"strategy": draw(st.sampled_from(["caffe_mpi", "naive", "cntk"]))},
         "constraints": draw(st.sampled_from(limits)),
         "families": ["pipeline"],
-        "objective": "epoch_time",
+        "objective": objective,
         "fix": fix,
     }  # fmt: skip
 
@@ -143,6 +149,8 @@ def is_allowed(problem: Problem, cost: PipelineCost, shape: Shape) -> bool:
     places = cost.places(shape)[:p]
     machines = {(one.group, one.first_machine + k) for one in places for k in range(one.num_machines)}
     devices = sum(one.replicas for one in places)
+    if uses_all(problem) and "num_devices" not in fixed and devices < problem.cluster.num_devices:
+        return False
     return (
         fixed.get("num_stages", p) == p
         and fixed.get("schedule", shape.schedule) == shape.schedule

@@ -7,6 +7,7 @@ from itertools import permutations, product
 from typing import Any
 
 from hypothesis import strategies as st
+from number_of_devices import uses_all
 
 import planner
 from planner.dnn import Dnn
@@ -113,16 +114,19 @@ def questions(draw: st.DrawFn) -> Problem:
                 {"global_batch": 7},
                 {"max_global_batch": 12},
                 {"batch_per_device": 3, "max_global_batch": 9},
+                {"batch_per_device": 3},
             ]
         )
     )
+    objective = "epoch_time" if "max_global_batch" in batch else draw(st.sampled_from(["epoch_time", "iteration_time"]))
+    limits: list[dict[str, Any]] = [{}, {"machines": 4}]
+    if objective == "epoch_time" or "batch_per_device" not in batch:  # a range of devices is refused there
+        limits += [{"machines": {"at_most": 3}}, {"devices": {"at_least": 2}}]
     asked = question(
         dnn={"global_batch": None, **batch},
         machine={"count": draw(st.integers(2, 4)), "network": f"{draw(st.integers(1, 40))} Mbit/s"},
-        objective=draw(st.sampled_from(["epoch_time", "iteration_time"])) if "global_batch" in batch else "epoch_time",
-        constraints=draw(
-            st.sampled_from([{}, {"machines": {"at_most": 3}}, {"devices": {"at_least": 2}}, {"machines": 4}])
-        ),
+        objective=objective,
+        constraints=draw(st.sampled_from(limits)),
         fix=draw(
             st.sampled_from(
                 [
@@ -175,7 +179,9 @@ def every_setting(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
             continue
         batch = problem.training.fixed_batch_size or problem.training.max_global_batch_size or 0
         share = batch // replicas
-        if problem.training.batch_per_device:
+        if uses_all(problem) and not fixed.keys() & {"num_machines", "num_devices"} and used < most:
+            continue
+        if problem.training.batch_per_device and problem.training.max_global_batch_size:
             share = problem.training.batch_per_device if problem.training.batch_per_device * replicas <= batch else 0
         if share:
             yield servers, replicas, workers, share

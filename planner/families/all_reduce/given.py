@@ -65,7 +65,10 @@ def _given_setting(cost: AllReduceCost, given: Mapping[str, Any]) -> Setting:
             number,
             f"{machines} machines x {devices} devices do not make {number}, or {have}.",
         )
-    batch = given["global_batch_size"] or max(batches_of(cost.problem, number, ANY_NUMBER), default=0)
+    training, batches = cost.problem.training, batches_of(cost.problem, number, ANY_NUMBER)
+    if training.batch_per_device is not None and training.fixed_batch_size is not None:
+        batches = [training.batch_per_device * number]  # a configuration may name fewer devices than there are
+    batch = given["global_batch_size"] or max(batches, default=0)
     steps = given["gradient_accumulation_steps"]
     if batch < number or steps > ceil(batch / number):
         raise wrong(

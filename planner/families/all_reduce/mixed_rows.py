@@ -145,9 +145,8 @@ class MixedSpace:
 
 
 def count_ranges(problem: Problem) -> tuple[Range, Range]:
-    """Return how many machines and devices the limits and pins allow; a range that is empty allows none."""
-    limits, fixed = problem.limits, problem.fixed
-    return limits.machines.pinned(fixed.get("num_machines")), limits.devices.pinned(fixed.get("num_devices"))
+    """Return how many machines and devices limits, pins and the batch allow; a range that is empty allows none."""
+    return problem.allowed_machines, problem.training_devices
 
 
 def greatest(allowed: Range) -> int:

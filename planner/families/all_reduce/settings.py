@@ -14,18 +14,17 @@ ANY_NUMBER = 2**62  # samples at a time, where memory is not asked
 
 def shapes_of(cost: AllReduceCost) -> Iterator[tuple[int, int]]:
     """Yield (machines, devices a machine) within the limits and pins, whatever the batch and the memory."""
-    limits, fixed, cluster = cost.problem.limits, cost.problem.fixed, cost.cluster
+    problem, fixed, cluster = cost.problem, cost.problem.fixed, cost.cluster
+    allowed, allowed_machines = problem.training_devices, problem.allowed_machines
     most_devices = min(group.devices_per_machine for group in cost.groups)
-    curves = cost.problem.calibration.all_reduce_curves
+    curves = problem.calibration.all_reduce_curves
     for machines in _allowed(fixed.get("num_machines"), cluster.num_machines):
-        if machines not in limits.machines:
+        if machines not in allowed_machines:
             continue
         for devices in _allowed(fixed.get("devices_per_machine"), most_devices):
             number = machines * devices
-            is_pinned = fixed.get("num_devices", number) == number
-            is_meant = cost.problem.training.num_devices in (None, number)
             is_measured = not curves or number == 1 or number in curves
-            if number in limits.devices and is_pinned and is_meant and is_measured:
+            if number in allowed and is_measured:
                 yield machines, devices
 
 
@@ -37,8 +36,8 @@ def _allowed(pinned: int | None, most: int) -> Sequence[int]:
 def batches_of(problem: Problem, num_devices: int, most_samples: int) -> list[int]:
     """Return the global batches worth trying on so many devices, of which each holds ``most_samples`` at a time."""
     training = problem.training
-    if training.global_batch_size is not None:
-        return [training.global_batch_size] * (training.global_batch_size >= num_devices)
+    if (fixed := training.fixed_batch_size) is not None:
+        return [fixed] * (fixed >= num_devices)
     most = training.max_global_batch_size
     if training.batch_per_device is not None:
         batch = training.batch_per_device * num_devices
@@ -119,6 +118,7 @@ def _counts_asked_for(cost: AllReduceCost) -> list[str]:
     ]
     pins = ("num_devices", "num_machines", "devices_per_machine")
     asked += [f"fix.{name} {fixed[name]}" for name in pins if name in fixed]
+    asked += [cost.problem.devices_words] * (not cost.problem.is_number_of_devices_open)
     if curves := cost.problem.calibration.all_reduce_curves:
         asked.append(f"calibration's curves for {', '.join(map(str, sorted(curves)))} devices")
     return asked or ["the cluster"]

@@ -181,8 +181,7 @@ class Space:
     @property
     def device_limits(self) -> tuple[Range, Range]:
         """Numbers of devices and machines, pins included."""
-        limits, fixed = self.problem.limits, self.problem.fixed
-        return _pinned(limits.devices, fixed.get("num_devices")), _pinned(limits.machines, fixed.get("num_machines"))
+        return self.problem.training_devices, self.problem.allowed_machines
 
     @cached_property
     def is_split(self) -> bool:
@@ -230,11 +229,6 @@ def _rule(one: LayoutRule) -> Rule:
 def _schedule(name: str) -> Schedule:
     """Return a schedule by its name in a spec."""
     return Schedule.ONE_F_ONE_B if name == "interleaved" else Schedule(SCHEDULE_NAMES.index(name))
-
-
-def _pinned(limit: Range, number: int | None) -> Range:
-    """Return a limit with a pinned number in it."""
-    return limit if number is None else Range(least=max(limit.least, number), most=min(number, limit.most or number))
 
 
 def _divisors(number: int, most: int) -> list[int]:

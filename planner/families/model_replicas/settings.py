@@ -150,7 +150,8 @@ class _Machines:
     def of(cls, problem: Problem) -> Self:
         """Return those of a question."""
         pinned = problem.fixed.get("num_parameter_servers")
-        return cls(most_machines(problem), _machines_of(problem).least, _devices_of(problem), pinned)
+        least = max(problem.allowed_machines.least, problem.busy_machines)
+        return cls(most_machines(problem), least, problem.allowed_devices, pinned)
 
     def setting(self, replicas: int, workers: int, share: int) -> Setting | None:
         """Return the setting of so many replicas and workers with its best number of servers; None if not allowed."""
@@ -164,25 +165,15 @@ class _Machines:
         return Setting(num_servers=servers, num_replicas=replicas, num_workers=workers, samples_per_read=share)
 
 
-def _machines_of(problem: Problem) -> Range:
-    """Return how many machines may train or serve, by the limits and the pin."""
-    return problem.limits.machines.pinned(problem.fixed.get("num_machines"))
-
-
-def _devices_of(problem: Problem) -> Range:
-    """Return how many devices may train, by the limits and the pin: a machine has one, and a server trains none."""
-    return problem.limits.devices.pinned(problem.fixed.get("num_devices"))
-
-
 def most_machines(problem: Problem) -> int:
     """Return how many machines may be used."""
-    count, most = group_of(problem).count, _machines_of(problem).most
+    count, most = group_of(problem).count, problem.allowed_machines.most
     return count if most is None else min(count, most)
 
 
 def most_devices(problem: Problem) -> int:
     """Return how many devices may train: one machine at least serves."""
-    left, most = most_machines(problem) - 1, _devices_of(problem).most
+    left, most = most_machines(problem) - 1, problem.allowed_devices.most
     return left if most is None else min(left, most)
 
 
@@ -258,6 +249,7 @@ def why_nothing_fits(problem: Problem) -> str:
         if allowed != Range()
     ]
     pins = [f"fix.{name} {fixed[name]}" for name in (*_COUNTS, *_SHAPE) if name in fixed]
+    pins += [problem.devices_words] * (not problem.is_number_of_devices_open)
     return (
         f"No plan fits: no numbers of servers, replicas and workers on up to {most_machines(problem)} machines meet "
         f"{' and '.join([*asked, *pins])} together (every worker is a device that trains, every server a machine "

@@ -3,10 +3,11 @@
 A box holds all rows ``(K, w_1..w_G, b_1..b_G)``, see :mod:`planner.families.parameter_server.space`, between two.
 
 **Constraints.** Devices that work, ``sum d_g w_g``, and machines that work or serve, ``sum w_g (+ K)``, within their
-limits and as pinned; ``w_s + K <= count_s`` on machines of their own, ``K <= w_s`` on working ones; ``b_g`` within
-memory. Shares make the batch B, or at most the largest one allowed, where some devices may have one sample less than
-their group's share. Shares are *minimal*: none can be lowered alone without falling short of B. No other shares need be
-tried, since nothing gets faster with more samples on some device at the same batch.
+limits and as pinned; no idle machine that may work, where the number of devices is not open; ``w_s + K <= count_s`` on
+machines of their own, ``K <= w_s`` on working ones; ``b_g`` within memory. Shares make the batch B, or at most the
+largest one allowed, where some devices may have one sample less than their group's share. Shares are *minimal*: none
+can be lowered alone without falling short of B. No other shares need be tried, since nothing gets faster with more
+samples on some device at the same batch.
 """
 
 from collections.abc import Sequence
@@ -93,6 +94,7 @@ def _tighten_counts(space: Space, site: Site, boxes: Boxes) -> None:
     most_devices = min(space.most_batch // (space.fixed_share or 1), devices.most or space.most_batch)
     _linear(boxes, np.append(0.0, space.devices), devices.least, most_devices)
     _linear(boxes, np.append(own, ones), machines.least, machines.most)
+    _linear(boxes, np.append(own if serving >= 0 else 0.0, ones), space.problem.busy_machines, None)
     _linear(boxes, np.append(0.0, ones), 1, None)
     if serving >= 0:
         row = np.zeros(len(space.groups) + 1)

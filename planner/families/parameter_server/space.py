@@ -169,12 +169,12 @@ class Space:
     @property
     def num_machines(self) -> Range:
         """How many machines may work or serve, by the limit and the pin."""
-        return self.problem.limits.machines.pinned(self.problem.fixed.get("num_machines"))
+        return self.problem.allowed_machines
 
     @property
     def num_devices(self) -> Range:
         """How many devices may work, by the limit and the pin."""
-        return self.problem.limits.devices.pinned(self.problem.fixed.get("num_devices"))
+        return self.problem.allowed_devices
 
     def index_of(self, site: Site) -> int:
         """Return the serving group's place among those that may work, or -1."""

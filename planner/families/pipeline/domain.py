@@ -63,8 +63,7 @@ class Domain:
     @property
     def _device_limits(self) -> tuple[Range, Range]:
         """Numbers of devices and machines in all, pins included."""
-        limits, fixed = self.problem.limits, self.problem.fixed
-        return limits.devices.pinned(fixed.get("num_devices")), limits.machines.pinned(fixed.get("num_machines"))
+        return self.problem.training_devices, self.problem.allowed_machines
 
     def _most(self, count: int, devices_per_machine: int) -> int:
         """Return the devices of a group that may be used at most."""
@@ -143,8 +142,10 @@ class Domain:
     def why_empty(self) -> str | None:
         """Return which counts leave nothing to choose from, or None."""
         if not self.cost.groups or not self._has_allowed:
+            words = "" if self.problem.is_number_of_devices_open else f" ({self.problem.devices_words})"
             return (
-                "No plan fits: no number of machines and devices meets all limits and pins. Drop or change one of them."
+                f"No plan fits: no number of machines and devices meets all limits and pins{words}. Drop or change one "
+                f"of them."
             )
         if not self.numbers_of_stages:
             most = min(self.num_layers, sum(self.num_devices))
