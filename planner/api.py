@@ -14,6 +14,7 @@ from planner.importers.imported import Imported
 from planner.networks import asked, network_of
 from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
 from planner.planning import as_asked, doubts_of, part_of, planned, refuse_variant, with_known_error
+from planner.planning_assumptions import weigh_assumptions
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
@@ -141,8 +142,38 @@ def plan(
         crew=crew,
     )
     with search.interruptible():
-        found = planned(asked(problem), search)
+        found = _answered(asked(problem), planned(asked(problem), search), search)
     return found if crew is None else replace(found, warnings=(*found.warnings, *crew.notes))
+
+
+def _answered(problem: Problem, plan: Plan, search: Search) -> Plan:
+    """Return a plan with what stands under its headline: assumptions with their effect, and what keeps it from running.
+
+    The search is that of the plan, with the time that it left.
+    """
+    from planner.planning_cautions import launchable, little_memory  # noqa: PLC0415  # late: it asks the exporters
+
+    network = network_of(problem, plan.substitutions)
+    weighed = weigh_assumptions(network, plan.family, plan.configuration, plan.objective, search)
+    launch = launchable(problem, plan, search)
+    return replace(
+        plan,
+        key_assumptions=weighed.key,
+        assumptions=weighed.minor,
+        cautions=(*launch.cautions, *little_memory(network, plan.prediction)),
+        instead=launch.instead,
+        alternatives=tuple(sorted([*plan.alternatives, *launch.alternatives], key=lambda one: one.objective)),
+    )
+
+
+def _weighed(problem: Problem, plan: Plan, search: Search) -> Plan:
+    """Return a plan of a purchase with the assumptions that change it, and a warning of memory that is all but full."""
+    from planner.planning_cautions import little_memory  # noqa: PLC0415  # late: it asks the exporters
+
+    network = network_of(problem, plan.substitutions)
+    weighed = weigh_assumptions(network, plan.family, plan.configuration, plan.objective, search)
+    cautions = little_memory(network, plan.prediction)
+    return replace(plan, key_assumptions=weighed.key, assumptions=weighed.minor, cautions=cautions)
 
 
 def procure(
@@ -197,7 +228,7 @@ def procure(
         found = procured(
             asked_for,
             search,
-            lambda problem: planned(problem, part_of(search)),
+            lambda problem: _weighed(problem, planned(problem, part_of(search)), search),
             is_robust=is_robust,
             has_pareto=has_pareto,
             has_what_if=has_what_if,
@@ -331,9 +362,10 @@ def export(
     >>> list(planner.export(found, "ddp").files)
     ['launch.sh', 'planned_ddp.py', 'planned_ddp.json']
     """
-    from planner.exporters import Job, Settings, advised  # noqa: PLC0415  # late: only an export pays for it
+    from planner.exporters import Job, Settings, advised, target_of  # noqa: PLC0415  # late: only an export pays for it
     from planner.plan_file import fleet_of, read_plan  # noqa: PLC0415
 
+    target = target_of(target)  # before a file is read
     source = Path(plan) if isinstance(plan, str) else plan
     problem, found = _plan_of(read_plan(plan_document(source) if isinstance(source, Plan) else source))
     settings = Settings(script=script, image=image, program=program, name=name)

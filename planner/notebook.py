@@ -10,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from planner.units import Dimension, format_human
-from planner.words import size_words
+from planner.words import beyond_words, capitalised, proof_words, size_words
 
 if TYPE_CHECKING:
     from planner.cluster import Cluster, MachineGroup
@@ -74,7 +74,14 @@ def plan_html(plan: "Plan") -> str:
     goal = names.get(plan.goal.name, plan.goal.name.replace("_", " "))
     network = f", with {', '.join(plan.substitutions)} in the network" if plan.substitutions else ""
     found = f"{plan.family} on {plan.configuration.headline}{network}"
-    lines = [_proof(plan), *_prediction_lines(plan.prediction)]
+    lines = [
+        f"{proof_words(plan, 'what was searched')}, under this cost model.",
+        *(f"{capitalised(line)}." for line in beyond_words(plan)),
+        *(f"Warning: {line}." for line in plan.cautions),
+        *(f"{capitalised(line)}." for line in filter(None, [plan.instead])),
+        *_prediction_lines(plan.prediction),
+        *(f"Assumption: {line}" for line in plan.key_assumptions),
+    ]
     decisions = [(name, _short(value)) for name, value in plan.configuration.to_document().items()]
     return _shown(
         f"{found}: {goal} takes {_amount(plan.objective, plan.goal.unit)}",
@@ -82,14 +89,6 @@ def plan_html(plan: "Plan") -> str:
         _table(("decision", "value"), decisions),
         _breakdown(plan.prediction),
     )
-
-
-def _proof(plan: "Plan") -> str:
-    """Return status, bound and gap."""
-    bound = _amount(plan.bound, plan.goal.unit)
-    if plan.status == "optimal":
-        return f"Proven optimal: nothing that was searched takes less than {bound}, under this cost model."
-    return f"Best found, not proven: nothing that was searched takes less than {bound} (gap {plan.gap:.2%})."
 
 
 def _prediction_lines(prediction: "Prediction") -> list[str]:

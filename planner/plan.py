@@ -114,6 +114,11 @@ class Plan:
 
     ``objective`` is re-evaluated by the cost model, never read off the solver; ``bound``: no plan does better, under
     this cost model. ``substitutions``: names of the layer replacements that the configuration's network holds.
+
+    What stands under the headline: ``key_assumptions``, each with its effect, the largest first, while ``assumptions``
+    has the others; ``cautions``, warnings that keep the plan from being run as it is; ``instead``, the best plan that
+    some program can launch, where none can launch this one. ``beyond``: layouts that were not searched, by name, with
+    the objective that none of them beats, where that is better than the plan's.
     """
 
     goal: Goal
@@ -130,6 +135,10 @@ class Plan:
     warnings: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = ()
     domain: tuple[str, ...] = ()
+    key_assumptions: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+    instead: str = ""
+    beyond: Mapping[str, float] = field(default_factory=dict)
     problem: Mapping[str, Any] = field(default_factory=dict)
     substitutions: tuple[str, ...] = ()
 

@@ -20,7 +20,7 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking_deadline import check_deadline
 from planner.ranking_refusals import Entry, Refusal, no_plan, refused_words
-from planner.ranking_words import about_networks, about_staleness, is_asynchronous, ranked_alternative
+from planner.ranking_words import about_networks, about_overlap, about_staleness, is_asynchronous, ranked_alternative
 from planner.search import LateError, Search
 from planner.solution import SAME, Status
 
@@ -212,12 +212,18 @@ def _ranked(problem: Problem, best: Plan, losers: Iterable[Plan], refusals: Sequ
     others = [ranked_alternative(one, best) for one in losers]
     networks = about_networks(problem, best, losers, is_proven=is_proven)
     staleness, warnings = about_staleness([best, *losers])
+    beyond: dict[str, float] = {}
+    for one in (best, *losers):
+        for what, least in one.beyond.items():
+            if least < best.objective * (1 - SAME):
+                beyond[what] = min(least, beyond.get(what, least))
     return replace(
         best,
         status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
         bound=best.objective if is_proven else bound,
         alternatives=tuple(sorted([*own, *others], key=lambda one: one.objective)),
         explanation=(*best.explanation, *networks, *staleness, *refused_words(refusals)),
-        warnings=(*best.warnings, *warnings),
+        warnings=(*best.warnings, *warnings, *about_overlap(problem, best, losers)),
+        beyond=beyond,
         domain=tuple(f"{name}: {DOMAINS[name]}" for name in dict.fromkeys(one.family for one in (best, *losers))),
     )

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
+from planner.family_names import OF_TRANSFORMERS
 from planner.networks import asked, name_of
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem
 from planner.solution import SAME, Status
-from planner.words import part_words, time_words
+from planner.words import part_words, percent_words, time_words
 
-__all__ = ["about_networks", "about_staleness", "is_asynchronous", "ranked_alternative"]
+__all__ = ["about_networks", "about_overlap", "about_staleness", "is_asynchronous", "ranked_alternative"]
 
 
 _TOLD = 0.0005  # share of the best plan's objective that is told apart from nothing
@@ -69,6 +70,21 @@ def about_networks(problem: Problem, best: Plan, losers: Sequence[Plan], *, is_p
         loss = plain.objective / best.objective - 1
         lines.append(f"{name_of((), best.substitutions)}: {loss:+.0%}, with {plain.family} as its best")
     return lines
+
+
+def about_overlap(problem: Problem, best: Plan, losers: Sequence[Plan]) -> list[str]:
+    """Return what the lead over the family that follows measurements of transformers may rest on alone.
+
+    The others hide all communication that may run beside computing; measurements show more of it.
+    """
+    rivals = [one.objective for one in losers if one.family == OF_TRANSFORMERS]
+    if problem.dnn.transformer is None or best.family == OF_TRANSFORMERS or problem.is_computation_measured:
+        return []
+    words = f"the family {best.family} assumes perfect overlap of communication with computing"
+    if not rivals or not best.objective:
+        return [f"{words}; measurements of transformers show less"]
+    lead = percent_words(1 - best.objective / min(rivals))
+    return [f"{words}. Its lead of {lead} over {OF_TRANSFORMERS} may come from that alone"]
 
 
 def is_asynchronous(prediction: Prediction) -> bool:

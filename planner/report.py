@@ -5,13 +5,22 @@ from typing import Any
 
 from planner.plan import Alternative, Configuration, Plan, Prediction
 from planner.problem import Problem
-from planner.solution import Status
-from planner.words import size_words, term_words, time_words
+from planner.words import (
+    beyond_words,
+    capitalised,
+    devices_words,
+    percent_words,
+    proof_words,
+    size_words,
+    term_words,
+    time_words,
+)
 
-__all__ = ["plan_text", "prediction_text", "table"]
+__all__ = ["assumption_lines", "plan_text", "prediction_text", "table"]
 
-_MOST_GROUPS = 8
-_MOST_ALTERNATIVES = 10
+_SAME = 5e-5  # relative loss below which two objectives read the same
+_MOST_GROUPS = 5
+_MOST_ALTERNATIVES = 7
 _MOST_LETTERS = 100  # of a line that decisions share
 
 
@@ -19,9 +28,14 @@ def plan_text(plan: Plan, problem: Problem) -> str:
     """Return a plan as text: at most some forty lines, without colour."""
     lines = [
         f"{_title(problem)}: {plan.family} on {plan.configuration.headline}",
-        _verdict(plan),
-        "",
+        _verdict(plan, problem),
+        *(f"{capitalised(line)}." for line in beyond_words(plan)),
+        *_cautions(plan.cautions),
+        *(f"{capitalised(line)}." for line in filter(None, [plan.instead])),
         *_prediction_lines(plan.prediction),
+        "",
+        *assumption_lines(plan.key_assumptions),
+        *_breakdown_lines(plan.prediction),
         "",
         *_decision_lines(plan.configuration, plan.prediction),
         "",
@@ -41,21 +55,33 @@ def prediction_text(
     prediction: Prediction,
     explanation: Sequence[str],
     not_modelled: Sequence[str],
+    *,
+    key_assumptions: Sequence[str] = (),
+    assumptions: Sequence[str] = (),
+    cautions: Sequence[str] = (),
 ) -> str:
     """Return a prediction as text."""
     lines = [
         f"{_title(problem)}: {family} on {configuration.headline}, as given",
-        "",
+        *_cautions(cautions),
         *_prediction_lines(prediction),
+        "",
+        *assumption_lines(key_assumptions),
+        *_breakdown_lines(prediction),
         "",
         *_decision_lines(configuration, prediction),
         "",
         "Why",
         *_bullets(explanation),
         "",
-        *_notes(problem.assumptions, problem.warnings, not_modelled),
+        *_notes(assumptions, problem.warnings, not_modelled),
     ]
     return "\n".join(lines)
+
+
+def assumption_lines(lines: Sequence[str]) -> list[str]:
+    """Return the assumptions that change an answer as a section, or nothing where there are none."""
+    return ["Assumptions", *_bullets(lines), ""] if lines else []
 
 
 def table(rows: Sequence[Mapping[str, object]], *, columns: Sequence[str] | None = None) -> str:
@@ -87,38 +113,40 @@ def _title(problem: Problem) -> str:
     return f"{problem.dnn.name} on {problem.cluster.name}"
 
 
-def _verdict(plan: Plan) -> str:
-    """Return status, objective, bound and gap."""
+def _verdict(plan: Plan, problem: Problem) -> str:
+    """Return what is proven, the objective, and on how many of the devices."""
+    where = devices_words(plan.configuration, problem)
     name = plan.goal.name.replace("_", " ")
-    if plan.status is Status.OPTIMAL:
-        return (
-            f"Proven optimal: {name} {time_words(plan.objective)} ({plan.objective:.6g} s); no plan of "
-            f"any allowed family is faster, of those searched (see below)."
-        )
-    return (
-        f"Best found, not proven: {name} {time_words(plan.objective)} ({plan.objective:.6g} s); no plan is faster than "
-        f"{time_words(plan.bound)} (gap {plan.gap:.2%})."
-    )
+    value = f"{name} {time_words(plan.objective)} ({plan.objective:.6g} s)"
+    return f"{proof_words(plan)}: {value}{', ' * bool(where)}{where}."
+
+
+def _cautions(lines: Iterable[str]) -> list[str]:
+    """Return what keeps a plan from being run as it is."""
+    return [f"Warning: {line}." for line in lines]
 
 
 def _prediction_lines(prediction: Prediction) -> list[str]:
-    """Return times, scaling, memory, and where an iteration's time goes."""
+    """Return times, scaling, memory, and how far such predictions are off."""
     times = [f"iteration {time_words(prediction.iteration_time_s)}"]
     if prediction.epoch_time_s is not None:
         times.append(f"epoch {time_words(prediction.epoch_time_s)}")
     if prediction.training_time_s is not None:
         times.append(f"training {time_words(prediction.training_time_s)}")
-    lines = [
+    return [
         f"  {', '.join(times)}; scaling factor {prediction.scaling_factor:.3f}",
         f"  {_samples(prediction.details)} samples a device{_memory(prediction.memory_bytes)}",
-        f"  known error: {_error_band(prediction)}",
-        "",
-        "Where an iteration's time goes",
+        f"  Expected error: {_error_band(prediction)}",
     ]
+
+
+def _breakdown_lines(prediction: Prediction) -> list[str]:
+    """Return where an iteration's time goes."""
+    lines = ["Where an iteration's time goes"]
     for name, seconds in prediction.breakdown_s.items():
         share = seconds / prediction.iteration_time_s
         if share > 1e-6:
-            lines.append(f"  {term_words(name):32} {time_words(seconds):>9}  {share:6.1%}")
+            lines.append(f"  {term_words(name):32} {time_words(seconds):>9}  {100 * share:5.1f} %")
     return lines
 
 
@@ -139,12 +167,13 @@ def _memory(memory: Mapping[str, float]) -> str:
 
 
 def _error_band(prediction: Prediction) -> str:
-    """Return the known error of such predictions."""
+    """Return by how much measured times differ from such predictions."""
     band = prediction.relative_error
     if band is None:
-        return "none measured for such a question"
-    where = f"{band['coverage']:.0%} of what was left out in {band['from']}"
-    return f"measured times are {band['low']:+.0%} to {band['high']:+.0%} off, in {where}"
+        return "not measured for such a question"
+    low, high = (percent_words(round(band[key], 2), is_signed=True) for key in ("low", "high"))
+    runs = f"{percent_words(round(band['coverage'], 2))} of validation runs on {band['from']} fell in this range"
+    return f"{low} to {high} ({runs})"
 
 
 def _decision_lines(configuration: Configuration, prediction: Prediction) -> list[str]:
@@ -216,9 +245,9 @@ def _alternative_lines(alternatives: Sequence[Alternative]) -> list[str]:
     """Return what lost, and by how much."""
     if not alternatives:
         return []
-    lines = ["What else was weighed"]
+    lines = ["Alternatives considered"]
     for one in alternatives[:_MOST_ALTERNATIVES]:
-        loss = f"{one.relative_loss:+.2%}" if one.relative_loss > 5e-5 else "the same"
+        loss = percent_words(one.relative_loss, is_signed=True) if one.relative_loss > _SAME else "the same"
         lines.append(f"  {_cut(one.name, 44):44} {time_words(one.objective):>9}  {loss:>9}  {one.reason}")
     left = len(alternatives) - _MOST_ALTERNATIVES
     return [*lines, *([f"  ... and {left} more; --json has all"] if left > 0 else []), ""]
@@ -232,9 +261,10 @@ def _cut(name: str, most: int) -> str:
 def _notes(
     assumptions: Sequence[str], warnings: Sequence[str], not_modelled: Sequence[str], domain: Sequence[str] = ()
 ) -> list[str]:
-    """Return assumptions, warnings and what is left out."""
-    parts = (("Assumed", assumptions), ("Mind", warnings), ("Not modelled", not_modelled), ("Searched", domain))
-    return [f"{title}: {'; '.join(lines)}." for title, lines in parts if lines]
+    """Return minor assumptions, warnings, what is left out, and what was searched."""
+    parts = (("Also assumed", assumptions), ("Not modelled", not_modelled), ("Search space", domain))
+    listed = ["Warnings", *_bullets(f"{line}." for line in warnings)] if warnings else []
+    return listed + [f"{title}: {'; '.join(lines)}." for title, lines in parts if lines]
 
 
 def _bullets(lines: Iterable[str]) -> list[str]:

@@ -1,8 +1,25 @@
 """Figures and terms in words, as all texts have them."""
 
+from typing import TYPE_CHECKING
+
 from planner.units import Dimension, format_human
 
-__all__ = ["part_words", "size_words", "term_words", "time_words", "usd_words"]
+if TYPE_CHECKING:
+    from planner.plan import Configuration, Plan
+    from planner.problem import Problem
+
+__all__ = [
+    "beyond_words",
+    "capitalised",
+    "devices_words",
+    "part_words",
+    "percent_words",
+    "proof_words",
+    "size_words",
+    "term_words",
+    "time_words",
+    "usd_words",
+]
 
 _TERMS = {
     "exposed_all_reduce": "exposed all-reduce",
@@ -70,3 +87,56 @@ def term_words(name: str) -> str:
     ('exchange between replicas', 'forward')
     """
     return _TERMS.get(name, part_words(name))
+
+
+def percent_words(share: float, *, is_signed: bool = False) -> str:
+    """Return a share in percent, with three digits, or whole where it is large.
+
+    >>> percent_words(0.12345), percent_words(2.1234, is_signed=True), percent_words(-12.5, is_signed=True)
+    ('12.3 %', '+212 %', '-1,250 %')
+    """
+    percent = 100 * share
+    sign = "+" if is_signed else ""
+    return f"{percent:{sign},.0f} %" if abs(percent) >= 100 else f"{percent:{sign}.3g} %"  # three digits
+
+
+def proof_words(plan: "Plan", searched: str = 'the searched space (see "Search space")') -> str:
+    """Return what is proven of a plan, and of which space; :func:`beyond_words` tells of what lies outside of it."""
+    if plan.status == "optimal":
+        return f"Proven optimal within {searched}"
+    value = time_words(plan.bound) if plan.goal.unit == "s" else f"{plan.bound:.6g} {plan.goal.unit}"
+    return f"Best found, not proven: no plan of {searched} takes less than {value} (gap {percent_words(plan.gap)})"
+
+
+def beyond_words(plan: "Plan") -> list[str]:
+    """Return what is known of layouts that were not searched, and may be better than the plan."""
+    return [
+        f"{what} were not searched: they could be at most {percent_words(1 - bound / plan.objective)} faster"
+        if bound > 0
+        else f"{what} were not all searched, and may be faster"
+        for what, bound in plan.beyond.items()
+    ]
+
+
+def devices_words(configuration: "Configuration", problem: "Problem") -> str:
+    """Return how many of the devices a plan takes, and whether another number of them was searched.
+
+    Per iteration all devices are used; per epoch or training their number is searched, unless the user says it.
+    """
+    used, there = getattr(configuration, "num_devices", None), problem.cluster.num_devices
+    if used is None:
+        return ""
+    words = f"on {'all ' if there > 1 else ''}{there:,}" if used == there else f"on {used:,} of {there:,}"
+    limits = problem.limits.devices
+    is_given = "num_devices" in problem.fixed or limits.least == limits.most
+    is_open = problem.goal.name != "iteration_time" and there > 1 and not is_given
+    return f"{words} device{'s' * (there > 1)}{' (the number was searched)' * is_open}"
+
+
+def capitalised(line: str) -> str:
+    """Return a line with its first letter as a sentence has it.
+
+    >>> capitalised("hybrid layouts of H100s")
+    'Hybrid layouts of H100s'
+    """
+    return line[:1].upper() + line[1:]

@@ -107,7 +107,7 @@ def test_a_cluster_shows_every_group_and_every_link() -> None:
 def test_a_plan_shows_the_answer_its_proof_its_decisions_and_its_time(plan: Plan) -> None:
     read = Reader(html_of(plan))
     assert "all_reduce on 32 devices (4 machines x 8): an epoch takes 10 min" in read.text
-    assert "Proven optimal: nothing that was searched takes less than 10 min" in read.text
+    assert "Proven optimal within what was searched, under this cost model." in read.text
     for name in (*plan.configuration.to_document(), "forward", "backward", "exposed all reduce"):
         assert name in read.cells
     shares = [float(cell[:-1]) for cell in read.cells if cell.endswith("%")]
@@ -117,7 +117,7 @@ def test_a_plan_shows_the_answer_its_proof_its_decisions_and_its_time(plan: Plan
 def test_a_plan_that_is_not_proven_says_its_gap(plan: Plan) -> None:
     open_plan = replace(plan, status=Status.FEASIBLE, bound=plan.objective / 2)
     assert "Best found, not proven" in html_of(open_plan)
-    assert "(gap 50.00%)" in html_of(open_plan)
+    assert "(gap 50 %)" in html_of(open_plan)
 
 
 def test_a_prediction_shows_the_same_times_as_its_plan(plan: Plan) -> None:

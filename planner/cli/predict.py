@@ -9,6 +9,8 @@ from planner.cli.options import Html, MeasuredTrace, MemoryLimit, RunFactory, Tr
 
 __all__ = ["predict"]
 
+_WEIGHED_S = 10.0  # the most that the effects of assumptions may take
+
 
 def predict(
     spec: Annotated[
@@ -31,7 +33,10 @@ def predict(
     from planner.cli.terminal import show
     from planner.documents import dump, prediction_document
     from planner.families import FAMILIES
+    from planner.planning_assumptions import weigh_assumptions
+    from planner.planning_cautions import little_memory
     from planner.report import prediction_text
+    from planner.search import Search
 
     limit_bytes(memory_limit)
     check_page(html, spec)
@@ -41,6 +46,10 @@ def predict(
     family, configuration = configuration_of(problem)
     prediction = planner.predict(problem, configuration)
     explanation = FAMILIES[family].explain(problem, configuration, prediction)
+    search = Search(time_limit_s=_WEIGHED_S)
+    value = prediction.value_of(problem.goal)
+    weighed = weigh_assumptions(problem, family, configuration, value, search)
+    cautions = little_memory(problem, prediction)
     if trace:
         write_trace(
             trace,
@@ -62,11 +71,24 @@ def predict(
             prediction,
             explanation=explanation,
             not_modelled=not_modelled,
+            key_assumptions=weighed.key,
+            assumptions=weighed.minor,
+            cautions=cautions,
             commands=[("planner", "predict", "question.yaml")],
         )
         write_text(html, text)
     if not json:
-        text = prediction_text(problem, family, configuration, prediction, explanation, not_modelled)
+        text = prediction_text(
+            problem,
+            family,
+            configuration,
+            prediction,
+            explanation,
+            not_modelled,
+            key_assumptions=weighed.key,
+            assumptions=weighed.minor,
+            cautions=cautions,
+        )
         show(text, commands=prediction.details.get("launch", ()))
         return
     document = prediction_document(
@@ -75,8 +97,8 @@ def predict(
         configuration=block,
         prediction=prediction,
         explanation=explanation,
-        assumptions=problem.assumptions,
-        warnings=problem.warnings,
+        assumptions=[*weighed.key, *weighed.minor],
+        warnings=[*cautions, *problem.warnings],
         not_modelled=not_modelled,
     )
     print(dump(document))

@@ -20,7 +20,7 @@ _LEAST_COLUMN = 30  # letters of a last column that is worth hanging on
 _PROVEN = re.compile(r"Proven\b")
 _OPEN = re.compile(r"Best found, not proven\b")
 _COLUMNS = re.compile(r"(?<=\S) {3,}")
-_NOTE = re.compile(r"(?:Assumed|Mind|Not modelled|Searched|Prices): ")
+_NOTE = re.compile(r"(?:Also assumed|Not modelled|Search space|Prices): ")
 
 
 def show(text: str, *, commands: Iterable[str] = ()) -> None:
@@ -89,7 +89,7 @@ def _style(line: str, index: int) -> str:
         return "green"
     if _OPEN.match(line):
         return "yellow"
-    if line.startswith("Mind: "):
+    if line.startswith(("Warning", "Mind: ")):
         return "yellow"
     if _NOTE.match(line):
         return "dim"

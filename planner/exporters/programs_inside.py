@@ -7,14 +7,14 @@ deepspeed, accelerate, megatron and torchtitan expect it.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.errors import Fault, InfeasibleError, SpecError
+from planner.errors import Fault, InfeasibleError, PlannerError, SpecError
 from planner.exporters.export import Export, Job, Settings, refused
 from planner.exporters.machines import num_devices, used_machines
+from planner.exporters.registry import TARGETS, target_of
 from planner.exporters.registry import export as export_to
-from planner.exporters.registry import target_of
 from planner.used_machines import UsedMachines
 
-__all__ = ["Inner", "inner_of"]
+__all__ = ["Inner", "inner_of", "refusal_of"]
 
 # Of a family, the programs that are tried where none is named: the first that can run the plan is taken.
 _PROGRAMS: Mapping[str, Sequence[str]] = {
@@ -64,6 +64,28 @@ def inner_of(job: Job, target: str) -> Inner:
     inside = replace(job, settings=Settings(script=job.settings.script))  # the other settings are those of the outside
     found = _first(inside) if asked is None else export_to(_program(asked, target), inside)
     return Inner(export=found, machines=rows, scripts=_scripts(found, rows, target))
+
+
+def refusal_of(job: Job) -> str | None:
+    """Return None where some target can launch a plan, else what the first program for its family said.
+
+    Targets that only start machines come last: they run what the programs before them can.
+    """
+    own = _PROGRAMS.get(job.plan.family, ())
+    why: str | None = None
+    for target in dict.fromkeys([*own, *TARGETS]):
+        try:
+            export_to(target, job)
+        except PlannerError as error:
+            why = why or f"{f'with {target}, ' * (target in own)}{_reason(str(error), target)}"
+        else:
+            return None
+    return why
+
+
+def _reason(refusal: str, target: str) -> str:
+    """Return why a target refuses a plan, without how to mend it."""
+    return refusal.removeprefix(f"{target} cannot run this plan: ").partition(". ")[0].rstrip(".")
 
 
 def _first(job: Job) -> Export:

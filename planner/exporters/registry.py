@@ -28,6 +28,25 @@ TARGETS: Mapping[str, str] = {
     "slurm": "a batch script of Slurm",
     "skypilot": "a task of SkyPilot",
 }
+# What people call a target, folded as by :func:`planner.names.fold`.
+_ALIASES: Mapping[str, str] = {
+    "pytorch": "ddp",
+    "pytorchddp": "ddp",
+    "torchddp": "ddp",
+    "torchrun": "ddp",
+    "distributeddataparallel": "ddp",
+    "microsoftdeepspeed": "deepspeed",
+    "huggingfaceaccelerate": "accelerate",
+    "hfaccelerate": "accelerate",
+    "megatronlm": "megatron",
+    "megatroncore": "megatron",
+    "nvidiamegatron": "megatron",
+    "kubeflowtfjob": "tfjob",
+    "kubeflowpytorchjob": "pytorchjob",
+    "kubeflowtrainjob": "trainjob",
+    "sbatch": "slurm",
+    "sky": "skypilot",
+}
 # Settings that only some targets take.
 _STARTERS = ("pytorchjob", "trainjob", "slurm", "skypilot")  # which start machines, and have another target train
 _WITH_NAMES = (*_STARTERS, "tfjob")
@@ -72,8 +91,19 @@ def advised(target: str, job: Job) -> Export:
 
 
 def target_of(text: str) -> str:
-    """Return the proper name of a target; raise SpecError with the nearest where there is none."""
-    return find(text, {fold(known): known for known in TARGETS}, "target")
+    """Return the proper name of a target; raise SpecError with all of them where there is none.
+
+    >>> target_of("Megatron-LM"), target_of("pytorch_ddp")
+    ('megatron', 'ddp')
+    """
+    known = {**{fold(name): name for name in TARGETS}, **_ALIASES}
+    try:
+        return find(text, known, "target")
+    except SpecError as error:
+        mend = f"Targets: {', '.join(TARGETS)}."
+        near = error.faults[0].mend if error.faults[0].mend.startswith("Did you mean") else ""
+        fault = replace(error.faults[0], mend=f"{near} {mend}".strip())
+        raise SpecError.of([fault]) from None
 
 
 def _can(name: str, job: Job) -> bool:

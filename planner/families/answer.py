@@ -1,6 +1,7 @@
 """What every family's search ends with: a plan, its status and bound, and what the goal counts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
@@ -64,6 +65,7 @@ def plan_of(
     not_modelled: Sequence[str] = (),
     num_candidates: int = 0,
     num_solved: int = 0,
+    beyond: Mapping[str, float] = MappingProxyType({}),
 ) -> Plan:
     """Return the plan of a configuration: its objective is the prediction's, and it is optimal if the bound meets it.
 
@@ -73,6 +75,8 @@ def plan_of(
         No configuration of the family does better. One above the objective, by rounding, is lowered to it.
     alternatives
         In any order; they are ranked here.
+    beyond
+        Layouts that the search leaves out, by name: the objective that none of them beats.
     """
     objective = prediction.value_of(problem.goal)
     is_proven = objective - bound <= SAME * objective
@@ -92,5 +96,6 @@ def plan_of(
         assumptions=problem.assumptions,
         warnings=tuple(dict.fromkeys([*problem.warnings, *warnings])),  # a family may warn of what the question does
         not_modelled=tuple(not_modelled),
+        beyond=beyond,
         problem=problem.resolved,
     )

@@ -69,6 +69,9 @@ def prediction_page(
     *,
     explanation: Sequence[str] = (),
     not_modelled: Sequence[str] = (),
+    key_assumptions: Sequence[str] = (),
+    assumptions: Sequence[str] = (),
+    cautions: Sequence[str] = (),
     commands: Sequence[Command] = (),
 ) -> str:
     """Return the page of a prediction; raises as :func:`plan_page`."""
@@ -81,6 +84,9 @@ def prediction_page(
         prediction,
         explanation=explanation,
         not_modelled=not_modelled,
+        key_assumptions=key_assumptions,
+        assumptions=assumptions,
+        cautions=cautions,
         commands=commands,
     )
     return render(page)

@@ -24,6 +24,7 @@ from planner.page.words import cluster_words, family_words, goal_words, objectiv
 from planner.plan import Configuration, Plan, Prediction
 from planner.problem import Problem
 from planner.solution import Status
+from planner.words import beyond_words, capitalised, devices_words, proof_words
 
 __all__ = ["plan_page_of", "prediction_page_of"]
 
@@ -41,7 +42,16 @@ def plan_page_of(
     """Return the page of a plan; ``problem``: with the network that the plan trains."""
     told = Told(problem=problem, family=plan.family, configuration=plan.configuration, prediction=plan.prediction)
     sections = [
-        Section(name="summary", title="In short", blocks=[tiles(told), *_why(plan.explanation, told)]),
+        Section(
+            name="summary",
+            title="In short",
+            blocks=[
+                *_listed("Warnings:", [*plan.cautions, *filter(None, [plan.instead])]),
+                tiles(told),
+                *_listed("Assumptions:", plan.key_assumptions),
+                *_why(plan.explanation, told),
+            ],
+        ),
         plan_section(told, _trace(told)),
         time_section(told),
         memory_section(told),
@@ -50,13 +60,19 @@ def plan_page_of(
         sensitivity_section(explanation, plan.goal.unit),
         certificate_section(plan, history),
         accuracy_section(plan.prediction, value=plan.objective, unit=plan.goal.unit),
-        notes_section({"Mind": plan.warnings, "Assumed": plan.assumptions, "Not modelled": plan.not_modelled}),
+        notes_section(
+            {
+                "Warnings": plan.warnings,
+                "Also assumed": plan.assumptions,
+                "Not modelled": plan.not_modelled,
+            }
+        ),
         origin_section(plan.problem, commands, configuration={plan.family: told.block}),
     ]
     return Page(
         title=f"{problem.dnn.name} on {cluster_words(problem.cluster)}: the plan",
         answer=_answer(plan, problem),
-        verdict=_verdict(plan),
+        verdict=_verdict(plan, problem),
         mark="proven" if plan.status is Status.OPTIMAL else "open",
         sections=[section for section in sections if section is not None],
     )
@@ -70,18 +86,30 @@ def prediction_page_of(
     *,
     explanation: Sequence[str] = (),
     not_modelled: Sequence[str] = (),
+    key_assumptions: Sequence[str] = (),
+    assumptions: Sequence[str] = (),
+    cautions: Sequence[str] = (),
     commands: Sequence[Sequence[str]] = (),
 ) -> Page:
     """Return the page of a prediction."""
     told = Told(problem=problem, family=family, configuration=configuration, prediction=prediction)
     value = prediction.iteration_time_s
     sections = [
-        Section(name="summary", title="In short", blocks=[tiles(told), *_why(explanation, told)]),
+        Section(
+            name="summary",
+            title="In short",
+            blocks=[
+                *_listed("Warnings:", cautions),
+                tiles(told),
+                *_listed("Assumptions:", key_assumptions),
+                *_why(explanation, told),
+            ],
+        ),
         plan_section(told, _trace(told)),
         time_section(told),
         memory_section(told),
         accuracy_section(prediction, value=value, unit="s"),
-        notes_section({"Mind": problem.warnings, "Assumed": problem.assumptions, "Not modelled": not_modelled}),
+        notes_section({"Warnings": problem.warnings, "Also assumed": assumptions, "Not modelled": not_modelled}),
         origin_section(problem.resolved, commands),
     ]
     return Page(
@@ -103,12 +131,16 @@ def _answer(plan: Plan, problem: Problem) -> str:
     )
 
 
-def _verdict(plan: Plan) -> str:
-    """Return what is proven."""
-    if plan.status is Status.OPTIMAL:
-        return "Proven optimal: no plan of any allowed family is faster, of those searched, under this cost model."
-    least = objective(plan.bound, plan.goal.unit)
-    return f"The best that was found, not proven: no plan is faster than {least} (gap {plan.gap:.2%})."
+def _verdict(plan: Plan, problem: Problem) -> str:
+    """Return what is proven, and on how many of the devices."""
+    where = devices_words(plan.configuration, problem)
+    beyond = "".join(f" {capitalised(line)}." for line in beyond_words(plan))
+    return f"{proof_words(plan)}, under this cost model{', ' * bool(where)}{where}.{beyond}"
+
+
+def _listed(title: str, lines: Sequence[str]) -> list[Block]:
+    """Return lines under a title; nothing where there are none."""
+    return [Text(title), Bullets(lines=lines)] if lines else []
 
 
 def _why(lines: Sequence[str], told: Told) -> list[Block]:

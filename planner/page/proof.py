@@ -9,6 +9,7 @@ from planner.page.parts import Block, Bullets, Figure, Section, Table, Text, few
 from planner.page.words import many, objective, short, size, time
 from planner.plan import Alternative, Plan, Prediction
 from planner.solution import Status
+from planner.words import percent_words
 
 __all__ = [
     "History",
@@ -45,7 +46,7 @@ def alternatives_section(plan: Plan) -> Section | None:
     rows = [(one.name, one.objective, f"{objective(one.objective, unit)}, {_loss(one)}") for one in shown]
     data, layout = figures.bars([best, *rows], title=plan.goal.name.replace("_", " "), unit=unit, marked=0)
     table = Table(
-        caption="What else was weighed",
+        caption="Alternatives considered",
         columns=("what", "family", plan.goal.name.replace("_", " "), "more", "why it lost"),
         rows=[
             ("this plan", plan.family, objective(plan.objective, unit), "", plan.configuration.headline),
@@ -61,7 +62,7 @@ def alternatives_section(plan: Plan) -> Section | None:
         f"{many(len(shown), 'alternative')} up to {objective(worst.objective, unit)}."
     )
     figure = Figure(
-        caption="This plan against what else was weighed",
+        caption="This plan against the alternatives",
         alt=alt,
         data=data,
         layout=layout,
@@ -82,7 +83,7 @@ def _named(one: Alternative) -> str:
 
 def _loss(one: Alternative) -> str:
     """Return how much more an alternative takes."""
-    return f"{one.relative_loss:+.2%}" if one.relative_loss > _SAME else "the same"
+    return percent_words(one.relative_loss, is_signed=True) if one.relative_loss > _SAME else "the same"
 
 
 def frontier_section(weighed: Weighed, plan: Plan) -> Section | None:
@@ -219,7 +220,7 @@ def certificate_section(plan: Plan, history: History = ()) -> Section:
         Table(caption="Certificate", columns=("what", "value"), rows=facts),
     ]
     if plan.domain:
-        blocks += [Text("Searched, and nothing beyond:"), Bullets(lines=plan.domain)]
+        blocks += [Text("Search space:"), Bullets(lines=plan.domain)]
     return Section(name="certificate", title="What is proven", blocks=blocks)
 
 
@@ -300,14 +301,14 @@ def accuracy_section(prediction: Prediction, *, value: float, unit: str) -> Sect
     band = prediction.relative_error
     title = "How wrong it may be"
     if band is None:
-        text = "None has been measured for such a question: hold the plan against a measurement before you rely on it."
-        return Section(name="accuracy", title=title, blocks=[Text(f"Known error: {text[0].lower()}{text[1:]}")])
+        text = "not measured for such a question. Compare the plan with a measurement before you rely on it."
+        return Section(name="accuracy", title=title, blocks=[Text(f"Expected error: {text}")])
     low, high = (value * (1 + band[end]) for end in ("low", "high"))
+    least, most = (percent_words(round(band[end], 2), is_signed=True) for end in ("low", "high"))
     words = (
-        f"Measured times were {band['low']:+.0%} to {band['high']:+.0%} off such "
-        f"predictions, in {band['coverage']:.0%} of what was "
-        f"left out in {band['from']}. So {objective(value, unit)} may be "
-        f"{objective(low, unit)} to {objective(high, unit)}."
+        f"Expected error: {least} to {most} ({percent_words(round(band['coverage'], 2))} of validation runs on "
+        f"{band['from']} fell in this range). So {objective(value, unit)} may be {objective(low, unit)} to "
+        f"{objective(high, unit)}."
     )
     blocks: list[Block] = [Text(words)]
     if band.get("conditions"):

@@ -27,7 +27,7 @@ from planner.spec.cluster import ClusterBuilder, with_former_defaults
 from planner.spec.configuration import ConfigurationSpec
 from planner.spec.constraints import excluded_of, families_of, fixed_of, limits_of, with_devices
 from planner.spec.dnn import batch_of_profile, read_network
-from planner.spec.doubts import is_fitted, note_doubts, note_narrowed, program_words, samples_per_device
+from planner.spec.doubts import is_fitted, note_doubts, note_narrowed, note_program, samples_per_device
 from planner.spec.network_file import with_network_files, with_networks
 from planner.spec.profiles import Profiler, has_rooflines, with_fitted_links
 from planner.spec.question import CompressionOptionSpec, Spec
@@ -152,7 +152,7 @@ def _build(reading: Reading) -> Problem:
     if is_by_rooflines:
         fitted = with_fitted_links(fitted, calibration)
     if dnn.transformer is not None and (is_by_rooflines or OF_TRANSFORMERS in families):
-        notes.assumptions.append(program_words(fitted.program))
+        note_program(notes, calibration)
     note_doubts(
         notes,
         dnn,

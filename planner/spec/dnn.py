@@ -6,6 +6,7 @@ from planner import zoo
 from planner.cost import Profile
 from planner.dnn import Dnn, Repeat
 from planner.importers.measured import MeasuredLayer, MeasuredNetwork, build_measured
+from planner.problem import Assumption
 from planner.spec.foreign import read_foreign, read_profile
 from planner.spec.inline import network_block
 from planner.spec.question import DnnSpec
@@ -14,7 +15,7 @@ from planner.spec.substitutions import per_sample
 from planner.spec.values import Dtype
 from planner.zoo.transformers import dnn_of, row
 
-__all__ = ["batch_of_profile", "read_network"]
+__all__ = ["batch_of_profile", "is_measured", "read_network"]
 
 # What the layers themselves say, or a transformer's sizes, in a spec that needs no other file.
 _REPLACED = (
@@ -23,13 +24,17 @@ _REPLACED = (
 )
 
 
+def is_measured(dnn: DnnSpec) -> bool:
+    """Whether the seconds of the layers are given."""
+    return bool(dnn.profile or dnn.trace or any(layer.forward is not None for layer in dnn.layers or []))
+
+
 def batch_of_profile(reading: Reading) -> int:
     """Return the batch at which a measured profile was taken."""
     dnn = reading.spec.dnn
     if dnn.profile_batch is not None:
         return dnn.profile_batch
-    is_measured = dnn.profile or dnn.trace or any(layer.forward is not None for layer in dnn.layers or [])
-    if not is_measured:
+    if not is_measured(dnn):
         return 1
     if dnn.batch_per_device is None:
         reading.notes.fault(
@@ -48,6 +53,7 @@ def read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | N
     if dnn.zoo is not None:
         found_dnn = zoo.build(dnn.zoo, sequence_length=dnn.sequence_length)
         _note_positions(reading, found_dnn)
+        _note_sequence(reading, found_dnn, ("dnn", "sequence_length"))
         return found_dnn, None
     if dnn.transformer is not None:
         return dnn_of(dnn.transformer.build(), dnn.name or "transformer", source="sizes of the spec"), None
@@ -64,6 +70,8 @@ def read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | N
         profile = None
     reading.notes.warnings.extend(warnings)
     _inline(reading, network, profile, profile_batch)
+    if dnn.huggingface is not None:
+        _note_sequence(reading, network, ("dnn", "transformer", "sequence_length"))
     if profile is None and warnings:  # of another program's file: they hold for whoever reads the answer, too
         reading.resolved["dnn"]["warnings"] = list(warnings)
     return network, profile
@@ -100,6 +108,16 @@ def _note_positions(reading: Reading, dnn: Dnn) -> None:
         reading.notes.assumptions.append(
             f"the table of learned positions grows from {published:,} to {length:,}, and the network with it"
         )
+
+
+def _note_sequence(reading: Reading, dnn: Dnn, field: tuple[str, ...]) -> None:
+    """Note the length of the sequences of a network that reads text, where only the network itself says it."""
+    sizes = dnn.transformer
+    if reading.spec.dnn.sequence_length is not None or sizes is None or sizes.image is not None:
+        return
+    length = sizes.sequence_length
+    text = f"sequence length: {length:,} tokens, as the network has it"
+    reading.notes.key_assumptions.append(Assumption(text=text, field=field, flag="--sequence-length", other=2 * length))
 
 
 def _layers(reading: Reading, profile_batch: int) -> tuple[MeasuredNetwork, bool]:

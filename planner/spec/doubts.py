@@ -13,7 +13,11 @@ from planner.spec.calibration_block import CalibrationSpec
 from planner.spec.source import Notes
 from planner.spec.utilisation import note_default_utilisation
 
-__all__ = ["is_fitted", "note_doubts", "note_narrowed", "program_words", "samples_per_device"]
+__all__ = ["is_fitted", "note_doubts", "note_narrowed", "note_program", "samples_per_device"]
+
+# Of what was assumed, another value whose effect is told: a program that is used as often, links as often measured.
+_OTHER_PROGRAM = "torchtitan"
+_OTHER_LINKS = 0.7
 
 
 def note_doubts(
@@ -70,14 +74,25 @@ def samples_per_device(training: Training, cluster: Cluster, limits: Limits, fix
     return training.batch_per_device or max(1, whole // max(1, used))
 
 
-def program_words(program: str) -> str:
-    """Return which program the figures of a transformer are those of; another than the default may lack layouts."""
-    if program == CalibrationSpec.model_fields["program"].default:
-        return f"the program that trains: {program} (calibration.program)"
-    return (
-        f"the program that trains: {program} (calibration.program); layouts are those of Megatron-Core, and what it "
-        f"lacks is to be pinned or excluded"
+def note_program(notes: Notes, calibration: CalibrationSpec) -> None:
+    """Say which program the figures of a transformer are those of; another than the default may lack layouts."""
+    program = calibration.program
+    if "program" not in calibration.model_fields_set:
+        notes.key_assumptions.append(
+            Assumption(
+                text=f"program: {program} trains",
+                field=("calibration", "program"),
+                flag="calibration.program",
+                other=_OTHER_PROGRAM,
+            )
+        )
+        return
+    words = (
+        ""
+        if program == CalibrationSpec.model_fields["program"].default
+        else ("; layouts are those of Megatron-Core, and what it lacks is to be pinned or excluded")
     )
+    notes.assumptions.append(f"the program that trains: {program} (calibration.program){words}")
 
 
 def is_fitted(calibration: CalibrationSpec) -> bool:
@@ -93,11 +108,7 @@ def _note_unverified(notes: Notes, devices: Collection[Device]) -> None:
 
 
 def _note_rooflines(notes: Notes, devices: Collection[Device]) -> None:
-    """Warn of what families that are not made for transformers leave out, and of devices with another one's shares."""
-    notes.warnings.append(
-        "families other than hybrid hide all exchange that may run beside computing; measurements of transformers, "
-        "which hybrid follows, show more of it: where they come out ahead of hybrid, that may be all"
-    )
+    """Warn of devices with another one's shares."""
     fitted = transformer_rates()["devices"]
     for device in devices:
         if device.name not in fitted:
@@ -157,3 +168,11 @@ def _note_links(notes: Notes, cluster: Cluster, calibration: CalibrationSpec) ->
     """Warn of links that are taken to reach their nominal rate."""
     if cluster.num_devices > 1 and not is_fitted(calibration):
         notes.warnings.append("the links are uncalibrated: their nominal bandwidth is taken to be reached")
+        notes.key_assumptions.append(
+            Assumption(
+                text="efficiency: links reach 100 % of their nominal bandwidth",
+                field=("calibration", "bandwidth_efficiency"),
+                flag="calibration.bandwidth_efficiency",
+                other=_OTHER_LINKS,
+            )
+        )

@@ -3,7 +3,8 @@
 from planner.cluster import Cluster
 from planner.dnn import Dnn
 from planner.plan import Goal
-from planner.problem import Training
+from planner.problem import Assumption, Training
+from planner.spec.dnn import is_measured
 from planner.spec.reading import Reading
 
 __all__ = ["goal_of", "training_of"]
@@ -20,7 +21,11 @@ def training_of(reading: Reading, dnn: Dnn, profile_batch: int, cluster: Cluster
     if batch_per_device is None and spec.global_batch is None and spec.max_global_batch is None:
         batch_per_device = profile_batch if profile_batch > 1 else _BATCH
         keep["batch_per_device"] = batch_per_device
-        reading.notes.assumptions.append(f"batch per device: {batch_per_device}")
+        reading.notes.key_assumptions.append(
+            Assumption(
+                text=f"batch: {batch_per_device} samples a device", field=("dnn", "batch_per_device"), flag="--batch"
+            )
+        )
     if batch_per_device and spec.max_global_batch and batch_per_device > spec.max_global_batch:
         reading.notes.fault(
             ("dnn", "max_global_batch"), "it is less than batch_per_device.", "Raise it.", spec.max_global_batch
@@ -48,18 +53,36 @@ def training_of(reading: Reading, dnn: Dnn, profile_batch: int, cluster: Cluster
 def _types_of(reading: Reading, dnn: Dnn, cluster: Cluster) -> tuple[str, str]:
     """Return the numbers' type and the optimiser: as given, else fp32 and momentum, for transformers short and Adam."""
     spec, keep, notes = reading.spec.dnn, reading.resolved["dnn"], reading.notes
+    devices = [group.device for group in cluster.machine_groups if group.device.kind != "cpu"]
+    common = [one for one in _SHORT if devices and all(one in device.peak_flop_per_s for device in devices)]
     if dnn.transformer is None:
+        if spec.dtype is None and common and not is_measured(spec):
+            _note_precision(reading, "fp32", "", common[0])
         return spec.dtype or "fp32", spec.optimizer or "momentum"
     dtype, optimizer = str(spec.dtype or ""), str(spec.optimizer or "")
     if not dtype:
-        devices = [group.device for group in cluster.machine_groups if group.device.kind != "cpu"]
-        common = [one for one in _SHORT if devices and all(one in device.peak_flop_per_s for device in devices)]
         keep["dtype"] = dtype = common[0] if common else "fp32"
-        notes.assumptions.append(f"dtype: {dtype}, as transformers are trained on such devices")
+        _note_precision(
+            reading, dtype, ", as transformers are trained on such devices", "fp32" if dtype != "fp32" else None
+        )
     if not optimizer:
         keep["optimizer"] = optimizer = "adam"
-        notes.assumptions.append("optimizer: adam, as transformers are usually trained")
+        notes.key_assumptions.append(
+            Assumption(
+                text="optimizer: adam, as transformers are usually trained",
+                field=("dnn", "optimizer"),
+                flag="dnn.optimizer",
+                other="sgd",
+            )
+        )
     return dtype, optimizer
+
+
+def _note_precision(reading: Reading, dtype: str, why: str, other: str | None) -> None:
+    """Note the type of numbers that was assumed."""
+    reading.notes.key_assumptions.append(
+        Assumption(text=f"precision: {dtype}{why}", field=("dnn", "dtype"), flag="--precision", other=other)
+    )
 
 
 def goal_of(reading: Reading, training: Training) -> Goal:

@@ -6,6 +6,7 @@ from typing import Any
 from planner.cluster import Device
 from planner.data.cnn_utilisation import cnn_utilisation
 from planner.dnn import Dnn
+from planner.problem import Assumption
 from planner.spec.calibration import UTILISATION
 from planner.spec.calibration_block import CalibrationSpec
 from planner.spec.source import Notes
@@ -45,7 +46,15 @@ def note_default_utilisation(
     if not all(rows.values()):
         others = [name for name, row in rows.items() if row is None]
         who = "" if len(others) == len(rows) else f" {', '.join(others)}"
-        notes.assumptions.append(f"utilisation of the devices{who}: {UTILISATION}")
+        is_all = len(others) == len(rows)
+        notes.key_assumptions.append(
+            Assumption(
+                text=f"efficiency: {who[1:] or 'the devices'} at {100 * UTILISATION:g} % of the peak",
+                field=("calibration", "utilisation"),
+                flag="calibration.utilisation",
+                other=UTILISATION / 2 if is_all else None,
+            )
+        )
         notes.warnings.append(_UNCALIBRATED if not who else _UNCALIBRATED.replace("the devices are", f"{who[1:]}:"))
     for name, row in rows.items():
         if row is not None:

@@ -48,7 +48,11 @@ def document(capsys: CaptureFixture[str], *arguments: str, code: int = 0) -> Any
 def test_a_short_question_is_answered_in_forty_lines(capsys: CaptureFixture[str]) -> None:
     code, out, err = answer(capsys, *SHORT)
     assert (code, err) == (0, "")
-    assert out.startswith("resnet50 on cluster: all_reduce on 32 devices (4 machines x 8)\nProven optimal: epoch time")
+    assert out.startswith(
+        "resnet50 on cluster: all_reduce on 32 devices (4 machines x 8)\n"
+        'Proven optimal within the searched space (see "Search space"): epoch time'
+    )
+    assert "\nSearch space: " in out
     assert len(out.splitlines()) <= 50
     assert "buffer of 25 MiB (PyTorch DDP's default)" in out
 

@@ -73,7 +73,7 @@ def test_a_network_in_short_numbers_takes_the_fitted_share_and_says_so() -> None
 @pytest.mark.parametrize("asked", [{"dtype": "fp32"}, {"device": "b200-sxm"}], ids=["long numbers", "other device"])
 def test_whatever_was_not_measured_is_said_to_be_uncalibrated(asked: dict[str, Any]) -> None:
     problem = question(asked.pop("device", "h100-sxm"), **asked)
-    assert "utilisation of the devices: 0.5" in problem.assumptions
+    assert "efficiency: the devices at 50 % of the peak" in [one.text for one in problem.key_assumptions]
     assert any(one.startswith("the devices are uncalibrated") for one in problem.warnings)
 
 
@@ -82,7 +82,7 @@ def test_of_two_devices_the_one_without_a_figure_is_named() -> None:
     machines = [{**each, "name": name, "device": name} for name in ("h100-sxm", "b200-sxm")]
     dnn = {"zoo": "resnet50", "dtype": "bf16", "global_batch": 3200}
     problem = planner.load({"dnn": dnn, "cluster": {"machines": machines}})
-    assert "utilisation of the devices b200-sxm: 0.5" in problem.assumptions
+    assert "efficiency: b200-sxm at 50 % of the peak" in [one.text for one in problem.key_assumptions]
     assert any(one.startswith("b200-sxm: uncalibrated") for one in problem.warnings)
 
 

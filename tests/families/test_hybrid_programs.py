@@ -62,7 +62,9 @@ def test_the_default_program_is_megatron_core() -> None:
     plain, named = (planner.plan(question(program)) for program in (None, "megatron-core"))
     assert plain.objective == named.objective
     assert plain.prediction.details["software"] == "megatron-core"
-    assert "the program that trains: megatron-core (calibration.program)" in question(None).assumptions
+    (assumed,) = [one for one in question(None).key_assumptions if one.flag == "calibration.program"]
+    assert assumed.text == "program: megatron-core trains"
+    assert not any(one.flag == "calibration.program" for one in question("megatron-core").key_assumptions)
 
 
 def test_an_unknown_program_is_refused_with_the_nearest_one(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_alternatives_and_memory_are_those_of_the_document(told: tuple[dict[str,
     plan, page = told
     found = plan["alternatives"]
     if found:
-        header, first, *rows = page.tables["What else was weighed"]
+        header, first, *rows = page.tables["Alternatives considered"]
         place = header.index(plan["objective"]["name"].removesuffix("_s").replace("_", " "))
         assert first[place] == time(plan["objective"]["value"])
         assert [row[place] for row in rows] == [time(one["objective"]) for one in found]

@@ -204,8 +204,8 @@ def test_what_was_assumed_is_said() -> None:
             "cluster": {"machines": [{"count": 2, "devices": 2, "device": "k80", "network": "1 Gbit/s"}]},
         }
     )
-    said = " ".join(problem.assumptions)
-    for word in ("pcie-3-x16", "20 us", "batch per device: 32", "1,281,167", "epoch_time", "utilisation"):
+    said = " ".join([*problem.assumptions, *(f"{one.text} {one.flag}" for one in problem.key_assumptions)])
+    for word in ("pcie-3-x16", "20 us", "32 samples a device", "1,281,167", "epoch_time", "calibration.utilisation"):
         assert word in said
     assert any("unverified" in line for line in problem.warnings)
     assert any("links are uncalibrated" in line for line in problem.warnings)

@@ -30,7 +30,6 @@ def test_seconds_and_shares_of_links_are_those_that_were_fitted() -> None:
     assert problem.calibration.bandwidth_efficiency == constants["outside_efficiency"]
     assert problem.calibration.inside_efficiency == constants["inside_efficiency"]
     assert says(problem.assumptions, "32 samples at a time")
-    assert says(problem.warnings, "where they come out ahead of hybrid")
     assert not says(problem.warnings, "uncalibrated")
 
 

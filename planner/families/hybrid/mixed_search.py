@@ -45,15 +45,18 @@ from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers.grid import Columns, Grid, GridAnswer, Point, solve
 from planner.units import Dimension, format_human
+from planner.words import percent_words
 
 __all__ = [
     "DOMAIN",
+    "OTHER_CUTS",
     "MixedFound",
     "all_cuts_bound_s",
     "cuts_improved",
     "cuts_words",
     "even_improved",
     "mixed_searched",
+    "other_cuts_s",
     "searched_team",
     "teams_of",
 ]
@@ -62,10 +65,11 @@ DOMAIN = (
     "stages of unlike layers, and layouts over several kinds of machines: 1F1B without chunks, ZeRO 0 and 1, stages or "
     "whole replicas of each kind, numbered kind by kind, and a fixed batch; of stages all cuts of the layers where "
     "stages x cuts are 2,000 or fewer, else of each setting the cut whose slowest stage is least, improved by moving "
-    "single layers in the best settings only (another cut may be faster; predict tells); of whole replicas that cut, "
-    "with micro-batches dealt out for the quickest kind, where near numbers add up to the batch; on several kinds "
-    "together three quarters of each kind's devices or more (unless numbers are limited)"
+    "single layers in the best settings only (the headline says by how much another cut may be faster); of whole "
+    "replicas that cut, with micro-batches dealt out for the quickest kind, where near numbers add up to the batch; on "
+    "several kinds together three quarters of each kind's devices or more (unless numbers are limited)"
 )
+OTHER_CUTS = "hybrid layouts with other cuts of the layers into stages"  # on one kind of machines
 _MOST_AT_ONCE = 400_000
 _MOST_KINDS = 4  # in a layout
 _MOST_IMPROVED = 4  # settings whose cut is improved
@@ -306,17 +310,23 @@ def _with_rows(answer: GridAnswer, rows: Sequence[tuple[float, Point]], asked: i
     )
 
 
-def cuts_words(found: Sequence[object], best_s: float, bound_s: float) -> list[str]:
-    """Return what is known of all cuts, of those that were tried ``bound_s``; nothing where no layout has stages."""
+def other_cuts_s(found: Sequence[object], bound_s: float) -> float:
+    """Return what no cut of the layers into stages on one kind takes less than; ``inf`` where no layout has stages.
+
+    ``bound_s`` is of the cuts that were tried.
+    """
     known = [one.all_cuts_s for one in found if isinstance(one, MixedFound) and one.all_cuts_s < inf]
-    if not known:
+    return min([*known, bound_s]) if known else inf
+
+
+def cuts_words(least_s: float, best_s: float) -> list[str]:
+    """Return what is known of cuts that were not tried, which take ``least_s`` or more."""
+    if least_s == inf:
         return []
-    least_s = min([*known, bound_s])
-    where = "other cuts of the layers into stages on one kind of machines, also those not tried"
     if least_s >= best_s * (1 - _GAIN):
-        return [f"{where}: proven not to be faster"]
-    named = format_human(least_s, Dimension.TIME)
-    return [f"{where}: none takes less than {named} ({1 - least_s / best_s:.1%} less), and one may be faster"]
+        return [f"{OTHER_CUTS}, also those not tried: proven not to be faster"]
+    named, share = format_human(least_s, Dimension.TIME), percent_words(1 - least_s / best_s)
+    return [f"{OTHER_CUTS}: none takes less than {named} (at most {share} faster); `planner predict` tells of one"]
 
 
 def configuration_of_point(mixed: MixedCost, point: Point) -> MixedConfiguration:

@@ -35,8 +35,17 @@ from planner.families.hybrid.infeasible import why_nothing_fits
 from planner.families.hybrid.least import least_objective, least_step_s, with_least
 from planner.families.hybrid.mixed import reserve_words
 from planner.families.hybrid.mixed import warnings as mixed_warnings
+from planner.families.hybrid.mixed_configuration import MixedConfiguration
+from planner.families.hybrid.mixed_cuts import has_few_cuts
 from planner.families.hybrid.mixed_idle import mixed_idle_words
-from planner.families.hybrid.mixed_search import MixedFound, cuts_words, even_improved, mixed_searched
+from planner.families.hybrid.mixed_search import (
+    OTHER_CUTS,
+    MixedFound,
+    cuts_words,
+    even_improved,
+    mixed_searched,
+    other_cuts_s,
+)
 from planner.families.hybrid.ranges import outside_words
 from planner.families.hybrid.space import COARSE
 from planner.plan import Alternative, Plan
@@ -172,6 +181,7 @@ def _plan_of(
     if problem.training.fixed_batch_size is None:
         bound = min(bound, least_objective(problem))
     is_proven = objective_s - bound_s <= SAME * objective_s
+    cuts_s = other_cuts_s(found, bound_s)
     rungs, ladder_words = ([], []) if isinstance(best, MixedFound) else _rungs(best, count, search)
     return plan_of(
         problem,
@@ -184,7 +194,7 @@ def _plan_of(
             *_more_words(best, point, configuration, search),
             *ladder_words,
             *_counts(problem, found, is_proven, best.cost.batch),
-            *cuts_words(found, objective_s, bound_s),
+            *cuts_words(cuts_s, objective_s),
         ),
         alternatives=[*_alternatives(found, best, count, search.num_alternatives), *rungs],
         warnings=[*mixed_warnings(best.mixed, configuration), *reserve_words(best.mixed.costs)]
@@ -194,7 +204,17 @@ def _plan_of(
         solver="branch and bound on the grid of layouts",
         num_candidates=sum(one.answer.num_points for one in found),
         num_solved=sum(one.answer.num_evaluated for one in found),
+        beyond={OTHER_CUTS: 0.0 if _has_open_cuts(problem, configuration) else cuts_s * count},
     )
+
+
+def _has_open_cuts(problem: Problem, configuration: HybridConfiguration) -> bool:
+    """Whether a layout has stages on several kinds of machines of whose cuts only one was tried: no bound is of all."""
+    transformer = problem.dnn.transformer
+    if not isinstance(configuration, MixedConfiguration) or transformer is None:
+        return False
+    is_staged = len(set(configuration.groups)) > 1 and not configuration.replicas
+    return is_staged and not has_few_cuts(transformer.num_layers, configuration.pipeline)
 
 
 def _more_words(

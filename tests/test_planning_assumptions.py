@@ -1,0 +1,116 @@
+"""Assumptions that change an answer stand under its headline, with their effect and the flag that sets them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import planner
+from planner.documents import plan_document
+from planner.plan import Plan
+from planner.planning_assumptions import MOST_ASSUMPTIONS, weigh_assumptions
+from planner.problem import Assumption, Problem
+from planner.report import plan_text
+from planner.search import Search
+
+SPEC: dict[str, Any] = {
+    "dnn": {"zoo": "vgg16", "batch_per_device": 32},
+    "cluster": {"machines": [{"count": 4, "devices": 8, "device": "rtx-2080-ti", "network": "25 Gbit/s"}]},
+    "families": ["all_reduce"],
+}
+NICS = Assumption(
+    text="network: 1 card of 25 Gbit/s a machine",
+    field=("cluster", "machines", 0, "nics"),
+    flag="--nics",
+    other=2,
+)
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    found = planner.load(SPEC)
+    return replace(found, key_assumptions=(*found.key_assumptions, NICS))
+
+
+@pytest.fixture(scope="module")
+def plan(problem: Problem) -> Plan:
+    return planner.plan(problem)
+
+
+def test_no_assumption_that_changes_the_answer_hides_behind_the_breakdown(problem: Problem, plan: Plan) -> None:
+    lines = plan_text(plan, problem).splitlines()
+    start, end = lines.index("Assumptions"), lines.index("Where an iteration's time goes")
+    told = lines[start + 1 : end - 1]
+    assert start < end
+    assert 1 < len(told) <= MOST_ASSUMPTIONS
+    assert all(line.startswith("  ") and line.endswith(")") for line in told)
+    assert any("efficiency: the devices at 50 % of the peak; with 25 %: +" in line for line in told)
+    assert any("(--precision)" in line for line in told)
+    (minor,) = [line for line in lines if line.startswith("Also assumed: ")]
+    assert not any(line.strip() in minor for line in told)
+
+
+def test_the_network_cards_are_no_second_assumption(plan: Plan) -> None:
+    assert plan.key_assumptions[0].startswith("network: 1 card of 25 Gbit/s a machine; with 2: -")
+    assert plan.key_assumptions[0].endswith("   (--nics)")
+
+
+def test_the_effect_is_no_other_than_that_of_the_question_with_the_other_value(plan: Plan) -> None:
+    slow = planner.load({**SPEC, "calibration": {"utilisation": 0.25}})
+    change = planner.predict(slow, plan.configuration).value_of(plan.goal) / plan.objective - 1
+    (line,) = [one for one in plan.key_assumptions if "of the peak" in one]
+    assert f"with 25 %: +{100 * change:.3g} %" in line
+
+
+def test_no_larger_effect_stands_below_a_smaller_one(plan: Plan) -> None:
+    known = [line for line in plan.key_assumptions[1:] if line.rpartition(": ")[2][0] in "+-"]
+    sizes = [abs(float(line.rpartition(": ")[2].partition(" %")[0])) for line in known]
+    assert len(sizes) > 1
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_no_assumption_is_missing_from_the_document(plan: Plan) -> None:
+    document = plan_document(plan)
+    assert tuple(document["assumptions"]) == (*plan.key_assumptions, *plan.assumptions)
+
+
+def test_what_the_user_says_is_no_assumption() -> None:
+    given = {**SPEC, "dnn": {**SPEC["dnn"], "dtype": "fp32"}, "calibration": {"utilisation": 0.5}}
+    flags = {one.flag for one in planner.load(given).key_assumptions}
+    assert not flags & {"--precision", "calibration.utilisation", "--batch"}
+
+
+def test_a_transformer_assumes_no_precision_sequence_or_program_in_silence() -> None:
+    cluster = {"machines": [{"devices": 8, "device": "a100-sxm4-80gb"}]}
+    found = planner.load({"dnn": {"zoo": "megatron-1.7b", "global_batch": 64}, "cluster": cluster})
+    others = {one.flag: one.other for one in found.key_assumptions}
+    assert others["--precision"] == "fp32"
+    assert others["--sequence-length"] == 4096
+    assert others["calibration.program"] == "torchtitan"
+    given = {"zoo": "megatron-1.7b", "global_batch": 64, "dtype": "bf16", "sequence_length": 512, "optimizer": "adam"}
+    said = planner.load({"dnn": given, "cluster": cluster, "calibration": {"program": "megatron-core"}})
+    assert not {one.flag for one in said.key_assumptions} & others.keys() - {"--nics", "--inside", "--network"}
+
+
+def test_what_no_longer_fits_or_is_not_possible_has_no_figure(problem: Problem, plan: Plan) -> None:
+    tight = planner.load({**SPEC, "constraints": {"memory_per_device": "3.5 GiB"}})
+    odd = (
+        Assumption(text="batch", field=("dnn", "dtype"), flag="--a", other="fp7"),
+        Assumption(text="place", field=("cluster", "machines", 7, "devices"), flag="--b", other=2),
+        Assumption(text="optimizer", field=("dnn", "optimizer"), flag="--c", other="adam"),
+    )
+    asked = replace(tight, key_assumptions=odd)
+    found = weigh_assumptions(asked, plan.family, plan.configuration, plan.objective, Search(time_limit_s=60))
+    assert found.key == (
+        "batch; with fp7: this configuration is not possible   (--a)",
+        "optimizer; with adam: does not fit in memory   (--c)",
+        "place   (--b)",
+    )
+
+
+def test_after_an_interruption_nothing_more_is_computed(problem: Problem, plan: Plan) -> None:
+    search = Search(time_limit_s=60)
+    search.interrupt()
+    found = weigh_assumptions(problem, plan.family, plan.configuration, plan.objective, search)
+    assert found.key
+    assert not any("with" in line for line in found.key)

@@ -1,0 +1,95 @@
+"""What keeps a plan from being run stands under its headline: no program that launches it, memory that is full."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import planner
+from planner.documents import plan_document
+from planner.errors import SpecError
+from planner.plan import Plan
+from planner.planning_cautions import little_memory
+from planner.problem import Problem
+from planner.report import plan_text
+
+NETWORK = {"name": "machines", "count": 4, "network": "1 Gbit/s", "devices": 1, "device": "rtx-2080-ti"}
+SERVED: dict[str, Any] = {
+    "dnn": {"zoo": "alexnet", "global_batch": 128},
+    "cluster": {"machines": [NETWORK]},
+    "objective": "iteration_time",
+}
+
+
+@pytest.fixture(scope="module")
+def asked() -> Problem:
+    return planner.load({**SERVED, "families": ["model_replicas"]})
+
+
+@pytest.fixture(scope="module")
+def plan(asked: Problem) -> Plan:
+    return planner.plan(asked)
+
+
+def test_no_winner_that_nothing_can_launch_is_shown_without_saying_so_at_the_top(asked: Problem, plan: Plan) -> None:
+    assert plan.family == "model_replicas"
+    lines = plan_text(plan, asked).splitlines()
+    assert lines[2].startswith("Warning: no target of `planner export` can launch this plan: ")
+    assert "keeps the parameters on servers" in lines[2]
+    assert lines[3].startswith("Best plan found that can be launched: ")
+
+
+def test_the_plan_shown_instead_is_one_that_a_target_launches(plan: Plan) -> None:
+    family = plan.instead.partition("--families ")[2].split()[0]
+    other = planner.plan(planner.load({**SERVED, "families": [family]}))
+    assert not other.cautions
+    assert f"{family} on {other.configuration.headline}, iteration time" in plan.instead
+    targets = {"parameter_server": "tfjob", "pipeline": "deepspeed", "all_reduce": "ddp"}
+    assert planner.export(other, targets[family]).files
+
+
+def test_the_warning_is_in_the_document_too(plan: Plan) -> None:
+    assert plan_document(plan)["warnings"][:2] == [*plan.cautions, plan.instead]
+
+
+def test_a_plan_that_can_be_launched_has_no_such_warning() -> None:
+    found = planner.plan(planner.load({**SERVED, "families": ["all_reduce"]}))
+    assert found.cautions == ()
+    assert found.instead == ""
+
+
+def test_an_interleaved_pipeline_is_not_the_last_word_where_only_1f1b_can_be_launched() -> None:
+    spec = {
+        "dnn": {"zoo": "llama2-7b", "global_batch": 64},
+        "cluster": {"machines": [{"count": 1, "devices": 8, "device": "h100-sxm"}]},
+        "families": ["pipeline"],
+        "fix": {"num_stages": 4},
+    }
+    found = planner.plan(planner.load(spec))
+    assert found.configuration.to_document()["schedule"] == "interleaved"
+    assert "a device has one stage" in found.cautions[0]
+    assert "fix.schedule: 1f1b" in found.instead
+    assert any(one.configuration and "1f1b" in one.configuration.headline for one in found.alternatives)
+
+
+@pytest.mark.parametrize(
+    ("left_bytes", "is_little"), [(184 * 2**20, True), (1.5 * 2**30, True), (2 * 2**30, False), (-1.0, False)]
+)
+def test_memory_that_is_all_but_full_is_not_passed_over(left_bytes: float, is_little: bool) -> None:
+    machines = [{"count": 1, "devices": 8, "device": "h100-sxm"}]
+    problem = planner.load({"dnn": {"zoo": "megatron-1.7b", "global_batch": 64}, "cluster": {"machines": machines}})
+    prediction = planner.plan(problem).prediction
+    limit = prediction.memory_bytes["limit"]
+    full = replace(prediction, memory_bytes={"total": limit - left_bytes, "limit": limit})
+    assert bool(little_memory(problem, full)) == is_little
+    if left_bytes == 184 * 2**20:
+        assert "only 184 MiB of 80 GiB stay free" in little_memory(problem, full)[0]
+
+
+def test_an_unknown_target_is_refused_before_the_plan_is_read_and_names_people_use_are_known(tmp_path: Any) -> None:
+    missing = tmp_path / "no-such-plan.json"
+    with pytest.raises(SpecError, match=r"'unknown' is not a known target. Targets: ddp, horovod"):
+        planner.export(missing, "unknown")
+    for name in ("megatron-lm", "Megatron_LM", "megatron", "pytorch-ddp", "DDP"):
+        with pytest.raises(SpecError, match="there is no such file"):
+            planner.export(missing, name)
