@@ -157,7 +157,7 @@ def test_configurations_of_all_families_are_predicted_without_a_block(family: st
 
 
 def test_devices_without_a_named_link_have_their_own() -> None:
-    def inside(device: str) -> float:
+    def inside(device: str | dict[str, str]) -> float:
         machine = {"count": 2, "device": device, "devices": 8, "network": "400 Gbit/s"}
         asked = {"dnn": {"transformer": TINY, "global_batch": 8}, "cluster": {"machines": [machine]}}
         link = planner.load(asked).cluster.machine_groups[0].inside
@@ -166,4 +166,5 @@ def test_devices_without_a_named_link_have_their_own() -> None:
 
     assert inside("h100-sxm") == 450e9
     assert inside("rtx-2080-ti") == 15.75e9
-    assert inside("mi300x") == 15.75e9  # whose own is not among the links
+    assert inside("mi300x") == 448e9
+    assert inside({"name": "mine", "bf16": "100 TFLOP/s", "memory": "80 GiB"}) == 15.75e9

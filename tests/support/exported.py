@@ -10,7 +10,14 @@ from typing import Any
 import planner
 from planner.plan import Plan
 
-_ONE_KIND = {"count": 4, "device": "v100-sxm2-16g", "devices": 8, "inside": "nvlink-2", "network": "25 Gbit/s"}
+_ONE_KIND = {
+    "count": 4,
+    "device": "v100-sxm2-16g",
+    "devices": 8,
+    "inside": "nvlink-2",
+    "network": "25 Gbit/s",
+    "nics": 1,
+}
 _NEW = {
     "name": "new",
     "count": 2,
@@ -18,6 +25,7 @@ _NEW = {
     "devices": 4,
     "inside": "nvlink-2",
     "network": "100 Gbit/s",
+    "nics": 1,
 }
 _OLD = {"name": "old", "count": 3, "device": "k80", "devices": 2, "inside": "pcie-3-x16", "network": "100 Gbit/s"}
 _HOSTS = {"name": "hosts", "count": 2, "device": "dual-xeon-e5-2650-v4", "devices": 1, "network": "10 Gbit/s"}

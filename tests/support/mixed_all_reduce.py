@@ -132,13 +132,22 @@ MIXED: dict[str, Any] = {
     "families": ["all_reduce"],
     "cluster": {
         "machines": [
-            {"name": "fast", "count": 2, "device": "v100", "devices": 4, "inside": "nvlink-2", "network": "25 Gbit/s"},
+            {
+                "name": "fast",
+                "count": 2,
+                "device": "v100",
+                "devices": 4,
+                "inside": "nvlink-2",
+                "nics": 1,
+                "network": "25 Gbit/s",
+            },
             {
                 "name": "slow",
                 "count": 2,
                 "device": "p100",
                 "devices": 4,
                 "inside": "pcie-3-x16",
+                "nics": 1,
                 "network": "25 Gbit/s",
             },
         ]
