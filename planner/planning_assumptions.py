@@ -28,8 +28,7 @@ MOST_ASSUMPTIONS = 5  # under a headline
 _TELLING = 0.005  # relative change of the objective; what changes it less is a minor assumption
 _GRACE_S = 1.0  # for the effects, where the search took all of its time
 _MOST_LAYERS = 5_000  # of a network that gets this grace
-_NETWORK = ("nics", "network", "links", "nodes", "switches", "paths")  # places of a spec that say what the network is
-_NETWORK_FLAGS = ("--nics", "--network", "--cluster")
+_NETWORK = ("nics", "network", "links")  # places of a spec that say what joins machines, but for its latency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +68,9 @@ def weigh_assumptions(
             rows.append((is_network, effect.size, f"{one.text}{effect.words}   ({one.flag})"))
     rows.sort(key=lambda row: (not row[0], -row[1]))  # stable: equals stay as they were noted
     texts = [text for *_, text in rows]
-    return WeighedAssumptions(
-        key=tuple(texts[:MOST_ASSUMPTIONS]), minor=(*texts[MOST_ASSUMPTIONS:], *minor, *problem.assumptions)
-    )
+    told = {one.text for one in problem.key_assumptions}
+    others = [one for one in problem.assumptions if one not in told]
+    return WeighedAssumptions(key=tuple(texts[:MOST_ASSUMPTIONS]), minor=(*texts[MOST_ASSUMPTIONS:], *minor, *others))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,4 +146,4 @@ def _value_words(value: Any) -> str:
 
 def _is_about_network(one: Assumption) -> bool:
     """Whether an assumption is about cards, or about what a cluster of nodes and links was reduced to."""
-    return one.flag in _NETWORK_FLAGS or any(part in _NETWORK for part in one.field)
+    return one.flag != "--latency" and any(part in _NETWORK for part in one.field)
