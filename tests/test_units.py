@@ -12,12 +12,12 @@ amounts = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 readable = st.floats(min_value=1e-30, max_value=1e30)
 
 
-@every_dimension
 def named(dimension: Dimension) -> str:
     """A quantity with its article, as a reader says it: an amount, a rate."""
     return f"{'an' if dimension.value[0] in 'aeiou' else 'a'} {dimension.value}"
 
 
+@every_dimension
 def test_what_is_written_exactly_is_read_back_exactly(dimension: Dimension) -> None:
     @given(amounts)
     @example(0.0)

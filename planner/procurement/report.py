@@ -247,5 +247,5 @@ def _notes(found: Procured) -> list[str]:
         ("Not modelled", found.not_modelled),
         ("Search space", searched),
     )
-    listed = ["Warnings", *(f"  {line}." for line in found.warnings)] if found.warnings else []
-    return listed + [f"{title}: {'; '.join(lines)}." for title, lines in parts if lines]
+    warned = ["Warnings", *(f"  {line}." for line in found.warnings)] if found.warnings else []
+    return warned + [f"{title}: {'; '.join(lines)}." for title, lines in parts if lines]
