@@ -26,6 +26,7 @@ __all__ = ["MOST_ASSUMPTIONS", "WeighedAssumptions", "weigh_assumptions"]
 
 MOST_ASSUMPTIONS = 5  # under a headline
 _TELLING = 0.005  # relative change of the objective; what changes it less is a minor assumption
+_IMPOSSIBLE = _TELLING  # what is not modelled at all comes after what changes the objective
 _GRACE_S = 1.0  # for the effects, where the search took all of its time
 _MOST_LAYERS = 5_000  # of a network that gets this grace
 _NETWORK = ("nics", "network", "links")  # places of a spec that say what joins machines, but for its latency
@@ -75,7 +76,7 @@ def weigh_assumptions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Effect:
-    """What another value does: its words, and how much it matters; infinitely, where the configuration breaks."""
+    """What another value does: its words, and how much it matters; infinitely, where devices lack the memory."""
 
     words: str
     size: float
@@ -97,7 +98,7 @@ def _effect(problem: Problem, family: str, configuration: Configuration, objecti
     except LookupError:
         return _Effect.unknown()
     except (PlannerError, ValidationError):
-        return _Effect(words=f"{begin}this configuration is not possible", size=inf)
+        return _Effect(words=f"{begin}this configuration is not possible", size=_IMPOSSIBLE)
     if missing_bytes > 0:
         return _Effect(words=f"{begin}does not fit in memory", size=inf)
     change = value / objective - 1
