@@ -75,7 +75,7 @@ def plan_html(plan: "Plan") -> str:
     network = f", with {', '.join(plan.substitutions)} in the network" if plan.substitutions else ""
     found = f"{plan.family} on {plan.configuration.headline}{network}"
     lines = [
-        f"{proof_words(plan, 'what was searched')}, under this cost model.",
+        f"{proof_words(plan, searched='what was searched')}, under this cost model.",
         *(f"{capitalised(line)}." for line in beyond_words(plan)),
         *(f"Warning: {line}." for line in plan.cautions),
         *(f"{capitalised(line)}." for line in filter(None, [plan.instead])),

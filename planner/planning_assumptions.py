@@ -26,10 +26,10 @@ __all__ = ["MOST_ASSUMPTIONS", "WeighedAssumptions", "weigh_assumptions"]
 
 MOST_ASSUMPTIONS = 5  # under a headline
 _TELLING = 0.005  # relative change of the objective; what changes it less is a minor assumption
+_IMPOSSIBLE = _TELLING  # what is not modelled at all comes after what changes the objective
 _GRACE_S = 1.0  # for the effects, where the search took all of its time
 _MOST_LAYERS = 5_000  # of a network that gets this grace
-_NETWORK = ("nics", "network", "links", "nodes", "switches", "paths")  # places of a spec that say what the network is
-_NETWORK_FLAGS = ("--nics", "--network", "--cluster")
+_NETWORK = ("nics", "network", "links")  # places of a spec that say what joins machines, but for its latency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +69,14 @@ def weigh_assumptions(
             rows.append((is_network, effect.size, f"{one.text}{effect.words}   ({one.flag})"))
     rows.sort(key=lambda row: (not row[0], -row[1]))  # stable: equals stay as they were noted
     texts = [text for *_, text in rows]
-    return WeighedAssumptions(
-        key=tuple(texts[:MOST_ASSUMPTIONS]), minor=(*texts[MOST_ASSUMPTIONS:], *minor, *problem.assumptions)
-    )
+    told = {one.text for one in problem.key_assumptions}
+    others = [one for one in problem.assumptions if one not in told]
+    return WeighedAssumptions(key=tuple(texts[:MOST_ASSUMPTIONS]), minor=(*texts[MOST_ASSUMPTIONS:], *minor, *others))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Effect:
-    """What another value does: its words, and how much it matters; infinitely, where the configuration breaks."""
+    """What another value does: its words, and how much it matters; infinitely, where devices lack the memory."""
 
     words: str
     size: float
@@ -98,7 +98,7 @@ def _effect(problem: Problem, family: str, configuration: Configuration, objecti
     except LookupError:
         return _Effect.unknown()
     except (PlannerError, ValidationError):
-        return _Effect(words=f"{begin}this configuration is not possible", size=inf)
+        return _Effect(words=f"{begin}this configuration is not possible", size=_IMPOSSIBLE)
     if missing_bytes > 0:
         return _Effect(words=f"{begin}does not fit in memory", size=inf)
     change = value / objective - 1
@@ -147,4 +147,4 @@ def _value_words(value: Any) -> str:
 
 def _is_about_network(one: Assumption) -> bool:
     """Whether an assumption is about cards, or about what a cluster of nodes and links was reduced to."""
-    return one.flag in _NETWORK_FLAGS or any(part in _NETWORK for part in one.field)
+    return one.flag != "--latency" and any(part in _NETWORK for part in one.field)

@@ -21,6 +21,7 @@ __all__ = ["Launchable", "launchable", "little_memory"]
 _GIB = 2.0**30
 _BY_HAND = "write a launch script by hand, or give other families or devices"
 _MOST_TRIED = 30  # alternatives that are asked about
+_MOST_LATE = 3  # of them, once the time is over
 _MOST_PLANNED = 6  # questions that are planned for a plan that can be launched
 
 
@@ -87,7 +88,7 @@ def _refusal(problem: Problem, plan: Plan) -> str | None:
 
 def _best(problem: Problem, plan: Plan, search: Search) -> tuple[Plan, str] | None:
     """Return the best plan that a target can launch, and how it is asked for."""
-    best = _best_alternative(problem, plan)
+    best = _best_alternative(problem, plan, search)
     waiting = _narrowed(problem, plan)
     others = tuple(one for one in FAMILY_NAMES if one not in problem.families)
     for tried in range(_MOST_PLANNED):
@@ -112,9 +113,11 @@ def _best(problem: Problem, plan: Plan, search: Search) -> tuple[Plan, str] | No
     return best
 
 
-def _best_alternative(problem: Problem, plan: Plan) -> tuple[Plan, str] | None:
+def _best_alternative(problem: Problem, plan: Plan, search: Search) -> tuple[Plan, str] | None:
     """Return the best of a plan's alternatives that a target can launch."""
-    for one in plan.alternatives[:_MOST_TRIED]:
+    for number, one in enumerate(plan.alternatives[:_MOST_TRIED]):
+        if search.is_over and number >= _MOST_LATE:
+            break
         if one.configuration is None:
             continue
         network = network_of(asked(problem), one.substitutions)

@@ -115,10 +115,9 @@ def _title(problem: Problem) -> str:
 
 def _verdict(plan: Plan, problem: Problem) -> str:
     """Return what is proven, the objective, and on how many of the devices."""
-    where = devices_words(plan.configuration, problem)
-    name = plan.goal.name.replace("_", " ")
-    value = f"{name} {time_words(plan.objective)} ({plan.objective:.6g} s)"
-    return f"{proof_words(plan)}: {value}{', ' * bool(where)}{where}."
+    name, where = plan.goal.name.replace("_", " "), devices_words(plan.configuration, problem)
+    parts = filter(None, [f"{name} {time_words(plan.objective)} ({plan.objective:.6g} s)", where])
+    return f"{proof_words(plan, ', '.join(parts))}."
 
 
 def _cautions(lines: Iterable[str]) -> list[str]:

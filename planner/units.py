@@ -124,7 +124,7 @@ def parse(text: str, dimension: Dimension) -> float:
     if len(text) > _MOST_LETTERS:
         shown = f"a text of {len(text)} letters, {text[:20]!r}..., is not a {dimension.value}."
         raise ValueError(f"{shown} Write a number and a unit, e.g. {example_of(dimension)!r}.")
-    wrong = f"{text!r} is not a {dimension.value}."
+    wrong = f"{text!r} is not {'an' if dimension.value[0] in 'aeiou' else 'a'} {dimension.value}."
     found = _QUANTITY.fullmatch(text.strip(_BLANKS))
     if found is None:
         raise ValueError(f"{wrong} Write a number and a unit, e.g. {example_of(dimension)!r}.")

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from planner.problem import Problem
 
 __all__ = [
+    "SEARCH_SPACE",
     "beyond_words",
     "capitalised",
     "devices_words",
@@ -21,6 +22,7 @@ __all__ = [
     "usd_words",
 ]
 
+SEARCH_SPACE = 'the searched space (see "Search space")'
 _TERMS = {
     "exposed_all_reduce": "exposed all-reduce",
     "exposed_wait": "exposed wait for fusion",
@@ -100,12 +102,16 @@ def percent_words(share: float, *, is_signed: bool = False) -> str:
     return f"{percent:{sign},.0f} %" if abs(percent) >= 100 else f"{percent:{sign}.3g} %"  # three digits
 
 
-def proof_words(plan: "Plan", searched: str = 'the searched space (see "Search space")') -> str:
-    """Return what is proven of a plan, and of which space; :func:`beyond_words` tells of what lies outside of it."""
+def proof_words(plan: "Plan", value: str = "", searched: str = SEARCH_SPACE) -> str:
+    """Return what is proven of a plan, and of which space; :func:`beyond_words` tells of what lies outside of it.
+
+    ``value``: the objective, where it is to stand in the sentence.
+    """
     if plan.status == "optimal":
-        return f"Proven optimal within {searched}"
-    value = time_words(plan.bound) if plan.goal.unit == "s" else f"{plan.bound:.6g} {plan.goal.unit}"
-    return f"Best found, not proven: no plan of {searched} takes less than {value} (gap {percent_words(plan.gap)})"
+        return f"Proven optimal within {searched}{f': {value}' * bool(value)}"
+    least = time_words(plan.bound) if plan.goal.unit == "s" else f"{plan.bound:.6g} {plan.goal.unit}"
+    end = f"no plan of {searched} takes less than {least} (gap {percent_words(plan.gap)})"
+    return f"Best found, not proven: {f'{value}; ' * bool(value)}{end}"
 
 
 def beyond_words(plan: "Plan") -> list[str]:
@@ -121,7 +127,8 @@ def beyond_words(plan: "Plan") -> list[str]:
 def devices_words(configuration: "Configuration", problem: "Problem") -> str:
     """Return how many of the devices a plan takes, and whether another number of them was searched.
 
-    Per iteration all devices are used; per epoch or training their number is searched, unless the user says it.
+    Per epoch or training, and with a global batch, their number is searched, unless the user says it. With a fixed
+    batch per device all are used per iteration.
     """
     used, there = getattr(configuration, "num_devices", None), problem.cluster.num_devices
     if used is None:
@@ -129,8 +136,8 @@ def devices_words(configuration: "Configuration", problem: "Problem") -> str:
     words = f"on {'all ' if there > 1 else ''}{there:,}" if used == there else f"on {used:,} of {there:,}"
     limits = problem.limits.devices
     is_given = "num_devices" in problem.fixed or limits.least == limits.most
-    is_open = problem.goal.name != "iteration_time" and there > 1 and not is_given
-    return f"{words} device{'s' * (there > 1)}{' (the number was searched)' * is_open}"
+    is_open = (problem.training.num_devices is None or problem.goal.name != "iteration_time") and not is_given
+    return f"{words} device{'s' * (there > 1)}{' (the number was searched)' * (is_open and there > 1)}"
 
 
 def capitalised(line: str) -> str:

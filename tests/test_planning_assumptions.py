@@ -102,8 +102,8 @@ def test_what_no_longer_fits_or_is_not_possible_has_no_figure(problem: Problem, 
     asked = replace(tight, key_assumptions=odd)
     found = weigh_assumptions(asked, plan.family, plan.configuration, plan.objective, Search(time_limit_s=60))
     assert found.key == (
-        "batch; with fp7: this configuration is not possible   (--a)",
         "optimizer; with adam: does not fit in memory   (--c)",
+        "batch; with fp7: this configuration is not possible   (--a)",
         "place   (--b)",
     )
 
@@ -114,3 +114,17 @@ def test_after_an_interruption_nothing_more_is_computed(problem: Problem, plan: 
     found = weigh_assumptions(problem, plan.family, plan.configuration, plan.objective, search)
     assert found.key
     assert not any("with" in line for line in found.key)
+
+
+def test_no_assumption_is_told_twice(problem: Problem) -> None:
+    twice = replace(problem, assumptions=(*problem.assumptions, *(one.text for one in problem.key_assumptions)))
+    told = planner.plan(twice)
+    assert not set(told.assumptions) & {one.text for one in problem.key_assumptions}
+
+
+def test_the_headline_says_whether_the_number_of_devices_was_searched(problem: Problem, plan: Plan) -> None:
+    assert "on all 32 devices (the number was searched)." in plan_text(plan, problem).splitlines()[1]
+    pinned = planner.load({**SPEC, "fix": {"num_devices": 8}})
+    assert plan_text(planner.plan(pinned), pinned).splitlines()[1].endswith("on 8 of 32 devices.")
+    iteration = planner.load({**SPEC, "objective": "iteration_time"})
+    assert plan_text(planner.plan(iteration), iteration).splitlines()[1].endswith("on all 32 devices.")

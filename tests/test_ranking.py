@@ -15,8 +15,10 @@ from planner.networks import computation_bound
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
+from planner.report import plan_text
 from planner.search import Search
 from planner.solution import Status
+from planner.words import percent_words
 
 QUESTION: dict[str, Any] = {
     "dnn": {"zoo": "vgg16", "batch_per_device": 32},
@@ -319,3 +321,19 @@ def test_a_transformer_is_asked_of_hybrid_first_and_others_may_stop_at_its_answe
     assert asked[0][1] == float("inf")
     assert asked[1][1] < float("inf")
     assert plan.bound <= plan.objective
+
+
+def test_no_footnote_contradicts_the_headline() -> None:
+    machines = [{"count": 8, "devices": 8, "device": "h100-sxm", "network": "400 Gbit/s", "inside": "nvlink-4"}]
+    spec = {"dnn": {"zoo": "llama2-7b", "global_batch": 512}, "cluster": {"machines": machines}}
+    problem = planner.load({**spec, "families": ["pipeline", "hybrid"]})
+    plan = planner.plan(problem)
+    assert plan.status is Status.OPTIMAL
+    verdict, beyond, *rest = plan_text(plan, problem).splitlines()[1:]
+    assert verdict.startswith('Proven optimal within the searched space (see "Search space"): iteration time')
+    ((what, bound),) = plan.beyond.items()
+    assert bound < plan.objective
+    assert beyond.startswith(what.capitalize())
+    assert f"at most {percent_words(1 - bound / plan.objective)} faster" in beyond
+    assert not any("may be faster" in line or "is faster" in line for line in rest)
+    assert any("Its lead of" in line and "over hybrid may come from that alone." in line for line in rest)

@@ -12,6 +12,11 @@ amounts = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 readable = st.floats(min_value=1e-30, max_value=1e30)
 
 
+def named(dimension: Dimension) -> str:
+    """A quantity with its article, as a reader says it: an amount, a rate."""
+    return f"{'an' if dimension.value[0] in 'aeiou' else 'a'} {dimension.value}"
+
+
 @every_dimension
 def test_what_is_written_exactly_is_read_back_exactly(dimension: Dimension) -> None:
     @given(amounts)
@@ -90,7 +95,7 @@ def test_case_counts(text: str, dimension: Dimension) -> None:
 def test_a_bare_number_is_refused_with_an_example_that_is_read(dimension: Dimension) -> None:
     assert parse(example_of(dimension), dimension) > 0
     with pytest.raises(
-        ValueError, match=f"'25' is not a {dimension}. The unit is missing; .*'{example_of(dimension)}'"
+        ValueError, match=f"'25' is not an? {dimension}. The unit is missing; .*'{example_of(dimension)}'"
     ):
         parse("25", dimension)
 
@@ -100,7 +105,7 @@ def test_a_bare_number_is_refused_with_an_example_that_is_read(dimension: Dimens
     "text", ["", "  ", "nan", "nan s", "inf", "inf B", "GiB", "fast", "--5 s", "\0", "٣ s", "5 s\0"]
 )
 def test_what_is_no_number_with_a_known_unit_is_refused(dimension: Dimension, text: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(f"{text!r} is not a {dimension}. ")):
+    with pytest.raises(ValueError, match=re.escape(f"{text!r} is not {named(dimension)}. ")):
         parse(text, dimension)
 
 
@@ -108,7 +113,9 @@ def test_what_is_no_number_with_a_known_unit_is_refused(dimension: Dimension, te
 @pytest.mark.parametrize("number", ["-1", "-1e-9", "1e999", "-1e999"])
 def test_negative_and_boundless_amounts_are_refused(dimension: Dimension, number: str) -> None:
     unit = units_of(dimension)[0]
-    with pytest.raises(ValueError, match=re.escape(f"'{number} {unit}' is not a {dimension}. It must be finite and")):
+    with pytest.raises(
+        ValueError, match=re.escape(f"'{number} {unit}' is not {named(dimension)}. It must be finite and")
+    ):
         parse(f"{number} {unit}", dimension)
 
 
@@ -142,7 +149,7 @@ def test_an_unknown_unit_lists_all_that_are_offered() -> None:
 def test_a_unit_of_another_dimension_is_named(text: str, wanted: Dimension, given_instead: Dimension) -> None:
     unit = text.split()[1]
     with pytest.raises(
-        ValueError, match=f"{text!r} is not a {wanted}. '{unit}' measures a {given_instead}; use one of"
+        ValueError, match=f"{text!r} is not an? {wanted}. '{unit}' measures a {given_instead}; use one of"
     ):
         parse(text, wanted)
 

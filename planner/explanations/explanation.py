@@ -12,6 +12,7 @@ from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
+from planner.words import beyond_words
 
 __all__ = ["Explanation", "explain"]
 
@@ -113,7 +114,7 @@ def _runners_up(plan: Plan) -> tuple[Alternative, ...]:
 def _proof(plan: Plan) -> str:
     """Return what is proven about a plan."""
     if plan.status is Status.OPTIMAL:
-        return "no plan of any allowed family is better, under this cost model"
+        return "; ".join(["no plan of the searched space is better, under this cost model", *beyond_words(plan)])
     if plan.bound <= 0:
         return "nothing is proven of how much better another plan may be"
     return f"no plan is better by more than {plan.gap:.1%}, under this cost model; this one is not proven best"

@@ -27,6 +27,7 @@ from planner.page.words import family_words, joined, many, objective, term, time
 from planner.procurement.answer import Choice, Procured
 from planner.solution import Status
 from planner.units import Dimension, format_human
+from planner.words import SEARCH_SPACE
 
 __all__ = ["procurement_page_of"]
 
@@ -54,7 +55,9 @@ def procurement_page_of(found: Procured, *, history: History = (), commands: Seq
         certificate_section(found, history),
         Section(name="accuracy", title="How wrong it may be", blocks=_margin(found)),
         prices_section(found),
-        notes_section({"Mind": found.warnings, "Assumed": found.assumptions, "Not modelled": found.not_modelled}),
+        notes_section(
+            {"Warnings": found.warnings, "Also assumed": found.assumptions, "Not modelled": found.not_modelled}
+        ),
         origin_section(found.problem, commands),
     ]
     return Page(
@@ -100,7 +103,7 @@ def _verdict(found: Procured) -> str:
     """Return what is proven."""
     one = found.certificate
     if one.status is Status.OPTIMAL:
-        return f"Proven: {value_of(one.objective, found.objective_name)}; no fleet of those searched has less."
+        return f"Proven optimal within {SEARCH_SPACE}: {value_of(one.objective, found.objective_name)}."
     least = value_of(one.bound, found.objective_name)
     return f"The best that was found, not proven: no fleet has less than {least} (gap {one.gap:.2%})."
 

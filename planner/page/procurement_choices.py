@@ -8,7 +8,7 @@ from planner.page.parts import Block, Bullets, Figure, Section, Table, Text, few
 from planner.page.proof import History, certificate_figure, history_figures
 from planner.page.words import many, time, usd
 from planner.procurement.answer import BreakEven, ParetoSet, Procured
-from planner.procurement.words import amount
+from planner.procurement.words import amount, break_even_words
 from planner.solution import Status
 
 __all__ = [
@@ -48,7 +48,7 @@ def alternatives_section(found: Procured) -> Section | None:
     is_cost = _UNITS[name] == "usd" and name != "value_of_time"
     columns = ("fleet", *(() if is_cost else (_GOALS[name],)), "cost", "wall time", "more", "what to know")
     table = Table(
-        caption="What else was weighed",
+        caption="Alternatives considered",
         columns=columns,
         rows=[
             (
@@ -173,9 +173,9 @@ def break_even_section(rows: Sequence[BreakEven]) -> Section | None:
         return None
     blocks: list[Block] = []
     for one in rows:
-        when = "never within a month" if one.hours_per_month is None else f"from {one.hours_per_month:.0f} h a month on"
+        when = break_even_words(one.hours_per_month)
         words = f" ({one.words})" if one.words else ""
-        blocks.append(Text(f"Rent {one.rented} or buy {one.bought}: buying costs less {when}{words}."))
+        blocks.append(Text(f"Rent {one.rented} or buy {one.bought}: {when}{words}."))
         series = {
             "rent": [(hours, rent, f"{hours:g} h: rent {usd(rent)}") for hours, rent, _ in one.rows],
             "buy": [(hours, buy, f"{hours:g} h: own {usd(buy)}") for hours, _, buy in one.rows],
@@ -189,7 +189,7 @@ def break_even_section(rows: Sequence[BreakEven]) -> Section | None:
             rows=[(f"{hours:g}", usd(rent), usd(buy)) for hours, rent, buy in one.rows],
             numbers=(0, 1, 2),
         )
-        alt = f"Lines of rent and ownership by hours of use a month; buying costs less {when}."
+        alt = f"Lines of rent and ownership by hours of use a month; {when}."
         blocks.append(Figure(caption="Rent or buy", alt=alt, data=data, layout=layout, table=table))
     return Section(name="rent-or-buy", title="Rent or buy", blocks=blocks)
 
@@ -224,7 +224,7 @@ def certificate_section(found: Procured, history: History) -> Section:
     ]
     blocks.append(Table(caption="Certificate", columns=("what", "value"), rows=facts))
     if one.domain:
-        blocks += [Text("Searched, and nothing beyond:"), Bullets(lines=one.domain)]
+        blocks += [Text("Search space:"), Bullets(lines=one.domain)]
     return Section(name="certificate", title="What is proven", blocks=blocks)
 
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from planner.procurement.answer import BreakEven, Certificate, Choice, ParetoSet, Procured
-from planner.procurement.words import amount
-from planner.report import table
+from planner.procurement.words import amount, break_even_words
+from planner.report import assumption_lines, table
 from planner.solution import SAME, Status
 from planner.units import Dimension, format_human
-from planner.words import time_words, usd_words
+from planner.words import SEARCH_SPACE, percent_words, time_words, usd_words
 
 __all__ = ["procured_text"]
 
@@ -31,6 +31,7 @@ def procured_text(found: Procured) -> str:
         f"  {_time_and_cost(found)}{_besides(choice)}",
         f"  {_margin(found)}",
         "",
+        *assumption_lines(_key_assumptions(choice)),
         *_breakdown("Where the time goes", choice.run_s, time_words),
         *_breakdown("Where the money goes", choice.money_usd, usd_words),
         "",
@@ -58,12 +59,12 @@ def _verdict(found: Procured) -> str:
     one: Certificate = found.certificate
     name = found.objective_name
     if one.status is Status.OPTIMAL:
-        return f"Proven: {_objective(one.objective, name)}; no fleet of those searched (see below) has less."
+        return f"Proven optimal within {SEARCH_SPACE}: {_objective(one.objective, name)}."
     proven = [number for number, bound in one.bounds.items() if one.objective - bound <= SAME * one.objective]
     among = f" Among fleets of {max(proven)} type{'s' * (max(proven) > 1)} it is proven." if proven else ""
     return (
         f"Best found, not proven: {_objective(one.objective, name)}; none has less than "
-        f"{_objective(one.bound, name)} (gap {one.gap:.2%}).{among}"
+        f"{_objective(one.bound, name)} (gap {percent_words(one.gap)}).{among}"
     )
 
 
@@ -146,7 +147,7 @@ def _alternative_lines(found: Procured) -> list[str]:
     if not found.alternatives:
         return []
     best = found.choice.objective
-    lines = ["What else was weighed"]
+    lines = ["Alternatives considered"]
     for choice, words in found.alternatives:
         ratio = choice.objective / best if best else 1.0
         loss = f"{ratio - 1:+.1%}" if ratio < _MANY_TIMES else f"x {ratio:,.0f}"
@@ -216,15 +217,19 @@ def _break_even_lines(rows: Sequence[BreakEven]) -> list[str]:
     """Return from when on buying costs less."""
     lines = []
     for one in rows:
-        when = "never within a month" if one.hours_per_month is None else f"from {one.hours_per_month:.0f} h a month on"
         words = f"; {one.words}" if one.words else ""
-        lines.append(f"Rent {one.rented} or buy {one.bought}: buying costs less {when}{words}")
+        lines.append(f"Rent {one.rented} or buy {one.bought}: {break_even_words(one.hours_per_month)}{words}")
         months = [
             {"hours a month": hours, "rent USD": round(rent, 2), "buy USD": round(buy, 2)}
             for hours, rent, buy in one.rows
         ]
         lines += [f"  {line}" for line in table(months).splitlines()]
     return [*lines, ""] if lines else []
+
+
+def _key_assumptions(choice: Choice) -> list[str]:
+    """Return the assumptions that change the plans of the jobs, each once."""
+    return list(dict.fromkeys(line for plan in choice.plans.values() for line in plan.key_assumptions))
 
 
 def _notes(found: Procured) -> list[str]:
@@ -238,9 +243,9 @@ def _notes(found: Procured) -> list[str]:
     searched = (*one.domain, work, *left_out)
     parts = (
         ("Prices", (listed,)),
-        ("Assumed", found.assumptions),
-        ("Mind", found.warnings),
+        ("Also assumed", found.assumptions),
         ("Not modelled", found.not_modelled),
-        ("Searched", searched),
+        ("Search space", searched),
     )
-    return [f"{title}: {'; '.join(lines)}." for title, lines in parts if lines]
+    warned = ["Warnings", *(f"  {line}." for line in found.warnings)] if found.warnings else []
+    return warned + [f"{title}: {'; '.join(lines)}." for title, lines in parts if lines]

@@ -8,7 +8,7 @@ from planner.procurement.search import Fleets
 from planner.units import Dimension, format_human, parse
 from planner.words import usd_words
 
-__all__ = ["LIMITS", "amount", "domain_of", "enough", "reasons_of"]
+__all__ = ["LIMITS", "amount", "break_even_words", "domain_of", "enough", "reasons_of"]
 
 LIMITS = {  # how a limit is called, and in what it is counted
     "cost": ("cost", Dimension.MONEY),
@@ -18,6 +18,7 @@ LIMITS = {  # how a limit is called, and in what it is counted
     "power": ("power", Dimension.POWER),
     "capital": ("capital", Dimension.MONEY),
 }
+_ALL = 0.9995  # of a training; what is beyond reads as all of it
 _CLOSE = 0.05  # of a limit: nearer to it, it is told
 
 
@@ -49,6 +50,21 @@ def domain_of(fleets: Fleets) -> tuple[str, ...]:
     )
 
 
+def break_even_words(hours_per_month: float | None) -> str:
+    """Return from how much use on buying costs less than renting."""
+    if hours_per_month is None:
+        return "renting costs less for any use within a month"
+    return f"buying costs less from {hours_per_month:,.0f} h of use a month on"
+
+
+def _computing_words(seconds: float, least_s: float) -> str:
+    """Return how much of a training is computing, the rest communication and waiting."""
+    total, share = format_human(seconds, Dimension.TIME), least_s / seconds
+    if share > _ALL:
+        return f"communication costs nothing here: all {total} are computing"
+    return f"training takes {total}, of which {format_human(least_s, Dimension.TIME)} ({share:.0%}) are computing"
+
+
 def reasons_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
     """Return what a fleet's devices do, and which limits are near."""
     found = []
@@ -59,10 +75,7 @@ def reasons_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
     ]
     for (name, seconds), least_s in zip(choice.training_s.items(), ideal_s, strict=True):
         what = "" if len(ideal_s) == 1 else f"{name}: "
-        found.append(
-            f"{what}training takes {format_human(seconds, Dimension.TIME)}; without any communication or waiting it "
-            f"would take {format_human(least_s, Dimension.TIME)} at least ({least_s / seconds:.0%})"
-        )
+        found.append(f"{what}{_computing_words(seconds, least_s)}")
     counts = fleet_counts(choice.fleet, fleets.offers)
     work_s = np.array([fleets.work_s(choice.fleet, list(choice.training_s.values()))])
     criteria = fleets.account.criteria(counts, work_s)

@@ -67,14 +67,7 @@ def _types_of(reading: Reading, dnn: Dnn, cluster: Cluster) -> tuple[str, str]:
         )
     if not optimizer:
         keep["optimizer"] = optimizer = "adam"
-        notes.key_assumptions.append(
-            Assumption(
-                text="optimizer: adam, as transformers are usually trained",
-                field=("dnn", "optimizer"),
-                flag="dnn.optimizer",
-                other="sgd",
-            )
-        )
+        notes.assumptions.append("optimizer: adam, as transformers are usually trained")
     return dtype, optimizer
 
 

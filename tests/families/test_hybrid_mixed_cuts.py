@@ -17,7 +17,7 @@ from planner.families.hybrid.mixed_bounds import MixedBounds
 from planner.families.hybrid.mixed_configuration import MixedConfiguration, MixedStage
 from planner.families.hybrid.mixed_cost import MixedCost
 from planner.families.hybrid.mixed_cuts import all_cuts, cut_columns, has_few_cuts, improved
-from planner.families.hybrid.mixed_search import all_cuts_bound_s, configuration_of_point
+from planner.families.hybrid.mixed_search import OTHER_CUTS, all_cuts_bound_s, configuration_of_point
 from planner.families.hybrid.search import plan
 from planner.problem import Problem
 from planner.search import Search
@@ -154,7 +154,8 @@ def test_a_long_network_with_few_micro_batches_gets_a_better_cut_than_that_of_th
     columns = {name: np.array([value]) for name, value in point.items()}
     assert found.objective < float(mixed.seconds(columns)[0]) * (1 - 1e-6)
     assert hybrid.predict(problem, chosen).iteration_time_s == pytest.approx(found.objective, rel=1e-12)
-    assert any("one may be faster" in line for line in found.explanation)
+    assert found.beyond[OTHER_CUTS] < found.objective
+    assert any(line.startswith(OTHER_CUTS) and "at most" in line for line in found.explanation)
 
 
 @given(st.integers(0, 999))

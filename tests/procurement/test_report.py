@@ -63,7 +63,15 @@ def test_the_text_names_fleet_proof_sums_and_limits(answer: Procured) -> None:
     text, choice = procured_text(answer), answer.choice
     assert choice.fleet.headline in text.splitlines()[0]
     assert f"{choice.cost_usd:,.2f} USD" in text
-    for words in ("Proven", "Where the money goes", "Where the time goes", "What if", "Searched", "Prices", "deadline"):
+    for words in (
+        "Proven",
+        "Where the money goes",
+        "Where the time goes",
+        "What if",
+        "Search space",
+        "Prices",
+        "deadline",
+    ):
         assert words in text
     for part, value in choice.money_usd.items():
         if value > 0.01 * choice.cost_usd and part not in ("capital",):

@@ -138,8 +138,9 @@ def told(report: str) -> tuple[str, str, str]:
 def _answer(lines: Sequence[str]) -> tuple[str, str, str]:
     """The first two lines of a plan, or of a purchase, in the words of a table."""
     first, second = lines[0], lines[1]
-    proof = second.split(";")[0]
-    if gap := re.search(r" \(gap [\d.]+%\)", second):
+    plain = re.sub(r' within the searched space \(see "Search space"\)', "", second).rstrip(".")
+    proof = plain.split(";")[0].split(", on ")[0]
+    if gap := re.search(r" \(gap [\d.]+ %\)", second):
         proof += gap[0]
     proof = proof[0].lower() + proof[1:]
     if "Train by" not in lines:
