@@ -435,3 +435,11 @@ def configuration_of(problem: Problem) -> tuple[str, Configuration]:
         raise SpecError(message)
     family, given = problem.configuration
     return family, FAMILIES[family].configuration_of(problem, given)
+
+
+def with_left_out(problem: Problem, configuration: Configuration) -> Problem:
+    """Return a question whose assumptions say what its configuration has where the block says nothing."""
+    assert problem.configuration is not None, "asked by configuration_of"
+    family, given = problem.configuration
+    words = (f"{family}.{line}" for line in FAMILIES[family].left_out(problem, given, configuration))
+    return replace(problem, assumptions=tuple(dict.fromkeys((*problem.assumptions, *words))))

@@ -26,6 +26,7 @@ from planner.problem import Problem
 __all__ = [
     "batch_of",
     "exchange_parts_s",
+    "fastest_threads",
     "group_of",
     "input_of",
     "input_s",
@@ -146,6 +147,13 @@ def threads_of(problem: Problem) -> tuple[int, ...]:
     points = problem.calibration.interference
     least, most = (points[0][0], points[-1][0]) if points else (1, problem.calibration.num_cores)
     return tuple(range(least, min(most, problem.calibration.num_cores) + 1))
+
+
+def fastest_threads(problem: Problem) -> int:
+    """Return the number of threads that multiplies fastest, whatever a layer's partitions; of equals the fewest."""
+    points = problem.calibration.interference
+    slower = ByThreads(points) if points else lambda _threads: 1.0
+    return min(threads_of(problem), key=lambda number: (slower(number) / number, number), default=1)
 
 
 def share_of(problem: Problem, num_replicas: int) -> int:
