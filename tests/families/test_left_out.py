@@ -157,6 +157,25 @@ def test_what_is_on_by_default_has_a_meaning_and_is_said(block: dict[str, Any], 
         assert f"hybrid.{key}: on, as megatron-core has it" in told
 
 
+@pytest.mark.parametrize(
+    ("program", "on"),
+    [
+        ("megatron-lm-fused", set()),
+        ("megatron-deepspeed", {"zero"}),
+        ("torchtitan-eager", {"sequence_parallel", "overlap_data", "zero"}),
+    ],
+)
+def test_a_program_has_no_overlap_that_it_lacks_in_plan_or_predict(program: str, on: set[str]) -> None:
+    asked = {**SMALL, "calibration": {"program": program}}
+    meant, _ = predicted(asked, "hybrid", {"tensor": 2, "data": 2})
+    assert {key for key in ("sequence_parallel", "overlap_tensor", "overlap_data", "zero") if meant[key]} == on
+    fixed = {"tensor_parallel_size": 2, "data_parallel_size": 2, "sequence_parallel": True}
+    found = SEARCHES["hybrid"](planner.load({**asked, "fix": fixed}), Search()).configuration.to_document()
+    assert {key for key in ("overlap_tensor", "overlap_data") if found[key]} == on & {"overlap_tensor", "overlap_data"}
+    pinned = SEARCHES["hybrid"](planner.load({**asked, "fix": {**fixed, "overlap_tensor": True}}), Search())
+    assert pinned.configuration.to_document()["overlap_tensor"]
+
+
 def test_pins_and_exclusions_hold_for_what_is_left_out() -> None:
     for more in ({"fix": {"overlap_data": False}}, {"constraints": {"exclude": {"overlap_data": [True]}}}):
         meant, _ = predicted({**SMALL, **more}, "hybrid", {"data": 2})

@@ -1,6 +1,7 @@
 """What a block ``configuration.hybrid`` means by the keys that it leaves out: what ``plan`` takes by default.
 
-One table. A key is taken as a pin asks, else at its value here wherever the rules of the search give that a meaning
+One table of what programs have (:mod:`planner.models.transformer_programs`), which the search reads, too. A key is
+taken as a pin asks; else it is on where the program has it, the rules of the search give it a meaning
 (:mod:`planner.families.hybrid.rules`) and the question does not exclude it: an overlap never makes a step longer, and a
 step of the optimiser that data ranks share is shorter. The degrees, the schedule, the micro-batch, recomputation and
 where the optimiser runs are what is asked about: left out they are 1, 1F1B, none and the device, as ever.
@@ -13,16 +14,12 @@ import numpy as np
 
 from planner.families.hybrid.configuration import FLAGS, ORDER_NAMES, PINS, RECOMPUTE_NAMES, SCHEDULE_NAMES
 from planner.families.hybrid.rules import LayoutRule, rules_of, unlike_rules
+from planner.models.transformer_programs import PROGRAMS
 from planner.problem import Problem
 
 __all__ = ["completed", "left_out_words"]
 
-_TAKEN: Mapping[str, int] = {  # by the name of the array, in this order: overlap_tensor needs sequence parallelism
-    "is_sequence_parallel": 1,
-    "overlaps_tensor": 1,
-    "overlaps_data": 1,
-    "zero": 1,
-}
+_DECIDED = ("is_sequence_parallel", "overlaps_tensor", "overlaps_data", "zero")  # the second needs the first
 _CODES = {"recompute": RECOMPUTE_NAMES, "schedule": SCHEDULE_NAMES, "order": ORDER_NAMES}
 _ARRAYS = {key: name for name, key in FLAGS.items()}
 _PINNED = {name: key for key, name in PINS.items()}
@@ -33,18 +30,19 @@ def completed(problem: Problem, given: Mapping[str, Any], batch: int) -> dict[st
     transformer = problem.dnn.transformer
     assert transformer is not None, "asked by why_not"
     found, rules = dict(given), (*rules_of(transformer, batch), *unlike_rules())
-    for name, value in _TAKEN.items():
+    has = PROGRAMS[problem.calibration.program].has
+    for name in _DECIDED:
         key, pin = FLAGS.get(name, name), _PINNED[name]
         if found[key] is None:
-            is_taken = value not in problem.excluded.get(pin, ()) and _has_meaning(rules, found, name, value)
-            code = int(problem.fixed.get(pin, value if is_taken else 0))
+            is_on = name in has and 1 not in problem.excluded.get(pin, ()) and _has_meaning(rules, found, name)
+            code = int(problem.fixed.get(pin, is_on))
             found[key] = bool(code) if name in FLAGS else code
     return found
 
 
-def _has_meaning(rules: tuple[LayoutRule, ...], block: Mapping[str, Any], name: str, value: int) -> bool:
-    """Whether no rule that leads to a decision forbids a value of it beside those that are decided."""
-    codes = {**{_ARRAYS.get(key, key): _code(key, one) for key, one in block.items()}, name: value}
+def _has_meaning(rules: tuple[LayoutRule, ...], block: Mapping[str, Any], name: str) -> bool:
+    """Whether no rule that leads to a decision forbids that it is on beside those that are decided."""
+    codes = {**{_ARRAYS.get(key, key): _code(key, one) for key, one in block.items()}, name: 1}
     columns = {key: np.array([one]) for key, one in codes.items() if one is not None}
     mine = [one for one in rules if one.key == FLAGS.get(name, name) and columns.keys() >= set(one.names)]
     return all(bool(one.holds(columns)[0]) for one in mine)
@@ -62,7 +60,7 @@ def left_out_words(problem: Problem, given: Mapping[str, Any], block: Mapping[st
 
     ``block``: what the layout is.
     """
-    keys = [FLAGS.get(name, name) for name in _TAKEN]
+    keys = [FLAGS.get(name, name) for name in _DECIDED]
     return [
         f"{key}: {'on' if block[key] is True else block[key]}, as {problem.calibration.program} has it"
         for key in keys
