@@ -241,7 +241,7 @@ def explain(problem: Problem, plan: Plan | None = None, *, time_limit_s: float =
     ... )
     >>> first = planner.explain(problem).sensitivities[0]
     >>> first.words, round(first.saving, 2)
-    ('rtx-2080-ti twice as fast', 0.16)
+    ('rtx-2080-ti twice as fast', 0.17)
     """
     from planner.explanations.explanation import explain as explained  # noqa: PLC0415  # late: a plan does not pay for it
 
