@@ -294,7 +294,7 @@ def explain(
     ... )
     >>> first = planner.explain(problem).sensitivities[0]
     >>> first.words, round(first.saving, 2)
-    ('rtx-2080-ti twice as fast', 0.16)
+    ('rtx-2080-ti twice as fast', 0.17)
     """
     from planner.explanations.explanation import explain as explained  # noqa: PLC0415  # late: a plan does not pay for it
 
@@ -489,3 +489,11 @@ def configuration_of(problem: Problem) -> tuple[str, Configuration]:
         raise SpecError(message)
     family, given = problem.configuration
     return family, FAMILIES[family].configuration_of(problem, given)
+
+
+def with_left_out(problem: Problem, configuration: Configuration) -> Problem:
+    """Return a question whose assumptions say what its configuration has where the block says nothing."""
+    assert problem.configuration is not None, "asked by configuration_of"
+    family, given = problem.configuration
+    words = (f"{family}.{line}" for line in FAMILIES[family].left_out(problem, given, configuration))
+    return replace(problem, assumptions=tuple(dict.fromkeys((*problem.assumptions, *words))))

@@ -27,7 +27,7 @@ def predict(
 ) -> None:
     """Predict time, breakdown and memory of a given configuration."""
     import planner
-    from planner.api import configuration_of
+    from planner.api import configuration_of, with_left_out
     from planner.cli.output import check_outputs, check_trace, limit_bytes, write_text, write_trace
     from planner.cli.page import check_page
     from planner.cli.terminal import show
@@ -44,6 +44,7 @@ def predict(
     step = check_trace(trace, trace_devices, trace_iterations, measured)
     problem = planner.load(spec, run=run)
     family, configuration = configuration_of(problem)
+    problem = with_left_out(problem, configuration)
     prediction = planner.predict(problem, configuration)
     explanation = FAMILIES[family].explain(problem, configuration, prediction)
     search = Search(time_limit_s=_WEIGHED_S)

@@ -70,6 +70,13 @@ class Family(Protocol):
         """Return the configuration that a spec's block means; raise SpecError where it means none."""
         ...
 
+    def left_out(self, problem: Problem, given: Mapping[str, Any], configuration: Any) -> tuple[str, ...]:
+        """Return, in words, what the configuration of a block has where the block says nothing, and why.
+
+        What ``plan`` takes by default; only what may change the prediction.
+        """
+        ...
+
 
 FAMILIES: Mapping[str, Family] = {
     all_reduce_family.NAME: all_reduce_family,

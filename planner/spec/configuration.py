@@ -65,13 +65,14 @@ class GroupShareSpec(Model):
     machines: Count
     devices_per_machine: Count | None = None
     batch_per_device: Count
-    gradient_accumulation_steps: Count = 1
+    gradient_accumulation_steps: Count | None = None
 
 
 class AllReduceSpec(Model):
     """The configuration block of the family ``all_reduce``, as ``plan`` prints it.
 
     ``groups``, by the name of the group of machines, say what unlike devices do; else ``num_devices`` are all alike.
+    ``gradient_accumulation_steps`` left out are the fewest whose samples fit in memory, as ``plan`` takes them.
     """
 
     machines: Annotated[list[Name], Field(min_length=1)] | None = None
@@ -80,7 +81,7 @@ class AllReduceSpec(Model):
     num_machines: Count | None = None
     devices_per_machine: Count | None = None
     global_batch_size: Count | None = None
-    gradient_accumulation_steps: Count = 1
+    gradient_accumulation_steps: Count | None = None
     compression: CompressionSpec | None = None
     fusion_groups: FusionOf = "optimal"
 
@@ -105,6 +106,7 @@ class ParameterServerSpec(Model):
 
     Workers and shares are by the name of the machine group; tensors are placed by a rule, or each on a server by its
     index. A share is the largest of its group: some devices have one sample less where shares make more than the batch.
+    ``placement`` left out: sliced, where the program cuts tensors (``calibration.split_tensors``), else round robin.
     ``max_staleness`` belongs to ``ssp``, ``local_steps`` to ``local_sgd``.
     """
 
@@ -112,7 +114,7 @@ class ParameterServerSpec(Model):
     workers: Annotated[dict[Name, Count], Field(min_length=1)] | None = None
     servers: Name | None = None
     co_located: bool = False
-    placement: PlacementOf = "round_robin"
+    placement: PlacementOf | None = None
     batch_shares: dict[Name, Count] | None = None
     global_batch_size: Count | None = None
     compression: CompressionSpec | None = None
@@ -124,7 +126,8 @@ class ParameterServerSpec(Model):
 class ReplicaLayerSpec(Model):
     """One layer of ``model_replicas``.
 
-    P, H, R, and the worker of every segment, a row for each replica of the layer.
+    P, H, R, and the worker of every segment, a row for each replica of the layer. ``threads`` left out are those that
+    are fastest.
     """
 
     partitions: Count | None = None
@@ -182,7 +185,8 @@ class HybridSpec(Model):
 
     ``machines`` names a group where machines differ; the batch is by default the one that ``dnn`` asks for. Where
     stages hold unlike numbers of layers, or stand on machines of several kinds, ``stages`` lists them all; ``replicas``
-    say how many whole replicas stand on each kind.
+    say how many whole replicas stand on each kind. ``zero``, ``sequence_parallel`` and the overlaps that are left out
+    are what ``plan`` takes by default: on where they mean something (:mod:`planner.families.hybrid.defaults`).
     """
 
     tensor: Count = 1
@@ -192,12 +196,12 @@ class HybridSpec(Model):
     expert: Count = 1
     interleave: Count = 1
     microbatch: Count = 1
-    zero: ZeroStage = 0
+    zero: ZeroStage | None = None
     recompute: Literal["none", "selective", "full"] = "none"
     schedule: Literal["gpipe", "1f1b", "zero_bubble"] = "1f1b"
-    sequence_parallel: bool = False
-    overlap_data: bool = False
-    overlap_tensor: bool = False
+    sequence_parallel: bool | None = None
+    overlap_data: bool | None = None
+    overlap_tensor: bool | None = None
     offload_optimizer: bool = False
     order: RankOrder = "tensor-context-data-pipeline"
     global_batch_size: Count | None = None

@@ -28,6 +28,7 @@ __all__ = [
     "TAKES_EXCLUSIONS",
     "configuration_of",
     "explain",
+    "left_out",
     "machines",
     "predict",
     "timeline",
@@ -81,3 +82,11 @@ def timeline(problem: Problem, configuration: AllReduceConfiguration, *, num_ite
 def configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllReduceConfiguration:
     """Return the configuration that a spec's block means."""
     return all_reduce_given.configuration_of(problem, given)
+
+
+def left_out(problem: Problem, given: Mapping[str, Any], configuration: AllReduceConfiguration) -> tuple[str, ...]:
+    """Return the micro-batches of devices that cannot hold their samples at a time."""
+    steps = configuration.gradient_accumulation_steps
+    if given["groups"] is not None or given["gradient_accumulation_steps"] is not None or steps == 1:
+        return ()
+    return (f"gradient_accumulation_steps: {steps}, the fewest that fit in memory",)

@@ -9,7 +9,7 @@ from planner.families.all_reduce.configuration import NAME, AllReduceConfigurati
 from planner.families.all_reduce.cost import AllReduceCost
 from planner.families.all_reduce.fusion import ends_of_rule, exchange_of, listed_groups
 from planner.families.all_reduce.mixed_given import mixed_configuration_of
-from planner.families.all_reduce.settings import ANY_NUMBER, batches_of
+from planner.families.all_reduce.settings import ANY_NUMBER, batches_of, fewest_microbatches
 from planner.families.compression import compression_of
 from planner.families.faults import wrong
 from planner.problem import Problem
@@ -70,6 +70,8 @@ def _given_setting(cost: AllReduceCost, given: Mapping[str, Any]) -> Setting:
         batches = [training.batch_per_device * number]  # a configuration may name fewer devices than there are
     batch = given["global_batch_size"] or max(batches, default=0)
     steps = given["gradient_accumulation_steps"]
+    if steps is None:
+        steps = fewest_microbatches(ceil(batch / number), cost.memory.most_samples(cost.memory_limit_bytes))
     if batch < number or steps > ceil(batch / number):
         raise wrong(
             NAME,

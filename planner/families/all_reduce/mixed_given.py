@@ -8,6 +8,7 @@ from planner.cluster import MachineGroup
 from planner.families.all_reduce.configuration import NAME, AllReduceConfiguration
 from planner.families.all_reduce.fusion import ends_of_rule, listed_groups, mixed_exchange_of
 from planner.families.all_reduce.mixed import MixedCost
+from planner.families.all_reduce.settings import fewest_microbatches
 from planner.families.compression import compression_of
 from planner.families.faults import wrong
 from planner.problem import Problem
@@ -35,7 +36,10 @@ def mixed_configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllRed
     ordered = [rows[name] for name in cost.names]
     machines = [row["machines"] for row in ordered]
     shares = [row["batch_per_device"] for row in ordered]
-    steps = [row["gradient_accumulation_steps"] for row in ordered]
+    steps = [
+        row["gradient_accumulation_steps"] or fewest_microbatches(row["batch_per_device"], most)
+        for row, most in zip(ordered, cost.most_at_a_time.tolist(), strict=True)
+    ]
     numbers = [count * each for count, each in zip(machines, cost.devices.tolist(), strict=True)]
     _check_totals(problem, given, sum(machines), sum(numbers))
     compression = compression_of(given["compression"])
@@ -68,7 +72,7 @@ def _check_group(groups: Mapping[str, MachineGroup], name: str, row: Mapping[str
     if devices is not None and devices > group.devices_per_machine:
         text = f"a machine {name!r} has {group.devices_per_machine} devices, not {devices}."
         raise wrong(NAME, f"{key}.devices_per_machine", devices, text)
-    if row["gradient_accumulation_steps"] > row["batch_per_device"]:
+    if (row["gradient_accumulation_steps"] or 1) > row["batch_per_device"]:
         text = f"a share of {row['batch_per_device']} cannot be split into so many micro-batches."
         raise wrong(NAME, f"{key}.gradient_accumulation_steps", row["gradient_accumulation_steps"], text)
 

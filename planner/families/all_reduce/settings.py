@@ -7,7 +7,7 @@ from planner.families.all_reduce.cost import AllReduceCost, Setting
 from planner.problem import Problem, Range
 from planner.units import Dimension, format_human
 
-__all__ = ["ANY_NUMBER", "batches_of", "settings_of", "shapes_of", "why_nothing_fits"]
+__all__ = ["ANY_NUMBER", "batches_of", "fewest_microbatches", "settings_of", "shapes_of", "why_nothing_fits"]
 
 ANY_NUMBER = 2**62  # samples at a time, where memory is not asked
 
@@ -53,6 +53,15 @@ def batches_of(problem: Problem, num_devices: int, most_samples: int) -> list[in
     return sorted(batch for batch in batches if batch >= num_devices)
 
 
+def fewest_microbatches(share: int, most_samples: int) -> int:
+    """Return the fewest micro-batches of a share that fit where so many samples do; one where not even one sample fits.
+
+    >>> fewest_microbatches(10, 4), fewest_microbatches(10, 0)
+    (3, 1)
+    """
+    return ceil(share / most_samples) if most_samples else 1
+
+
 def settings_of(cost: AllReduceCost) -> Iterator[Setting]:
     """Yield every shape with its batches, each in the fewest micro-batches that fit in memory."""
     most_samples = cost.memory.most_samples(cost.memory_limit_bytes)
@@ -62,7 +71,7 @@ def settings_of(cost: AllReduceCost) -> Iterator[Setting]:
     for machines, devices in shapes_of(cost):
         for batch in batches_of(cost.problem, machines * devices, most_samples):
             share = ceil(batch / (machines * devices))
-            steps = ceil(share / most_samples) if pinned is None else pinned
+            steps = fewest_microbatches(share, most_samples) if pinned is None else pinned
             if steps <= share and ceil(share / steps) <= most_samples:
                 yield Setting(
                     num_machines=machines, devices_per_machine=devices, global_batch_size=batch, num_microbatches=steps

@@ -17,6 +17,7 @@ from planner.families.hybrid import mixed_timeline as hybrid_mixed_timeline
 from planner.families.hybrid import timeline as hybrid_timeline
 from planner.families.hybrid.configuration import NAME, PINS, HybridConfiguration, layouts_of
 from planner.families.hybrid.cost import HybridCost, cost_of_machines
+from planner.families.hybrid.defaults import left_out_words
 from planner.families.hybrid.launch import launch_lines, launch_words, options
 from planner.families.hybrid.launch_network import not_expressed
 from planner.families.hybrid.machines import machines
@@ -40,6 +41,7 @@ __all__ = [
     "HybridConfiguration",
     "configuration_of",
     "explain",
+    "left_out",
     "machines",
     "predict",
     "timeline",
@@ -65,6 +67,11 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfig
         return hybrid_mixed_given.configuration_of(problem, given)
     even = {name: value for name, value in given.items() if name not in ("stages", "replicas")}
     return hybrid_given.configuration_of(problem, even)
+
+
+def left_out(problem: Problem, given: Mapping[str, Any], configuration: HybridConfiguration) -> tuple[str, ...]:
+    """Return what the layout has by default: ``overlap_data: on, as megatron-core has it``."""
+    return tuple(left_out_words(problem, given, configuration.to_document()))
 
 
 def predict(problem: Problem, configuration: HybridConfiguration) -> Prediction:

@@ -6,6 +6,7 @@ from typing import Any
 from planner.errors import Fault, SpecError
 from planner.families.hybrid.configuration import FLAGS, HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, cost_of_machines
+from planner.families.hybrid.defaults import completed
 from planner.families.hybrid.faults import fault_of, given_batch
 from planner.families.hybrid.rules import LayoutRule, broken_rule, nearest, rules_of
 from planner.problem import Problem
@@ -31,7 +32,7 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfig
     found = HybridConfiguration(
         global_batch_size=cost.batch,
         machines=given["machines"],
-        **{name: value for name, value in given.items() if name not in _OWN},
+        **{name: value for name, value in completed(problem, given, cost.batch).items() if name not in _OWN},
     )
     _check(cost, found)
     return found

@@ -9,6 +9,7 @@ import numpy as np
 from planner.errors import Fault, SpecError
 from planner.families.hybrid.configuration import FLAGS, HybridConfiguration
 from planner.families.hybrid.cost import HybridCost, cost_of_machines
+from planner.families.hybrid.defaults import completed
 from planner.families.hybrid.faults import fault_of, given_batch
 from planner.families.hybrid.mixed_configuration import MixedConfiguration, MixedReplicas, MixedStage
 from planner.families.hybrid.rules import LayoutRule, broken_rule, nearest, rules_of
@@ -43,7 +44,8 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> MixedConfigu
     names = [one.machines for one in (replicas or stages)]
     batch = given_batch(problem, given["global_batch_size"])
     costs = [cost_of_machines(problem, name, batch) for name in dict.fromkeys(names)]
-    decisions = {name: value for name, value in given.items() if name not in _OWN}
+    block = completed(problem, given, costs[0].batch)
+    decisions = {name: value for name, value in block.items() if name not in _OWN}
     found = MixedConfiguration(global_batch_size=costs[0].batch, stages=stages, replicas=replicas, **decisions)
     _raise(_rule_faults(costs, found))
     _raise(_dealt_faults(costs, found, layers))
@@ -84,7 +86,7 @@ def _shape_faults(
         if given[key] != value:
             text = "stages or replicas that are unlike go with it only."
             yield fault_of(key, given[key], text, f"Write {key}: {str(value).lower()}.")
-    if given["zero"] > 1:
+    if (given["zero"] or 0) > 1:
         yield fault_of("zero", given["zero"], "unlike stages or replicas go with ZeRO 0 and 1.", "Write zero: 1.")
 
 

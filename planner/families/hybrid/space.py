@@ -13,6 +13,7 @@ from planner.families.hybrid.configuration import ORDER_NAMES, PINS, RECOMPUTE_N
 from planner.families.hybrid.cost import HybridCost
 from planner.families.hybrid.rules import LayoutRule, launch_rules, rules_of, unlike_rules
 from planner.models.layouts import Ints, Schedule
+from planner.models.transformer_programs import PROGRAMS
 from planner.problem import Problem, Range
 from planner.solvers.grid import Axis, Columns, Grid, Level, Rule
 from planner.transformer import Transformer
@@ -100,6 +101,7 @@ class Space:
     def _values(self) -> dict[str, list[int]]:
         """Return the values of every decision, rules on it alone applied."""
         network, most = self.transformer, self.num_devices
+        has = PROGRAMS[self.problem.calibration.program].has
         layers, experts = network.num_layers, network.experts
         pinned = self._pinned_schedule
         schedules = [Schedule.ONE_F_ONE_B, Schedule.GPIPE] if pinned is None else [_schedule(pinned)]
@@ -118,8 +120,7 @@ class Space:
             "schedule": [int(one) for one in schedules],
             "interleave": [1] if pinned in ("gpipe", "1f1b") else _chunks(layers),
             "is_offloaded": [0, 1],
-            "overlaps_data": [0, 1],
-            "overlaps_tensor": [0, 1],
+            **{name: [0, 1] if name in has else [0] for name in ("overlaps_data", "overlaps_tensor")},
             "order": list(range(len(ORDER_NAMES))),
         }
 

@@ -26,6 +26,7 @@ from planner.problem import Problem
 __all__ = [
     "batch_of",
     "exchange_parts_s",
+    "fastest_threads",
     "group_of",
     "input_of",
     "memory_limit_bytes",
@@ -150,6 +151,13 @@ def threads_of(problem: Problem) -> tuple[int, ...]:
         text = f"{most:,} cores a machine; model_replicas takes up to {_MOST_CORES:,}."
         raise SpecError.of([Fault(field="calibration.cores", problem=text, mend="Give the cores of one machine.")])
     return tuple(range(least, most + 1))
+
+
+def fastest_threads(problem: Problem) -> int:
+    """Return the number of threads that multiplies fastest, whatever a layer's partitions; of equals the fewest."""
+    points = problem.calibration.interference
+    slower = ByThreads(points) if points else lambda _threads: 1.0
+    return min(threads_of(problem), key=lambda number: (slower(number) / number, number), default=1)
 
 
 def share_of(problem: Problem, num_replicas: int) -> int:

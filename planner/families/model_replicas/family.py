@@ -20,6 +20,7 @@ from planner.families.model_replicas.configuration import NAME, ReplicaChoice
 from planner.families.model_replicas.cost import (
     batch_of,
     exchange_parts_s,
+    fastest_threads,
     group_of,
     input_of,
     memory_limit_bytes,
@@ -47,6 +48,7 @@ __all__ = [
     "TAKES_EXCLUSIONS",
     "configuration_of",
     "explain",
+    "left_out",
     "machines",
     "predict",
     "predicted",
@@ -206,7 +208,7 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ReplicaChoic
         num_servers=given["num_parameter_servers"],
         num_replicas=given["num_replicas"],
         num_workers=workers,
-        layers=tuple(_layer(layer, workers) for layer in layers),
+        layers=tuple(_layer(layer, workers, fastest_threads(problem)) for layer in layers),
     )
     limits = Limits(num_machines=group.count, num_cores=problem.calibration.num_cores)
     if faults := broken_constraints(chosen, limits, stages):
@@ -216,6 +218,14 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ReplicaChoic
     share = given["samples_per_read"] or problem.training.batch_per_device or share_of(problem, replicas)
     _check_batch(problem, replicas, share)
     return ReplicaChoice(configuration=chosen, samples_per_read=share)
+
+
+def left_out(problem: Problem, given: Mapping[str, Any], configuration: ReplicaChoice) -> tuple[str, ...]:
+    """Return the threads of layers that do not name theirs."""
+    number = fastest_threads(problem)
+    if number == 1 or all(one["threads"] is not None for one in given["layers"] or [{"threads": None}]):
+        return ()
+    return (f"threads: {number} in every layer that names none, which are fastest",)
 
 
 def _check_batch(problem: Problem, num_replicas: int, samples_per_read: int) -> None:
@@ -228,9 +238,9 @@ def _check_batch(problem: Problem, num_replicas: int, samples_per_read: int) -> 
         raise wrong(NAME, "samples_per_read", samples_per_read, text)
 
 
-def _layer(given: Mapping[str, Any], num_workers: int) -> LayerChoice:
+def _layer(given: Mapping[str, Any], num_workers: int, most_threads: int) -> LayerChoice:
     """Return one layer's choice: partitioned over all workers unless it says otherwise."""
-    threads, replicas = given.get("threads") or 1, given.get("replicas") or 1
+    threads, replicas = given.get("threads") or most_threads, given.get("replicas") or 1
     if given.get("workers"):
         rows = tuple(tuple(row) for row in given["workers"])
         partitions = given.get("partitions") or len(rows[0])

@@ -31,6 +31,7 @@ __all__ = [
     "ParameterServerConfiguration",
     "configuration_of",
     "explain",
+    "left_out",
     "machines",
     "predict",
     "timeline",
@@ -80,3 +81,12 @@ def explain(problem: Problem, configuration: ParameterServerConfiguration, predi
 def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ParameterServerConfiguration:
     """Return the configuration that a spec's block means."""
     return parameter_server_given.configuration_of(problem, given)
+
+
+def left_out(
+    problem: Problem, given: Mapping[str, Any], configuration: ParameterServerConfiguration
+) -> tuple[str, ...]:
+    """Return how tensors are placed on several servers."""
+    if given["placement"] is not None or configuration.num_parameter_servers == 1:
+        return ()
+    return (f"placement: {configuration.placement}, as the program has it; plan looks for the best one",)

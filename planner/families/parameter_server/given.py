@@ -13,7 +13,7 @@ from planner.families.parameter_server.configuration import NAME, ParameterServe
 from planner.models.data_parallel import gradients_of
 from planner.problem import Problem
 
-__all__ = ["configuration_of", "may_work"]
+__all__ = ["configuration_of", "default_placement", "may_work"]
 
 
 def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ParameterServerConfiguration:
@@ -43,13 +43,20 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ParameterSer
         workers=workers,
         servers=servers,
         co_located=co_located,
-        placement=_placement(problem, groups[next(iter(workers))], given["placement"], num_servers),
+        placement=_placement(
+            problem, groups[next(iter(workers))], given["placement"] or default_placement(problem), num_servers
+        ),
         batch_shares=shares,
         global_batch_size=given["global_batch_size"],
         compression=compression_of(given["compression"]),
         synchronisation=given["synchronisation"],
         staleness=given["max_staleness"] or max(0, (given["local_steps"] or 1) - 1),
     )
+
+
+def default_placement(problem: Problem) -> str:
+    """Return how a program places tensors where nobody says: whole ones in turn, or slices of all if it cuts them."""
+    return "sliced" if problem.calibration.split_tensors else "round_robin"
 
 
 def _check_synchronisation(given: Mapping[str, Any]) -> None:

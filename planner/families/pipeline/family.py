@@ -33,6 +33,7 @@ __all__ = [
     "configuration_of",
     "default_num_microbatches",
     "explain",
+    "left_out",
     "machines",
     "predict",
     "timeline",
@@ -238,3 +239,10 @@ def timeline(problem: Problem, configuration: PipelineConfiguration, *, num_iter
     cost = PipelineCost(problem)
     shape = cost.shape(configuration)
     return repeated(pipeline_timeline.timeline(cost, shape), num_iterations, cost.iteration_time_s(shape))
+
+
+def left_out(problem: Problem, given: Mapping[str, Any], configuration: PipelineConfiguration) -> tuple[str, ...]:
+    """Return the number of micro-batches, which a search would look for."""
+    if given["num_microbatches"] is not None:
+        return ()
+    return (f"num_microbatches: {configuration.num_microbatches}, up to four a stage; plan looks for the best number",)
