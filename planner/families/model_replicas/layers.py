@@ -9,7 +9,6 @@ costs thus serves all of them.
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ __all__ = ["Layers", "assign", "can_be_told", "most_workers_of_tables", "of_each
 
 Indices = NDArray[np.int64]
 _FEW_PAIRS = 400_000  # of states of two neighbours: up to here all are compared at once
+_MOST_ROUND = 632  # round states of a layer, which are compared first
 _MOST_PAIRS = 3_000_000  # and up to here those that may belong to a better chain,
 _MOST_PAIRS_TOGETHER = 12_000_000  # with those of all unlike layers
 _MOST_TABLE_BYTES = 1 << 27
@@ -331,7 +331,7 @@ class Layers:
         homes = [shared[id(one)] for one in self._pairs.states]
         made = {layer: every[layer][self._is_round(layer, every[layer], num_workers)] for layer in set(homes)}
         for layer, some in made.items():  # of many numbers of threads, some
-            number = min(some.size, isqrt(_FEW_PAIRS))
+            number = min(some.size, _MOST_ROUND)
             made[layer] = some[np.linspace(0, some.size - 1, number).astype(np.int64)]
         return self._on([made[homes[layer]] for layer in layers], priced, np.inf, is_over)
 
