@@ -16,7 +16,7 @@ convergence, and memory, which :mod:`planner.models.replica_memory` has.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import gcd, inf
 
@@ -271,7 +271,7 @@ class ReplicaModel:
         return Phase(
             compute_s=float(busy_s[p]),
             receive_s=float(receive_s[r, p]),
-            num_received=float(numbers.sum() / choice.num_replicas),
+            num_received=float(numbers.sum() / len(numbers)),
         )
 
 
@@ -281,6 +281,8 @@ def _received(counts: Counts, source: LayerChoice, choice: LayerChoice) -> tuple
     Replicas r and r' of neighbours meet in the same samples k, ``k = r modulo R`` and ``k = r' modulo R'``, if they are
     equal modulo ``g = gcd(R, R')``: then in ``g / R'`` of the samples of r. A worker has one segment of a layer (C3).
     """
+    if choice.workers is source.workers:  # every replica meets its like alone, with every segment on the same worker
+        choice = source = replace(choice, workers=choice.workers[:1])
     shared = gcd(choice.num_replicas, source.num_replicas)
     r_source, q = segments_beside(choice, source)
     needed = counts.sum(axis=1)

@@ -121,6 +121,8 @@ class ReplicaMemory:
         found = np.tile(counts.sum(axis=1), (choice.num_replicas, 1))
         if before is None or choice.num_replicas % before.num_replicas:
             return found
+        if before.workers is choice.workers:  # every replica meets its like, with every segment on the same worker
+            return found - counts.diagonal()
         r_before, q = segments_beside(choice, before)
         is_met = (q >= 0) & (np.arange(choice.num_replicas)[:, np.newaxis] % before.num_replicas == r_before)
         return np.asarray(found - is_met * counts[np.arange(choice.num_partitions), q])

@@ -1,6 +1,7 @@
 """The family all_reduce against a referee that tries everything, and its properties."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from number_of_devices import PER_DEVICE, uses_all
+from tight_memory import TIGHT
 
 import planner
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
@@ -131,6 +133,27 @@ def test_the_plan_is_as_good_as_the_best_of_everything_tried(asked: dict[str, An
     assert found.status is Status.OPTIMAL
     assert found.objective == pytest.approx(truth, rel=1e-9)
     assert found.bound <= found.objective
+
+
+@settings(max_examples=TIGHT)
+@given(small_questions(), st.integers(0, 10**6), st.sampled_from([-1, 0, 1]))
+def test_nothing_that_fits_tight_memory_is_missed(asked: dict[str, Any], which: int, more: int) -> None:
+    free = planner.load(asked)
+    cost = AllReduceCost(free)
+    sizes = sorted({cost.memory_bytes(setting)["total"] for setting in every_setting(free, cost)})
+    if not sizes:
+        return
+    limits = replace(free.limits, memory_per_device_bytes=sizes[which % len(sizes)] + more)
+    problem = replace(free, limits=limits)
+    truth = best_by_trying_everything(problem)
+    if truth is None:
+        with pytest.raises(InfeasibleError, match="No plan fits"):
+            planner.plan(problem)
+        return
+    found = planner.plan(problem)
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(truth, rel=1e-9)
+    assert found.prediction.memory_bytes["total"] <= found.prediction.memory_bytes["limit"]
 
 
 @settings(max_examples=60)

@@ -8,6 +8,7 @@ import pytest
 from hybrid_questions import MOE, RATES, TINY, question
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tight_memory import TIGHT
 
 from planner.data.transformer_rates import transformer_rates
 from planner.families.hybrid.bounds import HybridBounds
@@ -145,6 +146,28 @@ def test_a_search_with_bounds_finds_what_trying_every_layout_finds(problem: Prob
     layouts = cost.layouts(points)
     fits = cost.memory(layouts)["total"] <= cost.memory_limit_bytes
     assert quick.solution.objective == pytest.approx(float(cost.seconds(layouts)[fits].min()))
+
+
+@settings(max_examples=TIGHT, deadline=None)
+@given(problem=questions(), which=st.integers(0, 10**6), more=st.sampled_from([-1, 0, 1]))
+def test_nothing_that_fits_tight_memory_is_missed(problem: Problem, which: int, more: int) -> None:
+    cost = costs_of(problem)[0]
+    points = every_point(cost)
+    if not len(points["tensor"]):
+        return
+    layouts = cost.layouts(points)
+    held = cost.memory(layouts)["total"]
+    sizes = np.unique(held)
+    limit_bytes = float(sizes[which % len(sizes)]) + more
+    limits = replace(problem.limits, memory_per_device_bytes=limit_bytes)
+    cost = costs_of(replace(problem, limits=limits))[0]
+    seconds = cost.seconds(layouts)[held <= cost.memory_limit_bytes]
+    found = searched(cost, Search()).solution
+    if not seconds.size:
+        assert found.status is Status.INFEASIBLE
+        return
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(float(seconds.min()))
 
 
 @pytest.mark.parametrize("transformer", [TINY, MOE])

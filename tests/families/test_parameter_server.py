@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from number_of_devices import PER_DEVICE, uses_all
 from servers import MIXED, planned, question
+from tight_memory import TIGHT
 
 import planner
 from planner.errors import InfeasibleError, NoAnswerError
@@ -188,6 +189,27 @@ def test_the_plan_agrees_with_every_configuration_tried(split: bool) -> None:
             assert found.objective <= truth * 1.02
 
     agrees()
+
+
+@settings(max_examples=TIGHT // 2)
+@given(small_questions(True), st.integers(0, 10**6), st.sampled_from([-1, 0, 1]))
+def test_nothing_that_fits_tight_memory_is_missed(asked: dict[str, Any], which: int, more: int) -> None:
+    free = planner.load(asked)
+    predictions = [ParameterServerCost(free, one).predict() for one in configurations(free)]
+    sizes = sorted({one.memory_bytes["total"] for one in predictions})
+    if not sizes:
+        return
+    limits = replace(free.limits, memory_per_device_bytes=sizes[which % len(sizes)] + more)
+    problem = replace(free, limits=limits)
+    truth = min(all_objectives(problem), default=None)
+    if truth is None:
+        with pytest.raises(InfeasibleError, match="No plan fits"):
+            plan(problem, Search())
+        return
+    found = plan(problem, Search())
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(truth)
+    assert found.prediction.memory_bytes["total"] <= found.prediction.memory_bytes["limit"]
 
 
 # -- larger questions ------------------------------------------------------------------------------------------------

@@ -229,3 +229,32 @@ def test_no_bound_of_a_wide_box_is_above_a_configuration_in_it_whatever_its_batc
     bound = float(lower_bounds(space, site, Boxes(np.array([least]), np.array([greatest])))[0])
     cost = ParameterServerCost(space.problem, row_configuration(space, site, row))
     assert bound <= cost.predict().value_of(space.problem.goal) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"constraints": {"devices": 1, "machines": 4}},
+        {"fix": {"num_devices": 1, "num_machines": 4}},
+        {"constraints": {"devices": 2, "machines": {"at_least": 5}}, "fix": {"co_located": False}},
+    ],
+)
+def test_servers_beyond_the_tensors_are_not_dropped_where_so_many_machines_are_asked_for(asked: dict[str, Any]) -> None:
+    layers = [
+        {"name": "data", "kind": "input", "output": "12 kB"},
+        {"name": "one", "kind": "fully_connected", "inputs": ["data"], "multiply_adds": 2e8, "parameters": "2 MB", "output": "400 kB"},
+    ]  # fmt: skip
+    device = {"name": "toy", "fp32": "1 TFLOP/s", "memory": "1 GB"}
+    problem = planner.load(
+        question(
+            dnn={"layers": layers, "global_batch": 4, "dataset_samples": 1000},
+            cluster={"machines": [{"count": 5, "device": device, "network": "10 Gbit/s", "latency": "20 us"}]},
+            **asked,
+        )
+    )
+    found = planner.plan(problem)
+    chosen = found.configuration.to_document()
+    assert chosen["num_parameter_servers"] == 3 and not chosen["co_located"]
+    assert found.status is Status.OPTIMAL
+    report = planner.check(problem, found)
+    assert report.is_ok, report

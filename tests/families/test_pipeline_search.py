@@ -1,5 +1,6 @@
 """The best pipeline against every pipeline of its domain, predicted one by one; limits, pins, reasons, measured networks."""
 
+from dataclasses import replace
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipelines import MACHINE, every_shape, is_allowed, layer, question, small_questions
+from tight_memory import TIGHT
 
 import planner
 from planner.errors import InfeasibleError, ModelError, NoAnswerError
@@ -75,6 +77,28 @@ def test_choices_that_stand_for_several_numbers_of_devices_give_a_true_bound(ask
 @given(small_questions())
 def test_the_plan_is_as_good_as_the_best_of_every_pipeline_predicted(asked: dict[str, Any]) -> None:
     problem = planner.load(asked)
+    values = every_value(problem)
+    if not values:
+        with pytest.raises(InfeasibleError, match="No plan fits"):
+            plan(problem, Search())
+        return
+    found = plan(problem, Search())
+    assert found.status is Status.OPTIMAL
+    assert found.objective == found.bound == pytest.approx(min(values))
+    assert found.prediction.memory_bytes["total"] <= found.prediction.memory_bytes["limit"]
+
+
+@settings(max_examples=TIGHT)
+@given(small_questions(), st.integers(0, 10**6), st.sampled_from([-1, 0, 1]))
+def test_nothing_that_fits_tight_memory_is_missed(asked: dict[str, Any], which: int, more: int) -> None:
+    free = planner.load(asked)
+    cost = PipelineCost(free)
+    shapes = every_shape(free, cost)
+    sizes = sorted({max(row["total"] for row in cost.memory_bytes(shape)) for shape in shapes})
+    if not sizes:  # pins leave nothing
+        return
+    limits = replace(free.limits, memory_per_device_bytes=sizes[which % len(sizes)] + more)
+    problem = replace(free, limits=limits)
     values = every_value(problem)
     if not values:
         with pytest.raises(InfeasibleError, match="No plan fits"):

@@ -142,7 +142,7 @@ def test_equal_layers_are_counted_like_any_others() -> None:
     for first, second in product((1, 2), repeat=2):
         layers = [LayerChoice.spread(first), *[LayerChoice.spread(second)] * 4]
         slow = sum(
-            memory._of_layer(index, layer, layers[index - 1] if index else None).sum(axis=0)[0]
+            memory.of_layer(index, layer, layers[index - 1] if index else None).sum(axis=0)[0]
             for index, layer in enumerate(layers)
         )
         assert memory.by_worker(layers, 2).sum(axis=0)[0] == slow

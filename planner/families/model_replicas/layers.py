@@ -24,14 +24,15 @@ from planner.solution import Solution, Status
 from planner.solvers.assignment import two_phase_assignment
 from planner.solvers.layer_chain import cheapest_chain
 
-__all__ = ["Layers", "assign", "most_workers_of_tables", "of_each", "table_bytes"]
+__all__ = ["Layers", "assign", "can_be_told", "most_workers_of_tables", "of_each", "table_bytes"]
 
 Indices = NDArray[np.int64]
 _FEW_PAIRS = 400_000  # of states of two neighbours: up to here all are compared at once
+_MOST_ROUND = 632  # round states of a layer, which are compared first
 _MOST_PAIRS = 3_000_000  # and up to here those that may belong to a better chain,
 _MOST_PAIRS_TOGETHER = 12_000_000  # with those of all unlike layers
-_MOST_TABLE_BYTES = 1 << 28
-_MOST_SEGMENTS = 2_000_000  # of an answer
+_MOST_TABLE_BYTES = 1 << 27
+_MOST_SEGMENTS = 4_000_000  # of an answer
 _MOST_PLACES = 1_024  # segments that are matched with segments of a neighbour: a pair with more is not asked for
 
 
@@ -45,9 +46,9 @@ def assign(first: Floats, second: Floats) -> tuple[tuple[int, ...], float]:
 def table_bytes(model: ReplicaModel, num_threads: int, num_workers: int) -> float:
     """Return about how many bytes the tables of all layers take for so many workers, before any is made.
 
-    Layers of a kind share theirs: what each state costs (six numbers) and is (three), what a layer costs by its
-    partitions (fifteen), pairs of states of neighbours; and a layer cut into stripes that are not all alike lists every
-    stripe of every number of partitions (fifteen numbers, for one layer at a time).
+    Layers of a kind share theirs: what each state is and costs, with its memory (sixteen numbers), what a layer costs
+    by its partitions (fifteen), pairs of states of neighbours; and a layer cut into stripes that are not all alike
+    lists every stripe of every number of partitions (fifteen numbers, for one layer at a time).
     """
     replicas = np.cumsum(num_workers // np.arange(1, num_workers + 1))  # states, by the largest number of partitions
     first: dict[int, int] = {}
@@ -55,17 +56,21 @@ def table_bytes(model: ReplicaModel, num_threads: int, num_workers: int) -> floa
     rows = np.array([min(num_workers, num_stripes(stage.output_shape)) for stage in model.stages])
     is_image = np.array([stage.kind != "fully_connected" for stage in (*model.stages, model.stages[-1])])
     states = replicas[rows - 1].astype(np.float64) * num_threads
-    numbers = 9 * states + 15.0 * rows + num_workers + np.minimum(states**2, _FEW_PAIRS)
+    numbers = 16 * states + 15.0 * rows + num_workers + np.minimum(states**2, _FEW_PAIRS)
     stripes = np.where(is_image[:-1] | is_image[1:], rows * (rows + 1.0) / 2, 2.0 * rows)
     return 8 * (float(numbers[kinds].sum()) + 15 * float(stripes.max()))
 
 
-def most_workers_of_tables(model: ReplicaModel, num_threads: int, most: int) -> int:
-    """Return for how many workers, up to ``most``, the tables are small enough, and an answer can be told.
+def can_be_told(model: ReplicaModel, num_workers: int) -> bool:
+    """Whether an answer is small enough, which names the worker of every segment of every layer."""
+    return num_workers * len(model.stages) <= _MOST_SEGMENTS
 
-    An answer names the worker of every segment of every layer.
-    """
-    number = min(most, max(1, _MOST_SEGMENTS // len(model.stages)))
+
+def most_workers_of_tables(model: ReplicaModel, num_threads: int, most: int) -> int:
+    """Return for how many workers, up to ``most``, the tables are small enough, and an answer can be told."""
+    number = most
+    while number > 1 and not can_be_told(model, number):
+        number //= 2
     while number > 1 and table_bytes(model, num_threads, number) > _MOST_TABLE_BYTES:
         number //= 2
     return number
@@ -325,6 +330,9 @@ class Layers:
         shared = {id(one): layer for layer, one in reversed(list(enumerate(self._pairs.states)))}
         homes = [shared[id(one)] for one in self._pairs.states]
         made = {layer: every[layer][self._is_round(layer, every[layer], num_workers)] for layer in set(homes)}
+        for layer, some in made.items():  # of many numbers of threads, some
+            number = min(some.size, _MOST_ROUND)
+            made[layer] = some[np.linspace(0, some.size - 1, number).astype(np.int64)]
         return self._on([made[homes[layer]] for layer in layers], priced, np.inf, is_over)
 
     def _is_round(self, layer: int, some: Indices, num_workers: int) -> NDArray[np.bool_]:

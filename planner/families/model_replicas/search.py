@@ -41,7 +41,7 @@ from planner.families.model_replicas.bound import least_objective
 from planner.families.model_replicas.configuration import NAME, ReplicaChoice
 from planner.families.model_replicas.cost import group_of, model_of, threads_of
 from planner.families.model_replicas.family import NOT_MODELLED, explain, predicted
-from planner.families.model_replicas.layers import Layers, most_workers_of_tables, table_bytes
+from planner.families.model_replicas.layers import Layers, can_be_told, most_workers_of_tables, table_bytes
 from planner.families.model_replicas.memory import Fitting, num_threads_of
 from planner.families.model_replicas.settings import (
     Setting,
@@ -67,6 +67,7 @@ from planner.units import Dimension, format_human
 __all__ = ["plan", "search_space", "search_space_csv"]
 
 _SETTINGS_AT_ONCE = 1_024  # that are made between two readings of the clock
+_FEW_WORKERS = 4_096
 _LARGE = 20_000  # layers times workers: beyond, an answer is made before anything is searched
 _MOST_MACHINES_OF_SPACE = 64  # up to which uniform layers and the paper's maps are told with the plan
 _TIE = SAME / 2  # a bound this close need not be beaten, and the gap still counts as closed
@@ -124,13 +125,13 @@ def plan(problem: Problem, search: Search) -> Plan:
     most = most_workers_of_tables(model, num_threads, max((one.num_workers for one in settings), default=1))
     kept = [one for one in settings if one.num_workers <= most]
     is_whole = is_whole and len(kept) == len(settings)
-    if not kept:
-        raise NoAnswerError(_too_many(problem, most))
     what = f"a table of {len(model.stages):,} layers x {most:,} workers of a replica"
     search.reserve(table_bytes(model, num_threads, most), what)
     is_large = not is_whole or len(model.stages) * most > _LARGE
-    first = _first(problem, model, kept, search) if is_large else None
+    first = _first(problem, model, settings, search) if is_large else None
     try:
+        if not kept:
+            raise NoAnswerError(_too_many(problem, most))
         layers = Layers(model, threads, most, is_over=lambda: is_large and search.is_over)
         return _searched(problem, layers, kept, search, first, is_whole=is_whole)
     except InfeasibleError as error:
@@ -183,20 +184,29 @@ def _searched(
 
 
 def _first(problem: Problem, model: ReplicaModel, settings: Sequence[Setting], search: Search) -> _Found | None:
-    """Return an answer for a search that may be ended before its own, and name it to the search."""
-    choice = first_choice(problem, model, settings, search)
-    if choice is None:
-        return None
-    one = choice.configuration
-    setting = Setting(
-        num_servers=one.num_servers,
-        num_replicas=one.num_replicas,
-        num_workers=one.num_workers,
-        samples_per_read=choice.samples_per_read,
-    )
-    found = _found(problem, model, setting, one)
-    search.keep(lambda: _plan_of_first(problem, model, found))
-    return found
+    """Return an answer for a search that may be ended before its own, and name it to the search.
+
+    On few workers first: to write down the places of a million takes seconds.
+    """
+    first: _Found | None = None
+    for most in (_FEW_WORKERS, float("inf")):
+        some = [one for one in settings if one.num_workers <= most and can_be_told(model, one.num_workers)]
+        choice = first_choice(problem, model, some, search)
+        if choice is None or (first is not None and search.is_over):
+            continue
+        one = choice.configuration
+        setting = Setting(
+            num_servers=one.num_servers,
+            num_replicas=one.num_replicas,
+            num_workers=one.num_workers,
+            samples_per_read=choice.samples_per_read,
+        )
+        if first is None or first.setting != setting:
+            found = _found(problem, model, setting, one)
+            if first is None or found.objective < first.objective:
+                first = found
+                search.keep(lambda best=found: _plan_of_first(problem, model, best))  # type: ignore[misc]
+    return first
 
 
 def _plan_of_first(problem: Problem, model: ReplicaModel, first: _Found) -> Plan:

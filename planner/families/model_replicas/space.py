@@ -25,7 +25,7 @@ from planner.solvers.assignment import greedy_assignment, sum_assignment
 
 __all__ = ["first_choice", "search_space", "search_space_csv", "sum_rule"]
 
-_MOST_LAYERS_OF_FIRST = 200  # settings times kinds of layers that a first choice looks at
+_MOST_LAYERS_OF_FIRST = 200  # numbers of partitions times kinds of layers that a first choice looks at
 _MOST_PARTITIONS_OF_FIRST = 256
 
 
@@ -84,37 +84,45 @@ def first_choice(
 ) -> ReplicaChoice | None:
     """Return the best of some settings with equal layers, all replicated or all cut into stripes; None if none fits.
 
-    A few milliseconds where layers are of few kinds: an answer for a search that may not come to its own.
+    An answer for a search that may not come to its own. Layers that are replicated alike meet on their own workers
+    alone: R replicas take 1 / R of the time of one, and each worker holds the whole network, so that one worker tells
+    what any number of them do. Stripes are tried on few workers.
     """
     memory, limit_bytes = memory_of(problem, model), memory_limit_bytes(problem)
-    kinds, number_bytes = _kinds(model), model.constants.number_bytes
-    size_bytes = sum(stage.num_weights for stage in model.stages) * number_bytes
-    step = max(1, len(settings) * len(kinds) // _MOST_LAYERS_OF_FIRST)
-    best: tuple[float, ReplicaChoice | None] = (float("inf"), None)
-    for setting in settings[step // 2 :: step]:
-        workers = setting.num_workers
-        shapes = {(1, workers), (workers, 1)} if workers <= _MOST_PARTITIONS_OF_FIRST else {(1, workers)}
-        for (partitions, copies), threads in product(sorted(shapes), {threads_of(problem)[0], threads_of(problem)[-1]}):
-            layer = LayerChoice.spread(partitions, num_threads=threads, num_replicas=copies)
-            layers = (layer,) * len(model.stages)
-            chosen = ReplicaConfiguration(
-                num_servers=setting.num_servers,
-                num_replicas=setting.num_replicas,
-                num_workers=workers,
-                layers=layers,
-            )
-            choice = ReplicaChoice(configuration=chosen, samples_per_read=setting.samples_per_read)
-            seconds = 0.0
-            for one, number in search.watch(kinds):
-                seconds += number * model.layer_time(one, chosen).per_sample_s * setting.num_replicas
-            if search.is_over and best[1] is not None:
-                return best[1]
-            seconds += setting.price_s_per_byte(model.constants.bandwidth_bytes_per_s) * size_bytes * copies
-            objective = objective_of(problem, setting, seconds)
-            is_better = objective < best[0] and not search.is_over
-            if is_better and memory.fullest(layers, workers).total_bytes(1) <= limit_bytes:
-                best = (objective, choice)
-    return best[1]
+    kinds, stages = _kinds(model), model.stages
+    size_bytes = sum(stage.num_weights for stage in stages) * model.constants.number_bytes
+    sizes = {1, *(one.num_workers for one in settings if one.num_workers <= _MOST_PARTITIONS_OF_FIRST)}
+    if len(sizes) * len(kinds) > _MOST_LAYERS_OF_FIRST:
+        sizes = {1}
+    times_s: dict[tuple[int, int], float] = {}  # a sample, of those that fit, by partitions and threads
+    for partitions, threads in product(sorted(sizes), {threads_of(problem)[0], threads_of(problem)[-1]}):
+        layers = (LayerChoice.spread(partitions, num_threads=threads),) * len(stages)
+        one = ReplicaConfiguration(num_servers=1, num_replicas=1, num_workers=partitions, layers=layers)
+        if times_s and search.is_over:
+            break
+        if memory.fullest(layers, partitions).total_bytes(1) <= limit_bytes:
+            seconds = sum(number * model.layer_time(layer, one).per_sample_s for layer, number in kinds)
+            times_s[partitions, threads] = seconds
+    best: tuple[float, Setting, tuple[int, int, int]] | None = None
+    for setting in settings:
+        price = setting.price_s_per_byte(model.constants.bandwidth_bytes_per_s)
+        for (partitions, threads), seconds in times_s.items():
+            copies = setting.num_workers if partitions == 1 else 1
+            if partitions * copies == setting.num_workers:
+                objective = objective_of(problem, setting, seconds / copies + price * size_bytes * copies)
+                if best is None or objective < best[0]:
+                    best = objective, setting, (partitions, copies, threads)
+    if best is None:
+        return None
+    _, setting, (partitions, copies, threads) = best
+    layer = LayerChoice.spread(partitions, num_threads=threads, num_replicas=copies)
+    chosen = ReplicaConfiguration(
+        num_servers=setting.num_servers,
+        num_replicas=setting.num_replicas,
+        num_workers=setting.num_workers,
+        layers=(layer,) * len(stages),
+    )
+    return ReplicaChoice(configuration=chosen, samples_per_read=setting.samples_per_read)
 
 
 def search_space_csv(problem: Problem, num_workers: Sequence[int] | None = None) -> str:

@@ -181,9 +181,16 @@ class Space:
         return next((index for index, group in enumerate(self.groups) if group.name == site.servers.name), -1)
 
     def most_servers(self, site: Site) -> int:
-        """Return the most servers on a site; as many as tensors are always enough where none is split."""
+        """Return the most servers on a site.
+
+        As many as tensors make a plan as fast as it can be where none is split; more are only needed for a number of
+        machines that the question asks for at least, of which one works.
+        """
         most = site.servers.count
-        return most if self.problem.calibration.split_tensors else min(most, max(1, len(self.size_bytes)))
+        if self.problem.calibration.split_tensors:
+            return most
+        asked = 1 if site.co_located else self.num_machines.least - 1
+        return min(most, max(1, len(self.size_bytes), asked))
 
     def _least_loads(self, most_servers: int) -> Floats:
         """Return the bytes that the fullest of 1, 2, .. servers holds at least; whole tensors: m + 1 of m K + 1."""
