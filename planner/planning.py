@@ -11,11 +11,11 @@ from typing import Any, get_type_hints
 
 from pydantic import ValidationError
 
-from planner.data.accuracy import MEASURED, error_band
+from planner.data.accuracy import with_known_error
 from planner.errors import InfeasibleError, SpecError
 from planner.families import FAMILIES
 from planner.networks import network_of
-from planner.plan import Configuration, Plan, Prediction
+from planner.plan import Configuration, Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
@@ -84,25 +84,6 @@ def planned(problem: Problem, search: Search) -> Plan:
     best = replace(best, prediction=with_known_error(chosen, best.family, best.configuration, best.prediction))
     provenance = replace(best.provenance, versions=_versions(), input_digest=_digest(problem))
     return replace(best, provenance=provenance)
-
-
-def with_known_error(problem: Problem, family: str, configuration: Configuration, prediction: Prediction) -> Prediction:
-    """Return the prediction with the error of its like, where whole iterations of the family were measured.
-
-    A band is never borrowed: not for computation that was only estimated, other numbers of devices or other rates, nor
-    from measurements of parts of an iteration.
-    """
-    measured = MEASURED.get(family)
-    if measured is None or not problem.is_computation_measured or problem.variant != "corrected":
-        return prediction
-    block = configuration.to_document()
-    if "groups" in block or "compression" in block:  # neither unlike devices nor compressed gradients were measured
-        return prediction
-    rate = problem.cluster.ring_link(block["num_machines"]).bandwidth_bytes_per_s
-    dtype = problem.training.dtype
-    if not measured.covers(num_devices=block["num_devices"], network_bytes_per_s=rate, dtype=dtype):
-        return prediction
-    return replace(prediction, relative_error=error_band(family, is_calibrated=problem.are_links_calibrated))
 
 
 @cache

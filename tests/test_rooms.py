@@ -80,7 +80,7 @@ ALLOWED = {
     "planner.sweep": INNER | BOUNDARY | {"planner.sweep", "planner.workers", "planner.documents", "planner.network_import", "planner.procurement", "planner.report"},
     "planner.network_import": INNER | BOUNDARY | {"planner.importers", "planner.exporters"},
     "planner.conflicts": INNER | CONFLICTS | {"planner.spec.question", "planner.spec.configuration"},
-    "planner.checks": INNER | BOUNDARY | {"planner.checks", "planner.documents", "planner.families", "planner.plan_file", "planner.procurement.spec"},
+    "planner.checks": INNER | BOUNDARY | {"planner.checks", "planner.documents", "planner.families", "planner.plan_file", "planner.data", "planner.procurement.spec"},
     "planner.case": INNER | MODELS | {"planner.case", "planner.api", "planner.procurement", "planner.spec.source"},
     "planner.case.papers": INNER | MODELS | SOLVERS | {"planner.case.papers", "planner.zoo", "planner.data", "planner.importers", "planner.spec.machines", "planner.spec.values"},
     "planner.cases": set(),

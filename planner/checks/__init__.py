@@ -18,6 +18,7 @@ from planner.checks.facts import Facts
 from planner.checks.limits import limits_kept
 from planner.checks.procurement import checked_procurement
 from planner.checks.report import CheckReport, Finding, agree, agreement, report_text
+from planner.data.accuracy import with_known_error
 from planner.documents import plan_document
 from planner.errors import Fault, ModelError, SpecError
 from planner.families import FAMILIES
@@ -51,7 +52,9 @@ def check_file(path: Path) -> CheckReport:
         If the file holds no plan, or a question that cannot be asked.
     """
     if is_procurement(path):
-        return checked_procurement(read_procurement(path), str(path), lambda plan: _checked_file(plan, path))
+        return checked_procurement(
+            read_procurement(path), str(path), lambda plan: _checked_file(plan, path), _recomputed
+        )
     return _checked_file(read_plan(path), path)
 
 
@@ -62,6 +65,19 @@ def _checked_file(document: Mapping[str, Any], path: Path) -> CheckReport:
     except SpecError as error:
         raise _of_file(error, path) from None
     return _checked(problem, document)
+
+
+def _recomputed(question: Mapping[str, Any], family: str, block: Mapping[str, Any], objective: float) -> list[Finding]:
+    """Return what is wrong about a configuration of a question, which is said to have an objective."""
+    try:
+        problem = load(question)
+        configuration, found = _predicted(problem, family, block)
+    except _NO_CONFIGURATION as error:
+        return [Finding(name="configuration", is_ok=False, text=_meaningless(error))]
+    findings = [agreement("objective", [(problem.goal.field, objective, found.value_of(problem.goal))])]
+    strange = list(_strange("configuration", block, configuration))
+    findings += strange or _facts_kept(problem, family, block, found, None)
+    return [one for one in findings if not one.is_ok]
 
 
 def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> CheckReport:
@@ -92,10 +108,11 @@ def _checked(problem: Problem, document: Mapping[str, Any]) -> CheckReport:
     except _NO_CONFIGURATION as error:
         findings.append(Finding(name="configuration", is_ok=False, text=_meaningless(error)))
         return _report(family, "", findings)
-    findings += stated_figures(network, document, found)
+    findings += stated_figures(network, document, with_known_error(network, family, configuration, found))
     findings += _alternatives(question, document, found)
     strange = list(_strange("configuration", block, configuration))
-    findings += strange or _facts_kept(network, document, found)  # no other block can be judged by what stands in it
+    # No other block can be judged by what stands in it.
+    findings += strange or _facts_kept(network, family, block, found, problem.limits.deadline_s)
     return _report(family, configuration.headline, findings)
 
 
@@ -137,21 +154,25 @@ def _meaningless(error: Exception) -> str:
 
 
 def _alternatives(question: Problem, document: Mapping[str, Any], found: Prediction) -> Iterator[Finding]:
-    """Yield whether what lost costs what is stated, and is no better than the plan; limits are not looked at.
+    """Yield whether what lost is what its configuration makes it, keeps the limits, and is no better than the plan.
 
-    One without a configuration cannot be recomputed; it is taken to be of the plan's kind.
+    It may miss the deadline, for which it may have lost. One without a configuration cannot be recomputed; it is taken
+    to be of the plan's kind.
     """
     are_stale, is_stale = [], is_asynchronous(found)
     for index, one in enumerate(document["alternatives"]):
         name, other = f"alternatives.{index}", found
         if one["configuration"] is not None:
             try:
-                configuration, other = _predicted_loser(question, one)
+                network, configuration, other = _predicted_loser(question, one)
             except _NO_CONFIGURATION as error:
                 yield Finding(name=name, is_ok=False, text=_meaningless(error))
             else:
                 yield agreement(name, [(question.goal.field, one["objective"], other.value_of(question.goal))])
-                yield from _strange(f"{name}.configuration", one["configuration"], configuration)
+                strange = list(_strange(f"{name}.configuration", one["configuration"], configuration))
+                yield from strange
+                kept = [] if strange else _facts_kept(network, one["family"], one["configuration"], other, None)
+                yield from (replace(fault, name=f"{name} {fault.name}") for fault in kept if not fault.is_ok)
         are_stale.append(is_asynchronous(other))
     yield ranking(document, is_stale=is_stale, are_stale=are_stale)
 
@@ -162,19 +183,22 @@ def _strange(name: str, block: Mapping[str, Any], configuration: Configuration) 
         yield Finding(name=name, is_ok=False, text="; ".join(faults[:_MOST_FAULTS]))
 
 
-def _predicted_loser(question: Problem, one: Mapping[str, Any]) -> tuple[Configuration, Prediction]:
-    """Return an alternative's configuration, and what it costs on its own network."""
+def _predicted_loser(question: Problem, one: Mapping[str, Any]) -> tuple[Problem, Configuration, Prediction]:
+    """Return an alternative's own network, its configuration, and what it costs there."""
     known = [allowed.name for allowed in question.substitutions]
     if one["family"] not in FAMILIES or not set(one["substitutions"]) <= set(known):
         raise SpecError(f"{one['family']} with {', '.join(one['substitutions']) or 'no substitutions'} is unknown")
-    return _predicted(network_of(question, one["substitutions"]), one["family"], one["configuration"])
+    network = network_of(question, one["substitutions"])
+    return network, *_predicted(network, one["family"], one["configuration"])
 
 
-def _facts_kept(network: Problem, document: Mapping[str, Any], found: Prediction) -> list[Finding]:
-    """Return whether what the plan uses is there and allowed, and the second opinion on its time."""
-    family = document["family"]
+def _facts_kept(
+    network: Problem, family: str, block: Mapping[str, Any], found: Prediction, deadline_s: float | None
+) -> list[Finding]:
+    """Return whether what a configuration uses is there and allowed, and the second opinion on its time."""
+    network = replace(network, limits=replace(network.limits, deadline_s=deadline_s))
     try:
-        facts = _FACTS[family](network, document["configuration"], found)
+        facts = _FACTS[family](network, block, found)
     except KeyError as error:
         return [Finding(name="configuration", is_ok=False, text=f"its key {error} is missing")]
     findings = [*facts.findings, *limits_kept(network, family, facts, found)]

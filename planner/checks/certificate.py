@@ -47,6 +47,9 @@ def stated_figures(problem: Problem, document: Mapping[str, Any], found: Predict
     if stated["memory_bytes"]:
         terms = {name: size for name, size in stated["memory_bytes"].items() if name not in ("total", "limit")}
         yield _sum("memory_bytes sums up", terms, stated["memory_bytes"].get("total"))
+    if stated["relative_error"] is not None:
+        rows = list(_pairs("relative_error", stated["relative_error"], plain(found.relative_error)))
+        yield agreement("relative_error", rows)
     rows = list(_pairs("details", stated["details"], plain(found.details)))
     if rows:
         yield agreement("details", rows)
@@ -148,6 +151,10 @@ def certificate(document: Mapping[str, Any]) -> Iterator[Finding]:
         if not (agree(loss, one["relative_loss"]) or abs(loss - one["relative_loss"]) <= SAME):
             text = f"alternatives.{index}: {one['relative_loss']:.6g} is stated; its objective makes it {loss:.6g}"
             yield Finding(name="alternatives", is_ok=False, text=text)
+    provenance = document["provenance"]
+    counts = {name: provenance[name] for name in ("num_candidates", "num_solved", "seed")}
+    wrong = ", ".join(f"{name} is {value}" for name, value in counts.items() if value < 0)
+    yield holds("provenance", not wrong, "the search counts what it looked at", f"{wrong}; none is below 0")
     digest = hashlib.sha256(json.dumps(document["problem"], sort_keys=True, default=str).encode()).hexdigest()[:16]
     stated = document["provenance"]["input_digest"]
     yield holds(

@@ -7,6 +7,7 @@ prices are those of the list, and that no fleet beats the bound.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,32 @@ from planner.checks.report import SAME, CheckReport, Finding, agree, agreement
 from planner.errors import SpecError
 from planner.procurement.spec import ProcurementSpec
 from planner.spec.source import Source, faults_of
-from planner.units import Dimension, parse
+from planner.units import Dimension, format_exact, parse
 
 __all__ = ["checked_procurement"]
 
 Checked = Callable[[Mapping[str, Any]], CheckReport]  # a plan's document
+# A question, a family with the block of its configuration, and the stated objective: what is wrong about them.
+Recomputed = Callable[[Mapping[str, Any], str, Mapping[str, Any], float], list[Finding]]
 _NOT_CHECKED = (
     "that the prices are those of the list, and the offers there are",
     "that nothing is better than the bound, which takes a search",
     "what the table of changes and the break-even say",
 )
 _MARGIN = 1e-6
+_TIE = 2 * SAME
+_TYPES = ("dtype", "optimizer")  # taken by the machines, where the question leaves them open
+_UNUSED = {  # what an offer on a term does not cost
+    "on-demand": ("committed_s", "purchase_usd", "hosting_usd_per_month"),
+    "spot": ("committed_s", "purchase_usd", "hosting_usd_per_month"),
+    "reserved": ("purchase_usd", "hosting_usd_per_month"),
+    "bought": ("usd_per_h", "committed_s"),
+}
 
 
-def checked_procurement(document: Mapping[str, Any], file: str, checked: Checked) -> CheckReport:
+def checked_procurement(
+    document: Mapping[str, Any], file: str, checked: Checked, recomputed: Recomputed
+) -> CheckReport:
     """Return what is right and wrong about a document of the form of ``planner.procurement/1``.
 
     Raises
@@ -52,13 +65,13 @@ def checked_procurement(document: Mapping[str, Any], file: str, checked: Checked
         text = f"the question's jobs are {', '.join(asked.shares)}; there are plans of {', '.join(choice['plans'])}"
         return _report(headline, [Finding(name="jobs", is_ok=False, text=text)])
     try:
-        return _report(headline, list(_findings(asked, document, checked)))
+        return _report(headline, list(_findings(asked, document, checked, recomputed)))
     except ArithmeticError as error:
         text = f"its figures cannot be computed with: {error}"
         return _report(headline, [Finding(name="figures", is_ok=False, text=text)])
 
 
-def _findings(asked: Asked, document: Mapping[str, Any], checked: Checked) -> Iterator[Finding]:
+def _findings(asked: Asked, document: Mapping[str, Any], checked: Checked, recomputed: Recomputed) -> Iterator[Finding]:
     """Yield everything that was looked at."""
     choice = document["choice"]
     for part in (
@@ -68,7 +81,9 @@ def _findings(asked: Asked, document: Mapping[str, Any], checked: Checked) -> It
         _figures(asked, "choice", choice),
         fleet_limits(asked, "choice", choice),
         _margin(asked, document),
-        _others(asked, document),
+        _others(asked, document, recomputed),
+        _offers(document),
+        _counts(document),
     ):
         yield from part
 
@@ -108,7 +123,8 @@ def _certificate(asked: Asked, document: Mapping[str, Any]) -> Iterator[Finding]
     yield holds("status", (document["status"] == "optimal") == is_proven, document["status"], wrong)
     least = min([value, *(one for one in bounds.values() if one is not None)])
     wrong = f"the bounds by the number of types leave {least:.9g}, and {bound:.9g} is stated"
-    yield holds("bounds_by_types", bound <= least * (1 + SAME) or is_proven, f"none is below {bound:.9g}", wrong)
+    is_least = agree(bound, least) and all(one is None or one <= value * (1 + SAME) for one in bounds.values())
+    yield holds("bounds_by_types", is_least, f"none is below {bound:.9g}", wrong)
 
 
 # -- the plans -------------------------------------------------------------------------------------------------------
@@ -220,9 +236,9 @@ def _margin(asked: Asked, document: Mapping[str, Any]) -> Iterator[Finding]:
 # -- other fleets ----------------------------------------------------------------------------------------------------
 
 
-def _others(asked: Asked, document: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield whether other fleets are as stated, none below the bound, and points of the trade-off beat none other."""
-    bound = document["objective"]["bound"]
+def _others(asked: Asked, document: Mapping[str, Any], recomputed: Recomputed) -> Iterator[Finding]:
+    """Yield whether other fleets are as stated, none better than the answer, and points of the trade-off beat none."""
+    bound, value = document["objective"]["bound"], document["objective"]["value"]
     lists = (("alternatives", document["alternatives"]), ("pareto", _points(document)))
     for name, rows in lists:
         for index, row in enumerate(rows):
@@ -236,10 +252,16 @@ def _others(asked: Asked, document: Mapping[str, Any]) -> Iterator[Finding]:
                 )
                 for job, plan in row.get("plans", {}).items()
             ]
+            for job, plan in row.get("plans", {}).items():
+                if job in asked.shares:
+                    found += _planned_anew(asked, f"{name}.{index} plan of {job}", document, job, row, plan, recomputed)
             yield from (one for one in found if not one.is_ok)
             if row["objective"] < bound * (1 - SAME):
                 text = f"{row['objective']:.9g} is below the bound, {bound:.9g}"
                 yield Finding(name=f"{name}.{index} bound", is_ok=False, text=text)
+            elif row["objective"] < value * (1 - _TIE):
+                text = f"{row['objective']:.9g} is better than the answer, {value:.9g}"
+                yield Finding(name=f"{name}.{index} ranking", is_ok=False, text=text)
         if rows:
             yield Finding(name=name, is_ok=True, text=f"{len(rows)} recomputed")
     points = _points(document)
@@ -253,6 +275,93 @@ def _others(asked: Asked, document: Mapping[str, Any]) -> Iterator[Finding]:
     ]
     if points:
         yield holds("pareto order", not wrong, "each is slower and cheaper than the one before", "; ".join(wrong))
+
+
+def _planned_anew(
+    asked: Asked,
+    name: str,
+    document: Mapping[str, Any],
+    job: str,
+    row: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    recomputed: Recomputed,
+) -> Iterator[Finding]:
+    """Yield what is wrong about the plan of a job on another fleet, whose question is that of the answer's plan."""
+    objective, bound = plan["objective"], plan["bound"]
+    is_ok = 0 <= bound <= objective * (1 + SAME) and (plan["status"] == "optimal") == agree(bound, objective)
+    wrong = f"{plan['status']}, with a bound of {bound:.9g} of {objective:.9g}"
+    yield holds(f"{name} bound", is_ok, plan["status"], wrong)
+    chosen = document["choice"]["plans"][job]["problem"]
+    given = next((one.dnn for one in asked.procure.jobs or [] if one.name == job), asked.spec.dnn)
+    stated = {} if given is None else given.model_dump(exclude_unset=True)
+    # What the answer's own devices made of the network is another fleet's own.
+    dnn = {key: part for key, part in chosen["dnn"].items() if key in stated or key not in _TYPES}
+    devices = {
+        one["device"]["name"]: one["device"] for one in chosen["cluster"]["machines"] if isinstance(one["device"], dict)
+    }
+    custom = {one["name"]: one for one in document["problem"]["procure"].get("custom_devices") or ()}
+    machines = [
+        _machines_of(one, math.floor(one["count"] * asked.shares[job] + LIMITED), {**devices, **custom})
+        for one in row["fleet"]
+    ]
+    machines = [one for one in machines if one["count"] > 0]
+    if len({one["name"] for one in machines}) < len(machines):  # one instance on two terms
+        kept = [one for one in row["fleet"] if math.floor(one["count"] * asked.shares[job] + LIMITED) > 0]
+        for machine, one in zip(machines, kept, strict=True):
+            machine["name"] = f"{one['instance']} {one['term']}"
+    question = {**chosen, "dnn": dnn, "cluster": {"name": "fleet", "machines": machines}, "families": [plan["family"]]}
+    faults = recomputed(question, plan["family"], plan["configuration"], objective)
+    yield from (replace(fault, name=f"{name} {fault.name}") for fault in faults)
+
+
+def _machines_of(row: Mapping[str, Any], count: int, devices: Mapping[str, Any]) -> dict[str, Any]:
+    """Return machines of an offer, as a question has them."""
+    found = {
+        "name": row["instance"],
+        "count": count,
+        "device": devices.get(row["device"], row["device"]),
+        "devices": row["devices_per_machine"],
+    }
+    if row.get("inside") is not None and row["devices_per_machine"] > 1:
+        found["inside"] = row["inside"]
+    if row.get("network_bytes_per_s") is not None:
+        found["network"] = format_exact(row["network_bytes_per_s"], Dimension.RATE)
+        found["latency"] = format_exact(row["latency_s"], Dimension.TIME)
+    return found
+
+
+def _offers(document: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield whether the offers have figures that a list could have, and the same wherever one of them stands."""
+    known: dict[str, Mapping[str, Any]] = {}
+    faults = []
+    for one in (document["choice"], *document["alternatives"], *_points(document)):
+        for row in one["fleet"]:
+            offer = {key: part for key, part in row.items() if key != "count"}
+            if known.setdefault(row["name"], offer) != offer:
+                faults.append(f"{row['name']} is stated in two ways")
+            negative = [key for key, part in offer.items() if isinstance(part, int | float) and part < 0]
+            faults += [f"{key} of {row['name']} is {offer[key]}" for key in negative]
+            unused = [key for key in _UNUSED[row["term"]] if offer[key]]
+            faults += [f"{row['name']} is {row['term']}, and its {key} is {offer[key]}" for key in unused]
+            if row["devices_per_machine"] < 1:
+                faults.append(f"{row['name']} has {row['devices_per_machine']} devices")
+    yield holds("offers", not faults, f"{len(known)}, each the same wherever it stands", "; ".join(faults[:4]))
+
+
+def _counts(document: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield whether the numbers of what was searched can be such, and the gap of the trade-off is what it may be."""
+    certificate, prices, pareto = document["certificate"], document["prices"], document["pareto"]
+    numbers = {name: certificate[name] for name in ("num_offers", "num_markets", "num_planned")}
+    numbers |= {f"prices.{name}": part for name, part in prices.items() if isinstance(part, int | float)}
+    numbers |= {f"prices.left_out.{name}": part for name, part in (prices.get("left_out") or {}).items()}
+    faults = [f"{name} is {number}" for name, number in numbers.items() if number < 0]
+    if certificate["num_offers"] != prices.get("asked", certificate["num_offers"]):
+        faults.append(f"{certificate['num_offers']} offers were searched, and {prices['asked']} were asked for")
+    if pareto is not None:
+        gap = pareto["gap"]
+        if gap is not None and (gap < 0 or (pareto["status"] == "optimal" and gap > _TIE)):
+            faults.append(f"the trade-off is {pareto['status']} with a gap of {gap:.6g}")
+    yield holds("counts", not faults, "as they may be", "; ".join(faults[:4]))
 
 
 def _points(document: Mapping[str, Any]) -> Rows:

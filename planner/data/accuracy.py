@@ -5,15 +5,17 @@ compares both.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from planner.plan import Configuration, Prediction
+from planner.problem import Problem
 from planner.yaml_text import plain_yaml
 
-__all__ = ["MEASURED", "Measured", "error_band"]
+__all__ = ["MEASURED", "Measured", "error_band", "with_known_error"]
 
 
 @cache
@@ -58,3 +60,22 @@ def error_band(family: str, *, is_calibrated: bool = False) -> Mapping[str, Any]
     """
     found = _bands().get(family, {}).get("calibrated" if is_calibrated else "uncalibrated")
     return None if found is None else MappingProxyType(found)
+
+
+def with_known_error(problem: Problem, family: str, configuration: Configuration, prediction: Prediction) -> Prediction:
+    """Return the prediction with the error of its like, where whole iterations of the family were measured.
+
+    A band is never borrowed: not for computation that was only estimated, other numbers of devices or other rates, nor
+    from measurements of parts of an iteration.
+    """
+    measured = MEASURED.get(family)
+    if measured is None or not problem.is_computation_measured or problem.variant != "corrected":
+        return prediction
+    block = configuration.to_document()
+    if "groups" in block or "compression" in block:  # neither unlike devices nor compressed gradients were measured
+        return prediction
+    rate = problem.cluster.ring_link(block["num_machines"]).bandwidth_bytes_per_s
+    dtype = problem.training.dtype
+    if not measured.covers(num_devices=block["num_devices"], network_bytes_per_s=rate, dtype=dtype):
+        return prediction
+    return replace(prediction, relative_error=error_band(family, is_calibrated=problem.are_links_calibrated))

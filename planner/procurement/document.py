@@ -34,7 +34,9 @@ def procurement_document(found: Procured) -> dict[str, Any]:
         "margin": found.margin,
         "stretch": found.stretch,
         "explanation": list(found.explanation),
-        "alternatives": [{**_choice(choice), "words": words} for choice, words in found.alternatives],
+        "alternatives": [
+            {**_choice(choice), "plans": _plans(choice), "words": words} for choice, words in found.alternatives
+        ],
         "break_even": [
             {
                 "rented": one.rented,
@@ -89,7 +91,12 @@ def _pareto(found: ParetoSet) -> dict[str, Any]:
 
 def _tradeoff(one: Tradeoff) -> dict[str, Any]:
     """Return a point of the trade-off, its plans by their family and configuration."""
-    plans = {
+    return {**_choice(one.choice), "is_tie": one.is_tie, "plans": _plans(one.choice)}
+
+
+def _plans(choice: Choice) -> dict[str, dict[str, Any]]:
+    """Return how each job trains on a fleet that is not the answer: its family and configuration, and their proof."""
+    return {
         name: {
             "status": plan.status.value,
             "objective": plan.objective,
@@ -97,9 +104,8 @@ def _tradeoff(one: Tradeoff) -> dict[str, Any]:
             "family": plan.family,
             "configuration": plan.configuration.to_document(),
         }
-        for name, plan in one.choice.plans.items()
+        for name, plan in choice.plans.items()
     }
-    return {**_choice(one.choice), "is_tie": one.is_tie, "plans": plans}
 
 
 def _what_if(one: WhatIf) -> dict[str, Any]:

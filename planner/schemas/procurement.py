@@ -76,20 +76,21 @@ class ChosenFleetDocument(FleetDocument):
     plans: dict[str, PlanDocument]
 
 
-class OtherFleetDocument(FleetDocument):
-    """The best fleet of another device; ``words`` says how sure that is."""
-
-    words: str
-
-
 class TradeoffPlanDocument(Document):
-    """How a job trains on a fleet of the trade-off."""
+    """How a job trains on a fleet that is not the answer."""
 
     status: Literal["optimal", "feasible"]
     objective: float
     bound: float
     family: str
     configuration: dict[str, Any]
+
+
+class OtherFleetDocument(FleetDocument):
+    """The best fleet of another device; ``words`` says how sure that is; files of old have no ``plans``."""
+
+    words: str
+    plans: dict[str, TradeoffPlanDocument] = {}
 
 
 class TradeoffDocument(FleetDocument):
