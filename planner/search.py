@@ -48,8 +48,12 @@ class LateError(BaseException):
 
 @dataclass(slots=True)
 class _Ends:
-    """What ends a search together with all its parts; ``is_armed``: what runs is broken off if it does not end."""
+    """What ends a search together with all its parts; ``is_armed``: what runs is broken off if it does not end.
 
+    ``end_s``: of the whole search; a part that overruns takes the time of the others.
+    """
+
+    end_s: float = float("inf")
     interrupted: threading.Event = field(default_factory=threading.Event)
     interrupted_s: float = float("inf")
     is_armed: bool = False
@@ -109,7 +113,7 @@ class Search:
     _ends: _Ends = field(init=False, repr=False, default_factory=_Ends)
 
     def __post_init__(self) -> None:
-        self._end_s = self.clock() + self.time_limit_s
+        self._end_s = self._ends.end_s = self.clock() + self.time_limit_s
 
     @property
     def left_s(self) -> float:
@@ -269,7 +273,7 @@ class Search:
 
     @contextmanager
     def ended(self) -> Iterator[None]:
-        """Break off the block if it runs on for a moment after the end of this search, or after an interruption.
+        """Break off the block if it runs on for a moment after the end of the whole search, or after an interruption.
 
         In the main thread alone, by the system's clock, and where nobody else uses its timer; elsewhere nothing
         changes.
@@ -308,6 +312,6 @@ class Search:
 
     def _arm(self) -> None:
         """Break off in a moment after the end, and again and again, until it is heard."""
-        left_s = min(self._end_s, self._ends.interrupted_s) + GRACE_S - self.clock()
+        left_s = min(self._ends.end_s, self._ends.interrupted_s) + GRACE_S - self.clock()
         if left_s < _LONGEST_S:
             signal.setitimer(signal.ITIMER_REAL, max(left_s, _LEAST_S), _AGAIN_S)
