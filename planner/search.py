@@ -26,7 +26,7 @@ from planner.units import Dimension, format_human
 if TYPE_CHECKING:
     from planner.plan import Plan
 
-__all__ = ["GRACE_S", "LateError", "MemoryLimitError", "Search"]
+__all__ = ["GRACE_S", "LateError", "MemoryLimitError", "Search", "monotonic_s"]
 
 T = TypeVar("T")
 
@@ -36,6 +36,14 @@ _AGAIN_S = 1.0  # where breaking off was lost, in a destructor or a back end's c
 _LONGEST_S = 1e8  # that a timer of the system takes
 _LOOK_S = 0.02  # between two looks at the memory: a processor fills some 40 MB in this time
 _USABLE = 7 / 8  # of the memory: the rest is for the answer that is made of the best so far
+
+
+_system_s = time.monotonic
+
+
+def monotonic_s() -> float:
+    """Return the seconds of the clock that never goes back."""
+    return time.monotonic()
 
 
 class MemoryLimitError(NoAnswerError):
@@ -104,7 +112,7 @@ class Search:
     questions_left: int | None = None
     told: Callable[[float, float], None] | None = None
     crew: Crew | None = None
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = monotonic_s
     resident: Callable[[], int] = resident_bytes
     kept: "Callable[[], Plan] | None" = field(init=False, repr=False, default=None)
     _end_s: float = field(init=False, repr=False)
@@ -284,7 +292,8 @@ class Search:
             Wherever the block is.
         """
         is_able = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
-        if not is_able or self.clock is not time.monotonic or signal.getitimer(signal.ITIMER_REAL)[0]:
+        is_system = self.clock is monotonic_s and time.monotonic is _system_s
+        if not is_able or not is_system or signal.getitimer(signal.ITIMER_REAL)[0]:
             yield
             return
 

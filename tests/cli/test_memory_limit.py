@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import planner
+from planner import targets
+from planner.cli.output import check_outputs
 from planner.cli.run import run
 from planner.memory import resident_bytes
 from planner.sweep.question import load_sweep
@@ -63,3 +65,30 @@ def test_a_limit_that_is_given_belongs_to_the_identity_of_a_sweep_and_a_default_
     assert given[0] == given[1] != given[2]
     other = load_sweep(question, time_limit_s=1.0, num_workers=4)
     assert other.identity == given[0]
+
+
+def test_words_of_a_question_that_are_no_files_are_not_compared_with_every_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = [{"name": f"l{one}", "parameters": f"{4 * one} B"} for one in range(2000)]
+    spec, out = tmp_path / "question.json", tmp_path / "plan.json"
+    spec.write_text(json.dumps({**QUESTION, "dnn": {"layers": layers, "global_batch": 64}}))
+    out.write_text("")
+    compared: list[Path] = []
+    monkeypatch.setattr(targets, "_is_same", lambda path, other: compared.append(other) or False)
+    check_outputs({"--out": out}, spec)
+    assert 0 < len(compared) < 10
+
+
+def test_a_page_of_very_many_layers_leaves_out_the_schedule_and_says_so(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jinja2")
+    import planner.page.plan
+    import planner.page.schedule
+
+    monkeypatch.setattr(planner.page.plan, "MOST_LAYERS", 5)
+    monkeypatch.setattr(planner.page.schedule, "MOST_LAYERS", 5)
+    page = tmp_path / "page.html"
+    assert run(["plan", spec, "--html", str(page), "--no-explain"]) == 0
+    assert "too many to draw what runs when" in page.read_text()
