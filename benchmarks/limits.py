@@ -2,9 +2,9 @@
 
 Every family gets the hardest questions that the program takes, each in a process of its own, with a limit of time and
 one of memory; beside them what comes after a search: explanations, pages, traces. Prints seconds from the start of the
-process to its end, its peak memory and its exit code (0: an answer, 1: none exists, 3: a limit came first), and, for
-searches that are at work when SIGTERM comes, the seconds from it to the end. What takes longer than the limit and two
-seconds, or more memory, is marked.
+process to its end and those of processors, which other programs lengthen less, its peak memory and its exit code (0: an
+answer, 1: none exists, 3: a limit came first), and, for searches that are at work when SIGTERM comes, the seconds from
+it to the end. What takes longer than the limit and two seconds, or more memory, is marked.
 """
 
 import argparse
@@ -46,6 +46,7 @@ class Row:
     family: str
     question: str
     seconds: float
+    cpu_s: float
     peak_bytes: int
     code: int
     signal_s: float | None = None
@@ -58,6 +59,7 @@ class Row:
             self.family,
             self.question,
             seconds + (" (late)" if is_late else ""),
+            f"{self.cpu_s:.1f}",
             f"{self.peak_bytes / 2**20:.0f}" + (" (too much)" if self.peak_bytes > limit_bytes else ""),
             str(self.code),
         ]
@@ -75,8 +77,9 @@ def _question(family: str, machines: list[dict[str, Any]], **dnn: Any) -> dict[s
         found["dnn"]["zoo"] = "gpt3-175b" if family == "hybrid" else "resnet50"
     if not {"global_batch", "max_global_batch"} & dnn.keys():
         found["dnn"]["global_batch"] = 1536
-    if family != "hybrid":
+    if family != "hybrid" or "max_global_batch" in dnn:
         found["dnn"]["dataset_samples"] = 1_281_167
+        found["objective"] = "epoch_time"
     return found
 
 
@@ -148,8 +151,8 @@ def asked_of(only: Sequence[str]) -> list[tuple[str, str, Callable[[], dict[str,
 
 def measured(
     command: Sequence[str], limits: Sequence[str], *, stuck_s: float, signal_after_s: float | None = None
-) -> tuple[float, int, int, float | None]:
-    """Return seconds, peak bytes, exit code and seconds since a signal of one process."""
+) -> tuple[float, float, int, int, float | None]:
+    """Return seconds, those of processors, peak bytes, exit code and seconds since a signal of one process."""
     begin_s, sent_s = time.perf_counter(), None
     with subprocess.Popen(
         [sys.executable, "-m", "planner", *command, *limits], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -165,7 +168,8 @@ def measured(
         process.returncode = os.waitstatus_to_exitcode(status)
         killer.cancel()
     latency_s = None if sent_s is None else end_s - sent_s
-    return end_s - begin_s, usage.ru_maxrss * 1024, process.returncode, latency_s
+    cpu_s = usage.ru_utime + usage.ru_stime
+    return end_s - begin_s, cpu_s, usage.ru_maxrss * 1024, process.returncode, latency_s
 
 
 def _rows(
@@ -178,11 +182,11 @@ def _rows(
         path = folder / f"{number}.json"
         path.write_text(json.dumps(make()))
         for row, command in _commands(path, family, name):
-            seconds, peak_bytes, code, _ = measured(command, limits, stuck_s=stuck_s)
-            yield Row(family=family, question=row, seconds=seconds, peak_bytes=peak_bytes, code=code)
+            seconds, cpu_s, peak_bytes, code, _ = measured(command, limits, stuck_s=stuck_s)
+            yield Row(family=family, question=row, seconds=seconds, cpu_s=cpu_s, peak_bytes=peak_bytes, code=code)
         long = ["--time-limit", "1 h", "--memory-limit", memory_limit]
         begun_s = 5.0 if path.stat().st_size > _LARGE_BYTES else 2.0  # it is loaded by then, and searches
-        seconds, peak_bytes, code, latency_s = measured(
+        seconds, cpu_s, peak_bytes, code, latency_s = measured(
             ["plan", str(path), "--json"], long, stuck_s=stuck_s, signal_after_s=begun_s
         )
         if seconds >= begun_s + 0.2:  # else it was over by then
@@ -190,6 +194,7 @@ def _rows(
                 family=family,
                 question=f"{name}: SIGTERM",
                 seconds=seconds,
+                cpu_s=cpu_s,
                 peak_bytes=peak_bytes,
                 code=code,
                 signal_s=latency_s,
@@ -206,10 +211,10 @@ def main(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     limit_s, limit_bytes = parse(given.time_limit, Dimension.TIME), parse(given.memory_limit, Dimension.DATA)
     edge = "| " if given.markdown else ""
-    heads = ["family", "question", "seconds", "MiB", "exit code"]
+    heads = ["family", "question", "seconds", "of processors", "MiB", "exit code"]
     print(edge + " | ".join(heads) + edge[::-1])
     if given.markdown:
-        print("| " + " | ".join(["---", "---", "--:", "--:", "--:"]) + " |")
+        print("| " + " | ".join(["---", "---", "--:", "--:", "--:", "--:"]) + " |")
     with tempfile.TemporaryDirectory() as folder:
         for row in _rows(asked_of(given.only), given.time_limit, given.memory_limit, Path(folder)):
             print(edge + " | ".join(row.cells(limit_s, limit_bytes)) + edge[::-1], flush=True)

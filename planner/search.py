@@ -26,7 +26,7 @@ from planner.units import Dimension, format_human
 if TYPE_CHECKING:
     from planner.plan import Plan
 
-__all__ = ["GRACE_S", "LateError", "MemoryLimitError", "Search"]
+__all__ = ["GRACE_S", "LateError", "MemoryLimitError", "Search", "monotonic_s"]
 
 T = TypeVar("T")
 
@@ -36,6 +36,14 @@ _AGAIN_S = 1.0  # where breaking off was lost, in a destructor or a back end's c
 _LONGEST_S = 1e8  # that a timer of the system takes
 _LOOK_S = 0.02  # between two looks at the memory: a processor fills some 40 MB in this time
 _USABLE = 7 / 8  # of the memory: the rest is for the answer that is made of the best so far
+
+
+_system_s = time.monotonic
+
+
+def monotonic_s() -> float:
+    """Return the seconds of the clock that never goes back."""
+    return time.monotonic()
 
 
 class MemoryLimitError(NoAnswerError):
@@ -48,8 +56,12 @@ class LateError(BaseException):
 
 @dataclass(slots=True)
 class _Ends:
-    """What ends a search together with all its parts; ``is_armed``: what runs is broken off if it does not end."""
+    """What ends a search together with all its parts; ``is_armed``: what runs is broken off if it does not end.
 
+    ``end_s``: of the whole search; a part that overruns takes the time of the others.
+    """
+
+    end_s: float = float("inf")
     interrupted: threading.Event = field(default_factory=threading.Event)
     interrupted_s: float = float("inf")
     is_armed: bool = False
@@ -100,7 +112,7 @@ class Search:
     questions_left: int | None = None
     told: Callable[[float, float], None] | None = None
     crew: Crew | None = None
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = monotonic_s
     resident: Callable[[], int] = resident_bytes
     kept: "Callable[[], Plan] | None" = field(init=False, repr=False, default=None)
     _end_s: float = field(init=False, repr=False)
@@ -109,7 +121,7 @@ class Search:
     _ends: _Ends = field(init=False, repr=False, default_factory=_Ends)
 
     def __post_init__(self) -> None:
-        self._end_s = self.clock() + self.time_limit_s
+        self._end_s = self._ends.end_s = self.clock() + self.time_limit_s
 
     @property
     def left_s(self) -> float:
@@ -269,7 +281,7 @@ class Search:
 
     @contextmanager
     def ended(self) -> Iterator[None]:
-        """Break off the block if it runs on for a moment after the end of this search, or after an interruption.
+        """Break off the block if it runs on for a moment after the end of the whole search, or after an interruption.
 
         In the main thread alone, by the system's clock, and where nobody else uses its timer; elsewhere nothing
         changes.
@@ -280,7 +292,8 @@ class Search:
             Wherever the block is.
         """
         is_able = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
-        if not is_able or self.clock is not time.monotonic or signal.getitimer(signal.ITIMER_REAL)[0]:
+        is_system = self.clock is monotonic_s and time.monotonic is _system_s
+        if not is_able or not is_system or signal.getitimer(signal.ITIMER_REAL)[0]:
             yield
             return
 
@@ -308,6 +321,6 @@ class Search:
 
     def _arm(self) -> None:
         """Break off in a moment after the end, and again and again, until it is heard."""
-        left_s = min(self._end_s, self._ends.interrupted_s) + GRACE_S - self.clock()
+        left_s = min(self._ends.end_s, self._ends.interrupted_s) + GRACE_S - self.clock()
         if left_s < _LONGEST_S:
             signal.setitimer(signal.ITIMER_REAL, max(left_s, _LEAST_S), _AGAIN_S)

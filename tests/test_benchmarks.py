@@ -152,3 +152,44 @@ def test_a_plan_loads_no_more_than_it_needs(arguments: tuple[str, ...]) -> None:
     assert not {name.split(".")[0] for name in loaded} & NEEDLESS
     assert not {".".join(name.split(".")[:2]) for name in loaded} & NEEDLESS_MODULES
     assert not any(name.startswith("planner.schemas") for name in loaded)
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("suite")
+def test_every_hard_question_of_the_limits_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    import planner
+    from benchmarks import limits
+
+    monkeypatch.setattr(limits, "_LAYERS", 20)
+    for family, name, make in limits.asked_of([]):
+        problem = planner.load(make())
+        assert problem.families == (family,), name
+    assert {family for family, *_ in limits.asked_of([])} == set(limits.FAMILIES)
+    assert [name for _, name, _ in limits.asked_of(["hybrid/GPT-3"])] == ["GPT-3 on 4 kinds"]
+
+
+@pytest.mark.usefixtures("suite")
+def test_what_is_late_or_too_large_is_marked_in_the_table_of_limits() -> None:
+    from benchmarks.limits import Row
+
+    row = Row(family="hybrid", question="q", seconds=4.1, cpu_s=3.0, peak_bytes=3 * 2**30, code=3)
+    assert row.cells(2.0, 2.0**31) == ["hybrid", "q", "4.1 (late)", "3.0", "3072 (too much)", "3"]
+    struck = Row(family="hybrid", question="q", seconds=9.0, cpu_s=8.04, peak_bytes=2**30, code=143, signal_s=0.52)
+    assert struck.cells(2.0, 2.0**31) == ["hybrid", "q", "0.5 after SIGTERM", "8.0", "1024", "143"]
+
+
+@pytest.mark.usefixtures("suite")
+def test_a_process_is_measured_and_a_signal_is_sent_to_it() -> None:
+    from benchmarks.limits import measured
+
+    seconds, _, peak_bytes, code, latency_s = measured(["--version"], [], stuck_s=60.0)
+    assert (code, latency_s) == (0, None)
+    assert seconds > 0
+    assert peak_bytes > 2**22
+    line = "plan --dnn gpt3-175b --machines 16x8xa100-80g --network 200_Gbit/s --inside nvlink-3 --global-batch 1536 --families hybrid"
+    words = [word.replace("_", " ") for word in line.split()]
+    *_, code, latency_s = measured(words, ["--time-limit", "1 h"], stuck_s=60.0, signal_after_s=0.3)
+    assert code in (0, 3, 143, -15)  # by the system's own hand while Python starts
+    assert latency_s is not None

@@ -104,14 +104,15 @@ def _named_by(spec: Path) -> list[Path]:
         waiting: list[Any] = [read_source(spec).data]
     except SpecError:
         return []
-    found = []
+    names: set[str] = set()
     while waiting:
         value = waiting.pop()
         if isinstance(value, Mapping | list):
             waiting.extend(value.values() if isinstance(value, Mapping) else value)
         elif isinstance(value, str) and 0 < len(value) <= _MOST_NAME and "\0" not in value:
-            found.append(spec.parent / value)
-    return found
+            names.add(value)
+    folder = os.fspath(spec.parent)  # of 150,000 words a few are files
+    return [spec.parent / name for name in sorted(names) if os.path.lexists(os.path.join(folder, name))]  # noqa: PTH118
 
 
 def write_trace(

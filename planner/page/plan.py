@@ -18,7 +18,7 @@ from planner.page.proof import (
     notes_section,
     sensitivity_section,
 )
-from planner.page.schedule import plan_section
+from planner.page.schedule import MOST_LAYERS, plan_section
 from planner.page.told import Told
 from planner.page.words import cluster_words, family_words, goal_words, objective, size, time
 from planner.plan import Configuration, Plan, Prediction
@@ -156,7 +156,9 @@ def _why(lines: Sequence[str], told: Told) -> list[Block]:
 
 
 def _trace(told: Told) -> Mapping[str, Any] | None:
-    """Return the schedule, where the family has one."""
+    """Return the schedule, where the family has one, and of so many layers that it can be looked at."""
+    if len(told.problem.dnn.layers) > MOST_LAYERS:
+        return None
     try:
         return timeline(told.problem, told.family, told.configuration)
     except (ModelError, SpecError):

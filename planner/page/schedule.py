@@ -10,11 +10,12 @@ from planner.page.runs import timeline_figures
 from planner.page.told import Told
 from planner.page.words import many, short, size, time
 
-__all__ = ["plan_section"]
+__all__ = ["MOST_LAYERS", "plan_section"]
 
 _MOST_GROUPS = 40  # fusion groups, each a row of the plot
 _MOST_TABLE = 200  # rows of a table
 _MOST_DEVICES = 50_000
+MOST_LAYERS = 10_000  # of a network whose schedule is drawn: it takes a page as long as a plan
 _WHOLE = "--json has all of them"
 
 
@@ -26,6 +27,8 @@ def plan_section(told: Told, trace: Mapping[str, Any] | None) -> Section:
         blocks += [drawing] if drawing is not None else []
     else:
         blocks.append(Text(f"The cluster has {told.problem.cluster.num_devices:,} devices, too many to draw."))
+    if (number := len(told.problem.dnn.layers)) > MOST_LAYERS:
+        blocks.append(Text(f"The network has {number:,} layers, too many to draw what runs when; --trace writes it."))
     blocks += [
         *_stages(told),
         *_fusion(told),

@@ -9,6 +9,7 @@ import pytest
 import planner
 from planner import ranking
 from planner.cost import Floats
+from planner.errors import NoAnswerError
 from planner.families.all_reduce import mixed_bounds, mixed_search
 from planner.families.all_reduce import search as all_reduce_search
 from planner.families.parameter_server import bounds, cost
@@ -44,7 +45,7 @@ class Clock:
         return Search(time_limit_s=time_limit_s, clock=self)
 
 
-def chain(num_layers: int, cluster: dict[str, Any], family: str, **others: Any) -> Problem:
+def chain(num_layers: int, cluster: dict[str, Any], family: str, batch: int = 1536, **others: Any) -> Problem:
     layers = [
         {
             "name": f"l{one}",
@@ -54,7 +55,7 @@ def chain(num_layers: int, cluster: dict[str, Any], family: str, **others: Any) 
         }
         for one in range(num_layers)
     ]
-    dnn = {"layers": layers, "global_batch": 1536, "dataset_samples": 100_000}
+    dnn = {"layers": layers, "global_batch": batch, "dataset_samples": 100_000}
     return planner.load({"dnn": dnn, "cluster": cluster, "families": [family], **others})
 
 
@@ -93,7 +94,7 @@ def test_servers_are_not_all_tried_once_the_time_is_over(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(parameter_server_search.Space, "shares_of", counted)
     found = ranking.best_plan(problem, clock.search(8.0))
-    assert clock.most_work <= 64
+    assert clock.most_work <= 96  # 64 between two questions, and those of the solved ones
     assert clock.work_after <= 128
     assert found.bound <= found.objective
 
@@ -102,8 +103,7 @@ def test_gradients_are_not_grouped_to_the_end_once_the_time_is_over() -> None:
     clock, problem = Clock(), chain(3000, EQUAL, "all_reduce")
     found = ranking.best_plan(problem, clock.search(8.0))
     whole = planner.plan(problem)
-    assert clock.now_s < 40
-    assert found.status.value == "feasible"
+    assert 8 < clock.now_s < 40
     assert found.bound <= whole.objective * (1 + 1e-9)
     assert whole.objective <= found.objective * (1 + 1e-9)
     assert found.objective <= whole.objective * 1.1
@@ -136,7 +136,7 @@ def test_slices_on_many_servers_are_no_table_of_tensors_and_servers(monkeypatch:
         "placement": "sliced",
     }
     shares = {"batch_shares": {"w": 1}, "global_batch_size": 4000}
-    problem = chain(3000, machines, "parameter_server", configuration={"parameter_server": {**block, **shares}})
+    problem = chain(3000, machines, "parameter_server", 4000, configuration={"parameter_server": {**block, **shares}})
 
     def table(*arguments: Any, **others: Any) -> Floats:
         raise AssertionError("a table of 3,000 tensors and 3,000 servers")
@@ -157,7 +157,7 @@ def test_tables_of_kinds_boxes_and_layers_are_made_in_parts() -> None:
 
 def test_what_does_not_fit_ends_with_the_best_so_far_and_names_the_limit() -> None:
     search = Search(memory_limit_bytes=2.0**30, resident=lambda: 2**30)
-    with pytest.raises(planner.PlannerError):
+    with pytest.raises(NoAnswerError):
         ranking.best_plan(zoo(EQUAL, "all_reduce"), search)
     assert search.part(1.0).is_over
 
