@@ -27,7 +27,7 @@ from planner.solvers.pipeline_parts import (
     Stage,
     StageSeconds,
 )
-from planner.solvers.pipeline_tables import Tables, TablesOfOne
+from planner.solvers.pipeline_tables import Tables, TablesOfOne, table_bytes
 
 __all__ = [
     "BestFirst",
@@ -43,7 +43,11 @@ __all__ = [
     "TablesOfOne",
     "balanced_cuts",
     "bound_s",
+    "table_bytes",
 ]
+
+_MOST_NODES = 400_000  # that wait to be extended, and may be added by one: half a gibibyte
+_ASKED_EVERY = 4_096  # nodes that are added
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,11 @@ class BestFirst:
         Whether the tables leave the number of stages open, see above.
     tables
         Those of these costs, if they are filled already: with the same limits, and a cutoff of no less.
+
+    Attributes
+    ----------
+    is_too_large
+        Whether it has ended since more configurations wait than fit in memory; the bound still holds.
     """
 
     def __init__(
@@ -115,6 +124,7 @@ class BestFirst:
             most, stack = 0 if is_open else max(numbers_of_stages), Stack.of(schedule, costs)
             tables = Tables(costs, stack, most, search, cutoff, allowed).of(0)
         self._tables = tables
+        self.is_too_large = False
         self._heap: list[tuple[float, int, _Node]] = []
         self._count = 0
         for number in [0] if is_open else sorted(self.numbers_of_stages):
@@ -139,6 +149,8 @@ class BestFirst:
         above the cutoff is kept; what lies above ``until`` is kept for later.
         """
         while self._heap and self._heap[0][0] < cutoff and self._heap[0][0] <= until and not self.search.is_over:
+            if self.is_too_large:
+                return None
             bound, _, node = heapq.heappop(self._heap)
             if not node.stages or node.stages[-1].last < self.costs.num_layers - 1:
                 self._expand(bound, node, cutoff)
@@ -185,9 +197,14 @@ class BestFirst:
             self._push(max(bound, true), replace(node, num_stages=n), cutoff)
 
     def _expand(self, bound: float, node: _Node, cutoff: float) -> None:
-        """Add every next stage below the cutoff."""
+        """Add every next stage below the cutoff; where they are too many, or the search is over, keep the node."""
         following = self._following(node)
-        for row, end in zip(*(one.tolist() for one in np.nonzero(following.bounds < cutoff)), strict=True):
+        rows, ends = np.nonzero(following.bounds < cutoff)
+        self.is_too_large = len(self._heap) + len(rows) > _MOST_NODES
+        for number, (row, end) in enumerate(zip(rows.tolist(), ends.tolist(), strict=True)):
+            if self.is_too_large or (number % _ASKED_EVERY == _ASKED_EVERY - 1 and self.search.is_over):
+                self._push(bound, node, cutoff)
+                return
             least = max(bound, float(following.bounds[row, end]))
             self._push(least, self._extended(node, following, row, end), cutoff)
 

@@ -12,6 +12,7 @@ __all__ = ["balanced_cuts", "balanced_cuts_of"]
 
 _CLOSE = 1e-12  # relative difference at which two times are one
 _ROUNDING = 1e-13  # of sums; far below _CLOSE, so that every trial comes closer
+_MOST_KEPT = 1_000  # layers of cuts that are remembered
 _MOST_TRIALS = 64  # each halves what is left, but for rounding: enough for _CLOSE
 
 
@@ -26,7 +27,8 @@ def balanced_cuts(seconds: Floats, num_parts: int) -> tuple[int, ...]:
     >>> balanced_cuts(np.array([3.0, 1, 1, 1, 3]), 3)
     (0, 3, 4)
     """
-    return _balanced(tuple(np.asarray(seconds, dtype=np.float64).tolist()), num_parts)
+    known = tuple(np.asarray(seconds, dtype=np.float64).tolist())
+    return (_balanced if len(known) <= _MOST_KEPT else _balanced.__wrapped__)(known, num_parts)
 
 
 @lru_cache(maxsize=1_024)  # searches of one question, one after the other, ask for the same cuts

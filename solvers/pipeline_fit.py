@@ -21,6 +21,7 @@ from math import prod
 
 import numpy as np
 
+from planner.search import Search
 from planner.solvers.pipeline_parts import Integers
 
 __all__ = ["NONE", "FewestDevices"]
@@ -28,6 +29,7 @@ __all__ = ["NONE", "FewestDevices"]
 NONE = 2**40  # devices of a stage that fits on no number of them
 
 _MOST_AT_ONCE = 2_000_000  # numbers in one pass
+_MOST_KEPT = 1 << 26  # numbers in all tables: half a gibibyte
 
 Needs = Callable[[int, Integers], Integers]
 
@@ -40,10 +42,19 @@ class FewestDevices:
     needs
         Given k and first layers, ``r_t(k, i, j)`` by type, first layer and last layer 0 to L - 1, ``NONE`` where no
         number will do; ends before the first layer are ignored.
+    search
+        Filling a table ends with it.
+
+    Attributes
+    ----------
+    is_stopped
+        Whether a table was not filled, as the search was over or all tables would be too large.
     """
 
-    def __init__(self, num_layers: int, num_devices: Sequence[int], needs: Needs) -> None:
+    def __init__(self, num_layers: int, num_devices: Sequence[int], needs: Needs, search: Search | None = None) -> None:
         self.num_layers, self.num_devices, self.needs = num_layers, tuple(num_devices), needs
+        self.is_stopped = False
+        self._search = search
         self._grid = [number + 1 for number in num_devices[1:]]
         self._strides = [prod(self._grid[axis + 1 :]) for axis in range(len(self._grid))]
         self._budgets = np.indices(self._grid).reshape(len(self._grid), -1) if self._grid else np.zeros((0, 1), int)
@@ -52,10 +63,19 @@ class FewestDevices:
         self._tables = [start]
 
     def add(self) -> bool:
-        """Fill the table of one stage more; return whether anything fits in so many stages, or may in still more."""
+        """Fill the table of one stage more; return whether anything fits in so many stages, or may in still more.
+
+        False, too, where it was not filled.
+        """
+        self.is_stopped = (len(self._tables) + 1) * self._tables[0].size > _MOST_KEPT
+        if self.is_stopped:
+            return False
         table = np.full_like(self._tables[-1], NONE)
         step = max(1, _MOST_AT_ONCE // (self.num_layers * table.shape[1]))
         for low in range(0, self.num_layers, step):
+            if self._search is not None and self._search.is_over:
+                self.is_stopped = True
+                return False
             firsts = np.arange(low, min(low + step, self.num_layers))
             for axis, needed in enumerate(self.needs(len(self._tables), firsts)):
                 fewest = self._through(len(self._tables), firsts, axis, needed).min(axis=1)

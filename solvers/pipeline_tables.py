@@ -35,9 +35,12 @@ from planner.solvers.pipeline_bound import Behind, Tail, behind_of, stage_of
 from planner.solvers.pipeline_moves import Grid, Moves, Pairs, joined
 from planner.solvers.pipeline_parts import Integers, PipelineCosts, Schedule, Schedules, Stack, StageSeconds
 
-__all__ = ["Tables", "TablesOfOne"]
+__all__ = ["Tables", "TablesOfOne", "table_bytes"]
 
 _MOST_AT_ONCE = 200_000  # stages times numbers of stages in one pass: beyond the processor's cache it gets slower
+_BYTES = 8  # of a number
+_ARRAYS_OF_MOVES = 12
+_ARRAYS_OF_SIDES = 5
 _ROUNDING = 1e-9
 _DENSE = 0.5  # share of stages with a follower from which on all are computed
 
@@ -87,6 +90,19 @@ class TablesOfOne:
         """Return what lies behind stages that end before ``ends`` and leave so much used; arrays broadcast."""
         at = self.entries[:, num_left, ends, self.state(used)]
         return behind_of(Tail(*at[:3]), out_s[0], out_s[1], self.schedule).at_least(Behind(*at[3:]))
+
+
+def table_bytes(costs: PipelineCosts, stack: Stack, num_stages: int) -> int:
+    """Return the bytes of tables, about, before they are made; 0 stages leave their number open.
+
+    Entries by stages left, layer and state; moves by state and choice, all of whose arrays count; and by choice and
+    layer how far a stage reaches and what a boundary behind or before it takes, with what that is worked out from.
+    """
+    states, choices = Grid.of(costs).size, len(costs.choices)
+    entries = 7 * (num_stages + 1) * (costs.num_layers + 1) * len(stack) * states
+    moves = _ARRAYS_OF_MOVES * states * choices
+    reach = (2 + _ARRAYS_OF_SIDES * max(costs.num_places)) * choices * (costs.num_layers + 1)
+    return _BYTES * (entries + moves + reach)
 
 
 class Tables:

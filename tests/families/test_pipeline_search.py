@@ -19,6 +19,7 @@ from planner.families.pipeline import domain as pipeline_domain
 from planner.families.pipeline import family as pipeline
 from planner.families.pipeline import plain as pipeline_plain
 from planner.families.pipeline import rows as pipeline_rows
+from planner.families.pipeline import sources as pipeline_sources
 from planner.families.pipeline.configuration import PipelineConfiguration
 from planner.families.pipeline.cost import PipelineCost, Shape
 from planner.families.pipeline.domain import Domain
@@ -299,7 +300,7 @@ def test_where_few_micro_batches_do_not_fit_the_fewest_that_do_are_tried_first()
 def test_interleaved_pipelines_are_not_listed_once_the_search_is_over() -> None:
     domain = Domain(planner.load(question(8, dnn={"global_batch": 64})))
     source = InterleavedSource(domain, Counted(seed=5))
-    with patch.object(domain, "shape", wraps=domain.shape) as listed:
+    with patch.object(pipeline_sources, "_Row", wraps=pipeline_sources._Row) as listed:
         assert source.next(float("inf"), float("inf")) is None
         assert 0 < listed.call_count <= 5
     assert source.bound <= min(plan(domain.problem, Search()).bound, 1.0)

@@ -47,11 +47,11 @@ from planner.families.hybrid.mixed_search import (
     other_cuts_s,
 )
 from planner.families.hybrid.ranges import outside_words
-from planner.families.hybrid.space import COARSE
+from planner.families.hybrid.space import COARSE, LEVELS
 from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import Search
-from planner.solution import SAME
+from planner.solution import SAME, Status
 from planner.solvers.grid import Columns, Grid, GridAnswer, Point, solve
 from planner.units import Dimension, format_human
 
@@ -135,24 +135,41 @@ def searched(
     ``memory_limit_bytes``: where that is less than what a device may hold.
     """
     limit = min(cost.memory_limit_bytes, memory_limit_bytes)
+    number = 1 + max(search.num_alternatives, 0)
     grid, seconds = _grid_of(cost, limit, search, uses_bounds=uses_bounds)
+    first = None
+    if uses_bounds and len(grid.levels) > len(LEVELS):  # very many divisors: an answer from some of them comes first
+        part = search.part(search.left_s / 2)
+        first = solve(*_grid_of(cost, limit, part, is_narrow=True), part, num_answers=number, group_by=COARSE)
     answer = solve(
         grid,
         seconds,
         search,
-        num_answers=1 + max(search.num_alternatives, 0),
+        num_answers=number,
         group_by=COARSE,
         uses_bounds=uses_bounds,
         maker=partial(_grid_of, replace(cost), limit),
     )
+    if first is not None and first.solution.objective < answer.solution.objective:  # the time was over before
+        bound = min(answer.solution.bound, first.solution.objective)
+        best = replace(first.solution, bound=bound, status=Status.FEASIBLE)
+        answer = replace(first, solution=best, num_evaluated=answer.num_evaluated + first.num_evaluated)
+        answer = replace(answer, is_counted=False, num_points=answer.num_evaluated)
     return with_least(answer, least_step_s([cost]))
 
 
 def _grid_of(
-    cost: HybridCost, limit_bytes: float, search: Search | None = None, *, uses_bounds: bool = True
+    cost: HybridCost,
+    limit_bytes: float,
+    search: Search | None = None,
+    *,
+    uses_bounds: bool = True,
+    is_narrow: bool = False,
 ) -> tuple[Grid, Callable[[Columns], Floats]]:
-    """Return the grid of some machines and the seconds of its points."""
+    """Return the grid of some machines and the seconds of its points; narrow: with few data degrees, micro-batches."""
     bounds = HybridBounds(cost, limit_bytes, search or Search())
+    if is_narrow:
+        vars(bounds)["space"] = bounds.space.narrow
 
     def seconds(columns: Columns) -> Floats:
         found = np.empty(len(columns["tensor"]))
@@ -162,7 +179,7 @@ def _grid_of(
             found[part] = np.where(fits, cost.seconds(layouts), np.inf)
         return found
 
-    return bounds.space.grid(bounds.all if uses_bounds else (None,) * len(bounds.all)), seconds
+    return bounds.space.grid(bounds.all if uses_bounds else None), seconds
 
 
 def _plan_of(

@@ -1,7 +1,7 @@
 """The grid of the family ``hybrid``: values of every decision, pins and limits, in levels from coarse to fine."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import isqrt
 from typing import Any
@@ -33,6 +33,7 @@ LEVELS = (  # the second has no decision but a bound: whether anything fits
 # Of a batch of very many divisors the micro-batch is decided by itself, below the degrees, with bounds of their own.
 _SPLIT_LEVELS = (COARSE, (), ("microbatch",), *LEVELS[1:])
 _MOST_PAIRS = 2_000  # data degrees times micro-batches that are decided at once
+_FEW_DEGREES, _FEW_SIZES = 60, 24  # of a narrow space
 _AT_ONCE = 1 << 18  # numbers that are tried as divisors together
 
 _NAMES = {"recompute": RECOMPUTE_NAMES, "order": ORDER_NAMES}
@@ -188,6 +189,15 @@ class Space:
     def is_split(self) -> bool:
         """Whether the micro-batch is decided by itself."""
         return len(self.axes["data"].values) * len(self.axes["microbatch"].values) > _MOST_PAIRS
+
+    @property
+    def narrow(self) -> "Space":
+        """The same with the smallest micro-batches, and data degrees evenly on a logarithmic scale."""
+        found, data, sizes = replace(self), self.axes["data"].values, self.axes["microbatch"].values
+        places = np.unique(np.linspace(0, len(data) - 1, _FEW_DEGREES).astype(int))
+        few = {"data": tuple(data[one] for one in places), "microbatch": sizes[:_FEW_SIZES]}
+        vars(found)["axes"] = {**self.axes, **{name: Axis(name=name, values=few[name]) for name in few}}
+        return found
 
     @property
     def levels(self) -> tuple[tuple[str, ...], ...]:

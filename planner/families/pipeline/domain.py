@@ -1,9 +1,9 @@
 """What a question allows of pipelines: batch, micro-batches, schedules, stages, and devices of each group."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from functools import cached_property
-from math import ceil, prod
+from math import ceil, isqrt, prod
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,16 @@ from planner.models.ssgd_equations import Strategy
 from planner.problem import Problem, Range
 from planner.solvers.pipeline import balanced_cuts
 
-__all__ = ["ANY", "CHUNKS", "MOST_REPLICAS", "Domain", "spread"]
+__all__ = ["ANY", "CHUNKS", "MOST_NUMBERS", "MOST_REPLICAS", "Domain", "spread", "table_cells"]
 
 ANY = 2**40  # micro-batches in flight where memory is not short
 CHUNKS = range(2, 17)  # a device, interleaved
 MOST_REPLICAS = 64  # devices of a group up to which every number of them is tried
+MOST_NUMBERS = 4_096  # numbers of micro-batches up to which every one is tried: those of a batch of four million
 _MOST_COUNTS = 2_000_000  # numbers of devices of each group that are looked at one by one
+_MOST_CELLS = 1 << 26  # of tables that tell all numbers of devices of every group apart: half a gibibyte
+_MOST_READERS = 4_096  # numbers of devices in a first stage whose input is looked at one by one
+_MOST_KEPT = 1_000_000  # ends of stages of balanced cuts that are remembered
 
 
 class Domain:
@@ -82,10 +86,12 @@ class Domain:
             mask &= (number >= limit.least) & (number <= (limit.most or ANY))
         return mask
 
-    @property
+    @cached_property
     def is_coarse(self) -> bool:
-        """Whether a choice stands for several numbers of devices: there are too many to try each."""
-        return max(self.num_devices) > MOST_REPLICAS
+        """Whether a choice stands for several numbers of devices: there are too many to try each, or to tell apart."""
+        states = prod(number + 1 for number in self.num_devices)
+        cells = states * table_cells(self.num_layers, sum(self.num_devices))
+        return max(self.num_devices, default=0) > MOST_REPLICAS or (len(self.num_devices) > 1 and cells > _MOST_CELLS)
 
     @cached_property
     def spots(self) -> Spots:
@@ -125,13 +131,24 @@ class Domain:
         """The fewest micro-batches of every size, some ``2 sqrt(batch)`` numbers, or the pinned one.
 
         A micro-batch counts as the largest, hence more of the same size take no less time, and keep no less in memory.
+        Of very large batches only some of them: the smallest sizes, the fewest micro-batches, and a part of those
+        between, evenly on a logarithmic scale.
         """
         pinned = self.problem.fixed.get("num_microbatches")
         if pinned is not None:
             return [pinned] * (1 <= pinned <= self.batch)
         root = int(self.batch**0.5) + 1
-        sizes = {*range(1, min(root, self.batch) + 1), *(ceil(self.batch / one) for one in range(1, root + 1))}
+        ends: Iterable[int] = range(1, root + 1)
+        if not self.has_all_numbers:
+            few = MOST_NUMBERS // 4
+            ends = [*range(1, few + 1), *(int(one) for one in np.geomspace(few, root, few))]
+        sizes = {*(one for one in ends if one <= self.batch), *(ceil(self.batch / one) for one in ends)}
         return sorted({ceil(self.batch / size) for size in sizes})
+
+    @property
+    def has_all_numbers(self) -> bool:
+        """Whether the fewest micro-batches of every size are tried."""
+        return "num_microbatches" in self.problem.fixed or 2 * (isqrt(self.batch) + 1) <= MOST_NUMBERS
 
     @property
     def schedules(self) -> tuple[str, ...]:
@@ -204,17 +221,19 @@ class Domain:
 
     def balanced(self, group: int, num_parts: int, replicas: int) -> list[Stage]:
         """Return stages of one group, as equal as they can be."""
-        if (group, num_parts) not in self._balanced:
+        ends = self._balanced.get((group, num_parts))
+        if ends is None:
             profile = self.cost.costs.machines[group].profile
-            self._balanced[group, num_parts] = balanced_cuts(profile.forward_s + profile.backward_s, num_parts)
-        ends = self._balanced[group, num_parts]
+            ends = balanced_cuts(profile.forward_s + profile.backward_s, num_parts)
+            if (len(self._balanced) + 1) * self.num_layers <= _MOST_KEPT:
+                self._balanced[group, num_parts] = ends
         starts = [0, *(end + 1 for end in ends[:-1])]
         return [Stage(first=i, last=j, group=group, replicas=replicas) for i, j in zip(starts, ends, strict=True)]
 
     @cached_property
     def least_stall_s(self) -> float:
         """Seconds of input that no iteration hides, where the framework does not copy ahead."""
-        if Strategy(self.problem.calibration.strategy).copies_ahead:
+        if Strategy(self.problem.calibration.strategy).copies_ahead or sum(self.num_devices) > _MOST_READERS:
             return 0.0
         last, least = self.num_layers - 1, float("inf")
         for group, most in enumerate(self.num_devices):
@@ -238,6 +257,11 @@ class Domain:
         if Strategy(self.problem.calibration.strategy).copies_ahead:
             return read.bound_s
         return max(read.read_s, read.decode_s) - self.least_stall_s
+
+
+def table_cells(num_layers: int, num_choices: int) -> int:
+    """Return the numbers that a table whose number of stages is open keeps of each state, and of what may follow it."""
+    return 14 * (num_layers + 1) + 10 * num_choices
 
 
 def spread(most: int, number: int) -> list[int]:

@@ -28,6 +28,7 @@ from planner.solvers.pipeline_parts import Integers, Schedule
 __all__ = ["Fitting", "LeastMemory", "fitting", "least_memory", "numbers_of_stages_that_fit"]
 
 _MOST_BUDGETS = 4096  # numbers of devices of all groups but one that are told apart
+_MOST_BUDGETS_BY_LAYER = 1 << 22  # the same in front of every layer
 _MOST_USED = 2_000_000  # numbers of devices of each group that are looked at one by one
 _MOST_ROWS = 64  # ways to use devices of several groups that are tried to meet limits
 _CLOSE = 1e-6  # relative difference at which two amounts of memory are one
@@ -46,7 +47,7 @@ def fitting(domain: Domain, search: Search) -> Fitting:
     if _outgrows(domain):
         return Fitting(shape=None, is_proven=True)
     is_proven = True
-    hopeless = set() if domain.is_fine else hopeless_numbers(domain)
+    hopeless = set() if domain.is_fine else hopeless_numbers(domain, search)
     for number in reversed(domain.numbers_of_microbatches):
         if number in hopeless:
             continue
@@ -78,7 +79,7 @@ def numbers_of_stages_that_fit(domain: Domain, search: Search) -> list[int]:
     """Return numbers of stages with which something is known to fit, GPipe or 1F1B."""
     found: set[int] = set()
     for number in domain.numbers_of_microbatches:
-        splits = _Splits(domain, number)
+        splits = _Splits(domain, number, search)
         for num_stages in splits.numbers_of_stages():
             if num_stages not in found and splits.shape(num_stages) is not None:
                 found.add(num_stages)
@@ -91,9 +92,9 @@ def _of_number(domain: Domain, number: int, search: Search) -> Fitting:
     """Return a pipeline of so many micro-batches that fits, under GPipe or 1F1B."""
     is_proven = True
     kinds = range(len(domain.num_devices))
-    tries = [_Splits(domain, number)]
+    tries = [_Splits(domain, number, search)]
     if tries[0].is_pooled:
-        tries += [_Splits(domain, number, alone=kind) for kind in kinds]
+        tries += [_Splits(domain, number, search, alone=kind) for kind in kinds]
     for splits in tries:
         for num_stages in splits.numbers_of_stages():
             if search.is_over:
@@ -103,6 +104,7 @@ def _of_number(domain: Domain, number: int, search: Search) -> Fitting:
             if (shape := splits.shape(num_stages)) is not None:
                 return Fitting(shape=shape, is_proven=True)
             is_proven = is_proven and splits.is_exact
+        is_proven = is_proven and not splits.fewest.is_stopped
         if is_proven:
             break  # not even with all groups taken as one
     return Fitting(shape=None, is_proven=is_proven)
@@ -114,7 +116,7 @@ class _Splits:
     ``is_pooled``: all devices count as of the kind that suits a stage best; ``alone``: only one group may be used.
     """
 
-    def __init__(self, domain: Domain, number: int, alone: int | None = None) -> None:
+    def __init__(self, domain: Domain, number: int, search: Search, alone: int | None = None) -> None:
         self.domain, self.number = domain, number
         self.size = -(-domain.batch // number)
         self.is_plain = bool({"1f1b", "gpipe"} & set(domain.schedules))
@@ -123,8 +125,10 @@ class _Splits:
         self.groups = sorted(groups, key=lambda group: (-domain.num_devices[group], group))
         counts = [domain.num_devices[group] for group in self.groups]
         budgets = prod(count + 1 for count in counts[1:])
-        self.is_pooled = len(counts) > 1 and budgets > _MOST_BUDGETS
-        self.fewest = FewestDevices(domain.num_layers, [sum(counts)] if self.is_pooled else counts, self._needs)
+        self.is_pooled = len(counts) > 1 and (
+            budgets > _MOST_BUDGETS or budgets * domain.num_layers > _MOST_BUDGETS_BY_LAYER
+        )
+        self.fewest = FewestDevices(domain.num_layers, [sum(counts)] if self.is_pooled else counts, self._needs, search)
 
     @property
     def is_exact(self) -> bool:

@@ -12,12 +12,13 @@ from planner.families.pipeline.domain import Domain
 from planner.families.pipeline.rows import StageRows
 from planner.models.pipeline_places import Stage
 from planner.search import Search
-from planner.solvers.pipeline import BestFirst, Candidate, PipelineCosts, Schedule, Tables, TablesOfOne
+from planner.solvers.pipeline import BestFirst, Candidate, PipelineCosts, Schedule, Tables, TablesOfOne, table_bytes
 
 __all__ = ["Neighbours", "PlainSource"]
 
 _NUM_DIVES = 3  # numbers of stages for which the least bound is followed to an answer at once
 _MOST_ENTRIES = 4e8  # of a table times choices: what a source by number of stages may cost
+_MOST_BYTES = 1 << 30  # of the tables of a source: where they would be larger, it is bounded, but not searched
 _MOST_TOGETHER = 5e6  # the same of all tables that are filled together: beyond, longer arrays save no time
 
 
@@ -55,6 +56,7 @@ class PlainSource:
         self._levels = [True, False]
         self._filled: _Filled | None = None  # for the next level
         self._found: BestFirst | None = None
+        self.is_too_large = False
         self.hints: list[Shape] = []
         self.open_bound_s = self.least_s
 
@@ -74,7 +76,11 @@ class PlainSource:
         """Return the next shape, or None where this step only raised the bound."""
         if self._found is None or self._levels:
             self.least_s = self.bound
-            self._found = self._opened(cutoff_s)
+            found = self._opened(cutoff_s)
+            if found is None:
+                self.is_too_large = True
+                return None
+            self._found = found
             self._levels = self._levels[1:] if self._is_small(self._found.costs) else []
             if self._levels or not self._is_small(self._found.costs):
                 self.open_bound_s = self.bound
@@ -83,6 +89,7 @@ class PlainSource:
         stall_s = self.domain.least_stall_s
         candidate = self._found.next(cutoff_s - stall_s, max(until_s - stall_s, self._found.bound))
         if candidate is None:
+            self.is_too_large = self._found.is_too_large
             return None
         self.bound_of_last = candidate.bound + stall_s
         return self._shape(candidate)
@@ -107,11 +114,12 @@ class PlainSource:
         """Whether the tables by number of stages may be filled."""
         return _size(self.domain, len(costs.choices)) * max(self.domain.numbers_of_stages) <= _MOST_ENTRIES
 
-    def _opened(self, cutoff_s: float) -> BestFirst:
-        """Return the search on the next level, with its tables filled."""
+    def _opened(self, cutoff_s: float) -> BestFirst | None:
+        """Return the search on the next level, with its tables filled; None where they do not fit in memory."""
         if self._filled is None:
             self._neighbours.fill(self, cutoff_s)
-        assert self._filled is not None
+        if self._filled is None:
+            return None
         filled, self._filled = self._filled, None
         return BestFirst(
             filled.costs,
@@ -158,13 +166,19 @@ class Neighbours:
         self._most = 1  # sources at once: twice as many every time, as the first ones lower the cutoff of all others
 
     def fill(self, asking: PlainSource, cutoff_s: float) -> None:
-        """Fill the tables of a source's next level, and with them those of others."""
+        """Fill the tables of a source's next level, and with them those of others; none where they are too large."""
         domain, found = asking.domain, self._together(asking, cutoff_s)
         rows = StageRows(domain, [one.schedule.num_microbatches for one in found])
+        stack, num_stages = rows.stack(is_gpipe=asking.schedule.is_gpipe), 0
+        if not asking.is_open:
+            num_stages = max(domain.numbers_of_stages)
+        needed_bytes = table_bytes(rows, stack, num_stages)
+        if needed_bytes > _MOST_BYTES or not asking.search.fits(needed_bytes):
+            return
         tables = Tables(
             rows,
-            rows.stack(is_gpipe=asking.schedule.is_gpipe),
-            0 if asking.is_open else max(domain.numbers_of_stages),
+            stack,
+            num_stages,
             asking.search,
             cutoff_s - domain.least_stall_s,
             _allowed(domain),

@@ -16,6 +16,9 @@ __all__ = ["quick_shapes"]
 
 _MOST_SHAPES = 240  # of one group each
 _MOST_STAGES = 8
+_MOST_SIMULATED = 1_024  # stages; more take a second or longer, and may be found by the search itself
+_MOST_SOON = 64  # stages; of more, those of many micro-batches take a second or longer, too
+_MOST_PER_STAGE = 16
 _MOST_ORDERS = 6  # of several groups along the line
 _STAGES_OF_A_GROUP = (1, 2, 3, 4, 8)
 _MICROBATCHES_PER_STAGE = (4, 16)
@@ -63,12 +66,16 @@ def _of_one_group(domain: Domain) -> Iterator[Shape]:
 
     for group, most in enumerate(domain.num_devices):
         for p in domain.numbers_of_stages:
-            if p > most or budget < 0:
+            if p > most or budget < 0 or (p > _MOST_SIMULATED and p > domain.numbers_of_stages[0]):
                 break
             if p > _MOST_STAGES and p & (p - 1):  # powers of 2 alone
                 continue
             for name in plain if p <= _MOST_STAGES else plain[:1]:
-                shapes = _that_fit(domain, _near(domain, 4 * p), partial(shape, group, p, name))
+                numbers = _near(domain, 4 * p)
+                if p > _MOST_SOON:
+                    shapes = [shape(group, p, name, number) for number in numbers if number <= _MOST_PER_STAGE * p]
+                else:
+                    shapes = _that_fit(domain, numbers, partial(shape, group, p, name))
                 budget -= len(shapes)
                 yield from shapes
 

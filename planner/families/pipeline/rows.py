@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner.cost import Affine, Floats, TransferCost
-from planner.families.pipeline.domain import ANY, Domain
+from planner.families.pipeline.domain import ANY, Domain, spread, table_cells
 from planner.families.pipeline.spots import Run
 from planner.models.collectives import CheapestOf
 from planner.solvers.pipeline import Choice, Integers, PipelineCosts, Stack, StageSeconds
@@ -16,6 +16,9 @@ from planner.solvers.pipeline import Choice, Integers, PipelineCosts, Stack, Sta
 __all__ = ["StageRows"]
 
 _MOST_MOVES = 3e7  # stages by state in one table of several large groups
+_MOST_CELLS = 2e7  # numbers in one table of large groups
+_MOST_LISTED = 4e6  # states with a choice each that are listed for one table
+_MOST_RUNS = 512  # choices of one group
 _FREE = Affine(startup_s=0.0, per_byte_s=0.0)
 
 
@@ -56,15 +59,15 @@ class StageRows:
         most, size = min(self.domain.num_devices[group], self.domain.batch // number), ceil(self.domain.batch / number)
         if not self.is_coarse:
             return [(group, one, one) for one in range(1, most + 1)]
-        firsts = sorted({ceil(size / ceil(size / one)) for one in range(1, most + 1)})
+        firsts = _firsts(size, most)
         return [(group, one, after - 1) for one, after in zip(firsts, [*firsts[1:], most + 1], strict=True)]
 
     @cached_property
     def units(self) -> tuple[int, ...]:
-        """Devices that tables count as one: 1 but where several large groups would make them too large."""
-        if len(self.num_devices) == 1:
-            return (1,)
-        most = _MOST_MOVES / (len(self._runs) * self.num_layers**2)
+        """Devices that tables count as one: 1 but where large groups would make them too large."""
+        most = min(_MOST_CELLS / table_cells(self.num_layers, len(self._runs)), _MOST_LISTED / len(self._runs))
+        if len(self.num_devices) > 1:
+            most = min(most, _MOST_MOVES / (len(self._runs) * self.num_layers**2))
         units = [1] * len(self.num_devices)
         while self.is_coarse and prod(n // q + 1 for n, q in zip(self.num_devices, units, strict=True)) > most:
             widest = max(range(len(units)), key=lambda group: self.num_devices[group] // units[group])
@@ -259,6 +262,21 @@ class _RowsOfOne:
     def boundary_s(self, cut: int, left: int, place: int, rights: Integers, places: Integers, /) -> Floats:
         """Return the seconds of a micro-batch over a cut, forward and back."""
         return self._rows.boundary_s(cut, left + self._begin, place, rights + self._begin, places)
+
+
+def _firsts(size: int, most: int) -> list[int]:
+    """Return the least numbers of devices, up to a limit, that have each share of so many samples.
+
+    Where there are too many shares, numbers evenly on a logarithmic scale: then several shares are one choice.
+    """
+    found, one = list[int](), 1
+    while one <= most:
+        if len(found) == _MOST_RUNS:
+            return spread(most, _MOST_RUNS)
+        found.append(one)
+        share = -(-size // one)
+        one = most + 1 if share == 1 else (size - 1) // (share - 1) + 1
+    return found
 
 
 def _with_zero(sums: Floats) -> Floats:

@@ -71,13 +71,14 @@ class Found:
     """The best shape so far, and the best by number of stages and schedule.
 
     ``enough_s``: an answer of so many seconds will do; ``needless_s``: one above it matters to nobody. ``is_needed``:
-    some answer is wanted in any case.
+    some answer is wanted in any case. ``on_first`` is called when there is the first one.
     """
 
     domain: Domain
     enough_s: float
     needless_s: float = float("inf")
     is_needed: bool = True
+    on_first: Callable[[], None] = lambda: None
     best: Shape | None = None
     best_s: float = float("inf")
     num_simulated: int = 0
@@ -111,7 +112,9 @@ class Found:
         if seconds < self.by_kind.get(kind, (float("inf"),))[0]:
             self.by_kind[kind] = (seconds, shape)
         if seconds < self.best_s:
-            self.best, self.best_s = shape, seconds
+            is_first, self.best, self.best_s = self.best is None, shape, seconds
+            if is_first:
+                self.on_first()
         return True
 
 
@@ -133,6 +136,12 @@ def plan(problem: Problem, search: Search) -> Plan:
         best = tried.best
     if best is None or best.found.best is None:
         raise tried.why_none(search)
+    return _plan_of(problem, search, tried, best)
+
+
+def _plan_of(problem: Problem, search: Search, tried: "_Tried", best: "_Result") -> Plan:
+    """Return the plan of the best pipeline."""
+    assert best.found.best is not None
     configuration = best.domain.cost.configuration(best.found.best)
     prediction = predict(problem, configuration)
     bound = min(prediction.value_of(problem.goal), tried.bound)
@@ -248,7 +257,14 @@ def _one_batch(tried: _Tried, batch: int, search: Search) -> _Result:
     count = float(iterations_of(domain.problem, batch))
     known = tried.objective * (1 - SAME / 2)  # of equals, the first; half, so that rounding leaves them proven
     is_needed = known == float("inf")
-    found = Found(domain, search.good_enough / count, min(search.cutoff, known) / count, is_needed)
+
+    def keep() -> None:
+        """Have the best so far as the answer, should the search be broken off."""
+        so_far = _Tried(largest, [*tried.results, _Result(domain, found, 0.0, 0, count)])
+        if (best := so_far.best) is not None:
+            search.keep(lambda: _plan_of(domain.problem, search, so_far, best))
+
+    found = Found(domain, search.good_enough / count, min(search.cutoff, known) / count, is_needed, keep)
 
     def tell(bound_s: float) -> None:
         """Say what no pipeline of any batch beats: none of this one ``bound_s`` seconds an iteration."""
@@ -273,7 +289,7 @@ def _search(domain: Domain, found: Found, search: Search, tell: Callable[[float]
             break
         found.try_shape(shape)
     sources = sources_of(domain, search)
-    raise_floors(domain, sources, min(found.cutoff_s, found.needless_s))
+    raise_floors(domain, sources, min(found.cutoff_s, found.needless_s), search)
     heap = [(source.bound, index) for index, source in enumerate(sources)]
     heapq.heapify(heap)
     least_s = float("inf")  # of what the shapes of coarse sources stand for, and of schedules that are too long
@@ -292,17 +308,21 @@ def _search(domain: Domain, found: Found, search: Search, tell: Callable[[float]
         if following is not None:
             is_known = found.try_shape(following)
             taken[index] += 1
-            if not is_known:
+            if source.is_coarse or not is_known:
                 least_s = min(least_s, source.bound_of_last)
-            if source.is_coarse:
-                least_s = min(least_s, source.bound_of_last)
-        is_done = source.is_coarse and taken[index] >= _MOST_COARSE
-        if source.bound < found.cutoff_s and not is_done:
+        if source.is_too_large:
+            least_s = min(least_s, source.bound)
+        elif source.bound < found.cutoff_s and not (source.is_coarse and taken[index] >= _MOST_COARSE):
             heapq.heappush(heap, (source.bound, index))
-    least_s = min(least_s, *(sources[index].bound for _, index in heap), float("inf"))
+    least_s = min(least_s, *(sources[index].bound for _, index in heap), _least_of_others(domain))
     if found.best is None and found.is_needed:
         return least_s, len(sources)
     return min(found.best_s, found.needless_s, least_s), len(sources)
+
+
+def _least_of_others(domain: Domain) -> float:
+    """Return seconds that no pipeline with a number of micro-batches that is not tried is below; inf if all are."""
+    return float("inf") if domain.has_all_numbers else domain.least_s_per_sample * domain.batch
 
 
 def _first_answer(domain: Domain, found: Found, search: Search) -> bool:
@@ -349,6 +369,11 @@ def _why(result: _Result, tried: _Tried, bound_s: float) -> list[str]:
         f"settings of micro-batches and schedule: {tried.num_sources:,}; pipelines simulated: "
         f"{tried.num_simulated:,}; {rest}"
     )
+    if not domain.has_all_numbers:
+        lines.append(
+            f"of very many numbers of micro-batches {len(domain.numbers_of_microbatches):,} were tried: the fewest, "
+            f"those of the smallest sizes and some between; the others are bounded by what all devices compute"
+        )
     if domain.problem.training.fixed_batch_size is None:
         lines.append(searched_batches_line(tried.largest, tried.batches))
     return lines

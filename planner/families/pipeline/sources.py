@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import ceil
@@ -11,7 +12,7 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.families.pipeline.cost import Shape
-from planner.families.pipeline.domain import CHUNKS, Domain
+from planner.families.pipeline.domain import CHUNKS, Domain, spread
 from planner.families.pipeline.line import floors_s
 from planner.families.pipeline.plain import Neighbours, PlainSource
 from planner.models.pipeline_places import Stage
@@ -20,6 +21,9 @@ from planner.search import Search
 from planner.solvers.pipeline import Integers, Schedule
 
 __all__ = ["InterleavedSource", "PlainSource", "Source", "raise_floors", "sources_of"]
+
+_MOST_REPLICAS = 1_024  # of stages up to which every number is a shape of its own
+_MOST_ROWS = 500_000  # shapes that are listed
 
 
 def sources_of(domain: Domain, search: Search) -> list["Source"]:
@@ -36,7 +40,7 @@ def sources_of(domain: Domain, search: Search) -> list["Source"]:
     return [*sources, InterleavedSource(domain, search)] if "interleaved" in domain.schedules else sources
 
 
-def raise_floors(domain: Domain, sources: Sequence["Source"], cutoff_s: float) -> None:
+def raise_floors(domain: Domain, sources: Sequence["Source"], cutoff_s: float, search: Search) -> None:
     """Raise the bounds of sources that are not open yet by what bubbles cost, a few numbers of micro-batches at once.
 
     Only where blocks are whole, and an answer is known that the whole source may lose to: tables of long lines cost far
@@ -44,10 +48,10 @@ def raise_floors(domain: Domain, sources: Sequence["Source"], cutoff_s: float) -
     """
     if domain.is_fine or cutoff_s == float("inf"):
         return
-    floors = {number: least_s for numbers, least_s in floors_s(domain) for number in numbers}
+    floors = {number: least_s for numbers, least_s in floors_s(domain, search) for number in numbers}
     for source in sources:
         if isinstance(source, PlainSource):
-            source.least_s = max(source.least_s, floors[source.schedule.num_microbatches])
+            source.least_s = max(source.least_s, floors.get(source.schedule.num_microbatches, 0.0))
 
 
 class Source(Protocol):
@@ -70,6 +74,11 @@ class Source(Protocol):
         ...
 
     @property
+    def is_too_large(self) -> bool:
+        """Whether it gives no more shapes, as what it would list does not fit in memory; its bound still holds."""
+        ...
+
+    @property
     def bound(self) -> float:
         """Seconds that no shape of this source that has not been given is below."""
         ...
@@ -79,23 +88,41 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """An interleaved shape: stages of one group, chunks a device, micro-batches, and the replicas of every stage.
+
+    ``is_coarse``: it stands for some more replicas, too.
+    """
+
+    group: int
+    p: int
+    chunks: int
+    number: int
+    replicas: int
+    is_coarse: bool
+
+
 class InterleavedSource:
     """Interleaved shapes: first all as if transfers and exchanges were free, then those of least bound closely.
 
     A device computes m micro-batches of all its chunks, after the first one has passed the chunks before its own and
     before the last error passes back through them: ``head + m sum(f + b) + tail``, and then exchanges and updates.
+
+    In large groups a shape stands for all with the same stages and some more replicas, as a choice does elsewhere.
     """
 
     def __init__(self, domain: Domain, search: Search) -> None:
         self.domain, self.search = domain, search
         self.bound_of_last = 0.0
         self.hints: list[Shape] = []
-        self._rows: list[tuple[float, int, bool, Shape]] | None = None  # a heap; whether it is bounded closely
+        self.is_too_large = False
+        self._rows: list[tuple[float, int, bool, _Row]] | None = None  # a heap; whether it is bounded closely
 
     @property
     def is_coarse(self) -> bool:
         """Whether its shapes also stand for others."""
-        return False
+        return max(self.domain.num_devices) > _MOST_REPLICAS
 
     @property
     def bound(self) -> float:
@@ -107,20 +134,31 @@ class InterleavedSource:
     def next(self, cutoff_s: float, until_s: float) -> Shape | None:
         """Return the next shape below the cutoff, or None where this step only raised the bound, above ``until_s``."""
         if self._rows is None:
-            rows = [(least_s, index, False, shape) for index, (least_s, shape) in enumerate(self._shapes(cutoff_s))]
+            rows = []
+            for index, (least_s, row) in enumerate(self._shapes(cutoff_s)):
+                rows.append((least_s, index, False, row))
+                if len(rows) > _MOST_ROWS:
+                    self.is_too_large = True
+                    return None
             if not self.search.is_over:  # else some may be missing
                 self._rows = rows
                 heapq.heapify(self._rows)
             return None
         while self._rows and self._rows[0][0] < cutoff_s and self._rows[0][0] <= until_s and not self.search.is_over:
-            bound_s, index, is_close, shape = heapq.heappop(self._rows)
-            if is_close:
+            bound_s, index, is_close, row = heapq.heappop(self._rows)
+            shape = self._shape(row)
+            if is_close or row.is_coarse:  # what a shape is bounded by closely does not hold for more replicas
                 self.bound_of_last = bound_s
                 return shape
-            heapq.heappush(self._rows, (max(bound_s, self._bound_s(shape)), index, True, shape))
+            heapq.heappush(self._rows, (max(bound_s, self._bound_s(shape)), index, True, row))
         return None
 
-    def _shapes(self, cutoff_s: float) -> Iterator[tuple[float, Shape]]:
+    def _shape(self, row: _Row) -> Shape:
+        """Return a row as a shape."""
+        cuts = self.domain.balanced(row.group, row.p * row.chunks, row.replicas)
+        return self.domain.shape(cuts, row.number, "interleaved", row.chunks)
+
+    def _shapes(self, cutoff_s: float) -> Iterator[tuple[float, _Row]]:
         """Yield every shape of the domain that would be below the cutoff if transfers and exchanges were free.
 
         With the seconds that it would take then.
@@ -134,30 +172,45 @@ class InterleavedSource:
             for p, chunks in product(domain.numbers_of_stages, CHUNKS):
                 if not 2 <= p <= most or p * chunks > domain.num_layers:
                     continue
-                samples = self._samples(p, most)
-                # The mean device has the p-th part of the work: where that is too much, no cuts are looked for.
-                near = [one for one, each in samples.items() if one * each[-1] * sum_s / p * (1 - 1e-9) < cutoff_s]
+                if self.search.is_over:
+                    return
+                near = []
+                for number in domain.numbers_of_microbatches:
+                    if number % p:
+                        continue
+                    replicas, samples = self._samples(p, most, number)
+                    # The mean device has the p-th part of the work: where that is too much, no cuts are looked for.
+                    if number * samples[-1] * sum_s / p * (1 - 1e-9) < cutoff_s:
+                        near.append((number, replicas, samples))
                 if not near:
                     continue
-                cuts = domain.balanced(group, p * chunks, 1)
-                ends = [(stage.first, stage.last) for stage in cuts]
-                path_s, work_s = self._paths_s(group, p, cuts)
-                for number in near:
-                    least_s = samples[number] * float((path_s + number * work_s).max()) * (1 - 1e-9)
+                path_s, work_s = self._paths_s(group, p, domain.balanced(group, p * chunks, 1))
+                for number, replicas, samples in near:
+                    least_s = samples * float((path_s + number * work_s).max()) * (1 - 1e-9)
                     for one in np.flatnonzero(least_s < cutoff_s).tolist():
                         if self.search.is_over:
                             return
-                        stages = [Stage(first=i, last=j, group=group, replicas=one + 1) for i, j in ends]
-                        yield float(least_s[one]), domain.shape(stages, number, "interleaved", chunks)
+                        yield (
+                            float(least_s[one]),
+                            _Row(
+                                group=group,
+                                p=p,
+                                chunks=chunks,
+                                number=number,
+                                replicas=int(replicas[one]),
+                                is_coarse=self.is_coarse,
+                            ),
+                        )
 
-    def _samples(self, p: int, most: int) -> dict[int, Integers]:
-        """Return, by number of micro-batches that p stages may have, a replica's samples by number of replicas."""
-        batch = self.domain.batch
-        return {
-            number: -(-ceil(batch / number) // np.arange(1, min(most // p, batch // number) + 1))
-            for number in self.domain.numbers_of_microbatches
-            if number % p == 0
-        }
+    def _samples(self, p: int, most: int, number: int) -> tuple[Integers, Integers]:
+        """Return numbers of replicas that p stages may have, and a replica's samples of each micro-batch.
+
+        In large groups not all of them: then the samples are those of the most replicas before the next number.
+        """
+        most = min(most // p, self.domain.batch // number)
+        replicas = np.array(spread(most, _MOST_REPLICAS if self.is_coarse else most), dtype=np.int64)
+        last = np.append(replicas[1:] - 1, most) if len(replicas) else replicas
+        return replicas, -(-ceil(self.domain.batch / number) // last)
 
     def _paths_s(self, group: int, p: int, cuts: Sequence[Stage]) -> tuple[Floats, Floats]:
         """Return, by device and for one sample, the way to its first task and back from its last, and its work."""
