@@ -12,7 +12,7 @@ __all__ = ["init"]
 
 
 def init(
-    file: Annotated[Path | None, typer.Argument(help="Where to write it; stdout if left out.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Where to write it; stdout if left out, or -.")] = None,
     procure: Annotated[bool, typer.Option("--procure", help="One for `planner procure`: what to buy or rent.")] = False,
 ) -> None:
     """Write a commented spec to start from."""
@@ -23,7 +23,7 @@ def init(
         .joinpath(f"examples/{'procure' if procure else 'spec'}.yaml")
         .read_text(encoding="utf-8")
     )
-    if file is None:
+    if file is None or str(file) == "-":
         print(text, end="")
         return
     if file.exists():

@@ -75,18 +75,23 @@ class DaskWorkers(Generic[_Task, _Answer]):
 
     @classmethod
     def on_this_machine(cls, num_workers: int) -> Self:
-        """Start worker processes that listen on this machine only.
+        """Start worker processes that listen on this machine only, and to this process only.
+
+        Whoever may talk to a worker may run code in it, so they ask for a certificate that is made here, kept in memory
+        and known to nobody else. Nothing is served by HTTP.
 
         Raises
         ------
         SpecError
-            If the library is missing.
+            If a library is missing.
         """
         distributed = _library()
         import_module("dask").config.set(
             {
                 "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
                 "distributed.nanny.pre-spawn-environ": _ENVIRONMENT,
+                "distributed.scheduler.http.routes": [],
+                "distributed.worker.http.routes": [],
             }
         )
         cluster = distributed.LocalCluster(
@@ -94,6 +99,8 @@ class DaskWorkers(Generic[_Task, _Answer]):
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
+            protocol="tls://",
+            security=_security(distributed),
             dashboard_address="127.0.0.1:0",  # any port, so that two sweeps go together
             scheduler_kwargs={"dashboard": False},
             silence_logs=logging.CRITICAL,
@@ -313,6 +320,22 @@ def _library() -> Any:
     except ImportError:
         problem = "more than one worker needs the library distributed, which is not installed."
         mend = "pip install 'training-planner[distributed]', or leave out --workers and --scheduler."
+        raise SpecError.of([Fault(file="command line", field="--workers", problem=problem, mend=mend)]) from None
+
+
+def _security(distributed: Any) -> Any:
+    """Return a certificate of its own for every start of workers.
+
+    Raises
+    ------
+    SpecError
+        If the library that makes it is not installed.
+    """
+    try:
+        return distributed.Security.temporary()
+    except ImportError:
+        problem = "worker processes of this machine talk over TLS, whose library cryptography is not installed."
+        mend = "pip install 'training-planner[distributed]', or leave out --workers."
         raise SpecError.of([Fault(file="command line", field="--workers", problem=problem, mend=mend)]) from None
 
 

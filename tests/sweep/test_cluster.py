@@ -192,3 +192,22 @@ def test_without_the_library_it_is_said_how_to_get_it(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(SpecError, match=re.escape("pip install 'training-planner[distributed]'")):
         DaskWorkers.on_this_machine(2)
+
+
+def test_workers_of_this_machine_take_no_code_from_others() -> None:
+    """Whoever may talk to a scheduler may run code in its workers: it asks for a certificate that nobody else has."""
+    with two_workers() as workers:
+        address = workers.client.scheduler.address
+        assert address.startswith("tls://127.0.0.1:")
+        assert all(one.startswith("tls://127.0.0.1:") for one in workers.client.scheduler_info()["workers"])
+        for other in (None, distributed.Security.temporary()):
+            place = address if other else address.replace("tls://", "tcp://")
+            with pytest.raises((OSError, TypeError, RuntimeError)):
+                distributed.Client(place, security=other, timeout=5, set_as_default=False)
+        assert workers.client.submit(os.getpid).result(timeout=60) != os.getpid()
+
+
+def test_without_what_makes_a_certificate_no_worker_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(SpecError, match=re.escape("cryptography is not installed")):
+        DaskWorkers.on_this_machine(2)
