@@ -70,7 +70,7 @@ def _checked_file(document: Mapping[str, Any], path: Path) -> CheckReport:
 def _recomputed(question: Mapping[str, Any], family: str, block: Mapping[str, Any], objective: float) -> list[Finding]:
     """Return what is wrong about a configuration of a question, which is said to have an objective."""
     try:
-        problem = load(question)
+        problem = load_question_of({"problem": question})
         configuration, found = _predicted(problem, family, block)
     except _NO_CONFIGURATION as error:
         return [Finding(name="configuration", is_ok=False, text=_meaningless(error))]

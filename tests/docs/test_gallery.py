@@ -83,7 +83,7 @@ def test_links_to_other_pages_lead_somewhere(name: str) -> None:
     ("report", "told"),
     [
         (
-            "$ planner plan x\n\na on b: hybrid on 8 devices: data 8\nProven optimal within the searched space (see \"Search space\"): 7 s, on all 8 devices.\n",
+            '$ planner plan x\n\na on b: hybrid on 8 devices: data 8\nProven optimal within the searched space (see "Search space"): 7 s, on all 8 devices.\n',
             ("hybrid on 8 devices: data 8", "proven optimal: 7 s", "hybrid"),
         ),
         (
@@ -91,7 +91,7 @@ def test_links_to_other_pages_lead_somewhere(name: str) -> None:
             ("pipeline on 8 devices", "best found, not proven: 7 s (gap 14.3 %)", "pipeline"),
         ),
         (
-            "$ planner procure x\n\nRent: 1 x m\nProven optimal within the searched space (see \"Search space\"): 8 USD.\n\nTrain by\n  all_reduce on 1 device\n",
+            '$ planner procure x\n\nRent: 1 x m\nProven optimal within the searched space (see "Search space"): 8 USD.\n\nTrain by\n  all_reduce on 1 device\n',
             ("rent: 1 x m", "proven optimal: 8 USD", "all_reduce"),
         ),
         (
