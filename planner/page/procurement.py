@@ -25,6 +25,7 @@ from planner.page.schedule import plan_section
 from planner.page.told import Told
 from planner.page.words import family_words, joined, many, objective, term, time, usd
 from planner.procurement.answer import Choice, Procured
+from planner.procurement.notes import key_assumptions_of
 from planner.solution import Status
 from planner.units import Dimension, format_human
 from planner.words import SEARCH_SPACE
@@ -41,7 +42,12 @@ def procurement_page_of(found: Procured, *, history: History = (), commands: Seq
         Section(
             name="summary",
             title="In short",
-            blocks=[_tiles(found), Text("Why:"), Bullets(lines=found.explanation)],
+            blocks=[
+                _tiles(found),
+                *([Text("Assumptions:"), Bullets(lines=told)] if (told := key_assumptions_of(choice)) else []),
+                Text("Why:"),
+                Bullets(lines=found.explanation),
+            ],
         ),
         _fleet(choice),
         _money(choice),
