@@ -38,13 +38,15 @@ _MOST_DRAWN = 3  # jobs whose plans are drawn
 def procurement_page_of(found: Procured, *, history: History = (), commands: Sequence[Sequence[str]] = ()) -> Page:
     """Return the page of a purchase; ``history``: bound, incumbent and number of fleets, as the search told them."""
     choice = found.choice
+    told = key_assumptions_of(choice)
+    assumed: list[Block] = [Text("Assumptions:"), Bullets(lines=told)] if told else []
     sections = [
         Section(
             name="summary",
             title="In short",
             blocks=[
                 _tiles(found),
-                *([Text("Assumptions:"), Bullets(lines=told)] if (told := key_assumptions_of(choice)) else []),
+                *assumed,
                 Text("Why:"),
                 Bullets(lines=found.explanation),
             ],
