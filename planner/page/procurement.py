@@ -25,6 +25,7 @@ from planner.page.schedule import plan_section
 from planner.page.told import Told
 from planner.page.words import family_words, joined, many, objective, term, time, usd
 from planner.procurement.answer import Choice, Procured
+from planner.procurement.notes import key_assumptions_of
 from planner.solution import Status
 from planner.units import Dimension, format_human
 from planner.words import SEARCH_SPACE
@@ -37,11 +38,18 @@ _MOST_DRAWN = 3  # jobs whose plans are drawn
 def procurement_page_of(found: Procured, *, history: History = (), commands: Sequence[Sequence[str]] = ()) -> Page:
     """Return the page of a purchase; ``history``: bound, incumbent and number of fleets, as the search told them."""
     choice = found.choice
+    told = key_assumptions_of(choice)
+    assumed: list[Block] = [Text("Assumptions:"), Bullets(lines=told)] if told else []
     sections = [
         Section(
             name="summary",
             title="In short",
-            blocks=[_tiles(found), Text("Why:"), Bullets(lines=found.explanation)],
+            blocks=[
+                _tiles(found),
+                *assumed,
+                Text("Why:"),
+                Bullets(lines=found.explanation),
+            ],
         ),
         _fleet(choice),
         _money(choice),

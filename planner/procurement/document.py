@@ -6,6 +6,7 @@ from typing import Any
 from planner.documents import plan_document
 from planner.procurement.answer import Choice, ParetoSet, Procured, Tradeoff, WhatIf
 from planner.procurement.fleet import Fleet
+from planner.procurement.notes import key_assumptions_of
 
 __all__ = ["procurement_document"]
 
@@ -49,7 +50,7 @@ def procurement_document(found: Procured) -> dict[str, Any]:
         ],
         "pareto": None if found.pareto is None else _pareto(found.pareto),
         "what_if": [_what_if(one) for one in found.what_if],
-        "assumptions": list(found.assumptions),
+        "assumptions": [*key_assumptions_of(found.choice), *found.assumptions],
         "warnings": list(found.warnings),
         "not_modelled": list(found.not_modelled),
         "prices": dict(found.prices),

@@ -8,7 +8,7 @@ from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets
 from planner.words import usd_words
 
-__all__ = ["assumptions_of", "warnings_of"]
+__all__ = ["assumptions_of", "key_assumptions_of", "warnings_of"]
 
 _SHORT_S = 60.0  # of billing, which no run feels
 _CHEAP = 0.2  # of the price on demand; spot machines usually cost 0.3 to 0.6 of it
@@ -23,6 +23,11 @@ def warnings_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
         *_granule_warnings(fleets, choice),
         *_plan_warnings(choice),
     )
+
+
+def key_assumptions_of(choice: Choice) -> list[str]:
+    """Return the assumptions that change the plans of the jobs, with their effect, each once."""
+    return list(dict.fromkeys(line for plan in choice.plans.values() for line in plan.key_assumptions))
 
 
 def assumptions_of(fleets: Fleets) -> list[str]:
@@ -97,4 +102,5 @@ def _spot_warnings(procurement: Procurement, choice: Choice) -> list[str]:
 
 def _plan_warnings(choice: Choice) -> list[str]:
     """Return the warnings of the chosen plans, each once."""
-    return list(dict.fromkeys(warning for plan in choice.plans.values() for warning in plan.warnings))
+    plans = choice.plans.values()
+    return list(dict.fromkeys(warning for plan in plans for warning in (*plan.cautions, *plan.warnings)))

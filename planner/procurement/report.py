@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from planner.procurement.answer import BreakEven, Certificate, Choice, ParetoSet, Procured
+from planner.procurement.notes import key_assumptions_of
 from planner.procurement.words import amount, break_even_words
 from planner.report import assumption_lines, table
 from planner.solution import SAME, Status
@@ -31,7 +32,7 @@ def procured_text(found: Procured) -> str:
         f"  {_time_and_cost(found)}{_besides(choice)}",
         f"  {_margin(found)}",
         "",
-        *assumption_lines(_key_assumptions(choice)),
+        *assumption_lines(key_assumptions_of(choice)),
         *_breakdown("Where the time goes", choice.run_s, time_words),
         *_breakdown("Where the money goes", choice.money_usd, usd_words),
         "",
@@ -225,11 +226,6 @@ def _break_even_lines(rows: Sequence[BreakEven]) -> list[str]:
         ]
         lines += [f"  {line}" for line in table(months).splitlines()]
     return [*lines, ""] if lines else []
-
-
-def _key_assumptions(choice: Choice) -> list[str]:
-    """Return the assumptions that change the plans of the jobs, each once."""
-    return list(dict.fromkeys(line for plan in choice.plans.values() for line in plan.key_assumptions))
 
 
 def _notes(found: Procured) -> list[str]:

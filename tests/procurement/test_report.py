@@ -125,3 +125,10 @@ def test_an_old_price_is_told(tmp_path: Path, capsys: CaptureFixture[str]) -> No
     spec.write_text(json.dumps(question))
     assert run(["procure", str(spec)]) == 0
     assert "a price is of 2025-01-02" in capsys.readouterr().out
+
+
+def test_the_assumptions_that_change_a_purchase_stand_before_where_its_time_goes(answer: Procured) -> None:
+    lines = procured_text(answer).splitlines()
+    told = lines[lines.index("Assumptions") + 1 : lines.index("Where the time goes") - 1]
+    assert told
+    assert [line.strip() for line in told] == procurement_document(answer)["assumptions"][: len(told)]
