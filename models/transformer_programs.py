@@ -1,4 +1,4 @@
-"""What programs that train transformers keep in memory (their kernels, and the bytes of a parameter), and what they have.
+"""What programs that train transformers keep in memory, their kernels and the bytes of a parameter, and what they have.
 
 What they take in seconds stands, under the same names, in :mod:`planner.data.transformer_rates`. Sources:
 
@@ -43,9 +43,7 @@ class Program:
 
 
 _OLD = KERNELS["megatron-2021"]
-_SHARDED = Program(
-    kernels=KERNELS["fsdp"], precision=PRECISIONS["fsdp"], has=frozenset({"overlaps_data", "zero"})
-)
+_SHARDED = Program(kernels=KERNELS["fsdp"], precision=PRECISIONS["fsdp"], has=frozenset({"overlaps_data", "zero"}))
 _TITAN = replace(_SHARDED, has=_SHARDED.has | {"is_sequence_parallel"})
 PROGRAMS: Mapping[str, Program] = {
     MEGATRON_CORE: Program(
