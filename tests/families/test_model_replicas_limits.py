@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from replicas import asked_for, models, question
 
 import planner
@@ -162,7 +163,7 @@ def test_tables_take_no_more_bytes_than_was_said_before_they_were_made(
         layers = Layers(model, threads, num_workers, is_memory_ample=False)
         assert layers.best(num_workers, 1e-9).value is not None
         extremes = [vars_of(one) for one in layers._pairs._layers]
-        arrays = [
+        arrays: list[NDArray[Any]] = [
             *layers._own_s,
             *layers._floor_s,
             *layers._read_bytes,
