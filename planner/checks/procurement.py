@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.checks.facts import holds
-from planner.checks.purchase_account import job_parts_s
+from planner.checks.purchase_account import S_PER_MONTH, done_by_s, job_parts_s
 from planner.checks.purchase_limits import LIMITED, Asked, Rows, fleet_limits
 from planner.checks.report import SAME, CheckReport, Finding, agree, agreement
 from planner.errors import SpecError
@@ -170,13 +170,15 @@ def _same_machines(asked: Asked, name: str, fleet: Rows, plan: Mapping[str, Any]
     share = asked.shares[name]
     here: dict[tuple[Any, ...], int] = {}
     for row in fleet:
-        key = row["device"], row["devices_per_machine"], _rounded(row.get("network_bytes_per_s"))
+        rate = _rounded(row.get("network_bytes_per_s"))
+        key = row["device"], row["devices_per_machine"], rate, None if rate is None else _rounded(row["latency_s"])
         here[key] = here.get(key, 0) + math.floor(row["count"] * share + LIMITED)
     there: dict[tuple[Any, ...], int] = {}
     for group in plan["problem"].get("cluster", {}).get("machines", ()):
         device = group["device"] if isinstance(group["device"], str) else group["device"]["name"]
         rate = None if group.get("network") is None else _rounded(parse(str(group["network"]), Dimension.RATE))
-        key = device, group.get("devices", 1), rate
+        waits = None if group.get("latency") is None else _rounded(parse(str(group["latency"]), Dimension.TIME))
+        key = device, group.get("devices", 1), rate, waits
         there[key] = there.get(key, 0) + group.get("count", 1)
     is_ok = bool(there) and all(count <= here.get(key, 0) for key, count in there.items())
     return holds(f"plans.{name} machines", is_ok, "those of the fleet", f"the plan has {there}, the fleet {here}")
@@ -223,13 +225,24 @@ def _figures(asked: Asked, name: str, choice: Mapping[str, Any]) -> Iterator[Fin
 
 
 def _margin(asked: Asked, document: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield whether the deadline holds up to the stated margin, and no longer; of several jobs, up to it."""
-    margin, choice, deadline = document["margin"], document["choice"], asked.procure.deadline
-    if margin is None or asked.procure.jobs is not None or deadline is None:
+    """Yield whether the deadlines hold up to the stated margin, and no longer; of several jobs, and the month, too."""
+    margin, choice, procure = document["margin"], document["choice"], asked.procure
+    if margin is None or (procure.jobs is None and procure.deadline is None):
+        yield holds("margin", margin is None, "none", f"{margin} is stated, and there is no deadline")
         return
-    ends = [asked.bill(choice["fleet"], choice["training_s"], 1 + margin + more).wall_s for more in (-_MARGIN, _MARGIN)]
-    is_ok = ends[0] <= deadline * (1 + LIMITED) and ends[1] > deadline * (1 - LIMITED)
-    wrong = f"with training {margin:+.2%} longer the run takes {ends[1]:.9g} s; the deadline is {deadline:.9g} s"
+
+    def rest(longer: float) -> float:
+        """Return the largest share of a deadline that is used, with training so many times as long as predicted."""
+        used = asked.bill(choice["fleet"], choice["training_s"], longer).wall_s / (procure.deadline or S_PER_MONTH)
+        if procure.jobs is None:
+            return used
+        seconds = {name: part * asked.stretch * longer for name, part in choice["training_s"].items()}
+        done = done_by_s(procure, choice["fleet"], seconds)
+        return max([used, *(done[job.name] / job.deadline for job in procure.jobs if job.deadline)])
+
+    ends = [rest(1 + margin + more) for more in (-_MARGIN, _MARGIN)]
+    is_ok = ends[0] <= 1 + LIMITED and ends[1] > 1 - LIMITED
+    wrong = f"with training {margin:+.2%} longer a run takes {ends[1]:.9g} times as long as it may"
     yield holds("margin", is_ok, f"{margin:+.2%}", wrong)
 
 

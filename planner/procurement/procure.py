@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from planner.procurement.answer import Certificate, Choice, ParetoSet, Procured, Tradeoff
+from planner.procurement.answer import Certificate, Choice, ParetoSet, Procured, Tradeoff, WhatIf
 from planner.procurement.break_even import break_evens
 from planner.procurement.choice import Planned, choice_of, margin_of, planned_choice
 from planner.procurement.fleet import Fleet, Market
@@ -86,7 +86,7 @@ def procure(
         error = not_found(fleets, best.bounds, search)
         if not _improved(fleets, best, inf):  # while it was found out what the limits would have to be
             raise error
-    asked, trade_offs, what_if = Changed(fleets=fleets), None, ()
+    asked, trade_offs, what_if = Changed(fleets=fleets), None, tuple[WhatIf, ...]()
     while True:  # until nothing that was looked at for whatever is shown beside the answer is better than it
         assert best.market is not None and best.found is not None
         fleet = Fleet(offers=best.market.offers, counts=best.found.point.counts)

@@ -171,9 +171,9 @@ class Fleets:
         before = self._best_looked_at(asked, markets)
         if before is None or before.criteria[0] >= solution.objective * (1 - SAME):
             return answer
-        objective, bound = before.criteria[0], min(solution.bound, before.criteria[0])
-        status = Status.OPTIMAL if objective - bound <= SAME * objective else Status.FEASIBLE
-        return replace(answer, solution=Solution(status=status, objective=objective, bound=bound, value=before))
+        least, bound = before.criteria[0], min(solution.bound, before.criteria[0])
+        status = Status.OPTIMAL if least - bound <= SAME * least else Status.FEASIBLE
+        return replace(answer, solution=Solution(status=status, objective=least, bound=bound, value=before))
 
     def best_looked_at(self, *, most: float = inf) -> tuple[Market, Candidate] | None:
         """Return the best of all fleets whose work was ever asked for, if it keeps the limits and is below ``most``."""
@@ -197,9 +197,9 @@ class Fleets:
         if not points:
             return None
         width = question.most.shape[1]
-        counts = np.array([[*number, *[0] * (width - len(number))] for _, number, _ in points], dtype=np.int64)
+        rows = np.array([[*number, *[0] * (width - len(number))] for _, number, _ in points], dtype=np.int64)
         roots, work_s = np.array([root for root, *_ in points]), np.array([found.value for *_, found in points])
-        criteria = question.criteria(roots, counts, work_s)
+        criteria = question.criteria(roots, rows, work_s)
         is_kept = (criteria <= np.asarray(question.limits)).all(axis=1) & np.isfinite(criteria).all(axis=1)
         candidates = [
             Candidate(

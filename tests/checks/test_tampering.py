@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import planner
 from planner.checks import check_file, report_text
+from planner.documents import dump, plan_document
 from planner.errors import SpecError
 
 
@@ -142,7 +143,7 @@ def test_whatever_stands_in_a_field_there_is_a_verdict_or_a_fault(family: str, d
         assert not report.is_ok or document[section[0]] == unchanged[section[0]] or section[-1] in SILENT, section
 
 
-# What the objective does not rest on and nothing else in the plan repeats.
+# A prediction may claim no error: there is then nothing to compare.
 SILENT = {"relative_error"}
 
 
@@ -186,3 +187,106 @@ def test_a_detail_of_another_kind_fails(value: Any) -> None:
     document = json.loads(document_of("all_reduce"))
     put("prediction", "details", "schedule", 0, "size_bytes", value=value)(document)
     assert "details" in {one.name for one in checked(document).faults}
+
+
+# -- every number ----------------------------------------------------------------------------------------------------
+
+TOY = {
+    "count": 2,
+    "devices": 2,
+    "device": {"name": "toy", "fp32": "1 TFLOP/s", "memory": "1 GiB"},
+    "network": "1 Gbit/s",
+    "latency": "20 us",
+    "inside": "pcie-3-x16",
+}
+SLOW = {**TOY, "name": "slow", "device": {"name": "slow", "fp32": "0.7 TFLOP/s", "memory": "1 GiB"}}
+NETWORK = {
+    "layers": [
+        {"name": "data", "kind": "input", "output": "40 kB"},
+        {"name": "one", "inputs": ["data"], "multiply_adds": 2e9, "parameters": "2 MB", "output": "400 kB"},
+        {"name": "two", "inputs": ["one"], "multiply_adds": 3e9, "parameters": "1 MB", "output": "4 kB"},
+    ],
+    "global_batch": 16,
+    "dataset_samples": 1000,
+}
+ONE, TWO = {"machines": [TOY]}, {"machines": [{**TOY, "name": "fast"}, SLOW]}
+BERT = {"zoo": "bert-base", "global_batch": 16, "sequence_length": 128, "dataset_samples": 1000}
+A100 = {"name": "m", "devices": 4, "device": "a100-sxm4-40gb", "inside": "nvlink-3", "network": "100 Gbit/s"}
+V100 = {**A100, "name": "k", "device": "v100-sxm2-32g", "inside": "nvlink-2"}
+ALONE = {key: value for key, value in TOY.items() if key not in ("devices", "inside")}
+PLANNED: dict[str, dict[str, Any]] = {
+    "all_reduce": {"dnn": NETWORK, "cluster": ONE, "compression": {"time": "1 ms", "at_most": 0.9}},
+    "all_reduce on unlike devices": {"dnn": NETWORK, "cluster": TWO},
+    "parameter_server": {"dnn": NETWORK, "cluster": TWO, "fix": {"num_parameter_servers": 2}},
+    "parameter_server without a barrier": {"dnn": NETWORK, "cluster": ONE, "constraints": {"max_staleness": 2}},
+    "model_replicas": {
+        "dnn": {"zoo": "adam-mnist", "global_batch": 32, "dataset_samples": 1000},
+        "cluster": {"machines": [ALONE]},
+    },
+    "pipeline": {"dnn": NETWORK, "cluster": ONE},
+    "hybrid": {"dnn": BERT, "cluster": {"machines": [{**A100, "count": 2}]}},
+    "hybrid on unlike devices": {"dnn": BERT, "cluster": {"machines": [A100, V100]}},
+}
+# Numbers that nothing else in a plan is made of: any other makes as good a plan.
+FREE = {
+    "seed": "what the search draws lots with",
+    "num_candidates": "how much was looked at, which takes the search again",
+    "num_solved": "how much was looked at, which takes the search again",
+}
+# Of losers alone, whose prediction does not stand in the plan: other values that cost exactly the same.
+AS_GOOD = {"gradient_accumulation_steps": "what is sent at the end in one piece waits for the last micro-batch anyway"}
+ROUNDING = 2e-9  # figures that are closer are the same
+
+
+def numbers(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], float]]:
+    """Every number of a document, with its path."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, value
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield from numbers(part, (*path, key))
+
+
+def changed(value: float) -> list[float]:
+    """A number changed by a little and by much, of its own type."""
+    found = [value + 1, 2 * value, -value] if isinstance(value, int) else [1.01 * value, value + 1, 2 * value, -value]
+    return [one for one in dict.fromkeys(found) if abs(one - value) > ROUNDING * abs(value)]
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_no_number_of_a_plan_or_of_what_lost_to_it_can_be_changed_unseen(name: str) -> None:
+    problem = planner.load(
+        {**PLANNED[name], "families": [name.split(maxsplit=1)[0]], "calibration": {"utilisation": 0.5}}
+    )
+    text = dump(plan_document(planner.plan(problem)))
+    document = json.loads(text)
+    assert planner.check(problem, document).is_ok, report_text(planner.check(problem, document))
+    unseen = []
+    for place, (path, value) in enumerate(numbers({key: part for key, part in document.items() if key != "problem"})):
+        found = changed(value)
+        for other in {found[place % len(found)], found[(place + 1 - (path[0] == "alternatives")) % len(found)]}:
+            put(*path, value=other)(document)
+            try:
+                report = planner.check(problem, document)
+            except SpecError:
+                continue
+            finally:
+                put(*path, value=value)(document)
+            is_free = path[-1] in FREE and other >= 0
+            is_free |= path[0] == "alternatives" and path[-1] in AS_GOOD and other >= 1
+            if report.is_ok and not is_free:
+                unseen.append((path, value, other))
+    assert document == json.loads(text)
+    assert unseen == []
+
+
+@pytest.mark.parametrize("key", ["coverage", "low", "high"])
+def test_a_band_of_errors_is_that_of_the_data_that_ship(key: str) -> None:
+    machines = [{"count": 2, "devices": 4, "device": "a100-sxm4-80gb", "inside": "nvlink-3", "network": "100 Gbit/s"}]
+    asked = {"dnn": {**BERT, "zoo": "llama-2-7b", "dtype": "bf16"}, "cluster": {"machines": machines}}
+    problem = planner.load({**asked, "families": ["hybrid"]})
+    document = json.loads(dump(plan_document(planner.plan(problem))))
+    assert document["prediction"]["relative_error"] is not None
+    assert planner.check(problem, document).is_ok
+    put("prediction", "relative_error", key, value=1.5)(document)
+    assert [one.name for one in planner.check(problem, document).faults] == ["relative_error"]

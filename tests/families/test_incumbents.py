@@ -12,8 +12,10 @@ from servers import question
 import planner
 from planner.families.all_reduce import mixed_search
 from planner.families.all_reduce.mixed_boxes import MixedBoxes
+from planner.families.parameter_server import branch
 from planner.families.parameter_server import search as servers_search
 from planner.problem import Problem, Range
+from planner.solvers import boxes as boxes_solver
 
 
 def assert_best_of(problem: Problem, seen: list[float]) -> None:
@@ -30,12 +32,12 @@ def assert_best_of(problem: Problem, seen: list[float]) -> None:
 @settings(max_examples=4)
 @given(st.sampled_from(["alexnet", "vgg16"]), st.integers(8, 300))
 def test_no_number_of_servers_that_is_shown_is_better_than_the_plan(net: str, batch: int) -> None:
-    plain, seen = servers_search.search_boxes, list[float]()
+    plain, seen = branch.search_boxes, list[float]()
 
     def cut_off(incumbents: Any, roots: Any, **named: Any) -> float:
         """Come to no plan but those of three servers, as a search may that is cut off."""
         is_of_plan = "most_solved" not in named  # not the search of a number of servers that is shown beside it
-        plain(incumbents, servers_search.roots_of(incumbents.space, 3) if is_of_plan else roots, **named)
+        plain(incumbents, branch.roots_of(incumbents.space, 3) if is_of_plan else roots, **named)
         seen.extend(one.objective for one in incumbents.found)
         return 0.0
 
@@ -47,7 +49,7 @@ def test_no_number_of_servers_that_is_shown_is_better_than_the_plan(net: str, ba
 @settings(max_examples=4)
 @given(st.sampled_from(["alexnet", "vgg16"]), st.integers(8, 300))
 def test_no_plan_without_a_group_of_unlike_devices_is_better_than_the_plan(net: str, batch: int) -> None:
-    plain, answered, seen = mixed_search.best_vector, mixed_search._answer, list[float]()
+    plain, answered, seen = boxes_solver.best_vector, mixed_search._answer, list[float]()
 
     def cut_off(roots: Any, boxes: Any, search: Any, **named: Any) -> Any:
         """Come to no plan but those of all devices, as a search may that is cut off."""

@@ -62,7 +62,7 @@ def test_parts_and_sums_are_those_of_a_bill_written_by_hand(
 
 def test_a_limit_on_power_counts_what_cooling_adds(tmp_path: Path) -> None:
     rows_given = [row("m", power_w=500)]
-    block = {"objective": "time", "power": "2 kW", "electricity": {"usd_per_kwh": 0.2, "pue": 1.6}}
+    block: dict[str, Any] = {"objective": "time", "power": "2 kW", "electricity": {"usd_per_kwh": 0.2, "pue": 1.6}}
     found = planner.procure(purchases.asked(tmp_path / "list.csv", rows_given, **block), today=purchases.TODAY)
     assert found.choice.fleet.counts == (2,)  # of 800 W each; without cooling there would be room for 4
     assert found.choice.power_w == pytest.approx(1600)

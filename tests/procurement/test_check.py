@@ -4,16 +4,17 @@ import copy
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from pytest import CaptureFixture, TempPathFactory
+from pytest import CaptureFixture, MonkeyPatch, TempPathFactory
 
 import planner
+from planner import checks
 from planner.checks import check_file
 from planner.cli.run import run
 from planner.documents import dump
@@ -277,3 +278,62 @@ def test_the_plan_of_an_answer_is_read_as_a_plan_where_there_is_one(folder: Path
     assert "all_reduce" in capsys.readouterr().out
     assert run(["explain", str(written(answered("jobs", folder), folder))]) == 2
     assert "plans of long, short, not of one training" in capsys.readouterr().err
+
+
+def is_free(path: tuple[str | int, ...]) -> bool:
+    """Whether nothing in an answer can show that a number is another one."""
+    if path[0] in ("what_if", "break_even", "prices"):  # other questions, a month of offers, and the list's length
+        return True
+    if path[0] == "certificate" and str(path[-1]).startswith("num_"):  # how much was searched
+        return True
+    if path == ("pareto", "gap") or (path[-1] == "bound" and "plans" in path):  # how far from proven what is not
+        return True
+    if "fleet" in path and path[-1] in ("billing_s", "least_billed_s", "most", "vcpus", "memory_bytes"):
+        return True  # of the price list: the bill is the same
+    if path[0] == "alternatives" and path[-1] in ("devices_per_machine", "network_bytes_per_s", "latency_s"):
+        return True  # of a machine that trains alone, on one device
+    return path[-1] == "gradient_accumulation_steps"  # what is sent at the end in one piece waits for the last anyway
+
+
+def numbers(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], float]]:
+    """Every number of a document, with its path."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, value
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield from numbers(part, (*path, key))
+
+
+@pytest.mark.parametrize("name", ["plain", "bought", "shares"])
+def test_no_number_of_an_answer_can_be_changed_unseen(name: str, folder: Path, monkeypatch: MonkeyPatch) -> None:
+    document = copy.deepcopy(answered(name, folder))
+    passed = cache(lambda text: checks._checked_file(json.loads(text), folder))
+    monkeypatch.setattr(checks, "read_procurement", lambda path: document)  # whose form does not change
+    monkeypatch.setattr(checks, "is_procurement", lambda path: True)
+    plain = checks.checked_procurement
+    monkeypatch.setattr(
+        checks,
+        "checked_procurement",
+        lambda answer, file, _, recomputed: plain(answer, file, lambda plan: passed(json.dumps(plan)), recomputed),
+    )
+    assert check_file(folder / "answer.json").is_ok
+    unseen = []
+    for place, (path, value) in enumerate(numbers(document)):
+        if path[0] == "problem" or path[:2] == ("choice", "plans"):  # plans are tampered with in tests of their own
+            continue
+        found = (
+            [value + 1, 2 * value, -value] if isinstance(value, int) else [1.01 * value, value + 1, 2 * value, -value]
+        )
+        other = found[place % len(found)]
+        *parents, last = path
+        owner: Any = document
+        for key in parents:
+            owner = owner[key]
+        if abs(other - value) <= 2e-9 * abs(value):
+            continue
+        owner[last] = other
+        report = check_file(folder / "answer.json")
+        owner[last] = value
+        if report.is_ok and not (is_free(path) and (other >= 0 or path[0] in ("what_if", "break_even"))):
+            unseen.append((path, value, other))
+    assert unseen == []
