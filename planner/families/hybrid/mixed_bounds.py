@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from math import comb
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from planner.cost import Floats
 from planner.families.hybrid.cost import HybridCost
 from planner.families.hybrid.least import least_step_s
 from planner.families.hybrid.mixed_cost import MixedCost
+from planner.families.hybrid.mixed_cuts import has_few_cuts
 from planner.families.hybrid.mixed_space import MixedSpace
 from planner.models.layouts import Ints, Layouts, Recompute
 from planner.models.tiers import ORDERS
@@ -43,6 +45,7 @@ from planner.solvers.grid import Columns, OverError, distinct
 __all__ = ["MixedBounds", "in_parts"]
 
 _MOST_CELLS = 100_000  # stages times layouts in one array
+_MOST_NODES = 10_000  # whose exchange is bounded together
 _MOST_TASKS = 1 << 23  # stages times micro-batches whose schedules are played in one go
 _MOST_DEALT = 100  # layouts whose micro-batches are dealt out in one go
 _FEW = ("tensor", "context", "expert", "microbatch")
@@ -55,7 +58,7 @@ def in_parts(
     search: Search,
     most_cells: int = _MOST_CELLS,
 ) -> Floats:
-    """Return a function of all nodes, asked for some at a time: those with as many stages together.
+    """Return a function of all nodes, asked for some at a time: those with as many stages, or cells, together.
 
     Raises
     ------
@@ -273,7 +276,7 @@ class MixedBounds:
 
     def exchange_s(self, nodes: Columns) -> Floats:
         """Return the bound with the real links, the tensor-parallel exchange hidden; nothing computed again if open."""
-        return in_parts(nodes, np.ones_like(nodes["tensor"]), self._exchange_s, self.search)
+        return in_parts(nodes, np.ones_like(nodes["tensor"]), self._exchange_s, self.search, _MOST_NODES)
 
     def _exchange_s(self, nodes: Columns) -> Floats:
         """Return the same of some nodes."""
@@ -311,7 +314,16 @@ class MixedBounds:
 
     def path_s(self, nodes: Columns) -> Floats:
         """Return the bound with all decided but the schedule's waits; infinite where it does not fit."""
-        return in_parts(nodes, self._stages(nodes), self.cost.bound_s, self.search)
+        return in_parts(nodes, self._cells(self._stages(nodes)), self.cost.bound_s, self.search)
+
+    def _cells(self, stages: Ints) -> Ints:
+        """Return the stages of layouts, of all their cuts together where all are tried."""
+        if not self.cost.is_staged or not len(stages):
+            return stages
+        layers, values = self.cost.transformer.num_layers, range(int(stages.max()) + 1)
+        return np.array([one * (comb(layers - 1, one - 1) if has_few_cuts(layers, one) else 1) for one in values])[
+            stages
+        ]
 
     def seconds(self, nodes: Columns) -> Floats:
         """Return the seconds of points."""
@@ -324,5 +336,5 @@ class MixedBounds:
             chosen = np.flatnonzero(sizes == size)
             columns = {name: column[chosen] for name, column in nodes.items()}
             most = min(_MOST_CELLS, _MOST_TASKS >> size)
-            found[chosen] = in_parts(columns, stages[chosen], self.cost.seconds, self.search, most)
+            found[chosen] = in_parts(columns, self._cells(stages[chosen]), self.cost.seconds, self.search, most)
         return found
