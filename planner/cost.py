@@ -75,6 +75,8 @@ class Profile:
         How many times as long a sample takes where few pass at a time, as in a pipeline's micro-batches; >= 1.
     origin
         How the seconds came about, for the reader of a plan.
+    measured_on
+        The device that was measured, as the file itself says; empty where it does not.
     """
 
     forward_s: Floats
@@ -84,3 +86,4 @@ class Profile:
     is_measured: bool = False
     few_samples_factor: float = 1.0
     origin: str = ""
+    measured_on: str = ""

@@ -184,7 +184,11 @@ def _profile(path: Path, kind: str, batch_size: int | None) -> ImportedFile:
         problem = "the batch at which the profile was measured is missing."
         raise SpecError.of([Fault(file=str(path), field="--profile-batch", problem=problem, mend="Write e.g. 128.")])
     found = read_profile(path, batch_size=batch_size)
-    return _network(kind, Imported(dnn=found.dnn, profile=found.profile, warnings=found.warnings))
+    warnings = found.warnings
+    if found.profile.measured_on:
+        told = f"its seconds were measured on {found.profile.measured_on}, as the trace says"
+        warnings = (*warnings, f"{told}; set dnn.profile_device where a plan is for another device")
+    return _network(kind, Imported(dnn=found.dnn, profile=found.profile, warnings=warnings), batch_size=batch_size)
 
 
 def import_code(name: str, folder: Path) -> ImportedFile:
@@ -199,11 +203,11 @@ def import_code(name: str, folder: Path) -> ImportedFile:
     return _network("torch", found)
 
 
-def _network(kind: str, found: Imported) -> ImportedFile:
+def _network(kind: str, found: Imported, *, batch_size: int = 1) -> ImportedFile:
     """Return what a reader found."""
     return ImportedFile(
         kind=kind,
-        block=imported_block(found),
+        block=imported_block(found, batch_size=batch_size),
         dnn=found.dnn,
         profile=found.profile,
         facts=found.facts,

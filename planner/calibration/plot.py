@@ -13,7 +13,7 @@ from planner.errors import SpecError
 from planner.targets import reason_of, whole
 from planner.units import Dimension, format_human
 
-__all__ = ["Residuals", "picture", "residuals_of", "text_plot"]
+__all__ = ["Residuals", "check_picture", "picture", "residuals_of", "text_plot"]
 
 _BINS = 16
 _HALF = 24
@@ -109,22 +109,35 @@ def _bar(errors: Any, limit: float) -> str:
     return "".join(cells)
 
 
+def check_picture(path: Path) -> None:
+    """Refuse a picture that could not be drawn, before anything is fitted.
+
+    Raises
+    ------
+    SpecError
+        If matplotlib is missing, or the ending is another one.
+    """
+    if path.suffix.lower() not in _FORMATS:
+        problem = f"{path.suffix or 'no ending'!r} is no kind of picture."
+        raise SpecError.of([fault(path, None, problem, f"Write {', '.join(_FORMATS)}.", field="--plot")])
+    try:
+        import matplotlib  # noqa: F401, PLC0415  # an extra, and slow to import
+    except ImportError:
+        mend = "Install it: pip install 'training-planner[plot]'."
+        raise SpecError.of([fault(path, None, "matplotlib is missing.", mend, field="--plot")]) from None
+
+
 def picture(found: Sequence[Residuals], path: Path) -> None:
     """Write a picture of all fits, .svg, .png or .pdf: measured and predicted seconds above, residuals below.
 
     Raises
     ------
     SpecError
-        If matplotlib is missing, the ending is another one, or the file cannot be written.
+        As :func:`check_picture`; if the file cannot be written.
     """
-    if path.suffix.lower() not in _FORMATS:
-        problem = f"{path.suffix or 'no ending'!r} is no kind of picture."
-        raise SpecError.of([fault(path, None, problem, f"Write {', '.join(_FORMATS)}.", field="--plot")])
-    try:
-        import matplotlib as library  # noqa: PLC0415  # an extra, and slow to import
-    except ImportError:
-        mend = "Install it: pip install 'training-planner[plot]'."
-        raise SpecError.of([fault(path, None, "matplotlib is missing.", mend, field="--plot")]) from None
+    check_picture(path)
+    import matplotlib as library  # noqa: PLC0415
+
     library.use("Agg")
     from matplotlib.figure import Figure  # noqa: PLC0415
 

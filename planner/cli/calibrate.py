@@ -110,6 +110,10 @@ def calibrate(
     from planner.calibration.read_files import read_files
     from planner.cli.output import check_outputs
 
+    if plot:
+        from planner.calibration.plot import check_picture
+
+        check_picture(plot)
     found = read_files(data, num_devices=devices)
     check_outputs({"--out": out, "--plot": plot}, spec, {f"an input, {one}": one for one in found.files})
     if found.runs:

@@ -31,8 +31,25 @@ def _address(text: str | None) -> str | None:
     return text
 
 
+def _check_libraries(*names: str) -> None:
+    """Refuse worker processes where a library of theirs is not installed."""
+    from importlib.util import find_spec
+
+    from planner.errors import Fault, SpecError
+
+    if missing := [name for name in names if find_spec(name) is None]:
+        problem = f"more than one worker needs {' and '.join(missing)}, not installed here."
+        mend = "pip install 'training-planner[distributed]', or leave out --workers and --scheduler."
+        raise SpecError.of([Fault(file="command line", field="--workers", problem=problem, mend=mend)])
+
+
 def check_helpers(workers: int, scheduler: str | None) -> None:
-    """Refuse a scheduler where nobody listens, or workers of this machine beside it: short searches say neither."""
+    """Refuse a scheduler where nobody listens, workers of this machine beside it, or either without their libraries.
+
+    Short searches would say neither, and long ones late.
+    """
+    if workers > 1 or scheduler is not None:
+        _check_libraries("distributed", *(["cryptography"] if workers > 1 else []))
     if scheduler is None:
         return
     if workers > 1:

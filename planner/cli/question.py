@@ -43,21 +43,29 @@ def question_of(spec: Path | None, flags: dict[str, Any]) -> Path | dict[str, An
 
 
 def source_of(dnn: str) -> str:
-    """Return the key that a network's name belongs under: a file by its ending, or the zoo."""
+    """Return the key that a network's name belongs under: a file by its content, else by its ending, or the zoo."""
     if dnn.startswith(_CODE):
         return "torch"
     if dnn.endswith(".onnx"):
         return "onnx"
     if dnn.endswith((".graph.txt", ".graph", ".json.gz", ".trace.json")):
         return "profile"
-    if dnn.endswith((".json", ".yaml", ".yml")):
-        from planner.importers.kinds import kind_of
-
-        is_configuration = Path(dnn).name.endswith("config.json") or kind_of(Path(dnn)) == "huggingface"
-        return "huggingface" if is_configuration else "file"
-    if is_there(Path(dnn, "config.json")):
+    if Path(dnn).name.endswith("config.json") or is_there(Path(dnn, "config.json")):
         return "huggingface"
-    return "trace" if dnn.endswith((".txt", ".csv", ".tsv")) else "zoo"
+    is_table = dnn.endswith((".txt", ".csv", ".tsv"))
+    is_path = Path(dnn).suffix or Path(dnn).name != dnn  # a bare name is the zoo's, whatever lies in this folder
+    if is_path and not is_table and is_there(Path(dnn)):
+        from planner.importers.kinds import kind_of
+        from planner.spec.foreign import PROFILE_KINDS
+
+        kind = kind_of(Path(dnn))
+        if kind in PROFILE_KINDS:
+            return "profile"
+        if kind in ("huggingface", "onnx"):
+            return kind
+    if dnn.endswith((".json", ".yaml", ".yml")):
+        return "file"
+    return "trace" if is_table else "zoo"
 
 
 def code_of(dnn: str | None) -> str | None:

@@ -21,8 +21,17 @@ class What(StrEnum):
     PRICES = "prices"
 
 
+_WORDS = {
+    What.DNN: "networks of the zoo, or the layers of one, or of a spec",
+    What.CLUSTER: "testbeds, or the machines of one, or of a spec",
+    What.DEVICES: "accelerators and CPUs, or the figures of one with their sources",
+    What.LINKS: "links inside machines",
+    What.PRICES: "the price list that ships, or one of yours",
+}
+
+
 def show(
-    what: Annotated[What, typer.Argument(help="Which table.")],
+    what: Annotated[What | None, typer.Argument(help="Which table; the list of them if left out.")] = None,
     name: Annotated[
         str | None,
         typer.Argument(help="A zoo network, testbed, device, machine, spec or price list; all names if left out."),
@@ -41,6 +50,15 @@ def show(
     from planner.documents import dump
     from planner.report import table
 
+    if what is None:
+        rows = [{"what": one.value, "shows": words} for one, words in _WORDS.items()]
+        example = "planner show devices h100"
+        print(
+            dump({"schema": "planner.show/1", "what": "", "rows": rows, "totals": {"e.g.": example}})
+            if json
+            else f"{table(rows)}\ne.g.: {example}"
+        )
+        return
     makers: dict[What, Callable[[str | None], tuple[list[dict[str, Any]], dict[str, Any]]]] = {
         What.DNN: _dnn,
         What.CLUSTER: _cluster,

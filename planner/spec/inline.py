@@ -13,10 +13,10 @@ from planner.zoo.transformers import block_of
 __all__ = ["imported_block", "network_block"]
 
 
-def network_block(dnn: Dnn, profile: Profile | None = None) -> dict[str, Any]:
+def network_block(dnn: Dnn, profile: Profile | None = None, *, batch_size: int = 1) -> dict[str, Any]:
     """Return the block of a network: its sizes where it is a transformer, else its layers, with measured seconds.
 
-    Figures are of one sample.
+    Seconds are of a batch, all other figures of one sample.
     """
     if dnn.transformer is not None and profile is None:
         return {"name": dnn.name, "transformer": block_of(dnn.transformer)}
@@ -27,14 +27,17 @@ def network_block(dnn: Dnn, profile: Profile | None = None) -> dict[str, Any]:
             {"first": one.first, "layers": one.num_layers, "count": one.count, "kind": one.kind} for one in dnn.repeats
         ]
     if profile is not None:
-        _add_seconds(rows, dnn, profile)
-        block["profile_batch"] = 1
+        _add_seconds(rows, dnn, profile, batch_size)
+        block["profile_batch"] = batch_size
     return block
 
 
-def imported_block(found: Imported) -> dict[str, Any]:
-    """Return the block of a network of another program, with its type of numbers and what makes it doubtful."""
-    block = network_block(found.dnn, found.profile)
+def imported_block(found: Imported, *, batch_size: int = 1) -> dict[str, Any]:
+    """Return the block of a network of another program, with its type of numbers and what makes it doubtful.
+
+    ``batch_size``: that was measured, and that measured seconds are written for.
+    """
+    block = network_block(found.dnn, found.profile, batch_size=batch_size)
     if found.dtype in get_args(Dtype):
         block["dtype"] = found.dtype
     return {**block, "warnings": list(found.warnings)} if found.warnings else block
@@ -58,11 +61,12 @@ def _row(dnn: Dnn, layer: Layer) -> dict[str, Any]:
     return {**row, "shape": list(layer.output_shape), **flag}
 
 
-def _add_seconds(rows: list[dict[str, Any]], dnn: Dnn, profile: Profile) -> None:
+def _add_seconds(rows: list[dict[str, Any]], dnn: Dnn, profile: Profile, batch_size: int) -> None:
     """Put the measured seconds in; the reading of a sample is the forward time of the first input."""
     inputs = [layer.name for layer in dnn.layers if layer.kind == "input"]
-    seconds = zip(profile.forward_s.tolist(), profile.backward_s.tolist(), strict=True)
+    per_batch = ((profile.forward_s * batch_size).tolist(), (profile.backward_s * batch_size).tolist())
+    seconds = zip(*per_batch, strict=True)
     for row, (forward_s, backward_s) in zip(rows, seconds, strict=True):
-        reading_s = (profile.read_s or 0.0) if inputs and row["name"] == inputs[0] else 0.0
+        reading_s = (profile.read_s or 0.0) * batch_size if inputs and row["name"] == inputs[0] else 0.0
         row["forward"] = format_exact(forward_s + reading_s, Dimension.TIME)
         row["backward"] = format_exact(backward_s, Dimension.TIME)

@@ -12,6 +12,7 @@ from planner.models.memory import Precision
 from planner.models.roofline import Constants
 from planner.models.transformer_compute import Software
 from planner.models.transformer_profile import device_rates, microbatch_of, transformer_profile
+from planner.names import fold
 from planner.problem import Calibration, Training
 from planner.spec.calibration_block import CalibrationSpec
 from planner.spec.doubts import is_fitted
@@ -55,7 +56,7 @@ class Profiler:
         groups = self.cluster.machine_groups
         if measured is None:
             return {group.device.name: self._by_flop(dnn, group.device) for group in groups}
-        measured_on = self._profile_device()
+        measured_on = self._profile_device(measured)
         return {
             group.device.name: replace(
                 self._scaled(measured, measured_on, group.device), update_s=self._update_s(dnn, group.device)
@@ -113,7 +114,7 @@ class Profiler:
         precision = Precision.of(self.training.dtype, self.training.optimizer)
         return optimizer_step_s(dnn.num_trainable, device, precision)
 
-    def _profile_device(self) -> Device:
+    def _profile_device(self, measured: Profile) -> Device:
         """Return the device on which the profile was measured: the one given, the only one, or the first that trains.
 
         It need not be in the cluster.
@@ -125,9 +126,23 @@ class Profiler:
                 ("dnn", "profile_device"), lambda: data.device(given)
             )
             return found or first
+        if measured.measured_on and not _is_named(measured.measured_on, first):
+            self.reading.notes.warnings.append(
+                f"the seconds were measured on {measured.measured_on}, as the trace says, and are taken for those of "
+                f"{first.name}; measure there, or set dnn.profile_device to the device that was measured"
+            )
         if len(known) > 1:
             self.reading.resolved["dnn"]["profile_device"] = first.name
             self.reading.notes.assumptions.append(
                 f"the profile was measured on {first.name}; set dnn.profile_device if it was another device"
             )
         return first
+
+
+def _is_named(measured_on: str, device: Device) -> bool:
+    """Whether a profiler's name of a device, ``Tesla V100-SXM2-16GB``, may mean one of ours, ``v100-sxm2-16g``."""
+    if measured_on == "a CPU":
+        return device.kind == "cpu"
+    parts = device.name.split("-")
+    model = next((part for part in parts if any(map(str.isdigit, part))), device.name)
+    return device.kind != "cpu" and fold(model) in fold(measured_on)

@@ -18,7 +18,7 @@ from typing import IO, Any
 from planner.errors import Fault, SpecError
 from planner.letters import visible
 
-__all__ = ["MOST_EVENTS", "MOST_TRACE_BYTES", "Event", "error_in", "read_events"]
+__all__ = ["MOST_EVENTS", "MOST_TRACE_BYTES", "Event", "Trace", "error_in", "read_events", "read_trace"]
 
 MOST_TRACE_BYTES = 2**30  # of text, after decompression
 MOST_EVENTS = 3_000_000  # that are kept
@@ -84,7 +84,20 @@ class Event:
         return self.start_s + self.duration_s
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What a trace says: its events, and the name of the GPU that was traced; empty where it names none."""
+
+    events: list[Event]
+    device: str
+
+
 def read_events(path: Path) -> list[Event]:
+    """Return the events of :func:`read_trace`."""
+    return read_trace(path).events
+
+
+def read_trace(path: Path) -> Trace:
     """Return the events of a trace that say something about modules, operators or kernels, in the file's order.
 
     Raises
@@ -97,7 +110,8 @@ def read_events(path: Path) -> list[Event]:
     faults: list[Fault] = []
     try:
         with _opened(path) as stream:
-            for number, found in enumerate(_Reader(path, stream).events(), start=1):
+            reader = _Reader(path, stream)
+            for number, found in enumerate(reader.events(), start=1):
                 event = _event(path, number, found, faults)
                 if event is not None:
                     events.append(event)
@@ -114,7 +128,7 @@ def read_events(path: Path) -> list[Event]:
         raise error_in(path, problem, "Check the path and its permissions.") from None
     if faults:
         raise SpecError.of(faults)
-    return events
+    return Trace(events=events, device=reader.device)
 
 
 def _opened(path: Path) -> gzip.GzipFile | IO[bytes]:
@@ -169,6 +183,7 @@ class _Reader:
         self._path, self._stream = path, stream
         self._decoder, self._decode = json.JSONDecoder(), codecs.getincrementaldecoder("utf-8-sig")()
         self._text, self._at, self._num_bytes, self._is_end = "", 0, 0, False
+        self.device = ""
 
     def events(self) -> Iterator[Any]:
         """Give the elements of ``traceEvents``, or of the list that is the whole file."""
@@ -188,7 +203,9 @@ class _Reader:
                     raise self._no_trace("traceEvents is no list")
                 yield from self._elements()
                 return  # what torch writes behind them is of no use here
-            self._value()
+            value = self._value()
+            if key == "deviceProperties" and isinstance(value, list) and value and isinstance(value[0], dict):
+                self.device = visible(str(value[0].get("name", "")))[:80]
             if self._next() not in ("}", ","):
                 raise self._no_trace("this is no JSON object")
             self._at -= self._text[self._at - 1] == "}"

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from planner.importers.chrome_trace.events import Event, error_in, read_events
+from planner.importers.chrome_trace.events import Event, error_in, read_trace
 from planner.importers.chrome_trace.scopes import Key, Part, Step, Timeline, is_scope_annotation
 from planner.importers.chrome_trace.shapes import kind_of, num_outputs, num_parameters
 from planner.importers.measured import MeasuredLayer, MeasuredNetwork, build_measured
@@ -45,7 +45,8 @@ def read_chrome_trace(path: Path, *, batch_size: int) -> MeasuredNetwork:
         If the file is no whole trace (see :func:`planner.importers.chrome_trace.events.read_events`), or has no modules
         or no times of theirs.
     """
-    events = read_events(path)
+    trace = read_trace(path)
+    events = trace.events
     has_modules = any(event.kind == "module" for event in events)
     if not has_modules and not any(map(is_scope_annotation, events)):
         raise error_in(path, f"there are no modules among its {len(events):,} events.", _MEND)
@@ -67,9 +68,10 @@ def read_chrome_trace(path: Path, *, batch_size: int) -> MeasuredNetwork:
         raise error_in(path, f"{error}.", "Export it again.") from None
     update_s = median(step.update_s for step in used)
     doubts = _doubts(timeline, used, rows, is_marked=is_marked)
+    measured_on = trace.device or ("" if any(event.kind == "kernel" for event in events) else "a CPU")
     return MeasuredNetwork(
         dnn=found.dnn,
-        profile=replace(found.profile, update_s=update_s) if update_s else found.profile,
+        profile=replace(found.profile, update_s=update_s, measured_on=measured_on),
         warnings=(*found.warnings, *doubts),
     )
 
