@@ -189,7 +189,8 @@ class Space:
         most = site.servers.count
         if self.problem.calibration.split_tensors:
             return most
-        asked = 1 if site.co_located else self.num_machines.least - 1
+        busy = max(self.num_machines.least, self.problem.busy_machines)
+        asked = 1 if site.co_located else busy - 1
         return min(most, max(1, len(self.size_bytes), asked))
 
     def _least_loads(self, most_servers: int) -> Floats:
