@@ -29,7 +29,7 @@ from planner.families.all_reduce.fusion import ends_in_time, fusion_rules, mixed
 from planner.families.all_reduce.groups import taking_part
 from planner.families.all_reduce.mixed import MixedCost
 from planner.families.all_reduce.mixed_boxes import Choice, MixedBoxes
-from planner.families.all_reduce.mixed_rows import batches_from
+from planner.families.all_reduce.mixed_rows import batches_from, count_ranges
 from planner.families.all_reduce.mixed_team import Team
 from planner.families.answer import TOO_SHORT, alternative_of, plan_of
 from planner.networks import computation_bound
@@ -163,8 +163,9 @@ def _plan_of(problem: Problem, best: _Answer, not_modelled: Sequence[str]) -> Pl
 def _teams(problem: Problem) -> Iterator[Team]:
     """Yield every team that the question allows, the largest sets first."""
     cluster = taking_part(problem)
-    names = _strongest(problem)
-    for size in range(len(names), 0, -1):
+    names, (machines, _) = _strongest(problem), count_ranges(problem)
+    most = len(names) if machines.most is None else min(len(names), machines.most)  # every group of a set takes part
+    for size in range(most, 0, -1):
         for chosen in combinations(names, size):
             if cluster.of_groups_is_connected(chosen):
                 groups = [group for group in cluster.machine_groups if group.name in chosen]
@@ -351,8 +352,8 @@ def _best_of(question: Problem, problem: Problem, name: str, search: Search) -> 
     part = search.part(float("inf"), good_enough=float("-inf"))
     if part.is_over:
         return []
-    boxes = MixedBoxes(problem, list(_teams(problem)), part)
-    if not boxes.roots or part.is_over:
+    boxes = MixedBoxes(problem, list(part.watch(_teams(problem), every=8)), part)
+    if part.is_over or not boxes.roots:
         return []
     found = best_vector(
         boxes.roots,
