@@ -140,7 +140,7 @@ class Domain:
         root = int(self.batch**0.5) + 1
         ends: Iterable[int] = range(1, root + 1)
         if not self.has_all_numbers:
-            few = MOST_NUMBERS // 4
+            few = max(1, MOST_NUMBERS // 4)
             ends = [*range(1, few + 1), *(int(one) for one in np.geomspace(few, root, few))]
         sizes = {*(one for one in ends if one <= self.batch), *(ceil(self.batch / one) for one in ends)}
         return sorted({ceil(self.batch / size) for size in sizes})
