@@ -16,6 +16,7 @@ from pytest import CaptureFixture, MonkeyPatch, TempPathFactory
 import planner
 from planner import checks
 from planner.checks import check_file
+from planner.checks.procurement import checked_procurement
 from planner.cli.run import run
 from planner.documents import dump
 from planner.errors import SpecError
@@ -310,7 +311,7 @@ def test_no_number_of_an_answer_can_be_changed_unseen(name: str, folder: Path, m
     passed = cache(lambda text: checks._checked_file(json.loads(text), folder))
     monkeypatch.setattr(checks, "read_procurement", lambda path: document)  # whose form does not change
     monkeypatch.setattr(checks, "is_procurement", lambda path: True)
-    plain = checks.checked_procurement
+    plain = checked_procurement
     monkeypatch.setattr(
         checks,
         "checked_procurement",
