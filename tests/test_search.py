@@ -11,6 +11,7 @@ import planner
 from planner import ranking
 from planner.cli.output import limit_bytes
 from planner.errors import NoAnswerError, SpecError
+from planner.families.searches import SEARCHES
 from planner.memory import available_bytes, ceiling_kept, default_limit_bytes, lower_ceiling, resident_bytes
 from planner.plan import Plan
 from planner.problem import Problem
@@ -116,7 +117,7 @@ def test_a_family_that_is_broken_off_takes_no_other_one_with_it(
 
     problem = planner.load(QUESTION)
     whole = planner.plan(problem)
-    monkeypatch.setattr(ranking, "SEARCHES", {**ranking.SEARCHES, "parameter_server": break_off})
+    monkeypatch.setattr(ranking, "SEARCHES", {**SEARCHES, "parameter_server": break_off})
     found = planner.plan(problem)
     assert found.family == "all_reduce"
     assert found.status.value == "feasible"

@@ -14,7 +14,7 @@ from planner.cli.run import run
 from planner.network_import import import_file
 
 
-def event(cat: str, name: str, start: float, length: float, thread: int = 1, **args: Any) -> dict[str, Any]:
+def event(cat: str, name: str, start: float, length: float, thread: int = 1, /, **args: Any) -> dict[str, Any]:
     """An event of a trace."""
     return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": thread, "ts": start, "dur": length, "args": args}
 

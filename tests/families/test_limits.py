@@ -12,8 +12,11 @@ from planner.cost import Floats
 from planner.errors import NoAnswerError
 from planner.families.all_reduce import mixed_bounds, mixed_search
 from planner.families.all_reduce import search as all_reduce_search
+from planner.families.all_reduce.mixed_boxes import MixedBoxes
 from planner.families.parameter_server import bounds, cost
 from planner.families.parameter_server import search as parameter_server_search
+from planner.families.parameter_server.groups import ready_times_s as whole_ready_times_s
+from planner.families.parameter_server.space import Space
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import LateError, Search
@@ -86,13 +89,13 @@ def test_teams_of_unlike_machines_are_not_all_bounded_once_the_time_is_over(monk
 
 def test_servers_are_not_all_tried_once_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, problem = Clock(), zoo(UNLIKE, "parameter_server")
-    shares_of = parameter_server_search.Space.shares_of
+    shares_of = Space.shares_of
 
     def counted(*arguments: Any) -> Any:
         clock.count()
         return shares_of(*arguments)
 
-    monkeypatch.setattr(parameter_server_search.Space, "shares_of", counted)
+    monkeypatch.setattr(Space, "shares_of", counted)
     found = ranking.best_plan(problem, clock.search(8.0))
     assert clock.most_work <= 96  # 64 between two questions, and those of the solved ones
     assert clock.work_after <= 128
@@ -114,11 +117,11 @@ def test_gradients_are_not_grouped_to_the_end_once_the_time_is_over() -> None:
 
 def test_ready_times_of_many_boxes_and_layers_are_never_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = chain(50_000, EQUAL, "parameter_server")
-    sizes, ready_times_s = [], bounds.ready_times_s
+    sizes: list[int] = []
 
     def sized(problem: Problem, group: Any, gradients: Any, share: Floats) -> Floats:
         sizes.append(len(share) * len(gradients.names))
-        return ready_times_s(problem, group, gradients, share)
+        return whole_ready_times_s(problem, group, gradients, share)
 
     monkeypatch.setattr(bounds, "ready_times_s", sized)
     planner.plan(problem, time_limit_s=0.5)
@@ -151,7 +154,7 @@ def test_slices_on_many_servers_are_no_table_of_tensors_and_servers(monkeypatch:
 def test_tables_of_kinds_boxes_and_layers_are_made_in_parts() -> None:
     problem = chain(5000, UNLIKE, "all_reduce")
     team = next(mixed_search._teams(problem))
-    boxes = mixed_search.MixedBoxes(problem, [team], Search())
+    boxes = MixedBoxes(problem, [team], Search())
     assert 8 * boxes.most_rows(team) * 5000 * len(KINDS) * 8 <= 2**28
 
 

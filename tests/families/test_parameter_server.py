@@ -64,7 +64,7 @@ def small_questions(draw: st.DrawFn, split: bool) -> dict[str, Any]:
         machines[0]["count"] = draw(st.integers(1, 4))
     most = draw(st.integers(2, 8))
     batches = [{"global_batch": most}, {"max_global_batch": most}, {"batch_per_device": 2, "max_global_batch": 8}]
-    limits = [{}, {"machines": {"at_most": 2}}, {"devices": {"at_least": 2}}]
+    limits: list[dict[str, Any]] = [{}, {"machines": {"at_most": 2}}, {"devices": {"at_least": 2}}]
     batch, objective = draw(
         st.sampled_from([(one, "epoch_time") for one in (batches[0], *batches)] + PER_DEVICE * (len(machines) == 1))
     )

@@ -368,7 +368,7 @@ def test_slices_counted_by_kinds_of_servers_end_when_a_table_of_them_does(data: 
     sizes = np.array(data.draw(st.lists(numbers, min_size=tensors, max_size=tensors)))
     ready = [np.sort(data.draw(st.lists(numbers, min_size=tensors, max_size=tensors))) for _ in counts]
     rates, server_rate = [data.draw(numbers) for _ in counts], data.draw(numbers)
-    entries = []
+    entries: list[tuple[int, int, int | None]] = []
     for kind, number in enumerate(counts):
         at_home = min(number, servers) if kind == home else 0
         entries += [(kind, 1, server) for server in range(at_home)]

@@ -140,7 +140,8 @@ def test_shares_of_an_endless_batch_are_cut_down_before_they_are_listed() -> Non
         least_times_s = times_s
 
         def most_shares(self, limit_s: Floats) -> Floats:
-            return np.floor(limit_s[:, None] / slopes)
+            found: Floats = np.floor(limit_s[:, None] / slopes)
+            return found
 
     workers = Workers(counts=np.array([3, 2]), batch=batch, least=np.ones(2, dtype=np.int64))
     found = best_shares(workers, Linear(), limit_s=1e15)
