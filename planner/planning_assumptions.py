@@ -30,6 +30,7 @@ _IMPOSSIBLE = _TELLING  # what is not modelled at all comes after what changes t
 _GRACE_S = 1.0  # for the effects, where the search took all of its time
 _MOST_LAYERS = 5_000  # of a network that gets this grace
 _NETWORK = ("nics", "network", "links")  # places of a spec that say what joins machines, but for its latency
+_NETWORK_PLACE = 1  # in the order of assumptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ def weigh_assumptions(
 ) -> WeighedAssumptions:
     """Return the assumptions of a question, ordered by their effect on the objective of a configuration.
 
-    Those about the network between machines come first, whatever their effect. After an interruption, or once the time
+    Those about the network between machines come first, whatever their effect, and first of these what was left out. After an interruption, or once the time
     is over, no effect is computed, and none is told.
 
     Parameters
@@ -58,16 +59,16 @@ def weigh_assumptions(
     rest = search.part(inf)
     if not search.was_interrupted and search.left_s < _GRACE_S and len(problem.dnn.layers) <= _MOST_LAYERS:
         rest = Search(time_limit_s=_GRACE_S)
-    rows: list[tuple[bool, float, str]] = []
+    rows: list[tuple[int, float, str]] = []
     minor: list[str] = []
     for one in problem.key_assumptions:
         effect = _Effect.unknown() if rest.is_over else _effect(problem, family, configuration, objective, one)
-        is_network = _is_about_network(one)
-        if effect.is_known and effect.size < _TELLING and not is_network:
+        place = _place(one)
+        if effect.is_known and effect.size < _TELLING and place > _NETWORK_PLACE:
             minor.append(f"{one.text} ({one.flag})")
         else:
-            rows.append((is_network, effect.size, f"{one.text}{effect.words}   ({one.flag})"))
-    rows.sort(key=lambda row: (not row[0], -row[1]))  # stable: equals stay as they were noted
+            rows.append((place, effect.size, f"{one.text}{effect.words}   ({one.flag})"))
+    rows.sort(key=lambda row: (row[0], -row[1]))  # stable: equals stay as they were noted
     texts = [text for *_, text in rows]
     told = {one.text for one in problem.key_assumptions}
     others = [one for one in problem.assumptions if one not in told]
@@ -145,6 +146,9 @@ def _value_words(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _is_about_network(one: Assumption) -> bool:
-    """Whether an assumption is about cards, or about what a cluster of nodes and links was reduced to."""
-    return one.flag != "--latency" and any(part in _NETWORK for part in one.field)
+def _place(one: Assumption) -> int:
+    """Return 0 of links that were left out, 1 of the network's cards and rate, 2 of anything else."""
+    if one.flag == "cluster.links":
+        return 0
+    is_network = one.flag != "--latency" and any(part in _NETWORK for part in one.field)
+    return _NETWORK_PLACE if is_network else _NETWORK_PLACE + 1

@@ -134,10 +134,18 @@ def devices_words(configuration: "Configuration", problem: "Problem") -> str:
     if used is None:
         return ""
     words = f"on {'all ' if there > 1 else ''}{there:,}" if used == there else f"on {used:,} of {there:,}"
-    limits = problem.limits.devices
-    is_given = "num_devices" in problem.fixed or limits.least == limits.most
-    is_open = (problem.training.num_devices is None or problem.goal.name != "iteration_time") and not is_given
-    return f"{words} device{'s' * (there > 1)}{' (the number was searched)' * (is_open and there > 1)}"
+    allowed, meant, batch = problem.allowed_devices, problem.training.num_devices, problem.training.fixed_batch_size
+    why = ""
+    if there > 1 and not problem.is_number_of_devices_open:
+        why = " (a batch per device, per iteration: their number was not searched)"
+    elif there > 1 and allowed.least != allowed.most:
+        each = (
+            f", on the global batch of {batch:,} that all {meant:,} would have"
+            if batch and meant and used < meant
+            else ""
+        )
+        why = f" (the number was searched{each})"
+    return f"{words} device{'s' * (there > 1)}{why}"
 
 
 def capitalised(line: str) -> str:

@@ -210,7 +210,7 @@ class _Draft:
             self.keep["network"] = format_exact(rate, Dimension.RATE)
             if machine.machine is None:
                 text = f"each network card of {self._label} has {_bits(rate)}{_as_in(reference)}"
-                half = format_exact(rate / 2, Dimension.RATE)
+                half = f"{rate * 4 / 1e9:.12g} Gbit/s"
                 self._assume(self.taken.network, text, "network", half)
         latency_s = machine.latency
         if latency_s is None:
