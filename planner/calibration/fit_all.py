@@ -17,6 +17,7 @@ from planner.calibration.read_layers import LayerTimes, layers_of_profile, read_
 from planner.calibration.read_table import fault
 from planner.cluster import Device
 from planner.errors import Fault, ModelError, SpecError
+from planner.letters import visible
 from planner.models.memory import Precision
 from planner.problem import Problem
 from planner.spec.foreign import read_profile
@@ -120,7 +121,7 @@ def _beyond(problem: Problem | None, groups: Sequence[Group]) -> list[str]:
 
 def _files(found: Measurements) -> tuple[str, ...]:
     """Return the names of all files, in order."""
-    return tuple(dict.fromkeys(path.name for path in found.files))
+    return tuple(dict.fromkeys(visible(path.name) for path in found.files))
 
 
 def _with_kept(fitted: Fitted) -> Fitted:
@@ -179,7 +180,7 @@ def _utilisation(found: Measurements, asked: Asked, problem: Problem | None) -> 
     if not paths:
         return None
     if len(paths) > 1:
-        names = ", ".join(path.name for path in paths[:6])
+        names = ", ".join(visible(path.name) for path in paths[:6])
         problem_text = f"{len(paths)} profiles of layers: {names}."
         mend = "Give one at a time: a calibration holds one utilisation."
         raise SpecError.of([fault(paths[1], None, problem_text, mend)])

@@ -15,6 +15,7 @@ from planner.calibration.read_table import fault
 from planner.errors import SpecError
 from planner.importers.kinds import kind_of
 from planner.importers.text import read_text
+from planner.letters import visible
 from planner.spec.foreign import PROFILE_KINDS
 
 __all__ = ["Kind", "Measurements", "expanded", "kind_of_file", "read_files"]
@@ -178,4 +179,6 @@ def read_files(paths: Sequence[Path], *, num_devices: int | None = None) -> Meas
 def _hints(path: Path, rows: Iterable[Timing], *, given: int | None) -> list[str]:
     """Say where the number of devices was read from, if nobody gave it."""
     numbers = {row.num_devices for row in rows}
-    return [] if given or not numbers else [f"{path.name}: {numbers.pop()} devices, as its name or its lines say"]
+    if given or not numbers:
+        return []
+    return [f"{visible(path.name)}: {numbers.pop()} devices, as its name or its lines say"]

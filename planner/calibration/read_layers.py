@@ -13,6 +13,7 @@ from planner.calibration.read_table import Column, fault, read_rows
 from planner.dnn import Dnn, Layer
 from planner.errors import Fault, SpecError
 from planner.importers.measured import MeasuredNetwork
+from planner.letters import visible
 
 __all__ = ["TEMPLATE", "LayerTime", "LayerTimes", "layers_of_profile", "read_layer_table"]
 
@@ -95,7 +96,7 @@ def read_layer_table(path: Path) -> LayerTimes:
         )
         for row in rows
     )
-    return LayerTimes(layers=layers, batch_size=batch, file=path.name)
+    return LayerTimes(layers=layers, batch_size=batch, file=visible(path.name))
 
 
 def layers_of_profile(path: Path, found: MeasuredNetwork, dnn: Dnn, *, batch_size: int) -> LayerTimes:
@@ -144,7 +145,7 @@ def layers_of_profile(path: Path, found: MeasuredNetwork, dnn: Dnn, *, batch_siz
         notes.append(f"measured layers that are none of the network's are left out: {names}")
     if matched < dnn.num_multiply_adds:
         notes.append(f"{1 - matched / dnn.num_multiply_adds:.1%} of the network's multiply-adds have no measured layer")
-    return LayerTimes(layers=layers, batch_size=batch_size, file=path.name, notes=tuple(notes))
+    return LayerTimes(layers=layers, batch_size=batch_size, file=visible(path.name), notes=tuple(notes))
 
 
 def _partners(measured: Sequence[Layer], dnn: Dnn) -> tuple[dict[str, Layer], str]:

@@ -5,6 +5,7 @@ import csv
 from pathlib import Path
 
 from planner.errors import Fault, SpecError
+from planner.letters import visible
 
 __all__ = ["MOST_BYTES", "MOST_DOCUMENT_BYTES", "is_there", "read_cells", "read_text"]
 
@@ -25,7 +26,7 @@ def read_cells(path: Path, *, most_rows: int) -> list[tuple[int, list[str]]]:
     try:
         for cells in reader:
             if any(cell.strip() for cell in cells) and not cells[0].lstrip().startswith("#"):
-                rows.append((reader.line_num, cells))
+                rows.append((reader.line_num, [visible(cell, keep="\n") for cell in cells]))
     except csv.Error as error:
         mend = "Close its quotation marks."
         fault = Fault(file=str(path), line=reader.line_num, problem=f"this is no row of CSV: {error}.", mend=mend)

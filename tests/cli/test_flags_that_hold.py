@@ -14,9 +14,18 @@ from planner.cli.run import run
 from planner.network_import import import_file
 
 
-def event(cat: str, name: str, start: float, length: float, thread: int = 1, /, **args: Any) -> dict[str, Any]:
+def event(cat: str, name: str, start: float, length: float, thread: int = 1, args: Any = None) -> dict[str, Any]:
     """An event of a trace."""
-    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": thread, "ts": start, "dur": length, "args": args}
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": 1,
+        "tid": thread,
+        "ts": start,
+        "dur": length,
+        "args": args or {},
+    }
 
 
 def trace_of(path: Path, *, gpu: str = "") -> Path:
@@ -24,14 +33,14 @@ def trace_of(path: Path, *, gpu: str = "") -> Path:
     events = [
         event("user_annotation", "ProfilerStep#1", 0, 100),
         event("python_function", "nn.Module: Linear_0", 2, 10),
-        event("cpu_op", "aten::linear", 3, 4, **{"Sequence number": 1, "Input Dims": [[16, 4], [6, 4], [6]]}),
+        event("cpu_op", "aten::linear", 3, 4, args={"Sequence number": 1, "Input Dims": [[16, 4], [6, 4], [6]]}),
         event(
             "cpu_op",
             "autograd::engine::evaluate_function: AddmmBackward0",
             50,
             8,
             2,
-            **{"Sequence number": 1, "Fwd thread id": 1},
+            args={"Sequence number": 1, "Fwd thread id": 1},
         ),
     ]
     properties = {"deviceProperties": [{"id": 0, "name": gpu}]} if gpu else {}

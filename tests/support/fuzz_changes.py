@@ -21,6 +21,7 @@ _NUMBERS: tuple[Any, ...] = (
 _TEXTS = (
     *("", " ", "0", "-1", "nan", "inf", "1e999", "null", "true", "a", "A" * 300, "x" * 70_000, "été", "\u202e\u200b"),
     *("\U0001f600", "\x1b[31mred", "a\nb", "a\tb", "\x00", "\ud800", "%s%n{0}", "<script>alert(1)</script>", "'; --"),
+    *("a\x9b2J\u2066\u2029b", "{} {name} {0[a]}", "[bold]", "=1+1", "@x"),
     *("../../../etc/passwd", "/etc/passwd", "/dev/zero", "~/x", "file:///etc/passwd", r"\\host\share\x", "C:\\x", "."),
     *("1 GB", "1 MB/s", "25 Gbit", "25 Gbit/s", "1e400 s", "-1 s", "1e-320 s", "0 s", "0 B", "1e308 B", "5 USD/h"),
     *("1 GiB", "3 h", "1,5 s", "1 parsec", "0x10", "١٢ s", "20 us", "1e300 FLOP/s", "1 kW", "vgg16", "v100", "data"),

@@ -61,7 +61,14 @@ def _text_of(document: Any, draw: Random) -> bytes:
 
 
 _BOMB = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+_ODD_SCALARS = (
+    *("0b_", "0x" + "f" * 5000, "!!bool x", "!!int x", "!!float x", "!!omap x", "!!set x", "!!pairs x", "!!binary '*'"),
+    *("!!omap [{a: 1}, {a: 2}]", "!!set {a, b}", "!!timestamp x", "!unknown {a: 1}", "&z {<<: *z}", "{<<: x}"),
+)
+_MERGES = "m0: &m0 {a: 1}\n" + "".join(f"m{n}: &m{n} {{<<: [*m{n - 1}, *m{n - 1}]}}\n" for n in range(1, 25))
 _EXTRAS = (
+    *(f"x: {one}\n" for one in _ODD_SCALARS),
+    _MERGES,
     "a0: &a0 [1, 2, 3]\n" + _BOMB,
     "x: !!python/object/apply:os.system [ls]\n",
     "<<: {dnn: {zoo: vgg16}}\n",
@@ -468,6 +475,8 @@ def _launch(draw: Random) -> Files:
         found = changed_lines(text, draw).encode("utf-8", errors="surrogatepass")
     else:
         found = json.dumps(changed(document, draw, _launch_words())).encode("utf-8", errors="surrogatepass")
+    if name.endswith((".yaml", ".yml")) and draw.random() < 0.1:
+        found += draw.choice(_EXTRAS).encode()
     return {"launch": changed_bytes(found, draw) if draw.random() < 0.05 else found, "name": name.encode()}
 
 

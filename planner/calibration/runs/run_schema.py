@@ -6,7 +6,7 @@ file may hold more than is read here. Source: the files' own README.
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from planner.calibration.runs.run_facts import (
     AllReduceCurves,
@@ -21,6 +21,7 @@ from planner.calibration.runs.run_facts import (
     TogetherPoint,
     TracedIteration,
 )
+from planner.letters import visible
 
 __all__ = ["RunSpec"]
 
@@ -29,7 +30,7 @@ _Time = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 _Bytes = Annotated[int, Field(ge=0, le=2**50)]
 _Size = Annotated[int, Field(ge=1, le=2**50)]
 _Rate = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
-_Name = Annotated[str, Field(min_length=1, max_length=1000)]
+_Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(visible)]
 _MOST_LAYERS = 10_000
 _MOST_TENSORS = 100_000
 _MOST_WORKERS = 4_096
