@@ -1,5 +1,8 @@
 """Branch and bound over a grid, against trying every point in plain loops."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 from planner.cost import Floats
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.grid import Axis, Columns, Grid, Level, Rule, solve
+from planner.solvers.grid import Axis, Columns, Grid, Level, OverError, Rule, solve
 
 
 @settings(deadline=None)
@@ -130,3 +133,40 @@ def test_a_chunk_holds_no_more_points_than_is_asked() -> None:
     answer = solve(grid, cost, Search(), most_at_once=100)
     assert answer.solution.objective == pytest.approx(0.0)
     assert longest == 100
+
+
+@settings(deadline=None)
+@given(case=cases(), asked=st.integers(0, 8))
+def test_what_is_broken_off_counts_in_the_bound(case: Case, asked: int) -> None:
+    def broken(function: Callable[[Columns], Floats] | None) -> Callable[[Columns], Floats] | None:
+        def bound(nodes: Columns) -> Floats:
+            nonlocal asked
+            asked -= 1
+            if asked < 0:
+                raise OverError
+            assert function is not None
+            return function(nodes)
+
+        return None if function is None else bound
+
+    grid = case.grid()
+    levels = tuple(replace(level, bound=broken(level.bound)) for level in grid.levels)
+    cost = broken(case.cost)
+    assert cost is not None
+    answer = solve(replace(grid, levels=levels), cost, Search(), most_at_once=2)
+    truth = best_of(case, tuple(range(len(case.names))))
+    assert answer.solution.bound <= (truth[0][0] if truth else inf) <= answer.solution.objective
+
+
+def test_points_are_not_counted_beyond_some_work_nor_once_the_search_is_over() -> None:
+    axes = tuple(Axis(name=f"a{index}", values=tuple(range(1, 48))) for index in range(8))
+    rules = tuple(
+        Rule(names=(a.name, b.name), holds=lambda one, a=a.name, b=b.name: one[a] <= one[b])  # type: ignore[misc]
+        for a, b in pairwise(axes)
+    )
+    grid = Grid(levels=(Level(axes=axes),), rules=rules)
+    assert grid.count(10_000) is None
+    small = Grid(levels=(Level(axes=axes[:1]),))
+    assert solve(small, lambda one: one["a0"].astype(np.float64), Search()).num_points == 47
+    answer = solve(small, lambda one: one["a0"].astype(np.float64), Search(time_limit_s=0.0))
+    assert (answer.is_counted, answer.num_points) == (False, 0)
