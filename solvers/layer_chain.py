@@ -11,6 +11,8 @@ from planner.solution import Solution, Status
 __all__ = ["cheapest_chain"]
 
 Path = tuple[int, ...]
+_WORK_AT_ONCE = 10_000_000  # pairs that are added between two questions whether to stop: some hundredths of a second
+_LEAST_WORK = 10_000  # that a layer counts for, however few its pairs
 
 
 def cheapest_chain(
@@ -43,7 +45,7 @@ def cheapest_chain(
     enough
         Stop as soon as no chain can cost less than this: the bound says so.
     is_over
-        Whether to stop with the best so far; asked before every layer of a run.
+        Whether to stop with the best so far; asked in every run, after each ten million pairs or thousand layers.
 
     Returns
     -------
@@ -103,10 +105,15 @@ class _Chain:
 
     def cheapest(self, is_over: Callable[[], bool]) -> tuple[float, Path] | None:
         """Return the cost of the cheapest chain, as far as it is known, and its states; None if the time was over."""
+        work = 0
         for layer in range(len(self._totals), len(self._nodes)):
-            if is_over():
-                return None
-            sums = self._totals[-1][:, np.newaxis] + self._pairs[self._table[layer - 1]]
+            pairs = self._pairs[self._table[layer - 1]]
+            work += max(pairs.size, _LEAST_WORK)
+            if work > _WORK_AT_ONCE:
+                work = 0
+                if is_over():
+                    return None
+            sums = self._totals[-1][:, np.newaxis] + pairs
             before = sums.argmin(axis=0)
             self._from.append(before)
             self._totals.append(self._nodes[layer] + sums[before, np.arange(sums.shape[1])])
