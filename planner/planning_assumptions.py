@@ -46,8 +46,8 @@ def weigh_assumptions(
 ) -> WeighedAssumptions:
     """Return the assumptions of a question, ordered by their effect on the objective of a configuration.
 
-    Those about the network between machines come first, whatever their effect, and first of these what was left out. After an interruption, or once the time
-    is over, no effect is computed, and none is told.
+    Links that were left out come first, then the network's cards and rate, whatever their effect. After an
+    interruption, or once the time is over, no effect is computed, and none is told.
 
     Parameters
     ----------
