@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.errors import InfeasibleError, NoAnswerError, PlannerError
+from planner.errors import PlannerError
 from planner.exporters.export import Job
 from planner.exporters.programs_inside import refusal_of
 from planner.families import FAMILIES
@@ -102,7 +102,7 @@ def _best(problem: Problem, plan: Plan, search: Search) -> tuple[Plan, str] | No
         part.cutoff = cutoff
         try:
             found = best_plan(question, part)
-        except (InfeasibleError, NoAnswerError, PlannerError):
+        except PlannerError:
             continue
         if found.objective >= cutoff:
             continue
