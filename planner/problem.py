@@ -38,6 +38,8 @@ class Assumption:
         What was assumed: ``nvlink-4 between the devices of h100-sxm (its reference machine)``.
     field
         The place in the resolved question that says it, as path: ``("cluster", "machines", 0, "inside")``.
+    also
+        Further places where the same was assumed: of other groups of machines.
     flag
         What the user may write to say otherwise: ``--inside``, or a key of a spec.
     other
@@ -48,6 +50,7 @@ class Assumption:
     field: tuple[str | int, ...]
     flag: str
     other: Any = None
+    also: tuple[tuple[str | int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,7 @@ def test_what_no_longer_fits_or_is_not_possible_has_no_figure(problem: Problem, 
     found = weigh_assumptions(asked, plan.family, plan.configuration, plan.objective, Search(time_limit_s=60))
     assert found.key == (
         "optimizer; with adam: does not fit in memory   (--c)",
-        "batch; with fp7: this configuration is not possible   (--a)",
+        "batch; with fp7: another configuration is needed   (--a)",
         "place   (--b)",
     )
 
