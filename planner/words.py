@@ -125,18 +125,24 @@ def beyond_words(plan: "Plan") -> list[str]:
 
 
 def devices_words(configuration: "Configuration", problem: "Problem") -> str:
-    """Return how many of the devices a plan takes, and whether another number of them was searched.
+    """Return how many of the devices a plan takes, and whether another number of them, or of machines, was searched.
 
     Per epoch or training, and with a global batch, their number is searched, unless the user says it. With a fixed
     batch per device all are used per iteration.
     """
     used, there = getattr(configuration, "num_devices", None), problem.cluster.num_devices
-    if used is None:
-        return ""
-    words = f"on {'all ' if there > 1 else ''}{there:,}" if used == there else f"on {used:,} of {there:,}"
     allowed, meant, batch = problem.allowed_devices, problem.training.num_devices, problem.training.fixed_batch_size
+    is_open = problem.is_number_of_devices_open
+    if used is None:  # of a family with servers: its headline says how many machines train, and how many serve
+        if problem.cluster.num_machines == 1 or problem.allowed_machines.least == problem.allowed_machines.most:
+            return ""
+        if not is_open:
+            return "every machine trains or serves (a batch per device, per iteration: their number was not searched)"
+        each = f", on the global batch of {batch:,} that all {meant:,} devices would have" if batch and meant else ""
+        return f"the number of machines was searched{each}"
+    words = f"on {'all ' if there > 1 else ''}{there:,}" if used == there else f"on {used:,} of {there:,}"
     why = ""
-    if there > 1 and not problem.is_number_of_devices_open:
+    if there > 1 and not is_open:
         why = " (a batch per device, per iteration: their number was not searched)"
     elif there > 1 and allowed.least != allowed.most:
         each = (

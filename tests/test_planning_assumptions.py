@@ -125,3 +125,31 @@ def test_the_headline_says_whether_the_number_of_devices_was_searched(problem: P
         .splitlines()[1]
         .endswith("on all 32 devices (a batch per device, per iteration: their number was not searched).")
     )
+
+
+@pytest.mark.parametrize("family", ["parameter_server", "model_replicas"])
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [
+        (
+            "epoch_time",
+            ", the number of machines was searched, on the global batch of 24 that all 3 devices would have.",
+        ),
+        (
+            "iteration_time",
+            ", every machine trains or serves (a batch per device, per iteration: their number was not searched).",
+        ),
+    ],
+)
+def test_families_with_servers_do_not_hide_whether_the_number_of_machines_was_searched(
+    family: str, objective: str, words: str
+) -> None:
+    problem = planner.load(
+        {
+            "dnn": {"zoo": "alexnet", "batch_per_device": 8, "dataset_samples": 2400},
+            "cluster": {"machines": [{"count": 3, "device": "t4", "network": "10 Gbit/s"}]},
+            "families": [family],
+            "objective": objective,
+        }
+    )
+    assert plan_text(planner.plan(problem), problem).splitlines()[1].endswith(words)
