@@ -1,5 +1,6 @@
 """Figures and terms in words, as all texts have them."""
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from planner.units import Dimension, format_human
@@ -19,6 +20,7 @@ __all__ = [
     "size_words",
     "term_words",
     "time_words",
+    "untold",
     "usd_words",
 ]
 
@@ -152,6 +154,15 @@ def devices_words(configuration: "Configuration", problem: "Problem") -> str:
         )
         why = f" (the number was searched{each})"
     return f"{words} device{'s' * (there > 1)}{why}"
+
+
+def untold(lines: Iterable[str], told: Sequence[str]) -> list[str]:
+    """Return the lines that stand nowhere else in an answer: no line that was told begins with them.
+
+    >>> untold(["2 links carry nothing", "a tie"], ["2 links carry nothing   (cluster.links)"])
+    ['a tie']
+    """
+    return [line for line in lines if not any(other.startswith(line) for other in told)]
 
 
 def capitalised(line: str) -> str:

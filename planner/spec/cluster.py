@@ -217,7 +217,7 @@ class _Draft:
             named = data.machine(machine.machine)
             self.keep.pop("machine", None)
             self.keep.update(device=named.device, devices=machine.num_devices)
-            self.notes.assumptions.append(_machine_words(machine.machine, named))
+            self.notes.assumptions.append(_machine_words(machine.machine, named, machine.num_devices))
         self._check_sold()
         inside, host_link = self._inside()
         return MachineGroup(
@@ -403,12 +403,15 @@ def _as_in(reference: data.Machine | None) -> str:
     return f", as in {reference.title}{'' if reference.is_verified else ' (unverified)'}"
 
 
-def _machine_words(name: str, one: data.Machine) -> str:
-    """Return what a machine is that was named."""
+def _machine_words(name: str, one: data.Machine, num_devices: int) -> str:
+    """Return what a machine is that was named, and what of it is used."""
     cards = f"{one.num_nics} network cards" if one.num_nics > 1 else "one network card"
     rate = "" if one.nic_bytes_per_s is None else f" of {_bits(one.nic_bytes_per_s)}"
     inside = f", {one.inside} inside" if one.inside else ""
-    return f"{name} is {one.title}: {one.num_devices} {one.device}{inside}, {cards}{rate} ({one.source})"
+    part = (
+        "" if num_devices == one.num_devices else f"; here {num_devices} devices and {one.nics_of(num_devices)} cards"
+    )
+    return f"{name} is {one.title}: {one.num_devices} {one.device}{inside}, {cards}{rate}{part} ({one.source})"
 
 
 def _bits(rate: float | Link) -> str:
