@@ -1,6 +1,7 @@
 """The page of a plan, and that of a prediction."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from planner.api import predict, timeline
@@ -152,7 +153,7 @@ def _listed(title: str, lines: Sequence[str]) -> list[Block]:
 def _why(lines: Sequence[str], told: Told) -> list[Block]:
     """Return what binds; commands and refusals stand in sections of their own."""
     launch = set(told.details.get("launch", ()))
-    pairs = zip(lines, [*lines[1:], ""], strict=True)  # what ends in a colon before the commands introduces them
+    pairs = pairwise([*lines, ""])  # what ends in a colon before the commands introduces them
     kept = [
         line
         for line, after in pairs
