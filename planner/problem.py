@@ -318,12 +318,8 @@ class Problem:
 
     @property
     def devices_words(self) -> str:
-        """How the number of devices came about: ``the number of devices was searched``."""
-        allowed, batch = self.training_devices, self.training.fixed_batch_size
-        if not self.is_number_of_devices_open:
-            return f"all {allowed.least:,} devices are used: a time per iteration with a fixed batch per device"
-        if allowed.least == allowed.most:
-            return f"on {allowed.words} devices, as asked"
-        meant = self.training.num_devices
-        each = f", on the global batch of {batch:,} that all {meant:,} would have" if batch and meant else ""
-        return f"the number of devices was searched{each}"
+        """Why a plan on fewer devices was not searched; nothing where their number is open."""
+        if self.is_number_of_devices_open:
+            return ""
+        number = self.training_devices.least
+        return f"all {number:,} devices are used: a time per iteration with a fixed batch per device"
