@@ -99,7 +99,7 @@ def _effect(problem: Problem, family: str, configuration: Configuration, objecti
     except LookupError:
         return _Effect.unknown()
     except (PlannerError, ValidationError):
-        return _Effect(words=f"{begin}this configuration is not possible", size=_IMPOSSIBLE)
+        return _Effect(words=f"{begin}another configuration is needed", size=_IMPOSSIBLE)
     if missing_bytes > 0:
         return _Effect(words=f"{begin}does not fit in memory", size=inf)
     change = value / objective - 1
@@ -111,7 +111,9 @@ def _predicted(problem: Problem, family: str, configuration: Configuration, one:
     """Return the objective of a configuration with another assumption, and the bytes that a device then lacks."""
     block = {family: configuration.to_document()}
     given: dict[str, Any] = getattr(ConfigurationSpec.model_validate(block), family).model_dump()
-    question = _with_value(problem.resolved, one.field, one.other)
+    question: dict[str, Any] = dict(problem.resolved)
+    for place in (one.field, *one.also):
+        question = _with_value(question, place, one.other)
     question.pop("configuration", None)
     changed = network_of(asked(load(question)), problem.taken)
     chosen = FAMILIES[family].configuration_of(replace(changed, configuration=(family, given)), given)

@@ -38,6 +38,8 @@ class Assumption:
         What was assumed: ``nvlink-4 between the devices of h100-sxm (its reference machine)``.
     field
         The place in the resolved question that says it, as path: ``("cluster", "machines", 0, "inside")``.
+    also
+        Further places where the same was assumed: of other groups of machines.
     flag
         What the user may write to say otherwise: ``--inside``, or a key of a spec.
     other
@@ -48,6 +50,7 @@ class Assumption:
     field: tuple[str | int, ...]
     flag: str
     other: Any = None
+    also: tuple[tuple[str | int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,12 +318,8 @@ class Problem:
 
     @property
     def devices_words(self) -> str:
-        """How the number of devices came about: ``the number of devices was searched``."""
-        allowed, batch = self.training_devices, self.training.fixed_batch_size
-        if not self.is_number_of_devices_open:
-            return f"all {allowed.least:,} devices are used: a time per iteration with a fixed batch per device"
-        if allowed.least == allowed.most:
-            return f"on {allowed.words} devices, as asked"
-        meant = self.training.num_devices
-        each = f", on the global batch of {batch:,} that all {meant:,} would have" if batch and meant else ""
-        return f"the number of devices was searched{each}"
+        """Why a plan on fewer devices was not searched; nothing where their number is open."""
+        if self.is_number_of_devices_open:
+            return ""
+        number = self.training_devices.least
+        return f"all {number:,} devices are used: a time per iteration with a fixed batch per device"

@@ -14,6 +14,7 @@ from planner.words import (
     size_words,
     term_words,
     time_words,
+    untold,
 )
 
 __all__ = ["assumption_lines", "plan_text", "prediction_text", "table"]
@@ -40,10 +41,10 @@ def plan_text(plan: Plan, problem: Problem) -> str:
         *_decision_lines(plan.configuration, plan.prediction),
         "",
         "Why",
-        *_bullets(plan.explanation),
+        *_bullets(untold(plan.explanation, plan.warnings)),
         "",
         *_alternative_lines(plan.alternatives),
-        *_notes(plan.assumptions, plan.warnings, plan.not_modelled, plan.domain),
+        *_notes(plan.assumptions, untold(plan.warnings, plan.key_assumptions), plan.not_modelled, plan.domain),
     ]
     return "\n".join(lines)
 
@@ -74,7 +75,7 @@ def prediction_text(
         "Why",
         *_bullets(explanation),
         "",
-        *_notes(assumptions, problem.warnings, not_modelled),
+        *_notes(assumptions, untold(problem.warnings, key_assumptions), not_modelled),
     ]
     return "\n".join(lines)
 

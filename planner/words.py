@@ -1,5 +1,6 @@
 """Figures and terms in words, as all texts have them."""
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from planner.units import Dimension, format_human
@@ -19,6 +20,7 @@ __all__ = [
     "size_words",
     "term_words",
     "time_words",
+    "untold",
     "usd_words",
 ]
 
@@ -125,18 +127,24 @@ def beyond_words(plan: "Plan") -> list[str]:
 
 
 def devices_words(configuration: "Configuration", problem: "Problem") -> str:
-    """Return how many of the devices a plan takes, and whether another number of them was searched.
+    """Return how many of the devices a plan takes, and whether another number of them, or of machines, was searched.
 
     Per epoch or training, and with a global batch, their number is searched, unless the user says it. With a fixed
     batch per device all are used per iteration.
     """
     used, there = getattr(configuration, "num_devices", None), problem.cluster.num_devices
-    if used is None:
-        return ""
-    words = f"on {'all ' if there > 1 else ''}{there:,}" if used == there else f"on {used:,} of {there:,}"
     allowed, meant, batch = problem.allowed_devices, problem.training.num_devices, problem.training.fixed_batch_size
+    is_open = problem.is_number_of_devices_open
+    if used is None:  # of a family with servers: its headline says how many machines train, and how many serve
+        if problem.cluster.num_machines == 1 or problem.allowed_machines.least == problem.allowed_machines.most:
+            return ""
+        if not is_open:
+            return "every machine trains or serves (a batch per device, per iteration: their number was not searched)"
+        each = f", on the global batch of {batch:,} that all {meant:,} devices would have" if batch and meant else ""
+        return f"the number of machines was searched{each}"
+    words = f"on {'all ' if there > 1 else ''}{there:,}" if used == there else f"on {used:,} of {there:,}"
     why = ""
-    if there > 1 and not problem.is_number_of_devices_open:
+    if there > 1 and not is_open:
         why = " (a batch per device, per iteration: their number was not searched)"
     elif there > 1 and allowed.least != allowed.most:
         each = (
@@ -146,6 +154,15 @@ def devices_words(configuration: "Configuration", problem: "Problem") -> str:
         )
         why = f" (the number was searched{each})"
     return f"{words} device{'s' * (there > 1)}{why}"
+
+
+def untold(lines: Iterable[str], told: Sequence[str]) -> list[str]:
+    """Return the lines that stand nowhere else in an answer: no line that was told begins with them.
+
+    >>> untold(["2 links carry nothing", "a tie"], ["2 links carry nothing   (cluster.links)"])
+    ['a tie']
+    """
+    return [line for line in lines if not any(other.startswith(line) for other in told)]
 
 
 def capitalised(line: str) -> str:

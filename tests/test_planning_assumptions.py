@@ -96,7 +96,7 @@ def test_what_no_longer_fits_or_is_not_possible_has_no_figure(problem: Problem, 
     found = weigh_assumptions(asked, plan.family, plan.configuration, plan.objective, Search(time_limit_s=60))
     assert found.key == (
         "optimizer; with adam: does not fit in memory   (--c)",
-        "batch; with fp7: this configuration is not possible   (--a)",
+        "batch; with fp7: another configuration is needed   (--a)",
         "place   (--b)",
     )
 
@@ -125,3 +125,46 @@ def test_the_headline_says_whether_the_number_of_devices_was_searched(problem: P
         .splitlines()[1]
         .endswith("on all 32 devices (a batch per device, per iteration: their number was not searched).")
     )
+
+
+@pytest.mark.parametrize("family", ["parameter_server", "model_replicas"])
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [
+        (
+            "epoch_time",
+            ", the number of machines was searched, on the global batch of 24 that all 3 devices would have.",
+        ),
+        (
+            "iteration_time",
+            ", every machine trains or serves (a batch per device, per iteration: their number was not searched).",
+        ),
+    ],
+)
+def test_families_with_servers_do_not_hide_whether_the_number_of_machines_was_searched(
+    family: str, objective: str, words: str
+) -> None:
+    problem = planner.load(
+        {
+            "dnn": {"zoo": "alexnet", "batch_per_device": 8, "dataset_samples": 2400},
+            "cluster": {"machines": [{"count": 3, "device": "t4", "network": "10 Gbit/s"}]},
+            "families": [family],
+            "objective": objective,
+        }
+    )
+    assert plan_text(planner.plan(problem), problem).splitlines()[1].endswith(words)
+
+
+def test_no_line_of_an_answer_stands_in_two_sections() -> None:
+    nodes = [{"name": name, "count": 2, "device": "h100-sxm", "devices": 8} for name in "ab"]
+    switches = [{"name": name, "type": "switch"} for name in "st"]
+    links = [{"ends": [name, switch], "bandwidth": "400 Gbit/s", "latency": "5 us"} for name in "ab" for switch in "st"]
+    problem = planner.load(
+        {
+            "dnn": {"zoo": "llama-2-7b", "global_batch": 64},
+            "cluster": {"nodes": [*nodes, *switches], "links": links},
+            "families": ["hybrid"],
+        }
+    )
+    text = plan_text(planner.plan(problem), problem)
+    assert text.count("carry nothing") == text.count("outside of what was measured") == 1

@@ -324,7 +324,9 @@ def test_a_transformer_is_asked_of_hybrid_first_and_others_may_stop_at_its_answe
 
 
 def test_no_footnote_contradicts_the_headline() -> None:
-    machines = [{"count": 8, "devices": 8, "device": "h100-sxm", "network": "400 Gbit/s", "inside": "nvlink-4"}]
+    machines = [
+        {"count": 8, "devices": 8, "device": "h100-sxm", "network": "400 Gbit/s", "nics": 1, "inside": "nvlink-4"}
+    ]
     spec = {"dnn": {"zoo": "llama2-7b", "global_batch": 512}, "cluster": {"machines": machines}}
     problem = planner.load({**spec, "families": ["pipeline", "hybrid"]})
     plan = planner.plan(problem)

@@ -12,7 +12,7 @@ __all__ = ["code_of", "flag_fault", "question_of", "source_of"]
 _SAME = ("global_batch", "profile_batch", "sequence_length", "dataset_samples", "epochs")  # flags named as their key
 _LINKS = ("network", "nics", "latency", "inside")
 _CODE = "torch:"
-_MACHINES = re.compile(r"(\d{1,12})x(?:(\d{1,12})x)?(.+)")
+_MACHINES = re.compile(r"(\d{1,12})\s*x\s*(?:(\d{1,12})\s*x\s*)?(.+)")
 
 
 def question_of(spec: Path | None, flags: dict[str, Any]) -> Path | dict[str, Any]:
@@ -88,9 +88,14 @@ def _cluster(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _machines(text: str) -> dict[str, Any]:
-    """Return the group of equal machines of ``4x8xrtx-2080-ti``, or of machines as they are sold, ``4xdgx-h100``."""
+    """Return the group of equal machines of ``4x8xrtx-2080-ti``, or of machines as they are sold, ``4xdgx-h100``.
+
+    The name of a machine alone is one of them.
+    """
     from planner import data
 
+    if data.is_machine(text):
+        return {"count": 1, "machine": text.strip()}
     found = _MACHINES.fullmatch(text.strip())
     if found is None:
         mend = "Write machines x devices x type, e.g. 4x8xrtx-2080-ti, or 4xdgx-h100; put commas between unlike ones."

@@ -26,6 +26,7 @@ _WORDS = {
     What.CLUSTER: "testbeds, or the machines of one, or of a spec",
     What.DEVICES: "accelerators and CPUs, or the figures of one with their sources",
     What.LINKS: "links inside machines",
+    What.MACHINES: "machines as they are sold, or the figures of one with their sources",
     What.PRICES: "the price list that ships, or one of yours",
 }
 

@@ -1,6 +1,7 @@
 """The page of a plan, and that of a prediction."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from planner.api import predict, timeline
@@ -24,7 +25,7 @@ from planner.page.words import cluster_words, family_words, goal_words, objectiv
 from planner.plan import Configuration, Plan, Prediction
 from planner.problem import Problem
 from planner.solution import Status
-from planner.words import beyond_words, capitalised, devices_words, proof_words
+from planner.words import beyond_words, capitalised, devices_words, proof_words, untold
 
 __all__ = ["plan_page_of", "prediction_page_of"]
 
@@ -49,7 +50,7 @@ def plan_page_of(
                 *_listed("Warnings:", [*plan.cautions, *filter(None, [plan.instead])]),
                 tiles(told),
                 *_listed("Assumptions:", plan.key_assumptions),
-                *_why(plan.explanation, told),
+                *_why(untold(plan.explanation, plan.warnings), told),
             ],
         ),
         plan_section(told, _trace(told)),
@@ -62,7 +63,7 @@ def plan_page_of(
         accuracy_section(plan.prediction, value=plan.objective, unit=plan.goal.unit),
         notes_section(
             {
-                "Warnings": plan.warnings,
+                "Warnings": untold(plan.warnings, plan.key_assumptions),
                 "Also assumed": plan.assumptions,
                 "Not modelled": plan.not_modelled,
             }
@@ -109,7 +110,13 @@ def prediction_page_of(
         time_section(told),
         memory_section(told),
         accuracy_section(prediction, value=value, unit="s"),
-        notes_section({"Warnings": problem.warnings, "Also assumed": assumptions, "Not modelled": not_modelled}),
+        notes_section(
+            {
+                "Warnings": untold(problem.warnings, key_assumptions),
+                "Also assumed": assumptions,
+                "Not modelled": not_modelled,
+            }
+        ),
         origin_section(problem.resolved, commands),
     ]
     return Page(
@@ -146,7 +153,7 @@ def _listed(title: str, lines: Sequence[str]) -> list[Block]:
 def _why(lines: Sequence[str], told: Told) -> list[Block]:
     """Return what binds; commands and refusals stand in sections of their own."""
     launch = set(told.details.get("launch", ()))
-    pairs = zip(lines, [*lines[1:], ""], strict=True)  # what ends in a colon before the commands introduces them
+    pairs = pairwise([*lines, ""])  # what ends in a colon before the commands introduces them
     kept = [
         line
         for line, after in pairs

@@ -48,19 +48,19 @@ def choice_of(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained]) -> Choic
 def planned_choice(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained], planned: Planned) -> Choice:
     """Return a fleet with its plans made once more, as `planner plan` makes them: with provenance and known error.
 
-    Where the search stopped early on a fleet, since nothing better could come of it, its plan may be better now.
+    Where the search stopped early on a fleet, since nothing better could come of it, its plan may be better now; then
+    whatever is asked of the fleet later knows of it.
     """
     found = []
     for oracle, before in zip(fleets.oracles, trained, strict=True):
+        part = fleets.part_of(fleet, oracle.job)
         try:
-            plan = planned(oracle.problem(fleets.part_of(fleet, oracle.job)))
+            plan = planned(oracle.problem(part))
         except NoAnswerError:  # interrupted, or out of time: what the search found is kept
             found.append(before)
             continue
-        if plan.objective <= before.seconds:
-            found.append(Trained(seconds=plan.objective, bound=plan.bound, used=fleet.counts, plan=plan))
-        else:
-            found.append(before)
+        found.append(oracle.learned(part, plan) if plan.objective <= before.seconds else before)
+    fleets.look_at(fleet, found)
     return choice_of(fleets, fleet, found)
 
 

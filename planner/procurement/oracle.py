@@ -142,6 +142,16 @@ class Oracle:
         self._known[key] = (answer, enough_s)
         return answer
 
+    def learned(self, fleet: Fleet, plan: Plan) -> Trained:
+        """Return a plan of a fleet that was made elsewhere; remember it where it is better than what was found."""
+        key = _key_of(fleet)
+        before, enough_s = self._known.get(key, (None, 0.0))
+        bound = plan.bound if before is None else min(before.bound, plan.objective)
+        found = Trained(seconds=plan.objective, bound=bound, used=_used(plan, fleet), plan=plan)
+        if before is None or plan.objective < before.seconds:
+            self._known[key] = (self._reconciled(key, found), enough_s)
+        return found
+
     def found(self, fleet: Fleet) -> Trained | None:
         """Return the best that was found of a fleet, however early its search ended; None where it was not planned."""
         known = self._known.get(_key_of(fleet))

@@ -261,12 +261,17 @@ class Fleets:
         if asked is None:
             return Reading(value=inf, bound=inf)
         found = self._reading(market, counts, [oracle.trained(part, search, enough_s=s) for oracle, part, s in asked])
-        self._look_at(market, tuple(counts), found.used)
+        self._look_at(market.offers, tuple(counts), found.used)
         return found
 
-    def _look_at(self, market: Market, counts: Counts, used: Counts | None) -> None:
+    def look_at(self, fleet: Fleet, found: Sequence[Trained]) -> None:
+        """Remember that a fleet was planned, one plan a job, so that it can be the answer to another question."""
+        market = Market(offers=fleet.offers, most=fleet.counts)
+        self._look_at(fleet.offers, fleet.counts, self._reading(market, fleet.counts, found).used)
+
+    def _look_at(self, offers: Sequence[Offer], counts: Counts, used: Counts | None) -> None:
         """Remember that the work of a fleet was asked for, and that of the part of it which the plan needs."""
-        seen = self.looked_at.setdefault(tuple(hardware_of(offer) for offer in market.offers), {})
+        seen = self.looked_at.setdefault(tuple(hardware_of(offer) for offer in offers), {})
         seen[counts, counts] = None
         if used is not None:
             seen[tuple(max(count, 1) for count in used), counts] = None

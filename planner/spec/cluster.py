@@ -6,7 +6,7 @@ and PCIe inside. Each is noted as an assumption, and written into the resolved q
 same whatever the tables say later.
 """
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from planner.problem import Assumption
 from planner.spec.machines import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec
 from planner.spec.source import Notes
 from planner.units import Dimension, format_exact, format_human
+from planner.words import percent_words
 
 __all__ = ["ClusterBuilder", "with_former_defaults"]
 
@@ -32,16 +33,49 @@ _OTHER_INSIDE: Mapping[str, Any] = {
     "pcie-3-x16": {"bandwidth": "7.875 GB/s"},  # eight lanes, as boards with several cards have them
 }
 
+_MOST_LABELS = 3  # of groups of which the same was assumed
+
 _Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Assumed:
+    """What was assumed of a group of machines: ``begin``, its label and ``end`` make the sentence."""
+
+    begin: str
+    label: str
+    end: str
+    place: _Path
+    other: Any
 
 
 @dataclass(slots=True)
 class _Taken:
     """What was assumed about the machines, by what it is about: the network comes first in an answer."""
 
-    network: list[Assumption] = field(default_factory=list)
-    inside: list[Assumption] = field(default_factory=list)
-    latency: list[Assumption] = field(default_factory=list)
+    network: list[_Assumed] = field(default_factory=list)
+    inside: list[_Assumed] = field(default_factory=list)
+    latency: list[_Assumed] = field(default_factory=list)
+    links: list[Assumption] = field(default_factory=list)
+
+    def assumptions(self) -> Iterator[Assumption]:
+        """Yield all of them; what is the same of several groups is one assumption, as it would change for all."""
+        same: dict[Any, list[_Assumed]] = {}
+        for one in (*self.network, *self.inside, *self.latency):
+            same.setdefault((one.begin, one.end, one.place[-1], repr(one.other)), []).append(one)
+        for first, *others in same.values():
+            labels = [first.label, *(one.label for one in others)]
+            more = [f"{len(labels) - _MOST_LABELS} more"] if len(labels) > _MOST_LABELS + 1 else []
+            told = [*labels[:_MOST_LABELS], *more] if more else labels
+            names = f"{', '.join(told[:-1])} and {told[-1]}" if others else first.label
+            yield Assumption(
+                text=f"{first.begin}{names}{first.end}",
+                field=first.place,
+                flag=f"--{first.place[-1]}",
+                other=first.other,
+                also=tuple(one.place for one in others),
+            )
+        yield from self.links
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +95,7 @@ class ClusterBuilder:
             given = data.preset(spec.preset)
             cluster = self._of_machines(ClusterSpec.model_validate(given), spec.preset, given, taken)
             places: _Path = ("cluster", "preset")
-            for one in (*taken.network, *taken.inside, *taken.latency):
+            for one in taken.assumptions():
                 self._note(Assumption(text=one.text, field=places, flag="cluster.machines instead of the preset"))
             return cluster
         block = self.resolved["cluster"]
@@ -69,7 +103,7 @@ class ClusterBuilder:
             cluster = self._of_machines(spec, spec.name or "cluster", block, taken)
         else:
             cluster = self._of_nodes(spec, block, taken)
-        for one in (*taken.network, *taken.inside, *taken.latency):
+        for one in taken.assumptions():
             self._note(one)
         self._note_idle_links(cluster)
         return cluster
@@ -82,14 +116,15 @@ class ClusterBuilder:
     def _note_idle_links(self, cluster: Cluster) -> None:
         """Say first of all which links of a drawn cluster no ring crosses: they carry nothing in any plan."""
         idle = cluster.idle_links
-        if not idle:
+        if not idle or cluster.num_machines == 1:
             return
         names = ", ".join(f"{first} - {second} ({_bits(link)})" for first, second, link in idle[:3])
         more = f" and {len(idle) - 3} more" if len(idle) > 3 else ""
         all_links = cluster.graph.number_of_edges()
         text = (
-            f"{len(idle)} of the {all_links} links drawn carry nothing, {cluster.idle_share:.0%} of the bandwidth: "
-            f"{names}{more}. The exchange runs on one path between any two machines, on the widest spanning tree"
+            f"{len(idle)} of the {all_links} links drawn {'carries' if len(idle) == 1 else 'carry'} nothing, "
+            f"{percent_words(cluster.idle_share)} of the bandwidth: {names}{more}. "
+            f"Two machines communicate on one path, in the widest spanning tree"
         )
         self.notes.key_assumptions.insert(0, Assumption(text=text, field=("cluster", "links"), flag="cluster.links"))
         self.notes.assumptions.insert(0, text)
@@ -122,7 +157,8 @@ class ClusterBuilder:
 
     def _of_nodes(self, spec: ClusterSpec, block: dict[str, Any], taken: _Taken) -> Cluster:
         """Return a drawn cluster."""
-        linked = {end for cable in spec.links or () for end in cable.ends}
+        is_alone = sum(node.count for node in spec.nodes or () if node.type == "machine") == 1
+        linked = set() if is_alone else {end for cable in spec.links or () for end in cable.ends}
         nodes: list[MachineGroup | Switch] = []
         for index, node in enumerate(spec.nodes or []):
             if node.type == "switch":
@@ -146,7 +182,7 @@ class ClusterBuilder:
         if open_links := [cable for cable in spec.links or () if "latency" not in cable.model_fields_set]:
             text = f"latency of {len(open_links)} of {len(links)} drawn links: 0, as none is given"
             flag = "latency under cluster.links"
-            taken.latency.append(Assumption(text=text, field=("cluster", "links"), flag=flag))
+            taken.links.append(Assumption(text=text, field=("cluster", "links"), flag=flag))
         if self.notes.faults:
             raise SpecError.of([])
         return Cluster(spec.name or "cluster", nodes, links, source=spec.source)
@@ -181,7 +217,7 @@ class _Draft:
             named = data.machine(machine.machine)
             self.keep.pop("machine", None)
             self.keep.update(device=named.device, devices=machine.num_devices)
-            self.notes.assumptions.append(_machine_words(machine.machine, named))
+            self.notes.assumptions.append(_machine_words(machine.machine, named, machine.num_devices))
         self._check_sold()
         inside, host_link = self._inside()
         return MachineGroup(
@@ -209,15 +245,15 @@ class _Draft:
                 return Link(bandwidth_bytes_per_s=1.0)
             self.keep["network"] = format_exact(rate, Dimension.RATE)
             if machine.machine is None:
-                text = f"each network card of {self._label} has {_bits(rate)}{_as_in(reference)}"
                 half = f"{rate * 4 / 1e9:.12g} Gbit/s"
-                self._assume(self.taken.network, text, "network", half)
+                end = f" has {_bits(rate)}{_as_in(reference)}"
+                self._assume(self.taken.network, "each network card of ", end, "network", half)
         latency_s = machine.latency
         if latency_s is None:
             latency_s = _LATENCY_S
             self.keep["latency"] = format_exact(latency_s, Dimension.TIME)
-            text = f"network latency of {self._label}: {format_human(latency_s, Dimension.TIME)} per hop"
-            self._assume(self.taken.latency, text, "latency", _OTHER_LATENCY)
+            end = f": {format_human(latency_s, Dimension.TIME)} per hop"
+            self._assume(self.taken.latency, "network latency of ", end, "latency", _OTHER_LATENCY)
         return Link(bandwidth_bytes_per_s=rate, latency_s=latency_s)
 
     @property
@@ -248,9 +284,9 @@ class _Draft:
         fitting = data.reference_machine(self._device_name, self.machine.num_devices)
         return fitting or max(data.machines_of(self._device_name), key=lambda one: one.num_devices, default=None)
 
-    def _assume(self, among: list[Assumption], text: str, key: str, other: Any) -> None:
-        """Note what was assumed at a key of the group."""
-        among.append(Assumption(text=text, field=(*self.place, key), flag=f"--{key}", other=other))
+    def _assume(self, among: list[_Assumed], begin: str, end: str, key: str, other: Any) -> None:
+        """Note what was assumed at a key of the group, whose label stands between ``begin`` and ``end``."""
+        among.append(_Assumed(begin=begin, label=self._label, end=end, place=(*self.place, key), other=other))
 
     def _check_sold(self) -> None:
         """Refuse more devices in a machine than any has that is sold, if it is not said what joins them."""
@@ -295,13 +331,13 @@ class _Draft:
             link = data.inside_link(name)
             self.keep["inside"] = {"bandwidth": format_exact(link.bandwidth_bytes_per_s, Dimension.RATE)}
             other = "pcie-4-x16" if name == _INSIDE else _OTHER_INSIDE.get(name)
-            self._assume(self.taken.inside, f"devices inside {self._label} are linked by {name}", "inside", other)
+            self._assume(self.taken.inside, "devices inside ", f" are linked by {name}", "inside", other)
             return link, float("inf")
         if machine.inside is None:
             self.keep["inside"] = name
             if machine.machine is None:
-                text = f"devices inside {self._label} are linked by {name}{_as_in(reference)}"
-                self._assume(self.taken.inside, text, "inside", _OTHER_INSIDE.get(name))
+                end = f" are linked by {name}{_as_in(reference)}"
+                self._assume(self.taken.inside, "devices inside ", end, "inside", _OTHER_INSIDE.get(name))
         found = data.inside_link(name)
         return found, found.bandwidth_bytes_per_s if name.startswith("pcie") else float("inf")
 
@@ -319,11 +355,11 @@ class _Draft:
         each = "" if rate is None else f" of {_bits(rate)}"
         many = f"{num_nics} network cards{each} each" if num_nics > 1 else f"one network card{each}"
         total = "" if rate is None or num_nics == 1 else f", {_bits(rate * num_nics)} together"
-        text = f"a machine of {self._label} has {many}{total}{_as_in(reference)}"
+        end = f" has {many}{total}{_as_in(reference)}"
         if reference is not None and num_devices != reference.num_devices:
-            text += f" ({reference.num_nics} for {reference.num_devices} devices)"
+            end += f" ({reference.num_nics} for {reference.num_devices} devices)"
         other = 1 if num_nics > 1 else num_devices if reference is None else 2
-        self._assume(self.taken.network, text, "nics", other)
+        self._assume(self.taken.network, "a machine of ", end, "nics", other)
         return num_nics
 
 
@@ -367,12 +403,15 @@ def _as_in(reference: data.Machine | None) -> str:
     return f", as in {reference.title}{'' if reference.is_verified else ' (unverified)'}"
 
 
-def _machine_words(name: str, one: data.Machine) -> str:
-    """Return what a machine is that was named."""
+def _machine_words(name: str, one: data.Machine, num_devices: int) -> str:
+    """Return what a machine is that was named, and what of it is used."""
     cards = f"{one.num_nics} network cards" if one.num_nics > 1 else "one network card"
     rate = "" if one.nic_bytes_per_s is None else f" of {_bits(one.nic_bytes_per_s)}"
     inside = f", {one.inside} inside" if one.inside else ""
-    return f"{name} is {one.title}: {one.num_devices} {one.device}{inside}, {cards}{rate} ({one.source})"
+    part = (
+        "" if num_devices == one.num_devices else f"; here {num_devices} devices and {one.nics_of(num_devices)} cards"
+    )
+    return f"{name} is {one.title}: {one.num_devices} {one.device}{inside}, {cards}{rate}{part} ({one.source})"
 
 
 def _bits(rate: float | Link) -> str:

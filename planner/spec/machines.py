@@ -121,7 +121,7 @@ class MachineSpec(Model):
         if found is None:
             return given
         nics, said = int(found[1]), given.get("nics")
-        if said is not None and said != nics:
+        if said is not None and str(said).strip() != str(nics):
             raise ValueError(f"network {network!r} has {nics} cards, and nics says {said}. Write one of them.")
         return {**given, "network": found[2], "nics": nics}
 

@@ -9,7 +9,7 @@ import pytest
 from pytest import CaptureFixture, MonkeyPatch
 
 import planner
-from planner.cli.question import source_of
+from planner.cli.question import _LINKS, _cluster, source_of
 from planner.cli.run import run
 from planner.network_import import import_file
 
@@ -79,9 +79,22 @@ def test_init_with_a_dash_writes_to_stdout_and_makes_no_file(
 def test_show_alone_lists_what_can_be_shown(capsys: CaptureFixture[str]) -> None:
     assert run(["show"]) == 0
     out = capsys.readouterr().out
-    assert all(word in out for word in ("dnn", "cluster", "devices", "links", "prices"))
+    assert [line.split()[0] for line in out.splitlines()[2:8]] == [
+        "dnn",
+        "cluster",
+        "devices",
+        "links",
+        "machines",
+        "prices",
+    ]
     assert run(["show", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["what"] == "dnn"
+
+
+@pytest.mark.parametrize(("one", "same"), [("dgx-h100", "1xdgx-h100"), ("2 x 4 x h100", "2x4xh100")])
+def test_machines_are_not_refused_for_how_people_write_them(one: str, same: str) -> None:
+    flags = dict.fromkeys(("cluster", *_LINKS))
+    assert _cluster({**flags, "machines": one}) == _cluster({**flags, "machines": same})
 
 
 @pytest.fixture

@@ -72,9 +72,7 @@ def test_a_batch_per_device_does_not_force_devices_into_an_epoch(family: str) ->
     _, same = planned(asked(family, "epoch_time", dnn={**whole, "global_batch": 3 * number}))
     assert found.objective == pytest.approx(same.objective)
     assert found.bound <= found.objective
-    assert problem.devices_words == (
-        f"the number of devices was searched, on the global batch of {3 * number} that all {number} would have"
-    )
+    assert problem.devices_words == ""
     if family != "model_replicas":  # which needs a second machine to serve
         assert used(problem, found)[1] == 1, FEW
 
@@ -91,7 +89,7 @@ def test_no_machine_is_idle_in_an_iteration_of_a_fixed_batch_per_device(family: 
     )
     whole = {key: value for key, value in asked(family, "epoch_time")["dnn"].items() if key != "batch_per_device"}
     open_problem, free = planned(asked(family, "iteration_time", dnn={**whole, "global_batch": 3 * number}))
-    assert open_problem.devices_words == "the number of devices was searched"
+    assert open_problem.devices_words == ""
     assert free.objective <= found.objective * (1 + 1e-9)
 
 
@@ -150,6 +148,3 @@ def test_ranges_tell_what_is_left_of_the_devices() -> None:
     assert (pinned.training_devices, pinned.busy_machines) == (Range(least=2, most=2), 1)
     searched = planner.load(asked("all_reduce", "epoch_time"))
     assert (searched.training_devices, searched.busy_machines) == (Range(), 0)
-    assert planner.load(asked("all_reduce", "epoch_time", fix={"num_devices": 2})).devices_words == (
-        "on exactly 2 devices, as asked"
-    )

@@ -1,6 +1,7 @@
 """Changes of a question, robust planning and margins, against fresh questions with the change made by hand."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import purchases
@@ -12,10 +13,13 @@ import planner
 from planner.checks import check_file
 from planner.documents import dump
 from planner.errors import SpecError
+from planner.problem import Problem
 from planner.procurement.answer import Procured
 from planner.procurement.break_even import break_evens
 from planner.procurement.document import procurement_document
+from planner.procurement.procure import procure
 from planner.procurement.search import Fleets
+from planner.search import Search
 
 MACHINES = {"t4": Machine(1.0), "v100-sxm2-16g": Machine(2.7, useful=6), "a10g": Machine(1.9)}
 TIMES = MadeUpTimes(machines=MACHINES, work=50_000, serial_s=1234, loss=0.1)
@@ -174,3 +178,38 @@ def test_a_machine_that_is_never_worth_buying_says_so(tmp_path: Path) -> None:
         (one,) = purchases.answered(procurement).break_even
     assert one.hours_per_month is None
     assert all(rent < buy for _, rent, buy in one.rows)
+
+
+def test_no_change_is_reckoned_with_a_worse_plan_of_the_chosen_fleet_than_the_answer(
+    tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    """The search broke off early; `planner plan` then finds a plan that takes half the time."""
+    slow = {name: Machine(one.rate / 2, useful=one.useful) for name, one in MACHINES.items()}
+    times = MadeUpTimes(machines=slow, work=50_000)
+    purchases.stub(monkeypatch, times, lambda offer: MACHINES[offer.device].rate / TIMES.work, slack=0.5)
+    asked = purchases.loaded(
+        purchases.asked(tmp_path / "list.csv", rows(), **{**BLOCK, "deadline": "30 h", "machines": {"at_most": 4}})
+    )
+    plans: list[float] = []
+
+    def planned(problem: Problem) -> Any:
+        (group,) = problem.cluster.machine_groups
+        plans.append(25_000 / (slow[group.device.name].rate * group.count))
+        return SimpleNamespace(
+            objective=plans[-1],
+            bound=0.0,
+            family="all_reduce",
+            configuration=SimpleNamespace(to_document=dict),
+            prediction=SimpleNamespace(relative_error=None),
+            cautions=(),
+            warnings=(),
+        )
+
+    found = procure(asked, Search(), planned, has_what_if=True)
+    assert plans
+    told = {one.change: one for one in found.what_if}
+    for change in ("the chosen machines -20% in price", "all prices -20%", "deadline +20%"):
+        assert told[change].objective <= found.choice.objective * (1 + 1e-8), change
+    assert not any(
+        one.fleet is not None and one.objective > found.choice.objective * 1.2001 for one in found.what_if[:4]
+    )

@@ -224,7 +224,7 @@ def test_a_spine_is_not_dropped_without_a_word_before_all_others() -> None:
     problem = drawn(SPINES)
     first = problem.key_assumptions[0]
     assert (first.flag, first.field, first.other) == ("cluster.links", ("cluster", "links"), None)
-    assert "2 of the 4 links drawn carry nothing, 33% of the bandwidth: a - spine-1 (200 Gbit/s)" in first.text
+    assert "2 of the 4 links drawn carry nothing, 33.3 % of the bandwidth: a - spine-1 (200 Gbit/s)" in first.text
     assert first.text in problem.assumptions and first.text in problem.warnings
 
 
@@ -234,7 +234,32 @@ def test_rails_of_one_group_are_not_dropped_without_a_word() -> None:
         "links": [{"ends": ["a", f"rail-{index}"], "bandwidth": "400 Gbit/s"} for index in (0, 1)],
     }
     text = drawn(rails).key_assumptions[0].text
-    assert "1 of the 2 links drawn carry nothing, 50% of the bandwidth: a - rail-1" in text
+    assert "1 of the 2 links drawn carries nothing, 50 % of the bandwidth: a - rail-1" in text
+
+
+def test_what_is_assumed_alike_of_several_groups_is_not_several_assumptions() -> None:
+    nodes = [{"name": name, "count": 2, "device": "h100-sxm", "devices": 8} for name in "ab"]
+    links = [{"ends": [name, "s"], "bandwidth": "400 Gbit/s", "latency": "5 us"} for name in "ab"]
+    network = {"zoo": "llama-2-7b", "global_batch": 64}
+    cluster = {"nodes": [*nodes, {"name": "s", "type": "switch"}], "links": links}
+    problem = planner.load({"dnn": network, "cluster": cluster, "families": ["hybrid"]})
+    (cards,) = [one for one in problem.key_assumptions if one.flag == "--nics"]
+    assert cards.text.startswith("a machine of a and b has 8 network cards")
+    assert (cards.field, *cards.also) == (("cluster", "nodes", 0, "nics"), ("cluster", "nodes", 1, "nics"))
+    (told,) = [line for line in planner.plan(problem).key_assumptions if line.endswith("(--nics)")]
+    assert "; with 1: +" in told  # of one group alone no layout of equal machines would be possible
+
+
+def test_one_drawn_machine_has_no_network_to_tell_of() -> None:
+    nodes = [{"name": "a", "device": "h100-sxm", "devices": 8}, {"name": "s", "type": "switch"}]
+    problem = drawn({"nodes": nodes, "links": [{"ends": ["a", "s"], "bandwidth": "1 Gbit/s", "latency": "5 us"}]})
+    assert [one.flag for one in problem.key_assumptions if one.flag in ("--nics", "cluster.links")] == []
+    assert not any("carr" in text for text in problem.warnings)
+
+
+def test_cards_said_twice_as_text_are_no_contradiction() -> None:
+    machine = {"count": 2, "device": "h100-sxm", "devices": 8, "network": "8 x 400 Gbit/s"}
+    assert load({**machine, "nics": "8"}).cluster.machine_groups == load(machine).cluster.machine_groups
 
 
 def test_a_tree_has_no_idle_link_to_warn_of() -> None:

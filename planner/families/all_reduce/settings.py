@@ -127,7 +127,7 @@ def _counts_asked_for(cost: AllReduceCost) -> list[str]:
     ]
     pins = ("num_devices", "num_machines", "devices_per_machine")
     asked += [f"fix.{name} {fixed[name]}" for name in pins if name in fixed]
-    asked += [cost.problem.devices_words] * (not cost.problem.is_number_of_devices_open)
+    asked += filter(None, [cost.problem.devices_words])
     if curves := cost.problem.calibration.all_reduce_curves:
         asked.append(f"calibration's curves for {', '.join(map(str, sorted(curves)))} devices")
     return asked or ["the cluster"]

@@ -52,7 +52,7 @@ def _no_layout(costs: Sequence[HybridCost]) -> str:
         if not space.axes[PINS.get(key, key)].values:
             return f"No plan fits: constraints.exclude.{key} leaves no value. Allow one of them."
     problem = space.problem
-    words = "" if problem.is_number_of_devices_open else f", and {problem.devices_words}"
+    words = f", and {problem.devices_words}" if problem.devices_words else ""
     return (
         f"No plan fits: no layout of up to {space.num_devices:,} devices meets all limits and pins: degrees must "
         f"divide heads, layers and the batch of {space.batch:,}{words}. Drop or change one of them."

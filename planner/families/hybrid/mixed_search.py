@@ -65,7 +65,7 @@ DOMAIN = (
     "stages of unlike layers, and layouts over several kinds of machines: 1F1B without chunks, ZeRO 0 and 1, stages or "
     "whole replicas of each kind, numbered kind by kind, and a fixed batch; of stages all cuts of the layers where "
     "stages x cuts are 2,000 or fewer, else of each setting the cut whose slowest stage is least, improved by moving "
-    "single layers in the best settings only (the headline says by how much another cut may be faster); of whole "
+    "single layers in the best settings only (what another cut could save stands under the headline); of whole "
     "replicas that cut, with micro-batches dealt out for the quickest kind, where near numbers add up to the batch; on "
     "several kinds together three quarters of each kind's devices or more (unless numbers are limited)"
 )

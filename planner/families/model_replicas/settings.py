@@ -249,7 +249,7 @@ def why_nothing_fits(problem: Problem) -> str:
         if allowed != Range()
     ]
     pins = [f"fix.{name} {fixed[name]}" for name in (*_COUNTS, *_SHAPE) if name in fixed]
-    pins += [problem.devices_words] * (not problem.is_number_of_devices_open)
+    pins += filter(None, [problem.devices_words])
     return (
         f"No plan fits: no numbers of servers, replicas and workers on up to {most_machines(problem)} machines meet "
         f"{' and '.join([*asked, *pins])} together (every worker is a device that trains, every server a machine "

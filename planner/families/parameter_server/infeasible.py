@@ -91,7 +91,7 @@ def _counts_text(space: Space) -> str:
     asked = [f"{name} from {one.least} to {one.most or 'all'}" for name, one in limits.items() if one != Range()]
     pins = ("num_parameter_servers", "num_machines", "num_devices", "servers", "co_located", "device", "batch_shares")
     asked += [f"fix.{name}: {fixed[name]}" for name in pins if name in fixed]
-    asked += [problem.devices_words] * (not problem.is_number_of_devices_open)
+    asked += filter(None, [problem.devices_words])
     machines, devices = int(space.counts.sum()), int((space.counts * space.devices).sum())
     return (
         f"No plan fits: no numbers of working machines and servers meet {' and '.join(asked) or 'the batch'} together. "

@@ -159,7 +159,7 @@ class Domain:
     def why_empty(self) -> str | None:
         """Return which counts leave nothing to choose from, or None."""
         if not self.cost.groups or not self._has_allowed:
-            words = "" if self.problem.is_number_of_devices_open else f" ({self.problem.devices_words})"
+            words = f" ({self.problem.devices_words})" if self.problem.devices_words else ""
             return (
                 f"No plan fits: no number of machines and devices meets all limits and pins{words}. Drop or change one "
                 f"of them."
