@@ -183,8 +183,8 @@ def _embedding_kept(network: Transformer, block: Mapping[str, Any]) -> float:
 def _head_kept(network: Transformer, block: Mapping[str, Any]) -> float:
     """Return what stands behind the last block keeps of a micro-batch: final norm, transformation, and logits.
 
-    The loss overwrites the logits, or keeps a copy of them. What a pooler gives is of a single token, and kept once more
-    where a classifier reads it; so is the mean of an image without a token of its class.
+    The loss overwrites the logits, or keeps a copy of them. What a pooler gives is of a single token, and kept once
+    more where a classifier reads it; so is the mean of an image without a token of its class.
     """
     has_logits, is_masked = network.head in ("language", "masked_language"), network.head == "masked_language"
     is_read = has_logits or network.has_pooler or network.head == "classes"
