@@ -103,6 +103,19 @@ def test_a_plan_with_such_names_is_read_back_and_is_what_it_says(capsys: Capture
         assert is_shown(out + err)
 
 
+def test_two_plans_are_not_told_apart_by_names_as_they_are(capsys: CaptureFixture[str], tmp_path: Path) -> None:
+    """Not by those of their files, nor by what their questions, which stay as they are written, have of each."""
+    plans = [tmp_path / f"{index}{EVIL[:12]}.json" for index in range(2)]
+    for plan, name in zip(plans, ("plain", EVIL), strict=True):
+        asked = {**question(name), "families": ["all_reduce"]}
+        (tmp_path / "spec.json").write_text(json.dumps(asked))
+        assert run(["plan", str(tmp_path / "spec.json"), "--out", str(plan)]) == 0
+    assert is_shown("".join(capsys.readouterr()))
+    for option in ((), ("--json",)):
+        assert run(["compare", *map(str, plans), *option]) == 0
+        assert is_shown("".join(capsys.readouterr()))
+
+
 def test_every_launch_file_can_be_read_by_its_program(capsys: CaptureFixture[str], spec: Path) -> None:
     plan = spec.parent / "plan.json"
     assert run(["plan", str(spec), "--out", str(plan)]) == 0

@@ -9,8 +9,8 @@ Nothing is taken from the cost model.
 * for a moment: what full recomputation brings back, gradients of the widest activation, and what ZeRO 2 and 3 gather.
 
 Of images, poolers, heads other than a language model's, and of an embedding's norm the parameters and some bytes are
-left out: for such networks the terms are compared from below, but for a thousandth; activations exceed the count by no
-more than :data:`LOOSE`.
+left out: for such networks the terms are compared from below; activations exceed the count by no more than
+:data:`LOOSE`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,6 @@ from planner.transformer import LayerKind, Transformer
 __all__ = ["LOOSE", "counted", "cuts_of", "fullest_bytes", "in_order", "memory_findings", "reserve_of", "rows_of"]
 
 LOOSE = 0.05  # by which activations may exceed a count that leaves something out
-_SMALL = 1e-3  # by which what is left out of a head may lower the moment that follows it
 _PADDING = 128
 _RESERVE_BYTES = 3.0 * 1024**3  # of a device that trains a transformer, at most, where the question says nothing
 _COPY_BYTES = 4.0  # of a logit that a loss which is not fused keeps, or needs for a moment
@@ -184,11 +183,14 @@ def _embedding_kept(network: Transformer, block: Mapping[str, Any]) -> float:
 def _head_kept(network: Transformer, block: Mapping[str, Any]) -> float:
     """Return what stands behind the last block keeps of a micro-batch: final norm, transformation, and logits.
 
-    The loss overwrites the logits, or keeps a copy of them. What reads a single token is left out.
+    The loss overwrites the logits, or keeps a copy of them. What a pooler gives is of a single token, and kept once
+    more where a classifier reads it; so is the mean of an image without a token of its class.
     """
     has_logits, is_masked = network.head in ("language", "masked_language"), network.head == "masked_language"
-    is_read = has_logits or network.has_pooler or network.image is not None
-    streams = network.has_final_norm + is_read + 3 * is_masked
+    is_read = has_logits or network.has_pooler or network.head == "classes"
+    is_mean = network.image is not None and not network.image.has_class_token
+    single = (is_read and is_mean) + network.has_pooler * (1 + is_masked)
+    streams = network.has_final_norm + (is_read and not is_mean) + 3 * is_masked + single / network.sequence_length
     if not has_logits:
         return streams * _stream(network, block)
     each = NUMBER_BYTES if program_of(block).fuses_loss else _COPY_BYTES
@@ -278,11 +280,10 @@ def memory_findings(
     yield holds("room by stage", is_room, "the limit less the bytes", "a stage's room is not the limit less its bytes")
     yield _fullest(stated, sums, found)
     launched, total = fullest_bytes(problem, network, block, device), found.memory_bytes["total"]
-    rounding = SAME if _is_counted_whole(network) else _SMALL
     text = f"{launched:.9g} bytes on the fullest stage as it is launched"
     yield holds(
         "memory as launched",
-        launched <= total * (1 + rounding),
+        launched <= total * (1 + SAME),
         text,
         f"{text}, and no more than {total:.9g} are stated",
     )
@@ -292,7 +293,7 @@ def _term(network: Transformer, term: str, stated: Sequence[float], counted: Seq
     """Return whether a term is the counted one on every stage."""
     is_whole, least, most = _is_counted_whole(network), 1 - SAME, 1 + SAME
     if not is_whole and term != "reserve":
-        least, most = 1 - _SMALL, 1 + LOOSE if term == "activations" else float("inf")
+        most = 1 + LOOSE if term == "activations" else float("inf")
     for stage, (one, other) in enumerate(zip(stated, counted, strict=True)):
         if not (other * least - 1 <= one and (most == float("inf") or one <= other * most + 1)):  # a byte of rounding
             text = f"on stage {stage + 1} {one:.9g} bytes are stated, and {other:.9g} counted"

@@ -24,7 +24,6 @@ from planner.transformer import Transformer
 
 __all__ = ["facts_of", "is_mixed"]
 
-_SMALL = 1e-3  # by which bytes may stay below a count that leaves something out of a head
 _TERMS = ("weights", "gradients", "optimizer", "activations", "temporary", "reserve")
 
 
@@ -180,7 +179,7 @@ def _memory(
         wrong = [
             (one, other)
             for one, other in pairs
-            if (abs(one - other) > SAME * other + 1 if is_whole else one < other * (1 - _SMALL) - 1)
+            if (abs(one - other) > SAME * other + 1 if is_whole else one < other * (1 - SAME) - 1)
         ]
         text = f"{wrong[0][0]:.9g} bytes are stated, and {wrong[0][1]:.9g} counted" if wrong else ""
         yield holds(f"memory {term}", not wrong, "as counted on every stage", text)

@@ -22,11 +22,13 @@ def compare(
     from planner.cli.terminal import show
     from planner.documents import dump
     from planner.explanations.comparison_report import comparison_text
+    from planner.letters import visible
 
     for path in (first, second):
         check_page(html, path)
     found = planner.compare(first, second)
-    names = (first.name, second.name) if first.name != second.name else (str(first), str(second))
+    one, other = (first.name, second.name) if first.name != second.name else (str(first), str(second))
+    names = visible(one), visible(other)
     if html:
         from planner.cli.output import write_text
         from planner.page import comparison_page

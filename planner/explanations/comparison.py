@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from planner.letters import visible_data
 from planner.solution import SAME
 
 __all__ = ["Comparison", "Difference", "Term", "compare"]
@@ -85,7 +86,7 @@ class Comparison:
 
 def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> Comparison:
     """Return what differs between two plans, given as documents ``planner.plan/1``."""
-    both = (one, other)
+    one, other = both = visible_data(dict(one)), visible_data(dict(other))  # questions are still as they were written
     names = _pair(both, lambda plan: str(plan["objective"]["name"]))
     values = _pair(both, lambda plan: float(plan["objective"]["value"]))
     low, high = sorted(values)

@@ -35,7 +35,10 @@ _ENVIRONMENT = {
     **dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), 2**30),
     "MALLOC_ARENA_MAX": 1,
 }
+_LOST_WORKER = "1 day"  # for which a worker is awaited that starts anew: Dask gives it up for good after 15 seconds
+_GONE_S = 120.0  # without any worker of this machine, of which none will come back then
 _LOST = "the scheduler is gone. All answers so far are kept."
+_GONE = "all workers are gone, and none came back. All answers so far are kept."
 _MOST_LOST = 3  # times that the answers of a batch may be lost
 _OLD_S = 0.7  # share of the old in the mean time of a question: the first one of a worker pays for its imports
 
@@ -68,6 +71,7 @@ class DaskWorkers(Generic[_Task, _Answer]):
     _batches: dict[Any, "_Batch[_Task]"] = field(default_factory=dict)
     _mean_s: float = 0.0
     _counted_s: float = field(default_factory=time.monotonic)
+    _seen_s: float = field(default_factory=time.monotonic)  # since when there may be no worker of this machine
     _is_alone: bool = False
     _found: list[_Answer] = field(default_factory=list)  # answers that nobody has taken yet
     _error: NoAnswerError | SpecError | None = None  # to be raised when these are taken
@@ -89,6 +93,7 @@ class DaskWorkers(Generic[_Task, _Answer]):
         import_module("dask").config.set(
             {
                 "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
+                "distributed.deploy.lost-worker-timeout": _LOST_WORKER,
                 "distributed.nanny.pre-spawn-environ": _ENVIRONMENT,
                 "distributed.scheduler.http.routes": [],
                 "distributed.worker.http.routes": [],
@@ -190,6 +195,10 @@ class DaskWorkers(Generic[_Task, _Answer]):
             for future in list(self._batches):
                 if future.status != "pending":
                     self._found += self._take(future)
+            if self.local is None or self.local.scheduler.workers:
+                self._seen_s = time.monotonic()
+            elif time.monotonic() - self._seen_s > _GONE_S:
+                raise NoAnswerError(_GONE)
         except (NoAnswerError, SpecError) as error:
             self._error = error
 
@@ -240,6 +249,7 @@ class DaskWorkers(Generic[_Task, _Answer]):
 
     def _send(self, tasks: list[_Task], num_lost: int = 0) -> None:
         """Send one batch."""
+        self._seen_s = time.monotonic()
         try:
             future = self.client.submit(self.ask, tasks, planner_version(), pure=False, retries=2)
         except Exception as error:

@@ -123,6 +123,30 @@ def test_what_the_search_finds_passes_the_whole_checker(name: str) -> None:
     assert report.is_ok, report_text(report)
 
 
+IMAGE = {"layers": 1, "hidden": 256, "heads": 4, "causal": False}
+
+
+@pytest.mark.parametrize(
+    "dnn",
+    [
+        {"zoo": "bert-base", "sequence_length": 128, "dataset_samples": 10000},
+        {"transformer": {**TINY, "sequence_length": 4, "head": "masked_language", "pooler": True}},
+        *(
+            {"transformer": {**IMAGE, "head": head, "image": {"size": 32, "patch": 8, "class_token": is_there}}}
+            for head in ("classes", "none")
+            for is_there in (True, False)
+        ),
+    ],
+)
+def test_no_layout_is_refused_for_what_a_head_keeps_of_a_single_token(dnn: dict[str, Any]) -> None:
+    machine = {"device": "a100-sxm4-40gb", "network": "1 Gbit/s"}
+    asked = {"dnn": {**dnn, "global_batch": 96}, "cluster": {"machines": [machine]}, "families": ["hybrid"]}
+    problem = planner.load({**asked, "objective": "iteration_time"})
+    for recompute in ("none", "selective", "full"):
+        block, found = predicted(problem, {"microbatch": 96, "recompute": recompute})
+        assert faults(problem, block, found) == []
+
+
 FIGURES = ("weights", "gradients", "optimizer", "activations", "temporary")
 
 

@@ -24,6 +24,7 @@ from planner.sweep.store import Store
 from planner.sweep.workers import OneWorker
 from planner.workers import cluster
 
+dask = pytest.importorskip("dask", reason="dask is not installed")
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
 # The library's own threads and sockets, as they end: nothing of ours.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -205,6 +206,23 @@ def test_workers_of_this_machine_take_no_code_from_others() -> None:
             with pytest.raises((OSError, TypeError, RuntimeError)):
                 distributed.Client(place, security=other, timeout=5, set_as_default=False)
         assert workers.client.submit(os.getpid).result(timeout=60) != os.getpid()
+
+
+def test_a_worker_that_is_long_in_starting_anew_is_not_given_up() -> None:
+    with two_workers():
+        assert dask.utils.parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout")) > 3600
+
+
+def test_nobody_waits_for_ever_for_workers_that_do_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_GONE_S", 0.0)
+    with two_workers() as workers, Store(tmp_path / "s.sqlite") as store:
+        workers.local.scale(0)
+        workers.local.sync(workers.local._correct_state)
+        assert not workers.local.scheduler.workers
+        with pytest.raises(NoAnswerError, match="all workers are gone"):
+            run(asked(batches(3)), store, workers, today=TODAY)
 
 
 def test_without_what_makes_a_certificate_no_worker_listens(monkeypatch: pytest.MonkeyPatch) -> None:
