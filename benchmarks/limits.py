@@ -33,6 +33,8 @@ _KINDS = (
     *("v100-sxm2-16g", "rtx-2080-ti"),
 )
 _MACHINE = {"devices": 8, "inside": "nvlink-3", "nics": 8, "network": "200 Gbit/s"}
+_SMALL_MACHINE = {"devices": 1, "network": "200 Gbit/s"}  # of model_replicas, which runs one device a machine
+_NETWORKS = {"hybrid": "gpt3-175b", "model_replicas": "vgg16"}  # the latter runs chains alone
 _LAYERS = 50_000
 _BATCH = 10**15
 _MOST_DEVICES = 2**20
@@ -65,21 +67,24 @@ class Row:
         ]
 
 
-def _machines(kinds: Sequence[str], count: int) -> list[dict[str, Any]]:
-    """Return groups of machines of eight devices."""
-    return [{"name": f"k{one}", "count": count, "device": kind, **_MACHINE} for one, kind in enumerate(kinds)]
+def _machines(kinds: Sequence[str], count: int, *, is_small: bool) -> list[dict[str, Any]]:
+    """Return groups of machines of eight devices; ``is_small``: of eight times as many machines of one."""
+    own = {"count": 8 * count, **_SMALL_MACHINE} if is_small else {"count": count, **_MACHINE}
+    return [{"name": f"k{one}", "device": kind, **own} for one, kind in enumerate(kinds)]
 
 
 def _question(family: str, machines: list[dict[str, Any]], **dnn: Any) -> dict[str, Any]:
     """Return a question of one family: of its own network and a batch of 1,536, unless told."""
     found: dict[str, Any] = {"dnn": dict(dnn), "cluster": {"machines": machines}, "families": [family]}
     if not {"layers", "transformer"} & dnn.keys():
-        found["dnn"]["zoo"] = "gpt3-175b" if family == "hybrid" else "resnet50"
+        found["dnn"]["zoo"] = _NETWORKS.get(family, "resnet50")
     if not {"global_batch", "max_global_batch"} & dnn.keys():
         found["dnn"]["global_batch"] = 1536
     if family != "hybrid" or "max_global_batch" in dnn:
         found["dnn"]["dataset_samples"] = 1_281_167
         found["objective"] = "epoch_time"
+    if family == "model_replicas" and len(machines) > 1:  # it runs equal machines
+        found["fix"] = {"device": machines[0]["device"]}
     return found
 
 
@@ -98,11 +103,11 @@ def _chain(family: str) -> dict[str, Any]:
         for one in range(_LAYERS)
     ]
     if family == "model_replicas":
-        rows = [{"name": "in", "kind": "input", "shape": [1000]}]
+        rows = [{"name": "in", "kind": "input", "shape": [100]}]
         for one in range(_LAYERS - 1):
-            size = 1000 + one % 7
-            weights = {"name": "w", "elements": size * 1000}
-            kind = {"kind": "fully_connected", "shape": [size], "multiply_adds": size * 1000, "tensors": [weights]}
+            size = 100 + one % 7
+            weights = {"name": "w", "elements": size * 100}
+            kind = {"kind": "fully_connected", "shape": [size], "multiply_adds": size * 100, "tensors": [weights]}
             rows.append({"name": f"l{one}", "inputs": [rows[-1]["name"]], **kind})
     return {"layers": rows}
 
@@ -111,7 +116,8 @@ def questions(family: str) -> dict[str, Callable[[], dict[str, Any]]]:
     """Return the hard questions of a family, by name; each is made when it is called."""
 
     def asked(kinds: Sequence[str], count: int, *, is_deep: bool = False, **dnn: Any) -> Callable[[], dict[str, Any]]:
-        return lambda: _question(family, _machines(kinds, count), **dnn, **(_chain(family) if is_deep else {}))
+        machines = _machines(kinds, count, is_small=family == "model_replicas")
+        return lambda: _question(family, machines, **dnn, **(_chain(family) if is_deep else {}))
 
     few, most = (_KINDS[:1], 8), _MOST_DEVICES // 8
     found = {

@@ -1,5 +1,6 @@
 """The command line's way in: ``planner`` and ``python -m planner``; signals and streams, before any import."""
 
+import gc
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 __all__ = ["main"]
 
 _AGAIN_S = 0.01
+_COLLECTED = (20_000, 20, 50)  # seldom: a question of 50,000 layers is a million objects, and nearly none is garbage
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # what asks a process to end; not every system has all of them
 
 
@@ -73,6 +75,7 @@ def main() -> None:
 
     Even the command line's own modules are imported here and not above, where nothing could catch it.
     """
+    gc.set_threshold(*_COLLECTED)
     signals = _Signals()
     sys.unraisablehook = signals.hear_lost
     try:

@@ -151,11 +151,11 @@ def _answered(problem: Problem, plan: Plan, search: Search) -> Plan:
 
     The search is that of the plan, with the time that it left.
     """
-    from planner.planning_cautions import launchable, little_memory  # noqa: PLC0415  # late: it asks the exporters
+    from planner.planning_cautions import NOT_ASKED, launchable, little_memory  # noqa: PLC0415  # late: it asks exporters
 
     network = network_of(problem, plan.substitutions)
     weighed = weigh_assumptions(network, plan.family, plan.configuration, plan.objective, search)
-    launch = launchable(problem, plan, search)
+    launch = search.bounded(lambda: launchable(problem, plan, search), NOT_ASKED)
     return replace(
         plan,
         key_assumptions=weighed.key,

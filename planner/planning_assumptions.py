@@ -6,6 +6,7 @@ no new search: for the other value another configuration may be better.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -62,7 +63,10 @@ def weigh_assumptions(
     rows: list[tuple[int, float, str]] = []
     minor: list[str] = []
     for one in problem.key_assumptions:
-        effect = _Effect.unknown() if rest.is_over else _effect(problem, family, configuration, objective, one)
+        effect = _Effect.unknown()
+        if not rest.is_over:
+            make = partial(_effect, problem, family, configuration, objective, one)
+            effect = search.bounded(make, effect)
         place = _place(one)
         if effect.is_known and effect.size < _TELLING and place > _NETWORK_PLACE:
             minor.append(f"{one.text} ({one.flag})")

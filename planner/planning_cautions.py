@@ -16,7 +16,7 @@ from planner.ranking_words import ranked_alternative
 from planner.search import Search
 from planner.words import percent_words, size_words, time_words
 
-__all__ = ["Launchable", "launchable", "little_memory"]
+__all__ = ["NOT_ASKED", "Launchable", "launchable", "little_memory"]
 
 _GIB = 2.0**30
 _BY_HAND = "write a launch script by hand, or give other families or devices"
@@ -52,6 +52,11 @@ class Launchable:
     cautions: tuple[str, ...] = ()
     instead: str = ""
     alternatives: tuple[Alternative, ...] = ()
+
+
+NOT_ASKED = Launchable(
+    cautions=("whether a target of `planner export` can launch this plan was not asked: no time left",)
+)
 
 
 def launchable(problem: Problem, plan: Plan, search: Search) -> Launchable:

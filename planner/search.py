@@ -309,6 +309,15 @@ class Search:
         finally:
             self.disarm()
 
+    def bounded(self, make: Callable[[], T], instead: T) -> T:
+        """Return what is made, or ``instead`` where that has to be broken off; see :meth:`ended`."""
+        try:
+            with self.ended():
+                return make()
+        except LateError:
+            self.disarm()
+            return instead
+
     def disarm(self) -> None:
         """Break off nothing any more; whoever catches :class:`LateError` says so first.
 

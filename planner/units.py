@@ -124,20 +124,25 @@ def parse(text: str, dimension: Dimension) -> float:
     if len(text) > _MOST_LETTERS:
         shown = f"a text of {len(text)} letters, {text[:20]!r}..., is not a {dimension.value}."
         raise ValueError(f"{shown} Write a number and a unit, e.g. {example_of(dimension)!r}.")
-    wrong = f"{text!r} is not {'an' if dimension.value[0] in 'aeiou' else 'a'} {dimension.value}."
     found = _QUANTITY.fullmatch(text.strip(_BLANKS))
     if found is None:
-        raise ValueError(f"{wrong} Write a number and a unit, e.g. {example_of(dimension)!r}.")
+        raise ValueError(f"{_wrong(text, dimension)} Write a number and a unit, e.g. {example_of(dimension)!r}.")
     number, unit = found.groups()
     if unit is None:
-        raise ValueError(f"{wrong} The unit is missing; write e.g. {example_of(dimension)!r}.")
+        raise ValueError(f"{_wrong(text, dimension)} The unit is missing; write e.g. {example_of(dimension)!r}.")
     scale = _UNITS[dimension].get(unit)
     if scale is None:
-        raise ValueError(f"{wrong} {_mend_unit(unit, number, dimension)}")
+        raise ValueError(f"{_wrong(text, dimension)} {_mend_unit(unit, number, dimension)}")
     value = _to_si(float(number), scale)
     if value < 0 or not math.isfinite(value):
+        wrong = _wrong(text, dimension)
         raise ValueError(f"{wrong} It must be finite and not negative, e.g. {example_of(dimension)!r}.")
     return value
+
+
+def _wrong(text: str, dimension: Dimension) -> str:
+    """Return the first sentence of what is said of a text that is no quantity of a dimension."""
+    return f"{text!r} is not {'an' if dimension.value[0] in 'aeiou' else 'a'} {dimension.value}."
 
 
 def _to_si(number: float, scale: float) -> float:

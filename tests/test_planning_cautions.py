@@ -8,6 +8,9 @@ import pytest
 import planner
 from planner.documents import plan_document
 from planner.errors import SpecError
+from planner.exporters import accelerate_run, ddp, horovod
+from planner.exporters.export import Job
+from planner.exporters.registry import export
 from planner.plan import Plan
 from planner.planning_cautions import little_memory
 from planner.problem import Problem
@@ -93,3 +96,19 @@ def test_an_unknown_target_is_refused_before_the_plan_is_read_and_names_people_u
     for name in ("megatron-lm", "Megatron_LM", "megatron", "pytorch-ddp", "DDP"):
         with pytest.raises(SpecError, match="there is no such file"):
             planner.export(missing, name)
+
+
+def test_a_question_whether_a_plan_can_be_launched_searches_for_no_sizes_of_buffers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError("of 50,000 layers that takes minutes")
+
+    for module in (accelerate_run, ddp):
+        monkeypatch.setattr(module, "best_buffer", refuse)
+    monkeypatch.setattr(horovod, "best_size", refuse)
+    problem = planner.load({**SERVED, "families": ["all_reduce"]})
+    found = planner.plan(problem)
+    assert not found.cautions
+    for target in ("ddp", "horovod", "accelerate"):
+        assert export(target, Job(problem=problem, plan=found, is_probe=True)).files

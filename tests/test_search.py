@@ -175,3 +175,13 @@ def test_a_memory_limit_that_is_none_is_refused() -> None:
         limit_bytes("2 furlongs")
     with pytest.raises(NoAnswerError, match="--memory-limit: the program itself holds"):
         limit_bytes("1 MiB")
+
+
+def test_what_comes_after_a_search_does_not_run_on_either() -> None:
+    def endless() -> str:
+        while True:
+            time.sleep(0.001)
+
+    assert Search(time_limit_s=0.0).bounded(endless, "nothing") == "nothing"
+    assert Search(time_limit_s=60.0).bounded(lambda: "it", "nothing") == "it"
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0

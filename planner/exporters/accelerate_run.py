@@ -73,7 +73,7 @@ def _batch_notes(layout: Layout) -> list[str]:
 def _bucket_notes(layout: Layout, engine: Engine) -> list[str]:
     """Return what DDP's own buckets lose against the plan's groups."""
     planned = layout.job.plan.configuration
-    if engine is not Engine.MULTI_GPU:
+    if engine is not Engine.MULTI_GPU or layout.job.is_probe:
         return []
     if not isinstance(planned, AllReduceConfiguration):
         return ["DDP's buckets have 25 MiB, or what DistributedDataParallelKwargs(bucket_cap_mb=...) says"]

@@ -54,7 +54,7 @@ def export(job: Job) -> Export:
     plan = data_parallel_of(job, "ddp")
     exchange = None if plan.fused is None else TensorExchange(job.problem, plan.fused)
     kind = device_of(job, plan.machines[0]).kind
-    caps = None if exchange is None or exchange.exchange is None else _caps(exchange)
+    caps = None if exchange is None or exchange.exchange is None or job.is_probe else _caps(exchange)
     notes = (
         *_bucket_notes(job, plan, caps),
         *nccl_notes(kind, plan.fused),

@@ -40,12 +40,14 @@ class Job:
 
     ``offers``: where the plan came with the answer to a question of a purchase, the rows of its fleet, as
     ``planner.procurement/1`` has them: provider, instance, region, term, device, count.
+    ``is_probe``: it is only asked whether the target can run the plan, so that sizes of buffers are not searched for.
     """
 
     problem: Problem
     plan: Plan
     settings: Settings = field(default_factory=Settings)
     offers: tuple[Mapping[str, Any], ...] = ()
+    is_probe: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

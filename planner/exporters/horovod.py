@@ -57,7 +57,7 @@ def export(job: Job) -> Export:
         why = "its devices accumulate gradients over unlike numbers of passes, for which Horovod has one number"
         raise refused("horovod", why, "Pin fix.gradient_accumulation_steps.")
     exchange = None if plan.fused is None else TensorExchange(job.problem, plan.fused)
-    found = None if exchange is None or exchange.exchange is None else _best(job, exchange)
+    found = None if exchange is None or exchange.exchange is None or job.is_probe else _best(job, exchange)
     notes = (*_fusion_notes(job, plan, found), *_own_notes(job, plan))
     files = {"launch.sh": _launch(job, plan, found, notes)}
     if exchange is not None and found is not None:

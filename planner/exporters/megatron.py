@@ -112,7 +112,7 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
 def _buckets(layout: Layout) -> tuple[Layout, list[str]]:
     """Return the best constant size of a bucket for a plan's fusion groups, and what it loses."""
     planned = layout.job.plan.configuration
-    if not isinstance(planned, AllReduceConfiguration) or planned.num_devices == 1:
+    if not isinstance(planned, AllReduceConfiguration) or planned.num_devices == 1 or layout.job.is_probe:
         return layout, []
     exchange = TensorExchange(layout.job.problem, planned)
     _, fused = best_buffer(exchange, lambda limit: full_buckets(exchange.size_bytes, [limit]))

@@ -75,7 +75,7 @@ def refusal_of(job: Job) -> str | None:
     why: str | None = None
     for target in dict.fromkeys([*own, *TARGETS]):
         try:
-            export_to(target, job)
+            export_to(target, replace(job, is_probe=True))
         except PlannerError as error:
             why = why or f"{f'with {target}, ' * (target in own)}{_reason(str(error), target)}"
         else:

@@ -109,7 +109,7 @@ def target_of(text: str) -> str:
 def _can(name: str, job: Job) -> bool:
     """Whether a target can run a plan with what it starts by itself, whatever program was asked for."""
     try:
-        export(name, replace(job, settings=replace(job.settings, program=None)))
+        export(name, replace(job, settings=replace(job.settings, program=None), is_probe=True))
     except InfeasibleError:
         return False
     return True

@@ -101,9 +101,12 @@ def _refuse(name: str) -> None:
 
 
 def _levels(data: Any) -> int:
-    """Return how deep data are nested."""
-    inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
-    return 1 + max(map(_levels, inner), default=0)
+    """Return how deep data are nested: one more than mappings and lists within each other, if not all are empty."""
+    number, level = 1, [data] if isinstance(data, dict | list) else []
+    while level := [part for part in level if part]:
+        parts = (value for part in level for value in (part.values() if isinstance(part, dict) else part))
+        number, level = number + 1, [value for value in parts if isinstance(value, dict | list)]
+    return number
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
