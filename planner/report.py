@@ -20,8 +20,8 @@ from planner.words import (
 __all__ = ["assumption_lines", "plan_text", "prediction_text", "table"]
 
 _SAME = 5e-5  # relative loss below which two objectives read the same
-_MOST_GROUPS = 5
-_MOST_ALTERNATIVES = 7
+_MOST_GROUPS = 4
+_MOST_ALTERNATIVES = 6
 _MOST_LETTERS = 100  # of a line that decisions share
 
 
