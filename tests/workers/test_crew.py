@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from crew_parts import double, variable
@@ -96,7 +97,11 @@ class Client:
 
 def fake(*batches: Ended) -> Workers:
     """Workers whose batches end so, each sent already."""
-    workers = Workers.of(client=Client([*batches]), local=object(), num_workers=1)
+    workers = Workers.of(
+        client=Client([*batches]),
+        local=SimpleNamespace(scheduler=SimpleNamespace(workers={"one": None})),
+        num_workers=1,
+    )
     for number in range(len(batches)):
         workers.submit([Part(str(number), "", None, b"")])
     return workers
