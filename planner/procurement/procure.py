@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 
 from planner.procurement.answer import Certificate, Choice, ParetoSet, Procured, Tradeoff, WhatIf
@@ -84,7 +85,7 @@ def procure(
         if best.bound == inf:
             raise no_fleet(fleets, search)
         error = not_found(fleets, best.bounds, search)
-        if not _improved(fleets, best, inf):  # while it was found out what the limits would have to be
+        if not _improved(fleets, best, inf, search):  # while it was found out what the limits would have to be
             raise error
     asked, trade_offs, what_if = Changed(fleets=fleets), None, tuple[WhatIf, ...]()
     while True:  # until nothing that was looked at for whatever is shown beside the answer is better than it
@@ -92,15 +93,15 @@ def procure(
         fleet = Fleet(offers=best.market.offers, counts=best.found.point.counts)
         choice = planned_choice(fleets, fleet, best.found.point.payload, planned)
         alternatives = _alternatives(fleets, choice, search.num_alternatives, search)
-        if _improved(fleets, best, choice.objective):
+        if _improved(fleets, best, choice.objective, search):
             continue
         if has_pareto and trade_offs is None:
             trade_offs = _trade_offs(fleets, search.part(search.left_s * (0.5 if has_what_if else 1.0)))
-            if _improved(fleets, best, choice.objective):
+            if _improved(fleets, best, choice.objective, search):
                 continue
         if has_what_if:
             what_if = what_ifs(asked, choice, search, is_open=best.bound < choice.objective * (1 - SAME))
-        if not _improved(fleets, best, choice.objective):
+        if not _improved(fleets, best, choice.objective, search):
             break
     known = [choice, *(other for other, _ in alternatives)]
     return Procured(
@@ -134,12 +135,19 @@ def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
     """Return the best fleet of one type of machines, then of more where these are better."""
     best = _Best()
     for num_types in range(1, fleets.procurement.asked.most_types + 1):
-        markets = fleets.markets(num_types)
+        markets = search.bounded(partial(fleets.markets, num_types), None)
+        if markets is None:  # so many sets of offers that they were not all listed in time
+            best.bounds[num_types] = 0.0
+            continue
         best.num_markets += len(markets)
         if not markets:
             continue
         part = search.part(search.left_s * _SHARES[num_types - 1])
-        answer = fleets.best(markets, part, most=best.objective * (1 - SAME), told=told)
+        find = partial(fleets.best, markets, part, most=best.objective * (1 - SAME), told=told)
+        answer = part.bounded(find, None)
+        if answer is None:  # nor were they all bounded
+            best.bounds[num_types] = 0.0
+            continue
         best.bounds[num_types] = min(answer.solution.bound, best.objective)
         if answer.solution.value is not None:
             point = answer.solution.value
@@ -148,11 +156,11 @@ def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
     return best
 
 
-def _improved(fleets: Fleets, best: _Best, objective: float) -> bool:
+def _improved(fleets: Fleets, best: _Best, objective: float, search: Search) -> bool:
     """Make a fleet that was looked at, and is better than the answer's objective, the best one, if there is any."""
     if best.bound >= objective * (1 - SAME) and not fleets.num_contradictions:
         return False  # proven
-    found = fleets.best_looked_at(most=objective * (1 - SAME))
+    found = search.bounded(partial(fleets.best_looked_at, most=objective * (1 - SAME)), None)
     if found is None:
         return False
     market, point = found
