@@ -13,7 +13,7 @@ from planner.families import FAMILIES
 from planner.importers.imported import Imported
 from planner.networks import asked, network_of
 from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
-from planner.planning import as_asked, doubts_of, part_of, planned, refuse_variant, with_known_error
+from planner.planning import as_asked, doubts_of, overtaken, part_of, planned, refuse_variant, with_known_error
 from planner.planning_assumptions import weigh_assumptions
 from planner.problem import Problem
 from planner.search import Search
@@ -153,9 +153,11 @@ def _answered(problem: Problem, plan: Plan, search: Search) -> Plan:
     """
     from planner.planning_cautions import NOT_ASKED, launchable, little_memory  # noqa: PLC0415  # late: it asks exporters
 
+    launch = search.bounded(lambda: launchable(problem, plan, search), NOT_ASKED)
+    if launch.better is not None:
+        plan = overtaken(problem, plan, launch.better)
     network = network_of(problem, plan.substitutions)
     weighed = weigh_assumptions(network, plan.family, plan.configuration, plan.objective, search)
-    launch = search.bounded(lambda: launchable(problem, plan, search), NOT_ASKED)
     return replace(
         plan,
         key_assumptions=weighed.key,

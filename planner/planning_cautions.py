@@ -14,6 +14,7 @@ from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.ranking_words import ranked_alternative
 from planner.search import Search
+from planner.solution import SAME
 from planner.words import percent_words, size_words, time_words
 
 __all__ = ["NOT_ASKED", "Launchable", "launchable", "little_memory"]
@@ -47,8 +48,12 @@ def little_memory(problem: Problem, prediction: Prediction) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launchable:
-    """What is told of a plan that no target can launch, and the best one that some target can, where it is new."""
+    """What is told of a plan that no target can launch, and the best one that some target can, where it is new.
 
+    ``better``: that one, if it answers the question and beats the plan itself, whose search was cut off.
+    """
+
+    better: Plan | None = None
     cautions: tuple[str, ...] = ()
     instead: str = ""
     alternatives: tuple[Alternative, ...] = ()
@@ -74,11 +79,13 @@ def launchable(problem: Problem, plan: Plan, search: Search) -> Launchable:
     if found is None:
         return Launchable(cautions=(f"{begin}. No plan that one can launch was found: {_BY_HAND}",))
     best, how = found
+    is_asked = best.family in problem.families
+    if is_asked and best.objective < plan.objective * (1 - SAME):
+        return Launchable(better=best)
     value = time_words(best.objective) if plan.goal.unit == "s" else f"{best.objective:.6g} {plan.goal.unit}"
     loss = percent_words(best.objective / plan.objective - 1 if plan.objective else 0.0, is_signed=True)
     what = f"{best.family} on {best.configuration.headline}, {name} {value} ({loss})"
     is_new = all((one.family, one.configuration) != (best.family, best.configuration) for one in plan.alternatives)
-    is_asked = best.family in problem.families
     return Launchable(
         cautions=(begin,),
         instead=f"best plan found that can be launched: {what}; ask for it with {how}",

@@ -60,8 +60,8 @@ def test_no_plan_without_a_group_of_unlike_devices_is_better_than_the_plan(net: 
         part = MixedBoxes(wide, boxes.teams, search)
         return plain(part.roots, part, search, **{**named, "split": part.split})
 
-    def answer(boxes: Any, choice: Any) -> Any:
-        found = answered(boxes, choice)
+    def answer(boxes: Any, choice: Any, **late: Any) -> Any:
+        found = answered(boxes, choice, **late)
         seen.append(found.objective)
         return found
 
