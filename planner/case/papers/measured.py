@@ -37,6 +37,7 @@ __all__ = [
 # Name in a case -> module of this room; imported when asked for.
 MODULES = {"throughput": "measured_throughput", "layers": "measured_layers", "push-pull": "measured_push_pull"}
 _DIGITS = 3
+_PULL = 1e-5  # towards the start: a parameter that the rows do not tell stays there, on every processor
 _LEAST = 1e-12  # of a parameter, so that it has a logarithm
 
 _Text = Annotated[str, Field(min_length=1)]
@@ -172,7 +173,7 @@ def fit_logs(
     rows, predicted_s
         What was measured, and what some parameters make of it.
     start, most
-        Where the search begins, and the largest value of each parameter.
+        Where the search begins, and where a parameter that the rows do not tell stays; the largest value of each.
 
     >>> from types import SimpleNamespace as Row
     >>> rows = [Row(measured_s=2.0), Row(measured_s=8.0)]
@@ -183,7 +184,8 @@ def fit_logs(
 
     def logs(log_parameters: Any) -> Any:
         parameters = tuple(np.exp(log_parameters).tolist())
-        return np.log([predicted_s(row, parameters) / row.measured_s for row in rows])
+        residuals = np.log([predicted_s(row, parameters) / row.measured_s for row in rows])
+        return np.append(residuals, _PULL * (log_parameters - np.log(start)))
 
     found = least_squares(logs, np.log(start), bounds=(np.log(_LEAST), np.log(most)), diff_step=[1e-3])
     return tuple(float(f"{value:.{_DIGITS}g}") for value in np.exp(found.x).tolist())
