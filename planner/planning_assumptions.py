@@ -47,7 +47,8 @@ def weigh_assumptions(
 ) -> WeighedAssumptions:
     """Return the assumptions of a question, ordered by their effect on the objective of a configuration.
 
-    Links that were left out come first, then the network's cards and rate, whatever their effect. After an
+    Links that were left out come first, then the network's cards and rate, whatever their effect; what has no other
+    value to compare with is a minor one. After an
     interruption, or once the time is over, no effect is computed, and none is told.
 
     Parameters
@@ -68,7 +69,8 @@ def weigh_assumptions(
             make = partial(_effect, problem, family, configuration, objective, one)
             effect = search.bounded(make, effect)
         place = _place(one)
-        if effect.is_known and effect.size < _TELLING and place > _NETWORK_PLACE:
+        has_little = effect.size < _TELLING if effect.is_known else one.other is None
+        if has_little and place > _NETWORK_PLACE:
             minor.append(f"{one.text} ({one.flag})")
         else:
             rows.append((place, effect.size, f"{one.text}{effect.words}   ({one.flag})"))

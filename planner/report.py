@@ -21,7 +21,7 @@ __all__ = ["assumption_lines", "plan_text", "prediction_text", "table"]
 
 _SAME = 5e-5  # relative loss below which two objectives read the same
 _MOST_GROUPS = 4
-_MOST_ALTERNATIVES = 6
+_MOST_ALTERNATIVES = 7
 _MOST_LETTERS = 100  # of a line that decisions share
 
 
@@ -190,11 +190,10 @@ def _decision_lines(configuration: Configuration, prediction: Prediction) -> lis
 def _stage_lines(stages: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the stages of a pipeline, a line each: which layers run where."""
     lines = []
-    for number, one in enumerate(stages[:_MOST_GROUPS], start=1):
+    for number, one in enumerate(stages, start=1):
         layers = f"{_cut(one['first'], 30)} to {_cut(one['last'], 30)}"
         lines.append(f"  stage {number}: {layers}, on {one['replicas']} of {one['machines']}")
-    left = len(stages) - _MOST_GROUPS
-    return [*lines, *([f"  ... and {left} more; --json has all"] if left > 0 else [])]
+    return _first(lines, _MOST_GROUPS)
 
 
 def _packed(parts: Sequence[str]) -> list[str]:
@@ -231,26 +230,30 @@ def _fusion_lines(configuration: Mapping[str, Any], prediction: Prediction) -> l
         f"{many} of {size_words(prediction.details['gradient_bytes'])} in all, hidden or not: {parts}",
         "  send after gradient of     carrying                          size        from         to",
     ]
-    for group, row in list(zip(groups, schedule, strict=True))[:_MOST_GROUPS]:
+    rows = []
+    for group, row in zip(groups, schedule, strict=True):
         tensors = group["tensors"]
         carried = f"{len(tensors)} gradient{'s' * (len(tensors) > 1)} by {group['algorithm']}"
         size, start, end = size_words(row["size_bytes"]), time_words(row["start_s"]), time_words(row["end_s"])
-        lines.append(f"  {_cut(tensors[-1], 26):26} {_cut(carried, 30):30} {size:>10} {start:>10} {end:>10}")
-    if len(groups) > _MOST_GROUPS:
-        lines.append(f"  ... and {len(groups) - _MOST_GROUPS} more; --json has all")
-    return lines
+        rows.append(f"  {_cut(tensors[-1], 26):26} {_cut(carried, 30):30} {size:>10} {start:>10} {end:>10}")
+    return [*lines, *_first(rows, _MOST_GROUPS)]
 
 
 def _alternative_lines(alternatives: Sequence[Alternative]) -> list[str]:
     """Return what lost, and by how much."""
     if not alternatives:
         return []
-    lines = ["Alternatives considered"]
-    for one in alternatives[:_MOST_ALTERNATIVES]:
+    lines = []
+    for one in alternatives:
         loss = percent_words(one.relative_loss, is_signed=True) if one.relative_loss > _SAME else "the same"
         lines.append(f"  {_cut(one.name, 44):44} {time_words(one.objective):>9}  {loss:>9}  {one.reason}")
-    left = len(alternatives) - _MOST_ALTERNATIVES
-    return [*lines, *([f"  ... and {left} more; --json has all"] if left > 0 else []), ""]
+    return ["Alternatives considered", *_first(lines, _MOST_ALTERNATIVES), ""]
+
+
+def _first(lines: Sequence[str], most: int) -> list[str]:
+    """Return the first lines and how many are left out; all, where that would take as many."""
+    left = len(lines) - most
+    return list(lines) if left <= 1 else [*lines[:most], f"  ... and {left} more; --json has all"]
 
 
 def _cut(name: str, most: int) -> str:
