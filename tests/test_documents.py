@@ -10,7 +10,7 @@ from planner.documents import dump, finite
 from planner.letters import visible_json
 from planner.solution import Status
 
-INNER = [
+INNER: list[Any] = [
     1,
     10**30,
     -5,
