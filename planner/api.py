@@ -13,11 +13,12 @@ from planner.families import FAMILIES
 from planner.importers.imported import Imported
 from planner.networks import asked, network_of
 from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
-from planner.planning import as_asked, doubts_of, overtaken, part_of, planned, refuse_variant, with_known_error
+from planner.planning import as_asked, doubts_of, part_of, planned, refuse_variant, with_known_error
 from planner.planning_assumptions import weigh_assumptions
 from planner.problem import Problem
+from planner.ranking_words import ranked_alternative
 from planner.search import Search
-from planner.solution import Status
+from planner.solution import SAME, Status, gap_of
 from planner.spec.build import load as load_problem
 from planner.timelines import MOST_ITERATIONS, Drawn, Measured, drawn_document
 
@@ -155,7 +156,7 @@ def _answered(problem: Problem, plan: Plan, search: Search) -> Plan:
 
     launch = search.bounded(lambda: launchable(problem, plan, search), NOT_ASKED)
     if launch.better is not None:
-        plan = overtaken(problem, plan, launch.better)
+        plan = _overtaken(problem, plan, launch.better)
     network = network_of(problem, plan.substitutions)
     weighed = weigh_assumptions(network, plan.family, plan.configuration, plan.objective, search)
     return replace(
@@ -165,6 +166,26 @@ def _answered(problem: Problem, plan: Plan, search: Search) -> Plan:
         cautions=(*launch.cautions, *little_memory(network, plan.prediction)),
         instead=launch.instead,
         alternatives=tuple(sorted([*plan.alternatives, *launch.alternatives], key=lambda one: one.objective)),
+    )
+
+
+def _overtaken(problem: Problem, plan: Plan, better: Plan) -> Plan:
+    """Return the better plan of a narrower question as the answer in a plan's place: the plan's bound holds for it."""
+    chosen = network_of(problem, better.substitutions)
+    bound = min(plan.bound, better.objective)
+    is_proven = gap_of(better.objective, bound) <= SAME
+    return replace(
+        plan,
+        status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
+        objective=better.objective,
+        bound=bound,
+        family=better.family,
+        configuration=better.configuration,
+        prediction=with_known_error(chosen, better.family, better.configuration, better.prediction),
+        explanation=better.explanation,
+        alternatives=(ranked_alternative(plan, better),),
+        substitutions=better.substitutions,
+        not_modelled=better.not_modelled,
     )
 
 

@@ -18,12 +18,11 @@ from planner.networks import network_of
 from planner.plan import Configuration, Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
-from planner.ranking_words import ranked_alternative
 from planner.search import Search
-from planner.solution import SAME, Status, gap_of
+from planner.solution import Status
 from planner.spec.configuration import ConfigurationSpec
 
-__all__ = ["as_asked", "doubts_of", "overtaken", "part_of", "planned", "refuse_variant", "with_known_error"]
+__all__ = ["as_asked", "doubts_of", "part_of", "planned", "refuse_variant", "with_known_error"]
 
 
 _LEAST_S = 5.0  # for the plan of a fleet that was chosen, whatever time is left
@@ -85,26 +84,6 @@ def planned(problem: Problem, search: Search) -> Plan:
     best = replace(best, prediction=with_known_error(chosen, best.family, best.configuration, best.prediction))
     provenance = replace(best.provenance, versions=_versions(), input_digest=_digest(problem))
     return replace(best, provenance=provenance)
-
-
-def overtaken(problem: Problem, plan: Plan, better: Plan) -> Plan:
-    """Return the better plan of a narrower question as the answer in a plan's place: the plan's bound holds for it."""
-    chosen = network_of(problem, better.substitutions)
-    bound = min(plan.bound, better.objective)
-    is_proven = gap_of(better.objective, bound) <= SAME
-    return replace(
-        plan,
-        status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
-        objective=better.objective,
-        bound=bound,
-        family=better.family,
-        configuration=better.configuration,
-        prediction=with_known_error(chosen, better.family, better.configuration, better.prediction),
-        explanation=better.explanation,
-        alternatives=(ranked_alternative(plan, better),),
-        substitutions=better.substitutions,
-        not_modelled=better.not_modelled,
-    )
 
 
 @cache

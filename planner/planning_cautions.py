@@ -80,7 +80,7 @@ def launchable(problem: Problem, plan: Plan, search: Search) -> Launchable:
         return Launchable(cautions=(f"{begin}. No plan that one can launch was found: {_BY_HAND}",))
     best, how = found
     is_asked = best.family in problem.families
-    if is_asked and best.objective < plan.objective * (1 - SAME):
+    if is_asked and plan.bound <= best.objective < plan.objective * (1 - SAME):
         return Launchable(better=best)
     value = time_words(best.objective) if plan.goal.unit == "s" else f"{best.objective:.6g} {plan.goal.unit}"
     loss = percent_words(best.objective / plan.objective - 1 if plan.objective else 0.0, is_signed=True)
@@ -155,7 +155,7 @@ def _narrowed(problem: Problem, plan: Plan) -> list[Problem]:
     """Return the questions that leave out what a plan cannot be launched with: its family, or decisions of it."""
     families = tuple(one for one in problem.families if one != plan.family)
     found = [replace(problem, families=families)] if families else []
-    kinds = {group.device.name: None for group in problem.cluster.machine_groups}
+    kinds = {group.device.name: None for group in problem.cluster.training_groups(problem.fixed.get("device"))}
     pins: Sequence[Mapping[str, str]] = [{"schedule": "1f1b"}] if plan.family == "pipeline" else []
     if len(kinds) > 1:
         pins = [*pins, *({"device": name} for name in kinds)]

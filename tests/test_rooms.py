@@ -72,7 +72,7 @@ ALLOWED = {
     "planner.explanations.perturb": INNER,
     "planner.page": INNER | {"planner.page", "planner.api", "planner.case.rows", "planner.explanations.comparison", "planner.explanations.explanation", "planner.procurement", "planner.explanations.sensitivity"},
     "planner.plan_file": INNER | {"planner.schemas", "planner.documents", "planner.importers"},
-    "planner.api": INNER | BOUNDARY | {"planner.checks", "planner.explanations.comparison", "planner.documents", "planner.explanations.explanation", "planner.plan_file", "planner.planning", "planner.planning_assumptions", "planner.planning_cautions", "planner.families", "planner.exporters", "planner.procurement", "planner.importers", "planner.timelines"},
+    "planner.api": INNER | BOUNDARY | {"planner.checks", "planner.explanations.comparison", "planner.documents", "planner.explanations.explanation", "planner.plan_file", "planner.planning", "planner.planning_assumptions", "planner.planning_cautions", "planner.ranking_words", "planner.families", "planner.exporters", "planner.procurement", "planner.importers", "planner.timelines"},
     "planner.planning_assumptions": INNER | BOUNDARY | {"planner.families"},
     "planner.planning_cautions": INNER | {"planner.exporters", "planner.families", "planner.ranking", "planner.ranking_words"},
     "planner.planning": INNER | BOUNDARY | CONFLICTS | {"planner.data", "planner.families", "planner.ranking"},
