@@ -152,20 +152,16 @@ def _answered(problem: Problem, plan: Plan, search: Search) -> Plan:
 
     The search is that of the plan, with the time that it left.
     """
-    from planner.planning_cautions import NOT_ASKED, launchable, little_memory  # noqa: PLC0415  # late: it asks exporters
+    from planner.planning_cautions import NOT_ASKED, launchable  # noqa: PLC0415  # late: it asks the exporters
 
     launch = search.bounded(lambda: launchable(problem, plan, search), NOT_ASKED)
-    if launch.better is not None:
-        plan = _overtaken(problem, plan, launch.better)
-    network = network_of(problem, plan.substitutions)
-    weighed = weigh_assumptions(network, plan.family, plan.configuration, plan.objective, search)
+    best = plan if launch.better is None else _overtaken(problem, plan, launch.better)
+    found = _weighed(problem, best, search)
     return replace(
-        plan,
-        key_assumptions=weighed.key,
-        assumptions=weighed.minor,
-        cautions=(*launch.cautions, *little_memory(network, plan.prediction)),
+        found,
+        cautions=(*launch.cautions, *found.cautions),
         instead=launch.instead,
-        alternatives=tuple(sorted([*plan.alternatives, *launch.alternatives], key=lambda one: one.objective)),
+        alternatives=tuple(sorted([*found.alternatives, *launch.alternatives], key=lambda one: one.objective)),
     )
 
 
@@ -190,7 +186,7 @@ def _overtaken(problem: Problem, plan: Plan, better: Plan) -> Plan:
 
 
 def _weighed(problem: Problem, plan: Plan, search: Search) -> Plan:
-    """Return a plan of a purchase with the assumptions that change it, and a warning of memory that is all but full."""
+    """Return a plan with the assumptions that change it, and a warning of memory that is all but full."""
     from planner.planning_cautions import little_memory  # noqa: PLC0415  # late: it asks the exporters
 
     network = network_of(problem, plan.substitutions)
