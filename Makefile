@@ -8,11 +8,14 @@ ifneq ($(wildcard ../shared/data),)
 export PLANNER_DATA ?= $(abspath ../shared/data)
 endif
 
+# The site of the documentation.
+DOCS := .venv-docs
+
 # The programs that launch files are for, and the libraries that networks come from, in rooms of their own.
 HEAVY := .venv-heavy
 SKY := .venv-sky
 
-.PHONY: plan test test-heavy lint types bench bench-history cases gallery fuzz clean
+.PHONY: plan test test-heavy equality house lint types bench bench-history cases accuracy gallery docs fuzz clean
 
 plan: $(VENV)/.planner
 	$(BIN)/planner plan --dnn vgg16 --machines 4x8xrtx-2080-ti --network "25 Gbit/s"
@@ -21,7 +24,15 @@ test: lint types
 	$(BIN)/python -m pytest -n auto --ignore=tests/heavy
 
 test-heavy: $(HEAVY)/.ready $(SKY)/.ready
-	PLANNER_SKY=$(abspath $(SKY))/bin/python $(HEAVY)/bin/python -m pytest -p no:xdist tests/heavy tests/docs/test_scripting.py
+	PLANNER_SKY=$(abspath $(SKY))/bin/python $(HEAVY)/bin/python -m pytest -p no:xdist tests/heavy tests/docs/test_commands.py
+
+# Every recorded answer asked again, three minutes; `make test` asks a sample.
+equality: $(VENV)/.dev
+	EQUALITY=all $(BIN)/python -m pytest -p no:xdist -q tests/equality
+
+# The measures of the code: size, how far a question and a concept spread, circles, signatures, docs.
+house: $(VENV)/.dev
+	$(BIN)/python -m research.house
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -43,11 +54,23 @@ bench-history: $(VENV)/.dev
 gallery: $(VENV)/.dev
 	$(BIN)/python tests/support/gallery.py
 
+docs: $(DOCS)/.ready
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --quiet
+	@echo build/site/index.html
+
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --inputs 100000 --seed 1 --workers 2
 
 cases: $(VENV)/.planner
 	$(BIN)/planner case --all
+
+# Fits and evaluation, from the measurements that PLANNER_DATA names: docs/accuracy*.md and the fitted data. A quarter
+# of an hour; each of the programs prints its tables alone, without --write.
+accuracy: $(VENV)/.dev
+	$(BIN)/python -m research.transformer_fit --write
+	$(BIN)/python -m research.cnn_fit --write
+	$(BIN)/python -m research.runs --write
+	$(BIN)/python -m research.accuracy --write
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +82,11 @@ $(VENV)/.planner: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $@ $(VENV)/.planner
+
+$(DOCS)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	touch $@
 
 # torch first, alone: asked for by others it would bring the libraries of another build.
 $(HEAVY)/.ready: pyproject.toml tests/heavy/requirements.txt tests/heavy/requirements-no-deps.txt
@@ -75,4 +103,4 @@ $(SKY)/.ready: tests/heavy/requirements-sky.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(HEAVY) $(SKY) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) $(HEAVY) $(SKY) $(DOCS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

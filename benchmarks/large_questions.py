@@ -1,7 +1,7 @@
 """What helpers bring to one large question: ``python benchmarks/large_questions.py QUESTION WORKERS [WORKERS ...]``.
 
 ``QUESTION`` is one of :data:`QUESTIONS`; ``WORKERS`` a number, 0 for the search alone, ``real:2`` for two processes of
-this machine. Other numbers are reckoned in CPU time (:mod:`virtual_crew`): each part is worked on once, and comes back
+this machine. Other numbers are reckoned in CPU time (:mod:`virtual_pool`): each part is worked on once, and comes back
 when so many workers would have finished it, with 2 s until they are there and 5 ms a part on its way. So the speed-up
 shows on a machine that others use, too. Prints one JSON object a line; ``digest`` is that of the answer without the
 search's counts, and the same in all lines.
@@ -19,12 +19,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
-from virtual_crew import VirtualCrew
+from virtual_pool import VirtualPool
 
 import planner
-from planner.documents import plan_document
-from planner.procurement.document import procurement_document
-from planner.workers.crew import Helpers, crew_of
+from planner.answer.documents import plan_document
+from planner.procurement.answer import procurement_document
+from planner.workers.pool import DaskPool, worker_pool
 
 __all__ = ["QUESTIONS", "measured"]
 
@@ -64,10 +64,10 @@ QUESTIONS = {
 def measured(name: str, workers: str) -> dict[str, Any]:
     """Return what a question takes with so many workers."""
     is_real, number = workers.startswith("real:"), int(workers.removeprefix("real:"))
-    virtual = VirtualCrew(number, start_s=_START_S, overhead_s=_WAY_S) if number and not is_real else None
-    with crew_of(number) if is_real else nullcontext(virtual) as crew:
+    virtual = VirtualPool(number, start_s=_START_S, overhead_s=_WAY_S) if number and not is_real else None
+    with worker_pool(number) if is_real else nullcontext(virtual) as pool:
         begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
-        document = _answer(QUESTIONS[name], crew)
+        document = _answer(QUESTIONS[name], pool)
         wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
     found = {"question": name, "workers": workers, "status": document["status"], "wall_s": wall_s, "own_cpu_s": cpu_s}
     if virtual is not None:
@@ -80,27 +80,27 @@ def measured(name: str, workers: str) -> dict[str, Any]:
             "longest_s": max(took, default=0.0),
             "bytes_a_part": sum(size for _, size in virtual.parts) / max(1, len(took)),
         }
-    if isinstance(crew, Helpers):
-        counts = crew.counts
+    if isinstance(pool, DaskPool):
+        counts = pool.counts
         found |= {
-            "parts": counts.parts,
+            "parts": counts.tasks,
             "work_cpu_s": counts.work_cpu_s,
             "longest_s": counts.longest_s,
             "start_s": counts.start_s,
-            "bytes_a_part": (counts.sent_bytes + counts.returned_bytes) / max(1, counts.parts),
+            "bytes_a_part": (counts.sent_bytes + counts.returned_bytes) / max(1, counts.tasks),
         }
     rounded = {key: round(value, 2) if isinstance(value, float) else value for key, value in found.items()}
     return {**rounded, "digest": _digest(document)}
 
 
-def _answer(question: dict[str, Any], crew: Any) -> dict[str, Any]:
+def _answer(question: dict[str, Any], pool: Any) -> dict[str, Any]:
     """Return the answer's document."""
     if "procure" in question:
         found = planner.procure(
-            question, today=date(2026, 11, 21), time_limit_s=_LIMIT_S, num_alternatives=0, crew=crew
+            question, today=date(2026, 11, 21), time_limit_s=_LIMIT_S, num_alternatives=0, pool=pool
         )
         return procurement_document(found)
-    return plan_document(planner.plan(planner.load(question), time_limit_s=_LIMIT_S, crew=crew))
+    return plan_document(planner.plan(planner.load(question), time_limit_s=_LIMIT_S, pool=pool))
 
 
 def _digest(document: Any) -> str:

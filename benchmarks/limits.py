@@ -213,7 +213,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--only", action="append", default=[], help="e.g. pipeline, or 'pipeline/10 kinds'")
     parser.add_argument("--time-limit", default="2 s")
     parser.add_argument("--memory-limit", default="2 GiB")
-    parser.add_argument("--markdown", action="store_true", help="a table for docs/reliability.md")
+    parser.add_argument("--markdown", action="store_true", help="a table in Markdown")
     given = parser.parse_args(arguments)
     limit_s, limit_bytes = parse(given.time_limit, Dimension.TIME), parse(given.memory_limit, Dimension.DATA)
     edge = "| " if given.markdown else ""

@@ -47,8 +47,7 @@ import pytest
 from planner.cost import Floats
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.count_boxes import Candidate, Question, Reading, best_counts, best_trade_offs
-from planner.solvers.count_question import Counts, Ints
+from planner.solvers.branch_and_bound import Candidate, Counts, Ints, Question, Reading, best_counts, best_trade_offs
 
 WORK = 1e4  # of which a machine does 1 to 10 a second
 

@@ -28,10 +28,12 @@ import pytest
 import planner
 from planner.api import configuration_of
 from planner.families import FAMILIES
-from planner.families.all_reduce.cost import AllReduceCost, Setting
-from planner.families.all_reduce.search import _lower_bounds
-from planner.models.bsp_server import Exchange, algorithm_1_time_s, segments_time_s
-from planner.models.ssgd_equations import Iteration, Strategy, steady_time_s
+from planner.families.all_reduce.bounds import AllReduceBoxes
+from planner.families.all_reduce.cost import AllReduceCost
+from planner.families.all_reduce.team import Team
+from planner.models.servers import BspExchange, algorithm_1_time_s, segments_time_s
+from planner.models.ssgd import Iteration, Strategy, steady_time_s
+from planner.search import Search
 
 QUESTIONS: dict[str, dict[str, Any]] = {
     "all_reduce": {
@@ -64,22 +66,19 @@ def test_one_configuration_of_a_family(benchmark: Any, family: str) -> None:
 def test_bounds_of_ten_thousand_all_reduce_settings(benchmark: Any) -> None:
     machine = {"count": 1250, "devices": 8, "device": "h100", "inside": "nvlink-4", "network": "400 Gbit/s"}
     question = {"dnn": {"zoo": "resnet50", "global_batch": 100_000}, "cluster": {"machines": [machine]}}
-    cost = AllReduceCost(planner.load(question))
-    settings = [
-        Setting(num_machines=machines, devices_per_machine=devices, global_batch_size=100_000)
-        for machines in range(1, 1251)
-        for devices in range(1, 9)
-    ]
-    assert len(benchmark(_lower_bounds, cost, settings)) == 10_000
+    problem = planner.load(question)
+    teams = [Team(cost=AllReduceCost.homogeneous(problem, devices_per_machine=devices)) for devices in range(1, 9)]
+    boxes = AllReduceBoxes(problem, teams, Search())
+    assert len(benchmark(boxes.bounds, boxes.roots, float("inf"))) == 10_000
 
 
 def test_one_iteration_of_algorithm_1(benchmark: Any) -> None:
-    benchmark(algorithm_1_time_s, np.linspace(1, 2, 16), Exchange(push_s=0.1, pull_s=0.1))
+    benchmark(algorithm_1_time_s, np.linspace(1, 2, 16), BspExchange(push_s=0.1, pull_s=0.1))
 
 
 def test_one_iteration_in_segments(benchmark: Any) -> None:
     workers = np.linspace(1, 2, 16)
-    benchmark(segments_time_s, workers, 2 * workers, Exchange(push_s=0.1, pull_s=0.1), num_pushes=40)
+    benchmark(segments_time_s, workers, 2 * workers, BspExchange(push_s=0.1, pull_s=0.1), num_pushes=40)
 
 
 def test_one_steady_iteration_of_ssgd(benchmark: Any) -> None:

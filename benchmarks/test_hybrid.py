@@ -27,7 +27,7 @@ import pytest
 
 import planner
 from planner.families.hybrid.cost import costs_of
-from planner.families.hybrid.search import searched
+from planner.families.hybrid.grid_search import searched
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
@@ -53,7 +53,7 @@ def question(network: str, batch: int, count: int, machine: dict[str, str]) -> P
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_a_whole_grid(name: str) -> None:
-    cost = costs_of(question(*QUESTIONS[name]))[0]
+    cost = costs_of(question(*QUESTIONS[name]))[0].even
     start_s = time.process_time()
     answer = searched(cost, Search(num_alternatives=3))
     seconds = time.process_time() - start_s
@@ -66,7 +66,7 @@ def test_a_whole_grid(name: str) -> None:
 
 
 def test_evaluations_a_second_without_bounds() -> None:
-    cost = costs_of(question("mixtral-8x7b", 1024, 8, H100))[0]
+    cost = costs_of(question("mixtral-8x7b", 1024, 8, H100))[0].even
     quick = searched(cost, Search(num_alternatives=3))
     start_s = time.process_time()
     slow = searched(cost, Search(num_alternatives=3), uses_bounds=False)
@@ -82,7 +82,7 @@ def test_growth_with_layers_is_none() -> None:
         dnn = {"transformer": sizes, "global_batch": 512, "dtype": "bf16", "optimizer": "adam"}
         cluster = {"machines": [{**A100, "count": 64, "devices": 8, "latency": "5 us", "nics": 8}]}
         asked = {"dnn": dnn, "cluster": cluster, "objective": "iteration_time", "fix": {"num_stages": 4}}
-        cost = costs_of(planner.load({**asked, "families": ["hybrid"]}))[0]
+        cost = costs_of(planner.load({**asked, "families": ["hybrid"]}))[0].even
         start_s = time.process_time()
         answer = searched(cost, Search())
         print(f"\n{layers} layers: {answer.num_points:,} in the grid, {time.process_time() - start_s:.2f} s")

@@ -28,8 +28,7 @@ import pytest
 import planner
 from planner.families.parameter_server.search import plan
 from planner.search import Search
-from planner.solvers.placement import best_placement
-from planner.solvers.placement_rows import arrivals
+from planner.solvers.placement import arrivals, best_placement
 
 FAST = {"name": "fast", "device": "v100-sxm2-16g", "network": "10 Gbit/s", "latency": "20 us"}
 SLOW = {"name": "slow", "device": "quadro-rtx-4000", "network": "10 Gbit/s", "latency": "20 us"}

@@ -34,13 +34,12 @@ import pytest
 import planner
 from planner.errors import InfeasibleError
 from planner.families.pipeline.domain import Domain
-from planner.families.pipeline.quick import quick_shapes
+from planner.families.pipeline.rows import PlainSource, quick_shapes
 from planner.families.pipeline.search import plan
-from planner.families.pipeline.sources import PlainSource
-from planner.models.pipeline_schedule import simulate
+from planner.models.schedule import simulate
 from planner.problem import Problem
 from planner.search import Search
-from planner.solvers.pipeline import Schedule
+from planner.solvers.chain_bounds import Schedule
 
 
 def question(layers: int, machines: int, devices: int, batch: int, types: int = 1) -> Problem:

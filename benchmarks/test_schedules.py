@@ -25,11 +25,10 @@ import numpy as np
 import pytest
 
 from planner import data, zoo
-from planner.models.collectives import ring_all_reduces
+from planner.models.communication import ring_all_reduces
 from planner.models.compute import profile_from_flop
-from planner.models.list_schedule import Task, list_schedule
-from planner.models.ssgd_dag import Run, run, task_graph, timeline
-from planner.models.ssgd_equations import Iteration, Strategy
+from planner.models.schedule import Task, list_schedule
+from planner.models.ssgd import Iteration, Run, Strategy, run, task_graph, timeline
 from planner.timeline import timeline_document
 
 BATCH = 32

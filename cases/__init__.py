@@ -1,1 +1,1 @@
-"""Questions with known answers, one folder each; data only, run by :mod:`planner.case.run`."""
+"""Questions with known answers, one folder each, for :mod:`planner.case.run`; ``forms``: models that only they ask."""

@@ -1,6 +1,6 @@
-"""Physics: the seconds and bytes of a choice. One file per phenomenon; none asks who is searching.
+"""Physics: the seconds and bytes of a choice. A chapter per phenomenon; none asks who is searching.
 
-``__all__`` are the modules that are meant for scripts, as docs/scripting.md lists them; others are parts of these.
+``__all__`` are its chapters.
 """
 
 from importlib import import_module
@@ -8,48 +8,24 @@ from types import ModuleType
 
 __all__ = [
     "asynchronous",
-    "bottleneck",
-    "bsp_server",
-    "collectives",
-    "compression",
+    "communication",
     "compute",
     "data_parallel",
-    "ddp_curve",
-    "ddp_iteration",
-    "ddp_ring",
+    "ddp",
     "failures",
-    "fusion_wait",
-    "group_costs",
     "input",
     "layouts",
-    "linearisation",
-    "list_schedule",
     "memory",
-    "model_replicas",
     "money",
-    "months",
-    "overlap",
-    "pipeline_schedule",
-    "pipeline_stages",
-    "replica_configuration",
+    "operators",
     "replica_memory",
-    "roofline",
-    "segments",
-    "server_links",
-    "server_network",
-    "server_pipeline",
-    "ssgd_dag",
-    "ssgd_equations",
-    "stragglers",
-    "tiers",
-    "training_flop",
-    "transformer_compute",
-    "transformer_exchange",
-    "transformer_memory",
-    "transformer_mixed",
-    "transformer_offload",
-    "transformer_profile",
-    "transformer_replicas",
+    "replica_segments",
+    "replicas",
+    "schedule",
+    "server_fluid",
+    "servers",
+    "ssgd",
+    "transformer_communication",
     "transformer_schedule",
     "transformer_time",
 ]

@@ -4,18 +4,18 @@ Gradients become ready in the reverse of the forward order. Time runs from the s
 overlap of communication and computation is that of T. Liu et al., WWW '22, doi:10.1145/3485447.3511981, eqs. 3 to 16.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from planner.channel import FusionSchedule
-from planner.cost import Floats, Profile
+from planner.cost import Floats, Profile, TransferCost
 from planner.dnn import Dnn
-
-__all__ = ["Gradients", "Kinds", "Step", "exposed_s", "gradients_of"]
+from planner.errors import ModelError
 
 Ints = NDArray[np.int64]
 
@@ -210,3 +210,166 @@ def exposed_s(schedule: FusionSchedule, *, backward_end_s: float, negotiate_s: f
             now = max(now, until)
         free = end
     return total
+
+
+# --- Scaling factors with and without overlap: equations 1 to 11 of the OSF model
+# Source: T. Liu et al., WWW '22, doi:10.1145/3485447.3511981, section 2.1. Layers are in the paper's order: index 0 is
+# layer 1, the last is layer n, nearest the loss. Time 0 is the end of layer n's backward.
+
+
+def scaling_factor(*, one_worker_s: float, many_workers_s: float, num_workers: int) -> float:
+    """Return ``SF = T_1 / (N T_N)`` for the same whole job (eq. 1).
+
+    >>> scaling_factor(one_worker_s=9, many_workers_s=1.25, num_workers=8)
+    0.9
+    """
+    return one_worker_s / (num_workers * many_workers_s)
+
+
+def csf(*, computation_s: float, communication_s: float) -> float:
+    """Return the scaling factor if nothing overlapped, from the communication-to-computation ratio (eq. 2)."""
+    return computation_s / (computation_s + communication_s)
+
+
+def osf(*, computation_s: float, update_s: float, overlap_s: float) -> float:
+    """Return the scaling factor considering overlap (eqs. 3 and 11).
+
+    ``update_s`` contains idle time between transfers; ``overlap_s`` is the backward time of all layers but the last
+    (eq. 10).
+    """
+    return computation_s / (computation_s + update_s - overlap_s)
+
+
+def unfused_update_time_s(size_bytes: Sequence[float], backward_s: Sequence[float], cost: TransferCost) -> float:
+    """Return ``T_update`` with one transfer a layer, by the recursion of eqs. 8 and 9."""
+    transfer_s = np.asarray(cost(np.asarray(size_bytes, dtype=float))).tolist()
+    start_s, ready_s = 0.0, 0.0
+    for i in range(len(size_bytes) - 2, -1, -1):
+        ready_s += backward_s[i]
+        start_s = max(start_s + transfer_s[i + 1], ready_s)
+    return float(start_s + transfer_s[0])
+
+
+# --- Fusion by a buffer of constant size: equations 12 to 16 of the OSF model, as the paper's recursion runs
+# Source: T. Liu et al., Modeling and Optimizing the Scaling Performance in Distributed Deep Learning Training,
+# WWW '22, doi:10.1145/3485447.3511981, section 2.2. Any grouping, and all three meanings of the wait, are scheduled by
+# :func:`planner.channel.schedule`, with which this recursion agrees under ``Wait.PAPER``.
+
+
+def buffer_recursion_time_s(
+    size_bytes: Sequence[float],
+    backward_s: Sequence[float],
+    cost: TransferCost,
+    *,
+    buffer_bytes: float,
+    timeout_s: float = float("inf"),
+    is_printed: bool = False,
+) -> float:
+    """Return ``T_update`` of equations 12 to 16, layer by layer, exactly as the paper's recursion runs.
+
+    Parameters
+    ----------
+    size_bytes, backward_s
+        ``D(i)`` and ``t_b(i)`` in the paper's order: index 0 is layer 1, the last is layer n, nearest the loss.
+    is_printed
+        Eq. 13 with the printed ``t_b(i)``, where gradients are lost or sent twice; else with ``t_b(i-1)``, as the
+        text, eq. 12 and eq. 14 have it.
+
+    Notes
+    -----
+    Mended: eq. 12 tests ``t_b(i) > timeout`` strictly, like eqs. 13 and 14; eq. 15 sums from i, like eq. 8.
+    """
+    n = len(size_bytes)
+    size = [0.0, *size_bytes]  # 1-based, as printed
+    backward = [0.0, *backward_s]
+    buffered = [0.0] * (n + 2)
+    start_s, wait_s, sent_s = 0.0, 0.0, 0.0  # tau, t_wait and t_update(F) of layer i + 1
+    ready_s = 0.0  # S(i)
+    for i in range(n, 0, -1):
+        is_new = i == n or buffered[i + 1] + size[i] > buffer_bytes or backward[i] > timeout_s
+        buffered[i] = size[i] if is_new else buffered[i + 1] + size[i]  # eq. 12
+        if i < n:
+            ready_s += backward[i]
+            start_s = max(start_s + wait_s + sent_s, ready_s)  # eq. 15
+        is_late = i > 1 and backward[i - 1] > timeout_s
+        is_full = i > 1 and buffered[i] + size[i - 1] > buffer_bytes
+        is_flushed = i == 1 or is_full or (backward[i] > timeout_s if is_printed else is_late)
+        sent_s = float(cost(np.float64(buffered[i] if is_flushed else 0.0)))  # type: ignore[arg-type]  # eq. 13
+        wait_s = timeout_s if is_late else backward[i - 1] if is_full else 0.0  # eq. 14
+    return start_s + sent_s  # eq. 16
+
+
+# --- The slowest of N workers: expected maximum of normal synchronisation times, equations 7 to 9 of the GST model
+# Source: X. Zhang et al., Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter
+# Server, section III-C. Workers are independent, and each worker's time to the barrier is normal. Left out: a time
+# cannot be negative (matters only where sigma is not small beside the mean), and a slow worker stays as likely slow in
+# the next iteration as any other.
+
+_REACH = 12  # standard deviations; less than 1e-32 of a normal lies beyond
+_KNOTS = np.arange(-_REACH, _REACH + 0.5, 0.5)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+
+
+def expected_maximum_s(mean_s: ArrayLike, sigma_s: ArrayLike) -> float:
+    """Return the expected time of the slowest of several workers, equal or not (eqs. 8 and 9).
+
+    Parameters
+    ----------
+    mean_s, sigma_s
+        Of each worker, broadcast against each other; sigma >= 0, and 0 is a worker that never varies.
+
+    Raises
+    ------
+    ModelError
+        If there is no worker, a number is not finite, or a sigma is negative.
+
+    Notes
+    -----
+    ``E = low + integral from low of (1 - prod F_n)``, with ``low`` the largest ``mean - 12 sigma``, below which
+    the slowest worker never is. Gauss-Legendre in panels of half a standard deviation of every worker, so that a narrow
+    worker among wide ones is not stepped over. This is the mean of the density ``N f F^(N-1)`` of eq. 9 where all
+    are equal; print has ``E[f_max]``, the mean of the density itself.
+
+    >>> round(expected_maximum_s([10, 10], 1), 6)
+    10.56419
+    """
+    pairs = np.stack(np.broadcast_arrays(np.atleast_1d(mean_s), sigma_s)).reshape(2, -1).astype(float)
+    if not pairs.size or not np.isfinite(pairs).all() or (pairs[1] < 0).any():
+        raise ModelError(
+            f"the slowest of workers with means {pairs[0]} s and sigmas {pairs[1]} s is not defined. Give at least one "
+            "worker, finite means, and finite sigmas of 0 or more."
+        )
+    (mean, sigma), counts = np.unique(pairs, axis=1, return_counts=True)
+    return _expected_maximum_s(mean, sigma, counts)
+
+
+def _expected_maximum_s(mean: Floats, sigma: Floats, counts: ArrayLike) -> float:
+    """Return the expected maximum over groups of equal workers."""
+    from scipy.special import log_ndtr  # noqa: PLC0415  # heavy, and only models of stragglers need it
+
+    low, high = np.max(mean - _REACH * sigma), np.max(mean + _REACH * sigma)
+    knots = np.unique(np.clip(mean[:, None] + sigma[:, None] * _KNOTS, low, high))
+    half = np.diff(knots)[:, None] / 2
+    time = knots[:-1, None] + half * (1 + _NODES)
+    log_all = np.zeros_like(time)  # logarithm of prod F_n: keeps the digits of 1 - F near 1
+    for one_mean, one_sigma, count in zip(mean, sigma, np.asarray(counts), strict=True):
+        if one_sigma > 0:  # the others have certainly ended at low
+            log_all += count * log_ndtr((time - one_mean) / one_sigma)
+    return float(low - np.sum(half * _WEIGHTS * np.expm1(log_all)))
+
+
+@cache
+def standard_maximum(num_workers: int) -> float:
+    """Return ``e_N``, the expected maximum of N standard normals; 0 for one.
+
+    Raises
+    ------
+    ModelError
+        Below one worker.
+
+    >>> [round(standard_maximum(n), 6) for n in (2, 3, 8, 32)]
+    [0.56419, 0.846284, 1.4236, 2.069669]
+    """
+    if num_workers < 1:
+        raise ModelError(f"the slowest of {num_workers} workers is not defined. Give 1 or more.")
+    return _expected_maximum_s(np.zeros(1), np.ones(1), [num_workers]) if num_workers > 1 else 0.0

@@ -7,7 +7,7 @@ Source: S. Shi et al., A DAG model of synchronous SGD, arXiv:1805.03812, tables 
 from dataclasses import dataclass
 
 from planner.cluster import MachineGroup
-from planner.models.ssgd_equations import Strategy
+from planner.models.ssgd import Strategy
 
 __all__ = ["InputTime", "input_time", "stall_s"]
 
@@ -36,7 +36,7 @@ def stall_s(time: InputTime, busy_s: float, strategy: Strategy) -> float:
 
     A framework that reads and copies ahead waits only for what takes longer than the work; one that copies when the
     work is done waits for the copy, and for reading that takes longer; a naive one waits for everything
-    (S. Shi et al., section IV-C, see :func:`planner.models.ssgd_equations.steady_time_s`).
+    (S. Shi et al., section IV-C, see :func:`planner.models.ssgd.steady_time_s`).
     """
     if strategy.copies_ahead:
         return max(0.0, time.bound_s - busy_s)

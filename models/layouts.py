@@ -5,14 +5,15 @@ as Megatron does: ``tensor x context x data x pipeline`` devices; experts are sp
 data`` ranks that hold the same layers, and each of these groups of experts is copied ``context x data / expert`` times.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from math import floor, gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bools", "Ints", "Layouts", "Recompute", "Schedule"]
+from planner.transformer import Transformer
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -115,3 +116,378 @@ class Layouts:
     def num_devices(self) -> Ints:
         """Devices of each layout."""
         return self.tensor * self.context * self.pipeline * self.data
+
+
+# -- even cuts: the layers on every stage, and how many micro-batches' activations it keeps at a time ------------------
+#
+# The ``L`` layers are cut into ``p v`` equal virtual stages; where only ``L + 2`` divides by that, the first has a
+# layer less for the embedding, and the last one less for the head (Llama 3, arXiv 2407.21783, section 3.3.2); else as
+# evenly as whole layers go, the first ones getting those left over. Device ``i`` holds the virtual stages ``i, i + p, i
+# + 2p, ...`` (D. Narayanan et al., SC21, arXiv 2104.04473, section 2.2).
+#
+# Of stages that hold the same layers the earliest has most in flight, so that only a few of them can be the fullest:
+# the first, the last, and the first of each make. Their number does not grow with the layers. Where the virtual stages
+# of a device differ, so does what is in flight from moment to moment: those moments are kept that no other exceeds in
+# layers of both kinds.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stage:
+    """One pipeline stage of each of n layouts, at one moment; arrays of shape (n,).
+
+    Attributes
+    ----------
+    index
+        Of the stage, from 0.
+    dense, moe
+        Its layers without and with experts.
+    dense_in_flight, moe_in_flight
+        The same, counted once for every micro-batch whose activations they keep.
+    """
+
+    index: Ints
+    dense: Ints
+    moe: Ints
+    dense_in_flight: Ints
+    moe_in_flight: Ints
+
+
+def in_flight_chunks(layouts: Layouts, stage: Ints) -> Ints:
+    """Return how many chunks' activations a stage keeps at the fullest moment, one micro-batch each.
+
+    GPipe: all ``m v``. 1F1B and ZB-H1: ``min(m, p - i)``. Interleaved: ``min(m v, 2 (p - i - 1) + (v - 1) p + 1)``,
+    which on the first stage is ``1 + (p - 1) / (p v)`` times ``p v`` (V. Korthikanti et al., arXiv 2205.05198, section
+    4.2.3; ZB-H1: P. Qi et al., arXiv 2401.10241, section 2.2).
+    """
+    behind, chunks = layouts.pipeline - stage, layouts.interleave
+    warm = np.where(chunks > 1, 2 * (behind - 1) + (chunks - 1) * layouts.pipeline + 1, behind)
+    every = layouts.num_microbatches * chunks
+    return np.where(layouts.schedule == Schedule.GPIPE, every, np.minimum(every, warm))
+
+
+def chunk_in_flight(layouts: Layouts, stage: Ints, chunk: "int | Ints") -> Ints:
+    """Return how many micro-batches of one chunk of a stage are in flight when it begins to run backward.
+
+    Forwards take the chunks in turn, ``p`` micro-batches at a time.
+    """
+    number, turn = in_flight_chunks(layouts, stage), layouts.pipeline * layouts.interleave
+    return number // turn * layouts.pipeline + np.clip(number % turn - chunk * layouts.pipeline, 0, layouts.pipeline)
+
+
+def fullest_stages(
+    transformer: Transformer, layouts: Layouts, pipeline_layers: Sequence[int] | None = None
+) -> tuple[Stage, ...]:
+    """Return stages of every layout one of which is its fullest.
+
+    Parameters
+    ----------
+    pipeline_layers
+        Layers of every stage, where they are not to be spread evenly; all layouts then have that many stages.
+    """
+    size, widest = len(layouts), int(layouts.interleave.max(initial=1)) + 1
+    code = np.broadcast_to(layouts.pipeline * widest + layouts.interleave, size)
+    is_met = np.zeros(int(code.max(initial=0)) + 1, dtype=bool)
+    is_met[code] = True
+    where = (np.cumsum(is_met) - 1)[code]
+    cutter = _Cutter(transformer, pipeline_layers)
+    rows = [_candidates(cutter.chunks(*divmod(int(pair), widest))) for pair in np.flatnonzero(is_met)]
+    found = []
+    for rank in range(max(map(len, rows))):
+        table = np.array([row[min(rank, len(row) - 1)] for row in rows], dtype=np.int64).T
+        found.append(_stage(layouts, table[:, where]))
+    return tuple(found)
+
+
+def every_stage(
+    transformer: Transformer, layouts: Layouts, pipeline_layers: Sequence[int] | None = None
+) -> tuple[Layouts, Stage]:
+    """Return a single layout once for each moment of each of its stages, and these stages, in order."""
+    if len(layouts) != 1:
+        raise ValueError(f"the stages of one layout are asked for, and {len(layouts)} are given.")
+    pipeline = int(layouts.pipeline[0])
+    table = _Cutter(transformer, pipeline_layers).chunks(pipeline, int(layouts.interleave[0]))
+    rows = np.array([row for stage in range(pipeline) for row in _moments(table, stage)], dtype=np.int64).T
+    repeated = layouts.of(np.zeros(rows.shape[1], dtype=np.int64))
+    return repeated, _stage(repeated, rows)
+
+
+class _Cutter:
+    """Cuts the layers of a transformer into chunks."""
+
+    def __init__(self, transformer: Transformer, pipeline_layers: Sequence[int] | None) -> None:
+        is_moe = np.array([kind == "moe" for kind in transformer.layer_kinds], dtype=np.int64)
+        self._moe_before = np.concatenate([[0], np.cumsum(is_moe)])
+        self._given = None if pipeline_layers is None else tuple(pipeline_layers)
+        if self._given is not None and (sum(self._given) != transformer.num_layers or min(self._given) < 0):
+            raise ValueError(
+                f"pipeline_layers {list(self._given)} add up to {sum(self._given)} layers; "
+                f"the network has {transformer.num_layers}."
+            )
+
+    def chunks(self, pipeline: int, interleave: int) -> Ints:
+        """Return layers without and with experts (first axis) of chunk (second) and stage (third)."""
+        if self._given is None:
+            number = pipeline * interleave
+            layers = len(self._moe_before) - 1
+            has_ends = layers % number > 0 and (layers + 2) % number == 0
+            each, left = divmod(layers + 2 * has_ends, number)
+            sizes = np.full(number, each, dtype=np.int64)
+            sizes[:left] += 1
+            sizes[[0, -1]] -= has_ends
+        elif (len(self._given), 1) == (pipeline, interleave):
+            sizes = np.array(self._given, dtype=np.int64)
+        else:
+            raise ValueError(
+                f"pipeline_layers names {len(self._given)} stages of one chunk each; "
+                f"a layout has {pipeline} stages of {interleave}."
+            )
+        moe = np.diff(self._moe_before[np.concatenate([[0], np.cumsum(sizes)])])
+        return np.stack([sizes - moe, moe]).reshape(2, interleave, pipeline)
+
+
+# Of a stage at one moment: its index; its layers of both kinds; and those in flight, or else -1, -1, where it holds as
+# many in each chunk, and they follow from the number of chunks in flight.
+_Row = tuple[int, int, int, int, int]
+
+
+def _candidates(table: Ints) -> list[_Row]:
+    """Return the moments of the first stage, of the first of every make, and of the last."""
+    first: dict[bytes, int] = {}
+    for stage in range(table.shape[-1]):
+        first.setdefault(table[:, :, stage].tobytes(), stage)
+    return [row for stage in sorted({*first.values(), table.shape[-1] - 1}) for row in _moments(table, stage)]
+
+
+def _moments(table: Ints, stage: int) -> list[_Row]:
+    """Return the moments of a stage that no other exceeds in layers of both kinds in flight."""
+    chunks = table[:, :, stage]
+    dense, moe = (int(number) for number in chunks.sum(axis=1))
+    if bool((chunks == chunks[:, :1]).all()):
+        return [(stage, dense, moe, -1, -1)]
+    interleave, pipeline = table.shape[1:]
+    turn, warm = interleave * pipeline, 2 * (pipeline - stage - 1) + (interleave - 1) * pipeline + 1
+    chunk = np.arange(warm + turn) % turn // pipeline
+    forward = np.cumsum(chunks[:, chunk], axis=1)[:, warm - 1 :][:, :turn]
+    backward = np.cumsum(chunks[:, interleave - 1 - chunk[:turn]], axis=1)
+    counts = forward - backward + chunks[:, interleave - 1 - chunk[:turn]]  # before the backward that follows
+    pairs: list[tuple[int, int]] = []
+    for one in sorted({(int(a), int(b)) for a, b in counts.T}, reverse=True):
+        if not pairs or one[1] > pairs[-1][1]:
+            pairs.append(one)
+    return [(stage, dense, moe, *pair) for pair in pairs]
+
+
+def _stage(layouts: Layouts, rows: Ints) -> Stage:
+    """Return a stage of every layout."""
+    index, dense, moe, *moment = rows
+    number = in_flight_chunks(layouts, index)
+    is_gpipe = layouts.schedule == Schedule.GPIPE
+
+    def in_flight(layers: Ints, at: Ints) -> Ints:
+        most = layouts.num_microbatches * layers
+        return np.where(at < 0, number * layers // layouts.interleave, np.where(is_gpipe, most, np.minimum(at, most)))
+
+    return Stage(
+        index=index,
+        dense=dense,
+        moe=moe,
+        dense_in_flight=in_flight(dense, moment[0]),
+        moe_in_flight=in_flight(moe, moment[1]),
+    )
+
+
+# -- cuts: layers of stages, so that the slowest stage is as quick as can be -------------------------------------------
+#
+# Sets. Stages ``i`` of a layout, each on a machine group. Data. ``t_i`` seconds of a layer on stage i, ``e_i`` of what
+# it does besides, ``c_i`` the most layers that fit in its memory, L layers in all.
+# Variables. Whole numbers ``1 <= n_i <= c_i`` with ``sum n_i = L``. Objective. ``min max_i (e_i + n_i t_i)``.
+#
+# For a given T, stage i holds ``floor((T - e_i) / t_i)`` layers at most, between 1 and c_i; the smallest T for which
+# these add up to L or more is found by bisection, and then among the values that stages can take. What they are too
+# many is taken away from the groups that are slowest per layer first, evenly within a group, the later stages first
+# (whose micro-batches have more stages to pass before them): so the slowest stage stays what it is, and one micro-batch
+# through all stages takes as little as can be.
+
+_BISECTIONS = 32
+_ROUNDING = 1e-9
+
+
+def balanced_layers(
+    layer_s: NDArray[np.float64],
+    fixed_s: NDArray[np.float64],
+    most_layers: Ints,
+    is_there: Bools,
+    groups: Ints,
+    num_layers: int,
+) -> tuple[Ints, Bools]:
+    """Return the layers of every stage, and for which layouts there are any.
+
+    Parameters
+    ----------
+    layer_s, fixed_s, most_layers
+        ``t``, ``e`` and ``c``, shape (p, n).
+    is_there
+        Which stages a layout has, shape (p, n).
+    groups
+        Index of the machine group, shape (p, n); stages of one group have the same ``layer_s``.
+    num_layers
+        L.
+
+    Returns
+    -------
+    Layers of shape (p, n), 0 where there is no stage; and whether a layout can hold all layers, shape (n,).
+    """
+    most = np.where(is_there, np.minimum(most_layers, num_layers), 0)
+    can = np.asarray(((most >= 1) | ~is_there).all(axis=0) & (most.sum(axis=0) >= num_layers))
+    can = np.asarray(can & (is_there.sum(axis=0) <= num_layers))
+    fewest = np.where(is_there, 1, 0)
+
+    def held(slowest_s: NDArray[np.float64]) -> Ints:
+        fitting = np.floor((slowest_s - fixed_s) / layer_s + _ROUNDING)
+        return np.where(is_there, np.clip(fitting, fewest, np.maximum(most, fewest)), 0).astype(np.int64)
+
+    low = np.where(is_there, fixed_s + layer_s, 0.0).max(axis=0)
+    high = np.where(is_there, fixed_s + np.maximum(most, 1) * layer_s, 0.0).max(axis=0)
+    low_is_enough = held(low).sum(axis=0) >= num_layers
+    high = np.where(low_is_enough, low, high)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        is_enough = held(middle).sum(axis=0) >= num_layers
+        low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)
+    # Of the values that stages can take the next above the last that is too little, where that is enough.
+    following = np.where(is_there & (held(low) < most), fixed_s + (held(low) + 1) * layer_s, np.inf).min(axis=0)
+    next_is_enough = (following < high) & (held(following).sum(axis=0) >= num_layers)
+    layers = held(np.where(next_is_enough & ~low_is_enough, following, high))
+    number = int(groups.max(initial=0)) + 1
+    slowness = np.array([np.where(is_there & (groups == one), layer_s, -1.0).max(axis=0) for one in range(number)])
+    for slowest in np.argsort(
+        -slowness, axis=0, kind="stable"
+    ):  # those too many are taken from the slowest group first
+        surplus = np.maximum(layers.sum(axis=0) - num_layers, 0)
+        is_own = is_there & (groups == slowest)
+        spare = np.where(is_own, layers - 1, 0).sum(axis=0)
+        left = np.where(is_own, layers, 0).sum(axis=0) - np.minimum(surplus, spare)
+        layers = np.where(is_own, _levelled(np.where(is_own, layers, 0), left), layers)
+    return np.where(can, layers, 0), can
+
+
+def _levelled(most: Ints, total: Ints) -> Ints:
+    """Return numbers as even as ``most`` allows that add up to a total, the first ones getting those left."""
+    low, high = np.zeros_like(total), most.max(axis=0, initial=0)
+    for _ in range(int(high.max(initial=1)).bit_length() + 1):
+        middle = (low + high + 1) // 2
+        is_below = np.minimum(most, middle).sum(axis=0) <= total
+        low, high = np.where(is_below, middle, low), np.where(is_below, high, middle - 1)
+    found = np.minimum(most, low)
+    may_have = most > low
+    return np.asarray(found + (may_have & (np.cumsum(may_have, axis=0) <= total - found.sum(axis=0))))
+
+
+# -- micro-batches of replicas, so that the slowest class is as quick as can be ----------------------------------------
+#
+# Sets. Classes k, ``d_k`` replicas each. Data. ``a_k + m x_k``: seconds of m micro-batches, N micro-batches in all.
+# Variables. Whole numbers ``m_k >= 1`` with ``sum d_k m_k = N``. Objective. ``min max_k (a_k + m_k x_k)``.
+#
+# The optimum is one of the values ``a_k + m x_k``. For a given T class k does ``floor((T - a_k) / x_k)`` at most; if
+# all do, that is too many by some replicas' micro-batches, and whether as many can be left out is a bounded subset sum:
+# the sums that can be made are the bits of one integer, to which powers of two of a class's replicas are added by
+# shifting it. What can be done until T can be done until any later one, so the smallest T is found by bisection over
+# the sorted values from the time that fractions would take on, as many of them as are needed: neither the list nor the
+# integers grow with N. Where not even millions too many can be left out (replicas by the thousand of odd numbers), none
+# is found.
+
+_MOST_BITS = 1 << 20  # micro-batches too many that are looked at
+_MOST_STEPS = 1 << 14  # micro-batches of the slowest class that a stretch may hold
+
+
+def share_microbatches(
+    replicas: Sequence[int], start_s: Sequence[float], each_s: Sequence[float], total: int
+) -> list[int] | None:
+    """Return the micro-batches of one replica of each class; None where no numbers add up.
+
+    Parameters
+    ----------
+    replicas, start_s, each_s
+        ``d``, ``a`` and ``x`` of each class.
+    total
+        N.
+
+    >>> share_microbatches([1, 1], [0.0, 0.0], [1.0, 3.0], 8)
+    [6, 2]
+    >>> share_microbatches([2, 2], [0.0, 0.0], [1.0, 1.0], 7) is None
+    True
+    """
+    left = total - sum(replicas)  # one each is certain
+    if left < 0 or left % gcd(*replicas):
+        return None
+    classes = list(zip(replicas, start_s, each_s, strict=True))
+    rate = sum(number / each for number, _, each in classes)
+    first_s = (total + sum(number / each * start for number, start, each in classes)) / rate
+    first_s = max(first_s, *(start + each for _, start, each in classes)) * (1 - _ROUNDING)
+    last_s = max(start + each * (left // number + 1) for number, start, each in classes)
+    low_s, width_s = first_s, 2 * max(each_s)
+
+    def numbers(slowest_s: float) -> list[int] | None:
+        most = [floor((slowest_s - start) / each + _ROUNDING) - 1 for _, start, each in classes]
+        return None if min(most) < 0 else _adding_up(replicas, most, left)
+
+    def values(high_s: float) -> Iterator[NDArray[np.float64]]:
+        """Yield the seconds of each class that lie between, and next to it; at most ``left`` beyond the first."""
+        for number, start, each in classes:
+            first = max(1, floor((low_s - start) / each))
+            last = min(left // number + 1, floor((high_s - start) / each) + 1)
+            yield start + each * np.arange(first, last + 1, dtype=np.float64)
+
+    while low_s <= last_s:  # the first value that will do lies in one of ever longer stretches
+        listed = np.unique(np.concatenate(list(values(low_s + width_s))))
+        listed = listed[listed <= low_s + width_s]
+        low, high = 0, len(listed)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if numbers(float(listed[middle])) is None else (low, middle)
+        if low < len(listed):
+            return numbers(float(listed[low]))
+        low_s, width_s = low_s + width_s, 2 * width_s
+        if width_s > _MOST_STEPS * max(each_s):
+            return None
+    return None
+
+
+def _adding_up(replicas: Sequence[int], most: Sequence[int], left: int) -> list[int] | None:
+    """Return numbers that add up, as many as can be of the last class first; None where there are none."""
+    caps = [min(count, left // number) for number, count in zip(replicas, most, strict=True)]
+    over = sum(number * count for number, count in zip(replicas, caps, strict=True)) - left  # to be left out
+    if not 0 <= over <= _MOST_BITS:
+        return None
+    sums = [1]  # bit s is set where s can be left out by the classes so far
+    whole = (1 << (over + 1)) - 1
+    for number, count in zip(replicas, caps, strict=True):
+        found, power, rest = sums[-1], 1, min(count, over // number)
+        while rest > 0:
+            taken = min(power, rest)
+            found |= (found << (taken * number)) & whole
+            rest, power = rest - taken, power * 2
+        sums.append(found)
+    if not sums[-1] >> over & 1:
+        return None
+    chosen: list[int] = []
+    for index in range(len(replicas) - 1, -1, -1):
+        number = next(
+            one
+            for one in range(min(caps[index], over // replicas[index]) + 1)
+            if sums[index] >> (over - one * replicas[index]) & 1
+        )
+        chosen.append(caps[index] - number + 1)
+        over -= number * replicas[index]
+    return chosen[::-1]
+
+
+def shared_bound_s(
+    replicas: NDArray[np.float64],
+    start_s: NDArray[np.float64],
+    each_s: NDArray[np.float64],
+    total: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return seconds that no numbers of micro-batches are under, fractions allowed; classes first, shape (k, n)."""
+    rates = replicas / each_s
+    return np.asarray((total + (rates * start_s).sum(axis=0)) / rates.sum(axis=0))

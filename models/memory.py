@@ -1,10 +1,70 @@
-"""Bytes on one device of data-parallel training."""
+"""Bytes on one device: of data-parallel training, and of a transformer under any layout, stage by stage.
 
+**Data parallelism.** Every weight, its gradient, the optimiser's state, and the outputs that the backward pass reads.
+
+**A layer of a transformer.** What is kept follows from who reads it: the backward pass of a GEMM, a norm, an activation
+function or of attention needs what the operator read, and so does the weighted sum of experts; that of an addition, of
+rotary positions or of a permutation needs nothing. For a GPT that gives the published forms exactly (V. Korthikanti et
+al., arXiv 2205.05198, section 4, [K]): s tokens, b samples, h hidden, a heads, t tensor-parallel devices, 2 bytes a
+number, dropout included,
+
+- tensor parallel ``s b h (10 + 24/t + 5 a s / h t)``; with sequence parallelism ``s b h / t (34 + 5 a s / h)``;
+- selective recomputation: without the term of the scores; full: ``2 s b h``, with sequence parallelism a t-th of it.
+
+Beyond [K]: grouped queries, gated parts, experts (what is sent to a device's experts is kept gathered, and divided by
+nothing), latent attention, context parallelism (every term over its degree), kernels without dropout (2 instead of 5
+bytes a score) and flash attention (no scores; 4 bytes a token and head of the softmax's logarithm instead: T. Dao et
+al., arXiv 2205.14135). Left out: a norm's two statistics a token.
+
+**A stage.** It holds
+
+- ``weights``, ``gradients`` and ``optimizer`` (fp32 copy and moments) of its layers; the first stage those of the
+  embedding, the last one those of the head. ZeRO 1, 2 and 3 shards the optimiser, the gradients too, the weights too,
+  over ``data x context`` devices, experts over ``data x context / expert`` (S. Rajbhandari et al., SC20, arXiv
+  1910.02054, section 5: 16, 4 + 12/d, 2 + 14/d and 16/d bytes a parameter);
+- ``activations`` of all micro-batches in flight (:mod:`planner.models.layouts`), layer by layer, with the embedding's
+  on the first stage, and the last norm's and the logits' on the last one;
+- ``temporary``: the larger of what one layer's backward pass needs beside that (full recomputation: all that a layer
+  keeps) with the gradient of its largest matrix, and what the head's needs (gradients of the logits' matrix and of the
+  stream, which sequence parallelism gathers there; copies of the logits); with ZeRO 2 and 3 the whole gradient of a
+  layer, with ZeRO 3 the whole weights of the layer at work and, where communication overlaps computing, of the next;
+- ``reserve``: what is not modelled, given by the caller: the device's context, buffers of the communication library,
+  kernels' workspaces, fragmentation, images and token numbers.
+
+Moments of the maximum differ between the terms; they are added, which is exact for the largest ones.
+
+**Any cut.** With q micro-batches in flight a stage of n layers of one kind holds ``base + n (states + q kept)``:
+exactly a line, since all but the layers' states and activations does not grow with them. Where a network has layers
+with experts and layers without, the line is that of the kind with more bytes: never less than what such a stage holds.
+
+**Optimiser on the host.** Gradients go down over the device's link and updated weights come back, both as they are
+communicated; the processor then moves the optimiser's state through its memory, which the devices of a machine share.
+Transfers and update follow one another (J. Ren et al., ZeRO-Offload, arXiv 2101.06840, sections 4 and 5). Leaves out a
+step that is delayed by one iteration (their section 5.2), and reads of the host's memory by the input.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.dnn import Dnn
+import numpy as np
 
-__all__ = ["OPTIMIZER_BYTES", "MemoryUse", "Precision", "data_parallel_memory"]
+from planner.cost import Floats
+from planner.dnn import Dnn
+from planner.models.layouts import Bools, Ints, Layouts, Recompute, Stage, chunk_in_flight, every_stage, fullest_stages
+from planner.models.operators import (
+    COLUMN_SPLIT,
+    INPUT,
+    Operator,
+    Parameters,
+    block_operators,
+    block_parameters,
+    embedding_operators,
+    embedding_parameters,
+    head_operators,
+    head_parameters,
+    vocabulary_rows,
+)
+from planner.transformer import LayerKind, Transformer
 
 _STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32
 # State per parameter beyond the weight: none; one fp32 momentum; two fp32 moments.
@@ -92,3 +152,588 @@ def data_parallel_memory(dnn: Dnn, precision: Precision, *, reserve_bytes: float
         activations_per_sample_bytes=dnn.num_stored_elements * precision.activation_bytes,
         reserve_bytes=reserve_bytes,
     )
+
+
+# -- what one layer of a transformer keeps for its backward pass -------------------------------------------------------
+
+_NEED_INPUT = frozenset({"matmul", "router", "norm", "activation", "attention", "softmax", "combine"})
+_PRODUCTS = frozenset({"matmul", "router"})
+_SCORES = frozenset({"attention.scores", "attention.softmax"})
+_STATES = frozenset({"attention.qkv", "attention.query_key_norm", "attention.rotary"})
+_TENSOR_SPLIT = (
+    COLUMN_SPLIT | _STATES | {"attention.context", "feed_forward.activation", "feed_forward.shared.activation"}
+)
+_ROUTED_SPLIT = frozenset({"feed_forward.experts.up", "feed_forward.experts.activation"})
+_DISPATCHED = frozenset({"feed_forward.dispatch", "feed_forward.experts.down"})
+_LOG_SUM_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """What the software keeps; the defaults are those of today's frameworks.
+
+    Attributes
+    ----------
+    is_flash
+        Whether attention keeps no scores.
+    has_dropout
+        Whether masks are kept: 1 byte a number, of both residual branches, of the scores and of the embedding.
+    is_loss_fused
+        Whether the loss overwrites the logits by their gradient. If not, it makes two fp32 copies of them, one of which
+        is kept for the backward pass.
+    has_placeholders
+        Whether an empty gradient of every matrix of a block is held for good (Transformer Engine, where gradients are
+        summed in fp32 by the product itself: one for each shape).
+    copies_context
+        Whether attention's output is kept twice where the context is spread: before and after an all-to-all exchange
+        (S. A. Jacobs et al., arXiv 2309.14509). A ring needs no second one.
+    product_input_bytes
+        A number kept as input of GEMMs alone; by default that of activations (1: fp8 as Transformer Engine has it).
+    """
+
+    is_flash: bool = True
+    has_dropout: bool = False
+    is_loss_fused: bool = False
+    has_placeholders: bool = False
+    copies_context: bool = False
+    product_input_bytes: float | None = None
+
+
+KERNELS: Mapping[str, Kernels] = {
+    "megatron-2021": Kernels(is_flash=False, has_dropout=True),
+    "megatron-core": Kernels(is_loss_fused=True, has_placeholders=True, copies_context=True),
+    "megatron-core-fp8": Kernels(
+        is_loss_fused=True, has_placeholders=True, copies_context=True, product_input_bytes=1.0
+    ),
+    "fsdp": Kernels(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Numbers of one sample, by how they are spread.
+
+    ``stream``: by sequence parallelism alone. ``tensor``: over tensor-parallel devices. ``keys``: over these, as far as
+    there are heads of keys. ``routed``: experts' columns. ``dispatched``: tokens on their way to experts and back.
+    """
+
+    stream: int = 0
+    tensor: int = 0
+    keys: int = 0
+    routed: int = 0
+    dispatched: int = 0
+
+    def on_device(self, transformer: Transformer, layouts: Layouts, expert_imbalance: float) -> Floats:
+        """Return the numbers of one micro-batch on one device."""
+        samples, tensor = layouts.microbatch / layouts.context, layouts.tensor
+        sent = self.dispatched + self.routed / tensor
+        return samples * (
+            self.stream / stream_split(layouts)
+            + self.tensor / tensor
+            + self.keys / np.minimum(tensor, transformer.num_kv_heads)
+            + sent * expert_imbalance
+        )
+
+
+def stream_split(layouts: Layouts) -> Floats:
+    """Return over how many devices the stream between the tensor-parallel products is spread."""
+    return np.where(layouts.is_sequence_parallel, layouts.tensor, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayerBytes:
+    """Bytes of one layer and one micro-batch on one device, one element a layout.
+
+    Attributes
+    ----------
+    kept
+        From the forward to the backward pass.
+    working
+        More of it while its backward pass runs: what is computed again, and gradients of its widest part.
+    """
+
+    kept: Floats
+    working: Floats
+
+
+def layer_bytes(
+    transformer: Transformer,
+    kind: LayerKind,
+    layouts: Layouts,
+    *,
+    activation_bytes: float,
+    kernels: Kernels,
+    expert_imbalance: float = 1.0,
+) -> LayerBytes:
+    """Return what a layer keeps, and what its backward pass needs beside it."""
+    operators = block_operators(transformer, kind)
+    entry = transformer.hidden_size * transformer.sequence_length
+    products, others = kept_elements(transformer, operators)
+    size = kernels.product_input_bytes or activation_bytes
+    plain = size * products.on_device(transformer, layouts, expert_imbalance)
+    plain = plain + activation_bytes * others.on_device(transformer, layouts, expert_imbalance)
+    plain = plain + _attention_bytes(transformer, layouts, activation_bytes, kernels)
+    plain = plain + kernels.has_dropout * 2 * stream_bytes(entry, layouts, 1)
+    scores = _score_bytes(transformer, layouts, activation_bytes, kernels)
+    only_input = stream_bytes(entry, layouts, activation_bytes)
+    is_full, is_none = layouts.recompute == Recompute.FULL, layouts.recompute == Recompute.NONE
+    widest = activation_bytes * _widest(transformer, operators, layouts, expert_imbalance)
+    again = np.where(is_full, plain + scores - only_input, np.where(is_none, 0.0, scores))
+    return LayerBytes(
+        kept=np.where(is_full, only_input, plain + np.where(is_none, scores, 0.0)), working=again + widest
+    )
+
+
+def stream_bytes(elements: float, layouts: Layouts, number_bytes: float) -> Floats:
+    """Return the bytes of a micro-batch's numbers that lie between the tensor-parallel products, on one device."""
+    return number_bytes * elements * layouts.microbatch / layouts.context / stream_split(layouts)
+
+
+def kept_elements(transformer: Transformer, operators: Iterable[Operator]) -> tuple[Kept, Kept]:
+    """Return the numbers of one sample that some backward pass reads: those that GEMMs alone read, and the others.
+
+    Scores, and what leaves the last operator, are left out; logits too.
+    """
+    listed = tuple(operators)
+    readers: dict[str, set[str]] = {}
+    for operator in listed:
+        for name in operator.inputs:
+            readers.setdefault(name, set()).add(operator.kind)
+    sizes = {one.name: one.output_elements for one in listed}
+    sizes.setdefault(INPUT, transformer.hidden_size * transformer.sequence_length)
+    sums: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    for name, kinds in readers.items():
+        if name in _SCORES or not kinds & _NEED_INPUT:
+            continue
+        is_product_input = (kinds & _NEED_INPUT) <= _PRODUCTS and name != "attention.context"
+        found = sums[not is_product_input]
+        for way, elements in _ways(transformer, name, sizes[name]).items():
+            found[way] = found.get(way, 0) + elements
+    return Kept(**sums[0]), Kept(**sums[1])
+
+
+def _ways(transformer: Transformer, name: str, elements: int) -> Mapping[str, int]:
+    """Return a tensor's numbers by how they are spread."""
+    if name in _STATES and transformer.latent is None:
+        keys = 2 * transformer.num_kv_heads * transformer.head_size * transformer.sequence_length
+        return {"tensor": elements - keys, "keys": keys}
+    if name in _TENSOR_SPLIT:
+        return {"tensor": elements}
+    if name in _ROUTED_SPLIT:
+        return {"routed": elements}
+    return {"dispatched" if name in _DISPATCHED else "stream": elements}
+
+
+def _attention_bytes(
+    transformer: Transformer, layouts: Layouts, activation_bytes: float, kernels: Kernels
+) -> "Floats | float":
+    """Return the logarithm of flash attention's softmax, and the second copy of its output."""
+    rows = transformer.num_heads * transformer.sequence_length * layouts.microbatch / layouts.context / layouts.tensor
+    found = rows * _LOG_SUM_BYTES * kernels.is_flash
+    if kernels.copies_context:
+        found = found + (layouts.context > 1) * rows * transformer.value_head_size * activation_bytes
+    return found
+
+
+def _score_bytes(transformer: Transformer, layouts: Layouts, activation_bytes: float, kernels: Kernels) -> Floats:
+    """Return the softmax and, with dropout, its mask and what passes it: 0 for flash attention."""
+    each = 0.0 if kernels.is_flash else activation_bytes + kernels.has_dropout * (1 + activation_bytes)
+    number = transformer.num_heads * transformer.sequence_length**2
+    return each * number * layouts.microbatch / layouts.context / layouts.tensor
+
+
+def _widest(
+    transformer: Transformer, operators: Iterable[Operator], layouts: Layouts, expert_imbalance: float
+) -> Floats:
+    """Return the numbers of the widest activation function's gradients, at its input and its output."""
+    found: Floats = np.zeros(1)
+    for one in operators:
+        if one.kind == "activation":
+            ways = {"routed" if one.name in _ROUTED_SPLIT else "tensor": one.input_elements + one.output_elements}
+            found = np.maximum(found, Kept(**ways).on_device(transformer, layouts, expert_imbalance))
+    return found
+
+
+def embedding_bytes(transformer: Transformer, layouts: Layouts, activation_bytes: float, kernels: Kernels) -> Floats:
+    """Return what the embedding keeps of one micro-batch: the input of its norm, patches, and the mask of dropout."""
+    products, others = kept_elements(transformer, embedding_operators(transformer))
+    mask = kernels.has_dropout * transformer.hidden_size * transformer.sequence_length
+    return stream_bytes(products.stream + others.stream, layouts, activation_bytes) + stream_bytes(mask, layouts, 1)
+
+
+def head_bytes(transformer: Transformer, layouts: Layouts, activation_bytes: float) -> Floats:
+    """Return what stands behind the last block and before the logits keeps of one micro-batch."""
+    products, others = kept_elements(transformer, head_operators(transformer))
+    return stream_bytes(products.stream + others.stream, layouts, activation_bytes)
+
+
+# -- every pipeline stage ----------------------------------------------------------------------------------------------
+
+TERMS = ("weights", "gradients", "optimizer", "activations", "temporary", "reserve")
+_LOSS_COPY_BYTES = 4
+
+# Bytes of a weight, its gradient, an activation, the fp32 copy, and Adam's moments.
+PRECISIONS: Mapping[str, Precision] = {
+    # 16 bytes: gradients in half precision (Rajbhandari et al., section 3.1).
+    "mixed": Precision(weight_bytes=2, gradient_bytes=2, activation_bytes=2, master_bytes=4, optimizer_bytes=8),
+    # 18 bytes: gradients summed in fp32 (Megatron-LM with bf16; Korthikanti et al., figure 1).
+    "megatron": Precision(weight_bytes=2, gradient_bytes=4, activation_bytes=2, master_bytes=4, optimizer_bytes=8),
+    # As above, with fp8 copies of every weight, as it is and transposed (Transformer Engine).
+    "megatron-fp8": Precision(weight_bytes=4, gradient_bytes=4, activation_bytes=2, master_bytes=4, optimizer_bytes=8),
+    # Weights and gradients are kept in fp32 and computed with in bf16 (PyTorch's fully sharded data parallel).
+    "fsdp": Precision(weight_bytes=4, gradient_bytes=4, activation_bytes=2, master_bytes=0, optimizer_bytes=8),
+    "fp32": Precision(weight_bytes=4, gradient_bytes=4, activation_bytes=4, master_bytes=0, optimizer_bytes=8),
+}
+
+
+def memory_bytes(
+    transformer: Transformer,
+    layouts: Layouts,
+    *,
+    precision: Precision,
+    kernels: Kernels | None = None,
+    reserve_bytes: float = 0.0,
+    pipeline_layers: Sequence[int] | None = None,
+    expert_imbalance: float = 1.0,
+) -> Mapping[str, Floats]:
+    """Return the bytes of every layout's fullest stage.
+
+    Parameters
+    ----------
+    precision
+        E.g. one of :data:`PRECISIONS`.
+    kernels
+        What the software keeps; by default that of today's frameworks.
+    reserve_bytes
+        On every device, for what is not modelled.
+    pipeline_layers
+        Layers of every stage, where they are not spread evenly; all layouts then have that many stages.
+    expert_imbalance
+        Tokens of the busiest device's experts over the mean.
+
+    Returns
+    -------
+    The terms :data:`TERMS`, and ``total``, their sum; arrays of shape (n,).
+    """
+    layouts = layouts.of(slice(None))
+    parts = _Parts(transformer, layouts, precision, kernels or Kernels(), expert_imbalance)
+    stages = fullest_stages(transformer, layouts, pipeline_layers)
+    best = parts.terms(stages[0], reserve_bytes)
+    for stage in stages[1:]:
+        other = parts.terms(stage, reserve_bytes)
+        is_fuller = other["total"] > best["total"]
+        best = {name: np.where(is_fuller, other[name], best[name]) for name in best}
+    return best
+
+
+def stage_memory_bytes(
+    transformer: Transformer,
+    layout: Layouts,
+    *,
+    precision: Precision,
+    kernels: Kernels | None = None,
+    reserve_bytes: float = 0.0,
+    pipeline_layers: Sequence[int] | None = None,
+    expert_imbalance: float = 1.0,
+) -> Mapping[str, Floats]:
+    """Return the same of every stage of one layout; arrays of shape (stages,)."""
+    repeated, stage = every_stage(transformer, layout, pipeline_layers)
+    parts = _Parts(transformer, repeated, precision, kernels or Kernels(), expert_imbalance)
+    moments = parts.terms(stage, reserve_bytes)
+    # Of the moments of a stage the fullest: sorted by stage and then by bytes, it is the last one.
+    order = np.lexsort((moments["total"], stage.index))
+    last = order[np.flatnonzero(np.diff(stage.index[order], append=-1))]
+    return {name: array[last] for name, array in moments.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Kind:
+    """One kind of layer: its parameters on a device, and the bytes of a micro-batch."""
+
+    parameters: Parameters
+    bytes: LayerBytes
+
+
+class _Parts:
+    """What does not depend on the stage, computed once; and the terms of any stage."""
+
+    def __init__(
+        self,
+        transformer: Transformer,
+        layouts: Layouts,
+        precision: Precision,
+        kernels: Kernels,
+        expert_imbalance: float,
+    ) -> None:
+        self._transformer, self._layouts = transformer, layouts
+        self._precision, self._kernels = precision, kernels
+        number = precision.activation_bytes
+
+        def of(kind: LayerKind) -> _Kind:
+            counted = layer_bytes(
+                transformer,
+                kind,
+                layouts,
+                activation_bytes=number,
+                kernels=kernels,
+                expert_imbalance=expert_imbalance,
+            )
+            return _Kind(parameters=block_parameters(transformer, kind, layouts), bytes=counted)
+
+        kinds = transformer.num_moe_layers
+        self._dense = of("dense") if kinds < transformer.num_layers else None
+        self._moe = of("moe") if kinds else None
+        self._embedding = embedding_parameters(transformer, layouts)
+        self._head = head_parameters(transformer, layouts)
+        self._embedding_kept = embedding_bytes(transformer, layouts, number, kernels)
+        self._head_kept = head_bytes(transformer, layouts, number) + self._logits(
+            number if kernels.is_loss_fused else _LOSS_COPY_BYTES
+        )
+        self._shards = layouts.data * layouts.context
+
+    def terms(self, stage: Stage, reserve_bytes: float) -> dict[str, Floats]:
+        """Return the terms of a stage of every layout, and their total."""
+        size = len(stage.index)
+        found = {
+            **self._states(stage),
+            "activations": self._activations(stage),
+            "temporary": self._temporary(stage),
+            "reserve": np.full(size, float(reserve_bytes)),
+        }
+        found = {name: np.broadcast_to(found[name], size) for name in TERMS}
+        return {**found, "total": sum(found.values(), np.zeros(size))}
+
+    def _kinds(self) -> tuple[tuple[_Kind | None, int], ...]:
+        """Return the kinds of layers with their place in a pair of counts."""
+        return (self._dense, 0), (self._moe, 1)
+
+    def _is_ends(self, stage: Stage) -> tuple[Floats, Floats]:
+        """Return 1 where a stage is the first, and where it is the last."""
+        return (stage.index == 0) * 1.0, (stage.index == self._layouts.pipeline - 1) * 1.0
+
+    # -- weights, gradients, optimiser
+
+    def _states(self, stage: Stage) -> dict[str, Floats]:
+        """Return the bytes that do not depend on the micro-batch."""
+        is_first, is_last = self._is_ends(stage)
+        shared = is_first * self._embedding + is_last * self._head
+        routed = np.zeros(1)
+        counts = stage.dense, stage.moe
+        for kind, place in self._kinds():
+            if kind is not None:
+                shared = shared + counts[place] * kind.parameters.shared
+                routed = routed + counts[place] * kind.parameters.routed
+        precision, zero = self._precision, self._layouts.zero
+        on_device = ~self._layouts.is_offloaded
+        state_bytes = precision.master_bytes + precision.optimizer_bytes
+        return {
+            "weights": precision.weight_bytes * self._sharded(shared, routed, zero >= 3),
+            "gradients": precision.gradient_bytes * self._sharded(shared, routed, zero >= 2),
+            "optimizer": state_bytes * self._sharded(shared, routed, zero >= 1) * on_device,
+        }
+
+    def _sharded(self, shared: Floats, routed: Floats, is_sharded: Bools) -> Floats:
+        """Return the parameters that a device keeps, where ZeRO spreads those of equal ranks over them or not."""
+        return np.where(is_sharded, (shared + routed * self._layouts.expert) / self._shards, shared + routed)
+
+    # -- activations
+
+    def _activations(self, stage: Stage) -> Floats:
+        """Return the bytes that wait for a backward pass at the fullest moment."""
+        counts = stage.dense_in_flight, stage.moe_in_flight
+        is_first, is_last = self._is_ends(stage)
+        first = is_first * chunk_in_flight(self._layouts, stage.index, 0) * self._embedding_kept
+        behind = chunk_in_flight(self._layouts, stage.index, self._layouts.interleave - 1)
+        found = first + is_last * behind * self._head_kept
+        for kind, place in self._kinds():
+            if kind is not None:
+                found = found + counts[place] * kind.bytes.kept
+        return found
+
+    def _logits(self, number_bytes: float) -> Floats:
+        """Return the bytes of a micro-batch's logits on one device."""
+        samples = self._layouts.microbatch / self._layouts.context * self._transformer.sequence_length
+        has_logits = self._transformer.head in ("language", "masked_language")
+        return number_bytes * has_logits * samples * vocabulary_rows(self._transformer, self._layouts)
+
+    # -- what is there for a moment
+
+    def _temporary(self, stage: Stage) -> Floats:
+        """Return the bytes of the fullest moment beyond weights, gradients, optimiser and activations."""
+        number = self._precision.activation_bytes
+        counts = stage.dense, stage.moe
+        layer, held, block = np.zeros(1), np.zeros(1), np.zeros(1)
+        for kind, place in self._kinds():
+            if kind is None:
+                continue
+            is_here, own = counts[place] > 0, kind.parameters
+            gradient = 0.0 if self._kernels.has_placeholders else number * own.largest
+            layer = np.maximum(layer, is_here * (kind.bytes.working + gradient))
+            block = np.maximum(block, is_here * own.all)
+            if self._kernels.has_placeholders:
+                held = np.maximum(held, is_here * number * own.matrices)
+        _, is_last = self._is_ends(stage)
+        # A micro-batch's logits are gone by the time that its layers run backward.
+        moment = np.maximum(layer - is_last * self._head_kept, is_last * self._head_working())
+        return np.maximum(moment, 0.0) + held + self._gathered(stage, block)
+
+    def _head_working(self) -> Floats:
+        """Return what the backward pass of the logits needs: their gradient, their matrix's, and the stream's."""
+        number, layouts = self._precision.activation_bytes, self._layouts
+        matrix = number * vocabulary_rows(self._transformer, layouts) * self._transformer.hidden_size
+        whole = number * self._transformer.hidden_size * self._transformer.sequence_length
+        stream = whole * layouts.microbatch / layouts.context
+        gathered = np.where(stream_split(layouts) > 1, 2 * stream, stream)
+        loss = 0.0 if self._kernels.is_loss_fused else self._logits(number + _LOSS_COPY_BYTES)
+        return matrix + gathered + loss
+
+    def _gathered(self, stage: Stage, block: Floats) -> Floats:
+        """Return whole gradients (ZeRO 2 and 3) and weights (ZeRO 3) of the layers at work, where these are spread."""
+        layouts, precision = self._layouts, self._precision
+        is_first, is_last = self._is_ends(stage)
+        ends = np.maximum(is_first * self._embedding, is_last * self._head)
+        ahead = np.where(layouts.overlaps_data, block, 0.0)
+        weights = (layouts.zero >= 3) * precision.activation_bytes * (np.maximum(block, ends) + ahead)
+        gradients = (layouts.zero >= 2) * precision.activation_bytes * block
+        return np.where(self._shards > 1, weights + gradients, 0.0)
+
+
+# -- an optimiser on the host ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A machine's host, as one of its devices sees it.
+
+    Attributes
+    ----------
+    link_bytes_per_s
+        Between a device and the host's memory, one direction.
+    memory_bytes_per_s
+        What the processor moves through its memory for one device, while it does so for all.
+    """
+
+    link_bytes_per_s: float
+    memory_bytes_per_s: float
+
+
+def state_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
+    """Return the parameters whose optimiser's state one device keeps: of its share of the layers, and of one end.
+
+    ZeRO of any stage shares out dense ones over data x context devices, experts over data x context / expert.
+    """
+    num_moe, num_layers = transformer.num_moe_layers, transformer.num_layers
+    shared, routed = np.zeros(1), np.zeros(1)
+    if num_moe < num_layers:
+        dense = block_parameters(transformer, "dense", layouts)
+        shared = shared + (num_layers - num_moe) * dense.shared
+    if num_moe:
+        moe = block_parameters(transformer, "moe", layouts)
+        shared, routed = shared + num_moe * moe.shared, num_moe * moe.routed
+    first, last = embedding_parameters(transformer, layouts), head_parameters(transformer, layouts)
+    ends = np.where(layouts.pipeline > 1, np.maximum(first, last), first + last)
+    shards = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
+    held = shared / layouts.pipeline + ends
+    return held / shards + routed / layouts.pipeline / np.maximum(shards / layouts.expert, 1)
+
+
+def offload_s(
+    transformer: Transformer,
+    layouts: Layouts,
+    host: Host,
+    *,
+    gradient_bytes: float,
+    weight_bytes: float,
+    optimizer_bytes: float,
+) -> Floats:
+    """Return the seconds of an optimiser's step on the host.
+
+    Parameters
+    ----------
+    gradient_bytes, weight_bytes
+        Of one parameter, as it goes down, and as it comes back.
+    optimizer_bytes
+        That the step moves through memory per parameter.
+    """
+    seconds = (gradient_bytes + weight_bytes) / host.link_bytes_per_s + optimizer_bytes / host.memory_bytes_per_s
+    return state_parameters(transformer, layouts) * seconds
+
+
+# -- stages of any cut in 1F1B -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutMemory:
+    """Bytes of the stages of cuts, for many layouts at once; fields as of :func:`memory_bytes`.
+
+    Arrays of shape (p, n): stages first, those that a layout does not have behind its last.
+    """
+
+    transformer: Transformer
+    precision: Precision
+    kernels: Kernels
+    reserve_bytes: float
+    expert_imbalance: float = 1.0
+
+    def most_layers(self, layouts: Layouts, num_stages: int, limit_bytes: Floats) -> Ints:
+        """Return how many layers fit on a device of each stage, shape (p, n); below 1 where not even one.
+
+        Parameters
+        ----------
+        layouts
+            ``pipeline`` counts all stages; ``num_microbatches`` those of one replica.
+        num_stages
+            p: of the longest pipeline.
+        limit_bytes
+            What a device of each stage may hold, shape (p, n).
+        """
+        index, pipeline = np.arange(num_stages)[:, None], layouts.pipeline
+        in_flight = np.minimum(layouts.num_microbatches, np.maximum(pipeline - index, 1))
+        found = np.full(np.broadcast_shapes(in_flight.shape, limit_bytes.shape), np.inf)
+        parts = self._parts(layouts)
+
+        def line(place: Ints, is_moe: bool) -> tuple[Floats, Floats, Floats]:
+            """Return what a stage holds without layers, what one layer adds, and what it adds a micro-batch."""
+
+            def held(layers: int, microbatches: int) -> Floats:
+                counts, nothing = [np.full(len(place), one) for one in (layers, microbatches)], np.zeros_like(place)
+                dense, moe = ([nothing, nothing], counts) if is_moe else (counts, [nothing, nothing])
+                stage = Stage(index=place, dense=dense[0], moe=moe[0], dense_in_flight=dense[1], moe_in_flight=moe[1])
+                return parts.terms(stage, self.reserve_bytes)["total"]
+
+            one = held(1, 1)
+            kept = held(1, 2) - one
+            states = held(2, 2) - one - kept  # two layers hold the states and the activations of one more
+            return one - states - kept, states, kept
+
+        for kind in dict.fromkeys(self.transformer.layer_kinds):
+            places = np.zeros_like(pipeline), np.minimum(1, pipeline - 1), pipeline - 1
+            base, states, kept = (
+                np.where(index == 0, first, np.where(index == pipeline - 1, last, middle))
+                for first, middle, last in zip(*(line(place, kind == "moe") for place in places), strict=True)
+            )
+            fitting = np.floor((limit_bytes - base) / (states + in_flight * kept) * (1 + 1e-12))
+            found = np.minimum(found, np.where(np.isfinite(limit_bytes), fitting, self.transformer.num_layers))
+        return np.asarray(np.clip(found, 0, self.transformer.num_layers), dtype=np.int64)
+
+    def stage_bytes(self, layouts: Layouts, layers: Ints) -> dict[str, Floats]:
+        """Return the bytes of every stage by term, and their total, shape (p, n); 0 where there is no stage."""
+        before = np.concatenate([[0], np.cumsum([kind == "moe" for kind in self.transformer.layer_kinds])])
+        ends, rows, parts = np.cumsum(layers, axis=0), [], self._parts(layouts)
+        for index, held in enumerate(layers):
+            moe = before[ends[index]] - before[ends[index] - held]
+            number = np.minimum(layouts.num_microbatches, np.maximum(layouts.pipeline - index, 1))
+            stage = Stage(
+                index=np.full(len(layouts), index),
+                dense=held - moe,
+                moe=moe,
+                dense_in_flight=(held - moe) * number,
+                moe_in_flight=moe * number,
+            )
+            terms = parts.terms(stage, self.reserve_bytes)
+            rows.append({name: np.where(index < layouts.pipeline, row, 0.0) for name, row in terms.items()})
+        return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+    def _parts(self, layouts: Layouts) -> _Parts:
+        """Return what does not depend on the stage."""
+        return _Parts(self.transformer, layouts.of(slice(None)), self.precision, self.kernels, self.expert_imbalance)

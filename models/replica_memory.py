@@ -24,14 +24,24 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.models.memory import MemoryUse, Precision
-from planner.models.replica_configuration import LayerChoice, segments_beside
-from planner.models.replica_segments import StripeCut, read_of_layer
-from planner.models.replica_states import LayerStates
-from planner.models.segment_work import SegmentWork
-from planner.models.segments import Counts
-from planner.models.stripe_counts import stripe_channels, stripe_sizes
+from planner.models.replica_segments import (
+    Counts,
+    LayerChoice,
+    SegmentWork,
+    StripeCut,
+    read_of_layer,
+    segments_beside,
+    stripe_channels,
+    stripe_sizes,
+)
+from planner.models.replicas import LayerStates
 
-__all__ = ["Kept", "ReplicaMemory"]
+# --- What an optimiser of the Adam model chooses: servers, replicas, workers, and every layer's P, H, R and map
+# Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.2783270, figure 7, whose constraints
+# C1 to C4 are checked here. (Footnote 5 and the text disagree on whether P, H and R are the same for all layers; they
+# may
+# differ.) Everything is counted from 0.
+
 
 _STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32
 
@@ -215,3 +225,7 @@ class ReplicaMemory:
             added = self.of_layer(index, found[-1], found[-2] if index else None).sum(axis=0)
             load[places] += added
         return tuple(found)
+
+
+# --- Constants of the Adam model: what the canonical loops and the network take, and what every layer takes
+# Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.2783270, section 4 and eq. 9.

@@ -1,8 +1,11 @@
-"""Seconds of a pipelined step from those of its stages, by closed forms, for many layouts at once.
+"""Seconds of a pipelined step from those of its stages, for many layouts at once: closed forms, and exact recurrences.
 
-p devices hold the layers in order, v chunks each; m micro-batches. All devices between the first and the last are
-alike: the first has the embedding besides, the last the head, and either may have more or fewer layers. f_i and b_i are
-forward and backward of device i for one micro-batch, ``x_i = f_i + b_i``, c is one transfer, X is
+Closed forms hold for even cuts, where all stages between the first and the last are equal; the general case stands at
+the end, :func:`one_forward_one_backward_s`, which plays 1F1B of any stages.
+
+p devices hold the layers in order, v virtual stages (chunks) each; m micro-batches. All devices between the first and
+the last are equal: the first has the embedding besides, the last the head, and either may have more or fewer layers.
+f_i and b_i are forward and backward of device i for one micro-batch, ``x_i = f_i + b_i``, c is one transfer, X is
 ``sum x_i + 2 (p - 1) c``.
 
 - **GPipe** [H]: a line of forwards, then one of backwards:
@@ -16,8 +19,8 @@ forward and backward of device i for one micro-batch, ``x_i = f_i + b_i``, c is 
   ``X + (m - w_i) x_i + (w_i - 1) max(f_i, b_i)``; ``X + (m-1) max(f_i, b_i)``; ``m x_i`` behind the stages before it.
   A sixth dwells on a channel: ``X + (m - 1) c``.
   Exact for equal stages and ``c <= min(f, b)``, where it is ``(m+p-1) x + 2 c (m+p-1 - ceil((m+p-1) / p))``.
-- **Interleaved** [N]: likewise, of paths through a device that works without a pause once it is reached; exact for
-  equal stages and ``c <= min(f, b) / v``: ``m x + (p-1) x / v + 2 c (p v - 1)``.
+- **Interleaved** (v virtual stages a device) [N]: likewise, of paths through a device that never pauses once it
+  is reached; exact for equal stages and ``c <= min(f, b) / v``: ``m x + (p-1) x / v + 2 c (p v - 1)``.
 - **ZB-H1** [Q], with ``w`` the gradient of the weights and b the rest of the backward, the paths of 1F1B through single
   devices; exact for equal stages, no transfer and ``m >= p``: ``m (f+b+w) + (p-1) (b + max(f-w, 0))``. For ``w <= f``
   that is the bubble ``(p-1) (f+b-w)`` of [Q], table 2. There are no chunks; layouts with chunks get infinity.
@@ -29,15 +32,16 @@ below is measured in ``tests/models/test_transformer_schedule.py``. Transfers ru
 own.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from planner.cost import Floats
-from planner.models.layouts import Bools, Layouts, Schedule
-
-__all__ = ["Device", "Stages", "lower_bound_s", "step_s"]
+from planner.errors import ModelError
+from planner.models.layouts import Bools, Ints, Layouts, Schedule
+from planner.models.schedule import order_of
 
 _INTERLEAVED = -1  # beside the values of Schedule: 1F1B with chunks
 
@@ -88,7 +92,7 @@ class Stages:
         transfer_s: Floats | None = None,
         is_blocking: bool = False,
     ) -> "Stages":
-        """Return the devices of pipelines that are alike but for their ends.
+        """Return the devices of pipelines that are equal but for their ends.
 
         Parameters
         ----------
@@ -336,3 +340,180 @@ def _sizes(layouts: Layouts) -> tuple[Floats, Floats, Floats]:
         layouts.num_microbatches.astype(np.float64),
         layouts.interleave.astype(np.float64),
     )
+
+
+# -- tasks one by one: orders of a device's tasks, and the longest path through them -----------------------------------
+#
+# A step is a set of tasks, each with its seconds, the lines that it occupies (a device's computing, a channel, a
+# network) and the tasks that it waits for. A line does its tasks in a fixed order. A task starts when those before it
+# on its lines and those that it waits for have ended; so its end is a longest path, found in one pass.
+#
+# Orders: GPipe: [H]; 1F1B: [N]; ZB-H1: [Q], section 3: stage i (from 0) computes the gradients of weights i
+# micro-batches late. The interleaved order is that of :mod:`planner.models.schedule`.
+
+Line = Hashable
+
+
+@dataclass(slots=True)
+class Events:
+    """Tasks in the making: add them line by line in the order in which each line does them, then run.
+
+    >>> events = Events()
+    >>> events.add("a", 2.0, ["device"])
+    >>> events.add("b", 3.0, ["device"], after=["c"])
+    >>> events.add("c", 4.0, ["link"], after=["a"])
+    >>> events.run()["b"]
+    9.0
+    """
+
+    seconds: dict[Hashable, float] = field(default_factory=dict)
+    lines: dict[Line, list[Hashable]] = field(default_factory=dict)
+    after: dict[Hashable, list[Hashable]] = field(default_factory=dict)
+
+    def add(self, task: Hashable, seconds: float, lines: Sequence[Line], after: Sequence[Hashable] = ()) -> None:
+        """Append a task to the order of its lines."""
+        self.seconds[task] = seconds
+        self.after[task] = list(after)
+        for line in lines:
+            self.lines.setdefault(line, []).append(task)
+
+    def run(self) -> dict[Hashable, float]:
+        """Return the end of every task, in seconds from 0; raise ModelError where tasks wait for one another."""
+        before = {task: list(others) for task, others in self.after.items()}
+        for order in self.lines.values():
+            for one, other in pairwise(order):
+                before[other].append(one)
+        behind: dict[Hashable, list[Hashable]] = {task: [] for task in self.seconds}
+        missing = {task: len(others) for task, others in before.items()}
+        for task, others in before.items():
+            for other in others:
+                behind[other].append(task)
+        ready = [task for task, number in missing.items() if not number]
+        ends: dict[Hashable, float] = {}
+        while ready:
+            task = ready.pop()
+            ends[task] = max((ends[other] for other in before[task]), default=0.0) + self.seconds[task]
+            for other in behind[task]:
+                missing[other] -= 1
+                if not missing[other]:
+                    ready.append(other)
+        if len(ends) < len(self.seconds):
+            raise ModelError(f"{len(self.seconds) - len(ends)} tasks wait for one another.")
+        return ends
+
+
+def device_order(schedule: Schedule, device: int, p: int, m: int, v: int) -> list[tuple[str, int, int]]:
+    """Return a device's tasks in order: kind (forward, backward, weights), virtual stage of all, micro-batch."""
+    if schedule is not Schedule.ZERO_BUBBLE:
+        name = "gpipe" if schedule is Schedule.GPIPE else "1f1b" if v == 1 else "interleaved"
+        return [("backward" if back else "forward", stage, j) for back, stage, j in order_of(name, p, m, v)[device]]
+    warm_up = min(m, p - device)
+    tasks = [("forward", device, j) for j in range(warm_up)]
+    for j in range(m):
+        tasks.append(("backward", device, j))
+        if j >= device:
+            tasks.append(("weights", device, j - device))
+        if j + warm_up < m:
+            tasks.append(("forward", device, j + warm_up))
+    return [*tasks, *(("weights", device, j) for j in range(max(m - device, 0), m))]
+
+
+# -- 1F1B of stages that all differ, for many layouts at once: exact, and a bound that is quick ------------------------
+#
+# Stage i of p does its micro-batches in the order of 1F1B [N]: ``min(m, p - i)`` forwards, then a backward and a
+# forward in turn, then backwards. ``f_i`` and ``b_i`` are its seconds for one micro-batch, what it sends included,
+# since it computes nothing meanwhile.
+#
+# **Exact.** All orders are fixed, so a step is the longest path through its tasks. Round k holds ``B_i(k)`` and
+# ``F_i(k + p - i)`` of every stage. With ``D_i`` the end of what stage i did last,
+#
+#     B_i(k) = max over j >= i of (D_j + b_j + ... + b_i)    (a running maximum from the last stage to the first)
+#     F_i(k + p - i) = max(B_i(k), F_(i-1)(k + p - i)) + f_i  (of the round before on the stage before)
+#
+# so that a round costs a few operations on arrays, whatever p. Time O(m p) a layout. A simulation task by task is the
+# referee.
+#
+# **Very many micro-batches.** Beyond some thousand rounds the step grows by what the slowest cycle takes, exactly but
+# where two cycles are so close that the slower one has not caught up by then: the greatest ``x_i`` a micro-batch, or
+# ``X`` for p of them. Rounds beyond that are leapt over, whole multiples of p, at that rate, which no round exceeds.
+#
+# **Bound.** With ``X`` the sum of all ``x_i = f_i + b_i`` and ``w_i = min(m, p - i)``, paths that dwell on one stage:
+# ``X + (m - w_i) x_i + (w_i - 1) max(f_i, b_i)``, once through all and else on stage i; and those that go q times
+# through all, once from i to the end and back, and else dwell on i, for the smallest and for the greatest q. Each
+# exists, so none is longer than the step.
+#
+# Arrays have the stages first, shape (p, n); stages that a layout does not have are behind its last, with 0 seconds.
+
+MOST_ROUNDS = 4_096  # that are played one by one; or so many times the stages
+_ROUNDS_PER_STAGE = 8
+
+
+def one_forward_one_backward_s(forward_s: Floats, backward_s: Floats, stages: Ints, num_microbatches: Ints) -> Floats:
+    """Return the seconds from the first forward to the end of the last backward.
+
+    Parameters
+    ----------
+    forward_s, backward_s
+        Of one micro-batch on each stage, shape (p, n).
+    stages, num_microbatches
+        Of each layout, shape (n,).
+    """
+    found = np.zeros(forward_s.shape[1])
+    for number in np.unique(stages):
+        chosen = np.flatnonzero(stages == number)
+        ahead_s, back_s, m = forward_s[:number, chosen], backward_s[:number, chosen], num_microbatches[chosen]
+        leaps = np.maximum(m - max(MOST_ROUNDS, _ROUNDS_PER_STAGE * int(number)), 0) // number * number
+        both_s = ahead_s + back_s
+        each_s = np.maximum(both_s.max(axis=0), both_s.sum(axis=0) / number)
+        found[chosen] = _step_s(ahead_s, back_s, m - leaps) + leaps * each_s
+    return found
+
+
+def _step_s(forward_s: Floats, backward_s: Floats, m: Ints) -> Floats:
+    """Return the same of pipelines of as many stages."""
+    p = len(forward_s)
+    index = np.arange(p)[:, None]
+    ended, newest = _warmed_up(forward_s, m)
+    behind = np.cumsum(backward_s, axis=0)  # of a stage and all before it
+    for k in range(int(m.max(initial=0))):
+        # Ends of backward: the latest of what any stage behind allows, plus all backwards from there to here.
+        latest = np.maximum.accumulate((ended + behind)[::-1], axis=0)[::-1]
+        is_left = k < m
+        ended = np.where(is_left, latest - (behind - backward_s), ended)
+        begun = np.maximum(ended[1:], newest[:-1])
+        begun = np.concatenate([ended[:1], begun])
+        has_forward = k + p - index < m
+        ended = np.where(has_forward, begun + forward_s, ended)
+        newest = np.where(has_forward, ended, newest)
+    return np.asarray(ended.max(axis=0))
+
+
+def _warmed_up(forward_s: Floats, m: Ints) -> tuple[Floats, Floats]:
+    """Return when each stage has done the forwards before its first backward; and the end of the newest of them."""
+    p, n = forward_s.shape
+    ended = np.zeros((p, n))
+    above = np.zeros((p, n))  # ends of micro-batches 0 .. p - 1 on the stage before
+    counts = np.arange(p, dtype=np.float64)[:, None]
+    for i in range(p):
+        # F_i(k) = max over l <= k of (F_(i-1)(l) + (k - l + 1) f_i)
+        above = np.maximum.accumulate(above - counts * forward_s[i], axis=0) + (counts + 1) * forward_s[i]
+        last = np.minimum(m, p - i) - 1
+        ended[i] = above[last, np.arange(n)]
+    return ended, ended.copy()
+
+
+def path_bound_s(forward_s: Floats, backward_s: Floats, stages: Ints, num_microbatches: Ints) -> Floats:
+    """Return seconds that the step is not under, parameters as above: the longest of the paths of the module."""
+    p, m = stages.astype(np.float64), num_microbatches.astype(np.float64)
+    both = forward_s + backward_s
+    index = np.arange(len(both), dtype=np.float64)[:, None]
+    is_there = index < p
+    all_s = both.sum(axis=0)
+    before_s = np.cumsum(both, axis=0) - both
+    warm_up = np.clip(p - index, 1.0, m)
+    once = all_s + (m - warm_up) * both + (warm_up - 1) * np.maximum(forward_s, backward_s)
+    alone = m - 1 - (p - index)
+    most = np.maximum(np.floor((m - 1 + index) / p), 1.0) - 1
+    often = 2 * all_s - before_s + alone * both + most * np.maximum(all_s - p * both, 0.0)
+    paths = np.maximum(np.maximum(once, before_s + m * both), np.where(alone >= 0, often, 0.0))
+    return np.asarray(np.where(is_there, paths, 0.0).max(axis=0))

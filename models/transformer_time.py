@@ -1,75 +1,159 @@
 """Seconds of a transformer's training step in many layouts at once, with its parts, which sum to the total.
 
-A step is ``num_microbatches`` intervals of the slowest pipeline stage, the fill and drain of the pipeline, the exchange
-of gradients, and the optimiser. An interval holds what the stage computes, what it computes again, what its layers
-exchange, and what launching its kernels takes beyond that. This file adds these up; the seconds come from
-:mod:`planner.models.transformer_compute` (products, attention, memory), :mod:`planner.models.transformer_exchange`
-(tensor, context, expert and pipeline groups) and :mod:`planner.models.transformer_replicas` (gradients and weights).
+**One micro-batch on one machine group.** :func:`interval_times` gives what all layers compute (products, attention and
+memory: :mod:`planner.models.compute`), compute again, communicate (tensor, context and expert groups:
+:mod:`planner.models.transformer_communication`) and wait for kernels to be launched, and what embedding, head and a
+transfer to the next stage take. Communication is exposed unless a layout overlaps it; then the longer of the two
+counts, and a fitted share of the shorter, their contention for the device's memory and multiprocessors.
 
-The first stage does the embedding besides, the last the head, and a stage computes nothing while it sends; the schedule
-is that of :mod:`planner.models.transformer_schedule`. What it takes beyond the intervals of the slowest stage is the
-part ``bubble``. Gradients of weights, which zero-bubble schedules put off, are taken as half of a backward pass.
+**One step.** All devices of one stage of one replica are of one group. Replicas whose stages lie on the same groups and
+which do as many micro-batches make a *class*; layers are cut into stages alike in all of them, since gradients add up.
 
-Leaves out stragglers, input, checkpoints, offloading, and the memory that a nearly full device is short of.
+- *Stage.* One layer's seconds on its group, times its layers; the first has the embedding besides, the last the head. A
+  stage computes nothing while it sends. Between two groups a device has its part of its machine's link, and the slower
+  side counts. Layers of different kinds (with experts and without) count by their mean.
+- *Schedule.* See :mod:`planner.models.transformer_schedule`. What it takes beyond the work of the slowest stage is the
+  part ``bubble``. Gradients of weights, which zero-bubble schedules put off, are half of a backward pass.
+- *Replicas.* All data ranks of a stage communicate its gradients and weights: as if all stood on machines of one group
+  whose links were no wider than those between groups; the slowest group counts.
+- *End.* The longest class, and then the longest of what stages still communicate and of their optimiser's steps.
+
+:class:`Step` is the general case: 1F1B over any cut and any groups, ZeRO 0 and 1, without virtual stages.
+:func:`iteration_times` is its reduction to an even cut on one group, where all stages but the first and the last are
+equal, so that three stand for all and closed forms for the schedule; it knows every schedule, ZeRO 2 and 3 and virtual
+stages, too. Tests hold one against the other.
+
+Leaves out stragglers, input, checkpoints, and the memory that a nearly full device is short of.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from math import inf
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.models.group_costs import groups_of
-from planner.models.layouts import Bools, Ints, Layouts
-from planner.models.roofline import Constants, DeviceRates, Floats, move_s
-from planner.models.tiers import Tier
-from planner.models.transformer_compute import Software, Split
-from planner.models.transformer_interval import OF_LAYERS, Common, distinct, interval_of, reached_tiers, sum_of
-from planner.models.transformer_replicas import replica_exchanges, replica_times
-from planner.models.transformer_schedule import Stages, step_s
-from planner.transformer import Transformer
+from planner.cluster import Device
+from planner.cost import Floats, Profile
+from planner.dnn import Dnn
+from planner.models.communication import Group, Tier, groups_of
+from planner.models.compute import (
+    Constants,
+    DeviceRates,
+    LayerSeconds,
+    Software,
+    Split,
+    embedding_s,
+    head_s,
+    layer_seconds,
+    longer_of,
+    move_s,
+    peak_flop_per_s,
+)
+from planner.models.layouts import Bools, Ints, Layouts, Recompute
+from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
+from planner.models.transformer_communication import (
+    CommunicationTimes,
+    communication_times,
+    first_stage_communication,
+    last_stage_communication,
+    layer_communication,
+    pipeline_communication,
+    replica_communication,
+    replica_times,
+)
+from planner.models.transformer_schedule import Stages, one_forward_one_backward_s, path_bound_s, step_s
+from planner.transformer import LayerKind, Transformer
 
-__all__ = ["PARTS", "interval_times", "iteration_times", "reached_tiers", "stage_times"]
+LAYER_PARTS = ("compute", "recompute", "tensor", "expert", "context", "launch")  # of what a device does for its layers
+PARTS = (*LAYER_PARTS, "bubble", "pipeline", "data", "optimizer")
 
-PARTS = ("compute", "recompute", "tensor", "expert", "context", "launch", "bubble", "pipeline", "data", "optimizer")
-
+_COMPUTING = ("tensor", "context", "expert", "microbatch", "is_sequence_parallel")
+_COMMUNICATING = (*_COMPUTING, "pipeline", "data", "recompute", "overlaps_tensor", "order")
 _REPLICATING = ("tensor", "context", "expert", "pipeline", "data", "order", "zero", "num_microbatches")
+_LAUNCH_SHARPNESS = 3.0  # a layer's kernels differ: while some fill the device, others wait for the host
+_MOST_CODES = 2**40  # so that one more decision still fits 63 bits,
+_MOST_WIDTH = 2**20  # of no more values than these
+_FORWARD_OF_ENDS = 1 / 3  # of what embedding and head compute: the rest is backward
 
 Pair = tuple[Floats, Floats]  # forward, and both ways
 
 
-def iteration_times(
-    transformer: Transformer,
-    layouts: Layouts,
-    *,
-    tiers: Sequence[Tier],
-    rates: DeviceRates,
-    software: Software,
-    constants: Constants,
-    expert_imbalance: float = 1.0,
-) -> Mapping[str, Floats]:
-    """Return the seconds of one step: every part of :data:`PARTS`, and ``total``, their sum; one element a layout.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """All that the layouts share; ``tiers`` with the bandwidths that collectives reach."""
 
-    Parameters
-    ----------
-    tiers
-        Of the cluster, from the inside outwards, with the bandwidths that links are sold by; the fitted shares and
-        start-up are put to them here.
-    rates, software, constants
-        Of device and program, and of all.
-    expert_imbalance
-        Tokens of the fullest rank's experts, over the mean; >= 1. All ranks wait for the fullest.
+    transformer: Transformer
+    tiers: tuple[Tier, ...]
+    rates: DeviceRates
+    software: Software
+    constants: Constants
+    expert_imbalance: float
 
-    Notes
-    -----
-    What one micro-batch takes depends on few decisions, so it is computed once for each distinct combination of them.
-    Where two layers more would make all stages alike, embedding and head take a layer's place each (Llama 3, arXiv
-    2407.21783, section 3.3.2; BLOOM, arXiv 2211.05100). Where layers do not divide otherwise, all stages count as many
-    as the fullest, and the last, which has the head, one less.
-    """
-    common = Common.of(transformer, tiers, rates, software, constants, expert_imbalance)
-    parts = _step(common, layouts, interval_of(common, layouts))
-    parts = {name: np.broadcast_to(parts[name], len(layouts)) for name in PARTS}
-    return {**parts, "total": sum_of(layouts, parts.values())}
+    @classmethod
+    def of(
+        cls,
+        transformer: Transformer,
+        tiers: Sequence[Tier],
+        rates: DeviceRates,
+        software: Software,
+        constants: Constants,
+        expert_imbalance: float,
+    ) -> "Common":
+        """Return it for tiers with the bandwidths that links are sold by."""
+        return cls(
+            transformer=transformer,
+            tiers=reached_tiers(tiers, constants),
+            rates=rates,
+            software=software,
+            constants=constants,
+            expert_imbalance=expert_imbalance,
+        )
+
+    def beside(self, computing: Floats, communication: Floats) -> Floats:
+        """Return what communication adds to computing that it runs beside: what is longer, and some of the shorter."""
+        shorter = np.minimum(computing, communication)
+        both = np.maximum(computing, communication) + self.constants.contention * shorter
+        return np.asarray(both - computing)
+
+
+def reached_tiers(tiers: Sequence[Tier], constants: Constants) -> tuple[Tier, ...]:
+    """Return tiers with the bandwidths that collectives reach, and their start-up for each hop."""
+    return tuple(
+        replace(
+            tier,
+            bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s
+            * (constants.outside_efficiency if index else constants.inside_efficiency),
+            latency_s=tier.latency_s + constants.hop_s,
+        )
+        for index, tier in enumerate(tiers)
+    )
+
+
+def sum_of(layouts: Layouts, arrays: Iterable[Floats]) -> Floats:
+    """Return the sum of some arrays, one element a layout."""
+    return sum(arrays, start=np.zeros(len(layouts)))
+
+
+def distinct(layouts: Layouts, names: Sequence[str]) -> tuple[Ints, Ints]:
+    """Return the index of one layout of each combination of some decisions, and for each layout which."""
+    arrays = layouts.arrays()
+    code, size = np.zeros(len(layouts), dtype=np.int64), 1
+    for name in names:
+        number = np.asarray(arrays[name], dtype=np.int64)
+        number = number - number.min()
+        if int(number.max()) >= _MOST_WIDTH:
+            number = np.unique(number, return_inverse=True)[1]
+        width = int(number.max()) + 1
+        if size * width >= _MOST_CODES:
+            code, size = np.unique(code, return_inverse=True)[1], len(layouts)
+        code, size = code * width + number, size * width
+    _, chosen, back = np.unique(code, return_index=True, return_inverse=True)
+    return chosen, back
+
+
+# -- one micro-batch through all layers --------------------------------------------------------------------------------
 
 
 def interval_times(
@@ -82,15 +166,242 @@ def interval_times(
     constants: Constants,
     expert_imbalance: float = 1.0,
 ) -> Mapping[str, Floats]:
-    """Return the seconds of one micro-batch through all layers, as :func:`interval_of` says, with the links' figures.
+    """Return the seconds of one micro-batch through all layers, by part, and of what is no layer.
 
-    Parameters as of :func:`iteration_times`.
+    Parameters are those of :func:`iteration_times`.
+
+    Returns
+    -------
+    :data:`LAYER_PARTS`; besides ``forward`` (of ``compute``, what the forward pass takes), ``embedding`` and ``head``,
+    both ways and with their communication, ``embedding_forward`` and ``head_forward`` of them, and ``transfer``, one
+    virtual stage's passage to the next.
     """
-    return interval_of(Common.of(transformer, tiers, rates, software, constants, expert_imbalance), layouts)
+    return _intervals(Common.of(transformer, tiers, rates, software, constants, expert_imbalance), layouts)
+
+
+def _intervals(common: Common, layouts: Layouts) -> Mapping[str, Floats]:
+    """Return the same, computed once for each combination of the few decisions on which it depends."""
+    chosen, back = distinct(layouts, _COMMUNICATING)
+    return {name: array[back] for name, array in _interval(common, layouts.of(chosen)).items()}
+
+
+def _interval(common: Common, layouts: Layouts) -> dict[str, Floats]:
+    """Return the seconds of all layers of one micro-batch, by part, of embedding and head, and of one transfer."""
+    network, constants = common.transformer, common.constants
+    groups = groups_of(common.tiers, layouts)
+    chosen, back = distinct(layouts, _COMPUTING)
+    few = Split.of(layouts.of(chosen))
+    found = {name: np.zeros(len(layouts)) for name in (*LAYER_PARTS, "forward")}
+    for kind in dict.fromkeys(network.layer_kinds):
+        layer = layer_seconds(
+            network,
+            kind,
+            few,
+            rates=common.rates,
+            software=common.software,
+            constants=constants,
+            expert_imbalance=common.expert_imbalance,
+        )
+        layer = LayerSeconds(**{name: getattr(layer, name)[back] for name in LayerSeconds.__slots__})
+        for name, seconds in _layer_parts(common, layouts, kind, layer, groups).items():
+            found[name] = found[name] + network.layer_kinds.count(kind) * seconds
+    sent = communication_times(pipeline_communication(network, layouts), groups)
+    found["transfer"] = sum_of(layouts, (one.forward_s for one in sent.values())) / layouts.interleave
+    # The ends' tensor-parallel communication is exposed, but for the gather beside the head's backward product.
+    floor = constants.head_floor_ratio * common.software.launch_s
+    ends = {
+        "embedding": embedding_s(network, few, rates=common.rates, constants=constants)[back],
+        "head": head_s(network, few, rates=common.rates, software=common.software, constants=constants)[back] + floor,
+    }
+    communicated = {
+        "embedding": communication_times(first_stage_communication(network, layouts), groups)["embedding"],
+        "head": communication_times(last_stage_communication(network, layouts), groups)["logits"],
+    }
+    for name, seconds in ends.items():
+        found[name] = seconds + _exposed_s(common, seconds, communicated[name])
+        found[f"{name}_forward"] = _FORWARD_OF_ENDS * seconds + communicated[name].forward_s
+    return found
+
+
+def _layer_parts(
+    common: Common, layouts: Layouts, kind: LayerKind, layer: LayerSeconds, groups: Mapping[str, Group]
+) -> dict[str, Floats]:
+    """Return what the device does for one layer and micro-batch, both ways."""
+    network, software, split = common.transformer, common.software, Split.of(layouts)
+    times = communication_times(
+        layer_communication(network, layouts, kind, expert_imbalance=common.expert_imbalance), groups
+    )
+    routed = 0
+    if kind == "moe" and network.experts is not None:
+        routed = network.experts.num_experts * network.expert_parameters
+    held = (network.block_parameters(kind) - routed) / split.tensor + routed / (split.tensor * split.expert)
+    added_s = move_s(held * software.accumulation_bytes * common.constants.accumulation_ratio, common.rates)
+    compute = layer.forward_s + layer.backward_s + added_s
+    is_full = layouts.recompute == Recompute.FULL
+    tensor = sum((_exposed_s(common, compute, times[name]) for name in times if "tensor" in name), np.zeros(1))
+    attention = 3 * layer.attention_s + np.where(is_full, layer.attention_s, 0.0)
+    found = {
+        "compute": compute,
+        "recompute": layer.again_s(layouts.recompute, software),
+        "tensor": np.where(layouts.overlaps_tensor, common.beside(compute, tensor), tensor),
+        "expert": times["experts"].total_s if "experts" in times else np.zeros(len(layouts)),
+        "context": common.beside(attention, times["context"].total_s),
+    }
+    # Launching a layer's kernels takes a floor of the host's time, of which the device's own is no part: backward twice
+    # forward.
+    device_s = sum_of(layouts, found.values())
+    floor_s = software.launch_s * (3.0 + is_full) * (1 + common.constants.tensor_floor_ratio * (layouts.tensor > 1))
+    found["launch"] = longer_of(device_s, floor_s, _LAUNCH_SHARPNESS) - device_s
+    return {**found, "forward": layer.forward_s}
+
+
+def _exposed_s(common: Common, compute: Floats, times: CommunicationTimes) -> Floats:
+    """Return the seconds of communication, those that backward computes beside only as far as they show."""
+    return times.total_s + common.beside(compute / 2, times.hidden_backward_s)
+
+
+# -- behind the schedule: replicas' communication and the optimiser, of any stages -------------------------------------
+
+
+def _behind_s(common: Common, layouts: Layouts, communicated: Pair, forward: Floats, both: Floats) -> Pair:
+    """Return what nothing hides of a step's reductions, and of its gathers.
+
+    Beside the stage's work, launching included: ZeRO-3 in every micro-batch, the others beside the last one's backward
+    and the next one's forward.
+
+    Parameters
+    ----------
+    communicated
+        Seconds of all reductions and of all gathers, if nothing hides them.
+    forward, both
+        Of one micro-batch on the stage: the forward pass, and both.
+    """
+    reduced, gathered = communicated
+    is_whole = layouts.zero == 3
+    passes = np.where(is_whole, layouts.num_microbatches, 1)
+    ahead = np.where(is_whole, gathered / 2, gathered)  # ZeRO-3 gathers half beside forward, half beside backward
+    behind = reduced + np.where(is_whole, gathered / 2, 0.0)
+    overlaps = layouts.overlaps_data & (layouts.context * layouts.data > 1)
+    hidden_ahead = common.beside(passes * forward, ahead)
+    hidden_behind = common.beside(passes * (both - forward), behind)
+    return np.where(overlaps, hidden_behind, behind), np.where(overlaps, hidden_ahead, ahead)
+
+
+def _optimizer_bytes(
+    transformer: Transformer, software: Software, layouts: Layouts, share: Floats, has_end: "Bools | bool" = True
+) -> Floats:
+    """Return the bytes of state that a stage's step of the optimiser moves on one device; ZeRO of any stage shards it.
+
+    Parameters
+    ----------
+    share
+        Of all layers, that the stage holds.
+    has_end
+        Whether it holds embedding or head.
+    """
+    split, experts = Split.of(layouts), transformer.experts
+    routed = experts.num_experts * transformer.expert_parameters * transformer.num_moe_layers if experts else 0
+    both = transformer.embedding_parameters + transformer.head_parameters
+    ends = np.where(layouts.pipeline > 1, max(transformer.embedding_parameters, transformer.head_parameters), both)
+    ranks = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
+    dense = ((transformer.num_parameters - both - routed) * share + ends * has_end) / split.tensor
+    held = dense / ranks + routed * share / (split.tensor * split.expert) / np.maximum(ranks / split.expert, 1)
+    return np.asarray(held * software.optimizer_bytes)
+
+
+# -- the step of an even cut on one group ------------------------------------------------------------------------------
+
+
+def iteration_times(
+    transformer: Transformer,
+    layouts: Layouts,
+    *,
+    tiers: Sequence[Tier],
+    rates: DeviceRates,
+    software: Software,
+    constants: Constants,
+    expert_imbalance: float = 1.0,
+) -> Mapping[str, Floats]:
+    """Return the seconds of one step of an even cut: every part of :data:`PARTS`, and ``total``, their sum.
+
+    Parameters
+    ----------
+    tiers
+        Of the cluster, from the inside outwards, with the bandwidths that links are sold by; the fitted shares and
+        start-up are put to them here.
+    rates, software, constants
+        Of device and program, and of all.
+    expert_imbalance
+        Tokens of the fullest rank's experts, over the mean; >= 1. All ranks wait for the fullest.
+
+    Returns
+    -------
+    Arrays of shape (n,).
+
+    Notes
+    -----
+    Where two layers more would make all stages equal, embedding and head take a layer's place each (Llama 3, arXiv
+    2407.21783, section 3.3.2; BLOOM, arXiv 2211.05100). Where layers do not divide otherwise, all stages count as many
+    as the fullest, and the last, which has the head, one less.
+    """
+    common = Common.of(transformer, tiers, rates, software, constants, expert_imbalance)
+    interval = _intervals(common, layouts)
+    number, stages, transfer = layouts.num_microbatches, layouts.pipeline, interval["transfer"]
+    share = _share(transformer, stages)
+    inner = {name: interval[name] * share for name in LAYER_PARTS}
+    times = stage_times(transformer, layouts, interval)
+    (ahead, both), ends = times["middle"], (times["first"], times["last"])
+    parts = {name: number * seconds for name, seconds in inner.items()}
+    # The busiest stage is an end where that is longer than one more transfer: the last output and the first error go
+    # nowhere, so that an end sends once less.
+    longer = np.maximum(ends[0][1], ends[1][1])
+    is_end = (stages == 2) | (longer > transfer)
+    more = np.where(stages > 1, np.where(is_end, longer, 0.0), ends[0][1] + ends[1][1])
+    parts["compute"] = parts["compute"] + number * more
+    parts["pipeline"] = number * np.where(stages > 1, 2.0 * layouts.interleave - is_end, 0.0) * transfer
+    extras = [(forward, end - forward) for forward, end in ends]
+    scheduled = step_s(
+        Stages.of(
+            layouts,
+            ahead,
+            both - ahead,
+            first_extra_s=extras[0],
+            last_extra_s=extras[1],
+            weight_gradient_s=(inner["compute"] - interval["forward"] * share) / 2,
+            transfer_s=transfer,
+            is_blocking=True,
+        ),
+        layouts,
+    )
+    parts["bubble"] = np.maximum(scheduled - sum_of(layouts, parts.values()), 0.0)
+    parts["data"] = _replicas_s(common, layouts, interval["forward"] * share, both)
+    parts["optimizer"] = move_s(_optimizer_bytes(transformer, software, layouts, share), rates)
+    parts = {name: np.broadcast_to(parts[name], len(layouts)) for name in PARTS}
+    return {**parts, "total": sum_of(layouts, parts.values())}
+
+
+def _replicas_s(common: Common, layouts: Layouts, forward: Floats, both: Floats) -> Floats:
+    """Return what nothing hides of the reductions and gathers of the fullest stage."""
+    chosen, back = distinct(layouts, _REPLICATING)
+    few = layouts.of(chosen)
+    communicated = replica_communication(
+        common.transformer,
+        few,
+        gradient_bytes=common.software.gradient_bytes,
+        bucket_bytes=common.software.bucket_bytes,
+        reduces_every_microbatch=common.software.reduces_every_microbatch,
+        shards_gradients=common.software.shards_gradients,
+    )
+    times = dict(replica_times(communicated, groups_of(common.tiers, few)))
+    # A tied embedding is reduced between the two ends after the last micro-batch: alone, nothing runs beside it.
+    tied = np.broadcast_to(times.pop("tied")[0], len(few))[back]
+    reduced, gathered = (sum_of(few, (one[way] for one in times.values()))[back] for way in (0, 1))
+    behind, ahead = _behind_s(common, layouts, (reduced, gathered), forward, both)
+    return tied + behind + ahead
 
 
 def stage_times(transformer: Transformer, layouts: Layouts, interval: Mapping[str, Floats]) -> Mapping[str, Pair]:
-    """Return the seconds of a micro-batch on one stage, forward and both ways, sending left out; one element a layout.
+    """Return the seconds of a micro-batch on one stage of an even cut, forward and both ways, sending left out.
 
     Parameters
     ----------
@@ -102,86 +413,23 @@ def stage_times(transformer: Transformer, layouts: Layouts, interval: Mapping[st
     ``middle``: of a stage between the ends; ``first`` and ``last``: how much longer these take, less than 0 where they
     have a layer less.
     """
-    stage = sum_of(layouts, (interval[name] for name in OF_LAYERS)) * _share(transformer, layouts.pipeline)
-    # Exchange and launching fall to both ways as computing does.
-    ahead = stage * interval["forward"] / (interval["compute"] + interval["recompute"])
-    first, last = _ends_s(transformer, layouts, interval, (ahead, stage))
-    return {"middle": (ahead, stage), "first": first, "last": last}
-
-
-# -- the step --------------------------------------------------------------------------------------------------------
-
-
-def _step(common: Common, layouts: Layouts, interval: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return the parts of the step from those of one micro-batch through all layers."""
-    number, stages = layouts.num_microbatches, layouts.pipeline
-    share = _share(common.transformer, stages)
-    inner = {name: interval[name] * share for name in OF_LAYERS}
-    times = stage_times(common.transformer, layouts, interval)
-    ends, transfer = (times["first"], times["last"]), interval["transfer"]
-    reductions, gathers = _replicas_s(common, layouts, interval["forward"] * share, times["middle"][1])
-    parts = {name: number * seconds for name, seconds in inner.items()}
-    longer, sends = _busiest(layouts, ends, transfer)
-    parts["compute"] = parts["compute"] + number * longer
-    parts["pipeline"] = number * sends * transfer
-    busy = sum_of(layouts, parts.values())
-    weights = (inner["compute"] - interval["forward"] * share) / 2
-    scheduled = _scheduled_s(layouts, times["middle"], weights, ends, transfer)
-    parts["bubble"] = np.maximum(scheduled - busy, 0.0)
-    parts["data"] = reductions + gathers
-    parts["optimizer"] = _optimizer_s(common, layouts, share)
-    return parts
-
-
-def _ends_s(
-    transformer: Transformer, layouts: Layouts, interval: Mapping[str, Floats], stage: Pair
-) -> tuple[Pair, Pair]:
-    """Return what one micro-batch takes longer on the first and on the last stage; less than 0 with a layer less."""
-    layers = transformer.num_layers * _share(transformer, layouts.pipeline)
+    layers, share = transformer.num_layers, _share(transformer, layouts.pipeline)
+    both = sum_of(layouts, (interval[name] for name in LAYER_PARTS)) * share
+    # Communication and launching fall to both ways as computing does.
+    ahead = both * interval["forward"] / (interval["compute"] + interval["recompute"])
     counts_ends = _counts_ends(transformer, layouts.pipeline)
-    found = []
-    for name, has_less in (
-        ("embedding", counts_ends),
-        ("head", counts_ends | (transformer.num_layers % layouts.pipeline != 0)),
+    found = {"middle": (ahead, both)}
+    for place, name, has_less in (
+        ("first", "embedding", counts_ends),
+        ("last", "head", counts_ends | (layers % layouts.pipeline != 0)),
     ):
-        ahead, both = (np.where(has_less, seconds / layers, 0.0) for seconds in stage)
-        found.append((interval[f"{name}_forward"] - ahead, interval[name] - both))
-    return found[0], found[1]
+        less_ahead, less = (np.where(has_less, seconds / (layers * share), 0.0) for seconds in (ahead, both))
+        found[place] = (interval[f"{name}_forward"] - less_ahead, interval[name] - less)
+    return found
 
 
-def _busiest(layouts: Layouts, ends: tuple[Pair, Pair], transfer: Floats) -> Pair:
-    """Return what a micro-batch takes the busiest stage longer than one between the ends, and how often that one sends.
-
-    An end sends once less: the last output and the first error go nowhere.
-    """
-    (_, first), (_, last) = ends
-    longer = np.maximum(first, last)
-    is_end = (layouts.pipeline == 2) | (longer > transfer)
-    sends = np.where(layouts.pipeline > 1, 2.0 * layouts.interleave - is_end, 0.0)
-    return np.where(layouts.pipeline > 1, np.where(is_end, longer, 0.0), first + last), sends
-
-
-def _scheduled_s(layouts: Layouts, stage: Pair, weights: Floats, ends: tuple[Pair, Pair], transfer: Floats) -> Floats:
-    """Return the seconds from the first forward to the last backward; ``weights``: of the gradients of weights."""
-    ahead, both = stage
-    extras = [(forward, end - forward) for forward, end in ends]
-    return step_s(
-        Stages.of(
-            layouts,
-            ahead,
-            both - ahead,
-            first_extra_s=extras[0],
-            last_extra_s=extras[1],
-            weight_gradient_s=weights,
-            transfer_s=transfer,
-            is_blocking=True,
-        ),
-        layouts,
-    )
-
-
-def _counts_ends(transformer: Transformer, stages: Ints) -> NDArray[np.bool_]:
-    """Return whether embedding and head each take a layer's place, so that all stages are alike."""
+def _counts_ends(transformer: Transformer, stages: Ints) -> Bools:
+    """Return whether embedding and head each take a layer's place, so that all stages are equal."""
     layers = transformer.num_layers
     return np.asarray(((layers + 2) % stages == 0) & (layers % stages != 0))
 
@@ -192,50 +440,478 @@ def _share(transformer: Transformer, stages: Ints) -> Floats:
     return np.where(_counts_ends(transformer, stages), (layers + 2) // stages, -(-layers // stages)) / layers
 
 
-def _replicas_s(
-    common: Common,
-    layouts: Layouts,
-    forward: Floats,
-    stage: Floats,
-) -> tuple[Floats, Floats]:
-    """Return the exposed seconds of the step's reductions and gathers.
+# -- the step of any cut on any groups ---------------------------------------------------------------------------------
 
-    Beside the stage's work, launching included: ZeRO-3 in every micro-batch, the others beside the last one's backward.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceGroup:
+    """The devices of one machine group.
+
+    Attributes
+    ----------
+    tiers
+        How they are joined, from the inside outwards, as links are sold.
+    rates
+        Of each.
+    between_bytes_per_s, between_latency_s
+        Of one machine to machines of other groups, one direction; infinite where there are none.
     """
-    is_whole, number = layouts.zero == 3, layouts.num_microbatches
-    chosen, back = distinct(layouts, _REPLICATING)
-    few = layouts.of(chosen)
-    exchanges = replica_exchanges(
-        common.transformer,
-        few,
-        gradient_bytes=common.software.gradient_bytes,
-        bucket_bytes=common.software.bucket_bytes,
-        reduces_every_microbatch=common.software.reduces_every_microbatch,
-        shards_gradients=common.software.shards_gradients,
+
+    tiers: tuple[Tier, ...]
+    rates: DeviceRates
+    between_bytes_per_s: float = inf
+    between_latency_s: float = 0.0
+
+    @property
+    def joint_tiers(self) -> tuple[Tier, ...]:
+        """The same, no wider outside of a machine than the links between groups."""
+        rate, latency_s = self.between_bytes_per_s, self.between_latency_s
+        if rate == inf:
+            return self.tiers
+        if len(self.tiers) == 1:
+            return (*self.tiers, Tier(size=1, bandwidth_bytes_per_s=rate, latency_s=latency_s, num_rails=1))
+        outside = [
+            replace(
+                tier,
+                bandwidth_bytes_per_s=min(tier.bandwidth_bytes_per_s, rate / tier.num_rails),
+                latency_s=max(tier.latency_s, latency_s),
+            )
+            for tier in self.tiers[1:]
+        ]
+        return (self.tiers[0], *outside)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GroupSeconds:
+    """Seconds of one micro-batch on devices of one group; arrays of shape (n,).
+
+    Attributes
+    ----------
+    layer
+        Of one layer, by part.
+    layer_forward_s
+        Of one layer's parts, what falls to the forward pass.
+    computed_forward_s
+        What one layer's forward pass computes, beside which weights may be gathered.
+    embedding_s, head_s, embedding_forward_s, head_forward_s
+        Both ways, and of that forward.
+    transfer_s
+        To the next stage on the same group.
+    common, group, own, joint
+        What they are of: see :func:`group_seconds`.
+    """
+
+    layer: Mapping[str, Floats]
+    layer_forward_s: Floats
+    computed_forward_s: Floats
+    embedding_s: Floats
+    head_s: Floats
+    embedding_forward_s: Floats
+    head_forward_s: Floats
+    transfer_s: Floats
+    common: Common
+    group: DeviceGroup
+    own: Layouts
+    joint: Layouts
+
+    @cached_property
+    def layer_s(self) -> Floats:
+        """Of one layer, both ways."""
+        return np.asarray(sum(self.layer.values(), np.zeros(1)))
+
+    @cached_property
+    def groups(self) -> Mapping[str, Group]:
+        """Groups of the data ranks of all machine groups, as if they stood here, by name."""
+        return groups_of(reached_tiers(self.group.joint_tiers, self.common.constants), self.joint)
+
+    @cached_property
+    def between_s(self) -> Floats:
+        """To the next stage on another group, as far as this side takes.
+
+        All devices of a machine that hold the stage send or receive at the same time.
+        """
+        own, group, constants = self.own, self.group, self.common.constants
+        if group.between_bytes_per_s == inf:
+            return np.zeros(len(own))
+        sharing = np.minimum(group.tiers[0].size, own.tensor * own.context * own.data)
+        rate = np.broadcast_to(group.between_bytes_per_s * constants.outside_efficiency / sharing, len(own))[None, :]
+        pair = Group(
+            num_members=np.full(len(own), 2.0),
+            units=np.full(rate.shape, 2.0),
+            members=np.ones(rate.shape),
+            share_bytes_per_s=rate,
+            alone_bytes_per_s=rate,
+            latency_s=np.array([[group.between_latency_s + constants.hop_s]]),
+        )
+        sending = replace(own, pipeline=np.maximum(own.pipeline, 2))  # one stage here has a next one elsewhere
+        groups = {**groups_of(self.common.tiers, own), "pipeline": pair}
+        times = communication_times(pipeline_communication(self.common.transformer, sending), groups)
+        return sum_of(own, (one.forward_s for one in times.values()))
+
+
+def group_seconds(
+    transformer: Transformer,
+    own: Layouts,
+    joint: Layouts,
+    group: DeviceGroup,
+    *,
+    software: Software,
+    constants: Constants,
+    expert_imbalance: float = 1.0,
+) -> GroupSeconds:
+    """Return what a micro-batch takes on one group.
+
+    Parameters
+    ----------
+    own
+        What stands on this group: its own number of stages and of data ranks, at least 1 each.
+    joint
+        The same with the data ranks of all groups.
+    """
+    common = Common.of(transformer, group.tiers, group.rates, software, constants, expert_imbalance)
+    found, layers = _intervals(common, own), transformer.num_layers
+    layer = {name: np.broadcast_to(found[name], len(own)) / layers for name in LAYER_PARTS}
+    return GroupSeconds(
+        layer=layer,
+        layer_forward_s=sum_of(own, layer.values()) * found["forward"] / (found["compute"] + found["recompute"]),
+        computed_forward_s=found["forward"] / layers,
+        embedding_s=found["embedding"],
+        head_s=found["head"],
+        embedding_forward_s=found["embedding_forward"],
+        head_forward_s=found["head_forward"],
+        transfer_s=found["transfer"],
+        common=common,
+        group=group,
+        own=own,
+        joint=joint,
     )
-    times = dict(replica_times(exchanges, groups_of(common.tiers, few)))
-    tied = np.broadcast_to(times.pop("tied")[0], len(few))[back]
-    reduced, gathered = (sum_of(few, (one[i] for one in times.values()))[back] for i in (0, 1))
-    passes = np.where(is_whole, number, 1)
-    # ZeRO-3 gathers half beside forward, half beside backward; else weights are gathered beside the next forward.
-    ahead = np.where(is_whole, gathered / 2, gathered)
-    behind = reduced + np.where(is_whole, gathered / 2, 0.0)
-    hidden_ahead = common.beside(passes * forward, ahead)
-    hidden_behind = common.beside(passes * (stage - forward), behind)
-    # A tied embedding is reduced between the two ends after the last micro-batch: alone, nothing runs beside it.
-    overlaps: Bools = layouts.overlaps_data & (layouts.context * layouts.data > 1)
-    return tied + np.where(overlaps, hidden_behind, behind), np.where(overlaps, hidden_ahead, ahead)
 
 
-def _optimizer_s(common: Common, layouts: Layouts, share: Floats) -> Floats:
-    """Return the seconds of the optimiser's step, which moves its state; ZeRO of any stage shares it out."""
-    transformer, split = common.transformer, Split.of(layouts)
-    experts = transformer.experts
-    routed = experts.num_experts * transformer.expert_parameters * transformer.num_moe_layers if experts else 0
-    ends = max(transformer.embedding_parameters, transformer.head_parameters)
-    both = transformer.embedding_parameters + transformer.head_parameters
-    blocks = transformer.num_parameters - both - routed
-    ranks = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
-    dense = (blocks * share + np.where(layouts.pipeline > 1, ends, both)) / split.tensor
-    held = dense / ranks + routed * share / (split.tensor * split.expert) / np.maximum(ranks / split.expert, 1)
-    return move_s(held * common.software.optimizer_bytes, common.rates)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReplicaClass:
+    """Equal replicas: on which group each stage lies (an index, shape (p, n)), and the micro-batches of one step."""
+
+    groups: Ints
+    num_microbatches: Ints
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Step:
+    """A 1F1B step of n layouts, whatever their cuts and groups.
+
+    Arrays that depend on the stage have it first, shape (p, n); stages that a layout does not have stand behind its
+    last one, with 0 layers.
+
+    Attributes
+    ----------
+    layouts
+        Degrees, ZeRO stage (0 or 1), recomputation and overlaps; ``data`` of all classes together, ``pipeline`` of all
+        stages.
+    layers
+        Of each stage, shape (p, n).
+    groups
+        Seconds by machine group.
+    classes
+        Of replicas.
+    """
+
+    layouts: Layouts
+    layers: Ints
+    groups: Sequence[GroupSeconds]
+    classes: Sequence[ReplicaClass]
+
+    @property
+    def _common(self) -> Common:
+        """What all groups share, of the first."""
+        return self.groups[0].common
+
+    @cached_property
+    def is_there(self) -> Bools:
+        """Whether a layout has a stage."""
+        return np.asarray(np.arange(len(self.layers))[:, None] < self.layouts.pipeline)
+
+    @cached_property
+    def _is_last(self) -> Bools:
+        """Whether a stage is a layout's last one."""
+        return np.asarray(np.arange(len(self.layers))[:, None] == self.layouts.pipeline - 1)
+
+    @cached_property
+    def _is_first(self) -> Bools:
+        """Whether a stage is the first."""
+        return np.asarray((np.arange(len(self.layers)) == 0)[:, None])
+
+    def of_group(self, one: ReplicaClass, name: str) -> Floats:
+        """Return a figure of the group on which each stage of a class lies, shape (p, n)."""
+        table = np.array([np.broadcast_to(getattr(group, name), len(self.layouts)) for group in self.groups])
+        return np.asarray(np.take_along_axis(table, one.groups, axis=0))
+
+    def ends_s(self, one: ReplicaClass, way: str = "") -> Floats:
+        """Return what embedding and head take on each stage of a class, shape (p, n): both ways, or ``_forward``."""
+        first, last = self.of_group(one, f"embedding{way}_s"), self.of_group(one, f"head{way}_s")
+        return np.asarray(self._is_first * first + self._is_last * last)
+
+    def sends_s(self, one: ReplicaClass) -> tuple[Floats, Floats]:
+        """Return how long each stage of a class sends: its output forward, and the error back."""
+        same = self.of_group(one, "transfer_s")
+        down = np.zeros(same.shape)
+        crosses = one.groups[:-1] != one.groups[1:]
+        down[:-1] = same[:-1]
+        if crosses.any():
+            other = self.of_group(one, "between_s")
+            down[:-1] = np.where(crosses, np.maximum(other[:-1], other[1:]), down[:-1])
+        down[:-1] *= self.is_there[1:]
+        return down, np.concatenate([np.zeros((1, same.shape[1])), down[:-1]])
+
+    def passes_s(self, one: ReplicaClass) -> tuple[Floats, Floats]:
+        """Return forward and backward of one micro-batch on each stage of a class, sending included."""
+        ends, ends_ahead, (down, up) = self.ends_s(one), self.ends_s(one, "_forward"), self.sends_s(one)
+        ahead = self.layers * self.of_group(one, "layer_forward_s")
+        both = self.layers * self.of_group(one, "layer_s")
+        return ahead + ends_ahead + down, both - ahead + ends - ends_ahead + up
+
+    @cached_property
+    def class_steps_s(self) -> Floats:
+        """Seconds of each class from the first forward to the last backward, shape (classes, n)."""
+        return np.array(
+            [
+                one_forward_one_backward_s(*self.passes_s(one), self.layouts.pipeline, one.num_microbatches)
+                for one in self.classes
+            ]
+        )
+
+    @cached_property
+    def bound_s(self) -> Floats:
+        """Seconds that the step is not under, without the schedule's recurrence."""
+        rows = [path_bound_s(*self.passes_s(one), self.layouts.pipeline, one.num_microbatches) for one in self.classes]
+        return np.asarray(np.max(rows, axis=0) + self.tail_s.max(axis=0))
+
+    @cached_property
+    def total_s(self) -> Floats:
+        """Seconds of the step."""
+        return np.asarray(self.class_steps_s.max(axis=0) + self.tail_s.max(axis=0))
+
+    @cached_property
+    def tail_s(self) -> Floats:
+        """Communication of replicas that nothing hides, and the optimiser, of each stage, shape (p, n)."""
+        return np.asarray(self.exposed_s + self.optimizer_s)
+
+    @cached_property
+    def exposed_s(self) -> Floats:
+        """Seconds of reductions and gathers that nothing hides, the slowest group of each stage, shape (p, n)."""
+        software, rows = self._common.software, []
+        *spread, tied = replica_communication(
+            self._common.transformer,
+            self.layouts,
+            gradient_bytes=software.gradient_bytes,
+            bucket_bytes=software.bucket_bytes,
+            shards_gradients=software.shards_gradients,
+            layers=self.layers,
+        )
+        tied_s = []
+        if np.any(tied.gradient_bytes):  # a tied embedding's gradient is added up by the first and the last stage
+            for group in self.groups:
+                seconds = replica_times([tied], group.groups)["tied"][0]
+                tied_s.append(np.broadcast_to(seconds, len(self.layouts)))
+        for one in self.classes:
+            found = np.zeros(self.layers.shape)
+            for index, group in enumerate(self.groups):
+                is_here = one.groups == index
+                if is_here.any():
+                    times = replica_times(spread, group.groups).values()
+                    reduced, gathered = (sum((row[way] for row in times), np.zeros(1)) for way in (0, 1))
+                    ahead, whole = self.layers * group.computed_forward_s, self.layers * group.layer_s
+                    shown = _behind_s(self._common, self.layouts, (reduced, gathered), ahead, whole)
+                    found = np.where(is_here, shown[0] + shown[1], found)
+            found = found * self.is_there
+            if tied_s:
+                last = np.take_along_axis(one.groups, (self.layouts.pipeline - 1)[None, :], axis=0)
+                both = [np.take_along_axis(np.array(tied_s), end, axis=0)[0] for end in (one.groups[:1], last)]
+                found = found + (self._is_first | self._is_last) * np.maximum(*both)
+            rows.append(found)
+        return np.asarray(np.max(rows, axis=0))
+
+    @cached_property
+    def optimizer_s(self) -> Floats:
+        """Seconds of the optimiser's step on each stage, on its slowest group, shape (p, n)."""
+        network, has_end = self._common.transformer, self._is_first | self._is_last
+        share = self.layers / network.num_layers
+        moved = _optimizer_bytes(network, self._common.software, self.layouts, share, has_end)
+        found = np.zeros(self.layers.shape)
+        for one in self.classes:
+            for index, group in enumerate(self.groups):
+                found = np.where(one.groups == index, np.maximum(found, move_s(moved, group.group.rates)), found)
+        return np.asarray(found * self.is_there)
+
+    def parts(self) -> dict[str, Floats]:
+        """Return the seconds of the step by part, which sum to the total.
+
+        Parts of computing are those of the slowest stage of the longest class; ``bubble`` is what the schedule takes
+        beyond them.
+        """
+        columns = np.arange(len(self.layouts))
+        longest, rows = np.argmax(self.class_steps_s, axis=0), []
+        for one in self.classes:
+            (forward, backward), (down, up) = self.passes_s(one), self.sends_s(one)
+            stage, number = np.argmax(forward + backward, axis=0), one.num_microbatches
+            group, layers = one.groups[stage, columns], self.layers[stage, columns]
+            row = {}
+            for name in LAYER_PARTS:
+                table = np.array([np.broadcast_to(each.layer[name], len(columns)) for each in self.groups])
+                row[name] = number * layers * table[group, columns]
+            row["compute"] = row["compute"] + number * self.ends_s(one)[stage, columns]
+            row["pipeline"] = number * (down + up)[stage, columns]
+            rows.append(row)
+        found = {name: np.array([row[name] for row in rows])[longest, columns] for name in rows[0]}
+        busy = sum_of(self.layouts, found.values())
+        found["bubble"] = np.maximum(self.class_steps_s[longest, columns] - busy, 0.0)
+        slowest = np.argmax(self.tail_s, axis=0)
+        found["data"], found["optimizer"] = self.exposed_s[slowest, columns], self.optimizer_s[slowest, columns]
+        return found
+
+
+# -- a profile layer by layer, for families that know layers only ------------------------------------------------------
+#
+# In all it takes what :func:`iteration_times` says of one device, so that every family computes as long as ``hybrid``
+# does with the same samples at a time. Blocks, embedding and head take what :mod:`planner.models.compute` gives them;
+# inside each, seconds are shared out by multiply-adds, so that cuts inside a block, and when a gradient in it is ready,
+# are estimates.
+
+_MOST_TOKENS = 32768  # at a time: more make matrix multiplications no faster that are worth telling apart
+_FEW_TOKENS = 2048  # of a micro-batch on a device of a pipeline, or one sample where that is longer
+_ALONE = (Tier(size=1, bandwidth_bytes_per_s=inf),)
+
+
+def microbatch_of(transformer: Transformer, samples_per_device: int) -> int:
+    """Return the samples at a time that a profile is stated for: a device's, but no more than 32,768 tokens.
+
+    >>> from planner.zoo.transformers import row
+    >>> [microbatch_of(row("bert-large").transformer, samples) for samples in (1, 2, 512)]
+    [1, 2, 64]
+    """
+    return max(1, min(samples_per_device, _MOST_TOKENS // transformer.sequence_length))
+
+
+def device_rates(device: Device, dtype: str, fitted: Mapping[str, Any]) -> DeviceRates:
+    """Return a device's figures with fitted shares: a mapping of fields of :class:`DeviceRates`, others passed over."""
+    return DeviceRates(
+        name=device.name,
+        peak_flop_per_s=peak_flop_per_s(device, dtype),
+        memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s,
+        **{name: value for name, value in fitted.items() if name in DeviceRates.__slots__},
+    )
+
+
+@lru_cache(maxsize=64)  # a purchase asks for that of every device again and again
+def transformer_profile(
+    dnn: Dnn,
+    *,
+    microbatch: int,
+    rates: DeviceRates,
+    software: Software,
+    constants: Constants,
+    update_s: float = 0.0,
+) -> Profile:
+    """Return the seconds of every layer of one sample, where ``microbatch`` samples pass the network together.
+
+    Raises
+    ------
+    ValueError
+        If the network is not known as a transformer.
+    """
+    network, repeats = dnn.transformer, dnn.repeats
+    if network is None:
+        raise ValueError(f"{dnn.name} is not known as a transformer")
+    forward_s, backward_s = np.zeros(len(dnn.layers)), np.zeros(len(dnn.layers))
+    split = Split.of(Layouts.one(microbatch=microbatch))
+
+    def share_out(layers: slice, ahead_s: float, back_s: float) -> None:
+        """Add the seconds of some layers by their multiply-adds; all to the last one where none has any."""
+        work = np.array([one.num_multiply_adds for one in dnn.layers[layers]], dtype=float)
+        if not work.any():
+            work[-1] = 1.0
+        forward_s[layers] += ahead_s * (work / work.sum())
+        backward_s[layers] += back_s * (work / work.sum())
+
+    for one in repeats:
+        layer = layer_seconds(network, one.kind, split, rates=rates, software=software, constants=constants)  # type: ignore[arg-type]  # a repeat's kind is a layer's
+        end = one.first + one.num_layers * one.count
+        for start in range(one.first, end, one.num_layers):
+            share_out(slice(start, start + one.num_layers), float(layer.forward_s[0]), float(layer.backward_s[0]))
+    last = repeats[-1].first + repeats[-1].num_layers * repeats[-1].count
+    for at, seconds in (
+        (slice(0, repeats[0].first), embedding_s(network, split, rates=rates, constants=constants)),
+        (slice(last, len(dnn.layers)), head_s(network, split, rates=rates, software=software, constants=constants)),
+    ):
+        if at.start < at.stop:
+            both_s = float(seconds[0])
+            share_out(at, both_s * _FORWARD_OF_ENDS, both_s * (1 - _FORWARD_OF_ENDS))
+
+    def sample_s(samples: int) -> float:
+        """Return the seconds that a device computes for a sample, of so many that pass together."""
+        alone = Layouts.one(microbatch=samples)
+        parts = iteration_times(network, alone, tiers=_ALONE, rates=rates, software=software, constants=constants)
+        return float(parts["compute"][0] + parts["launch"][0]) / samples
+
+    total_s = sample_s(microbatch)
+    few = max(1, min(microbatch, _FEW_TOKENS // network.sequence_length))
+    scale = total_s / float(forward_s.sum() + backward_s.sum())  # what launching and adding up gradients take besides
+    return Profile(
+        forward_s=forward_s * scale,
+        backward_s=backward_s * scale,
+        update_s=update_s,
+        few_samples_factor=max(1.0, sample_s(few) / total_s),
+        origin=f"fitted rooflines of {rates.name}, {microbatch} samples at a time",
+    )
+
+
+# -- what programs that train transformers keep in memory, and what they have ------------------------------------------
+#
+# What they take in seconds stands, under the same names, in :mod:`planner.data.fits`. Sources:
+#
+# * ``megatron-lm``, ``megatron-deepspeed`` (2021 and 2022, fp16): 16 bytes a parameter (S. Rajbhandari et al., arXiv
+#   1910.02054, section 3.1); scores and masks of dropout are kept (V. Korthikanti et al., arXiv 2205.05198, section 4);
+# * ``megatron-lm-fused``: 18 bytes, as the GEMM that gives a gradient adds it up in four (the same, figure 1);
+# * ``megatron-deepspeed-bf16``: DeepSpeed's optimiser for bf16 as it stood early in 2022: gradients in two bytes, their
+#   sums and the master copy in four, whole on every device; only the moments are sharded (docs/transformer_memory.md);
+# * ``composer-fsdp``, ``torchtitan``: PyTorch's fully sharded data parallel. What selective recomputation of torchtitan
+#   frees is left out: it counts as if it freed nothing, which is too much memory, never too little.
+#
+# What a program has is by its own options: Megatron-Core 0.16 (``--overlap-grad-reduce``, ``--tp-comm-overlap``,
+# ``--sequence-parallel``, ``--use-distributed-optimizer``); torchtitan splits the sequence with every tensor degree,
+# and overlaps that communication where the model is compiled; fully sharded data parallelism always gathers ahead.
+# Those of 2021 and 2022 send gradients behind the backward pass, and overlap no tensor-parallel communication.
+
+MEGATRON_CORE = "megatron-core"
+_WHOLE_MASTER = Precision(weight_bytes=2, gradient_bytes=10, activation_bytes=2, master_bytes=0, optimizer_bytes=8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What a program keeps, and what it has.
+
+    ``has``: decisions of :class:`planner.models.layouts.Layouts` that are on in it unless they are turned off; of the
+    overlaps it can have no others.
+    """
+
+    kernels: Kernels
+    precision: Precision
+    has: frozenset[str] = frozenset()
+
+
+_OLD = KERNELS["megatron-2021"]
+_SHARDED = Program(kernels=KERNELS["fsdp"], precision=PRECISIONS["fsdp"], has=frozenset({"overlaps_data", "zero"}))
+_TITAN = replace(_SHARDED, has=_SHARDED.has | {"is_sequence_parallel"})
+PROGRAMS: Mapping[str, Program] = {
+    MEGATRON_CORE: Program(
+        kernels=KERNELS["megatron-core"],
+        precision=PRECISIONS["megatron"],
+        has=frozenset({"is_sequence_parallel", "overlaps_tensor", "overlaps_data", "zero"}),
+    ),
+    "megatron-lm": Program(kernels=_OLD, precision=PRECISIONS["mixed"]),
+    "megatron-lm-fused": Program(kernels=_OLD, precision=PRECISIONS["megatron"]),
+    "megatron-deepspeed": Program(kernels=_OLD, precision=PRECISIONS["mixed"], has=frozenset({"zero"})),
+    "megatron-deepspeed-bf16": Program(kernels=_OLD, precision=_WHOLE_MASTER, has=frozenset({"zero"})),
+    "composer-fsdp": _SHARDED,
+    "torchtitan": replace(_TITAN, has=_TITAN.has | {"overlaps_tensor"}),
+    "torchtitan-eager": _TITAN,
+}

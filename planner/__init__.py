@@ -10,6 +10,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from planner.shown import Shown
+
 if TYPE_CHECKING:
     from planner.api import check, compare, explain, export, from_torch, load, plan, predict, procure
 
@@ -49,4 +51,12 @@ class _Package(ModuleType):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def _html_of(shown: object) -> str:
+    """Return what a notebook shows of an object."""
+    from planner.answer.notebook import html_of  # noqa: PLC0415  # only a notebook asks
+
+    return html_of(shown)
+
+
+Shown.renderer = staticmethod(_html_of)
 sys.modules[__name__].__class__ = _Package

@@ -6,26 +6,33 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.crew import Crew
-from planner.documents import plan_document
-from planner.errors import SpecError
-from planner.families import FAMILIES
+from planner.answer.documents import plan_document
+from planner.answer.timeline import measured_step, timeline
 from planner.importers.imported import Imported
 from planner.networks import asked, network_of
-from planner.plan import Alternative, Configuration, Plan, Prediction, Provenance
-from planner.planning import as_asked, doubts_of, part_of, planned, refuse_variant, with_known_error
-from planner.planning_assumptions import weigh_assumptions
+from planner.plan import Configuration, Plan, Prediction
+from planner.planning import (
+    answered,
+    as_asked,
+    configuration_of,
+    part_of,
+    plan_of_document,
+    planned,
+    predicted,
+    prediction_of,
+    refuse_variant,
+    weighed,
+    with_left_out,
+)
 from planner.problem import Problem
-from planner.ranking_words import ranked_alternative
+from planner.question.build import load as load_problem
 from planner.search import Search
-from planner.solution import SAME, Status, gap_of
-from planner.spec.build import load as load_problem
-from planner.timelines import MOST_ITERATIONS, Drawn, Measured, drawn_document
+from planner.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
+    from planner.answer.comparison import Comparison
     from planner.checks import CheckReport
-    from planner.explanations.comparison import Comparison
-    from planner.explanations.explanation import Explanation
+    from planner.explanation import Explanation
     from planner.exporters import Export
     from planner.procurement.answer import Procured
     from planner.procurement.search import Told
@@ -42,8 +49,10 @@ __all__ = [
     "plan",
     "plan_of_file",
     "predict",
+    "predicted",
     "procure",
     "timeline",
+    "with_left_out",
 ]
 
 DEFAULT_TIME_LIMIT_S = 60.0
@@ -97,7 +106,7 @@ def plan(
     memory_limit_bytes: float | None = None,
     has_frontier: bool = False,
     told: Callable[[float, float], None] | None = None,
-    crew: Crew | None = None,
+    pool: WorkerPool | None = None,
 ) -> Plan:
     """Return the best plan of all families that the question allows.
 
@@ -114,8 +123,8 @@ def plan(
         Whether the family ``hybrid`` lists, among the alternatives, the fastest layouts of less and less memory.
     told
         Called now and then with what no plan beats and the best so far, once there is one.
-    crew
-        Who helps, as :func:`planner.workers.crew_of` gives; the plan is the same.
+    pool
+        A worker pool that helps, as :func:`planner.workers.worker_pool` gives; the plan is the same.
 
     Raises
     ------
@@ -140,59 +149,11 @@ def plan(
         num_alternatives=num_alternatives,
         has_frontier=has_frontier,
         told=told,
-        crew=crew,
+        pool=pool,
     )
     with search.interruptible():
-        found = _answered(asked(problem), planned(asked(problem), search), search)
-    return found if crew is None else replace(found, warnings=(*found.warnings, *crew.notes))
-
-
-def _answered(problem: Problem, plan: Plan, search: Search) -> Plan:
-    """Return a plan with what stands under its headline: assumptions with their effect, and what keeps it from running.
-
-    The search is that of the plan, with the time that it left.
-    """
-    from planner.planning_cautions import NOT_ASKED, launchable  # noqa: PLC0415  # late: it asks the exporters
-
-    launch = search.bounded(lambda: launchable(problem, plan, search), NOT_ASKED)
-    best = plan if launch.better is None else _overtaken(problem, plan, launch.better)
-    found = _weighed(problem, best, search)
-    return replace(
-        found,
-        cautions=(*launch.cautions, *found.cautions),
-        instead=launch.instead,
-        alternatives=tuple(sorted([*found.alternatives, *launch.alternatives], key=lambda one: one.objective)),
-    )
-
-
-def _overtaken(problem: Problem, plan: Plan, better: Plan) -> Plan:
-    """Return the better plan of a narrower question as the answer in a plan's place: the plan's bound holds for it."""
-    chosen = network_of(problem, better.substitutions)
-    bound = min(plan.bound, better.objective)
-    is_proven = gap_of(better.objective, bound) <= SAME
-    return replace(
-        plan,
-        status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
-        objective=better.objective,
-        bound=bound,
-        family=better.family,
-        configuration=better.configuration,
-        prediction=with_known_error(chosen, better.family, better.configuration, better.prediction),
-        explanation=better.explanation,
-        alternatives=(ranked_alternative(plan, better),),
-        substitutions=better.substitutions,
-        not_modelled=better.not_modelled,
-    )
-
-
-def _weighed(problem: Problem, plan: Plan, search: Search) -> Plan:
-    """Return a plan with the assumptions that change it, and a warning of memory that is all but full."""
-    from planner.planning_cautions import little_memory  # noqa: PLC0415  # late: it asks the exporters
-
-    network = network_of(problem, plan.substitutions)
-    weighed = weigh_assumptions(network, plan.family, plan.configuration, plan.objective, search)
-    cautions = little_memory(network, plan.prediction)
-    return replace(plan, key_assumptions=weighed.key, assumptions=weighed.minor, cautions=cautions)
+        found = answered(asked(problem), planned(asked(problem), search), search)
+    return found if pool is None else replace(found, warnings=(*found.warnings, *pool.notes))
 
 
 def procure(
@@ -206,7 +167,7 @@ def procure(
     memory_limit_bytes: float | None = None,
     today: date | None = None,
     told: "Told | None" = None,
-    crew: Crew | None = None,
+    pool: WorkerPool | None = None,
 ) -> "Procured":
     """Return what to buy or rent: the best fleet of machines of a price list, with its plan and its proof.
 
@@ -224,8 +185,8 @@ def procure(
         Against which the age of the prices is told; by the clock where it is left out.
     told
         Called now and then with bound, incumbent and number of fleets planned.
-    crew
-        Who helps, as :func:`planner.workers.crew_of` gives; the answer is the same.
+    pool
+        A worker pool that helps, as :func:`planner.workers.worker_pool` gives; the answer is the same.
 
     Raises
     ------
@@ -241,19 +202,19 @@ def procure(
 
     asked_for = load_procurement(question, today=today or datetime.now(tz=UTC).date())
     search = Search(
-        time_limit_s=time_limit_s, memory_limit_bytes=memory_limit_bytes, num_alternatives=num_alternatives, crew=crew
+        time_limit_s=time_limit_s, memory_limit_bytes=memory_limit_bytes, num_alternatives=num_alternatives, pool=pool
     )
     with search.interruptible():
         found = procured(
             asked_for,
             search,
-            lambda problem: _weighed(problem, planned(problem, part_of(search)), search),
+            lambda problem: weighed(problem, planned(problem, part_of(search)), search),
             is_robust=is_robust,
             has_pareto=has_pareto,
             has_what_if=has_what_if,
             told=told,
         )
-    return found if crew is None else replace(found, warnings=(*found.warnings, *crew.notes))
+    return found if pool is None else replace(found, warnings=(*found.warnings, *pool.notes))
 
 
 def predict(problem: Problem, configuration: Configuration | None = None) -> Prediction:
@@ -265,7 +226,7 @@ def predict(problem: Problem, configuration: Configuration | None = None) -> Pre
         If neither is there, or it contradicts the cluster, the network or itself.
     """
     family, chosen = configuration_of(problem) if configuration is None else as_asked(problem, configuration)
-    return with_known_error(problem, family, chosen, FAMILIES[family].predict(problem, chosen))
+    return prediction_of(problem, family, chosen)
 
 
 def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> "CheckReport":
@@ -315,7 +276,7 @@ def explain(
     >>> first.words, round(first.saving, 2)
     ('rtx-2080-ti twice as fast', 0.17)
     """
-    from planner.explanations.explanation import explain as explained  # noqa: PLC0415  # late: a plan does not pay for it
+    from planner.explanation import explain as explained  # noqa: PLC0415  # late: a plan does not pay for it
 
     refuse_variant(problem)
     search = Search(time_limit_s=time_limit_s, memory_limit_bytes=memory_limit_bytes)
@@ -332,8 +293,8 @@ def compare(one: Plan | str | Path | Mapping[str, Any], other: Plan | str | Path
     SpecError
         If one of them is no plan.
     """
-    from planner.explanations.comparison import compare as compared  # noqa: PLC0415  # late: a plan pays for neither
-    from planner.plan_file import read_plan  # noqa: PLC0415
+    from planner.answer.comparison import compare as compared  # noqa: PLC0415  # late: a plan pays for neither
+    from planner.answer.plan_file import read_plan  # noqa: PLC0415
 
     first, second = (
         plan_document(each) if isinstance(each, Plan) else read_plan(each if isinstance(each, Mapping) else Path(each))
@@ -381,12 +342,12 @@ def export(
     >>> list(planner.export(found, "ddp").files)
     ['launch.sh', 'planned_ddp.py', 'planned_ddp.json']
     """
+    from planner.answer.plan_file import fleet_of, read_plan  # noqa: PLC0415
     from planner.exporters import Job, Settings, advised, target_of  # noqa: PLC0415  # late: only an export pays for it
-    from planner.plan_file import fleet_of, read_plan  # noqa: PLC0415
 
     target = target_of(target)  # before a file is read
     source = Path(plan) if isinstance(plan, str) else plan
-    problem, found = _plan_of(read_plan(plan_document(source) if isinstance(source, Plan) else source))
+    problem, found = plan_of_document(read_plan(plan_document(source) if isinstance(source, Plan) else source))
     settings = Settings(script=script, image=image, program=program, name=name)
     offers = () if isinstance(source, Plan) else fleet_of(source)
     chosen = network_of(problem, found.substitutions)
@@ -404,115 +365,6 @@ def plan_of_file(path: Path) -> tuple[Problem, Plan]:
     SpecError
         If the file is no plan.
     """
-    from planner.plan_file import read_plan  # noqa: PLC0415  # late: a plan does not pay for it
+    from planner.answer.plan_file import read_plan  # noqa: PLC0415  # late: a plan does not pay for it
 
-    return _plan_of(read_plan(path))
-
-
-def _plan_of(document: Mapping[str, Any]) -> tuple[Problem, Plan]:
-    """Return the question and the plan of a document."""
-    problem = load(document)
-    family, configuration = configuration_of(problem)
-    prediction = predict(problem, configuration)
-    objective, stated = prediction.value_of(problem.goal), document["objective"]
-    doubts = doubts_of(objective, stated, document["status"])
-    found = Plan(
-        goal=problem.goal,
-        status=Status(document["status"]) if not doubts else Status.FEASIBLE,
-        objective=objective,
-        bound=0.0 if doubts else min(stated["bound"], objective),
-        family=family,
-        configuration=configuration,
-        prediction=prediction,
-        explanation=tuple(document["explanation"]),
-        alternatives=tuple(
-            Alternative(**{**row, "configuration": None, "substitutions": tuple(row["substitutions"])})
-            for row in document["alternatives"]
-        ),
-        provenance=Provenance(**document["provenance"]),
-        assumptions=problem.assumptions,
-        warnings=(*doubts, *problem.warnings),
-        not_modelled=FAMILIES[family].NOT_MODELLED,
-        problem=document["problem"],
-        substitutions=problem.taken,
-    )
-    return asked(problem), found
-
-
-def timeline(
-    problem: Problem,
-    family: str,
-    configuration: Configuration,
-    *,
-    devices: str | None = "kinds",
-    num_iterations: int = 1,
-    has_parts: bool = False,
-    measured: Path | Measured | None = None,
-) -> dict[str, Any]:
-    """Return a configuration's schedule as a Chrome trace, for Perfetto.
-
-    Parameters
-    ----------
-    devices
-        ``all``, or ``kinds``: one device of each kind. None: all, if they are 64 or fewer.
-    num_iterations
-        From 1 to 100.
-    has_parts
-        Whether the slices inside others are there, and the prediction's terms as a process of their own.
-    measured
-        A trace of ``torch.profiler`` of one device, or what :func:`measured_step` read from it, whose modules' seconds
-        stand beside the predicted ones; compared in ``otherData.measured``.
-
-    Raises
-    ------
-    SpecError
-        If a parameter is none of these, the schedule has too many tasks to draw, or the measured trace cannot be read.
-    """
-    if devices not in (None, "all", "kinds"):
-        raise SpecError(f"--trace-devices: {devices!r} is not known. Write all or kinds.")
-    if not 1 <= num_iterations <= MOST_ITERATIONS:
-        raise SpecError(f"--trace-iterations: {num_iterations} is not from 1 to {MOST_ITERATIONS}.")
-    chosen: Any = configuration
-    found = FAMILIES[family].timeline(problem, chosen, num_iterations=num_iterations)
-    prediction = FAMILIES[family].predict(problem, chosen)
-    about = {"family": family, "configuration": configuration.headline}
-    wanted = Drawn(devices=devices, num_iterations=num_iterations, has_parts=has_parts)
-    step = measured_step(measured) if isinstance(measured, Path) else measured
-    return drawn_document(found, prediction, wanted, about=about, measured=step)
-
-
-def measured_step(path: Path) -> Measured:
-    """Return the seconds of one step of a trace of torch.profiler, by module.
-
-    Raises
-    ------
-    SpecError
-        If it cannot be read, or has no modules.
-    """
-    from planner.importers.chrome_trace import read_chrome_trace  # noqa: PLC0415  # few ask for it
-
-    found = read_chrome_trace(path, batch_size=1)
-    return Measured(
-        origin=f"measured in {path.name}",
-        names=tuple(layer.name for layer in found.dnn.layers),
-        forward_s=tuple(found.profile.forward_s.tolist()),
-        backward_s=tuple(found.profile.backward_s.tolist()),
-        update_s=found.profile.update_s,
-    )
-
-
-def configuration_of(problem: Problem) -> tuple[str, Configuration]:
-    """Return the family and the configuration that the question holds."""
-    if problem.configuration is None:
-        message = "configuration: this key is missing. Add the block that `planner plan` prints, or ask `planner plan`."
-        raise SpecError(message)
-    family, given = problem.configuration
-    return family, FAMILIES[family].configuration_of(problem, given)
-
-
-def with_left_out(problem: Problem, configuration: Configuration) -> Problem:
-    """Return a question whose assumptions say what its configuration has where the block says nothing."""
-    assert problem.configuration is not None, "asked by configuration_of"
-    family, given = problem.configuration
-    words = (f"{family}.{line}" for line in FAMILIES[family].left_out(problem, given, configuration))
-    return replace(problem, assumptions=tuple(dict.fromkeys((*problem.assumptions, *words))))
+    return plan_of_document(read_plan(path))

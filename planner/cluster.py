@@ -12,6 +12,8 @@ from typing import Any
 
 import networkx as nx
 
+from planner.shown import Shown
+
 __all__ = ["Cluster", "Device", "Link", "MachineGroup", "Storage", "Switch"]
 
 
@@ -92,7 +94,7 @@ class Switch:
     name: str
 
 
-class Cluster:
+class Cluster(Shown):
     """Machines and the network between them.
 
     Parameters
@@ -243,12 +245,6 @@ class Cluster:
     def num_devices(self) -> int:
         """Devices in all machines."""
         return sum(group.count * group.devices_per_machine for group in self.machine_groups)
-
-    def _repr_html_(self) -> str:
-        """Return machines and links, for a notebook."""
-        from planner.notebook import cluster_html  # noqa: PLC0415  # only a notebook asks
-
-        return cluster_html(self)
 
     @cached_property
     def _links(self) -> "nx.Graph[Any]":

@@ -13,6 +13,7 @@ from typing import Any
 import networkx as nx
 
 from planner.letters import visible
+from planner.shown import Shown
 from planner.transformer import Transformer
 
 __all__ = ["MOST_INPUTS", "MOST_LAYERS", "Dnn", "Layer", "Repeat", "Tensor", "Window"]
@@ -114,7 +115,7 @@ class Repeat:
     kind: str
 
 
-class Dnn:
+class Dnn(Shown):
     """A network as a graph: nodes are layer names with a ``layer``, edges carry ``num_elements`` per sample.
 
     Parameters
@@ -298,9 +299,3 @@ class Dnn:
     def num_trainable_tensors(self) -> int:
         """Tensors with a gradient."""
         return sum(tensor.is_trainable for layer in self.layers for tensor in layer.tensors)
-
-    def _repr_html_(self) -> str:
-        """Return totals and kinds of layers, for a notebook."""
-        from planner.notebook import dnn_html  # noqa: PLC0415  # only a notebook asks
-
-        return dnn_html(self)

@@ -1,7 +1,8 @@
 r"""Text of others made harmless, in one place: letters that a terminal obeys or nobody sees, cells that a table runs.
 
-Names are spelled out once, where they enter: in a spec (:data:`planner.spec.values.Name`), in files of other programs
-(:mod:`planner.spec.foreign`), in tables and plans. Behind that every name can be printed, and written into any file.
+Names are spelled out once, where they enter: in a spec (:data:`planner.question.values.Name`), in files of
+other programs
+(:mod:`planner.question.dnn`), in tables and plans. Behind that every name can be printed, and written into any file.
 What is spelled out already stays as it is, so that a plan is read back with the names that it was written with. Names
 that are equal only then are refused, as every name that stands twice.
 """

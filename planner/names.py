@@ -3,10 +3,9 @@
 import difflib
 import re
 from collections.abc import Mapping
+from typing import Literal, get_args
 
 from planner.errors import Fault, SpecError
-
-__all__ = ["find", "fold"]
 
 
 def fold(name: str) -> str:
@@ -52,3 +51,10 @@ def find(name: str, known: Mapping[str, str], what: str) -> str:
 def _quoted(names: Mapping[str, None], between: str) -> str:
     """Return the names in quotes."""
     return between.join(repr(name) for name in names)
+
+
+# --- The families of plans by name: the one list that specs, searches, checks and exporters follow
+
+FamilyName = Literal["all_reduce", "parameter_server", "model_replicas", "pipeline", "hybrid"]
+FAMILY_NAMES: tuple[str, ...] = get_args(FamilyName)
+OF_TRANSFORMERS: FamilyName = "hybrid"  # the family that is made for transformers, and answers for them alone

@@ -3,7 +3,7 @@
 A launch file that ``planner export`` wrote gives its decisions back, as a ``fix`` block.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,11 @@ from planner.cost import Profile
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
 from planner.exporters import degrees_of
-from planner.importers.huggingface.file import read_config
+from planner.importers.huggingface.configuration import read_config
 from planner.importers.imported import Imported
 from planner.importers.kinds import kind_of
 from planner.importers.text import is_there, read_text
-from planner.spec.foreign import PROFILE_KINDS, read_foreign, read_profile
-from planner.spec.inline import imported_block
+from planner.question.dnn import PROFILE_KINDS, imported_block, read_foreign, read_profile
 
 __all__ = ["ImportedFile", "import_code", "import_file"]
 
@@ -127,14 +126,23 @@ def import_file(
     SpecError
         If nothing here can read it, it is wrong, or something is given that it has no use for.
     """
-    kind = _kind(path)
+    kind = kind_of(path)
+    if kind is None and path.suffix.lower() == ".onnx":
+        kind = "onnx"  # where the content does not tell, its reader says why
+    elif kind is None and (path.name == "config.json" or is_there(path / "config.json")):
+        kind = "huggingface"
     given = {
         "--dimension": sizes,
         "--sequence-length": sequence_length is not None,
         "--text-only": is_text_only,
         "--profile-batch": batch_size is not None,
     }
-    _check_options(path, kind, [name for name, value in given.items() if value])
+    wrong = [name for name, value in given.items() if value and kind not in _OPTIONS[name][0]]
+    if kind is not None and wrong:
+        raise SpecError.of(
+            Fault(file=str(path), field=name, problem=f"it belongs to {_OPTIONS[name][1]}.", mend="Leave it out here.")
+            for name in wrong
+        )
     if kind in _FOREIGN:
         found = read_foreign(
             kind,
@@ -147,48 +155,26 @@ def import_file(
         )
         return _network(kind, found)
     if kind in PROFILE_KINDS:
-        return _profile(path, kind, batch_size)
+        if batch_size is None:
+            problem = "the batch at which the profile was measured is missing."
+            raise SpecError.of(
+                [Fault(file=str(path), field="--profile-batch", problem=problem, mend="Write e.g. 128.")]
+            )
+        measured = read_profile(path, batch_size=batch_size)
+        warnings = measured.warnings
+        if device := measured.profile.measured_on:
+            told = f"its seconds were measured on {device}, as the trace says"
+            warnings = (*warnings, f"{told}; set dnn.profile_device where a plan is for another device")
+        imported = Imported(dnn=measured.dnn, profile=measured.profile, warnings=warnings)
+        return _network(kind, imported, batch_size=batch_size)
     text = read_text(path)
     if launch := degrees_of(path, text):
         return ImportedFile(kind=launch[0], block=launch[1])
     if text.lstrip().startswith("{"):
         read_config(path)  # says where it is no JSON
     problem = "its content is of no kind that is known here."
-    mend = "Give an ONNX model, a Hugging Face config.json, a profile (see --template), or a launch file of ours."
-    raise SpecError.of([Fault(file=str(path), problem=problem, mend=mend)])
-
-
-def _kind(path: Path) -> str | None:
-    """Return what a file is by its content; where that does not tell, by its name, so that its reader says why."""
-    if found := kind_of(path):
-        return found
-    if path.suffix.lower() == ".onnx":
-        return "onnx"
-    return "huggingface" if path.name == "config.json" or is_there(path / "config.json") else None
-
-
-def _check_options(path: Path, kind: str | None, given: Sequence[str]) -> None:
-    """Refuse what belongs to another kind of file."""
-    wrong = [name for name in given if kind not in _OPTIONS[name][0]]
-    if kind is not None and wrong:
-        faults = [
-            Fault(file=str(path), field=name, problem=f"it belongs to {_OPTIONS[name][1]}.", mend="Leave it out here.")
-            for name in wrong
-        ]
-        raise SpecError.of(faults)
-
-
-def _profile(path: Path, kind: str, batch_size: int | None) -> ImportedFile:
-    """Return the measured network of a profile."""
-    if batch_size is None:
-        problem = "the batch at which the profile was measured is missing."
-        raise SpecError.of([Fault(file=str(path), field="--profile-batch", problem=problem, mend="Write e.g. 128.")])
-    found = read_profile(path, batch_size=batch_size)
-    warnings = found.warnings
-    if found.profile.measured_on:
-        told = f"its seconds were measured on {found.profile.measured_on}, as the trace says"
-        warnings = (*warnings, f"{told}; set dnn.profile_device where a plan is for another device")
-    return _network(kind, Imported(dnn=found.dnn, profile=found.profile, warnings=warnings), batch_size=batch_size)
+    hint = "Give an ONNX model, a Hugging Face config.json, a profile (see --template), or a launch file of ours."
+    raise SpecError.of([Fault(file=str(path), problem=problem, mend=hint)])
 
 
 def import_code(name: str, folder: Path) -> ImportedFile:

@@ -1,12 +1,13 @@
 """What comes out: a prediction of one configuration, and a plan, which is the best one with its proof."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from planner.shown import Shown
 from planner.solution import Status, gap_of
 
-__all__ = ["Alternative", "Configuration", "Goal", "Plan", "Prediction", "Provenance"]
+__all__ = ["Alternative", "Configuration", "Goal", "Plan", "Predicted", "Prediction", "Provenance"]
 
 
 class Configuration(Protocol):
@@ -36,7 +37,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class Prediction(Shown):
     """What one configuration costs.
 
     Attributes
@@ -76,11 +77,20 @@ class Prediction:
         assert value is not None, f"{goal.field} is not known"  # the spec refuses such goals
         return float(value)
 
-    def _repr_html_(self) -> str:
-        """Return times, memory and breakdown, for a notebook."""
-        from planner.notebook import prediction_html  # noqa: PLC0415  # only a notebook asks
 
-        return prediction_html(self)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """A given configuration with its prediction, and what to know about it; the fields are those of a plan."""
+
+    family: str
+    configuration: Configuration
+    prediction: Prediction
+    explanation: Sequence[str] = ()
+    assumptions: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    not_modelled: Sequence[str] = ()
+    key_assumptions: Sequence[str] = ()
+    cautions: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +119,7 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Shown):
     """The best configuration found, and how sure that is.
 
     ``objective`` is re-evaluated by the cost model, never read off the solver; ``bound``: no plan does better, under
@@ -146,9 +156,3 @@ class Plan:
     def gap(self) -> float:
         """Share of the objective that is not proven: ``(objective - bound) / objective``."""
         return gap_of(self.objective, self.bound)
-
-    def _repr_html_(self) -> str:
-        """Return the answer, its proof, decisions and breakdown, for a notebook."""
-        from planner.notebook import plan_html  # noqa: PLC0415  # only a notebook asks
-
-        return plan_html(self)

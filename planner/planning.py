@@ -2,29 +2,35 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
+from math import inf
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from pydantic import ValidationError
 
-from planner.data.accuracy import with_known_error
-from planner.errors import InfeasibleError, SpecError
-from planner.families import FAMILIES
-from planner.networks import network_of
-from planner.plan import Configuration, Plan
-from planner.problem import Problem
-from planner.ranking import best_plan
+from planner.constraints import binding_words
+from planner.data.fits import with_known_error
+from planner.decisions import pinnable_keys
+from planner.errors import InfeasibleError, PlannerError, SpecError
+from planner.exporters.export import Job, refusal_of
+from planner.families import FAMILIES, usage_of
+from planner.names import FAMILY_NAMES
+from planner.networks import asked, network_of
+from planner.plan import Alternative, Configuration, Plan, Predicted, Prediction, Provenance
+from planner.problem import Assumption, Problem
+from planner.question.build import load
+from planner.question.spec import ConfigurationSpec
+from planner.ranking import best_plan, ranked_alternative
 from planner.search import Search
-from planner.solution import Status
-from planner.spec.configuration import ConfigurationSpec
+from planner.solution import SAME, Status, gap_of
+from planner.words import percent_words, size_words, time_words
 
-__all__ = ["as_asked", "doubts_of", "part_of", "planned", "refuse_variant", "with_known_error"]
-
-
+_WEIGHED_S = 10.0  # the most that the effects of a prediction's assumptions may take
 _LEAST_S = 5.0  # for the plan of a fleet that was chosen, whatever time is left
 
 
@@ -77,11 +83,13 @@ def planned(problem: Problem, search: Search) -> Plan:
     try:
         best = best_plan(problem, search)
     except InfeasibleError as error:
-        from planner.conflicts.diagnose import diagnosed  # noqa: PLC0415  # late: only where nothing fits
+        from planner.conflicts import diagnosed  # noqa: PLC0415  # late: only where nothing fits
 
         raise diagnosed(problem, error, best_plan, search) from None
     chosen = network_of(problem, best.substitutions)
-    best = replace(best, prediction=with_known_error(chosen, best.family, best.configuration, best.prediction))
+    limits = binding_words(chosen, usage_of(chosen, best.family, best.configuration, best.prediction))
+    known = with_known_error(chosen, best.family, best.configuration, best.prediction)
+    best = replace(best, prediction=known, explanation=(*best.explanation, *limits))
     provenance = replace(best.provenance, versions=_versions(), input_digest=_digest(problem))
     return replace(best, provenance=provenance)
 
@@ -102,3 +110,425 @@ def _digest(problem: Problem) -> str:
     """Return a digest of the resolved question."""
     text = json.dumps(problem.resolved, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# --- What was assumed for the user and may change the answer, each with its effect on the configuration that was found
+# The configuration is predicted anew on the question with one assumption replaced by its likeliest other value. That is
+# no new search: for the other value another configuration may be better.
+
+MOST_ASSUMPTIONS = 5  # under a headline
+_TELLING = 0.005  # relative change of the objective; what changes it less is a minor assumption
+_IMPOSSIBLE = _TELLING  # what is not modelled at all comes after what changes the objective
+_GRACE_S = 1.0  # for the effects, where the search took all of its time
+_MOST_LAYERS = 5_000  # of a network that gets this grace
+_NETWORK = ("nics", "network", "links")  # places of a spec that say what joins machines, but for its latency
+_NETWORK_PLACE = 1  # in the order of assumptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeighedAssumptions:
+    """Those that change the answer, a line each with effect and flag, the most important first; and the minor ones."""
+
+    key: tuple[str, ...]
+    minor: tuple[str, ...]
+
+
+def weigh_assumptions(
+    problem: Problem, family: str, configuration: Configuration, objective: float, search: Search
+) -> WeighedAssumptions:
+    """Return the assumptions of a question, ordered by their effect on the objective of a configuration.
+
+    Links that were left out come first, then the network's cards and rate, whatever their effect; what has no other
+    value to compare with is a minor one. After an
+    interruption, or once the time is over, no effect is computed, and none is told.
+
+    Parameters
+    ----------
+    problem
+        With the network that the configuration trains.
+    search
+        Whose time is left for this.
+    """
+    rest = search.part(inf)
+    if not search.was_interrupted and search.left_s < _GRACE_S and len(problem.dnn.layers) <= _MOST_LAYERS:
+        rest = Search(time_limit_s=_GRACE_S)
+    rows: list[tuple[int, float, str]] = []
+    minor: list[str] = []
+    for one in problem.key_assumptions:
+        effect = _Effect.unknown()
+        if not rest.is_over:
+            make = partial(_effect, problem, family, configuration, objective, one)
+            effect = search.bounded(make, effect)
+        place = _place(one)
+        has_little = effect.size < _TELLING if effect.is_known else one.other is None
+        if has_little and place > _NETWORK_PLACE:
+            minor.append(f"{one.text} ({one.flag})")
+        else:
+            rows.append((place, effect.size, f"{one.text}{effect.words}   ({one.flag})"))
+    rows.sort(key=lambda row: (row[0], -row[1]))  # stable: equals stay as they were noted
+    texts = [text for *_, text in rows]
+    told = {one.text for one in problem.key_assumptions}
+    others = [one for one in problem.assumptions if one not in told]
+    return WeighedAssumptions(key=tuple(texts[:MOST_ASSUMPTIONS]), minor=(*texts[MOST_ASSUMPTIONS:], *minor, *others))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Effect:
+    """What another value does: its words, and how much it matters; infinitely, where devices lack the memory."""
+
+    words: str
+    size: float
+    is_known: bool = True
+
+    @classmethod
+    def unknown(cls) -> "_Effect":
+        """Return what was not computed: it comes after all that was."""
+        return cls(words="", size=-1.0, is_known=False)
+
+
+def _effect(problem: Problem, family: str, configuration: Configuration, objective: float, one: Assumption) -> _Effect:
+    """Return what the other value of an assumption does to a configuration."""
+    if one.other is None or not objective:
+        return _Effect.unknown()
+    begin = f"; with {_value_words(one.other)}: "
+    try:
+        value, missing_bytes = _predicted(problem, family, configuration, one)
+    except LookupError:
+        return _Effect.unknown()
+    except (PlannerError, ValidationError):
+        return _Effect(words=f"{begin}another configuration is needed", size=_IMPOSSIBLE)
+    if missing_bytes > 0:
+        return _Effect(words=f"{begin}does not fit in memory", size=inf)
+    change = value / objective - 1
+    words = percent_words(change, is_signed=True) if abs(change) >= _TELLING / 10 else "no change"
+    return _Effect(words=f"{begin}{words}", size=abs(change))
+
+
+def _predicted(problem: Problem, family: str, configuration: Configuration, one: Assumption) -> tuple[float, float]:
+    """Return the objective of a configuration with another assumption, and the bytes that a device then lacks."""
+    block = {family: configuration.to_document()}
+    given: dict[str, Any] = getattr(ConfigurationSpec.model_validate(block), family).model_dump()
+    question: dict[str, Any] = dict(problem.resolved)
+    for place in (one.field, *one.also):
+        question = _with_value(question, place, one.other)
+    question.pop("configuration", None)
+    changed = network_of(asked(load(question)), problem.taken)
+    chosen = FAMILIES[family].configuration_of(replace(changed, configuration=(family, given)), given)
+    found = FAMILIES[family].predict(changed, chosen)
+    held = found.memory_bytes
+    return found.value_of(problem.goal), held["total"] - held["limit"] if "total" in held and "limit" in held else 0.0
+
+
+def _with_value(tree: Mapping[str, Any], path: Sequence[str | int], value: Any) -> dict[str, Any]:
+    """Return a question with another value at a place; raise LookupError where there is no such place.
+
+    Only what stands on the way is copied. A block that is missing is added, a row of a list is not.
+    """
+    root: dict[str, Any] = dict(tree)
+    current: Any = root
+    for key, after in pairwise(path):
+        inner = current.get(key, {} if isinstance(after, str) else None) if isinstance(current, dict) else current[key]
+        if not isinstance(inner, list if isinstance(after, int) else dict):
+            raise LookupError(key)
+        current[key] = inner = inner.copy()
+        current = inner
+    current[path[-1]] = value
+    return root
+
+
+def _value_words(value: Any) -> str:
+    """Return another value in a few words."""
+    if isinstance(value, Mapping):
+        value = value.get("bandwidth", ", ".join(f"{name} {part}" for name, part in value.items()))
+    if isinstance(value, float) and 0 < value <= 1:
+        return percent_words(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _place(one: Assumption) -> int:
+    """Return 0 of links that were left out, 1 of the network's cards and rate, 2 of anything else."""
+    if one.flag == "cluster.links":
+        return 0
+    is_network = one.flag != "--latency" and any(part in _NETWORK for part in one.field)
+    return _NETWORK_PLACE if is_network else _NETWORK_PLACE + 1
+
+
+# --- What keeps a plan from being run as it is: no program that starts it, or memory that is all but full
+
+_GIB = 2.0**30
+_BY_HAND = "write a launch script by hand, or give other families or devices"
+_MOST_TRIED = 30  # alternatives that are asked about
+_MOST_LATE = 3  # of them, once the time is over
+_MOST_PLANNED = 6  # questions that are planned for a plan that can be launched
+
+
+def little_memory(problem: Problem, prediction: Prediction) -> tuple[str, ...]:
+    """Return a warning where the fullest accelerator has little memory left, less than predictions of memory are off.
+
+    Little is less than 1 GiB or 2 % of its memory, whichever is more, as buffers of NCCL and pieces of free memory take
+    that; of small devices a tenth. A limit that the user sets below the device's memory leaves room by itself.
+    """
+    held, own = prediction.memory_bytes, problem.limits.memory_per_device_bytes
+    limit = held.get("limit", float("inf"))
+    kinds = {group.device.kind for group in problem.cluster.machine_groups}
+    if limit == float("inf") or kinds <= {"cpu"} or (own is not None and own <= limit):
+        return ()
+    left = limit - held["total"]
+    if not 0 <= left < min(max(_GIB, 0.02 * limit), 0.1 * limit):
+        return ()
+    return (
+        f"only {size_words(left)} of {size_words(limit)} stay free on the fullest device: training may run out of "
+        f"memory. Set calibration.memory_reserve to keep more free",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launchable:
+    """What is told of a plan that no target can launch, and the best one that some target can, where it is new.
+
+    ``better``: that one, if it answers the question and beats the plan itself, whose search was cut off.
+    """
+
+    better: Plan | None = None
+    cautions: tuple[str, ...] = ()
+    instead: str = ""
+    alternatives: tuple[Alternative, ...] = ()
+
+
+NOT_ASKED = Launchable(
+    cautions=("whether a target of `planner export` can launch this plan was not asked: no time left",)
+)
+
+
+def launchable(problem: Problem, plan: Plan, search: Search) -> Launchable:
+    """Return nothing for a plan that some target of `planner export` can launch; else why, and the best that one can.
+
+    Looked for among the plan's alternatives, and, in the time that is left, by planning again without what no target
+    runs.
+    """
+    why = _refusal(problem, plan)
+    if why is None:
+        return Launchable()
+    name = plan.goal.name.replace("_", " ")
+    found = _best(problem, plan, search)
+    begin = f"no target of `planner export` can launch this plan: {why}"
+    if found is None:
+        return Launchable(cautions=(f"{begin}. No plan that one can launch was found: {_BY_HAND}",))
+    best, how = found
+    is_asked = best.family in problem.families
+    if is_asked and plan.bound <= best.objective < plan.objective * (1 - SAME):
+        return Launchable(better=best)
+    value = time_words(best.objective) if plan.goal.unit == "s" else f"{best.objective:.6g} {plan.goal.unit}"
+    loss = percent_words(best.objective / plan.objective - 1 if plan.objective else 0.0, is_signed=True)
+    what = f"{best.family} on {best.configuration.headline}, {name} {value} ({loss})"
+    is_new = all((one.family, one.configuration) != (best.family, best.configuration) for one in plan.alternatives)
+    return Launchable(
+        cautions=(begin,),
+        instead=f"best plan found that can be launched: {what}; ask for it with {how}",
+        alternatives=(ranked_alternative(best, plan),) if is_new and is_asked else (),
+    )
+
+
+def _refusal(problem: Problem, plan: Plan) -> str | None:
+    """Return why no target can launch a plan; None where one can."""
+    return refusal_of(Job(problem=network_of(asked(problem), plan.substitutions), plan=plan))
+
+
+def _best(problem: Problem, plan: Plan, search: Search) -> tuple[Plan, str] | None:
+    """Return the best plan that a target can launch, and how it is asked for."""
+    best = _best_alternative(problem, plan, search)
+    waiting = _narrowed(problem, plan)
+    others = tuple(one for one in FAMILY_NAMES if one not in problem.families)
+    for tried in range(_MOST_PLANNED):
+        if not waiting and best is None and others:  # families that were not asked for
+            waiting, others = [replace(problem, families=others)], ()
+        if not waiting or search.is_over:
+            break
+        question = waiting.pop(0)
+        cutoff = float("inf") if best is None else best[0].objective
+        part = search.part(search.left_s / min(len(waiting) + 1, _MOST_PLANNED - tried), num_alternatives=0)
+        part.cutoff = cutoff
+        try:
+            found = best_plan(question, part)
+        except PlannerError:
+            continue
+        if found.objective >= cutoff:
+            continue
+        if _refusal(question, found) is None:
+            best = found, _how(problem, question, found)
+        else:
+            waiting += _narrowed(question, found)
+    return best
+
+
+def _best_alternative(problem: Problem, plan: Plan, search: Search) -> tuple[Plan, str] | None:
+    """Return the best of a plan's alternatives that a target can launch."""
+    for number, one in enumerate(plan.alternatives[:_MOST_TRIED]):
+        if search.is_over and number >= _MOST_LATE:
+            break
+        if one.configuration is None:
+            continue
+        network = network_of(asked(problem), one.substitutions)
+        try:
+            prediction = FAMILIES[one.family].predict(network, one.configuration)
+        except PlannerError:
+            continue
+        found = replace(
+            plan,
+            family=one.family,
+            configuration=one.configuration,
+            prediction=prediction,
+            objective=prediction.value_of(problem.goal),
+            substitutions=one.substitutions,
+        )
+        if _refusal(problem, found) is None:
+            is_other = one.family != plan.family
+            return found, f"--families {one.family}" if is_other else "its configuration, which --json lists"
+    return None
+
+
+def _narrowed(problem: Problem, plan: Plan) -> list[Problem]:
+    """Return the questions that leave out what a plan cannot be launched with: its family, or decisions of it."""
+    families = tuple(one for one in problem.families if one != plan.family)
+    found = [replace(problem, families=families)] if families else []
+    kinds = {group.device.name: None for group in problem.cluster.training_groups(problem.fixed.get("device"))}
+    pins: Sequence[Mapping[str, str]] = [{"schedule": "1f1b"}] if plan.family == "pipeline" else []
+    if len(kinds) > 1:
+        pins = [*pins, *({"device": name} for name in kinds)]
+    own = [one for one in pins if not one.keys() & problem.fixed.keys() and one.keys() <= pinnable_keys(plan.family)]
+    return found + [replace(problem, families=(plan.family,), fixed={**problem.fixed, **one}) for one in own]
+
+
+def _how(problem: Problem, question: Problem, found: Plan) -> str:
+    """Return how a narrower question is asked."""
+    pins = [f"fix.{name}: {value}" for name, value in question.fixed.items() if name not in problem.fixed]
+    return " and ".join([f"--families {found.family}", *pins])
+
+
+# --- A plan as an answer: with what stands under its headline
+
+
+def answered(problem: Problem, plan: Plan, search: Search) -> Plan:
+    """Return a plan with what stands under its headline: assumptions with their effect, and what keeps it from running.
+
+    The search is that of the plan, with the time that it left.
+    """
+    launch = search.bounded(lambda: launchable(problem, plan, search), NOT_ASKED)
+    best = plan if launch.better is None else _overtaken(problem, plan, launch.better)
+    found = weighed(problem, best, search)
+    return replace(
+        found,
+        cautions=(*launch.cautions, *found.cautions),
+        instead=launch.instead,
+        alternatives=tuple(sorted([*found.alternatives, *launch.alternatives], key=lambda one: one.objective)),
+    )
+
+
+def _overtaken(problem: Problem, plan: Plan, better: Plan) -> Plan:
+    """Return the better plan of a narrower question as the answer in a plan's place: the plan's bound holds for it."""
+    chosen = network_of(problem, better.substitutions)
+    bound = min(plan.bound, better.objective)
+    is_proven = gap_of(better.objective, bound) <= SAME
+    return replace(
+        plan,
+        status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
+        objective=better.objective,
+        bound=bound,
+        family=better.family,
+        configuration=better.configuration,
+        prediction=with_known_error(chosen, better.family, better.configuration, better.prediction),
+        explanation=better.explanation,
+        alternatives=(ranked_alternative(plan, better),),
+        substitutions=better.substitutions,
+        not_modelled=better.not_modelled,
+    )
+
+
+def weighed(problem: Problem, plan: Plan, search: Search) -> Plan:
+    """Return a plan with the assumptions that change it, and a warning of memory that is all but full."""
+    network = network_of(problem, plan.substitutions)
+    found = weigh_assumptions(network, plan.family, plan.configuration, plan.objective, search)
+    cautions = little_memory(network, plan.prediction)
+    return replace(plan, key_assumptions=found.key, assumptions=found.minor, cautions=cautions)
+
+
+# --- A configuration that a question or a file holds, and what it costs
+
+
+def configuration_of(problem: Problem) -> tuple[str, Configuration]:
+    """Return the family and the configuration that the question holds."""
+    if problem.configuration is None:
+        message = "configuration: this key is missing. Add the block that `planner plan` prints, or ask `planner plan`."
+        raise SpecError(message)
+    family, given = problem.configuration
+    return family, FAMILIES[family].configuration_of(problem, given)
+
+
+def with_left_out(problem: Problem, configuration: Configuration) -> Problem:
+    """Return a question whose assumptions say what its configuration has where the block says nothing."""
+    assert problem.configuration is not None, "asked by configuration_of"
+    family, given = problem.configuration
+    words = (f"{family}.{line}" for line in FAMILIES[family].left_out(problem, given, configuration))
+    return replace(problem, assumptions=tuple(dict.fromkeys((*problem.assumptions, *words))))
+
+
+def prediction_of(problem: Problem, family: str, configuration: Configuration) -> Prediction:
+    """Return what a configuration costs, with the known error of such predictions."""
+    chosen: Any = configuration
+    return with_known_error(problem, family, chosen, FAMILIES[family].predict(problem, chosen))
+
+
+def predicted(problem: Problem) -> tuple[Problem, Predicted]:
+    """Return the prediction of the configuration in a question, with what to know about it, and the question.
+
+    The question then says, among its assumptions, what its configuration has where the block says nothing.
+    """
+    family, configuration = configuration_of(problem)
+    problem = with_left_out(problem, configuration)
+    prediction = prediction_of(problem, family, configuration)
+    effects = weigh_assumptions(
+        problem, family, configuration, prediction.value_of(problem.goal), Search(time_limit_s=_WEIGHED_S)
+    )
+    chosen: Any = configuration
+    found = Predicted(
+        family=family,
+        configuration=configuration,
+        prediction=prediction,
+        explanation=FAMILIES[family].explain(problem, chosen, prediction),
+        assumptions=effects.minor,
+        warnings=problem.warnings,
+        not_modelled=FAMILIES[family].NOT_MODELLED,
+        key_assumptions=effects.key,
+        cautions=little_memory(problem, prediction),
+    )
+    return problem, found
+
+
+def plan_of_document(document: Mapping[str, Any]) -> tuple[Problem, Plan]:
+    """Return the question and the plan of a document."""
+    problem = load(document)
+    family, configuration = configuration_of(problem)
+    prediction = prediction_of(problem, family, configuration)
+    objective, stated = prediction.value_of(problem.goal), document["objective"]
+    doubts = doubts_of(objective, stated, document["status"])
+    found = Plan(
+        goal=problem.goal,
+        status=Status(document["status"]) if not doubts else Status.FEASIBLE,
+        objective=objective,
+        bound=0.0 if doubts else min(stated["bound"], objective),
+        family=family,
+        configuration=configuration,
+        prediction=prediction,
+        explanation=tuple(document["explanation"]),
+        alternatives=tuple(
+            Alternative(**{**row, "configuration": None, "substitutions": tuple(row["substitutions"])})
+            for row in document["alternatives"]
+        ),
+        provenance=Provenance(**document["provenance"]),
+        assumptions=problem.assumptions,
+        warnings=(*doubts, *problem.warnings),
+        not_modelled=FAMILIES[family].NOT_MODELLED,
+        problem=document["problem"],
+        substitutions=problem.taken,
+    )
+    return asked(problem), found

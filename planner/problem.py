@@ -1,7 +1,7 @@
 """A question, checked and in SI units: what to train, on what, for which goal, under which limits.
 
-:mod:`planner.spec` builds a :class:`Problem` from text; families answer it. Nothing here is optional by accident: what
-the user left open is None, and what was assumed for them stands in ``assumptions``.
+:mod:`planner.question` builds a :class:`Problem` from text; families answer it. Nothing here is optional by accident:
+what the user left open is None, and what was assumed for them stands in ``assumptions``.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,11 @@ __all__ = [
     "Limits",
     "Problem",
     "Queue",
+    "RackPower",
     "Range",
     "Training",
+    "as_meant",
+    "batch_per_device",
     "with_batch_per_device",
 ]
 
@@ -128,7 +131,7 @@ class Calibration:
     """Fitted parameters of the devices, the links and the framework.
 
     ``all_reduce_curves``, by number of devices, measured or fitted to eq. 18, replace the closed forms where given.
-    ``strategy`` says what the framework overlaps, see :class:`planner.models.ssgd_equations.Strategy`. ``negotiate_s``
+    ``strategy`` says what the framework overlaps, see :class:`planner.models.ssgd.Strategy`. ``negotiate_s``
     is the framework's coordination per all-reduce, ``overhead_s`` the library's start-up; ``straggler_deviation_s`` the
     standard deviation of a worker's time from one iteration to the next. ``num_cores`` share a device's peak as
     threads; ``activation_s`` and ``error_s`` are ``C_act`` and ``C_err`` of the Adam model. ``split_tensors``: a tensor
@@ -171,6 +174,14 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RackPower:
+    """What the machines of one rack may draw, and how many machines of a group stand in a rack."""
+
+    power_w: float
+    machines_per_rack: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a plan must respect.
 
@@ -184,6 +195,7 @@ class Limits:
     memory_per_device_bytes: float | None = None
     deadline_s: float | None = None
     max_staleness: float | None = None
+    power_per_rack: RackPower | None = None
 
 
 def with_batch_per_device(
@@ -249,7 +261,7 @@ class Problem:
     assumptions, warnings
         What was assumed for the user; what makes the figures doubtful. Both are printed with every answer.
     transformer_rates
-        Where the network is a transformer: the fitted figures of :mod:`planner.data.transformer_rates`.
+        Where the network is a transformer: the fitted figures of :mod:`planner.data.fits`.
     listed_memory_bytes
         Likewise: the memory of the accelerators that are listed, by their name, to be named where memory is short.
     resolved
@@ -323,3 +335,28 @@ class Problem:
             return ""
         number = self.training_devices.least
         return f"all {number:,} devices are used: a time per iteration with a fixed batch per device"
+
+
+# --- A question with other limits or pins: what its batch then means
+
+
+def as_meant(problem: Problem) -> Problem:
+    """Return the question with the global batch that its limits and pins now mean.
+
+    A batch per device is meant for the devices that the limits and pins name, or for all
+    (:func:`with_batch_per_device`); hence a change of the one changes the other.
+    """
+    batch = batch_per_device(problem)
+    if batch is None:
+        return problem
+    meant = with_batch_per_device(problem.training, batch, problem.cluster, problem.limits, problem.fixed)
+    return replace(problem, training=meant)
+
+
+def batch_per_device(problem: Problem) -> int | None:
+    """Return the samples of a device where they, with the number of devices, fix the global batch."""
+    training = problem.training
+    if training.max_global_batch_size is not None:
+        return None
+    batch = training.batch_per_device or problem.resolved.get("dnn", {}).get("batch_per_device")
+    return None if batch is None else int(batch)

@@ -7,24 +7,265 @@ computation alone would make faster than the best plan so far are not planned at
 """
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import ne
 
+from planner.constraints import narrowed, needed_s
+from planner.decisions import excludable_keys, pinnable_keys
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
-from planner.families import FAMILIES
 from planner.families.searches import BOUNDS, DOMAINS, SEARCHES
-from planner.family_names import OF_TRANSFORMERS
 from planner.memory import OUT_OF_MEMORY
-from planner.networks import computation_bound, networks_of
-from planner.plan import Plan
+from planner.names import OF_TRANSFORMERS
+from planner.networks import asked, computation_bound, name_of, networks_of
+from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem
-from planner.ranking_deadline import check_deadline
-from planner.ranking_refusals import Entry, Refusal, no_plan, refused_words
-from planner.ranking_words import about_networks, about_overlap, about_staleness, is_asynchronous, ranked_alternative
 from planner.search import LateError, Search
 from planner.solution import SAME, Status
+from planner.units import Dimension, format_human
+from planner.words import part_words, percent_words, time_words
 
-__all__ = ["TOO_LATE", "best_plan"]
+# --- A plan that misses the deadline: refused, with by how much it is missed and what is proven of it
+
+
+def check_deadline(problem: Problem, best: Plan, search: Search) -> None:
+    """Refuse a plan that misses the deadline; say by how much, if no plan meets it, or that none was found.
+
+    How far it has to give is said here only where no time is left for the diagnosis, which says it otherwise.
+    """
+    deadline_s, prediction = problem.limits.deadline_s, best.prediction
+    seconds = needed_s(prediction)
+    if deadline_s is None or seconds is None or seconds <= deadline_s:
+        return
+    least_s = seconds * best.bound / best.objective
+    what = "an epoch" if prediction.training_time_s is None else "the training"
+    if least_s <= deadline_s:
+        needed, limit = _apart(seconds, deadline_s)
+        raise NoAnswerError(
+            f"No plan found: {what} takes {needed} with the best one, and constraints.deadline is {limit}: it is "
+            f"missed by {time_words(seconds - deadline_s)}. It is only proven that none takes less than "
+            f"{time_words(least_s)}. Raise --time-limit."
+        )
+    least, limit = _apart(least_s, deadline_s)
+    mend = f"Raise it to {format_human(seconds * 1.001, Dimension.TIME, 4)}" if search.is_over else "Raise it"
+    raise InfeasibleError(
+        f"No plan fits: {what} takes at least {least}, and constraints.deadline is {limit}: it is missed by at least "
+        f"{time_words(least_s - deadline_s)}. {mend}, or add machines."
+    )
+
+
+def _apart(seconds: float, other_s: float) -> tuple[str, str]:
+    """Return two different times with as many digits as it takes to tell them apart; :func:`format_human` has 3."""
+    for digits in range(3, 17):
+        one, other = (format_human(value, Dimension.TIME, digits) for value in (seconds, other_s))
+        if one != other:
+            return one, other
+    return f"{seconds!r} s", f"{other_s!r} s"
+
+
+# --- Families that gave no plan: each with its reason, beside a plan or where there is none at all
+
+_MOST_WORDS = 160  # letters of a refusal in an explanation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A family on a network; ``bound`` is what no plan of it can beat."""
+
+    problem: Problem
+    family: str
+    bound: float
+    is_changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why there is no plan; ``is_open``: not because there is none, but because a limit struck.
+
+    ``error``: what is wrong with the question, where that is the reason.
+    """
+
+    entry: Entry
+    reason: str
+    is_open: bool = False
+    error: SpecError | None = None
+
+
+def no_plan(refusals: Sequence[Refusal]) -> PlannerError:
+    """Return why there is no plan at all: wrong input, a limit, or that nothing fits."""
+    if wrong := _wrong_input(refusals):
+        return wrong
+    unanswered = [one for one in refusals if one.is_open]
+    if not unanswered:
+        return InfeasibleError(_reasons(refusals))
+    closed = [one for one in refusals if not one.is_open]
+    if not closed:
+        return NoAnswerError(_reasons(refusals))
+    lines = ["No plan was found, nor is it proven that there is none. Not known:", *_lines(unanswered)]
+    return NoAnswerError("\n".join([*lines, "Known to have no plan:", *_lines(closed)]))
+
+
+def _wrong_input(refusals: Sequence[Refusal]) -> SpecError | None:
+    """Return the error of a question that every family refuses for one field of it, the same for all."""
+    errors = [one.error for one in refusals if one.error is not None]
+    if not errors or len(errors) < len(refusals):
+        return None
+    fields = {frozenset(fault.field for fault in error.faults) for error in errors}
+    faults = dict.fromkeys(fault for error in errors for fault in error.faults)
+    return SpecError.of(faults) if len(fields) == 1 and faults else None
+
+
+def _lines(refusals: Sequence[Refusal]) -> list[str]:
+    """Return the families with their reasons, an indented line or more for each."""
+    found = dict.fromkeys(f"{_who(one)}: {one.reason}" for one in refusals)
+    return [f"  {line}" for text in found for line in text.splitlines()]
+
+
+def _reasons(refusals: Sequence[Refusal]) -> str:
+    """Return why there is no plan at all, a line for each family; for changed networks only what differs."""
+    lines: dict[tuple[str, str], str] = {}
+    for one in refusals:
+        lines.setdefault((one.entry.family, one.reason), f"{_who(one)}: {one.reason}")
+    if len(lines) == 1:
+        return refusals[0].reason
+    return "\n".join(lines.values()) or "No plan fits: none of the allowed families can be searched. Allow others."
+
+
+def _who(refusal: Refusal) -> str:
+    """Return the family, and its network where that is a changed one."""
+    taken = refusal.entry.problem.taken if refusal.entry.is_changed else ()
+    return f"{refusal.entry.family} with {', '.join(taken)}" if taken else refusal.entry.family
+
+
+def refused_words(refusals: Iterable[Refusal]) -> list[str]:
+    """Return the families that give no plan, each with its reason in short, once."""
+    lines: dict[tuple[str, str], str] = {}
+    for one in refusals:
+        lines.setdefault((one.entry.family, one.reason), f"{_who(one)} gives no plan: {_short(one.reason)}")
+    return list(lines.values())
+
+
+def _short(reason: str) -> str:
+    """Return the first sentence or two of a reason, at most a line and a half."""
+    text = " ".join(reason.split())
+    if len(text) <= _MOST_WORDS:
+        return text
+    cut = text.rfind(". ", 0, _MOST_WORDS)
+    return text[: cut + 1] if cut > 0 else f"{text[: _MOST_WORDS - 3].rsplit(' ', 1)[0]} ..."
+
+
+# --- What a ranking says: why the losers lost, what changed networks bring, and what stale gradients may cost
+
+_TOLD = 0.0005  # share of the best plan's objective that is told apart from nothing
+_COMPUTATION = ("forward", "backward", "update", "compute", "optimizer")
+
+
+def ranked_alternative(one: Plan, best: Plan) -> Alternative:
+    """Return a plan that lost."""
+    network = name_of(one.substitutions, best.substitutions)
+    kind = " (asynchronous)" if is_asynchronous(one.prediction) and not is_asynchronous(best.prediction) else ""
+    kind = " (synchronous)" if is_asynchronous(best.prediction) and not is_asynchronous(one.prediction) else kind
+    return Alternative(
+        name=f"{network}{': ' if network else ''}{one.family}{kind}: {one.configuration.headline}",
+        family=one.family,
+        objective=one.objective,
+        relative_loss=one.objective / best.objective - 1 if best.objective else 0.0,
+        reason=f"{_weakness(one.prediction)}{_how_sure(one, best)}",
+        configuration=one.configuration,
+        substitutions=one.substitutions,
+    )
+
+
+def _how_sure(one: Plan, best: Plan) -> str:
+    """Return in words that a loser is not proven to be the best of its family, where that is so."""
+    if one.status is Status.OPTIMAL:
+        return ""
+    least = one.bound / best.objective - 1 if best.objective else 0.0
+    if least < -SAME:
+        return "; not proven"
+    return f"; the best of its family: {least:+.1%} or more" if least >= _TOLD else "; none of its family is faster"
+
+
+def _weakness(prediction: Prediction) -> str:
+    """Return what a plan spends most on beside computation, in a few words."""
+    parts = {name: seconds for name, seconds in prediction.breakdown_s.items() if name not in _COMPUTATION}
+    total_s = prediction.iteration_time_s
+    worst = max(parts, key=parts.__getitem__, default="")
+    if not worst or not total_s or parts[worst] < 0.005 * total_s:
+        return "next to nothing but computation"
+    return f"{parts[worst] / total_s:.0%} of its time is {part_words(worst)}"
+
+
+def about_networks(problem: Problem, best: Plan, losers: Sequence[Plan], *, is_proven: bool) -> list[str]:
+    """Return which substitutions were taken, and what the network as given would cost."""
+    allowed = asked(problem).substitutions
+    if not best.substitutions:
+        if not allowed or "substitutions" in problem.fixed:
+            return []
+        verdict = "would make it faster" if is_proven else "was found to make it faster"
+        return [f"the network stays as given: no substitution ({', '.join(one.name for one in allowed)}) {verdict}"]
+    lines = [
+        f"{one.name}: {one.removed[0]} to {one.removed[-1]} ({len(one.removed)} layers) replaced by {one.by}"
+        for one in allowed
+        if one.name in best.substitutions
+    ]
+    if given := [one for one in losers if not one.substitutions]:
+        plain = min(given, key=lambda one: one.objective)
+        loss = plain.objective / best.objective - 1
+        lines.append(f"{name_of((), best.substitutions)}: {loss:+.0%}, with {plain.family} as its best")
+    return lines
+
+
+def about_overlap(problem: Problem, best: Plan, losers: Sequence[Plan]) -> list[str]:
+    """Return what the lead over the family that follows measurements of transformers may rest on alone.
+
+    The others hide all communication that may run beside computing; measurements show more of it.
+    """
+    rivals = [one.objective for one in losers if one.family == OF_TRANSFORMERS]
+    if problem.dnn.transformer is None or best.family == OF_TRANSFORMERS or problem.is_computation_measured:
+        return []
+    words = f"the family {best.family} assumes perfect overlap of communication with computing"
+    if not rivals or not best.objective:
+        return [f"{words}; measurements of transformers show less"]
+    lead = percent_words(1 - best.objective / min(rivals))
+    return [f"{words}. Its lead of {lead} over {OF_TRANSFORMERS} may come from that alone"]
+
+
+def is_asynchronous(prediction: Prediction) -> bool:
+    """Whether gradients may be stale; ``most`` None means that nothing bounds it."""
+    staleness = prediction.details.get("staleness", 0)
+    most = staleness["most"] if isinstance(staleness, Mapping) else staleness
+    return most is None or bool(most > 0)
+
+
+def about_staleness(plans: Sequence[Plan]) -> tuple[list[str], list[str]]:
+    """Return what to know where asynchronous and synchronous plans stand beside each other, and the warning.
+
+    Stale gradients usually need more epochs, of which no cost model here knows; what can be said is how many more they
+    may need until the best synchronous plan is as fast.
+    """
+    stale = [one for one in plans if is_asynchronous(one.prediction)]
+    if not stale:
+        return [], []
+    waiting = min((one for one in plans if one not in stale), key=lambda one: one.objective, default=None)
+    warning = f"{stale[0].family} is asynchronous here: stale gradients may need more epochs, which is not modelled"
+    if waiting is None:
+        return ["no synchronous plan was found to compare with"], [warning]
+    lines = []
+    for one in dict.fromkeys(plan.family for plan in stale):
+        fastest = min(plan.objective for plan in stale if plan.family == one)
+        ratio = waiting.objective / fastest
+        if ratio > 1:
+            times = f"{ratio:.2f}" if ratio >= 1.05 else f"{ratio:.4f}"  # enough digits to tell it from 1
+            lines.append(
+                f"{one} is asynchronous: it wins as long as it needs less than {times} times the epochs of the "
+                f"best synchronous plan ({waiting.family}, {time_words(waiting.objective)})"
+            )
+        else:
+            lines.append(f"{one} is asynchronous and no faster than the best synchronous plan ({waiting.family})")
+    return lines, [warning]
+
 
 TOO_LATE = "it did not end with its time, and was broken off; raise --time-limit."
 _WEIGHT_OF_OWN = 5
@@ -38,16 +279,8 @@ class _Progress:
         self._best = float("inf")
         self._search = search
 
-    def of(self, index: int) -> Callable[[float, float], None]:
-        """Return whom an entry's search tells how far it is."""
-        return lambda bound, incumbent: self._tell(index, bound, incumbent)
-
-    def end(self, index: int, bound: float, objective: float = float("inf")) -> None:
-        """Take down how an entry ended."""
-        self._tell(index, bound, objective)
-
-    def _tell(self, index: int, bound: float, incumbent: float) -> None:
-        """Take down a bound, which only rises, and an incumbent, and tell of both where there is a plan."""
+    def update(self, index: int, bound: float, incumbent: float = float("inf")) -> None:
+        """Take down an entry's bound, which only rises, and its incumbent; tell of both where there is a plan."""
         self._bounds[index] = max(self._bounds[index], bound)
         self._best = min(self._best, incumbent)
         if self._best < float("inf"):
@@ -78,11 +311,11 @@ def best_plan(problem: Problem, search: Search) -> Plan:
             ]
             break
         if entry.is_changed and entry.bound >= least * (1 - SAME):
-            progress.end(index, float("inf"))
+            progress.update(index, float("inf"))
             continue
         known = [one.objective for one in plans if not is_asynchronous(one.prediction)]
         cutoff = min(known, default=search.cutoff)  # a family that loses is searched until that is proven
-        told = progress.of(index) if search.told is not None else None
+        told = partial(progress.update, index) if search.told is not None else None
         part = search.part(search.left_s * _share(entries[index:]), cutoff=cutoff, told=told)
         last = len(plans)
         for answer in _answers(entry, part):
@@ -91,9 +324,9 @@ def best_plan(problem: Problem, search: Search) -> Plan:
             else:
                 refusals.append(answer)
                 if not answer.is_open:
-                    progress.end(index, float("inf"))
+                    progress.update(index, float("inf"))
         for one in plans[last : last + 1]:  # the first answer's bound covers a second one
-            progress.end(index, one.bound, one.objective)
+            progress.update(index, one.bound, one.objective)
     if not plans:
         raise no_plan(refusals)
     least = min(one.objective for one in plans)
@@ -109,25 +342,15 @@ def _entries(problem: Problem) -> list[Entry]:
     The families stand in the order in which they are asked: the first of equals is the answer.
     """
     first, *others = networks_of(problem)
-    networks = [first, *sorted(others, key=computation_bound)]
-    return [
-        Entry(
-            problem=network,
-            family=family,
-            bound=BOUNDS[family](network),
-            is_changed=network is not first,
-        )
-        for network in networks
-        for family in _in_order(network)
-        if family in SEARCHES
-    ]
-
-
-def _in_order(network: Problem) -> list[str]:
-    """Return the families of a network in the order in which they are asked; the order of equals stays."""
-    # Of a transformer its own family is asked first: its answer tells which others are worth while.
-    own = OF_TRANSFORMERS if network.dnn.transformer is not None else None
-    return sorted(network.families, key=lambda one: one != own)
+    found = []
+    for network in [first, *sorted(others, key=computation_bound)]:
+        # Of a transformer its own family is asked first: its answer tells which others are worth while.
+        own = OF_TRANSFORMERS if network.dnn.transformer is not None else None
+        for family in sorted(network.families, key=partial(ne, own)):
+            if family in SEARCHES:
+                bound = BOUNDS[family](network)
+                found.append(Entry(problem=network, family=family, bound=bound, is_changed=network is not first))
+    return found
 
 
 def _share(left: Sequence[Entry]) -> float:
@@ -135,8 +358,10 @@ def _share(left: Sequence[Entry]) -> float:
 
     What it leaves goes to the others.
     """
-    knows = (one.family == OF_TRANSFORMERS and one.problem.dnn.transformer is not None for one in left)
-    weights = [_WEIGHT_OF_OWN if it_does else 1 for it_does in knows]
+    weights = [
+        _WEIGHT_OF_OWN if one.family == OF_TRANSFORMERS and one.problem.dnn.transformer is not None else 1
+        for one in left
+    ]
     return weights[0] / sum(weights)
 
 
@@ -155,16 +380,15 @@ def _answers(entry: Entry, part: Search) -> Iterator[Plan | Refusal]:
 
 def _searched(entry: Entry, search: Search) -> Plan | Refusal:
     """Return what a family's search answers."""
-    if entry.problem.excluded and not FAMILIES[entry.family].TAKES_EXCLUSIONS:
-        key = next(iter(entry.problem.excluded))
-        reason = f"{entry.family} takes no exclusions, and constraints.exclude.{key} is given."
+    if barred := [key for key in entry.problem.excluded if key not in excludable_keys(entry.family)]:
+        reason = f"{entry.family} takes no exclusions, and constraints.exclude.{barred[0]} is given."
         return Refusal(entry=entry, reason=reason)
-    if stranger := sorted(entry.problem.fixed.keys() - FAMILIES[entry.family].DECISIONS):
+    if stranger := sorted(entry.problem.fixed.keys() - pinnable_keys(entry.family)):
         return Refusal(entry=entry, reason=f"{entry.family} does not decide fix.{stranger[0]}, which is pinned.")
     is_begun = not search.is_late
     try:  # even where the time is over: a family that does not apply says so at once
         with search.ended():
-            found = SEARCHES[entry.family](entry.problem, search)
+            found = SEARCHES[entry.family](narrowed(entry.problem), search)
     except (LateError, MemoryError) as error:
         return _broken_off(entry, search, error)
     except InfeasibleError as error:
@@ -197,9 +421,6 @@ def _broken_off(entry: Entry, search: Search, why: BaseException) -> Plan | Refu
         substitutions=entry.problem.taken,
         warnings=(*found.warnings, warning),
     )
-
-
-# -- the ranking -----------------------------------------------------------------------------------------------------
 
 
 def _ranked(problem: Problem, best: Plan, losers: Iterable[Plan], refusals: Sequence[Refusal]) -> Plan:

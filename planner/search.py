@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from planner.crew import Crew
 from planner.errors import NoAnswerError, StoppedError
 from planner.memory import OUT_OF_MEMORY, default_limit_bytes, resident_bytes
 from planner.units import Dimension, format_human
+from planner.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -96,7 +96,7 @@ class Search:
     questions_left
         How often :attr:`is_over` may be asked before the search is over, too: unlike time, that is the same on every
         machine. A part of this search counts for itself.
-    crew
+    pool
         Who helps with large searches; None: nobody. The answer is the same.
     clock, resident
         Where seconds and the bytes that this process holds are read.
@@ -111,7 +111,7 @@ class Search:
     seed: int = 0
     questions_left: int | None = None
     told: Callable[[float, float], None] | None = None
-    crew: Crew | None = None
+    pool: WorkerPool | None = None
     clock: Callable[[], float] = monotonic_s
     resident: Callable[[], int] = resident_bytes
     kept: "Callable[[], Plan] | None" = field(init=False, repr=False, default=None)
@@ -240,7 +240,7 @@ class Search:
             seed=self.seed,
             questions_left=questions_left,
             told=told,
-            crew=self.crew,
+            pool=self.pool,
             clock=self.clock,
             resident=self.resident,
         )

@@ -1,7 +1,7 @@
 """Figures and terms in words, as all texts have them."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from planner.units import Dimension, format_human
 
@@ -13,16 +13,27 @@ __all__ = [
     "SEARCH_SPACE",
     "beyond_words",
     "capitalised",
+    "cut",
     "devices_words",
+    "few",
+    "first_lines",
+    "goal_words",
+    "joined",
+    "many",
+    "objective_words",
     "part_words",
     "percent_words",
     "proof_words",
+    "short",
     "size_words",
     "term_words",
+    "thinned",
     "time_words",
     "untold",
     "usd_words",
 ]
+
+Item = TypeVar("Item")
 
 SEARCH_SPACE = 'the searched space (see "Search space")'
 _TERMS = {
@@ -30,18 +41,18 @@ _TERMS = {
     "exposed_wait": "exposed wait for fusion",
     "exposed_negotiate": "exposed negotiation",
     "exposed_misc": "exposed idle channel",
-    "misc": "channel idle between exchanges",
+    "misc": "channel idle between transfers",
     "negotiate": "negotiation",
     "compression": "compressing gradients",
     "update": "optimiser's update",
     "optimizer": "optimiser",
     "input_stall": "waiting for input",
-    "tensor": "exchange between tensor ranks",
-    "data": "exchange between replicas",
-    "expert": "exchange between experts",
-    "context": "exchange between context ranks",
-    "pipeline": "transfers between stages",
-    "launch": "starting kernels",
+    "tensor": "tensor-parallel communication",
+    "data": "data-parallel communication",
+    "expert": "expert-parallel communication",
+    "context": "context-parallel communication",
+    "pipeline": "pipeline communication",
+    "launch": "kernel launch overhead",
     "start_up": "start-up",
     "failures": "failures and restarts",
     "capital": "share in what is bought",
@@ -75,6 +86,24 @@ def usd_words(usd: float) -> str:
     return f"{usd:,.2f} USD"
 
 
+def objective_words(value: float, unit: str) -> str:
+    """Return an objective for reading; ``unit``: ``s``, ``usd``, ``J``, or any other as it stands."""
+    if unit == "usd":
+        return usd_words(value)
+    dimension = {"s": Dimension.TIME, "J": Dimension.ENERGY}.get(unit)
+    return f"{value:.6g} {unit}" if dimension is None else format_human(value, dimension)
+
+
+def goal_words(name: str) -> str:
+    """Return what a goal is, as the subject of a sentence.
+
+    >>> goal_words("epoch_time")
+    'an epoch'
+    """
+    named = {"iteration_time": "an iteration", "epoch_time": "an epoch", "training_time": "the training"}
+    return named.get(name, name.replace("_", " "))
+
+
 def part_words(name: str) -> str:
     """Return a part of a breakdown in words.
 
@@ -88,7 +117,7 @@ def term_words(name: str) -> str:
     """Return a part of a breakdown in words that need no knowledge of the family's own names.
 
     >>> term_words("data"), term_words("forward")
-    ('exchange between replicas', 'forward')
+    ('data-parallel communication', 'forward')
     """
     return _TERMS.get(name, part_words(name))
 
@@ -172,3 +201,57 @@ def capitalised(line: str) -> str:
     'Hybrid layouts of H100s'
     """
     return line[:1].upper() + line[1:]
+
+
+# --- Numbers of things, lists, and what is left out of them
+
+
+def many(number: int, what: str) -> str:
+    """Return a number of things.
+
+    >>> many(1, "machine"), many(4096, "machine")
+    ('1 machine', '4,096 machines')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def joined(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence: ``a, b and c``."""
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def short(text: str, most: int = 40) -> str:
+    """Return text of at most so many letters, with an ellipsis where it is longer."""
+    return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def cut(text: str, most: int) -> str:
+    """Return text of at most so many letters, with three dots where it is longer, as a terminal shows it."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def first_lines(lines: Sequence[str], most: int) -> list[str]:
+    """Return the first lines and how many are left out; all, where that would take as many."""
+    left = len(lines) - most
+    return list(lines) if left <= 1 else [*lines[:most], f"  ... and {left} more; --json has all"]
+
+
+def thinned(items: Sequence[Item], most: int) -> list[Item]:
+    """Return at most so many items, chosen evenly, the first and the last among them.
+
+    >>> thinned("abcdefg", 4)
+    ['a', 'c', 'e', 'g']
+    """
+    if len(items) <= most:
+        return list(items)
+    step = (len(items) - 1) / (most - 1)
+    return [items[round(index * step)] for index in range(most)]
+
+
+def few(number: int, shown: int, what: str, where: str) -> str:
+    """Return the note of a list that is not shown whole, or nothing.
+
+    >>> few(7000, 60, "layers", "--out plan.json holds all of them")
+    '60 of 7,000 layers are shown; --out plan.json holds all of them.'
+    """
+    return "" if shown >= number else f"{shown:,} of {number:,} {what} are shown; {where}."

@@ -7,23 +7,15 @@ from importlib import import_module
 from types import ModuleType
 
 __all__ = [
-    "assignment",
-    "boxes",
-    "count_boxes",
+    "branch_and_bound",
+    "chain",
+    "chain_bounds",
     "cp_sat",
-    "exhaustive",
     "fusion",
-    "fusion_heuristics",
     "grid",
-    "layer_chain",
+    "matching",
     "pareto",
-    "pipeline",
-    "pipeline_cp_sat",
-    "pipeline_cuts",
-    "pipeline_fit",
-    "pipeline_least",
     "placement",
-    "placement_rows",
     "scalar",
     "shares",
 ]

@@ -1,4 +1,4 @@
-"""Shares of a batch for unlike workers, jointly with the fusion of their gradients.
+"""Shares of a batch for heterogeneous workers, jointly with the fusion of their gradients.
 
 Sets and data
     kinds ``t`` of equal workers, ``n_t`` of each; ``B`` samples; gradients ``0..L-1`` in ready order.

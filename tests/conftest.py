@@ -1,6 +1,7 @@
 """Measured data are read in place, from the folder that PLANNER_DATA names; the report ends with how many tests used it."""
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if "measured" in getattr(report, "keywords", {})
     }
     terminalreporter.write_line(f"data tests: {len(ran)} ran, {len(skipped)} skipped")
+    told = [
+        str(value)
+        for report in terminalreporter.getreports("passed")
+        for key, value in getattr(report, "user_properties", [])
+        if key == "equality"
+    ]
+    if told:
+        words = "; ".join(f"{number} in {what}" for what, number in sorted(Counter(told).items()))
+        terminalreporter.write_line(f"equality: {len(told)} answers are as good as recorded and differ: {words}")

@@ -17,15 +17,28 @@ import planner
 from planner.channel import schedule
 from planner.cost import Affine, Wait
 from planner.errors import SpecError
+from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.cost import AllReduceCost
-from planner.families.all_reduce.timeline import iteration_of
 from planner.fifo import fifo_end_s
-from planner.models.bsp_server import Exchange, algorithm_1_time_s, equal_workers_time_s
-from planner.models.overlap import unfused_update_time_s
-from planner.models.server_links import Links, iteration_time_s, place_round_robin
-from planner.models.ssgd_dag import run, task_graph
-from planner.models.ssgd_equations import Iteration, Prefetch, Strategy, steady_time_s, wait_free_time_s
-from planner.models.stragglers import standard_maximum
+from planner.models.data_parallel import standard_maximum, unfused_update_time_s
+from planner.models.servers import (
+    BspExchange,
+    Links,
+    algorithm_1_time_s,
+    equal_workers_time_s,
+    iteration_time_s,
+    place_round_robin,
+)
+from planner.models.ssgd import (
+    AllReduce,
+    Iteration,
+    Prefetch,
+    Strategy,
+    run,
+    steady_time_s,
+    task_graph,
+    wait_free_time_s,
+)
 
 seconds = st.floats(1e-3, 10)
 layers = st.lists(st.tuples(seconds, st.integers(1, 10**6)), min_size=1, max_size=8)
@@ -49,6 +62,47 @@ def test_the_three_recursions_of_one_channel_are_one(
     assert wait_free_time_s(iteration) == pytest.approx(max(sum(backward_s), backward_s[-1] + osf_s))
 
 
+def iteration_of(cost: AllReduceCost, configuration: AllReduceConfiguration) -> Iteration:
+    """Return the tasks of one iteration; all micro-batches but the last are drawn as one forward task before it."""
+    (kinds, shares), (read,) = cost.kinds_of(configuration), cost.inputs(configuration)
+    samples, profile = int(kinds.last_samples(shares)[0, 0]), cost.device_kinds[0].profile
+    forward_s, backward_s = profile.forward_s * samples, profile.backward_s * samples
+    earlier_s = max(0.0, float(kinds.computed_s(shares)[0, 0]) - float(forward_s.sum() + backward_s.sum()))
+    return Iteration(
+        forward_s=(earlier_s, *forward_s.tolist()),
+        backward_s=(0.0, *backward_s.tolist()),
+        all_reduces=all_reduces_of(cost, configuration),
+        read_s=max(read.read_s, read.decode_s),
+        copy_s=read.copy_s,
+        update_s=profile.update_s,
+        names=("earlier micro-batches", *(layer.name for layer in cost.problem.dnn.layers)),
+    )
+
+
+def all_reduces_of(cost: AllReduceCost, configuration: AllReduceConfiguration) -> tuple[AllReduce, ...]:
+    """Return the groups with their durations and waits; layer 0 is the earlier micro-batches."""
+    schedule = cost.schedule(configuration)
+    if schedule is None:
+        return ()
+    layer_of = {layer.name: index + 1 for index, layer in enumerate(cost.problem.dnn.layers)}
+    for layer in cost.problem.dnn.layers:
+        layer_of |= {tensor.name: layer_of[layer.name] for tensor in layer.tensors}
+    durations_s, waits_s = schedule.end_s - schedule.start_s, schedule.wait_s
+    if cost.problem.calibration.wait is Wait.PAPER:  # the wait holds the channel
+        durations_s, waits_s = durations_s + waits_s, waits_s * 0
+    return tuple(
+        AllReduce(
+            duration_s=duration_s,
+            layers=tuple(layer_of[name] for name in group.tensors),
+            lag_s=wait_s,
+            name=f"all-reduce to {group.tensors[-1]}",
+        )
+        for group, duration_s, wait_s in zip(
+            configuration.fusion_groups, durations_s.tolist(), waits_s.tolist(), strict=True
+        )
+    )
+
+
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("prefetch", Prefetch)
 @pytest.mark.parametrize(
@@ -70,7 +124,7 @@ def test_prediction_formula_and_schedule_of_the_task_graph_agree(
     }
     problem = planner.load(asked)
     found = planner.plan(problem)
-    iteration = iteration_of(AllReduceCost(problem), found.configuration)  # type: ignore[arg-type]
+    iteration = iteration_of(AllReduceCost.of(problem, found.configuration), found.configuration)  # type: ignore[arg-type]
     formula_s = steady_time_s(iteration, strategy, prefetch)
     graph = task_graph(iteration, strategy, num_iterations=5, num_devices=16, prefetch=prefetch)
     assert found.prediction.iteration_time_s == pytest.approx(formula_s)
@@ -107,7 +161,7 @@ def test_one_server_without_overlap_is_algorithm_1() -> None:
     prediction = predicted(configuration={"parameter_server": {"num_parameter_servers": 1, "workers": {"w": 3}}})
     parts, size_bytes = prediction.breakdown_s, prediction.details["gradient_bytes"]
     compute_s = parts["forward"] + parts["backward"]
-    exchange = Exchange.of(gradient_bytes=size_bytes, parameter_bytes=size_bytes, bandwidth_bytes_per_s=1.25e9)
+    exchange = BspExchange.of(gradient_bytes=size_bytes, parameter_bytes=size_bytes, bandwidth_bytes_per_s=1.25e9)
     no_overlap_s = equal_workers_time_s(compute_s, exchange, num_workers=3)
     assert algorithm_1_time_s([compute_s] * 3, exchange) == pytest.approx(no_overlap_s)
     ready = np.full((3, 2), compute_s)

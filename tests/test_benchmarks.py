@@ -19,10 +19,10 @@ SAME = ("zoo", "preset")
 NEEDLESS = {"ortools", "pandas", "plotly", "jinja2", "onnx", "torch", "scipy", "distributed", "dask", "matplotlib"}
 NEEDLESS_MODULES = {
     "planner.checks",
-    "planner.explanations",
+    "planner.explanation",
     "planner.procurement",
     "planner.conflicts",
-    "planner.page",
+    "planner.answer.html",
 }
 
 
@@ -151,7 +151,7 @@ def test_a_plan_loads_no_more_than_it_needs(arguments: tuple[str, ...]) -> None:
     loaded = set(done.stdout.rsplit("LOADED", 1)[1].split())
     assert not {name.split(".")[0] for name in loaded} & NEEDLESS
     assert not {".".join(name.split(".")[:2]) for name in loaded} & NEEDLESS_MODULES
-    assert not any(name.startswith("planner.schemas") for name in loaded)
+    assert not any(name.startswith("planner.answer.schemas") for name in loaded)
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------

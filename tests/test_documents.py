@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.documents import dump, finite
+from planner.answer.documents import dump, finite
 from planner.letters import visible_json
 from planner.solution import Status
 

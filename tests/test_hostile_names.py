@@ -16,8 +16,8 @@ import planner
 from planner.cli.run import run
 from planner.errors import SpecError
 from planner.exporters import TARGETS
-from planner.importers.chrome_trace import events
-from planner.importers.chrome_trace.events import read_events
+from planner.importers import chrome_trace as events
+from planner.importers.chrome_trace import read_trace
 from planner.letters import table_cell, visible, visible_json
 from planner.network_import import import_file
 
@@ -215,7 +215,7 @@ def test_a_trace_that_is_too_large_is_refused_by_its_size(tmp_path: Path) -> Non
         stream.write(b'{"traceEvents": [')
         stream.truncate(3 * 2**29)
     with pytest.raises(SpecError, match="it holds 1610612736 bytes, more than 1073741824"):
-        read_events(file)
+        read_trace(file)
 
 
 def test_blanks_without_end_are_refused_before_the_rest_is_read(
@@ -232,7 +232,7 @@ def test_blanks_without_end_are_refused_before_the_rest_is_read(
 
     monkeypatch.setattr(events._Reader, "_more", counted)
     with pytest.raises(SpecError, match="more than 1048576 blanks in a row"):
-        read_events(file)
+        read_trace(file)
     assert len(read) < 5
 
 
@@ -241,4 +241,4 @@ def test_elements_that_are_no_events_are_counted_too(tmp_path: Path, monkeypatch
     file = tmp_path / "trace.json"
     file.write_text('{"traceEvents": [' + "0," * 2000 + "0]}")
     with pytest.raises(SpecError, match="more than 1,000 events"):
-        read_events(file)
+        read_trace(file)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import planner
+from planner.answer.notebook import MOST_ROWS
 from planner.cluster import Cluster, Device, Link, MachineGroup, Switch
 from planner.dnn import Dnn, Layer, Tensor
-from planner.notebook import MOST_ROWS
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.solution import Status
@@ -154,7 +154,7 @@ def test_a_network_is_shown_without_any_large_library() -> None:
     code = (
         "import sys; from planner.dnn import Dnn, Layer; "
         "Dnn('x', [(Layer(name='a', kind='input', output_shape=(1,)), ())])._repr_html_(); "
-        "print(sorted({'plotly', 'jinja2', 'pydantic', 'ortools', 'scipy', 'planner.page'} & sys.modules.keys()))"
+        "print(sorted({'plotly', 'jinja2', 'pydantic', 'ortools', 'scipy', 'planner.answer.html'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -4,13 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from answers import plan_text
 
 import planner
-from planner.documents import plan_document
+from planner.answer.documents import plan_document
 from planner.plan import Plan
-from planner.planning_assumptions import MOST_ASSUMPTIONS, weigh_assumptions
+from planner.planning import MOST_ASSUMPTIONS, weigh_assumptions
 from planner.problem import Assumption, Problem
-from planner.report import plan_text
 from planner.search import Search
 
 SPEC: dict[str, Any] = {

@@ -4,17 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from answers import plan_text
 
 import planner
-from planner.documents import plan_document
+from planner.answer.documents import plan_document
 from planner.errors import SpecError
-from planner.exporters import accelerate_run, ddp, horovod
-from planner.exporters.export import Job
-from planner.exporters.registry import export
+from planner.exporters import accelerate, data_parallel
+from planner.exporters.export import Job, export
 from planner.plan import Plan
-from planner.planning_cautions import little_memory
+from planner.planning import little_memory
 from planner.problem import Problem
-from planner.report import plan_text
 
 NETWORK = {"name": "machines", "count": 4, "network": "1 Gbit/s", "devices": 1, "device": "rtx-2080-ti"}
 SERVED: dict[str, Any] = {
@@ -104,9 +103,9 @@ def test_a_question_whether_a_plan_can_be_launched_searches_for_no_sizes_of_buff
     def refuse(*arguments: object, **options: object) -> None:
         raise AssertionError("of 50,000 layers that takes minutes")
 
-    for module in (accelerate_run, ddp):
+    for module in (accelerate, data_parallel):
         monkeypatch.setattr(module, "best_buffer", refuse)
-    monkeypatch.setattr(horovod, "best_size", refuse)
+    monkeypatch.setattr(data_parallel, "best_size", refuse)
     problem = planner.load({**SERVED, "families": ["all_reduce"]})
     found = planner.plan(problem)
     assert not found.cautions

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from answers import plan_text
 
 import planner
 from planner import ranking
@@ -15,7 +15,6 @@ from planner.networks import computation_bound
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
-from planner.report import plan_text
 from planner.search import Search
 from planner.solution import Status
 from planner.words import percent_words
@@ -42,9 +41,6 @@ def rank(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
 
     def ranked(searches: Mapping[str, Found], search: Search | None = None, **question: Any) -> Plan:
         monkeypatch.setattr(ranking, "SEARCHES", searches)
-        monkeypatch.setattr(
-            ranking, "FAMILIES", dict.fromkeys((*FAMILIES, "model_replicas"), SimpleNamespace(DECISIONS=frozenset()))
-        )
         return best_plan(planner.load({**QUESTION, **question}), search or Search())
 
     return ranked

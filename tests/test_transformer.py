@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers_drawn import transformers
 
-from planner.transformer import Transformer
-from planner.transformer_parts import Experts, Image, LatentAttention
+from planner.transformer import Experts, Image, LatentAttention, Transformer
 
 SIZES: dict[str, Any] = {
     "num_layers": 2,

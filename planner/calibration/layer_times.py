@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.calibration.fit import Indices, Interval, Score, bootstrap, fold_of, robust_fit, score_of, spread
-from planner.calibration.read_layers import LayerTime, LayerTimes
+from planner.calibration.curves import Indices, Interval, Score, bootstrap, fold_of, robust_fit, score_of, spread
+from planner.calibration.tables import LayerTime, LayerTimes
 from planner.cluster import Device
 from planner.cost import Floats
 from planner.errors import ModelError
@@ -122,7 +122,9 @@ def fit_utilisation(times: LayerTimes, device: Device, *, dtype: str) -> Utilisa
     )
     by_kind = {kind.name: kind.utilisation for kind in kinds}
     predicted = ideal / np.array([by_kind[layer.kind] for layer in working])
-    bound = np.array([_memory_s(layer, device, times.batch_size, passes) for layer in working])
+    # To move a layer's parameters and result through memory once a pass; a lower bound.
+    moved = np.array([layer.num_parameters / times.batch_size + layer.num_output_elements for layer in working])
+    bound = passes * moved * _ELEMENT_BYTES / device.memory_bandwidth_bytes_per_s
     layers = tuple(
         Explained(
             name=layer.name,
@@ -217,12 +219,6 @@ def _score(kinds: Iterable[Indices], ideal: Floats, seconds: Floats) -> Score | 
             at = rows[place]
             logs.append(math.log(ideal[at] / _fitted(ideal[kept], seconds[kept]) / seconds[at]))
     return score_of(logs) if logs else None
-
-
-def _memory_s(layer: LayerTime, device: Device, batch_size: float, passes: int) -> float:
-    """Return the seconds a sample to move a layer's parameters and result through memory once a pass; a lower bound."""
-    moved = layer.num_parameters / batch_size + layer.num_output_elements
-    return passes * moved * _ELEMENT_BYTES / device.memory_bandwidth_bytes_per_s
 
 
 def _notes(times: LayerTimes, layers: Sequence[Explained], *, is_forward_only: bool) -> list[str]:

@@ -1,23 +1,431 @@
-"""What was fitted, as text for a terminal and as a document (``planner.fit/1``)."""
+"""What was fitted: as text, as pictures of residuals, as a document (``planner.fit/1``), and as ``calibration.yaml``.
 
-from collections.abc import Mapping
+The file is a ``calibration`` block that a spec names, with its errors and intervals. Pictures in files are drawn by
+matplotlib, an extra that is imported late.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
-from planner.calibration.curves import Curve
-from planner.calibration.fit import Interval, Score
-from planner.calibration.fit_all import Fitted
-from planner.calibration.fit_groups import Law
+import numpy as np
+
+from planner.answer.text import table
+from planner.calibration.curves import FORMS, Curve, Score
+from planner.calibration.fits import Fitted, Law, layout_of
 from planner.calibration.iterations import Iterations
-from planner.calibration.layer_times import Utilisation
-from planner.calibration.plot import residuals_of, text_plot
-from planner.calibration.write import block_of, ends, shown, unmeasured
-from planner.report import table
-from planner.units import Dimension, format_human
+from planner.calibration.layer_times import FEWEST, Kind, Utilisation
+from planner.calibration.tables import fault
+from planner.cost import Affine, TransferCost
+from planner.errors import SpecError
+from planner.models.communication import PiecewiseLogLinear
+from planner.targets import reason_of, whole
+from planner.units import Dimension, format_exact, format_human
 
-__all__ = ["document", "text"]
+__all__ = [
+    "block_of",
+    "calibration_text",
+    "check_picture",
+    "document",
+    "picture",
+    "residuals_of",
+    "text",
+    "text_plot",
+    "unmeasured",
+]
 
-_MOST_PLOTS = 6
-_MOST_ROWS = 40
+_BINS = 16
+_HALF = 24
+_MOST_PANELS = 12
+_FORMATS = (".svg", ".png", ".pdf")
+_MOST_PLOTS, _MOST_ROWS = 6, 40  # in text
+_DIGITS = 6
+_MOST_UNMEASURED = 64
+_MOST_BYTES_PER_S = 1e15
+_SIZES = tuple(4.0**power for power in range(4, 18))  # 256 B to 16 GiB, of curves made of a law
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def _ends(kind: Kind) -> str:
+    """Return the interval of a kind of layer; of a single layer there is none."""
+    low, high = kind.interval
+    if kind.num_layers < FEWEST:
+        return f"{'one layer' if kind.num_layers == 1 else 'two layers'}: no interval"
+    return f"{low:.3g} to {high:.3g}"
+
+
+def _counted(number: int, noun: str) -> str:
+    """Return ``1 size``, ``2 sizes``."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _shown(name: str, value: float) -> str:
+    """Return a parameter for reading, by the unit at the end of its name."""
+    if name.endswith("per_byte_s"):
+        return f"{value * 1e9:.4g} s/GB"
+    ends = {"_bytes_per_s": Dimension.RATE, "_bytes": Dimension.DATA, "_s": Dimension.TIME, "overhead": Dimension.TIME}
+    dimension = next((one for end, one in ends.items() if name.endswith(end)), None)
+    if dimension is None:
+        return f"{value:.4g}"
+    return ("-" if value < 0 else "") + format_human(abs(value), dimension)
+
+
+# -- residuals -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residuals:
+    """Predicted / measured - 1 of one fit: ``places`` are bytes, or seconds where ``is_size`` is false.
+
+    Of sizes and rows, each left out of its fit where that was done; of layers, of the fit to all.
+    """
+
+    title: str
+    places: tuple[float, ...]
+    errors: tuple[float, ...]
+    measured_s: tuple[float, ...]
+    predicted_s: tuple[float, ...]
+    is_size: bool
+
+
+def residuals_of(fitted: Fitted) -> list[Residuals]:
+    """Return the residuals of every fit."""
+    found = []
+    for curve in fitted.curves:
+        predicted = curve.cost(curve.group.size_bytes)
+        found.append(
+            Residuals(
+                title=f"{curve.group.name} ({curve.form})",
+                places=tuple(curve.group.size_bytes.tolist()),
+                errors=tuple(curve.left_out.tolist()),
+                measured_s=tuple(curve.group.time_s.tolist()),
+                predicted_s=tuple(predicted.tolist()),
+                is_size=True,
+            )
+        )
+    if fitted.utilisation is not None:
+        layers = fitted.utilisation.layers
+        found.append(_by_time("layers", [one.booked_s for one in layers], [one.predicted_s for one in layers]))
+    if fitted.iterations is not None:
+        rows = fitted.iterations.rows
+        found.append(
+            _by_time("iterations", [one.measured_s for one in rows], [one.left_out_s or one.fitted_s for one in rows])
+        )
+    return found
+
+
+def _by_time(title: str, measured: Sequence[float], predicted: Sequence[float]) -> Residuals:
+    """Return residuals against the measured seconds."""
+    pairs = sorted(zip(measured, predicted, strict=True))
+    return Residuals(
+        title=title,
+        places=tuple(one for one, _ in pairs),
+        errors=tuple(other / one - 1 for one, other in pairs),
+        measured_s=tuple(one for one, _ in pairs),
+        predicted_s=tuple(other for _, other in pairs),
+        is_size=False,
+    )
+
+
+def text_plot(found: Residuals) -> str:
+    """Return a plot of at most sixteen lines: the median residual of every step of size, and the range of the rest.
+
+    ``o`` is the median of a bin of sizes (or of times), ``-`` reaches from its least to its greatest residual.
+    """
+    places, errors = np.array(found.places), np.array(found.errors)
+    logs = np.log2(places)
+    edges = np.linspace(logs[0], logs[-1], _BINS + 1)
+    bins = np.clip(np.digitize(logs, edges) - 1, 0, _BINS - 1)
+    limit = max(0.01, float(np.abs(np.median(errors)) * 2), float(np.percentile(np.abs(errors), 95)))
+    what, unit = ("size", Dimension.DATA) if found.is_size else ("measured time", Dimension.TIME)
+    scale = f"{-limit:+.0%}".ljust(_HALF) + "0" + f"{limit:+.0%}".rjust(_HALF)
+    lines = [f"Residuals of {found.title}: predicted / measured - 1 against {what}", f"{'':>10} {scale}"]
+    for number in sorted(set(bins.tolist())):
+        mine = errors[bins == number]
+        label = format_human(float(places[bins == number][0]), unit)
+        lines.append(f"{label:>10} {_bar(mine, limit)} {float(np.median(mine)):+.1%}")
+    return "\n".join(lines)
+
+
+def _bar(errors: Any, limit: float) -> str:
+    """Return the line of a bin."""
+
+    def column(error: float) -> int:
+        return round(_HALF + _HALF * max(-1.0, min(1.0, error / limit)))
+
+    cells = [" "] * (2 * _HALF + 1)
+    cells[_HALF] = "|"
+    for at in range(column(float(errors.min())), column(float(errors.max())) + 1):
+        cells[at] = "-"
+    cells[column(float(np.median(errors)))] = "o"
+    return "".join(cells)
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture that could not be drawn, before anything is fitted.
+
+    Raises
+    ------
+    SpecError
+        If matplotlib is missing, or the ending is another one.
+    """
+    if path.suffix.lower() not in _FORMATS:
+        problem = f"{path.suffix or 'no ending'!r} is no kind of picture."
+        raise SpecError.of([fault(path, None, problem, f"Write {', '.join(_FORMATS)}.", field="--plot")])
+    try:
+        import matplotlib  # noqa: F401, PLC0415  # an extra, and slow to import
+    except ImportError:
+        mend = "Install it: pip install 'training-planner[plot]'."
+        raise SpecError.of([fault(path, None, "matplotlib is missing.", mend, field="--plot")]) from None
+
+
+def picture(found: Sequence[Residuals], path: Path) -> None:
+    """Write a picture of all fits, .svg, .png or .pdf: measured and predicted seconds above, residuals below.
+
+    Raises
+    ------
+    SpecError
+        As :func:`check_picture`; if the file cannot be written.
+    """
+    check_picture(path)
+    import matplotlib as library  # noqa: PLC0415
+
+    library.use("Agg")
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    shown = list(found)[:_MOST_PANELS]
+    # A fixed salt and no date, so that equal data give equal bytes.
+    with library.rc_context({"svg.hashsalt": "planner", "font.size": 8}):
+        figure = Figure(figsize=(3.6 * len(shown), 5.0), layout="constrained")
+        axes = figure.subplots(2, len(shown), squeeze=False, sharex="col")
+        for index, one in enumerate(shown):
+            _panel(axes[0][index], axes[1][index], one)
+        kind = path.suffix.lower()[1:]
+        try:
+            with whole(path) as new:
+                figure.savefig(new, format=kind, metadata={"Date": None} if kind == "svg" else None)
+        except OSError as error:
+            raise SpecError.of([fault(path, None, reason_of(error), "Name another file.", field="--plot")]) from None
+
+
+def _panel(above: Any, below: Any, one: Residuals) -> None:
+    """Draw one fit."""
+    above.loglog(one.places, one.measured_s, ".", markersize=3, label="measured")
+    above.loglog(one.places, one.predicted_s, "-" if one.is_size else "x", linewidth=1, label="predicted")
+    above.set_title(one.title)
+    above.set_ylabel("seconds")
+    above.legend()
+    below.axhline(0.0, color="grey", linewidth=0.8)
+    below.semilogx(one.places, [100 * error for error in one.errors], ".", markersize=3)
+    below.set_xlabel("bytes" if one.is_size else "measured seconds")
+    below.set_ylabel("predicted / measured - 1, %")
+
+
+# -- calibration.yaml ------------------------------------------------------------------------------------------------
+
+
+def calibration_text(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> str:
+    """Return the file.
+
+    Parameters
+    ----------
+    date
+        Of the measurement, for its source; left out, equal data give equal bytes.
+    is_law_only
+        Whether to leave out the curves of single numbers of devices, so that the law counts for all.
+    """
+    head = _comments(fitted, is_law_only=is_law_only)
+    block = block_of(fitted, date=date, is_law_only=is_law_only)
+    from ruamel.yaml import YAML  # noqa: PLC0415  # late: `planner --help` has no use for it
+
+    writer = YAML(typ="safe", pure=True)  # keys of the block a line each, what is inside them on lines of their own
+    writer.default_flow_style = None
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    writer.width = 120
+    out = StringIO()
+    writer.dump(block, out)
+    return "".join(f"# {line}".rstrip() + "\n" for line in head) + out.getvalue()
+
+
+def block_of(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> dict[str, Any]:
+    """Return the ``calibration`` block as plain data."""
+    block: dict[str, Any] = dict(fitted.kept)
+    if fitted.utilisation is not None:
+        block["utilisation"] = _rounded(fitted.utilisation.overall)
+        block["utilisation_by_kind"] = {name: _rounded(value) for name, value in fitted.utilisation.by_kind.items()}
+    if fitted.cluster_law is not None:
+        block |= _parameters_block(fitted.cluster_law.parameters)
+    if fitted.iterations is not None:
+        block |= _parameters_block(fitted.iterations.parameters)
+    if not is_law_only:
+        block |= _curves_block(fitted)
+    errors = known_errors(fitted, is_law_only=is_law_only)
+    if errors:
+        block["known_error"] = errors
+    block["source"] = f"planner calibrate: {', '.join(fitted.files[:8])}" + (f"; {date}" if date else "")
+    return block
+
+
+def known_errors(fitted: Fitted, *, is_law_only: bool = False) -> list[dict[str, Any]]:
+    """Return the cross-validated errors, as the key ``known_error`` has them."""
+    rows = []
+    curves, law = fitted.used_curves, fitted.cluster_law
+    if curves and not is_law_only:
+        scores = [curve.score for curve in curves]
+        number = sum(score.num_left_out for score in scores)
+        mean = sum(score.mean * score.num_left_out for score in scores) / number
+        rows.append(_error("links", mean, max(score.worst for score in scores), f"{_counted(number, 'size')} left out"))
+    if law is not None and law.score is not None:
+        of = "links" if is_law_only else "links not measured"
+        rows.append(_error(of, law.score.mean, law.score.worst, "numbers of devices left out"))
+    if fitted.utilisation is not None and (score := fitted.utilisation.score) is not None:
+        rows.append(_error("layers", score.mean, score.worst, f"{_counted(score.num_left_out, 'layer')} left out"))
+    if fitted.iterations is not None and (score := fitted.iterations.score) is not None:
+        rows.append(_error("iterations", score.mean, score.worst, f"{_counted(score.num_left_out, 'row')} left out"))
+    return rows
+
+
+def _error(of: str, mean: float, worst: float, source: str) -> dict[str, Any]:
+    """Return one known error."""
+    return {"of": of, "mean": float(f"{mean:.3g}"), "worst": float(f"{worst:.3g}"), "source": source}
+
+
+def _rounded(value: float) -> float:
+    """Return a number to six digits."""
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _time(seconds: float) -> str:
+    """Return seconds to six digits, with their sign, as microseconds throughout."""
+    return f"{1e6 * seconds:.{_DIGITS}g} us"
+
+
+def _size(size_bytes: float) -> str:
+    """Return bytes, exactly."""
+    return format_exact(size_bytes, Dimension.DATA)
+
+
+def _parameters_block(values: Mapping[str, float]) -> dict[str, Any]:
+    """Return fitted parameters as a block has them."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        key = name.removesuffix("_s")
+        found[key] = _time(value) if key == "overhead" else _rounded(value)
+    return found
+
+
+def unmeasured(fitted: Fitted) -> list[int]:
+    """Return the numbers of devices of the question's cluster that get their figure from the law, 64 at most."""
+    law, problem = fitted.cluster_law, fitted.problem
+    if law is None or problem is None or not fitted.used_curves:
+        return []
+    measured = {curve.group.num_devices for curve in fitted.used_curves}
+    inside = min(group.devices_per_machine for group in problem.cluster.machine_groups)
+    whole = [*range(2, inside + 1), *(inside * number for number in range(2, problem.cluster.num_machines + 1))]
+    left = [number for number in dict.fromkeys(whole) if number not in measured and layout_of(problem.cluster, number)]
+    if len(left) > _MOST_UNMEASURED:  # powers of two, and those between them in even steps
+        step = len(left) / _MOST_UNMEASURED
+        kept = {left[int(step * index)] for index in range(_MOST_UNMEASURED // 2)}
+        powers = {number for number in left if number & (number - 1) == 0}
+        left = sorted({*sorted(kept)[: _MOST_UNMEASURED - len(powers)], *powers, left[-1]})
+    return left
+
+
+def _curves_block(fitted: Fitted) -> dict[str, Any]:
+    """Return the keys ``piecewise`` and ``curves``."""
+    costs: list[tuple[int, TransferCost, Sequence[float]]] = [
+        (curve.group.num_devices, curve.cost, curve.group.size_bytes.tolist()) for curve in fitted.used_curves
+    ]
+    if fitted.cluster_law is not None:
+        costs += [(number, fitted.cluster_law.cost_of(number), _SIZES) for number in unmeasured(fitted)]
+    piecewise, curves = [], []
+    for number, cost, sizes in sorted(costs, key=lambda one: one[0]):
+        if isinstance(cost, Affine | PiecewiseLogLinear):
+            piecewise.append(_formula(number, cost))
+        else:
+            seconds = np.asarray(cost(np.asarray(sizes)), dtype=float).tolist()
+            points = [[_size(size), _time(time_s)] for size, time_s in zip(sizes, seconds, strict=True)]
+            curves.append({"num_devices": number, "points": points})
+    return {key: rows for key, rows in (("piecewise", piecewise), ("curves", curves)) if rows}
+
+
+def _formula(number: int, cost: Affine | PiecewiseLogLinear) -> dict[str, Any]:
+    """Return a row of ``piecewise``; a straight line is one whose threshold is 0."""
+    if isinstance(cost, Affine):
+        cost = PiecewiseLogLinear(
+            log_slope_s=0.0, log_offset_s=0.0, per_byte_s=cost.per_byte_s, offset_s=cost.startup_s, threshold_bytes=0.0
+        )
+    rate = min(1 / cost.per_byte_s if cost.per_byte_s else np.inf, _MOST_BYTES_PER_S)
+    return {
+        "num_devices": number,
+        "log_slope": _time(cost.log_slope_s),
+        "log_offset": _time(cost.log_offset_s),
+        "bandwidth": format_exact(_rounded(rate), Dimension.RATE),
+        "offset": _time(cost.offset_s),
+        "threshold": _size(cost.threshold_bytes),
+    }
+
+
+def _comments(fitted: Fitted, *, is_law_only: bool) -> list[str]:
+    """Return what stands above the block: where it is from, how it was chosen, how far off and how sure it is."""
+
+    def intervals(found: Curve | Law | Iterations) -> list[str]:
+        """Return parameters with their intervals, in units for reading."""
+        return [
+            f"  {name}: {_shown(name, value)} ({' to '.join(_shown(name, end) for end in found.intervals[name])})"
+            for name, value in found.parameters.items()
+        ]
+
+    def score(found: Score) -> str:
+        """Return ``mean 1.6 %, worst 46 %``."""
+        return f"mean {found.mean:.1%}, worst {found.worst:.1%}"
+
+    lines = [
+        "Written by planner calibrate. Name this file in a spec: calibration: calibration.yaml",
+        "Errors are predicted / measured - 1, absolute, of what was left out of the fit; intervals are 95 %.",
+    ]
+    for curve in () if is_law_only else fitted.used_curves:
+        group, sizes = curve.group, curve.group.size_bytes
+        span = " to ".join(format_human(float(one), Dimension.DATA) for one in (sizes[0], sizes[-1]))
+        forms = ", ".join(f"{form} {score(one)}" for form, one in curve.scores.items())
+        lines += ["", f"{group.name}: {_counted(len(sizes), 'size')}, {span}, from {', '.join(group.files[:4])}"]
+        lines += [f"  form {curve.form}; {forms}", *intervals(curve), *(f"  {note}" for note in curve.notes)]
+    if others := [curve.group.name for curve in fitted.curves if curve not in fitted.used_curves]:
+        lines += ["", f"Fitted, and not in this file, since a plan has no use for it: {', '.join(others)}."]
+    if law := fitted.cluster_law or fitted.law:
+        lines += ["", f"Law for any number of devices: {law.name}"]
+        lines += [] if law.score is None else [f"  numbers of devices left out: {score(law.score)}"]
+        lines += [*intervals(law), *(f"  {note}" for note in law.notes)]
+        if fitted.cluster_law is None:
+            lines.append("  not in this file: it needs a cluster (--spec)")
+        elif numbers := [] if is_law_only else unmeasured(fitted):
+            lines.append(f"  gives the figures of {', '.join(map(str, numbers))} devices, which were not measured")
+    if (found := fitted.utilisation) is not None:
+        head = f"Utilisation of {found.device} in {found.dtype}, from {found.file}, batch {found.batch_size:g}"
+        lines += ["", f"{head}: {found.overall:.4g} ({' to '.join(f'{end:.4g}' for end in found.interval)})"]
+        for kind in found.kinds:
+            number = _counted(kind.num_layers, "layer")
+            lines.append(
+                f"  {kind.name}: {kind.utilisation:.4g} ({_ends(kind)}), {number}, {kind.share:.1%} of the time"
+            )
+        lines += [] if found.score is None else [f"  layers left out: {score(found.score)}"]
+        lines += [f"  {note}" for note in found.notes]
+    if (rows := fitted.iterations) is not None:
+        lines += ["", f"Parameters of {rows.family}, fitted to {len(rows.rows)} iterations", *intervals(rows)]
+        lines += [f"  {name}: left at its default, since {why}" for name, why in rows.undetermined.items()]
+        if rows.score is not None:
+            lines.append(f"  rows left out: {score(rows.score)}; with the defaults {score(rows.default_score)}")
+        lines += [f"  {note}" for note in rows.notes]
+    if fitted.kept:
+        lines += ["", f"As the spec has them: {', '.join(fitted.kept)}."]
+    return lines
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
 
 
 def text(fitted: Fitted, *, is_law_only: bool = False) -> str:
@@ -25,7 +433,13 @@ def text(fitted: Fitted, *, is_law_only: bool = False) -> str:
     parts = [f"Note: {note}." for note in fitted.notes]
     parts += [_curves_text(fitted)] if fitted.curves else []
     for law in (fitted.law, fitted.cluster_law):
-        parts += [] if law is None else [_law_text(law)]
+        if law is not None:
+            lines = [f"One law for any number of devices: {law.name}; 95 % by bootstrap over all points"]
+            lines += _parameter_lines(law)
+            if law.score is not None:
+                each = ", ".join(f"{number}: {score.mean:.1%}" for number, score in law.by_group.items())
+                lines.append(f"  numbers of devices left out: {_percent(law.score)}; mean of each: {each}")
+            parts.append("\n".join([*lines, *(f"  {note}" for note in law.notes)]))
     if numbers := [] if is_law_only else unmeasured(fitted):
         parts.append(f"The law gives the figures of {', '.join(map(str, numbers))} devices, which were not measured.")
     if fitted.used_curves and fitted.cluster_law is None:
@@ -48,47 +462,33 @@ def _percent(score: Score | None) -> str:
     return "not known" if score is None else f"{score.mean:.1%} mean, {score.worst:.1%} worst"
 
 
-def _parameter_lines(values: Mapping[str, float], intervals: Mapping[str, Interval]) -> list[str]:
+def _parameter_lines(found: Curve | Law | Iterations) -> list[str]:
     """Return a line for every parameter."""
     return [
-        f"  {name:22} {shown(name, value):>12}   {' to '.join(shown(name, end) for end in intervals[name])}"
-        for name, value in values.items()
+        f"  {name:22} {_shown(name, value):>12}   {' to '.join(_shown(name, end) for end in found.intervals[name])}"
+        for name, value in found.parameters.items()
     ]
 
 
 def _curves_text(fitted: Fitted) -> str:
     """Return the table of forms, and the parameters."""
-    forms = ("affine", "piecewise", "curve")
     rows = [
         {
             "timings": curve.group.name,
             "sizes": len(curve.group.size_bytes),
-            **{form: f"{curve.scores[form].mean:.1%}" if form in curve.scores else "too few" for form in forms},
+            **{form: f"{curve.scores[form].mean:.1%}" if form in curve.scores else "too few" for form in FORMS},
             "chosen": curve.form,
             "worst": f"{curve.score.worst:.1%}",
         }
         for curve in fitted.curves
     ]
-    lines = [
-        "Mean absolute error of sizes left out, by form; the simplest within a standard error of the best is chosen"
-    ]
-    lines.append(table(rows))
+    head = "Mean absolute error of sizes left out, by form; the simplest within a standard error of the best is chosen"
+    lines = [head, table(rows)]
     for curve in fitted.curves:
         if curve.parameters:
-            lines += [f"{curve.group.name}, {curve.form}; 95 % by bootstrap over sizes"]
-            lines += _parameter_lines(curve.parameters, curve.intervals)
+            lines += [f"{curve.group.name}, {curve.form}; 95 % by bootstrap over sizes", *_parameter_lines(curve)]
         lines += [f"{curve.group.name}: {note}." for note in curve.notes]
     return "\n".join(lines)
-
-
-def _law_text(law: Law) -> str:
-    """Return a law."""
-    lines = [f"One law for any number of devices: {law.name}; 95 % by bootstrap over all points"]
-    lines += _parameter_lines(law.parameters, law.intervals)
-    if law.score is not None:
-        each = ", ".join(f"{number}: {score.mean:.1%}" for number, score in law.by_group.items())
-        lines.append(f"  numbers of devices left out: {_percent(law.score)}; mean of each: {each}")
-    return "\n".join([*lines, *(f"  {note}" for note in law.notes)])
 
 
 def _utilisation_text(found: Utilisation) -> str:
@@ -99,7 +499,7 @@ def _utilisation_text(found: Utilisation) -> str:
             "layers": kind.num_layers,
             "share of time": f"{kind.share:.1%}",
             "utilisation": round(kind.utilisation, 4),
-            "95 %": ends(kind),
+            "95 %": _ends(kind),
             "without booked layers": round(kind.bare, 4),
         }
         for kind in found.kinds
@@ -111,21 +511,17 @@ def _utilisation_text(found: Utilisation) -> str:
         table(rows),
         f"  layers left out: {_percent(found.score)}; all kinds scaled by {found.scaled_by:.4g} to keep the sum",
         *(f"  {note}" for note in found.notes),
+        "  furthest off in seconds of a sample:",
     ]
-    worst = sorted(found.layers, key=lambda one: -abs(one.predicted_s - one.booked_s))[:5]
-    lines.append("  furthest off in seconds of a sample:")
-    lines += [
-        f"    {one.name[:30]:30} {format_human(one.booked_s, Dimension.TIME):>9} measured, "
-        f"{format_human(one.predicted_s, Dimension.TIME):>9} predicted"
-        for one in worst
-    ]
+    for one in sorted(found.layers, key=lambda one: -abs(one.predicted_s - one.booked_s))[:5]:
+        measured, predicted = (format_human(seconds, Dimension.TIME) for seconds in (one.booked_s, one.predicted_s))
+        lines.append(f"    {one.name[:30]:30} {measured:>9} measured, {predicted:>9} predicted")
     return "\n".join(lines)
 
 
 def _iterations_text(found: Iterations) -> str:
     """Return parameters of a family, and every row."""
-    lines = [f"Parameters of {found.family}; 95 % from the Jacobian"]
-    lines += _parameter_lines(found.parameters, found.intervals)
+    lines = [f"Parameters of {found.family}; 95 % from the Jacobian", *_parameter_lines(found)]
     lines += [f"  {name:22} left at its default: {why}" for name, why in found.undetermined.items()]
     lines.append(f"  rows left out: {_percent(found.score)}; with the defaults: {_percent(found.default_score)}")
     lines += [f"  {note}" for note in found.notes]
@@ -147,112 +543,89 @@ def _iterations_text(found: Iterations) -> str:
 
 def document(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> dict[str, Any]:
     """Return ``planner.fit/1``; ``calibration`` is the block that the file holds."""
-    laws = [law for law in (fitted.law, fitted.cluster_law) if law is not None]
+
+    def score(found: Score | None) -> dict[str, Any] | None:
+        """Return a score."""
+        if found is None:
+            return None
+        return {"mean": found.mean, "worst": found.worst, "num_left_out": found.num_left_out}
+
+    def parameters(found: Curve | Law | Iterations) -> dict[str, Any]:
+        """Return parameters with the ends of their intervals."""
+        ends = found.intervals
+        return {
+            name: {"value": value, "low": ends[name][0], "high": ends[name][1]}
+            for name, value in found.parameters.items()
+        }
+
+    utilisation, iterations = fitted.utilisation, fitted.iterations
     return {
         "schema": "planner.fit/1",
         "calibration": block_of(fitted, date=date, is_law_only=is_law_only),
-        "curves": [_curve_document(curve) for curve in fitted.curves],
-        "laws": [_law_document(law) for law in laws],
-        "utilisation": None if fitted.utilisation is None else _utilisation_document(fitted.utilisation),
-        "iterations": None if fitted.iterations is None else _iterations_document(fitted.iterations),
+        "curves": [
+            {
+                "collective": curve.group.collective,
+                "num_devices": curve.group.num_devices,
+                "files": list(curve.group.files),
+                "form": curve.form,
+                "parameters": parameters(curve),
+                "scores": {name: score(one) for name, one in curve.scores.items()},
+                "size_bytes": curve.group.size_bytes.tolist(),
+                "measured_s": curve.group.time_s.tolist(),
+                "residuals": curve.left_out.tolist(),
+                "notes": list(curve.notes),
+            }
+            for curve in fitted.curves
+        ],
+        "laws": [
+            {
+                "name": law.name,
+                "parameters": parameters(law),
+                "score": score(law.score),
+                "by_num_devices": {str(number): score(one) for number, one in law.by_group.items()},
+                "notes": list(law.notes),
+            }
+            for law in (fitted.law, fitted.cluster_law)
+            if law is not None
+        ],
+        "utilisation": None
+        if utilisation is None
+        else {
+            "device": utilisation.device,
+            "dtype": utilisation.dtype,
+            "batch_size": utilisation.batch_size,
+            "overall": {
+                "value": utilisation.overall,
+                "low": utilisation.interval[0],
+                "high": utilisation.interval[1],
+            },
+            "kinds": [
+                {
+                    "kind": kind.name,
+                    "utilisation": kind.utilisation,
+                    "low": kind.interval[0],
+                    "high": kind.interval[1],
+                    "bare": kind.bare,
+                    "num_layers": kind.num_layers,
+                    "share": kind.share,
+                }
+                for kind in utilisation.kinds
+            ],
+            "scaled_by": utilisation.scaled_by,
+            "score": score(utilisation.score),
+            "layers": [asdict(one) for one in utilisation.layers],
+            "notes": list(utilisation.notes),
+        },
+        "iterations": None
+        if iterations is None
+        else {
+            "family": iterations.family,
+            "parameters": parameters(iterations),
+            "undetermined": dict(iterations.undetermined),
+            "score": score(iterations.score),
+            "default_score": score(iterations.default_score),
+            "rows": [asdict(row) for row in iterations.rows],
+            "notes": list(iterations.notes),
+        },
         "notes": list(fitted.notes),
-    }
-
-
-def _score_document(score: Score | None) -> dict[str, Any] | None:
-    """Return a score."""
-    if score is None:
-        return None
-    return {"mean": score.mean, "worst": score.worst, "num_left_out": score.num_left_out}
-
-
-def _parameters_document(values: Mapping[str, float], intervals: Mapping[str, Interval]) -> dict[str, Any]:
-    """Return parameters with the ends of their intervals."""
-    return {
-        name: {"value": value, "low": intervals[name][0], "high": intervals[name][1]} for name, value in values.items()
-    }
-
-
-def _curve_document(curve: Curve) -> dict[str, Any]:
-    """Return one curve with its residuals."""
-    return {
-        "collective": curve.group.collective,
-        "num_devices": curve.group.num_devices,
-        "files": list(curve.group.files),
-        "form": curve.form,
-        "parameters": _parameters_document(curve.parameters, curve.intervals),
-        "scores": {name: _score_document(score) for name, score in curve.scores.items()},
-        "size_bytes": curve.group.size_bytes.tolist(),
-        "measured_s": curve.group.time_s.tolist(),
-        "residuals": curve.left_out.tolist(),
-        "notes": list(curve.notes),
-    }
-
-
-def _law_document(law: Law) -> dict[str, Any]:
-    """Return one law."""
-    return {
-        "name": law.name,
-        "parameters": _parameters_document(law.parameters, law.intervals),
-        "score": _score_document(law.score),
-        "by_num_devices": {str(number): _score_document(score) for number, score in law.by_group.items()},
-        "notes": list(law.notes),
-    }
-
-
-def _utilisation_document(found: Utilisation) -> dict[str, Any]:
-    """Return a utilisation with every layer."""
-    return {
-        "device": found.device,
-        "dtype": found.dtype,
-        "batch_size": found.batch_size,
-        "overall": {"value": found.overall, "low": found.interval[0], "high": found.interval[1]},
-        "kinds": [
-            {
-                "kind": kind.name,
-                "utilisation": kind.utilisation,
-                "low": kind.interval[0],
-                "high": kind.interval[1],
-                "bare": kind.bare,
-                "num_layers": kind.num_layers,
-                "share": kind.share,
-            }
-            for kind in found.kinds
-        ],
-        "scaled_by": found.scaled_by,
-        "score": _score_document(found.score),
-        "layers": [
-            {
-                "name": one.name,
-                "kind": one.kind,
-                "measured_s": one.measured_s,
-                "booked_s": one.booked_s,
-                "predicted_s": one.predicted_s,
-                "waits_for_memory": one.waits_for_memory,
-            }
-            for one in found.layers
-        ],
-        "notes": list(found.notes),
-    }
-
-
-def _iterations_document(found: Iterations) -> dict[str, Any]:
-    """Return parameters of a family with every row."""
-    return {
-        "family": found.family,
-        "parameters": _parameters_document(found.parameters, found.intervals),
-        "undetermined": dict(found.undetermined),
-        "score": _score_document(found.score),
-        "default_score": _score_document(found.default_score),
-        "rows": [
-            {
-                "name": row.name,
-                "measured_s": row.measured_s,
-                "default_s": row.default_s,
-                "fitted_s": row.fitted_s,
-                "left_out_s": row.left_out_s,
-            }
-            for row in found.rows
-        ],
-        "notes": list(found.notes),
     }

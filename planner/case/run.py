@@ -4,37 +4,68 @@ A case is a folder. ``case.yaml`` holds inputs and named convention flags, never
 
 - ``source``: the publication;
 - ``questions``: name -> a question as :func:`planner.api.load` takes it, with its ``configuration``; or a ``model``
-  block, the inputs of one paper's own model, see :mod:`planner.case.papers`; or, with a block ``procure``, what to buy
-  or rent, see :mod:`planner.case.procure`: its own price list is the file ``prices.csv`` in the folder;
+  block, the inputs of one paper's own model, see :mod:`planner.cases.forms`; or, with a block ``procure``, what to buy
+  or rent, whose own price list is the file ``prices.csv`` in the folder;
 - ``shared``: what all questions have in common; it is merged under each of them;
 - ``quantities``: name -> what to compute from the answers, see :mod:`planner.case.quantities`;
 - ``fit``: one parameter of all questions, searched between two bounds until one quantity meets a target;
 - ``needs``: files without which the case is skipped, relative to the folder, or measured data as
-  ``$PLANNER_DATA/traces/...``; a ``model`` block names these the same way;
-- ``rows_from``: measured data instead of questions, quantities and ``published.csv``: a row for each measurement in a
-  file that is never copied here, see :mod:`planner.case.papers.measured`.
+  ``$PLANNER_DATA/traces/...``; a ``model`` block names these the same way.
 
-``published.csv`` is what was published, a row for each, see :mod:`planner.case.published`.
+``published.csv`` is what was published, a row for each, see :mod:`planner.case.files`.
 ``README.md`` asks the question in its first paragraph, and explains the differences.
 """
 
-import os
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
-from pydantic import ValidationError
-
-from planner.case.file import DATA, CaseSpec, expanded, read_case, read_spec
-from planner.case.papers.measured import MeasuredRow, RowsFrom, measure_of
-from planner.case.published import is_within, text_of
-from planner.case.rows import CaseResult, CaseRow, format_table, to_document
-from planner.errors import Fault, SpecError
+from planner.case.files import PublishedSpec, expanded, is_within, read_case, text_of, why_missing
+from planner.case.quantities import evaluate, scale_of
+from planner.errors import SpecError
 from planner.names import find, fold
-from planner.spec.source import Source, faults_of
 
 __all__ = ["CaseResult", "CaseRow", "case_names", "format_table", "run_case", "run_folder", "to_document"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRow:
+    """One quantity: theirs and ours, in ``unit``, and whether they agree within the tolerance."""
+
+    case: str
+    quantity: str
+    unit: str
+    published: float
+    ours: float
+    tolerance: str
+    class_: str
+    ok: bool
+    source: str
+    reason: str
+
+    @property
+    def relative_difference(self) -> float | None:
+        """``ours / published - 1``; None where 0 was published."""
+        return self.ours / self.published - 1 if self.published else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    """All rows of a case; none, and the reason in ``skipped``, where its data are missing."""
+
+    name: str
+    question: str
+    readme: str
+    rows: tuple[CaseRow, ...] = ()
+    fitted: Mapping[str, float] = field(default_factory=dict)
+    skipped: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every row is within its tolerance."""
+        return all(row.ok for row in self.rows)
 
 
 def case_names() -> tuple[str, ...]:
@@ -44,6 +75,11 @@ def case_names() -> tuple[str, ...]:
     True
     """
     return tuple(sorted(path.parent.name for path in _root().glob("*/case.yaml")))
+
+
+def _root() -> Path:
+    """Return the folder of all cases."""
+    return Path(str(resources.files("planner.cases")))
 
 
 def run_case(name: str) -> CaseResult:
@@ -63,73 +99,53 @@ def run_case(name: str) -> CaseResult:
 
 def run_folder(folder: Path) -> CaseResult:
     """Return the rows of a case that lies anywhere."""
-    source, spec = read_spec(folder)
-    case = None if spec.rows_from else read_case(spec, source)
+    case = read_case(folder)
     readme = text_of(folder / "README.md")
-    result = CaseResult(name=folder.name, question=_question_of(readme), readme=readme, rows_from=spec.rows_from)
-    missing = [path for path in spec.needed if not (folder / expanded(path)).exists()]
+    paragraphs = [" ".join(part.split()) for part in readme.split("\n\n")]
+    question = next((part for part in paragraphs if part and not part.startswith("#")), "")
+    result = CaseResult(name=folder.name, question=question, readme=readme)
+    missing = [path for path in case.spec.needs if not (folder / expanded(path)).exists()]
     if missing:
-        return replace(result, skipped=f"{', '.join(missing)}: {_why_missing(missing)}")
-    if case is None:
-        return _measured(result, spec, source)
+        return replace(result, skipped=f"{', '.join(missing)}: {why_missing(missing)}")
     fitted = case.fitted()
     answers = case.answers(fitted)
-    return replace(result, rows=tuple(case.row(one, answers) for one in case.published), fitted=fitted)
+
+    def row(theirs: PublishedSpec) -> CaseRow:
+        """Return one quantity, computed, beside what was published."""
+        value = evaluate(case.quantities[theirs.quantity], answers, case.source)
+        try:
+            ours = value.number / scale_of(theirs.unit, value.dimension)
+        except ValueError as error:
+            place = (theirs.quantity, "unit")
+            raise SpecError.of([case.table.fault(place, str(error), "Mend the unit.")]) from None
+        is_ok = is_within(ours, theirs.published, theirs.tolerance)
+        return CaseRow(case=folder.name, ours=ours, ok=is_ok, **theirs.model_dump())
+
+    return replace(result, rows=tuple(row(one) for one in case.published), fitted=fitted)
 
 
-def _root() -> Path:
-    """Return the folder of all cases."""
-    return Path(str(resources.files("planner.cases")))
+def to_document(results: Iterable[CaseResult]) -> dict[str, Any]:
+    """Return ``planner.case/1``."""
+    found = tuple(results)
+    names = ("case", "quantity", "unit", "published", "ours", "relative_difference", "tolerance", "ok")
+    rows = [row for result in found for row in result.rows]
+    return {
+        "schema": "planner.case/1",
+        "rows": [{**{name: getattr(row, name) for name in names}, "class": row.class_} for row in rows],
+        "skipped": {result.name: result.skipped for result in found if result.skipped is not None},
+    }
 
 
-def _why_missing(paths: Iterable[str]) -> str:
-    """Return why needed files are not there."""
-    is_unset = not os.environ.get("PLANNER_DATA") and any(path.startswith(DATA) for path in paths)
-    return "PLANNER_DATA is not set" if is_unset else "no such file"
-
-
-def _question_of(readme: str) -> str:
-    """Return the first paragraph below the title."""
-    paragraphs = [" ".join(part.split()) for part in readme.split("\n\n")]
-    return next((part for part in paragraphs if part and not part.startswith("#")), "")
-
-
-# -- measured data ---------------------------------------------------------------------------------------------------
-
-
-def _measured(result: CaseResult, spec: CaseSpec, source: Source) -> CaseResult:
-    """Return the rows of measured data, each predicted in every way that the case names."""
-    assert spec.rows_from is not None
-    given, place = spec.rows_from, ("rows_from", "inputs")
-    inputs, measure = measure_of(given.model)
-    path = Path(expanded(given.path))
-    try:
-        found = measure(inputs.model_validate(given.inputs), path)
-    except ValidationError as error:
-        raise SpecError.of(faults_of(error, source, inputs, place)) from None
-    except (KeyError, ValueError, OSError) as error:
-        fault = Fault(file=str(path), problem=f"the case cannot read it: {error}.", mend=f"Read {spec.source}")
-        raise SpecError.of([fault]) from None
-    if not found.rows:
-        fault = Fault(file=str(path), problem="there is no measurement in it.", mend=f"Read {spec.source}")
-        raise SpecError.of([fault])
-    rows = tuple(_measured_row(result.name, row, given) for row in found.rows)
-    return replace(result, rows=rows, fitted=found.fitted)
-
-
-def _measured_row(case: str, row: MeasuredRow, given: RowsFrom) -> CaseRow:
-    """Return one measurement beside its prediction, judged as its evaluation says."""
-    judged = given.evaluations[row.evaluation]
-    return CaseRow(
-        case=case,
-        quantity=row.quantity,
-        unit=row.unit,
-        published=row.measured,
-        ours=row.predicted,
-        tolerance=judged.tolerance,
-        class_="measured",
-        ok=is_within(row.predicted, row.measured, judged.tolerance),
-        source=given.path.removeprefix(DATA),
-        reason=judged.reason,
-        measured=row,
-    )
+def format_table(result: CaseResult) -> str:
+    """Return a case's rows as a table in Markdown, and its fitted parameter, as its README has them."""
+    if result.skipped is not None:
+        return f"Skipped: {result.skipped}.\n"
+    head = ("quantity", "unit", "published", "ours", "difference", "tolerance", "class", "source", "within")
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head))]
+    for row in result.rows:
+        difference = "" if row.relative_difference is None else f"{row.relative_difference:+.1%}"
+        cells = (row.quantity, row.unit, f"{row.published:g}", f"{row.ours:.5g}", difference, row.tolerance)
+        lines.append(f"| {' | '.join((*cells, row.class_, row.source, 'yes' if row.ok else 'NO'))} |")
+    for parameter, value in result.fitted.items():
+        lines += ["", f"Fitted: `{parameter}` = {value:.5g}"]
+    return "\n".join(lines) + "\n"

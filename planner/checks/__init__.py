@@ -1,83 +1,48 @@
-"""Whether a plan is what it says: feasibility and objective recomputed from its JSON alone, without any solver.
+"""Whether a plan is what it says: recomputed by the cost model from its JSON alone, without any solver.
 
-The question, the family and the configuration are read from the plan; the objective is the cost model's of that
-configuration. Feasibility is judged by plain Python of this package, and the core of the schedule is replayed in slow
-loops, as a second opinion on the cost model itself. What no plan can show by itself is that nothing beats its bound.
+The question, the family and the configuration are read from the plan. The configuration is rebuilt and must be the one
+that is stated; time, memory and money must be the cost model's; what the configuration uses must keep to every limit
+and pin of the question. Objective, bound, gap and status must belong together. What no plan can show by itself is that
+nothing beats its bound. That the cost model itself is right, the referee of the tests holds against a second physics.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from planner.checks import all_reduce, hybrid, model_replicas, parameter_server, pipeline
-from planner.checks.certificate import certificate, is_asynchronous, other_kinds, plain, ranking, stated_figures
-from planner.checks.facts import Facts
-from planner.checks.limits import limits_kept
-from planner.checks.procurement import checked_procurement
-from planner.checks.report import CheckReport, Finding, agree, agreement, report_text
-from planner.data.accuracy import with_known_error
-from planner.documents import plan_document
-from planner.errors import Fault, ModelError, SpecError
+from planner.answer.documents import plan_document
+from planner.answer.plan_file import read_plan
+from planner.checks.limits import limits_kept, usage_of
+from planner.checks.report import (
+    CheckReport,
+    Finding,
+    agreement,
+    certificate,
+    differences,
+    is_asynchronous,
+    plain,
+    ranking,
+    report_text,
+    stated_figures,
+)
+from planner.data.fits import with_known_error
+from planner.errors import Fault, ModelError, PlannerError, SpecError
 from planner.families import FAMILIES
 from planner.networks import asked, network_of
 from planner.plan import Configuration, Plan, Prediction
-from planner.plan_file import is_procurement, read_plan, read_procurement
 from planner.problem import Problem
-from planner.spec.build import load_question_of
-from planner.spec.configuration import ConfigurationSpec
+from planner.question.build import load_question_of
+from planner.question.spec import ConfigurationSpec
+from planner.solution import Status
 
-__all__ = ["CheckReport", "Finding", "check", "check_file", "report_text"]
+__all__ = ["CheckReport", "Finding", "carried", "check", "checked_document", "predicted", "recomputed", "report_text"]
 
-_FACTS: Mapping[str, Callable[[Problem, Mapping[str, Any], Prediction], Facts]] = {
-    "all_reduce": all_reduce.facts_of,
-    "parameter_server": parameter_server.facts_of,
-    "model_replicas": model_replicas.facts_of,
-    "pipeline": pipeline.facts_of,
-    "hybrid": hybrid.facts_of,
-}
 _NO_CONFIGURATION = (SpecError, ModelError, ValidationError)
 _MOST_FAULTS = 5  # of a configuration that are told
 _NOT_CHECKED = "that nothing is better than the bound, which takes a search"
-
-
-def check_file(path: Path) -> CheckReport:
-    """Return what is right and wrong about a plan file, or about the answer to a question of a purchase.
-
-    Raises
-    ------
-    SpecError
-        If the file holds no plan, or a question that cannot be asked.
-    """
-    if is_procurement(path):
-        return checked_procurement(
-            read_procurement(path), str(path), lambda plan: _checked_file(plan, path), _recomputed
-        )
-    return _checked_file(read_plan(path), path)
-
-
-def _checked_file(document: Mapping[str, Any], path: Path) -> CheckReport:
-    """Return what is right and wrong about a plan of a file."""
-    try:
-        problem = load_question_of(document)
-    except SpecError as error:
-        raise _of_file(error, path) from None
-    return _checked(problem, document)
-
-
-def _recomputed(question: Mapping[str, Any], family: str, block: Mapping[str, Any], objective: float) -> list[Finding]:
-    """Return what is wrong about a configuration of a question, which is said to have an objective."""
-    try:
-        problem = load_question_of({"problem": question})
-        configuration, found = _predicted(problem, family, block)
-    except _NO_CONFIGURATION as error:
-        return [Finding(name="configuration", is_ok=False, text=_meaningless(error))]
-    findings = [agreement("objective", [(problem.goal.field, objective, found.value_of(problem.goal))])]
-    strange = list(_strange("configuration", block, configuration))
-    findings += strange or _facts_kept(problem, family, block, found, None)
-    return [one for one in findings if not one.is_ok]
 
 
 def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> CheckReport:
@@ -88,11 +53,7 @@ def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> CheckReport:
     SpecError
         If the document is no plan.
     """
-    return _checked(problem, read_plan(plan_document(plan) if isinstance(plan, Plan) else plan))
-
-
-def _checked(problem: Problem, document: Mapping[str, Any]) -> CheckReport:
-    """Return what is right and wrong about a document that has the form of a plan."""
+    document = read_plan(plan_document(plan) if isinstance(plan, Plan) else plan)
     findings = list(certificate(document))
     family, block = document["family"], document["configuration"]
     if family not in FAMILIES:
@@ -104,16 +65,74 @@ def _checked(problem: Problem, document: Mapping[str, Any]) -> CheckReport:
     if network is None:
         return _report(family, "", findings)
     try:
-        configuration, found = _predicted(network, family, block)
+        configuration, found = predicted(network, family, block)
     except _NO_CONFIGURATION as error:
         findings.append(Finding(name="configuration", is_ok=False, text=_meaningless(error)))
         return _report(family, "", findings)
     findings += stated_figures(network, document, with_known_error(network, family, configuration, found))
     findings += _alternatives(question, document, found)
-    strange = list(_strange("configuration", block, configuration))
-    # No other block can be judged by what stands in it.
-    findings += strange or _facts_kept(network, family, block, found, problem.limits.deadline_s)
+    findings += _strange("configuration", block, configuration)
+    findings += limits_kept(network, usage_of(network, family, configuration, found))
     return _report(family, configuration.headline, findings)
+
+
+def checked_document(document: Mapping[str, Any], path: Path) -> CheckReport:
+    """Return what is right and wrong about a plan's document that stands in a file, its question read from itself.
+
+    Raises
+    ------
+    SpecError
+        If it is no plan, or holds a question that cannot be asked.
+    """
+    try:
+        problem = load_question_of(document)
+    except SpecError as error:
+        raise _of_file(error, path) from None
+    return check(problem, document)
+
+
+def recomputed(question: Mapping[str, Any], family: str, block: Mapping[str, Any], objective: float) -> list[Finding]:
+    """Return what is wrong about a configuration of a question, which is said to have an objective."""
+    try:
+        problem = load_question_of({"problem": question})
+        configuration, found = predicted(problem, family, block)
+    except _NO_CONFIGURATION as error:
+        return [Finding(name="configuration", is_ok=False, text=_meaningless(error))]
+    findings = [agreement("objective", [(problem.goal.field, objective, found.value_of(problem.goal))])]
+    findings += _kept(problem, "configuration", family, block, configuration, found)
+    return [one for one in findings if not one.is_ok]
+
+
+def carried(problem: Problem, plan: Plan) -> Plan | None:
+    """Return the configuration of another question's plan as a plan of this one; None where it is none here.
+
+    What other hardware brings is never worse than to go on as before, as long as that is possible, and no limit of the
+    other question is broken. Nothing is proven of it: its bound is 0.
+    """
+    try:
+        network = network_of(asked(problem), plan.substitutions)
+        configuration, prediction = predicted(network, plan.family, plan.configuration.to_document())
+        found = replace(
+            plan,
+            goal=problem.goal,
+            status=Status.FEASIBLE,
+            objective=prediction.value_of(problem.goal),
+            bound=0.0,
+            configuration=configuration,
+            prediction=prediction,
+            alternatives=(),
+        )
+        return found if check(asked(problem), found).is_ok else None
+    except (PlannerError, ValidationError):  # it means nothing on this hardware
+        return None
+
+
+def predicted(problem: Problem, family: str, block: Mapping[str, Any]) -> tuple[Configuration, Prediction]:
+    """Return a configuration and what it costs, rebuilt from its block."""
+    given = getattr(ConfigurationSpec.model_validate({family: block}), family).model_dump()
+    problem = replace(problem, configuration=(family, given))
+    configuration = FAMILIES[family].configuration_of(problem, given)
+    return configuration, FAMILIES[family].predict(problem, configuration)
 
 
 def _of_file(error: SpecError, path: Path) -> SpecError:
@@ -140,14 +159,6 @@ def _network(problem: Problem, document: Mapping[str, Any]) -> tuple[Problem | N
     return network_of(problem, taken), findings
 
 
-def _predicted(problem: Problem, family: str, block: Mapping[str, Any]) -> tuple[Configuration, Prediction]:
-    """Return a configuration and what it costs, rebuilt from its block."""
-    given = getattr(ConfigurationSpec.model_validate({family: block}), family).model_dump()
-    problem = replace(problem, configuration=(family, given))
-    configuration = FAMILIES[family].configuration_of(problem, given)
-    return configuration, FAMILIES[family].predict(problem, configuration)
-
-
 def _meaningless(error: Exception) -> str:
     """Return why a configuration cannot be rebuilt."""
     return f"it means nothing here: {' '.join(str(error).split())}"
@@ -160,60 +171,47 @@ def _alternatives(question: Problem, document: Mapping[str, Any], found: Predict
     to be of the plan's kind.
     """
     are_stale, is_stale = [], is_asynchronous(found)
+    known = {allowed.name for allowed in question.substitutions}
     for index, one in enumerate(document["alternatives"]):
-        name, other = f"alternatives.{index}", found
-        if one["configuration"] is not None:
+        name, family, block, other = f"alternatives.{index}", one["family"], one["configuration"], found
+        if block is not None:
             try:
-                network, configuration, other = _predicted_loser(question, one)
+                if family not in FAMILIES or not set(one["substitutions"]) <= known:
+                    taken = ", ".join(one["substitutions"]) or "no substitutions"
+                    raise SpecError(f"{family} with {taken} is unknown")
+                network = network_of(question, one["substitutions"])
+                configuration, other = predicted(network, family, block)
             except _NO_CONFIGURATION as error:
                 yield Finding(name=name, is_ok=False, text=_meaningless(error))
             else:
                 yield agreement(name, [(question.goal.field, one["objective"], other.value_of(question.goal))])
-                strange = list(_strange(f"{name}.configuration", one["configuration"], configuration))
-                yield from strange
-                kept = [] if strange else _facts_kept(network, one["family"], one["configuration"], other, None)
-                # A layout that lost states no memory: how the cost model's is counted is judged on the plan alone.
-                is_stated = [not (one["family"] == "hybrid" and fault.name.startswith("memory ")) for fault in kept]
-                kept = [fault for fault, is_said in zip(kept, is_stated, strict=True) if is_said and not fault.is_ok]
-                yield from (replace(fault, name=f"{name} {fault.name}") for fault in kept)
+                kept = _kept(network, f"{name}.configuration", family, block, configuration, other)
+                for fault in kept:
+                    if not fault.is_ok:
+                        is_named = fault.name.startswith(name)
+                        yield fault if is_named else replace(fault, name=f"{name} {fault.name}")
         are_stale.append(is_asynchronous(other))
     yield ranking(document, is_stale=is_stale, are_stale=are_stale)
 
 
+def _kept(
+    problem: Problem,
+    name: str,
+    family: str,
+    block: Mapping[str, Any],
+    configuration: Configuration,
+    found: Prediction,
+) -> Iterator[Finding]:
+    """Yield whether a block is what its family prints, and keeps all limits but the deadline."""
+    yield from _strange(name, block, configuration)
+    no_deadline = replace(problem, limits=replace(problem.limits, deadline_s=None))
+    yield from limits_kept(no_deadline, usage_of(problem, family, configuration, found))
+
+
 def _strange(name: str, block: Mapping[str, Any], configuration: Configuration) -> Iterator[Finding]:
-    """Yield that a block is not of the form in which its family prints it, if so."""
-    if faults := list(other_kinds(name, block, plain(configuration.to_document()))):
+    """Yield that a block is not what its family prints of the configuration that it means, if so."""
+    if faults := list(differences(name, block, plain(configuration.to_document()))):
         yield Finding(name=name, is_ok=False, text="; ".join(faults[:_MOST_FAULTS]))
-
-
-def _predicted_loser(question: Problem, one: Mapping[str, Any]) -> tuple[Problem, Configuration, Prediction]:
-    """Return an alternative's own network, its configuration, and what it costs there."""
-    known = [allowed.name for allowed in question.substitutions]
-    if one["family"] not in FAMILIES or not set(one["substitutions"]) <= set(known):
-        raise SpecError(f"{one['family']} with {', '.join(one['substitutions']) or 'no substitutions'} is unknown")
-    network = network_of(question, one["substitutions"])
-    return network, *_predicted(network, one["family"], one["configuration"])
-
-
-def _facts_kept(
-    network: Problem, family: str, block: Mapping[str, Any], found: Prediction, deadline_s: float | None
-) -> list[Finding]:
-    """Return whether what a configuration uses is there and allowed, and the second opinion on its time."""
-    network = replace(network, limits=replace(network.limits, deadline_s=deadline_s))
-    try:
-        facts = _FACTS[family](network, block, found)
-    except KeyError as error:
-        return [Finding(name="configuration", is_ok=False, text=f"its key {error} is missing")]
-    findings = [*facts.findings, *limits_kept(network, family, facts, found)]
-    if facts.iteration_s is not None:
-        stated_s = found.iteration_time_s
-        text = f"{facts.iteration_s:.9g} s an iteration, replayed in plain loops"
-        wrong = (
-            f"replayed in plain loops an iteration takes {facts.iteration_s:.12g} s, and {stated_s:.12g} s is predicted"
-        )
-        is_ok = agree(facts.iteration_s, stated_s)
-        findings.append(Finding(name="second opinion", is_ok=is_ok, text=text if is_ok else wrong))
-    return findings
 
 
 def _report(family: str, headline: str, findings: list[Finding]) -> CheckReport:

@@ -1,11 +1,33 @@
-"""What a check found: one finding for everything that was looked at, right or wrong."""
+"""What a check finds, and what a plan states of itself: figures that belong together, bound, gap, status and question.
 
+There is one finding for everything that was looked at, right or wrong.
+"""
+
+import hashlib
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["SAME", "CheckReport", "Finding", "agree", "agreement", "report_text"]
+from planner.plan import Prediction
+from planner.problem import Problem
+
+__all__ = [
+    "SAME",
+    "CheckReport",
+    "Finding",
+    "agree",
+    "agreement",
+    "certificate",
+    "differences",
+    "holds",
+    "is_asynchronous",
+    "plain",
+    "ranking",
+    "report_text",
+    "stated_figures",
+]
 
 SAME = 1e-9  # relative difference below which two figures are one
 
@@ -63,6 +85,11 @@ def report_text(report: CheckReport) -> str:
     return "\n".join([*lines, *(f"  not checked: {what}" for what in report.not_checked)])
 
 
+def holds(name: str, is_ok: bool, right: str, wrong: str, **values: Any) -> Finding:
+    """Return a finding with the words for either case."""
+    return Finding(name=name, is_ok=is_ok, text=right if is_ok else wrong, values=values)
+
+
 def agree(one: float | None, other: float | None) -> bool:
     """Whether two figures are the same but for rounding; an infinite one is written as null."""
     if one is None or other is None:
@@ -92,3 +119,184 @@ def _number(value: float | None) -> str:
     if value is None:
         return "nothing"
     return "no number" if math.isnan(value) else f"{value:.12g}"
+
+
+# -- the certificate -------------------------------------------------------------------------------------------------
+
+_NUMBERS = (
+    "iteration_time_s",
+    "epoch_time_s",
+    "training_time_s",
+    "scaling_factor",
+    "communication_to_computation",
+    "cost_usd",
+)
+_MOST_LETTERS = 40  # of a value that is shown
+_TIE = 2 * SAME  # of plans that tie, the family asked first wins; the least is no further below it than this
+_TABLES = ("breakdown_s", "communication_s", "memory_bytes", "breakdown_usd")
+
+
+def stated_figures(problem: Problem, document: Mapping[str, Any], found: Prediction) -> Iterator[Finding]:
+    """Yield whether every figure of the plan is what the cost model says of its configuration."""
+    stated, objective = document["prediction"], document["objective"]
+    goal = problem.goal
+    yield holds(
+        "goal",
+        objective["name"] == goal.field,
+        f"{goal.field}, as the question asks",
+        f"the plan minimises {objective['name']}; the question asks for {goal.field}",
+    )
+    yield agreement("objective", [(goal.field, objective["value"], found.value_of(goal))])
+    yield agreement("prediction", [(name, stated[name], getattr(found, name)) for name in _NUMBERS])
+    for table in _TABLES:
+        old, new = stated[table], getattr(found, table)
+        names = list(dict.fromkeys((*old, *new)))
+        if names:
+            yield agreement(table, [(name, old.get(name, math.nan), new.get(name, math.nan)) for name in names])
+    yield _sum("breakdown_s sums up", stated["breakdown_s"], stated["iteration_time_s"])
+    if stated["memory_bytes"]:
+        terms = {name: size for name, size in stated["memory_bytes"].items() if name not in ("total", "limit")}
+        yield _sum("memory_bytes sums up", terms, stated["memory_bytes"].get("total"))
+    if stated["relative_error"] is not None:
+        rows = list(_pairs("relative_error", stated["relative_error"], plain(found.relative_error)))
+        yield agreement("relative_error", rows)
+    rows = list(_pairs("details", stated["details"], plain(found.details)))
+    if rows:
+        yield agreement("details", rows)
+
+
+def _sum(name: str, terms: Mapping[str, float | None], whole: float | None) -> Finding:
+    """Return whether terms make up a whole; a term that is unknown makes up none."""
+    known = [float(one) for one in terms.values() if one is not None]
+    if whole is None or len(known) < len(terms):
+        return Finding(name=name, is_ok=False, text="a term of it, or the sum, is null")
+    found, size = sum(known), sum(map(abs, known))
+    is_ok = math.isfinite(size) and abs(found - whole) <= SAME * max(abs(whole), size)
+    return holds(name, is_ok, f"to {whole:.9g}", f"to {found:.12g}, not to {whole:.12g}")
+
+
+def plain(value: Any) -> Any:
+    """Return a family's figures as JSON would hold them."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value
+
+
+def _pairs(path: str, stated: Any, found: Any) -> Iterator[tuple[str, float | None, float | None]]:
+    """Yield all numbers of nested figures, stated and recomputed; what is no number, or not there, counts as nan.
+
+    A part of another kind (a mapping where a number belongs) yields one pair that does not agree.
+    """
+    if isinstance(stated, Mapping) and isinstance(found, Mapping):
+        for key in dict.fromkeys((*stated, *found)):
+            yield from _pairs(f"{path}.{key}", stated.get(key, math.nan), found.get(key, math.nan))
+    elif isinstance(stated, list) and isinstance(found, list):
+        for index in range(max(len(stated), len(found))):
+            pair = [rows[index] if index < len(rows) else math.nan for rows in (stated, found)]
+            yield from _pairs(f"{path}.{index}", *pair)
+    elif _is_number(stated) or _is_number(found):
+        numbers = [one if _is_number(one) or one is None else math.nan for one in (stated, found)]
+        yield path, numbers[0], numbers[1]
+    elif stated != found or type(stated) is not type(found):
+        yield path, math.nan, math.nan
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def differences(path: str, stated: Any, found: Any) -> Iterator[str]:
+    """Yield in words where a block is not what its family prints of it: keys, lengths, kinds of values, and values."""
+    if isinstance(stated, Mapping) and isinstance(found, Mapping):
+        for key in dict.fromkeys((*stated, *found)):
+            if key not in stated or key not in found:
+                yield f"{path}.{key} is {'missing' if key in found else 'unknown'}"
+            else:
+                yield from differences(f"{path}.{key}", stated[key], found[key])
+    elif isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
+        for index, pair in enumerate(zip(stated, found, strict=True)):
+            yield from differences(f"{path}.{index}", *pair)
+    elif isinstance(stated, list) and isinstance(found, list):
+        yield f"{path} has {len(stated)} entries, and read back it has {len(found)}"
+    elif _is_number(stated) and _is_number(found):
+        if not agree(stated, found) or (type(stated) is float and type(found) is int):
+            yield f"{path} is stated as {_short(stated)}, and read back it is {_short(found)}"
+    elif type(stated) is not type(found) or stated != found:
+        yield f"{path} is stated as {_short(stated)}, and read back it is {_short(found)}"
+
+
+def _short(value: Any) -> str:
+    """Return a value as JSON has it, in a few letters."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 3]}..."
+
+
+def certificate(document: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield whether bound, gap and status are consistent, and whether the question is the one that was planned."""
+    objective, status = document["objective"], document["status"]
+    value, bound, gap = objective["value"], objective["bound"], objective["gap"]
+    is_number = all(math.isfinite(one) and one >= 0 for one in (value, bound))
+    yield holds("figures", is_number, "objective and bound are finite", f"objective {value} and bound {bound} are not")
+    yield holds(
+        "bound",
+        bound <= value * (1 + SAME),
+        f"{bound:.9g} is no more than the objective",
+        f"{bound:.12g} is above the objective {value:.12g}",
+    )
+    expected = (value - bound) / value if value else 0.0
+    is_gap = abs(gap - expected) <= SAME
+    yield holds("gap", is_gap, f"{gap:.3g}", f"{gap:.6g} is stated; (objective - bound) / objective is {expected:.6g}")
+    is_closed = expected <= SAME
+    yield holds(
+        "status",
+        is_closed == (status == "optimal"),
+        f"{status}, as the gap says",
+        f"{status} is stated with a gap of {expected:.3g}",
+    )
+    for index, one in enumerate(document["alternatives"]):
+        loss = one["objective"] / value - 1 if value else 0.0
+        if not (agree(loss, one["relative_loss"]) or abs(loss - one["relative_loss"]) <= SAME):
+            text = f"alternatives.{index}: {one['relative_loss']:.6g} is stated; its objective makes it {loss:.6g}"
+            yield Finding(name="alternatives", is_ok=False, text=text)
+    provenance = document["provenance"]
+    counts = {name: provenance[name] for name in ("num_candidates", "num_solved", "seed")}
+    wrong = ", ".join(f"{name} is {value}" for name, value in counts.items() if value < 0)
+    yield holds("provenance", not wrong, "the search counts what it looked at", f"{wrong}; none is below 0")
+    digest = hashlib.sha256(json.dumps(document["problem"], sort_keys=True, default=str).encode()).hexdigest()[:16]
+    stated = document["provenance"]["input_digest"]
+    yield holds(
+        "question",
+        digest == stated,
+        f"the one that was planned ({digest})",
+        f"it was changed after planning: its digest is {digest}, and {stated} was planned",
+    )
+
+
+def is_asynchronous(found: Prediction) -> bool:
+    """Whether gradients may be stale; no limit on how stale is infinity, or None."""
+    staleness = found.details.get("staleness", 0)
+    most = staleness.get("most") if isinstance(staleness, Mapping) else staleness
+    return most is None or bool(most > 0)
+
+
+def ranking(document: Mapping[str, Any], *, is_stale: bool, are_stale: Sequence[bool]) -> Finding:
+    """Return whether what lost is no better than the plan, nor than the bound that nothing beats.
+
+    ``is_stale``, ``are_stale``: whether the plan, and each alternative, is asynchronous. An asynchronous one is not
+    ranked with synchronous plans, since it may need more epochs; a synchronous one is ranked with every plan.
+    """
+    value, bound = document["objective"]["value"], document["objective"]["bound"]
+    faults = []
+    for index, (one, other) in enumerate(zip(document["alternatives"], are_stale, strict=True)):
+        objective = one["objective"]
+        if other and not is_stale:
+            continue
+        if objective < bound * (1 - _TIE):
+            faults.append(f"alternatives.{index} takes {objective:.12g}, less than the bound {bound:.12g}")
+        elif objective < value * (1 - _TIE):
+            faults.append(f"alternatives.{index} takes {objective:.12g}, less than the plan's {value:.12g}")
+    right = f"none of {len(are_stale)} alternatives is better than the plan, or than the bound"
+    return holds("ranking", not faults, right, "; ".join(faults))

@@ -1,22 +1,23 @@
 """``planner calibrate``: parameters of devices, links and families from measurements, or constants of this machine."""
 
+import re
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.cli.options import MemoryLimit
 
 if TYPE_CHECKING:
-    from planner.calibration.fit_all import Asked
-    from planner.calibration.read_files import Measurements
-    from planner.evaluation.adam_loops import Calibration
+    from planner.calibration.fits import Fitted
 
 __all__ = ["calibrate"]
 
 _SAID = "What the data do not say"
 _WANTED = "What to measure"
+_RANGE = re.compile(r"(?P<name>[^=]+)=(?P<low>[0-9.]{1,9}?)\.\.(?P<high>[0-9.]{1,9})")
 
 
 class Template(StrEnum):
@@ -89,89 +90,61 @@ def calibrate(
 
     E.g. planner calibrate allreduce2.log allreduce4.log --spec spec.yaml -o calibration.yaml
     """
+    from planner.answer.documents import dump
     from planner.cli.question import flag_fault
 
     if template is not None:
-        print(_template(template), end="")
+        from planner.calibration.tables import TEMPLATES
+
+        print(TEMPLATES[template], end="")
         return
     if measure:
         if data:
             raise flag_fault("--measure", "this measures here and now; files are given, too.", "Leave out one of them.")
-        _measured(json=json)
+        from planner.calibration.canonical_loops import measure as measured
+
+        here = measured()
+        print(dump(here.to_document()) if json else here.text())
         return
     if plan_measurements:
-        from planner.cli.measurements import print_measurements
-
-        print_measurements(data or [], range_ or [], time_limit=time_limit, memory_limit=memory_limit, json=json)
+        _print_measurements(data or [], range_ or [], time_limit=time_limit, memory_limit=memory_limit, json=json)
         return
     if not data:
         raise flag_fault("", "there is nothing to calibrate from.", "Name files, or write planner calibrate --measure.")
-    from planner.calibration.fit_all import Asked
-    from planner.calibration.read_files import read_files
+    from planner.calibration.benchmarks import read_files
+    from planner.calibration.fits import Asked, fit_all
     from planner.cli.output import check_outputs
 
     if plot:
-        from planner.calibration.plot import check_picture
+        from planner.calibration.report import check_picture
 
         check_picture(plot)
     found = read_files(data, num_devices=devices)
     check_outputs({"--out": out, "--plot": plot}, spec, {f"an input, {one}": one for one in found.files})
     if found.runs:
-        _compared(found, json=json)
+        from planner.calibration.runs import compare
+
+        if found.timings or found.iterations or found.profiles or found.layer_tables:
+            mend = "Give the runs in a command of their own."
+            raise flag_fault("", "measured runs are compared, other measurements are fitted.", mend)
+        result = compare(found.runs)
+        print(dump(result.to_document()) if json else result.text())
         return
-    asked = Asked(spec=spec, form=form, device=device, dtype=dtype, batch_size=batch)
-    _fitted(found, asked, out=out, plot=plot, date=date, is_law_only=law_only, json=json)
-
-
-def _template(template: Template) -> str:
-    """Return a table to fill in."""
-    from planner.calibration import read_collectives, read_iterations, read_layers
-
-    modules = {
-        Template.COLLECTIVES: read_collectives,
-        Template.LAYERS: read_layers,
-        Template.ITERATIONS: read_iterations,
-    }
-    text: str = modules[template].TEMPLATE
-    return text
-
-
-def _compared(found: "Measurements", *, json: bool) -> None:
-    """Print predicted beside measured iterations of runs."""
-    from planner.calibration.runs import compare
-    from planner.cli.question import flag_fault
-    from planner.documents import dump
-
-    if found.timings or found.iterations or found.profiles or found.layer_tables:
-        mend = "Give the runs in a command of their own."
-        raise flag_fault("", "measured runs are compared, other measurements are fitted.", mend)
-    result = compare(found.runs)
-    print(dump(result.to_document()) if json else result.text())
-
-
-def _fitted(
-    found: "Measurements",
-    asked: "Asked",
-    *,
-    out: Path | None,
-    plot: Path | None,
-    date: str,
-    is_law_only: bool,
-    json: bool,
-) -> None:
-    """Fit, write what was asked for, and print."""
-    from planner.calibration.fit_all import fit_all
-    from planner.calibration.plot import picture, residuals_of
-    from planner.calibration.report import document, text
-    from planner.calibration.write import calibration_text
-    from planner.cli.output import write_text
-    from planner.cli.question import flag_fault
-    from planner.documents import dump
-
-    fitted = fit_all(found, asked)
-    if is_law_only and fitted.cluster_law is None:
+    fitted = fit_all(found, Asked(spec=spec, form=form, device=device, dtype=dtype, batch_size=batch))
+    if law_only and fitted.cluster_law is None:
         mend = "Add --spec with the cluster, and timings of all-reduces that fit its machines."
         raise flag_fault("--law-only", "there is no law of a cluster.", mend)
+    _print_fit(fitted, out, plot, date=date, is_law_only=law_only, json=json)
+
+
+def _print_fit(
+    fitted: "Fitted", out: Path | None, plot: Path | None, *, date: str, is_law_only: bool, json: bool
+) -> None:
+    """Write what was asked for, and print the fit."""
+    from planner.answer.documents import dump
+    from planner.calibration.report import calibration_text, document, picture, residuals_of, text
+    from planner.cli.output import write_text
+
     if plot:
         picture(residuals_of(fitted), plot)
     if out:
@@ -187,46 +160,39 @@ def _fitted(
         print("Add -o calibration.yaml to write what a spec can name.")
 
 
-def _measured(*, json: bool) -> None:
-    """Run the canonical loops and print what they take."""
-    from planner.documents import dump
-    from planner.evaluation.adam_loops import measure
+def _print_measurements(
+    questions: Sequence[Path], ranges: Sequence[str], *, time_limit: str, memory_limit: str | None, json: bool
+) -> None:
+    """Print which measurements would sharpen the decision of a spec, or of a plan, most."""
+    import planner
+    from planner.answer.documents import dump
+    from planner.answer.plan_file import is_plan
+    from planner.api import plan_of_file
+    from planner.calibration.measurements import measurements_text, measurements_to_make
+    from planner.cli.output import limit_bytes, limit_s
+    from planner.cli.question import flag_fault
+    from planner.search import Search
 
-    document = _document(measure())
-    print(dump(document) if json else _text(document))
-
-
-def _document(found: "Calibration") -> dict[str, Any]:
-    """Return ``planner.calibration/1``."""
-    return {
-        "schema": "planner.calibration/1",
-        "number_bytes": found.number_bytes,
-        "num_cores": found.num_cores,
-        "multiply_add": [{"working_set_bytes": size, "seconds": seconds} for size, seconds in found.multiply_add_s],
-        "activation_s": found.activation_s,
-        "error_s": found.error_s,
-        "interference": [{"num_threads": number, "factor": factor} for number, factor in found.interference],
-    }
-
-
-def _text(document: dict[str, Any]) -> str:
-    """Return the document as tables."""
-    from planner.report import table
-    from planner.units import Dimension, format_human
-    from planner.words import time_words
-
-    multiply_adds = [
-        {
-            "working set": format_human(row["working_set_bytes"], Dimension.DATA),
-            "a multiply-add": time_words(row["seconds"]),
-            "GFLOP/s": round(2e-9 / row["seconds"], 2),
-        }
-        for row in document["multiply_add"]
-    ]
-    threads = [
-        {"threads": row["num_threads"], "interference": round(row["factor"], 3)} for row in document["interference"]
-    ]
-    neuron = (
-        f"An activation takes {time_words(document['activation_s'])}, an error term {time_words(document['error_s'])}."
-    )
-    return "\n".join([table(multiply_adds), "", table(threads), "", neuron])
+    if len(questions) != 1:
+        mend = "Name one spec, or one plan that `planner plan --out` wrote."
+        raise flag_fault("--plan-measurements", f"{len(questions)} files are given.", mend)
+    given = {}
+    for one in ranges:
+        match = _RANGE.fullmatch(one)
+        try:
+            given[match["name"] if match else ""] = (float(match["low"]), float(match["high"])) if match else (0.0, 0.0)
+        except ValueError:
+            match = None
+        if match is None:
+            raise flag_fault("--range", f"{one!r} is no range.", "Write e.g. --range network=0.8..1.1.", one)
+    seconds, most_bytes = limit_s(time_limit), limit_bytes(memory_limit)
+    search = Search(time_limit_s=seconds, memory_limit_bytes=most_bytes)
+    if is_plan(questions[0]):
+        problem, plan = plan_of_file(questions[0])
+    else:
+        problem = planner.load(questions[0])
+        # Half of the time is for the questions that are asked anew.
+        plan = planner.plan(problem, time_limit_s=seconds / 2, memory_limit_bytes=most_bytes)
+    with search.interruptible():
+        found = measurements_to_make(problem, plan, search, ranges=given)
+    print(dump(found.to_document()) if json else measurements_text(found))

@@ -16,8 +16,9 @@ def check(
 
     Exit code 0 if all checks pass, 1 if one fails, 2 if the file is no plan.
     """
-    from planner.checks import check_file, report_text
-    from planner.documents import dump
+    from planner.answer.documents import dump
+    from planner.checks import report_text
+    from planner.procurement.check import check_file
 
     report = check_file(plan)
     print(dump(report.to_document()) if json else report_text(report))

@@ -1,7 +1,7 @@
 """``planner import``: networks and launch files of other programs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -42,11 +42,11 @@ def import_network(
 
     E.g. planner import resnet50.onnx -o dnn.yaml
     """
+    from planner.answer.documents import dump
     from planner.cli.question import flag_fault
-    from planner.documents import dump
 
     if template:
-        from planner.importers.layer_csv import LAYER_CSV_TEMPLATE
+        from planner.importers.profiles import LAYER_CSV_TEMPLATE
 
         print(LAYER_CSV_TEMPLATE, end="")
         return
@@ -116,22 +116,18 @@ def _write(out: Path, found: "ImportedFile") -> None:
 
 def _text(found: "ImportedFile", out: Path | None) -> str:
     """Return what was found as text."""
-    from planner.report import table
+    from planner.answer.text import table
 
     lines = []
     if found.dnn is None:
         lines += [f"launch file: {found.kind}", "fix:", *(f"  {key}: {value}" for key, value in found.block.items())]
     else:
         lines += [f"{found.dnn.name}: {found.kind}, {found.dnn.source}", table(found.rows()), ""]
-        lines += [f"{key}: {_figure(value)}" for key, value in found.totals().items()]
+        totals = found.totals().items()
+        lines += [f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value:,.6g}" for key, value in totals]
     lines += [f"Assumed: {one}" for one in found.notes]
     lines += [f"Mind: {one}" for one in found.warnings]
     if out is not None:
         use = f"dnn: {{file: {out.name}}}" if found.dnn is not None else "its block"
         lines.append(f"Written to {out}; in a spec beside it: {use}")
     return "\n".join(lines)
-
-
-def _figure(value: Any) -> str:
-    """Return a total as text."""
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"

@@ -3,38 +3,35 @@
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import Fault, SpecError
+from planner.errors import Fault, InfeasibleError, NoAnswerError, SpecError
 from planner.targets import check_targets, reason_of, whole
-from planner.units import Dimension, parse
+from planner.units import Dimension, format_human, parse
 
 if TYPE_CHECKING:
-    from planner.timelines import Measured
+    from planner.sections import Answer
 
 _MOST_NAME = 1024  # letters of a file's name with its path
 
-__all__ = [
-    "check_outputs",
-    "check_trace",
-    "left_s",
-    "limit_bytes",
-    "limit_s",
-    "write_files",
-    "write_pieces",
-    "write_text",
-    "write_trace",
-]
+
+def _parsed(text: str, dimension: Dimension, field: str) -> float:
+    """Return a quantity that an option gives."""
+    try:
+        return parse(text, dimension)
+    except ValueError as error:
+        raise SpecError.of([Fault(file="command line", field=field, value=text, problem=str(error))]) from None
 
 
 def limit_s(text: str) -> float:
     """Return the seconds of ``--time-limit``."""
-    try:
-        return parse(text, Dimension.TIME)
-    except ValueError as error:
-        raise SpecError.of([Fault(file="command line", field="--time-limit", value=text, problem=str(error))]) from None
+    return _parsed(text, Dimension.TIME, "--time-limit")
 
 
 def left_s(seconds: float, begin_s: float) -> float:
@@ -53,18 +50,9 @@ def limit_bytes(text: str | None, num_processes: int = 1) -> float:
     NoAnswerError
         If this process holds more already.
     """
-    from planner.errors import NoAnswerError
     from planner.memory import default_limit_bytes, lower_ceiling, resident_bytes
-    from planner.units import format_human
 
-    if text is None:
-        found = default_limit_bytes(num_processes)
-    else:
-        try:
-            found = parse(text, Dimension.DATA)
-        except ValueError as error:
-            fault = Fault(file="command line", field="--memory-limit", value=text, problem=str(error))
-            raise SpecError.of([fault]) from None
+    found = default_limit_bytes(num_processes) if text is None else _parsed(text, Dimension.DATA, "--memory-limit")
     if found <= (held := resident_bytes()):
         needed = format_human(held, Dimension.DATA, 3)
         raise NoAnswerError(f"--memory-limit: the program itself holds {needed}, more than {text}. Allow more.")
@@ -98,7 +86,7 @@ def check_outputs(
 
 def _named_by(spec: Path) -> list[Path]:
     """Return what may be files in the text of a spec; nothing where it cannot be read, which its reader says better."""
-    from planner.spec.source import read_source
+    from planner.question.source import read_source
 
     try:
         waiting: list[Any] = [read_source(spec).data]
@@ -113,96 +101,6 @@ def _named_by(spec: Path) -> list[Path]:
             names.add(value)
     folder = os.fspath(spec.parent)  # of 150,000 words a few are files
     return [spec.parent / name for name in sorted(names) if os.path.lexists(os.path.join(folder, name))]  # noqa: PTH118
-
-
-def write_trace(
-    path: Path,
-    problem: Any,
-    family: str,
-    configuration: Any,
-    *,
-    devices: str | None = None,
-    num_iterations: int = 1,
-    measured: "Measured | None" = None,
-) -> None:
-    """Write a configuration's schedule as a Chrome trace.
-
-    With a measured step, predicted and measured seconds go to stderr as a table, too.
-    """
-    from planner.api import timeline
-
-    found = timeline(
-        problem,
-        family,
-        configuration,
-        devices=devices,
-        num_iterations=num_iterations,
-        has_parts=True,
-        measured=measured,
-    )
-    write_pieces(path, _json_of(found))
-    if measured is not None:
-        from planner.timelines import table_text
-
-        print(table_text(found["otherData"]["measured"]), file=sys.stderr)
-
-
-def _json_of(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a trace as JSON, an event at a time: of a million the text is not held beside them."""
-    import json
-
-    def text(value: Any) -> str:
-        return json.dumps(value, separators=(",", ":"))
-
-    rest = {name: value for name, value in document.items() if name != "traceEvents"}
-    yield '{"traceEvents":['
-    for index, event in enumerate(document["traceEvents"]):
-        yield f",{text(event)}" if index else text(event)
-    yield f"],{text(rest)[1:]}\n"
-
-
-def check_trace(
-    trace: Path | None, devices: str | None, num_iterations: int | None, measured: Path | None
-) -> "Measured | None":
-    """Return the measured step, read before anything is searched; refuse options that mean nothing.
-
-    Raises
-    ------
-    SpecError
-        If there is no ``--trace``, a word is not known, or the measured trace is not there or has no modules.
-    """
-    given = {"--trace-devices": devices, "--trace-iterations": num_iterations, "--measured": measured}
-    faults = []
-    if trace is None:
-        faults += [
-            Fault(
-                file="command line",
-                field=name,
-                value=str(value),
-                problem="no trace is asked for.",
-                mend="Add --trace FILE.",
-            )
-            for name, value in given.items()
-            if value is not None
-        ]
-    if devices not in (None, "all", "kinds"):
-        problem = "this is neither all nor kinds."
-        faults.append(
-            Fault(
-                file="command line", field="--trace-devices", value=devices, problem=problem, mend="Write one of them."
-            )
-        )
-    if measured is not None and not measured.is_file():
-        problem = "this is not a regular file." if measured.exists() else "there is no such file."
-        mend = "Name the file that torch.profiler's export_chrome_trace wrote."
-        faults.append(Fault(file=str(measured), field="--measured", problem=problem, mend=mend))
-    if faults:
-        raise SpecError.of(faults)
-    if trace is None or measured is None:
-        return None
-    from planner.api import measured_step
-
-    return measured_step(measured)
 
 
 def write_files(folder: Path, files: Mapping[str, str], *, is_forced: bool) -> None:
@@ -253,3 +151,149 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     except OSError as error:
         fault = Fault(file=str(path), value=str(path), problem=reason_of(error), mend="Name another file.")
         raise SpecError.of([fault]) from None
+
+
+# --- What commands that write a page check before they search for anything
+
+_LIBRARIES = ("plotly", "jinja2")
+
+
+def check_page(path: Path | None, question: Path | None = None) -> None:
+    """Refuse what ``--html`` cannot do, at once and not after a search.
+
+    Raises
+    ------
+    SpecError
+        If a library is missing, or the file cannot be written or is an input.
+    """
+    if path is None:
+        return
+    problem, mend = "", ""
+    if missing := [name for name in _LIBRARIES if find_spec(name) is None]:
+        problem = f"a page needs {' and '.join(missing)}, not installed here."
+        mend = "Install them: pip install 'training-planner[report]'."
+    elif path.exists() and not path.is_file() and not path.is_dir():
+        problem, mend = "this is no plain file, and a page would take its place.", "Name another file."
+    if problem:
+        raise SpecError.of([Fault(file=str(path), field="--html", value=str(path), problem=problem, mend=mend)])
+    check_outputs({"--html": path}, question)
+
+
+def write_page(path: Path, answer: "Answer") -> None:
+    """Write an answer as a page."""
+    from planner.answer.html import page_of
+
+    write_text(path, page_of(answer))
+
+
+def give(
+    document: Callable[[], Mapping[str, Any]],
+    answer: Callable[[], "Answer"],
+    *,
+    json: bool,
+    out: Path | None = None,
+    launch: Iterable[str] = (),
+) -> None:
+    """Print an answer, as a document or as text, and write its document where that is asked for.
+
+    ``launch``: lines of the text that are to be copied as they are.
+    """
+    if json or out:
+        from planner.answer.documents import dump
+
+        text = dump(document())
+        if out:
+            write_text(out, text + "\n")
+        if json:
+            print(text)
+            return
+    from planner.answer.terminal import show
+    from planner.answer.text import text_of
+
+    show(text_of(answer()), commands=launch)
+
+
+# --- The page of a question that has no answer, where a page was asked for
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What was asked, as the page of a refusal tells it; ``document`` is called only there."""
+
+    subject: str = ""
+    command: Sequence[str] = ()
+    document: Callable[[], Mapping[str, Any]] = dict
+
+    def asks(self, subject: str, command: Sequence[str], document: Callable[[], Mapping[str, Any]]) -> None:
+        """Take down what is asked."""
+        self.subject, self.command, self.document = subject, command, document
+
+
+@contextmanager
+def write_refusal(path: Path | None) -> Iterator[_Asked]:
+    """Write the page of a question that has no answer, or none in time, where a page is wanted; the error goes on."""
+    asked = _Asked()
+    try:
+        yield asked
+    except (InfeasibleError, NoAnswerError) as error:
+        if path is not None:
+            from planner.answer.refusal import refusal_answer
+
+            commands = [asked.command] if asked.command else []
+            write_page(path, refusal_answer(error, asked.document(), subject=asked.subject, commands=commands))
+        raise
+
+
+# --- How far a long search is: one line on stderr, where that is a terminal; else nothing
+
+_FIRST_S = 1.0
+_EVERY_S = 0.5
+_CLEARED = "\r\033[K"
+
+
+class Progress:
+    """Prints bound, incumbent and how much was done, at most twice a second, from the first second on.
+
+    As a context it clears its line at the end, so that the answer does not begin behind it.
+    """
+
+    def __init__(self, what: str, said: Callable[[float], str]) -> None:
+        """Count ``what`` was done, such as fleets planned; ``said`` puts a bound or an incumbent into words."""
+        self._what, self._said = what, said
+        self._next_s = time.monotonic() + _FIRST_S
+        self.history: list[tuple[float, float, int]] = []
+        self._number = 0
+        self._is_able = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._is_shown = False
+
+    def tell(self, bound: float, incumbent: float, number: int | None = None) -> None:
+        """Say how far the search is, and keep it in ``history``; ``number``: done so far, else calls are counted."""
+        self._number = self._number + 1 if number is None else number
+        if not self.history or self.history[-1][:2] != (bound, incumbent):
+            self.history.append((bound, incumbent, self._number))
+        if not self._is_able or time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + _EVERY_S
+        best = "none yet" if incumbent == float("inf") else self._said(incumbent)
+        line = f"{self._number:,} {self._what}; best {best}, none below {self._said(bound)}"
+        print(f"{_CLEARED}{line[: _columns() - 1]}", end="", file=sys.stderr, flush=True)
+        self._is_shown = True
+
+    def __enter__(self) -> "Progress":
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Clear the line."""
+        if self._is_shown:
+            print(_CLEARED, end="", file=sys.stderr, flush=True)
+
+
+def _columns() -> int:
+    """Return the width of the terminal on stderr; a longer line would not be cleared whole."""
+    try:
+        return max(20, os.get_terminal_size(sys.stderr.fileno()).columns)
+    except (OSError, ValueError):  # no terminal after all
+        return 80

@@ -1,7 +1,7 @@
-"""``planner plan``: the best plan of a question."""
+"""``planner plan``, ``predict`` and ``procure``: the best plan, what a given one costs, what to buy or rent."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,76 +11,44 @@ from planner.cli.options import (
     MemoryLimit,
     RunFactory,
     Scheduler,
+    TimeLimit,
     Trace,
     TraceDevices,
     TraceIterations,
+    TraceOptions,
     Workers,
     check_helpers,
+    in_short,
+    json_of,
 )
 
-if TYPE_CHECKING:
-    from planner.plan import Plan
-    from planner.problem import Problem
-
-__all__ = ["plan"]
-
-_SHORT = "Short question"
 _MOST_EXPLAINED_S = 20.0
 
 
 def plan(
     spec: Annotated[Path | None, typer.Argument(help="The question, YAML or JSON; `planner init` writes one.")] = None,
     dnn: Annotated[
-        str | None,
-        typer.Option(
-            help="Zoo name, model.onnx, config.json, profile, trace, or torch:package:factory.", rich_help_panel=_SHORT
-        ),
+        str | None, in_short("Zoo name, model.onnx, config.json, profile, trace, or torch:package:factory.")
     ] = None,
     machines: Annotated[
-        str | None,
-        typer.Option(
-            help="E.g. 4x8xrtx-2080-ti or 4xdgx-h100 (`planner show machines`); unlike ones after commas.",
-            rich_help_panel=_SHORT,
-        ),
+        str | None, in_short("E.g. 4x8xrtx-2080-ti or 4xdgx-h100 (`planner show machines`); unlike ones after commas.")
     ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="A testbed by name, e.g. osf-testbed.", rich_help_panel=_SHORT)
-    ] = None,
+    cluster: Annotated[str | None, in_short("A testbed by name, e.g. osf-testbed.")] = None,
     network: Annotated[
-        str | None,
-        typer.Option(
-            help="Of each network card, '25 Gbit/s', or of all of a machine, '8 x 400 Gbit/s'.", rich_help_panel=_SHORT
-        ),
+        str | None, in_short("Of each network card, '25 Gbit/s', or of all of a machine, '8 x 400 Gbit/s'.")
     ] = None,
-    nics: Annotated[int | None, typer.Option(help="Network cards of a machine.", rich_help_panel=_SHORT)] = None,
-    latency: Annotated[str | None, typer.Option(help="Per hop, e.g. '20 us'.", rich_help_panel=_SHORT)] = None,
-    inside: Annotated[
-        str | None, typer.Option(help="Link inside a machine, e.g. nvlink-3.", rich_help_panel=_SHORT)
-    ] = None,
-    batch: Annotated[int | None, typer.Option(help="Samples per device.", rich_help_panel=_SHORT)] = None,
-    global_batch: Annotated[
-        int | None,
-        typer.Option(help="Samples per iteration; then the number of devices is open.", rich_help_panel=_SHORT),
-    ] = None,
-    profile_batch: Annotated[
-        int | None, typer.Option(help="Samples of the batch that a profile was measured at.", rich_help_panel=_SHORT)
-    ] = None,
-    sequence_length: Annotated[
-        int | None, typer.Option(help="Tokens of a sample of a transformer.", rich_help_panel=_SHORT)
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="fp32, tf32, fp16 or bf16 (dnn.dtype).", rich_help_panel=_SHORT)
-    ] = None,
-    epochs: Annotated[
-        float | None, typer.Option(help="Of the training, for training_time.", rich_help_panel=_SHORT)
-    ] = None,
-    dataset_samples: Annotated[int | None, typer.Option(help="Samples of an epoch.", rich_help_panel=_SHORT)] = None,
-    objective: Annotated[
-        str | None, typer.Option(help="iteration_time, epoch_time or training_time.", rich_help_panel=_SHORT)
-    ] = None,
-    families: Annotated[
-        str | None, typer.Option(help="Those to try, e.g. all_reduce,pipeline; else all.", rich_help_panel=_SHORT)
-    ] = None,
+    nics: Annotated[int | None, in_short("Network cards of a machine.")] = None,
+    latency: Annotated[str | None, in_short("Per hop, e.g. '20 us'.")] = None,
+    inside: Annotated[str | None, in_short("Link inside a machine, e.g. nvlink-3.")] = None,
+    batch: Annotated[int | None, in_short("Samples per device.")] = None,
+    global_batch: Annotated[int | None, in_short("Samples per iteration; then the number of devices is open.")] = None,
+    profile_batch: Annotated[int | None, in_short("Samples of the batch that a profile was measured at.")] = None,
+    sequence_length: Annotated[int | None, in_short("Tokens of a sample of a transformer.")] = None,
+    precision: Annotated[str | None, in_short("fp32, tf32, fp16 or bf16 (dnn.dtype).")] = None,
+    epochs: Annotated[float | None, in_short("Of the training, for training_time.")] = None,
+    dataset_samples: Annotated[int | None, in_short("Samples of an epoch.")] = None,
+    objective: Annotated[str | None, in_short("iteration_time, epoch_time or training_time.")] = None,
+    families: Annotated[str | None, in_short("Those to try, e.g. all_reduce,pipeline; else all.")] = None,
     top: Annotated[
         int, typer.Option(min=0, max=100, help="Rank this many other settings, too: numbers of machines and devices.")
     ] = 0,
@@ -91,7 +59,7 @@ def plan(
         ),
     ] = False,
     run: RunFactory = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.plan/1) on stdout.")] = False,
+    json: Annotated[bool, json_of("planner.plan/1")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the plan's JSON to a file, too.")] = None,
     trace: Trace = None,
     trace_devices: TraceDevices = None,
@@ -106,64 +74,54 @@ def plan(
             "--explain/--no-explain", help="With --html: ask what other hardware would bring, for up to 20 s more."
         ),
     ] = True,
-    time_limit: Annotated[
-        str, typer.Option(help="Stop searching after this; the best so far is given with its bound.")
-    ] = "60 s",
+    time_limit: TimeLimit = "60 s",
     memory_limit: MemoryLimit = None,
 ) -> None:
     """Find the best plan, with its proof.
 
     E.g. planner plan --dnn vgg16 --machines 4x8xrtx-2080-ti --network "25 Gbit/s"
     """
+    given = dict(locals())  # the options by their names
+
     import time
 
     begin_s = time.monotonic()
 
     import planner
-    from planner.cli.output import check_outputs, check_trace, left_s, limit_bytes, limit_s, write_text, write_trace
-    from planner.cli.page import check_page
-    from planner.cli.progress import Progress
+    from planner.answer.documents import plan_document
+    from planner.answer.plan import plan_answer
+    from planner.cli.output import (
+        Progress,
+        check_outputs,
+        check_page,
+        give,
+        left_s,
+        limit_bytes,
+        limit_s,
+        write_page,
+        write_refusal,
+    )
     from planner.cli.question import code_of, question_of
-    from planner.cli.refusal import write_refusal
-    from planner.cli.terminal import show
-    from planner.documents import dump, plan_document
     from planner.networks import asked, network_of
-    from planner.report import plan_text
-    from planner.units import Dimension, format_human
-    from planner.workers.crew import crew_of
+    from planner.words import time_words
+    from planner.workers.pool import worker_pool
 
-    flags = {
-        "dnn": dnn,
-        "machines": machines,
-        "cluster": cluster,
-        "network": network,
-        "nics": nics,
-        "latency": latency,
-        "inside": inside,
-        "batch": batch,
-        "global_batch": global_batch,
-        "profile_batch": profile_batch,
-        "sequence_length": sequence_length,
-        "precision": precision,
-        "dataset_samples": dataset_samples,
-        "epochs": epochs,
-        "objective": objective,
-        "families": families,
-    }
     seconds, most_bytes = limit_s(time_limit), limit_bytes(memory_limit, workers)
     check_helpers(workers, scheduler)
     check_page(html, spec)
     check_outputs({"--out": out, "--trace": trace, "--html": html}, spec, {"the measured trace": measured})
-    step = check_trace(trace, trace_devices, trace_iterations, measured)
-    problem = planner.load(question_of(spec, flags), run=run or code_of(dnn))
+    drawn = TraceOptions(trace, trace_devices, trace_iterations, measured)
+    step = drawn.checked()
+    problem = planner.load(question_of(spec, given), run=run or code_of(dnn))
     options = [*(["--top", str(top)] if top else []), *(["--frontier"] if frontier else [])]
     options += ["--time-limit", time_limit, *(["--memory-limit", memory_limit] if memory_limit else [])]
+    command = ("planner", "plan", "question.yaml", *options)
     with (
-        Progress("steps", lambda value: format_human(value, Dimension.TIME)) as progress,
+        Progress("steps", time_words) as progress,
         write_refusal(html) as refused,
-        crew_of(workers, scheduler) as crew,
+        worker_pool(workers, scheduler) as pool,
     ):
-        refused.asks(problem.dnn.name, ("planner", "plan", "question.yaml", *options), lambda: problem.resolved)
+        refused.asks(problem.dnn.name, command, lambda: problem.resolved)
         found = planner.plan(
             problem,
             num_alternatives=top,
@@ -171,49 +129,144 @@ def plan(
             memory_limit_bytes=most_bytes,
             has_frontier=frontier,
             told=progress.tell,
-            crew=crew,
+            pool=pool,
         )
-    problem = network_of(asked(problem), found.substitutions)
-    if trace:
-        write_trace(
-            trace,
-            problem,
-            found.family,
-            found.configuration,
-            devices=trace_devices,
-            num_iterations=trace_iterations or 1,
-            measured=step,
-        )
+    network_problem = network_of(asked(problem), found.substitutions)
+    drawn.write(network_problem, found.family, found.configuration, step)
     if html:
-        _write_page(html, found, problem, progress.history, options, seconds if explain else 0.0, most_bytes)
-    if json or out:
-        text = dump(plan_document(found))
-        if out:
-            write_text(out, text + "\n")
-        if json:
-            print(text)
-    if not json:
-        show(plan_text(found, problem), commands=found.prediction.details.get("launch", ()))
+        explained_s = min(seconds, _MOST_EXPLAINED_S) if explain else 0.0
+        limits = {"time_limit_s": explained_s, "memory_limit_bytes": most_bytes}
+        explanation = planner.explain(asked(network_problem), found, **limits) if explained_s else None
+        commands = [
+            (*command, "--out", "plan.json"),
+            ("planner", "explain", "plan.json"),
+            ("planner", "check", "plan.json"),
+        ]
+        history = progress.history
+        write_page(
+            html, plan_answer(found, network_problem, explanation=explanation, history=history, commands=commands)
+        )
+    launch = found.prediction.details.get("launch", ())
+    give(lambda: plan_document(found), lambda: plan_answer(found, network_problem), json=json, out=out, launch=launch)
 
 
-def _write_page(
-    path: Path,
-    plan: "Plan",
-    problem: "Problem",
-    history: list[tuple[float, float, int]],
-    options: list[str],
-    explained_s: float,
-    memory_limit_bytes: float,
+def predict(
+    spec: Annotated[
+        Path, typer.Argument(help="A spec with a configuration block, or a plan that `planner plan --out` wrote.")
+    ],
+    trace: Trace = None,
+    trace_devices: TraceDevices = None,
+    trace_iterations: TraceIterations = None,
+    measured: MeasuredTrace = None,
+    run: RunFactory = None,
+    json: Annotated[bool, json_of("planner.prediction/1")] = False,
+    html: Html = None,
+    memory_limit: MemoryLimit = None,
 ) -> None:
-    """Write the page of a plan; ``explained_s``: the most that may go into what other hardware would bring."""
+    """Predict time, breakdown and memory of a given configuration."""
     import planner
-    from planner.cli.output import write_text
-    from planner.networks import asked
-    from planner.page import plan_page
+    from planner.answer.documents import prediction_document
+    from planner.answer.plan import prediction_answer
+    from planner.api import predicted
+    from planner.cli.output import check_outputs, check_page, give, limit_bytes, write_page
 
-    limit_s = min(explained_s, _MOST_EXPLAINED_S)
-    limits = {"time_limit_s": limit_s, "memory_limit_bytes": memory_limit_bytes}
-    explanation = planner.explain(asked(problem), plan, **limits) if limit_s else None
-    command = ("planner", "plan", "question.yaml", *options, "--out", "plan.json")
-    commands = [command, ("planner", "explain", "plan.json"), ("planner", "check", "plan.json")]
-    write_text(path, plan_page(plan, problem, explanation=explanation, history=history, commands=commands))
+    limit_bytes(memory_limit)
+    check_page(html, spec)
+    check_outputs({"--trace": trace, "--html": html}, spec, {"the measured trace": measured})
+    drawn = TraceOptions(trace, trace_devices, trace_iterations, measured)
+    step = drawn.checked()
+    problem, found = predicted(planner.load(spec, run=run))
+    drawn.write(problem, found.family, found.configuration, step)
+    answer = prediction_answer(found, problem, commands=[("planner", "predict", "question.yaml")])
+    if html:
+        write_page(html, answer)
+    launch = found.prediction.details.get("launch", ())
+    give(lambda: prediction_document(found, problem.resolved), lambda: answer, json=json, launch=launch)
+
+
+def procure(
+    spec: Annotated[Path | None, typer.Argument(help="The question, YAML or JSON, with a block procure.")] = None,
+    dnn: Annotated[str | None, in_short("Zoo name, model.onnx, config.json, profile or trace.")] = None,
+    global_batch: Annotated[int | None, in_short("Samples per iteration, of all devices.")] = None,
+    epochs: Annotated[float | None, in_short("Of the training.")] = None,
+    dataset_samples: Annotated[int | None, in_short("Samples of an epoch.")] = None,
+    prices: Annotated[Path | None, in_short("A price list (CSV) instead of the built-in one.")] = None,
+    deadline: Annotated[str | None, in_short("E.g. '24 h'.")] = None,
+    budget: Annotated[str | None, in_short("E.g. '500 USD'.")] = None,
+    objective: Annotated[str | None, in_short("cost (default), time or energy.")] = None,
+    providers: Annotated[str | None, in_short("E.g. aws,lambda.")] = None,
+    terms: Annotated[str | None, in_short("Of on-demand, spot, bought; else on-demand.")] = None,
+    families: Annotated[str | None, in_short("Those to try.")] = None,
+    pareto: Annotated[bool, typer.Option("--pareto", help="All fleets that none beats in time and money.")] = False,
+    robust: Annotated[
+        bool, typer.Option("--robust", help="Plan for the pessimistic end of the expected error.")
+    ] = False,
+    what_if: Annotated[
+        bool, typer.Option("--what-if", help="Which changes of prices, networks, devices and deadline matter.")
+    ] = False,
+    top: Annotated[int, typer.Option(min=0, max=100, help="Show this many other fleets.")] = 4,
+    json: Annotated[bool, json_of("planner.procurement/1")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the JSON to a file, too.")] = None,
+    html: Html = None,
+    workers: Workers = 1,
+    scheduler: Scheduler = None,
+    time_limit: TimeLimit = "60 s",
+    memory_limit: MemoryLimit = None,
+) -> None:
+    """Find what to buy or rent for a training, with its proof.
+
+    E.g. planner procure --dnn resnet50 --global-batch 2048 --epochs 90 --deadline "24 h" --budget "500 USD"
+    """
+    given = dict(locals())  # the options by their names
+
+    from datetime import UTC, datetime
+
+    import planner
+    from planner.answer.procurement import procurement_answer
+    from planner.cli.output import (
+        Progress,
+        check_outputs,
+        check_page,
+        give,
+        limit_bytes,
+        limit_s,
+        write_page,
+        write_refusal,
+    )
+    from planner.cli.question import purchase_of
+    from planner.procurement.answer import procurement_document
+    from planner.procurement.question import load_procurement
+    from planner.workers.pool import worker_pool
+
+    check_helpers(workers, scheduler)
+    most_bytes = limit_bytes(memory_limit, workers)
+    check_page(html, spec)
+    check_outputs({"--out": out, "--html": html}, spec, {"the price list": prices})
+    question = purchase_of(spec, given)
+    wanted = {"--pareto": pareto, "--robust": robust, "--what-if": what_if}
+    options = [*(name for name, is_asked in wanted.items() if is_asked), "--top", str(top), "--time-limit", time_limit]
+    options += ["--memory-limit", memory_limit] if memory_limit else []
+    command = ("planner", "procure", "question.yaml", *options)
+    with (
+        Progress("fleets planned", lambda value: f"{value:.6g}") as progress,
+        write_refusal(html) as refused,
+        worker_pool(workers, scheduler) as pool,
+    ):
+        today = datetime.now(tz=UTC).date()
+        refused.asks("What to buy or rent", command, lambda: load_procurement(question, today=today).resolved)
+        found = planner.procure(
+            question,
+            num_alternatives=top,
+            has_pareto=pareto,
+            is_robust=robust,
+            has_what_if=what_if,
+            time_limit_s=limit_s(time_limit),
+            memory_limit_bytes=most_bytes,
+            told=progress.tell,
+            pool=pool,
+        )
+    commands = [(*command, "--out", "answer.json"), ("planner", "check", "answer.json")]
+    answer = procurement_answer(found, history=progress.history, commands=commands)
+    if html:
+        write_page(html, answer)
+    give(lambda: procurement_document(found), lambda: answer, json=json, out=out)

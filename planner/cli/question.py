@@ -1,35 +1,39 @@
 """Short questions: flags instead of a spec file."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
 from planner.importers.text import is_there
 
-__all__ = ["code_of", "flag_fault", "question_of", "source_of"]
+__all__ = ["code_of", "flag_fault", "purchase_of", "question_of", "source_of"]
 
 _SAME = ("global_batch", "profile_batch", "sequence_length", "dataset_samples", "epochs")  # flags named as their key
 _LINKS = ("network", "nics", "latency", "inside")
+_PLAN = (
+    *("dnn", "machines", "cluster", *_LINKS, "batch", "global_batch", "profile_batch", "sequence_length"),
+    *("precision", "dataset_samples", "epochs", "objective", "families"),
+)
+_OF_DNN = ("dnn", "global_batch", "epochs", "dataset_samples")
+_OF_PURCHASE = ("deadline", "budget", "objective")
+_LISTS = ("providers", "terms", "families")
 _CODE = "torch:"
 _MACHINES = re.compile(r"(\d{1,12})\s*x\s*(?:(\d{1,12})\s*x\s*)?(.+)")
 
 
-def question_of(spec: Path | None, flags: dict[str, Any]) -> Path | dict[str, Any]:
-    """Return the spec's path, or a mapping of the same keys made of flags.
+def question_of(spec: Path | None, options: Mapping[str, Any]) -> Path | dict[str, Any]:
+    """Return the spec's path, or a mapping of the same keys made of flags; ``options``: all of the command.
 
     Raises
     ------
     SpecError
         If both or neither are given, or ``--machines`` has no meaning.
     """
-    given = [f"--{name.replace('_', '-')}" for name, value in flags.items() if value is not None]
+    flags = {name: options[name] for name in _PLAN}
     if spec is not None:
-        if given:
-            raise flag_fault(
-                " ".join(given), "a spec and flags are given.", "Give one or the other; put these into the spec."
-            )
-        return spec
+        return _alone(spec, flags)
     if flags["dnn"] is None:
         raise flag_fault("", "there is no question.", "Give a spec (see `planner init`), or --dnn and --machines.")
     dnn: dict[str, Any] = {source_of(flags["dnn"]): flags["dnn"].removeprefix(_CODE)}
@@ -38,8 +42,45 @@ def question_of(spec: Path | None, flags: dict[str, Any]) -> Path | dict[str, An
             dnn[key] = flags[flag]
     question: dict[str, Any] = {"dnn": dnn, "cluster": _cluster(flags)}
     if flags["families"] is not None:
-        question["families"] = [name.strip() for name in flags["families"].split(",")]
+        question["families"] = _listed(flags["families"])
     return question if flags["objective"] is None else {**question, "objective": flags["objective"]}
+
+
+def purchase_of(spec: Path | None, options: Mapping[str, Any]) -> Path | dict[str, Any]:
+    """Return the same of a purchase.
+
+    Raises
+    ------
+    SpecError
+        If both or neither are given.
+    """
+    flags = {name: options[name] for name in (*_OF_DNN, "prices", *_OF_PURCHASE, *_LISTS)}
+    if spec is not None:
+        return _alone(spec, flags)
+    given = {name: value for name, value in flags.items() if value is not None}
+    if "dnn" not in given:
+        raise flag_fault("", "there is no question.", "Give a spec with a block procure, or --dnn and a --deadline.")
+    lists = {name: _listed(given[name]) for name in _LISTS if name in given}
+    families = {"families": lists.pop("families")} if "families" in lists else {}
+    procure = {name: given[name] for name in _OF_PURCHASE if name in given} | lists
+    if "prices" in given:
+        procure["prices"] = str(given["prices"])
+    dnn = {source_of(given["dnn"]): given["dnn"], **{name: given[name] for name in _OF_DNN[1:] if name in given}}
+    return {"dnn": dnn, "procure": procure, **families}
+
+
+def _alone(spec: Path, flags: Mapping[str, Any]) -> Path:
+    """Return the spec's path; refuse flags beside it."""
+    if given := [f"--{name.replace('_', '-')}" for name, value in flags.items() if value is not None]:
+        raise flag_fault(
+            " ".join(given), "a spec and flags are given.", "Give one or the other; put these into the spec."
+        )
+    return spec
+
+
+def _listed(text: str) -> list[str]:
+    """Return names between commas."""
+    return [name.strip() for name in text.split(",")]
 
 
 def source_of(dnn: str) -> str:
@@ -56,7 +97,7 @@ def source_of(dnn: str) -> str:
     is_path = Path(dnn).suffix or Path(dnn).name != dnn  # a bare name is the zoo's, whatever lies in this folder
     if is_path and not is_table and is_there(Path(dnn)):
         from planner.importers.kinds import kind_of
-        from planner.spec.foreign import PROFILE_KINDS
+        from planner.question.dnn import PROFILE_KINDS
 
         kind = kind_of(Path(dnn))
         if kind in PROFILE_KINDS:
@@ -73,7 +114,7 @@ def code_of(dnn: str | None) -> str | None:
     return dnn.removeprefix(_CODE) if dnn is not None and dnn.startswith(_CODE) else None
 
 
-def _cluster(flags: dict[str, Any]) -> dict[str, Any]:
+def _cluster(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return the cluster of ``--cluster`` or of ``--machines`` and the flags of its links."""
     if flags["cluster"] is not None:
         if also := [f"--{name}" for name in ("machines", *_LINKS) if flags[name] is not None]:

@@ -5,12 +5,20 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
+import typer
+
+from planner.cli.answers import compare, explain, export
+from planner.cli.calibrate import calibrate
+from planner.cli.case import case
+from planner.cli.check import check
+from planner.cli.import_network import import_network
+from planner.cli.plan import plan, predict, procure
+from planner.cli.show import init, schema, show
+from planner.cli.sweep import sweep
 from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, SolverError, SpecError, StoppedError
 from planner.memory import OUT_OF_MEMORY, ceiling_kept
-
-__all__ = ["INTERRUPTED", "run"]
 
 INTERRUPTED = 130  # 128 and the signal's number, as shells have it
 _LIMIT = (NoAnswerError, SolverError)
@@ -38,8 +46,6 @@ def run(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str], *, is_json: bool) -> int:
     """Run one command; a Ctrl-C leaves as it came."""
     import typer
-
-    from planner.cli.app import app
 
     usage_error = _usage_error(typer.BadParameter)
     try:
@@ -112,7 +118,7 @@ def _bug(error: Exception, *, is_json: bool) -> int:
     message = f"planner: a bug of ours: {type(error).__name__}: {error}"
     _say(f"{message}\nSet PLANNER_DEBUG=1 for the traceback, and please report it.", sys.stderr)
     if is_json:
-        from planner.documents import dump, error_document
+        from planner.answer.documents import dump, error_document
 
         _say(dump(error_document(PlannerError(message), kind="bug")), sys.stdout)
     return 70
@@ -141,9 +147,46 @@ def _fail(error: PlannerError, *, is_json: bool) -> int:
     elif isinstance(error, _LIMIT):
         kind, code = "limit", INTERRUPTED if isinstance(error, StoppedError) else 3
     if is_json:
-        from planner.documents import dump, error_document
+        from planner.answer.documents import dump, error_document
 
         _say(dump(error_document(error, kind=kind)), sys.stdout)
     else:
         _say(str(error), sys.stderr)
     return code
+
+
+# --- All commands, put together
+
+app = typer.Typer(
+    name="planner",
+    help="Find the provably fastest way to train a deep neural network on given machines.",
+    epilog="Exit codes: 0 answered; 1 no plan exists, a check fails or a case is off; 2 the input is wrong; "
+    "3 a limit came first.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _version(is_asked: bool) -> None:
+    """Print the version and stop, if that was asked."""
+    if is_asked:
+        from importlib.metadata import version
+
+        print(f"planner {version('training-planner')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Find the provably fastest way to train a deep neural network on given machines."""
+
+
+for command in (plan, predict, procure, sweep, explain, compare, check, init, show, schema, case, calibrate, export):
+    app.command()(command)
+app.command(name="import")(import_network)

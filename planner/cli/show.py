@@ -1,13 +1,21 @@
 """``planner show``: what is built in, and what a spec describes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-__all__ = ["show"]
+from planner.cli.options import json_of
+from planner.errors import Fault, SpecError
+
+if TYPE_CHECKING:
+    from planner.cluster import Cluster, MachineGroup
+    from planner.dnn import Dnn
+
+Shown = tuple[list[dict[str, Any]], dict[str, Any]]  # the rows of a table, and what stands below it
 
 
 class What(StrEnum):
@@ -29,6 +37,7 @@ _WORDS = {
     What.MACHINES: "machines as they are sold, or the figures of one with their sources",
     What.PRICES: "the price list that ships, or one of yours",
 }
+_SPECS = (".yaml", ".yml", ".json")
 
 
 def show(
@@ -45,22 +54,15 @@ def show(
     unusable: Annotated[
         bool, typer.Option("--unusable", help="Of prices: also the rows that cannot be planned with, and why.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.show/1) on stdout.")] = False,
+    json: Annotated[bool, json_of("planner.show/1")] = False,
 ) -> None:
     """Show networks, clusters, devices, links, machines and prices: those built in, of a spec or of a price list."""
-    from planner.documents import dump
-    from planner.report import table
+    from planner.answer.documents import dump
+    from planner.answer.text import table
 
-    if what is None:
-        rows = [{"what": one.value, "shows": words} for one, words in _WORDS.items()]
-        example = "planner show devices h100"
-        print(
-            dump({"schema": "planner.show/1", "what": "", "rows": rows, "totals": {"e.g.": example}})
-            if json
-            else f"{table(rows)}\ne.g.: {example}"
-        )
-        return
-    makers: dict[What, Callable[[str | None], tuple[list[dict[str, Any]], dict[str, Any]]]] = {
+    if what is not What.PRICES and (where or sort or unusable) and what is not None:
+        raise typer.BadParameter("--where, --sort and --unusable are of prices alone.")
+    makers: dict[What, Callable[[str | None], Shown]] = {
         What.DNN: _dnn,
         What.CLUSTER: _cluster,
         What.DEVICES: _devices,
@@ -68,28 +70,28 @@ def show(
         What.MACHINES: _machines,
         What.PRICES: lambda file: _prices(file, where or "", sort or "", unusable),
     }
-    if what is not What.PRICES and (where or sort or unusable):
-        raise typer.BadParameter("--where, --sort and --unusable are of prices alone.")
-    rows, totals = makers[what](name)
-    if json:
-        print(dump({"schema": "planner.show/1", "what": what.value, "rows": rows, "totals": totals}))
-        return
-    if what is What.PRICES:
-        print(_prices_text(rows))
+    if what is None:
+        rows: list[dict[str, Any]] = [{"what": one.value, "shows": words} for one, words in _WORDS.items()]
+        totals: dict[str, Any] = {"e.g.": "planner show devices h100"}
     else:
-        print(table(rows))
+        rows, totals = makers[what](name)
+    if json:
+        document = {"schema": "planner.show/1", "what": "" if what is None else what.value}
+        print(dump({**document, "rows": rows, "totals": totals}))
+        return
+    print(_prices_text(rows) if what is What.PRICES else table(rows))
     for key, value in totals.items():
         print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")
 
 
-def _dnn(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _dnn(name: str | None) -> Shown:
     """Return the networks of the zoo, or the layers of one."""
+    import planner
     from planner import zoo
 
     if name is None:
-        networks = [zoo.build(known) for known in zoo.names()]
-        return [{"name": known, **_totals(dnn)} for known, dnn in zip(zoo.names(), networks, strict=True)], {}
-    dnn = _problem(name).dnn if Path(name).suffix in (".yaml", ".yml", ".json") else zoo.build(name)
+        return [{"name": known, **_totals(zoo.build(known))} for known in zoo.names()], {}
+    dnn = planner.load(Path(name)).dnn if Path(name).suffix in _SPECS else zoo.build(name)
     if dnn.transformer is not None:
         return _operators(dnn)
     rows = [
@@ -106,11 +108,12 @@ def _dnn(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     return rows, {**_totals(dnn), "source": dnn.source}
 
 
-def _operators(dnn: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _operators(dnn: "Dnn") -> Shown:
     """Return the operators of a transformer, each kind of block once with its count, and what they come to."""
-    from planner.models.transformer_operators import flop_per_sample, parts
+    from planner.models.operators import flop_per_sample, parts
 
     transformer = dnn.transformer
+    assert transformer is not None, "only of a transformer"
     rows = [
         {
             "part": f"{part.count} x {part.name}" if part.kind else part.name,
@@ -143,7 +146,7 @@ def _operators(dnn: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     return rows, totals
 
 
-def _totals(dnn: Any) -> dict[str, Any]:
+def _totals(dnn: "Dnn") -> dict[str, Any]:
     """Return the totals of a network."""
     return {
         "trainable": dnn.num_trainable,
@@ -155,29 +158,20 @@ def _totals(dnn: Any) -> dict[str, Any]:
     }
 
 
-def _problem(name: str) -> Any:
-    """Return the problem of a spec file."""
-    import planner
-
-    return planner.load(Path(name))
-
-
-def _cluster(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _cluster(name: str | None) -> Shown:
     """Return the testbeds, or the machines of one."""
     import planner
     from planner import data
 
     if name is None:
-        presets = [(known, data.preset(known)) for known in data.preset_names()]
-        return [{"name": known, "source": preset["source"]} for known, preset in presets], {}
-    is_file = Path(name).suffix in (".yaml", ".yml", ".json")
+        return [{"name": known, "source": data.preset(known)["source"]} for known in data.preset_names()], {}
     question = {"dnn": {"zoo": "alexnet"}, "cluster": {"preset": name}, "fix": {"num_devices": 1}}
-    cluster = (planner.load(Path(name)) if is_file else planner.load(question)).cluster
+    cluster = planner.load(Path(name) if Path(name).suffix in _SPECS else question).cluster
     rows = [_machine_row(group, cluster) for group in cluster.machine_groups]
     return rows, {"machines": cluster.num_machines, "devices": cluster.num_devices, "source": cluster.source}
 
 
-def _machine_row(group: Any, cluster: Any) -> dict[str, Any]:
+def _machine_row(group: "MachineGroup", cluster: "Cluster") -> dict[str, Any]:
     """Return one group of machines."""
     from planner.units import Dimension, format_human
 
@@ -186,7 +180,10 @@ def _machine_row(group: Any, cluster: Any) -> dict[str, Any]:
 
     edges = cluster.graph.edges(group.name, data=True)
     link = next((data["link"] for _, _, data in edges), None)
-    storage = group.storage
+    storage, stored = group.storage, ""
+    if storage is not None:
+        who = f"shared by {storage.shared_by or 'all'}" if storage.is_shared else "local"
+        stored = f"{rate(storage.bandwidth_bytes_per_s)} {who}"
     return {
         "name": group.name,
         "machines": group.count,
@@ -196,31 +193,42 @@ def _machine_row(group: Any, cluster: Any) -> dict[str, Any]:
         "network": rate(link.bandwidth_bytes_per_s if link else None),
         "nics": group.num_nics,
         "latency": format_human(link.latency_s, Dimension.TIME) if link else "",
-        "storage": _storage(storage, rate) if storage else "",
+        "storage": stored,
     }
 
 
-def _devices(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _devices(name: str | None) -> Shown:
     """Return the device table, or one row of it with its source."""
     from planner import data
 
-    rows = data.device_rows()
-    if name is not None:
-        wanted = data.device(name).name
-        return [
-            {"field": key, "value": value} for row in rows if row["name"] == wanted for key, value in row.items()
-        ], {}
     rates = [f"{dtype}_tflop_per_s" for dtype in ("fp32", "tf32", "fp16", "bf16", "fp8")]
     columns = ["name", *rates, "memory_gib", "memory_bandwidth_gb_per_s", "power_w", "verified"]
+    totals = {"sources": "planner show devices NAME"}
+    return _sourced(data.device_rows(), columns, "devices", totals, None if name is None else data.device(name).name)
+
+
+def _machines(name: str | None) -> Shown:
+    """Return the machines as they are sold, or one row of them with its source."""
+    from planner import data
+
+    columns = ["name", "device", "devices", "inside", "nics", "gbit_per_s_per_nic", "verified", "aliases", "source"]
+    totals = {"reference machine of a device": "its first row"}
+    return _sourced(data.machine_rows(), columns, "machines", totals, None if name is None else data.machine(name).name)
+
+
+def _sourced(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], what: str, totals: Mapping[str, Any], name: str | None
+) -> Shown:
+    """Return some columns of a table that ships, or all of the row of a name."""
+    if name is not None:
+        own = [row for row in rows if row["name"] == name]
+        return [{"field": key, "value": value} for row in own for key, value in row.items()], {}
     unverified = sum(row["verified"] == "no" for row in rows)
-    return [{column: row[column] for column in columns} for row in rows], {
-        "devices": len(rows),
-        "unverified, from memory": unverified,
-        "sources": "planner show devices NAME",
-    }
+    counts = {what: len(rows), "unverified, from memory": unverified}
+    return [{column: row[column] for column in columns} for row in rows], {**counts, **totals}
 
 
-def _links(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _links(name: str | None) -> Shown:
     """Return the named links inside machines."""
     from planner import data
 
@@ -230,30 +238,11 @@ def _links(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     return [row for row in rows if name in (None, row["name"])], {}
 
 
-def _machines(name: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the machines as they are sold, or one row of them with its source."""
-    from planner import data
-
-    rows = data.machine_rows()
-    if name is not None:
-        wanted = data.machine(name).name
-        return [
-            {"field": key, "value": value} for row in rows if row["name"] == wanted for key, value in row.items()
-        ], {}
-    columns = ["name", "device", "devices", "inside", "nics", "gbit_per_s_per_nic", "verified", "aliases", "source"]
-    return [{column: row[column] for column in columns} for row in rows], {
-        "machines": len(rows),
-        "unverified, from memory": sum(row["verified"] == "no" for row in rows),
-        "reference machine of a device": "its first row",
-    }
-
-
-def _prices(file: str | None, where: str, sort: str, unusable: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _prices(file: str | None, where: str, sort: str, unusable: bool) -> Shown:
     """Return the rows of the price list that ships, or of a file."""
     from datetime import date
 
-    from planner.procurement.price_list import read_price_list
-    from planner.procurement.price_rows import price_rows, price_totals
+    from planner.procurement.prices import price_rows, price_totals, read_price_list
 
     today = date.today()
     prices = read_price_list(None if file is None else Path(file), today=today)
@@ -263,8 +252,8 @@ def _prices(file: str | None, where: str, sort: str, unusable: bool) -> tuple[li
 
 def _prices_text(rows: list[dict[str, Any]]) -> str:
     """Return the rows of a price list as text, those that cannot be used in a table of their own."""
-    from planner.procurement.price_rows import COLUMNS
-    from planner.report import table
+    from planner.answer.text import table
+    from planner.procurement.prices import COLUMNS
 
     usable = [row for row in rows if row["unusable"] is None]
     text = table(usable, columns=COLUMNS)
@@ -274,7 +263,76 @@ def _prices_text(rows: list[dict[str, Any]]) -> str:
     return text + "\n"
 
 
-def _storage(storage: Any, rate: Callable[[float], str]) -> str:
-    """Return the rate of a store, and who shares it."""
-    who = f"shared by {storage.shared_by or 'all'}" if storage.is_shared else "local"
-    return f"{rate(storage.bandwidth_bytes_per_s)} {who}"
+# --- ``planner init``: a commented spec to start from
+
+
+def init(
+    file: Annotated[Path | None, typer.Argument(help="Where to write it; stdout if left out, or -.")] = None,
+    procure: Annotated[bool, typer.Option("--procure", help="One for `planner procure`: what to buy or rent.")] = False,
+) -> None:
+    """Write a commented spec to start from."""
+    from planner.cli.output import write_text
+
+    text = (
+        resources.files("planner.data")
+        .joinpath(f"examples/{'procure' if procure else 'spec'}.yaml")
+        .read_text(encoding="utf-8")
+    )
+    if file is None or str(file) == "-":
+        print(text, end="")
+        return
+    if file.exists():
+        fault = Fault(
+            file=str(file), value=str(file), problem="this file exists.", mend="Name another one, or remove it first."
+        )
+        raise SpecError.of([fault])
+    write_text(file, text)
+    typer.echo(f"Wrote {file}. Next: planner {'procure' if procure else 'plan'} {file}", err=True)
+
+
+# --- ``planner schema``: JSON Schemas, for editors and for readers of the documents
+
+
+class Document(StrEnum):
+    """What has a schema."""
+
+    SPEC = "spec"
+    PROCURE = "procure"
+    PLAN = "plan"
+    PREDICTION = "prediction"
+    CASE = "case"
+    SHOW = "show"
+    CALIBRATION = "calibration"
+    FIT = "fit"
+    RUNS = "runs"
+    MEASUREMENTS = "measurements"
+    CHECK = "check"
+    EXPLANATION = "explanation"
+    COMPARISON = "comparison"
+    PROCUREMENT = "procurement"
+    SWEEP = "sweep"
+    IMPORT = "import"
+    EXPORT = "export"
+    ERROR = "error"
+
+
+def schema(
+    document: Annotated[Document, typer.Argument(help="Which one.")] = Document.SPEC,
+    json: Annotated[bool, typer.Option("--json", help="A schema is JSON anyway.")] = False,
+) -> None:
+    """Print the JSON Schema of a question (spec, or procure: of what to buy or rent) or of an answer."""
+    import json as library
+
+    from planner.answer.schemas import MODELS
+    from planner.procurement.question import ProcurementSpec
+    from planner.question.spec import Spec
+    from planner.sweep.question import question_schema
+    from planner.sweep.report import SweepDocument
+
+    questions: dict[str, type[Spec | ProcurementSpec]] = {"spec": Spec, "procure": ProcurementSpec}
+    if document.value in questions:
+        found = question_schema(questions[document.value])
+    else:
+        found = (dict(MODELS) | {"sweep": SweepDocument})[document.value].model_json_schema(by_alias=True)
+    found = {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+    print(library.dumps(found, indent=2, ensure_ascii=False))

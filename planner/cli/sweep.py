@@ -1,11 +1,11 @@
 """``planner sweep``: many variants of one question."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import MemoryLimit, check_helpers
+from planner.cli.options import MemoryLimit, check_helpers, json_of
 
 if TYPE_CHECKING:
     from datetime import date
@@ -37,7 +37,7 @@ def sweep(
         bool, typer.Option("--retry-failed", help="Ask those again that failed, or that a limit stopped.")
     ] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page to look at: one file that asks for no other.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document (planner.sweep/1) on stdout.")] = False,
+    json: Annotated[bool, json_of("planner.sweep/1")] = False,
 ) -> None:
     """Answer many variants of a question; the same command goes on where it was stopped.
 
@@ -45,12 +45,11 @@ def sweep(
     """
     from datetime import UTC, datetime
 
-    from planner.cli.output import check_outputs, limit_bytes, limit_s
-    from planner.cli.page import check_page
+    from planner.cli.output import check_outputs, check_page, limit_bytes, limit_s
     from planner.errors import NoAnswerError
-    from planner.sweep.export import check_export
-    from planner.sweep.preflight import refuse_hopeless
+    from planner.sweep.engine import refuse_hopeless
     from planner.sweep.question import load_sweep
+    from planner.sweep.report import check_export
     from planner.sweep.store import Store
 
     if export is not None:
@@ -91,10 +90,9 @@ def _answer(
     import os
     import sys
 
-    from planner.sweep.progress import progress
-    from planner.sweep.start import answer_sweep, listening
+    from planner.sweep.engine import answer_sweep, listening, progress
 
-    with listening() as stop, progress() as told:
+    with listening() as stop, progress() as on_progress:
         done, is_at_work = answer_sweep(
             asked,
             opened,
@@ -102,7 +100,7 @@ def _answer(
             num_workers=workers,
             scheduler=scheduler,
             is_retried=is_retried,
-            told=told,
+            on_progress=on_progress,
             is_over=stop.is_over,
         )
     if not done.is_stopped:
@@ -128,41 +126,35 @@ def _tell(
     asked: "Sweep", opened: "Store", export: Path | None, html: Path | None, spec: Path, *, is_json: bool
 ) -> None:
     """Write the rows and tell what was found; exit code 2 where every question was wrong."""
-    from planner.documents import dump
+    from planner.answer.documents import dump
+    from planner.answer.sweep import sweep_answer
+    from planner.answer.text import text_of
+    from planner.cli.output import write_page
     from planner.sweep.answers import Outcome, writable
-    from planner.sweep.export import export as write
-    from planner.sweep.report import summary_document, summary_text
-    from planner.sweep.summary import summary_of
+    from planner.sweep.report import columns_of, rows_of, summary_document, summary_of
+    from planner.sweep.report import export as write
 
     if export is not None:
         write(asked, opened, export)
     found = summary_of(asked, opened)
     is_complete = sum(found.counts.values()) == found.number
     document = summary_document(found, asked.grid, identity=asked.identity, is_complete=is_complete)
-    if html is not None:
-        _write_page(asked, opened, document, html, spec)
-    if is_json:
-        print(writable(dump(document)))
-    else:
-        print(writable(summary_text(found, asked.grid)))
-    if is_complete and set(found.counts) == {Outcome.WRONG}:
-        raise typer.Exit(2)
-
-
-def _write_page(asked: "Sweep", opened: "Store", document: dict[str, Any], html: Path, spec: Path) -> None:
-    """Write the page of a sweep."""
-    from planner.cli.output import write_text
-    from planner.page import sweep_page
-    from planner.sweep.rows import columns_of, rows_of
-
     names = columns_of(asked.grid)
-    rows = (dict(zip(names, row.cells(), strict=True)) for row in rows_of(asked, opened))
-    question = {**asked.document["question"], "sweep": asked.document["sweep"]}
     limits = ["--time-limit", f"{asked.time_limit_s:g} s"]
     if asked.memory_limit_bytes is not None:
         limits += ["--memory-limit", f"{asked.memory_limit_bytes:.17g} B"]
-    commands = [["planner", "sweep", "question.yaml", *limits, "--html", "sweep.html"]]
-    write_text(html, sweep_page(document, rows, title=spec.stem, question=question, commands=commands))
+    answer = sweep_answer(
+        document,
+        (dict(zip(names, row.cells(), strict=True)) for row in rows_of(asked, opened)),
+        title=spec.stem,
+        question={**asked.document["question"], "sweep": asked.document["sweep"]},
+        commands=[["planner", "sweep", "question.yaml", *limits, "--html", "sweep.html"]],
+    )
+    if html is not None:
+        write_page(html, answer)
+    print(writable(dump(document) if is_json else text_of(answer)))
+    if is_complete and set(found.counts) == {Outcome.WRONG}:
+        raise typer.Exit(2)
 
 
 def _refuse_missing(path: Path) -> None:

@@ -1,18 +1,23 @@
 """Devices, links inside a machine, machines as sold and published testbeds: tables, each figure with its source."""
 
-from planner.data.devices import device, device_names, device_rows, inside_link, inside_links, link_of, link_rows
-from planner.data.machines import (
+from planner.data.devices import (
     Machine,
+    device,
+    device_names,
     device_or_machine,
+    device_rows,
+    inside_link,
+    inside_links,
     is_machine,
+    link_of,
+    link_rows,
     machine,
     machine_names,
     machine_rows,
     machines_of,
     reference_machine,
 )
-from planner.data.presets import preset, preset_names
-from planner.data.substitutions import block, block_names, find_block
+from planner.data.presets import block, block_names, find_block, preset, preset_names
 
 __all__ = [
     "Machine",

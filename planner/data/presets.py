@@ -3,11 +3,10 @@
 from copy import deepcopy
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from planner.names import find, fold
 from planner.yaml_text import plain_yaml
-
-__all__ = ["preset", "preset_names"]
 
 
 @cache
@@ -35,3 +34,61 @@ def preset(name: str) -> dict[str, object]:
     [{'count': 4, 'device': 'rtx-2080-ti', 'devices': 8, 'inside': 'pcie-3-x16', 'network': '25 Gbps', 'nics': 1}]
     """
     return deepcopy(_presets()[find(name, {fold(known): known for known in _presets()}, "preset")])
+
+
+# --- Prices of machines and of networks between them: the tables beside this file, as text
+# :mod:`planner.procurement.prices` reads them exactly as it reads a table of the user's; docs/prices.md says what
+# the columns mean and where the figures come from.
+
+
+def prices_text() -> str:
+    """Return the list of prices that ships.
+
+    >>> prices_text().splitlines()[0].split(",")[:4]
+    ['provider', 'instance', 'region', 'term']
+    """
+    return resources.files("planner.data").joinpath("prices.csv").read_text(encoding="utf-8")
+
+
+def networks_text() -> str:
+    """Return the network tiers that ship.
+
+    >>> networks_text().splitlines()[0].split(",")[0]
+    'name'
+    """
+    return resources.files("planner.data").joinpath("networks.csv").read_text(encoding="utf-8")
+
+
+# --- Blocks of layers that may take the place of others, as ``substitutions.yaml`` describes them
+
+
+@cache
+def _blocks() -> dict[str, dict[str, Any]]:
+    """Return the file's content; callers get copies."""
+    text = resources.files("planner.data").joinpath("substitutions.yaml").read_text(encoding="utf-8")
+    found: dict[str, dict[str, Any]] = plain_yaml(text)
+    return found
+
+
+def block_names() -> tuple[str, ...]:
+    """Return the names of all blocks, in the file's order."""
+    return tuple(_blocks())
+
+
+def find_block(name: str) -> str:
+    """Return the proper name of a block; raise SpecError, with the nearest one, if there is none."""
+    return find(name, {fold(known): known for known in _blocks()}, "block")
+
+
+def block(name: str) -> dict[str, Any]:
+    """Return a block as the raw mapping of the file: ``source``, ``accuracy`` and ``layers``.
+
+    Raises
+    ------
+    SpecError
+        For an unknown block, with the nearest names.
+
+    >>> block("vgg16-conv-head")["layers"][0]
+    {'name': 'conv6', 'kind': 'convolution', 'num_channels': 512, 'kernel': 1}
+    """
+    return deepcopy(_blocks()[find_block(name)])

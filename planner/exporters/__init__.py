@@ -1,6 +1,5 @@
-"""Plans out, as launch files of the programs that run them: one file per target, each names the version it is for."""
+"""Plans out, as launch files of the programs that run them: each names the version it is for."""
 
-from planner.exporters.export import Export, Job, Settings
-from planner.exporters.registry import TARGETS, advised, degrees_of, export, target_of
+from planner.exporters.export import TARGETS, Export, Job, Settings, advised, degrees_of, export, target_of
 
 __all__ = ["TARGETS", "Export", "Job", "Settings", "advised", "degrees_of", "export", "target_of"]

@@ -11,26 +11,70 @@ the options of ``accelerate/commands/launch.py`` whose names they have. Which en
 The batch is no part of Accelerate's file: the program's data loader has it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from planner.errors import Fault, SpecError
-from planner.exporters.accelerate_run import Engine, engine_of, run_with
-from planner.exporters.deepspeed import CONFIG, with_files
-from planner.exporters.deepspeed import VERSION as DEEPSPEED
-from planner.exporters.export import Export, Job
+from planner.exporters import deepspeed
+from planner.exporters.buckets import MIB, GradientTensors, best_buffer, full_buckets, round_size
+from planner.exporters.export import Export, Exporter, Job
 from planner.exporters.kubernetes import documents_of, yaml_text
-from planner.exporters.layouts import Layout, how_to_run, layout_of, pins_of, read_layout, shared_pins, stage_layers
+from planner.exporters.layouts import (
+    Layout,
+    flags_to,
+    layout_of,
+    pins_of,
+    read_layout,
+    shared_pins,
+    stage_layers,
+    time_text,
+)
 from planner.exporters.machines import device_of, is_one_shape, machine_words, require_kinds
-from planner.exporters.torchrun import PORT, comment_lines, script_words
+from planner.exporters.scripts import (
+    PORT,
+    Parsed,
+    comment_lines,
+    how_to_run,
+    nested,
+    script_words,
+    torchrun_script,
+)
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.hybrid.launch import not_expressed
 
-__all__ = ["FILE", "VERSION", "degrees", "export", "recognises"]
+__all__ = ["EXPORTERS", "FILE", "VERSION", "Engine", "degrees", "engine_of", "export", "recognises", "run_with"]
 
 TARGET, VERSION, FILE = "accelerate", "Accelerate 1.15", "accelerate.yaml"
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "fp32": "no", "tf32": "no"}
-_STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
-_MEGATRON, _FSDP = "megatron_lm_", "fsdp_"
+_SHARDS = 2  # from this stage of ZeRO on gradients are sharded
+# Of DDP where nobody says otherwise: the first bucket, and those behind it. A cap that is given holds for all of them
+# (torch/nn/parallel/distributed.py of PyTorch 2.13, pytorch/pytorch#121640).
+_FIRST_MIB, _CAP_MIB = 1, 25
+_FSDP, _PLUGIN = flags_to("fsdp"), flags_to("plugin")
+
+
+class Engine(Enum):
+    """A ``distributed_type`` of Accelerate's."""
+
+    NO = "NO"
+    MULTI_GPU = "MULTI_GPU"
+    FSDP = "FSDP"
+    DEEPSPEED = "DEEPSPEED"
+    MEGATRON_LM = "MEGATRON_LM"
+
+
+def engine_of(layout: Layout) -> Engine:
+    """Return what trains a layout: the plainest engine that does it."""
+    chosen = layout.chosen
+    is_split = chosen.tensor > 1 or chosen.context > 1
+    if chosen.pipeline > 1 or (is_split and (chosen.zero < _SHARDS or chosen.expert > 1)):
+        return Engine.MEGATRON_LM
+    if chosen.zero >= _SHARDS and chosen.expert == 1 and not chosen.offload_optimizer:
+        return Engine.FSDP
+    if chosen.zero or chosen.offload_optimizer or chosen.expert > 1:
+        return Engine.DEEPSPEED
+    return Engine.MULTI_GPU if chosen.num_devices > 1 else Engine.NO
 
 
 def export(job: Job) -> Export:
@@ -43,28 +87,136 @@ def export(job: Job) -> Export:
     """
     layout = layout_of(TARGET, job)
     if not is_one_shape(layout.rows):
-        rows = machine_words(layout.rows)
-        mend = "Export to ddp, megatron or torchtitan; or pin fix.num_devices to whole machines of one kind."
-        raise layout.refused(f"it starts as many processes on every machine, and the plan takes {rows}", mend)
+        why = f"it starts as many processes on every machine, and the plan takes {machine_words(layout.rows)}"
+        hint = "Export to ddp, megatron or torchtitan; or pin fix.num_devices to whole machines of one kind."
+        raise layout.refused(why, hint)
     if layout.chosen.num_devices > 1:  # on CPUs it starts one process, or those of MPI (launch.py, simple_launcher)
         require_kinds(TARGET, job, layout.rows, "gpu")
     engine = engine_of(layout)
     inner: Mapping[str, str] = {}
     if engine is Engine.DEEPSPEED:
-        layout, inner = with_files(layout.noted(f"{CONFIG} is written for {DEEPSPEED}"))
+        note = f"{deepspeed.CONFIG} is written for {deepspeed.VERSION}"
+        layout, inner = deepspeed.with_files(layout.noted(note))
     else:
         layout = run_with(layout, engine)
     head = [f"{VERSION}: {job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes]
-    return Export(
-        target=TARGET,
-        version=VERSION,
-        files={
-            FILE: yaml_text([_document(layout, engine)], head),
-            "launch.sh": _script(layout, engine, comment_lines(head)),
-            **inner,
-        },
-        notes=layout.notes,
-        how_to_run=how_to_run(layout),
+    environment = []
+    if engine in {Engine.MULTI_GPU, Engine.NO, Engine.FSDP}:
+        environment = [f"export ACCELERATE_GRADIENT_ACCUMULATION_STEPS={layout.chosen.num_microbatches}"]
+    is_one = sum(row.num_machines for row in layout.rows) == 1
+    where = "" if is_one else '--machine_rank "$NODE_RANK" --main_process_ip "$MASTER_ADDR" '
+    program = script_words(job.settings.script, "train.py")
+    command = f"accelerate launch --config_file {FILE} {where}{program}"
+    script = torchrun_script(
+        layout.rows,
+        program,
+        head=comment_lines(head),
+        environment=environment,
+        commands=[command] * len(layout.rows),
+    )
+    files = {FILE: yaml_text([_document(layout, engine)], head), "launch.sh": script, **inner}
+    return Export(target=TARGET, version=VERSION, files=files, notes=layout.notes, how_to_run=how_to_run(layout.rows))
+
+
+# -- what its engines cannot do ----------------------------------------------------------------------------------------
+
+
+def run_with(layout: Layout, engine: Engine) -> Layout:
+    """Return a layout as an engine runs it, every change with its note.
+
+    Raises
+    ------
+    InfeasibleError
+        For stages, networks and sharding that it does not have.
+    """
+    if engine is Engine.MEGATRON_LM:
+        return _with_megatron(layout)
+    layout = layout.with_whole_layers()
+    if engine is Engine.FSDP:
+        layout = _with_fsdp(layout)
+    elif layout.chosen.recompute == "full":
+        layout = layout.noted("call model.gradient_checkpointing_enable()")
+    chosen, planned = layout.chosen, layout.job.plan.configuration
+    layout = layout.noted(f"give your DataLoader batch_size={chosen.microbatch}, the samples of a device at a time")
+    if chosen.num_microbatches > 1:
+        layout = layout.noted(
+            f"gradients are accumulated over {chosen.num_microbatches} micro-batches: train within "
+            f"accelerator.accumulate(model)"
+        )
+    if engine is not Engine.MULTI_GPU or layout.job.is_probe:
+        return layout
+    if not isinstance(planned, AllReduceConfiguration):
+        return layout.noted("DDP's buckets have 25 MiB, or what DistributedDataParallelKwargs(bucket_cap_mb=...) says")
+    # What DDP's own buckets lose against the plan's groups.
+    tensors = GradientTensors(layout.job.problem, planned)
+    planned_s = layout.job.plan.prediction.iteration_time_s
+    _, best = best_buffer(tensors, lambda limit: full_buckets(tensors.size_bytes, [limit]))
+    usual = full_buckets(tensors.size_bytes, [_FIRST_MIB * MIB, _CAP_MIB * MIB])
+    cap = round_size(best, float(tensors.size_bytes.sum()))
+    words = []
+    for name, fused in (
+        (f"DDP's own buckets of {_CAP_MIB} MiB", usual),
+        (f"with kwargs_handlers=[DistributedDataParallelKwargs(bucket_cap_mb={cap:g})]", best),
+    ):
+        seconds = tensors.iteration_time_s(fused.ends)
+        words.append(f"{name}: {time_text(seconds)} ({seconds / planned_s - 1:+.1%})")
+    return layout.noted(
+        f"an iteration takes {time_text(planned_s)} with the plan's {len(planned.fusion_groups)} groups, which ddp "
+        f"forms; {'; '.join(words)}"
+    )
+
+
+def _with_fsdp(layout: Layout) -> Layout:
+    """Return the layout as FSDP 2 runs it."""
+    chosen = layout.chosen
+    if chosen.sequence_parallel and chosen.tensor > 1:
+        why = "its tensor parallelism (the model's own plan) does not split the sequence, and overlaps nothing by that"
+        layout = layout.instead(why, sequence_parallel=False, overlap_tensor=False)
+    layout = layout.with_usual_order("ranks are numbered")
+    if chosen.tensor > 1:
+        layout = layout.noted(
+            "load the model with from_pretrained(..., tp_plan='auto', device_mesh=accelerator.torch_device_mesh)"
+        )
+    if chosen.context > 1:
+        layout = layout.noted(
+            "train within accelerator.maybe_context_parallel(...), where keys and values are gathered; the plan counts "
+            "their passing on"
+        )
+    if not chosen.overlap_data:
+        layout = layout.noted(
+            "FSDP always overlaps gathering and reducing with computation; the plan does not count on it"
+        )
+    return layout
+
+
+def _with_megatron(layout: Layout) -> Layout:
+    """Return the layout as Accelerate's plugin of Megatron-LM runs it."""
+    chosen, network = layout.chosen, layout.network
+    if chosen.zero >= _SHARDS:
+        why = f"its Megatron-LM plugin has no ZeRO {chosen.zero} beside experts over tensor ranks"
+        raise layout.refused(why, "Pin fix.zero_stage: 1; or export to megatron.")
+    if layout.dtype not in {"bf16", "fp16"}:
+        raise layout.refused("its Megatron-LM plugin trains in bf16 or fp16", "Write dnn.dtype: bf16.")
+    if network is not None and (strange := not_expressed(network)):
+        raise layout.refused(f"Megatron-LM has no {', no '.join(strange)}", "Choose another target.")
+    if chosen.interleave > 1:
+        why = "its file has no chunks (MegatronLMPlugin in the program has num_layers_per_virtual_pipeline_stage)"
+        layout = layout.instead(why, interleave=1)
+    if chosen.schedule != "1f1b":
+        layout = layout.instead(f"Megatron-LM runs 1F1B, not {chosen.schedule}", schedule="1f1b")
+    if chosen.offload_optimizer and chosen.zero == 0 and chosen.data * chosen.context > 1:
+        layout = layout.instead("its optimiser on the host is the distributed one, which is ZeRO 1", zero=1)
+    if chosen.overlap_data or chosen.overlap_tensor:
+        why = "its file has no overlaps (MegatronLMPlugin has other_megatron_args: overlap_grad_reduce and others)"
+        layout = layout.instead(why, overlap_data=False, overlap_tensor=False)
+    layout = layout.with_usual_order("ranks are numbered")
+    layers = stage_layers(network.num_layers, layout.chosen) if network is not None else ()
+    if len(set(layers[:-1])) > 1:
+        why = f"all stages but the last are equal in its file, and the plan has {', '.join(map(str, layers))} layers"
+        raise layout.refused(why, "Export to megatron, torchtitan or deepspeed.")
+    return layout.noted(
+        f"give MegatronLMDummyDataLoader micro_batch_size={chosen.microbatch}; the plugin trains GPT, BERT and T5 of "
+        f"its own, with Megatron-LM installed"
     )
 
 
@@ -75,93 +227,76 @@ def _document(layout: Layout, engine: Engine) -> dict[str, Any]:
     """Return the whole file; texts that YAML 1.1 reads as truth values are quoted."""
     from ruamel.yaml.scalarstring import SingleQuotedScalarString  # noqa: PLC0415  # late, as all of ruamel
 
-    machines = sum(row.num_machines for row in layout.rows)
-    found: dict[str, Any] = {
+    chosen, machines = layout.chosen, sum(row.num_machines for row in layout.rows)
+    flags: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": SingleQuotedScalarString(engine.value),
         "num_machines": machines,
-        "num_processes": layout.chosen.num_devices,
+        "num_processes": chosen.num_devices,
         "machine_rank": 0,
+        "use_cpu": True if device_of(layout.job, layout.rows[0]).kind == "cpu" else None,
     }
-    if device_of(layout.job, layout.rows[0]).kind == "cpu":
-        found["use_cpu"] = True
     if machines > 1:
-        found |= {"main_process_ip": "FIRST", "main_process_port": PORT, "rdzv_backend": "static", "same_network": True}
+        flags |= {"main_process_ip": "FIRST", "main_process_port": PORT, "rdzv_backend": "static", "same_network": True}
     if engine is Engine.DEEPSPEED:  # whose own file has the numbers' type, and refuses a second one
-        launcher = {"deepspeed_multinode_launcher": "standard"} if machines > 1 else {}
-        zero3 = {"zero3_init_flag": layout.chosen.zero == 3}  # the stage that shards weights
-        found["deepspeed_config"] = {"deepspeed_config_file": CONFIG, **zero3, **launcher}
-        return found
-    found["mixed_precision"] = SingleQuotedScalarString(_PRECISION[layout.dtype])
-    blocks: Mapping[Engine, Callable[[Layout], dict[str, Any]]] = {Engine.FSDP: _fsdp, Engine.MEGATRON_LM: _megatron}
-    return found | (blocks[engine](layout) if engine in blocks else {})
+        flags["deepspeed_config.deepspeed_config_file"] = deepspeed.CONFIG
+        flags["deepspeed_config.zero3_init_flag"] = chosen.zero == 3  # the stage that shards weights
+        flags["deepspeed_config.deepspeed_multinode_launcher"] = "standard" if machines > 1 else None
+        return nested(flags)
+    flags["mixed_precision"] = SingleQuotedScalarString(_PRECISION[layout.dtype])
+    if engine is Engine.FSDP:
+        flags |= _fsdp_flags(layout)
+    elif engine is Engine.MEGATRON_LM:
+        flags |= _megatron_flags(layout)
+    return nested(flags)
 
 
-def _fsdp(layout: Layout) -> dict[str, Any]:
+def _fsdp_flags(layout: Layout) -> dict[str, Any]:
     """Return the blocks of FSDP 2."""
     chosen = layout.chosen
-    block = {
-        "version": 2,
-        "reshard_after_forward": chosen.zero == 3,  # ZeRO 3 frees weights after the forward pass
-        "activation_checkpointing": chosen.recompute == "full",
-        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-        "offload_params": False,
-        "state_dict_type": "SHARDED_STATE_DICT",
+    flags: dict[str, Any] = {
+        "fsdp_config.fsdp_version": 2,
+        _FSDP["zero"]: chosen.zero == 3,  # ZeRO 3 frees weights after the forward pass
+        _FSDP["recompute"]: chosen.recompute == "full",
+        "fsdp_config.fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_config.fsdp_offload_params": False,
+        "fsdp_config.fsdp_state_dict_type": "SHARDED_STATE_DICT",
     }
-    found: dict[str, Any] = {"fsdp_config": {f"{_FSDP}{name}": value for name, value in block.items()}}
     if chosen.tensor > 1 or chosen.context > 1:
-        sizes = {"dp_replicate": 1, "dp_shard": chosen.data, "tp": chosen.tensor, "cp": chosen.context}
-        block = {f"parallelism_config_{name}_size": size for name, size in sizes.items()}
-        found["parallelism_config"] = block | {
-            "parallelism_config_cp_backend": "torch",
-            "parallelism_config_cp_comm_strategy": "allgather",
-            "parallelism_config_sp_size": 1,
-            "parallelism_config_sp_backend": "deepspeed",
-        }
-    return found
+        own = "parallelism_config.parallelism_config_"
+        flags |= {f"{own}dp_replicate_size": 1, _FSDP["data"]: chosen.data}
+        flags |= {_FSDP["tensor"]: chosen.tensor, _FSDP["context"]: chosen.context}
+        flags |= {f"{own}cp_backend": "torch", f"{own}cp_comm_strategy": "allgather"}
+        flags |= {f"{own}sp_size": 1, f"{own}sp_backend": "deepspeed"}
+    return flags
 
 
-def _megatron(layout: Layout) -> dict[str, Any]:
+def _megatron_flags(layout: Layout) -> dict[str, Any]:
     """Return the block of Megatron-LM."""
     chosen, network = layout.chosen, layout.network
-    block: dict[str, Any] = {
-        "tp_degree": chosen.tensor,
-        "pp_degree": chosen.pipeline,
-        "num_micro_batches": chosen.num_microbatches,
-        "sequence_parallelism": chosen.sequence_parallel,
-        "use_distributed_optimizer": chosen.zero > 0 or chosen.offload_optimizer,
-        "context_parallel_size": chosen.context,
-        "expert_model_parallel_size": chosen.expert,
-        "gradient_clipping": 1.0,
+    own, is_full = "megatron_lm_config.megatron_lm_", chosen.recompute == "full"
+    has_experts = network is not None and network.experts is not None
+    flags: dict[str, Any] = {
+        _PLUGIN["tensor"]: chosen.tensor,
+        _PLUGIN["pipeline"]: chosen.pipeline,
+        f"{own}num_micro_batches": chosen.num_microbatches,
+        _PLUGIN["sequence_parallel"]: chosen.sequence_parallel,
+        _PLUGIN["zero"]: chosen.zero > 0 or chosen.offload_optimizer,
+        _PLUGIN["context"]: chosen.context,
+        _PLUGIN["expert"]: chosen.expert,
+        f"{own}gradient_clipping": 1.0,
+        f"{own}expert_tensor_parallel_size": chosen.tensor if has_experts else None,
+        # recompute_activations would mean selective, whatever else is said
+        _PLUGIN["recompute"]: None if chosen.recompute == "none" else chosen.recompute,
+        f"{own}recompute_method": "uniform" if is_full else None,
+        f"{own}recompute_num_layers": 1 if is_full else None,
+        _PLUGIN["offload_optimizer"]: chosen.offload_optimizer or None,
+        f"{own}use_precision_aware_optimizer": chosen.offload_optimizer or None,
     }
-    if network is not None and network.experts is not None:
-        block["expert_tensor_parallel_size"] = chosen.tensor
-    if chosen.recompute != "none":  # recompute_activations would mean selective, whatever else is said
-        block["recompute_granularity"] = chosen.recompute
-    if chosen.recompute == "full":
-        block |= {"recompute_method": "uniform", "recompute_num_layers": 1}
-    if chosen.offload_optimizer:
-        block |= {"optimizer_cpu_offload": True, "use_precision_aware_optimizer": True}
     if network is not None and chosen.pipeline > 1:
         layers = stage_layers(network.num_layers, chosen)
-        block |= {"decoder_last_pipeline_num_layers": layers[-1]} if layers[-1] != layers[0] else {}
-    return {"megatron_lm_config": {f"{_MEGATRON}{name}": value for name, value in block.items()}}
-
-
-def _script(layout: Layout, engine: Engine, head: list[str]) -> str:
-    """Return ``launch.sh``: every machine runs it with its own number."""
-    machines = sum(row.num_machines for row in layout.rows)
-    program = script_words(layout.job.settings.script, "train.py")
-    lines = ["#!/usr/bin/env bash", *head, "set -euo pipefail"]
-    where = ""
-    if machines > 1:
-        lines.append(f': "${{NODE_RANK:?0 to {machines - 1}, another on every machine}}"')
-        lines.append(': "${MASTER_ADDR:?the name or address of the machine with NODE_RANK 0}"')
-        where = '--machine_rank "$NODE_RANK" --main_process_ip "$MASTER_ADDR" '
-    if engine in {Engine.MULTI_GPU, Engine.NO, Engine.FSDP}:
-        lines.append(f"export {_STEPS}={layout.chosen.num_microbatches}")
-    lines.append(f"exec accelerate launch --config_file {FILE} {where}{program}")
-    return "\n".join(lines) + "\n"
+        flags[f"{own}decoder_last_pipeline_num_layers"] = layers[-1] if layers[-1] != layers[0] else None
+    return flags
 
 
 # -- back again --------------------------------------------------------------------------------------------------------
@@ -172,7 +307,7 @@ def recognises(path: Path, text: str) -> bool:
     return path.suffix in {".yaml", ".yml"} and "distributed_type:" in text and "num_processes:" in text
 
 
-def degrees(path: Path, text: str) -> Mapping[str, Any]:
+def degrees(path: Path, text: str) -> Mapping[str, object]:
     """Return the layout of a configuration as a ``fix`` block pins it.
 
     Of an engine that has a file of its own (DeepSpeed), and of a copy on every device, it is the number of devices
@@ -185,87 +320,38 @@ def degrees(path: Path, text: str) -> Mapping[str, Any]:
     """
     documents = documents_of(text)
     if not documents:
-        raise _fault(path, "", "it is no YAML document of a usual size.")
-    document = documents[0]
-    number = _count(path, document, "num_processes")
-    read: Mapping[str, Callable[[Path, Mapping[str, Any], int], Mapping[str, Any]]] = {
-        Engine.FSDP.value: _fsdp_degrees,
-        Engine.MEGATRON_LM.value: _megatron_degrees,
-    }
-    kind = str(document.get("distributed_type"))
-    if kind in read:
-        return read[kind](path, document, number)
+        raise Parsed(path, {}).fault("it is no YAML document of a usual size.")
+    file = Parsed(path, documents[0])
+    number, kind = file.count("num_processes"), str(file.value("distributed_type"))
+    if kind == Engine.FSDP.value:
+        chosen = read_layout(
+            file,
+            global_batch_size=1,
+            num_devices=number,
+            tensor=file.count(_FSDP["tensor"], 1),
+            context=file.count(_FSDP["context"], 1),
+            zero=3 if file.value(_FSDP["zero"], True) else 2,
+            recompute="full" if file.value(_FSDP["recompute"]) else "none",
+        )
+        return pins_of(chosen, "tensor", "context", "pipeline", "data", "zero", "recompute", "num_devices")
+    if kind == Engine.MEGATRON_LM.value:
+        chosen = read_layout(
+            file,
+            global_batch_size=1,
+            num_devices=number,
+            tensor=file.count(_PLUGIN["tensor"]),
+            pipeline=file.count(_PLUGIN["pipeline"]),
+            context=file.count(_PLUGIN["context"], 1),
+            expert=file.count(_PLUGIN["expert"], 1),
+            zero=int(bool(file.value(_PLUGIN["zero"]))),
+            recompute=str(file.value(_PLUGIN["recompute"], "none")),
+            sequence_parallel=bool(file.value(_PLUGIN["sequence_parallel"])),
+            offload_optimizer=bool(file.value(_PLUGIN["offload_optimizer"])),
+        )
+        microbatches = {"num_microbatches": file.count("megatron_lm_config.megatron_lm_num_micro_batches")}
+        names = ("tensor", "context", "pipeline", "data", "expert", "zero", "recompute", "sequence_parallel")
+        return {**shared_pins(chosen, *names, "offload_optimizer", "num_devices"), **microbatches}
     return {"num_devices": number}
 
 
-def _fsdp_degrees(path: Path, document: Mapping[str, Any], number: int) -> Mapping[str, Any]:
-    """Return the degrees of FSDP."""
-    block, sizes = _block(path, document, "fsdp_config"), _block(path, document, "parallelism_config")
-    prefix = "parallelism_config_"
-    tensor, context = (_count(path, sizes, f"{prefix}{name}_size", 1) for name in ("tp", "cp"))
-    chosen = read_layout(
-        path,
-        global_batch_size=1,
-        tensor=tensor,
-        context=context,
-        data=_left(path, number, tensor * context),
-        zero=3 if block.get(f"{_FSDP}reshard_after_forward", True) else 2,
-        recompute="full" if block.get(f"{_FSDP}activation_checkpointing", False) else "none",
-    )
-    names = ("tensor", "context", "pipeline", "data", "zero", "recompute", "num_devices")
-    return pins_of(chosen, *names)
-
-
-def _megatron_degrees(path: Path, document: Mapping[str, Any], number: int) -> Mapping[str, Any]:
-    """Return the degrees of Megatron-LM."""
-    block = _block(path, document, "megatron_lm_config")
-
-    def count(name: str, default: int | None = None) -> int:
-        return _count(path, block, f"{_MEGATRON}{name}", default)
-
-    tensor, stages, context = count("tp_degree"), count("pp_degree"), count("context_parallel_size", 1)
-    chosen = read_layout(
-        path,
-        global_batch_size=1,
-        tensor=tensor,
-        context=context,
-        pipeline=stages,
-        data=_left(path, number, tensor * context * stages),
-        expert=count("expert_model_parallel_size", 1),
-        zero=int(bool(block.get(f"{_MEGATRON}use_distributed_optimizer"))),
-        recompute=str(block.get(f"{_MEGATRON}recompute_granularity", "none")),
-        sequence_parallel=bool(block.get(f"{_MEGATRON}sequence_parallelism")),
-        offload_optimizer=bool(block.get(f"{_MEGATRON}optimizer_cpu_offload")),
-    )
-    names = ("tensor", "context", "pipeline", "data", "expert", "zero", "recompute", "sequence_parallel")
-    microbatches = {"num_microbatches": count("num_micro_batches")}
-    return {**shared_pins(chosen, *names, "offload_optimizer", "num_devices"), **microbatches}
-
-
-def _left(path: Path, number: int, taken: int) -> int:
-    """Return the data-parallel degree: what other degrees leave of the devices."""
-    if number % taken:
-        raise _fault(path, "num_processes", f"{number} devices do not divide by degrees of {taken} together.")
-    return number // taken
-
-
-def _block(path: Path, document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a block of the file; an empty one where it has none."""
-    found = document.get(name, {})
-    if not isinstance(found, Mapping):
-        raise _fault(path, name, "it is no mapping.")
-    return found
-
-
-def _count(path: Path, block: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """Return a whole number of 1 or more."""
-    found = block.get(name, default)
-    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-        raise _fault(path, name, f"{found!r} is no whole number of 1 or more." if name in block else "it is missing.")
-    return found
-
-
-def _fault(path: Path, field: str, problem: str) -> SpecError:
-    """Return the error of a file."""
-    mend = "Give a configuration as `planner export` writes it."
-    return SpecError.of([Fault(file=str(path), field=field, problem=problem, mend=mend)])
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees)}

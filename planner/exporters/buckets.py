@@ -1,30 +1,31 @@
-"""What frameworks make of a plan's fusion groups: tensors, not layers, and one constant size of a buffer.
+"""What frameworks make of fusion groups: tensors, not layers, one constant size of a buffer, and one algorithm.
 
 The optimum fuses unequal groups. A framework's buffer has one size; here the best of all sizes is found, by the same
-cost model as the plan's, so that what the constant loses is known.
+cost model as the plan's, so that what the constant loses is known. Nor do all groups take one algorithm: ``NCCL_ALGO``
+(NVIDIA's "NCCL User Guide", Environment Variables, 2.27) names those among which the library may choose, for the whole
+program.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
 
 import numpy as np
 
 from planner.channel import Ends, schedule
 from planner.cost import Floats
-from planner.families.all_reduce import family as all_reduce
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.all_reduce.cost import AllReduceCost, fusion_groups_of
-from planner.families.all_reduce.fusion import Exchange, exchange_of, mixed_exchange_of
-from planner.families.all_reduce.mixed import MixedCost
+from planner.families.all_reduce.cost import AllReduceCost
+from planner.families.all_reduce.fusion import exchange_of
 from planner.problem import Problem
 
-__all__ = ["MIB", "Fused", "TensorExchange", "best_buffer", "best_size", "full_buckets", "loss_words", "round_size"]
+__all__ = ["MIB", "Fused", "GradientTensors", "algorithms_of", "best_buffer", "best_size", "full_buckets", "loss_words"]
+__all__ += ["nccl_lines", "nccl_notes", "round_size"]
 
 MIB = 2**20
 _SAME = 5e-5  # shares of an iteration below this are not told apart
 _LEAST_STEP = 1.001  # sizes closer than this are not told apart, so that thousands of tensors stay a matter of seconds
+_NCCL_NAMES = {"ring": "Ring", "tree": "Tree"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class Fused:
     high_bytes: float
 
 
-class TensorExchange:
+class GradientTensors:
     """The gradients of a data-parallel plan as single tensors, in the order in which they get ready.
 
     Within a layer that is the reverse of the order in which the network lists them; the plan's groups end at layers, so
@@ -49,20 +50,10 @@ class TensorExchange:
     def __init__(self, problem: Problem, configuration: AllReduceConfiguration) -> None:
         self.configuration = configuration
         self.problem = replace(problem, calibration=replace(problem.calibration, fusion_unit="tensor"))
-        self._costs: dict[str, Any]
-        found: Exchange | None
-        if configuration.groups:
-            mixed = MixedCost.of(self.problem, configuration.groups)
-            found, self.gradients = mixed_exchange_of(mixed, configuration), mixed.gradients
-            self._costs = dict(mixed.transfer_costs(configuration.num_machines, configuration.num_devices))
-            self.gradient_bytes = mixed.precision.gradient_bytes
-        else:
-            cost = AllReduceCost(self.problem, configuration.machines)
-            setting = cost.setting_of(configuration)
-            found, self.gradients = exchange_of(cost, setting), cost.gradients
-            self._costs = dict(cost.transfer_costs(setting)) if found else {}
-            self.gradient_bytes = cost.precision.gradient_bytes
-        self.exchange = found
+        cost = AllReduceCost.of(self.problem, configuration)
+        self._cost, self.gradients = cost, cost.gradients
+        self.gradient_bytes = cost.precision.gradient_bytes
+        self.exchange = exchange_of(cost, configuration)
 
     @property
     def size_bytes(self) -> Floats:
@@ -84,9 +75,7 @@ class TensorExchange:
 
     def iteration_time_s(self, ends: Ends) -> float:
         """Return the seconds of an iteration with such groups."""
-        kept = 1.0 if self.configuration.compression is None else float(self.configuration.compression.kept)
-        groups = fusion_groups_of(self.gradients, ends, self._costs, kept=kept)
-        return all_reduce.predict(self.problem, replace(self.configuration, fusion_groups=groups)).iteration_time_s
+        return self._cost.predict(self._cost.fused(self.configuration, ends)).iteration_time_s
 
     def group_bytes(self, ends: Ends) -> tuple[int, ...]:
         """Return the bytes of groups."""
@@ -137,7 +126,7 @@ def full_buckets(size_bytes: Floats, limits_bytes: Iterable[float]) -> Fused:
     return Fused(ends=tuple(ends), low_bytes=low, high_bytes=high)
 
 
-def best_buffer(exchange: TensorExchange, rule: Callable[[float], Fused]) -> tuple[float, Fused]:
+def best_buffer(exchange: GradientTensors, rule: Callable[[float], Fused]) -> tuple[float, Fused]:
     """Return the best size of a buffer by the end of the last transfer, and what it fuses by a rule; see best_size."""
 
     def judge(size_bytes: float) -> tuple[float, Fused]:
@@ -149,7 +138,7 @@ def best_buffer(exchange: TensorExchange, rule: Callable[[float], Fused]) -> tup
 
 
 def best_size(
-    exchange: TensorExchange, judge: Callable[[float], tuple[float, Fused]], *, step: float = _LEAST_STEP
+    exchange: GradientTensors, judge: Callable[[float], tuple[float, Fused]], *, step: float = _LEAST_STEP
 ) -> tuple[float, Fused]:
     """Return the best size of a buffer: the seconds that it gives, and what it fuses.
 
@@ -201,3 +190,33 @@ def round_size(fused: Fused, total_bytes: float) -> float:
         if rounded >= low:
             return float(rounded)
     return high if high >= low else float(ceil(low))
+
+
+def algorithms_of(fused: AllReduceConfiguration | None) -> list[str]:
+    """Return the algorithms of a plan's groups, each once."""
+    return [] if fused is None else list(dict.fromkeys(group.algorithm for group in fused.fusion_groups))
+
+
+def nccl_lines(kind: str, fused: AllReduceConfiguration | None) -> tuple[str, ...]:
+    """Return the line that asks for the plan's algorithm, where it is the same for all groups and NCCL has it."""
+    algorithms = algorithms_of(fused)
+    if kind == "gpu" and len(algorithms) == 1 and algorithms[0] in _NCCL_NAMES:
+        return (f'export NCCL_ALGO="${{NCCL_ALGO:-{_NCCL_NAMES[algorithms[0]]}}}"',)
+    return ()
+
+
+def nccl_notes(kind: str, fused: AllReduceConfiguration | None) -> tuple[str, ...]:
+    """Return what NCCL cannot be told; CPUs exchange by gloo, which cannot be told anything."""
+    algorithms = algorithms_of(fused)
+    if kind == "cpu":
+        words = f"algorithms: the plan takes {', '.join(algorithms)}; gloo, by which CPUs exchange, chooses by itself"
+        return (words,) if algorithms else ()
+    named = [name for name in algorithms if name in (*_NCCL_NAMES, "two_level")]
+    if len(algorithms) > 1 and named:
+        return (
+            f"algorithms: the plan takes {', '.join(algorithms)} by group; NCCL_ALGO holds for all of them, so NCCL is "
+            f"left to choose by size, as it does by itself",
+        )
+    if named == ["two_level"]:
+        return ("algorithm: two_level has no name in NCCL, which chooses by itself; its trees exchange so, too",)
+    return ()

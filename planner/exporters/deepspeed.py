@@ -1,39 +1,76 @@
-"""The configuration of DeepSpeed 0.19.8: ``ds_config.json``, and the planned stages where there is a pipeline.
+"""DeepSpeed 0.19.8: ``ds_config.json``, the script that starts it, and the planned stages where there is a pipeline.
 
 Keys, of DeepSpeed 0.19.8: ``deepspeed/runtime/config.py`` (batch, precision, pipeline), ``runtime/zero/config.py``,
 ``runtime/tensor_parallel/config.py`` (``autotp_size``), ``module_inject/auto_ep_config.py`` (``autoep_size``).
 Conditions between them: ``module_inject/auto_ep_folding.py`` (experts), ``runtime/pipe/engine.py`` (ZeRO 0 and 1),
-``runtime/sequence_parallel/ulysses_sp.py`` (heads). That gradients are exchanged behind the backward pass without ZeRO:
+``runtime/sequence_parallel/ulysses_sp.py`` (heads). That gradients are sent behind the backward pass without ZeRO:
 ``runtime/engine.py``, ``allreduce_gradients`` and ``MEMORY_OPT_ALLREDUCE_SIZE``. JSON has no comments: the version
-stands in the other files, and in the notes.
+stands in the other files, and in the notes. An unknown key at the top level it passes over in silence, so keys that are
+read back are held against those that it, or a reader that it calls, asks for; a test with that version installed
+records them again.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
-from planner.exporters.buckets import TensorExchange
-from planner.exporters.deepspeed_keys import check_keys
-from planner.exporters.deepspeed_pipeline import NAME as PIPELINE
-from planner.exporters.deepspeed_pipeline import is_pipeline, pipeline_degrees, pipeline_layout, pipeline_text
-from planner.exporters.deepspeed_run import as_run
-from planner.exporters.export import Export, Job
-from planner.exporters.layouts import Layout, how_to_run, launch_script, layout_of, pins_of, read_layout, stage_layers
-from planner.exporters.torchrun import script_words
+from planner.exporters.buckets import GradientTensors
+from planner.exporters.export import Export, Exporter, Job, refused
+from planner.exporters.layouts import (
+    Layout,
+    flags_to,
+    layout_export,
+    layout_of,
+    pins_of,
+    read_layout,
+    stage_layers,
+    time_text,
+)
+from planner.exporters.machines import require_kinds, used_machines
+from planner.exporters.scripts import Parsed, nested, script_words
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.pipeline.configuration import PipelineConfiguration
+from planner.families.hybrid.configuration import HybridConfiguration
+from planner.families.pipeline.cost import PipelineConfiguration
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 
-__all__ = ["CONFIG", "VERSION", "configuration", "degrees", "export", "recognises", "with_files"]
+__all__ = [
+    "CONFIG",
+    "EXPORTERS",
+    "KNOWN",
+    "REMOVED",
+    "VERSION",
+    "as_run",
+    "degrees",
+    "export",
+    "recognises",
+    "with_files",
+]
 
-TARGET, VERSION, CONFIG = "deepspeed", "DeepSpeed 0.19.8", "ds_config.json"
+TARGET, VERSION, CONFIG, STAGES = "deepspeed", "DeepSpeed 0.19.8", "ds_config.json", "planned_pipeline.py"
+_FLAGS = flags_to("deepspeed")
 _BUCKET = 500_000_000  # elements; DeepSpeed's own default, and its constant where there is no ZeRO
-_MOST_BYTES = 1 << 20
-_MOST_COUNT = 1 << 31
-_BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+_BATCH = ("train_batch_size", _FLAGS["microbatch"], "gradient_accumulation_steps")
+_KNOWN = """
+    activation_checkpointing aio autotuning bf16 bfloat16 checkpoint comet comms_logger communication_data_type
+    compile csv_monitor data_efficiency data_types dataloader_drop_last datastates_ckpt disable_allgather
+    disable_python_gc dump_state expert_parallel flops_profiler fp16 gradient_accumulation_steps
+    gradient_allreduce_op gradient_clipping gradient_predivide_factor hybrid_engine log_level
+    managed_gradient_accumulation memory_breakdown optimizer pipeline prescale_gradients scheduler
+    seq_parallel_communication_data_type sequence_parallel_size steps_per_print tensor_parallel tensorboard timers
+    torch_autocast train_batch_size train_micro_batch_size_per_gpu use_data_before_expert_parallelism
+    vocabulary_size wall_clock_breakdown wandb weight_quantization zero_allow_untested_optimizer
+    zero_force_ds_cpu_optimizer zero_optimization
+"""
+KNOWN = frozenset(_KNOWN.split())  # keys at the top level
+_REMOVED = """
+    amp compression_training curriculum_learning eigenvalue elasticity graph_harvesting nebula
+    progressive_layer_drop quantize_training sparse_attention sparse_gradients
+"""
+REMOVED = frozenset(_REMOVED.split())  # which this version refuses
 
 
 def export(job: Job) -> Export:
@@ -42,21 +79,13 @@ def export(job: Job) -> Export:
     Raises
     ------
     InfeasibleError
-        For what DeepSpeed cannot run: see :mod:`planner.exporters.deepspeed_run`.
+        For what DeepSpeed cannot run: see :func:`as_run`.
     """
     planned = job.plan.configuration
-    if isinstance(planned, PipelineConfiguration):
-        layout, files = with_files(pipeline_layout(TARGET, job, planned))
-    else:
-        layout, files = with_files(layout_of(TARGET, job))
+    layout = _pipeline_layout(job, planned) if isinstance(planned, PipelineConfiguration) else layout_of(TARGET, job)
+    layout, files = with_files(layout)
     program = script_words(job.settings.script, f"train.py --deepspeed --deepspeed_config {CONFIG}")
-    return Export(
-        target=TARGET,
-        version=VERSION,
-        files={**files, "launch.sh": launch_script(layout, VERSION, program)},
-        notes=(f"written for {VERSION}", *layout.notes),
-        how_to_run=how_to_run(layout),
-    )
+    return layout_export(layout, VERSION, program, files=files, notes=[f"written for {VERSION}"])
 
 
 def with_files(layout: Layout) -> tuple[Layout, dict[str, str]]:
@@ -68,101 +97,287 @@ def with_files(layout: Layout) -> tuple[Layout, dict[str, str]]:
         For what DeepSpeed cannot run.
     """
     layout = as_run(layout)
-    layout = layout.noted(*_bucket_notes(layout))
-    files = {CONFIG: json.dumps(configuration(layout), indent=2) + "\n"}
-    if layout.chosen.pipeline > 1:
-        blocks = layout.layers
-        if layout.network is not None:
-            blocks = stage_layers(layout.network.num_layers, layout.chosen)
-        files[PIPELINE] = pipeline_text(layout, VERSION, blocks)
+    elements = _bucket_elements(layout)
+    layout = layout.noted(*_bucket_notes(layout, elements))
+    chosen, network = layout.chosen, layout.network
+    files = {CONFIG: json.dumps(_document(layout, elements), indent=2) + "\n"}
+    if chosen.pipeline > 1:
+        files[STAGES] = _STAGES_TEXT.format(
+            given=_OWN_LAYERS if layout.layers else "embedding, *blocks, norm_and_head",
+            before=int(not layout.layers),
+            version=VERSION,
+            mark=_MARK,
+            stages=chosen.pipeline,
+            tensor=chosen.tensor,
+            data=chosen.data,
+            expert=chosen.expert,
+            blocks=layout.layers if network is None else stage_layers(network.num_layers, chosen),
+        )
     return layout, files
 
 
-# -- the configuration -------------------------------------------------------------------------------------------------
+# -- what it cannot do -------------------------------------------------------------------------------------------------
 
 
-def configuration(layout: Layout) -> dict[str, Any]:
-    """Return the document, of a layout that DeepSpeed runs as it is."""
+def as_run(layout: Layout) -> Layout:
+    """Return a layout as DeepSpeed runs it: refused where it cannot, changed with a note where it has no word for it.
+
+    Raises
+    ------
+    InfeasibleError
+        For degrees that it does not take together.
+    """
+    chosen, network = layout.chosen, layout.network
+    if network is not None:
+        _refuse_together(layout, network)
+    if chosen.pipeline > 1:  # the one schedule that a PipelineModule has
+        if chosen.interleave > 1:
+            layout = layout.instead("its pipeline has no chunks: one stage on a device", interleave=1)
+        if chosen.schedule != "1f1b":
+            layout = layout.instead(f"its pipeline runs 1F1B, not {chosen.schedule}", schedule="1f1b")
+    if network is None:
+        return layout
+    # The layers of a pipeline are the user's own, and may split the sequence as Megatron-DeepSpeed's do.
+    if chosen.sequence_parallel and chosen.tensor > 1 and chosen.pipeline == 1:
+        why = "its tensor parallelism does not split the sequence, and overlaps nothing by that"
+        if network.experts is not None:
+            layout = layout.noted(f"{why}: norms are computed, and activations kept, on every rank of a tensor group")
+        else:
+            layout = layout.instead(why, sequence_parallel=False, overlap_tensor=False)
+    if chosen.offload_optimizer and chosen.zero == 0:
+        layout = layout.instead("it keeps an optimiser on the host from ZeRO 1 on", zero=1)
+    if chosen.overlap_data and chosen.pipeline > 1:
+        layout = layout.instead("its pipeline exchanges gradients behind the last micro-batch", overlap_data=False)
+    elif chosen.overlap_data and layout.chosen.zero == 0 and layout.is_hybrid:
+        layout = layout.instead("without ZeRO it exchanges gradients behind the backward pass", overlap_data=False)
+    layout = layout.with_usual_order().with_whole_layers()
+    return layout.noted(*_program_notes(layout, network))
+
+
+def _refuse_together(layout: Layout, network: Transformer) -> None:
+    """Refuse degrees that do not go together."""
     chosen = layout.chosen
-    found: dict[str, Any] = dict(
-        zip(_BATCH, (chosen.global_batch_size, chosen.microbatch, chosen.num_microbatches), strict=True)
-    )
-    if layout.dtype in {"bf16", "fp16"}:
-        found[layout.dtype] = {"enabled": True}
-    found["zero_optimization"] = _zero(layout)
-    if chosen.tensor > 1 and chosen.pipeline == 1:
-        found["tensor_parallel"] = {"autotp_size": chosen.tensor, "tp_overlap_comm": chosen.overlap_tensor}
-    if chosen.context > 1:
-        found["sequence_parallel_size"] = chosen.context
-    if chosen.expert > 1 and chosen.pipeline == 1 and layout.network is not None:
-        found["expert_parallel"] = {"enabled": True, "autoep_size": chosen.expert, **_preset(layout.network)}
+    elsewhere = "or export to megatron or torchtitan."
+    if chosen.context > 1 and (chosen.tensor > 1 or chosen.pipeline > 1):
+        why = "it splits a sequence (Ulysses) beside data parallelism only"
+        raise layout.refused(why, f"Pin fix.context_parallel_size: 1; {elsewhere}")
+    if chosen.context > 1 and network.num_heads % chosen.context:
+        why = f"{network.num_heads} heads do not divide by {chosen.context} ranks of a sequence"
+        raise layout.refused(why, f"Pin fix.context_parallel_size to a divisor of {network.num_heads}; {elsewhere}")
+    if chosen.tensor == 1 or chosen.pipeline > 1:
+        return
+    if network.experts is not None and chosen.expert == 1:
+        hint = "Pin fix.tensor_parallel_size: 1, or an fix.expert_parallel_size of 2 or more."
+        raise layout.refused("it splits a network with experts over a tensor degree only if experts are spread", hint)
+    if chosen.expert > 1 and chosen.offload_optimizer:
+        hint = "Pin fix.tensor_parallel_size: 1; or export to megatron."
+        raise layout.refused("it spreads experts over a tensor degree with the optimiser on devices only", hint)
+
+
+def _program_notes(layout: Layout, network: Transformer) -> list[str]:
+    """Return what is left to the program that trains."""
+    chosen, notes = layout.chosen, []
     if chosen.pipeline > 1:
-        interval = int(chosen.recompute == "full")
-        found["pipeline"] = {"stages": chosen.pipeline, "activation_checkpoint_interval": interval}
-    if chosen.recompute == "full":
-        found["activation_checkpointing"] = {"partition_activations": False, "cpu_checkpointing": False}
-    return found
-
-
-def _zero(layout: Layout) -> dict[str, Any]:
-    """Return the block of ZeRO."""
-    chosen = layout.chosen
-    elements = _bucket_elements(layout)
-    found: dict[str, Any] = {
-        "stage": chosen.zero,
-        "overlap_comm": chosen.overlap_data and chosen.zero > 0,
-        "contiguous_gradients": True,
-        "reduce_bucket_size": elements,
-        "allgather_bucket_size": elements,
-    }
+        notes.append(f"give the network as a list of layers to PlannedPipeline of {STAGES}")
+        if chosen.expert > 1:
+            notes.append(f"give its blocks experts by deepspeed.moe.layer.MoE(..., ep_size={chosen.expert})")
+        if chosen.tensor > 1:
+            notes.append(
+                "AutoTP does not go with a pipeline: layers must split their own matrices, by the tensor group of "
+                "PlannedPipeline's topology (mpu), as those of Megatron-DeepSpeed do"
+            )
+    elif chosen.tensor > 1:
+        notes.append(
+            f"tensor parallelism is AutoTP's: a model of Hugging Face's, split by autotp_size {chosen.tensor} when "
+            f"deepspeed.initialize is called"
+        )
+        if chosen.tensor > network.num_kv_heads:
+            notes.append(
+                f"AutoTP does not copy the {network.num_kv_heads} heads of keys and values: the ranks beyond them have "
+                f"no attention to compute, so that attention is slower than planned"
+            )
+    if chosen.context > 1:
+        notes.append(
+            f"the sequence is split by Ulysses, which exchanges heads (all-to-all), where the plan counts the passing "
+            f"of keys and values; call UlyssesSPAttentionHF.register_with_transformers(..., sequence_parallel_size="
+            f"{chosen.context}) and give its mpu to deepspeed.initialize"
+        )
+    if chosen.expert > 1 and chosen.tensor > 1 and chosen.pipeline == 1:
+        notes.append("experts are spread and never cut by the tensor degree, by which the plan cuts them")
+    if chosen.recompute == "full" and chosen.pipeline == 1:
+        notes.append("call model.gradient_checkpointing_enable(), or deepspeed.checkpointing.checkpoint on every block")
     if chosen.offload_optimizer:
-        found["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
-    return found
+        notes.append("give deepspeed.ops.adam.DeepSpeedCPUAdam as the optimiser")
+    if (program := layout.job.problem.calibration.program) and layout.is_hybrid:
+        notes.append(f"seconds and memory were predicted for {program}")
+    return notes
 
 
 def _bucket_elements(layout: Layout) -> int:
-    """Return the numbers in a bucket: of the plan's largest group, or as many as leave half of the room on a device.
+    """Return the numbers in a bucket: of the plan's largest group, or as many as leave half of the free memory.
 
-    Two buckets of two bytes a number are held where exchange overlaps.
+    Two buckets of two bytes a number are held where communication overlaps.
     """
     planned = layout.job.plan.configuration
     if isinstance(planned, AllReduceConfiguration):
         if not planned.fusion_groups:  # of one device
             return _BUCKET
         largest = max(group.size_bytes for group in planned.fusion_groups)
-        return max(1, min(_BUCKET, round(largest / TensorExchange(layout.job.problem, planned).gradient_bytes)))
-    millions = min(layout.room_bytes / 8 / 1e6, _BUCKET / 1e6)
+        return max(1, min(_BUCKET, round(largest / GradientTensors(layout.job.problem, planned).gradient_bytes)))
+    millions = min(layout.free_bytes / 8 / 1e6, _BUCKET / 1e6)
     return max(1, int(millions)) * 1_000_000
 
 
-def _preset(network: Transformer) -> dict[str, str]:
-    """Return the name of the mixture of experts in DeepSpeed's table; nothing where none is like it."""
-    if network.latent is not None and network.experts is not None:
-        return {"preset_model": "deepseek_v3" if network.experts.has_router_bias else "deepseek_v2"}
-    return {"preset_model": "qwen3_moe" if network.has_query_key_norms else "mixtral"} if network.is_gated else {}
-
-
-def _bucket_notes(layout: Layout) -> Iterator[str]:
-    """Yield what becomes of the exchange of gradients."""
-    planned, chosen = layout.job.plan.configuration, layout.chosen
+def _bucket_notes(layout: Layout, elements: int) -> list[str]:
+    """Return what becomes of the communication of gradients."""
+    planned, chosen, notes = layout.job.plan.configuration, layout.chosen, []
     if chosen.data * chosen.context == 1:
-        return
+        return []
     if chosen.zero:
-        elements = _bucket_elements(layout)
         held = format_human(elements * 4, Dimension.DATA)
-        yield f"buckets have {elements:,} numbers; two of them take {held} of a device, which the plan does not count"
-    if not isinstance(planned, AllReduceConfiguration):
-        return
-    exchange = TensorExchange(layout.job.problem, planned)
-    planned_s = layout.job.plan.prediction.iteration_time_s
-    found_s = exchange.iteration_time_s((len(exchange.size_bytes) - 1,))
-    number = len(planned.fusion_groups)
-    yield (
-        f"without ZeRO it exchanges gradients behind the backward pass, up to {_BUCKET:,} numbers at a time: not in "
-        f"the plan's {number} group{'s' * (number > 1)}, so that an iteration takes at least "
-        f"{format_human(found_s, Dimension.TIME, 4)}, not {format_human(planned_s, Dimension.TIME, 4)} "
-        f"({found_s / planned_s - 1:+.1%}); ddp overlaps. From ZeRO 1 on buckets have the size written, that of the "
-        f"plan's largest group, and overlap"
+        notes.append(
+            f"buckets have {elements:,} numbers; two of them take {held} of a device, which the plan does not count"
+        )
+    if isinstance(planned, AllReduceConfiguration):
+        tensors = GradientTensors(layout.job.problem, planned)
+        planned_s = layout.job.plan.prediction.iteration_time_s
+        behind_s = tensors.iteration_time_s((len(tensors.size_bytes) - 1,))
+        number = len(planned.fusion_groups)
+        notes.append(
+            f"without ZeRO it exchanges gradients behind the backward pass, up to {_BUCKET:,} numbers at a time: not "
+            f"in the plan's {number} group{'s' * (number > 1)}, so that an iteration takes at least "
+            f"{time_text(behind_s)}, not {time_text(planned_s)} ({behind_s / planned_s - 1:+.1%}); ddp overlaps. From "
+            f"ZeRO 1 on buckets have the size written, that of the plan's largest group, and overlap"
+        )
+    return notes
+
+
+# -- the configuration -------------------------------------------------------------------------------------------------
+
+
+def _document(layout: Layout, elements: int) -> dict[str, Any]:
+    """Return the document, of a layout that DeepSpeed runs as it is."""
+    chosen, network = layout.chosen, layout.network
+    is_pipeline, is_full = chosen.pipeline > 1, chosen.recompute == "full"
+    flags: dict[str, Any] = {
+        **dict(zip(_BATCH, (chosen.global_batch_size, chosen.microbatch, chosen.num_microbatches), strict=True)),
+        layout.dtype: {"enabled": True} if layout.dtype in {"bf16", "fp16"} else None,
+        _FLAGS["zero"]: chosen.zero,
+        _FLAGS["overlap_data"]: chosen.overlap_data and chosen.zero > 0,
+        "zero_optimization.contiguous_gradients": True,
+        "zero_optimization.reduce_bucket_size": elements,
+        "zero_optimization.allgather_bucket_size": elements,
+        _FLAGS["offload_optimizer"]: {"device": "cpu", "pin_memory": True} if chosen.offload_optimizer else None,
+    }
+    if chosen.tensor > 1 and not is_pipeline:
+        flags |= {_FLAGS["tensor"]: chosen.tensor, _FLAGS["overlap_tensor"]: chosen.overlap_tensor}
+    flags[_FLAGS["context"]] = chosen.context if chosen.context > 1 else None
+    if chosen.expert > 1 and not is_pipeline and network is not None:
+        flags |= {"expert_parallel.enabled": True, _FLAGS["expert"]: chosen.expert}
+        flags["expert_parallel.preset_model"] = _preset(network)
+    if is_pipeline:
+        flags |= {_FLAGS["pipeline"]: chosen.pipeline, "pipeline.activation_checkpoint_interval": int(is_full)}
+    flags[_FLAGS["recompute"]] = {"partition_activations": False, "cpu_checkpointing": False} if is_full else None
+    return nested(flags)
+
+
+def _preset(network: Transformer) -> str | None:
+    """Return the name of the mixture of experts in DeepSpeed's table; None where none is like it."""
+    if network.latent is not None and network.experts is not None:
+        return "deepseek_v3" if network.experts.has_router_bias else "deepseek_v2"
+    if not network.is_gated:
+        return None
+    return "qwen3_moe" if network.has_query_key_norms else "mixtral"
+
+
+# -- the stages of a pipeline, which DeepSpeed takes from the program --------------------------------------------------
+
+_OWN_LAYERS = "*layers"
+_MARK = "the planned stages of a pipeline"
+_CONSTANT = re.compile(r"^(NUM_[A-Z]+) = (\d{1,9})$", re.MULTILINE)
+
+_STAGES_TEXT = '''"""{version}: {mark}, for a network that is given as a list of its layers.
+
+    model = PlannedPipeline([{given}], loss_fn=loss)
+    engine, *_ = deepspeed.initialize(model=model, config="ds_config.json")
+
+DeepSpeed itself cuts evenly, by parameters or by the names of classes; the plan says how many blocks a stage has.
+Written for deepspeed/runtime/pipe/module.py and topology.py of {version}.
+"""
+
+from deepspeed.pipe import PipelineModule
+from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
+
+NUM_STAGES = {stages}
+NUM_TENSOR = {tensor}
+NUM_DATA = {data}
+NUM_EXPERT = {expert}
+BLOCKS_PER_STAGE = {blocks}
+
+
+class PlannedPipeline(PipelineModule):
+    """Layers in stages as they were planned.
+
+    ``num_before`` layers stand before the first block and are on the first stage; all behind the last block are on the
+    last one.
+    """
+
+    def __init__(self, layers, *, num_before={before}, **more):
+        self._num_before = num_before
+        topology = PipeModelDataParallelTopology(num_pp=NUM_STAGES, num_mp=NUM_TENSOR, num_dp=NUM_DATA)
+        super().__init__(layers, topology=topology, **more)
+
+    def _partition_layers(self, method="planned"):
+        """Cut behind the planned blocks."""
+        ends, end = [], self._num_before
+        for blocks in BLOCKS_PER_STAGE:
+            end += blocks
+            ends.append(end)
+        number = len(self._layer_specs)
+        if end > number:
+            raise ValueError(f"the plan has {{sum(BLOCKS_PER_STAGE)}} blocks; {{number - self._num_before}} were given")
+        self.parts = [0, *ends[:-1], number]
+        stage = self._topo.get_coord(self.global_rank).pipe
+        self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])
+'''
+
+
+def _pipeline_layout(job: Job, planned: PipelineConfiguration) -> Layout:
+    """Return the layout of a plan of the family ``pipeline``, whose stages are made of a network's own layers.
+
+    Raises
+    ------
+    InfeasibleError
+        If stages have unlike numbers of replicas, or several chunks, or the batch does not divide.
+    """
+    rows = used_machines(job)
+    require_kinds(TARGET, job, rows, "gpu", "cpu")
+    replicas = {stage.replicas for stage in planned.stages}
+    if len(replicas) > 1:
+        listed = ", ".join(str(stage.replicas) for stage in planned.stages)
+        hint = "Limit the devices to a multiple of the stages, or forbid the family pipeline."
+        raise refused(TARGET, f"all its stages have as many replicas, and those of the plan have {listed}", hint)
+    if planned.chunks_per_device > 1:
+        why = f"a device has one stage, and the plan gives it {planned.chunks_per_device}"
+        raise refused(TARGET, why, "Pin fix.schedule: 1f1b.")
+    data, batch = replicas.pop(), planned.global_batch_size
+    if batch % (data * planned.num_microbatches):
+        hint = f"Write dnn.global_batch as a multiple of {data * planned.num_microbatches}."
+        why = f"{batch} samples do not divide by {data} x {planned.num_microbatches} micro-batches"
+        raise refused(TARGET, why, hint)
+    names = [layer.name for layer in job.problem.dnn.layers]
+    counts = tuple(names.index(stage.last) - names.index(stage.first) + 1 for stage in planned.stages)
+    chosen = HybridConfiguration(
+        global_batch_size=batch,
+        pipeline=planned.num_stages,
+        data=data,
+        microbatch=batch // (data * planned.num_microbatches),
+        schedule=planned.schedule,
+    )
+    return Layout(target=TARGET, job=job, chosen=chosen, rows=rows, layers=counts).noted(
+        f"give PlannedPipeline of {STAGES} the {len(names)} layers of the network in the plan's order; each passes one "
+        f"value to the next, so that branches must stay within a layer or pass tuples",
+        "its pipeline exchanges gradients behind the last micro-batch",
     )
 
 
@@ -171,84 +386,64 @@ def _bucket_notes(layout: Layout) -> Iterator[str]:
 
 def recognises(path: Path, text: str) -> bool:
     """Whether this is a configuration of DeepSpeed, or the stages that were written beside it."""
-    return (path.suffix == ".json" and '"train_micro_batch_size_per_gpu"' in text) or is_pipeline(path, text)
+    is_stages = path.suffix == ".py" and _MARK in text
+    return is_stages or (path.suffix == ".json" and f'"{_FLAGS["microbatch"]}"' in text)
 
 
-def degrees(path: Path, text: str) -> Mapping[str, Any]:
-    """Return the decisions of a configuration as a ``fix`` block pins them.
+def degrees(path: Path, text: str) -> Mapping[str, object]:
+    """Return the decisions of a configuration, or of its stages, as a ``fix`` block pins them; nothing of it is run.
 
-    Of one that only copies the network these are ``num_devices`` and ``gradient_accumulation_steps``, as the family
-    ``all_reduce`` has them; else those of ``hybrid``. Degrees of a tensor-parallel pipeline stand in the module of its
-    stages.
+    Of a configuration that only copies the network these are ``num_devices`` and ``gradient_accumulation_steps``, as
+    the family ``all_reduce`` has them; of stages of a network's own layers those of the family ``pipeline``; else those
+    of ``hybrid``. Degrees of a tensor-parallel pipeline stand in the module of its stages.
 
     Raises
     ------
     SpecError
         If the text is no such document, has keys that DeepSpeed does not know, or its batch is no product.
     """
-    if is_pipeline(path, text):
-        return pipeline_degrees(path, text)
-    document = _document(path, text)
-    check_keys(path, document)
-    batch, micro, steps = (_count(path, document, name) for name in _BATCH)
-    if batch % (micro * steps):
-        mend = "Correct one of the three."
+    if path.suffix == ".py":
+        file = Parsed(path, dict(_CONSTANT.findall(text)), is_text=True)
+        names = ("STAGES", "TENSOR", "DATA", "EXPERT")
+        stages, tensor, data, expert = (file.count(f"NUM_{name}") for name in names)
+        chosen = HybridConfiguration(global_batch_size=1, pipeline=stages, tensor=tensor, data=data, expert=expert)
+        if _OWN_LAYERS in text:
+            return {"num_stages": chosen.pipeline, "num_devices": chosen.num_devices}
+        return pins_of(chosen, "pipeline", "tensor", "data", "expert", "num_devices")
+    file = Parsed.of_json(path, text)
+    faults = []
+    for key in file.flags:
+        if key in REMOVED:
+            problem, hint = "DeepSpeed has removed this key.", "Leave it out."
+        elif key not in KNOWN:
+            problem, hint = (
+                "DeepSpeed has no such key, and passes over it in silence.",
+                "Correct its name, or leave it out.",
+            )
+        else:
+            continue
+        faults.append(Fault(file=str(path), field=key, problem=problem, mend=hint))
+    if faults:
+        raise SpecError.of(faults)
+    batch, micro, steps = (file.count(name) for name in _BATCH)
+    if batch % (micro * steps):  # as DeepSpeedConfig._batch_assertion does
         problem = f"{batch} is no multiple of {micro} x {steps}, the other two of the batch."
-        raise SpecError.of([Fault(file=str(path), field=_BATCH[0], value=str(batch), problem=problem, mend=mend)])
-    zero, pipeline = _block(path, document, "zero_optimization"), _block(path, document, "pipeline")
+        raise file.fault(problem, _BATCH[0], "Correct one of the three.")
     chosen = read_layout(
-        path,
+        file,
         global_batch_size=batch,
         data=batch // (micro * steps),
-        tensor=max(1, _count(path, _block(path, document, "tensor_parallel"), "autotp_size", 1)),
-        context=_count(path, document, "sequence_parallel_size", 1),
-        pipeline=_count(path, pipeline, "stages", 1),
-        expert=_count(path, _block(path, document, "expert_parallel"), "autoep_size", 1),
         microbatch=micro,
-        zero=_count(path, zero, "stage", 0, least=0),
-        recompute="full" if "activation_checkpointing" in document else "none",
-        offload_optimizer=bool(zero.get("offload_optimizer")),
+        zero=file.count(_FLAGS["zero"], 0, least=0),
+        recompute="full" if _FLAGS["recompute"] in file.flags else "none",
+        offload_optimizer=bool(file.value(_FLAGS["offload_optimizer"])),
+        **{name: file.count(_FLAGS[name], 1) for name in ("tensor", "context", "pipeline", "expert")},
     )
-    names = ("data", "context", "pipeline", "microbatch", "zero", "recompute", "offload_optimizer")
     is_copy = chosen.num_devices == chosen.data and not (chosen.zero or chosen.expert > 1)
     if is_copy and chosen.recompute == "none":
         return {"num_devices": chosen.data, "gradient_accumulation_steps": steps}
-    if chosen.pipeline > 1:
-        return pins_of(chosen, *names)
-    return pins_of(chosen, *names, "tensor", "expert", "num_devices")
+    pins = pins_of(chosen, "data", "context", "pipeline", "microbatch", "zero", "recompute", "offload_optimizer")
+    return pins if chosen.pipeline > 1 else pins | pins_of(chosen, "tensor", "expert", "num_devices")
 
 
-def _document(path: Path, text: str) -> Mapping[str, Any]:
-    """Return the document of a text."""
-    problem = f"it has more than {_MOST_BYTES:,} characters." if len(text) > _MOST_BYTES else ""
-    found: Any = None
-    if not problem:
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            problem = f"it is no JSON: {error}."
-    if not problem and not isinstance(found, dict):
-        problem = "it is no mapping of keys."
-    if problem:
-        raise SpecError.of([Fault(file=str(path), problem=problem, mend="Give a configuration of DeepSpeed.")])
-    return dict(found)
-
-
-def _block(path: Path, document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a block of a document; an empty one where it has none."""
-    found = document.get(name, {})
-    if not isinstance(found, dict):
-        raise SpecError.of(
-            [Fault(file=str(path), field=name, value=str(found), problem="it is no mapping.", mend="Write {...}.")]
-        )
-    return found
-
-
-def _count(path: Path, block: Mapping[str, Any], name: str, default: int | None = None, *, least: int = 1) -> int:
-    """Return a whole number of a block."""
-    found = block.get(name, default)
-    if isinstance(found, bool) or not isinstance(found, int) or not least <= found < _MOST_COUNT:
-        mend = f"Write a whole number of {least} or more."
-        problem = f"{found!r} is no such number." if name in block else "it is missing."
-        raise SpecError.of([Fault(file=str(path), field=name, value=str(found), problem=problem, mend=mend)])
-    return found
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees)}

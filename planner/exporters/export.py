@@ -1,15 +1,23 @@
-"""What every exporter takes and gives."""
+"""Plans out, as launch files: what every exporter takes and gives, and the table of targets.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+Each target's module is imported when it is asked for.
+"""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from planner.errors import InfeasibleError
-from planner.exporters.torchrun import safe_name
+from planner.errors import Fault, InfeasibleError, PlannerError, SpecError
+from planner.exporters.scripts import safe_name
+from planner.names import find, fold
 from planner.plan import Plan
 from planner.problem import Problem
 
-__all__ = ["Export", "Job", "Settings", "job_name", "refused"]
+__all__ = ["PROGRAMS", "TARGETS", "Export", "Exporter", "Job", "Settings", "Target", "advised", "degrees_of", "export"]
+__all__ += ["job_name", "refusal_of", "refused", "target_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +82,7 @@ class Export:
     notes: tuple[str, ...] = ()
     how_to_run: tuple[str, ...] = ()
 
-    def to_document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, object]:
         """Return ``planner.export/1``."""
         return {
             "schema": "planner.export/1",
@@ -86,11 +94,194 @@ class Export:
         }
 
 
-def refused(target: str, why: str, mend: str) -> InfeasibleError:
+@dataclass(frozen=True, slots=True)
+class Exporter:
+    """What the module of a target declares in its ``EXPORTERS``.
+
+    Attributes
+    ----------
+    export
+        Writes the files of a plan; raises InfeasibleError where the program cannot run it.
+    recognises
+        Whether a file, by its path and its text, is one of these.
+    degrees
+        Of such a file: its decisions as a ``fix`` block has them; raises SpecError where it is damaged.
+    """
+
+    export: Callable[[Job], Export]
+    recognises: Callable[[Path, str], bool]
+    degrees: Callable[[Path, str], Mapping[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A row of the table of targets.
+
+    Attributes
+    ----------
+    module
+        That declares its :class:`Exporter`, below ``planner.exporters``.
+    aliases
+        What else people call it, folded as by :func:`planner.names.fold`.
+    starts_machines
+        Whether it starts machines, and has another target train on them.
+    names_jobs
+        Whether it has a use for the settings ``image`` and ``name``.
+    """
+
+    module: str
+    aliases: Sequence[str] = ()
+    starts_machines: bool = False
+    names_jobs: bool = False
+
+    def exporter(self, name: str) -> Exporter:
+        """Return what its module declares."""
+        found: Exporter = import_module(f"planner.exporters.{self.module}").EXPORTERS[name]
+        return found
+
+
+_DDP = ("pytorch", "pytorchddp", "torchddp", "torchrun", "distributeddataparallel")
+TARGETS: Mapping[str, Target] = {
+    "ddp": Target("data_parallel", aliases=_DDP),
+    "horovod": Target("data_parallel"),
+    "deepspeed": Target("deepspeed", aliases=("microsoftdeepspeed",)),
+    "accelerate": Target("accelerate", aliases=("huggingfaceaccelerate", "hfaccelerate")),
+    "megatron": Target("megatron", aliases=("megatronlm", "megatroncore", "nvidiamegatron")),
+    "torchtitan": Target("torchtitan"),
+    "tfjob": Target("kubernetes", aliases=("kubeflowtfjob",), names_jobs=True),
+    "pytorchjob": Target("kubernetes", aliases=("kubeflowpytorchjob",), starts_machines=True, names_jobs=True),
+    "trainjob": Target("kubernetes", aliases=("kubeflowtrainjob",), starts_machines=True, names_jobs=True),
+    "slurm": Target("starters", aliases=("sbatch",), starts_machines=True, names_jobs=True),
+    "skypilot": Target("starters", aliases=("sky",), starts_machines=True, names_jobs=True),
+}
+# Of a family, the programs that are tried where none is named: the first that can run the plan is taken.
+PROGRAMS: Mapping[str, Sequence[str]] = {
+    "all_reduce": ("ddp",),
+    "hybrid": ("megatron", "deepspeed", "torchtitan"),
+    "pipeline": ("deepspeed",),
+}
+
+
+def export(target: str, job: Job) -> Export:
+    """Return a plan's launch files for one target.
+
+    Raises
+    ------
+    SpecError
+        If there is no such target, a setting cannot be a command line, or another program is asked of a target that
+        trains itself.
+    InfeasibleError
+        If the target cannot run the plan; the message says why.
+    """
+    name, settings = target_of(target), job.settings
+    row = TARGETS[name]
+    _check(settings)
+    if settings.program is not None and not row.starts_machines:
+        starters = ", ".join(other for other, one in TARGETS.items() if one.starts_machines)
+        hint = f"Leave it out, or export to one of {starters}."
+        raise _fault("--program", settings.program, f"{name} trains itself.", hint)
+    files = row.exporter(name).export(job)
+    unused = [f"--{key}" for key in ("image", "name") if getattr(settings, key) is not None and not row.names_jobs]
+    if not unused:
+        return files
+    note = f"{', '.join(unused)}: not used, since {name} starts no containers and names no jobs"
+    return replace(files, notes=(*files.notes, note))
+
+
+def advised(target: str, job: Job) -> Export:
+    """Return what :func:`export` does; where the target cannot run the plan, the error names those that can."""
+    try:
+        return export(target, job)
+    except InfeasibleError as error:
+        # With what each starts by itself, whatever program was asked for.
+        probe = replace(job, settings=replace(job.settings, program=None), is_probe=True)
+        others = [name for name in TARGETS if name != target_of(target) and _runs(name, probe)]
+        which = f" Targets that can: {', '.join(others)}." if others else " No target can."
+        raise InfeasibleError(f"{error}{which}") from None
+
+
+def _runs(name: str, job: Job) -> bool:
+    """Whether a target can run a plan."""
+    try:
+        export(name, job)
+    except InfeasibleError:
+        return False
+    return True
+
+
+def refusal_of(job: Job) -> str | None:
+    """Return None where some target can launch a plan, else what the first program for its family said.
+
+    Targets that only start machines come last: they run what the programs before them can.
+    """
+    own = PROGRAMS.get(job.plan.family, ())
+    why: str | None = None
+    for name in dict.fromkeys([*own, *TARGETS]):
+        try:
+            export(name, replace(job, is_probe=True))
+        except PlannerError as error:
+            refusal = str(error).removeprefix(f"{name} cannot run this plan: ").partition(". ")[0].rstrip(".")
+            why = why or f"{f'with {name}, ' * (name in own)}{refusal}"
+        else:
+            return None
+    return why
+
+
+def target_of(text: str) -> str:
+    """Return the proper name of a target; raise SpecError with all of them where there is none.
+
+    >>> target_of("Megatron-LM"), target_of("pytorch_ddp")
+    ('megatron', 'ddp')
+    """
+    aliases = {alias: name for name, row in TARGETS.items() for alias in row.aliases}
+    try:
+        return find(text, {**{fold(name): name for name in TARGETS}, **aliases}, "target")
+    except SpecError as error:
+        hint = f"Targets: {', '.join(TARGETS)}."
+        near = error.faults[0].mend if error.faults[0].mend.startswith("Did you mean") else ""
+        raise SpecError.of([replace(error.faults[0], mend=f"{near} {hint}".strip())]) from None
+
+
+def degrees_of(path: Path, text: str) -> tuple[str, Mapping[str, object]] | None:
+    """Return the target whose file this is, and its decisions as a ``fix`` block has them; None if it is of none."""
+    for name, row in TARGETS.items():
+        exporter = row.exporter(name)
+        if exporter.recognises(path, text):
+            return name, exporter.degrees(path, text)
+    return None
+
+
+def refused(target: str, why: str, hint: str) -> InfeasibleError:
     """Return the error of a plan that a target cannot run at all; exit code 1."""
-    return InfeasibleError(f"{target} cannot run this plan: {why}. {mend}")
+    return InfeasibleError(f"{target} cannot run this plan: {why}. {hint}")
 
 
 def job_name(job: Job) -> str:
     """Return the name of the job, as Kubernetes allows it."""
     return safe_name(job.settings.name, safe_name(job.problem.dnn.name))
+
+
+def _check(settings: Settings) -> None:
+    """Refuse a setting that is empty, has control characters, or quotes that do not close."""
+    faults: list[Fault] = []
+    for key in ("script", "image", "name"):
+        text, problem = getattr(settings, key), ""
+        if text is None:
+            continue
+        if not text.strip() or not text.isprintable():
+            problem = "this is empty, or holds a line break or another control character."
+        elif key == "script":
+            try:
+                shlex.split(text)
+            except ValueError as error:
+                problem = f"this is no command line: {str(error).lower()}."
+        if problem:
+            hint = "Write it as on a command line, in one line." if key == "script" else "Write a name in one line."
+            faults += _fault(f"--{key}", text[:60], problem, hint).faults
+    if faults:
+        raise SpecError.of(faults)
+
+
+def _fault(field: str, value: str, problem: str, hint: str) -> SpecError:
+    """Return the error of an option of the command line."""
+    return SpecError.of([Fault(file="command line", field=field, value=value, problem=problem, mend=hint)])

@@ -1,58 +1,192 @@
-"""What a plan asks of a program that trains one network by degrees: the layout, and what changes where it has no word.
+"""What a plan asks of a program that trains one network by degrees: the layout, its flags, and what is changed.
 
 An exporter starts with :func:`layout_of`, changes by :meth:`Layout.instead` what its program cannot do, and writes what
-is left. So that nothing is dropped, every change is a note; where the cost model knows what it costs, the note says it.
+is left by the flags of :data:`FLAGS`. So that nothing is dropped, every change is a note; where the cost model
+knows what it costs, the note says it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from math import prod
 from typing import Any
 
-from planner.errors import Fault, InfeasibleError, SpecError
-from planner.exporters.export import Job, refused
+from planner.decisions import LAYOUT
+from planner.errors import InfeasibleError
+from planner.exporters.export import Export, Job, refused
 from planner.exporters.machines import device_of, require_kinds, used_machines
-from planner.exporters.torchrun import comment_lines, torchrun_script
+from planner.exporters.scripts import Parsed, comment_lines, how_to_run, torchrun_script
 from planner.families import FAMILIES
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.hybrid.configuration import RECOMPUTE_NAMES, HybridConfiguration
-from planner.families.hybrid.mixed_configuration import MixedConfiguration
+from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, MixedConfiguration
 from planner.plan import Prediction
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 from planner.used_machines import UsedMachines
 
 __all__ = [
+    "FLAGS",
+    "LaunchFlags",
     "Layout",
-    "how_to_run",
-    "launch_script",
+    "flags_to",
+    "layout_export",
     "layout_of",
+    "pin_of",
     "pins_of",
     "read_layout",
-    "shared_pins",
-    "stage_layers",
 ]
+__all__ += ["shared_pins", "stage_layers", "time_text"]
 
 _HYBRID, _ALL_REDUCE = "hybrid", "all_reduce"
-_MOST_ZERO = 3
 _SAME = 5e-4  # shares of an iteration below this are not worth a figure
-# Of every decision of a layout, the key of ``fix`` that pins it.
-_PINS: Mapping[str, str] = {
-    "tensor": "tensor_parallel_size",
-    "context": "context_parallel_size",
-    "pipeline": "pipeline_parallel_size",
-    "data": "data_parallel_size",
-    "expert": "expert_parallel_size",
-    "interleave": "chunks_per_device",
-    "microbatch": "microbatch_size",
-    "zero": "zero_stage",
-    "recompute": "recompute",
-    "sequence_parallel": "sequence_parallel",
-    "overlap_data": "overlap_data",
-    "overlap_tensor": "overlap_tensor",
-    "offload_optimizer": "offload_optimizer",
-    "num_devices": "num_devices",
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFlags:
+    """How programs write one decision of a layout; empty where one has no flag for it alone.
+
+    Attributes
+    ----------
+    megatron, torchtitan
+        Options of a command, less their hyphens; Megatron-LM's are written by :mod:`planner.families.hybrid.launch`.
+    deepspeed, fsdp, plugin
+        Keys of DeepSpeed's configuration, and of Accelerate's for FSDP and for its plugin of Megatron-LM; a dot leads
+        into a block.
+    """
+
+    megatron: str = ""
+    torchtitan: str = ""
+    deepspeed: str = ""
+    fsdp: str = ""
+    plugin: str = ""
+
+
+FLAGS: Mapping[str, LaunchFlags] = {
+    "tensor": LaunchFlags(
+        megatron="tensor-model-parallel-size",
+        torchtitan="parallelism.tensor_parallel_degree",
+        deepspeed="tensor_parallel.autotp_size",
+        fsdp="parallelism_config.parallelism_config_tp_size",
+        plugin="megatron_lm_config.megatron_lm_tp_degree",
+    ),
+    "context": LaunchFlags(
+        megatron="context-parallel-size",
+        torchtitan="parallelism.context_parallel_degree",
+        deepspeed="sequence_parallel_size",
+        fsdp="parallelism_config.parallelism_config_cp_size",
+        plugin="megatron_lm_config.megatron_lm_context_parallel_size",
+    ),
+    "pipeline": LaunchFlags(
+        megatron="pipeline-model-parallel-size",
+        torchtitan="parallelism.pipeline_parallel_degree",
+        deepspeed="pipeline.stages",
+        plugin="megatron_lm_config.megatron_lm_pp_degree",
+    ),
+    "data": LaunchFlags(fsdp="parallelism_config.parallelism_config_dp_shard_size"),
+    "expert": LaunchFlags(
+        megatron="expert-model-parallel-size",
+        torchtitan="parallelism.expert_parallel_degree",
+        deepspeed="expert_parallel.autoep_size",
+        plugin="megatron_lm_config.megatron_lm_expert_model_parallel_size",
+    ),
+    "interleave": LaunchFlags(
+        megatron="num-layers-per-virtual-pipeline-stage",
+        torchtitan="parallelism.module_fqns_per_model_part",
+    ),
+    "microbatch": LaunchFlags(
+        megatron="micro-batch-size",
+        torchtitan="training.local_batch_size",
+        deepspeed="train_micro_batch_size_per_gpu",
+    ),
+    "zero": LaunchFlags(
+        megatron="data-parallel-sharding-strategy",
+        torchtitan="parallelism.fsdp_reshard_after_forward",
+        deepspeed="zero_optimization.stage",
+        fsdp="fsdp_config.fsdp_reshard_after_forward",
+        plugin="megatron_lm_config.megatron_lm_use_distributed_optimizer",
+    ),
+    "recompute": LaunchFlags(
+        megatron="recompute-granularity",
+        torchtitan="activation-checkpoint",
+        deepspeed="activation_checkpointing",
+        fsdp="fsdp_config.fsdp_activation_checkpointing",
+        plugin="megatron_lm_config.megatron_lm_recompute_granularity",
+    ),
+    "sequence_parallel": LaunchFlags(
+        megatron="sequence-parallel",
+        torchtitan="parallelism.enable_sequence_parallel",
+        plugin="megatron_lm_config.megatron_lm_sequence_parallelism",
+    ),
+    "overlap_data": LaunchFlags(megatron="overlap-grad-reduce", deepspeed="zero_optimization.overlap_comm"),
+    "overlap_tensor": LaunchFlags(
+        megatron="tp-comm-overlap",
+        torchtitan="compile.enable_async_tensor_parallel",
+        deepspeed="tensor_parallel.tp_overlap_comm",
+    ),
+    "offload_optimizer": LaunchFlags(
+        megatron="optimizer-cpu-offload",
+        deepspeed="zero_optimization.offload_optimizer",
+        plugin="megatron_lm_config.megatron_lm_optimizer_cpu_offload",
+    ),
+    "num_devices": LaunchFlags(),
 }
+
+
+def pin_of(name: str) -> str:
+    """Return the key of ``fix`` that pins a decision of a layout."""
+    return LAYOUT[name].key if name in LAYOUT else name
+
+
+def flags_to(program: str) -> Mapping[str, str]:
+    """Return the flag of every decision that a program, one of the columns of :data:`FLAGS`, has one for."""
+    flags = {name: str(getattr(decision, program)) for name, decision in FLAGS.items()}
+    return {name: flag for name, flag in flags.items() if flag}
+
+
+def pins_of(chosen: HybridConfiguration, *names: str) -> dict[str, object]:
+    """Return decisions as a ``fix`` block pins them: those named, or all.
+
+    >>> pins_of(HybridConfiguration(global_batch_size=8, tensor=2), "tensor", "num_devices")
+    {'tensor_parallel_size': 2, 'num_devices': 2}
+    """
+    return {pin_of(name): getattr(chosen, name) for name in names or FLAGS}
+
+
+def shared_pins(chosen: HybridConfiguration, *names: str) -> dict[str, object]:
+    """Return pins as :func:`pins_of`, less the stage of ZeRO where one data and context rank has nothing to share."""
+    pins = pins_of(chosen, *names)
+    if chosen.data * chosen.context == 1:
+        pins.pop(pin_of("zero"), None)
+    return pins
+
+
+def read_layout(file: Parsed, *, num_devices: int | None = None, **decisions: Any) -> HybridConfiguration:
+    """Return a layout that was read from a file.
+
+    Parameters
+    ----------
+    num_devices
+        Where the file says how many devices there are: the data-parallel degree is what the other degrees leave.
+
+    Raises
+    ------
+    SpecError
+        If degrees do not divide the devices, or a stage of ZeRO or a kind of recomputation is none.
+    """
+    known = {name: LAYOUT[name].values for name in ("zero", "recompute")}
+    for name, values in known.items():
+        if name in decisions and decisions[name] not in values:
+            hint = f"Write one of {', '.join(map(str, values))}."
+            raise file.fault(f"{str(decisions[name])[:60]!r} is none.", pin_of(name), hint)
+    if num_devices is not None:
+        degrees = [decisions.get(name, 1) for name in ("tensor", "context", "pipeline")]
+        if num_devices % prod(degrees):
+            words = " x ".join(map(str, degrees))
+            raise file.fault(f"{num_devices} devices do not divide by {words}.", hint="Correct the degrees.")
+        decisions["data"] = num_devices // prod(degrees)
+    return HybridConfiguration(**decisions)
+
+
+# -- the layout --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,20 +229,22 @@ class Layout:
         """Whether the family ``hybrid`` made the plan, so that its cost model knows every change."""
         return self.job.plan.family == _HYBRID
 
+    @property
+    def free_bytes(self) -> float:
+        """What is left of the memory of the fullest device; infinite where it is not counted."""
+        return self._free_bytes(self._predict(self.chosen)) if self.is_hybrid else float("inf")
+
+    def fits(self, **changes: Any) -> bool:
+        """Whether devices hold the layout with other decisions; True where that is not counted."""
+        return not self.is_hybrid or self._free_bytes(self._predict(replace(self.chosen, **changes))) >= 0
+
     def noted(self, *notes: str) -> "Layout":
         """Return the layout with more notes."""
         return replace(self, notes=(*self.notes, *notes))
 
-    def refused(self, why: str, mend: str) -> InfeasibleError:
+    def refused(self, why: str, hint: str) -> InfeasibleError:
         """Return the error of a layout that the program cannot run."""
-        return refused(self.target, why, mend)
-
-    def with_whole_layers(self) -> "Layout":
-        """Return the layout with recomputation of whole layers, or none."""
-        if self.chosen.recompute != "selective":
-            return self
-        kind = "none" if self.fits(recompute="none") else "full"
-        return self.instead(f"it computes whole layers again, or nothing; {kind} here", recompute=kind)
+        return refused(self.target, why, hint)
 
     def instead(self, why: str, **changes: Any) -> "Layout":
         """Return the layout with other decisions, and a note of why and of what that costs.
@@ -121,21 +257,44 @@ class Layout:
         changed = replace(self.chosen, **changes)
         if not self.is_hybrid:
             return replace(self, chosen=changed).noted(why)
-        found = _predicted(self.job, changed)
-        missing_bytes = _missing_bytes(found)
-        if missing_bytes > 0:
-            short = format_human(missing_bytes, Dimension.DATA)
+        prediction = self._predict(changed)
+        if (free_bytes := self._free_bytes(prediction)) < 0:
+            short = format_human(-free_bytes, Dimension.DATA)
             raise self.refused(f"{why}, and then a device holds {short} too much", "Choose another target.")
-        return replace(self, chosen=changed).noted(f"{why}: {_cost_words(self.job, found)}")
+        planned_s, now_s = self.job.plan.prediction.iteration_time_s, prediction.iteration_time_s
+        cost = "an iteration then takes as long as planned"
+        if abs(now_s / planned_s - 1) >= _SAME:
+            times = f"{time_text(now_s)}, not the plan's {time_text(planned_s)}"
+            cost = f"an iteration then takes {times} ({now_s / planned_s - 1:+.1%})"
+        return replace(self, chosen=changed).noted(f"{why}: {cost}")
 
-    @property
-    def room_bytes(self) -> float:
-        """What is left of the memory of the fullest device; infinite where it is not counted."""
-        return -_missing_bytes(_predicted(self.job, self.chosen)) if self.is_hybrid else float("inf")
+    def with_whole_layers(self) -> "Layout":
+        """Return the layout with recomputation of whole layers, or none."""
+        if self.chosen.recompute != "selective":
+            return self
+        kind = "none" if self.fits(recompute="none") else "full"
+        return self.instead(f"it computes whole layers again, or nothing; {kind} here", recompute=kind)
 
-    def fits(self, **changes: Any) -> bool:
-        """Whether devices hold the layout with other decisions; True where that is not counted."""
-        return not self.is_hybrid or _missing_bytes(_predicted(self.job, replace(self.chosen, **changes))) <= 0
+    def with_usual_order(self, why: str = "ranks are always numbered") -> "Layout":
+        """Return the layout with ranks numbered from the tensor degree outwards, as most programs have it."""
+        if self.chosen.order == ORDER_NAMES[0] or not self.is_hybrid:
+            return self
+        return self.instead(f"{why} {ORDER_NAMES[0]}, from the inside outwards", order=ORDER_NAMES[0])
+
+    def _predict(self, chosen: HybridConfiguration) -> Prediction:
+        """Return what other decisions cost by the same cost model."""
+        return FAMILIES[_HYBRID].predict(self.job.problem, chosen)
+
+    @staticmethod
+    def _free_bytes(prediction: Prediction) -> float:
+        """Return what is left of the memory of the fullest device; negative where it does not hold the layout."""
+        rooms = [row["room_bytes"] for row in prediction.details["stages"] if row["room_bytes"] is not None]
+        return float(min(rooms, default=float("inf")))
+
+
+def time_text(seconds: float) -> str:
+    """Return a time with four digits."""
+    return format_human(seconds, Dimension.TIME, 4)
 
 
 def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu")) -> Layout:
@@ -157,10 +316,10 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu")) -
     if isinstance(chosen, AllReduceConfiguration):
         return _data_parallel(target, job, chosen, rows)
     if not isinstance(chosen, HybridConfiguration):
-        mend = "Plan with families: [all_reduce, hybrid]."
+        hint = "Plan with families: [all_reduce, hybrid]."
         if family == "parameter_server":
-            mend = f"`planner export --to tfjob` starts its machines. {mend}"
-        raise refused(target, f"it trains by all-reduce and by degrees, and the plan is of the family {family}", mend)
+            hint = f"`planner export --to tfjob` starts its machines. {hint}"
+        raise refused(target, f"it trains by all-reduce and by degrees, and the plan is of the family {family}", hint)
     if isinstance(chosen, MixedConfiguration) and chosen.replicas:
         raise refused(
             target,
@@ -232,70 +391,32 @@ def stage_layers(layers: int, chosen: HybridConfiguration) -> tuple[int, ...]:
     return (each - 1, *(each,) * (chunks - 2), each - 1)
 
 
-def launch_script(layout: Layout, version: str, program: str, environment: Sequence[str] = ()) -> str:
-    """Return ``launch.sh``: what it is and what to know, and one process a device on every machine."""
+def layout_export(
+    layout: Layout,
+    version: str,
+    program: str,
+    *,
+    files: Mapping[str, str] | None = None,
+    environment: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Export:
+    """Return the launch files of a layout: those given, and ``launch.sh``, one process a device on every machine.
+
+    Parameters
+    ----------
+    program
+        The program and its options, quoted for a shell.
+    environment
+        Lines before the launcher.
+    notes
+        Before those of the layout; they stand in no file.
+    """
     head = comment_lines([f"{version}: {layout.job.problem.dnn.name}, {layout.chosen.headline}", *layout.notes])
-    return torchrun_script(layout.rows, program, head=head, environment=environment)
-
-
-def how_to_run(layout: Layout) -> tuple[str, ...]:
-    """Return the command that starts ``launch.sh``."""
-    number = sum(row.num_machines for row in layout.rows)
-    if number == 1:
-        return ("bash launch.sh",)
-    return (f"NODE_RANK=0 MASTER_ADDR=FIRST bash launch.sh   # on every machine, NODE_RANK 0 to {number - 1}",)
-
-
-def read_layout(path: Path, **decisions: Any) -> HybridConfiguration:
-    """Return a layout that was read from a file.
-
-    Raises
-    ------
-    SpecError
-        If a stage of ZeRO or a kind of recomputation is none.
-    """
-    known: Mapping[str, Sequence[Any]] = {"zero": range(_MOST_ZERO + 1), "recompute": RECOMPUTE_NAMES}
-    for name, values in known.items():
-        if name in decisions and decisions[name] not in values:
-            mend = f"Write one of {', '.join(map(str, values))}."
-            problem = f"{str(decisions[name])[:60]!r} is none."
-            raise SpecError.of([Fault(file=str(path), field=_PINS[name], problem=problem, mend=mend)])
-    return HybridConfiguration(**decisions)
-
-
-def pins_of(chosen: HybridConfiguration, *names: str) -> dict[str, Any]:
-    """Return decisions as a ``fix`` block pins them: those named, or all.
-
-    >>> pins_of(HybridConfiguration(global_batch_size=8, tensor=2), "tensor", "num_devices")
-    {'tensor_parallel_size': 2, 'num_devices': 2}
-    """
-    return {_PINS[name]: getattr(chosen, name) for name in names or _PINS}
-
-
-def shared_pins(chosen: HybridConfiguration, *names: str) -> dict[str, Any]:
-    """Return pins as :func:`pins_of`, less the stage of ZeRO where one data and context rank has nothing to share."""
-    found = pins_of(chosen, *names)
-    if chosen.data * chosen.context == 1:
-        found.pop(_PINS["zero"], None)
-    return found
-
-
-def _predicted(job: Job, chosen: HybridConfiguration) -> Prediction:
-    """Return what other decisions cost by the same cost model."""
-    return FAMILIES[_HYBRID].predict(job.problem, chosen)
-
-
-def _missing_bytes(found: Prediction) -> float:
-    """Return how much more the fullest device would hold than it may; 0 or less where all fit."""
-    rooms = [row["room_bytes"] for row in found.details["stages"] if row["room_bytes"] is not None]
-    return -min(rooms, default=float("inf"))
-
-
-def _cost_words(job: Job, found: Prediction) -> str:
-    """Return the seconds of a changed layout beside those of the plan."""
-    planned_s, now_s = job.plan.prediction.iteration_time_s, found.iteration_time_s
-    share = now_s / planned_s - 1
-    if abs(share) < _SAME:
-        return "an iteration then takes as long as planned"
-    words = f"an iteration then takes {format_human(now_s, Dimension.TIME, 4)}, not the plan's "
-    return f"{words}{format_human(planned_s, Dimension.TIME, 4)} ({share:+.1%})"
+    script = torchrun_script(layout.rows, program, head=head, environment=environment)
+    return Export(
+        target=layout.target,
+        version=version,
+        files={**(files or {}), "launch.sh": script},
+        notes=(*notes, *layout.notes),
+        how_to_run=how_to_run(layout.rows),
+    )

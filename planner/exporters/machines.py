@@ -1,21 +1,21 @@
-"""Which machines a plan takes, for the formats that ask for machines: Slurm, SkyPilot, Kubernetes, torchrun."""
+"""Which machines a plan takes, and what trains on them where another program starts them.
+
+Slurm, SkyPilot and Kubernetes start machines; the files of another target train on them. Its scripts are run on every
+machine with ``NODE_RANK`` and ``MASTER_ADDR`` in their environment, as those of ddp, deepspeed, accelerate, megatron
+and torchtitan expect it.
+"""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from planner.cluster import Device
-from planner.exporters.export import Job, refused
+from planner.errors import Fault, InfeasibleError, SpecError
+from planner.exporters.export import PROGRAMS, TARGETS, Export, Job, Settings, export, refused, target_of
 from planner.families import FAMILIES
 from planner.used_machines import UsedMachines
 
-__all__ = [
-    "device_of",
-    "is_one_shape",
-    "machine_words",
-    "num_devices",
-    "require_kinds",
-    "used_machines",
-]
-
+__all__ = ["Inner", "device_of", "inner_of", "is_one_shape", "machine_words", "num_devices", "require_kinds"]
+__all__ += ["used_machines"]
 
 _KINDS = {"gpu": "GPUs", "cpu": "CPUs", "tpu": "TPUs"}
 
@@ -25,9 +25,9 @@ def used_machines(job: Job) -> tuple[UsedMachines, ...]:
 
     A group whose last machine gives fewer devices than the others stands in two rows.
     """
-    found = tuple(FAMILIES[job.plan.family].machines(job.problem, job.plan.configuration))
-    assert sum(row.num_devices for row in found) > 0  # somebody trains
-    return found
+    rows = tuple(FAMILIES[job.plan.family].machines(job.problem, job.plan.configuration))
+    assert sum(row.num_devices for row in rows) > 0  # somebody trains
+    return rows
 
 
 def is_one_shape(rows: Sequence[UsedMachines]) -> bool:
@@ -45,6 +45,11 @@ def device_of(job: Job, row: UsedMachines) -> Device:
     return next(group.device for group in job.problem.cluster.machine_groups if group.name == row.group)
 
 
+def num_devices(rows: Iterable[UsedMachines]) -> int:
+    """Return the devices that train: the ranks of a launcher that starts one process a device."""
+    return sum(row.num_devices for row in rows)
+
+
 def require_kinds(target: str, job: Job, rows: Iterable[UsedMachines], *kinds: str) -> None:
     """Refuse devices on which what is written for a program does not run: TPUs, say, where it is for GPUs.
 
@@ -55,11 +60,64 @@ def require_kinds(target: str, job: Job, rows: Iterable[UsedMachines], *kinds: s
     """
     for row in rows:
         if row.role == "worker" and (kind := device_of(job, row).kind) not in kinds:
-            runs = " and ".join(_KINDS[one] for one in kinds)
+            runs = " and ".join(_KINDS[name] for name in kinds)
             why = f"what is written for it here runs on {runs}, and {row.device} is no such device"
             raise refused(target, why, f"Plan without {_KINDS.get(kind, 'such devices')}.")
 
 
-def num_devices(rows: Iterable[UsedMachines]) -> int:
-    """Return the devices that train: the ranks of a launcher that starts one process a device."""
-    return sum(row.num_devices for row in rows)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inner:
+    """The files of the program that trains, its machines, and the script of each row of them."""
+
+    export: Export
+    machines: tuple[UsedMachines, ...]
+    scripts: tuple[str, ...]
+
+    @property
+    def num_machines(self) -> int:
+        """All machines."""
+        return sum(row.num_machines for row in self.machines)
+
+
+def inner_of(job: Job, target: str) -> Inner:
+    """Return what trains: the program that was asked for, else the first that can of those for the plan's family.
+
+    Raises
+    ------
+    SpecError
+        If that is no program which trains.
+    InfeasibleError
+        If the program cannot run the plan, or the plan has parameter servers.
+    """
+    rows, family = used_machines(job), job.plan.family
+    if any(row.role == "server" for row in rows):
+        hint = "tfjob has them." if family == "parameter_server" else "Plan with families: [all_reduce, hybrid]."
+        raise refused(target, "it has parameter servers, which no program that it starts here knows", hint)
+    inside = replace(job, settings=Settings(script=job.settings.script))  # the other settings are those of the outside
+    if job.settings.program is not None:
+        program = target_of(job.settings.program)
+        if TARGETS[program].starts_machines or program == "tfjob":
+            problem = f"{program!r} starts machines, as {target} does, and trains nothing itself."
+            hint = "Name ddp, horovod, deepspeed, accelerate, megatron or torchtitan."
+            raise SpecError.of(
+                [Fault(file="command line", field="--program", value=program, problem=problem, mend=hint)]
+            )
+        files = export(program, inside)
+    else:
+        files = _first(inside)
+    names = [name for name in files.files if name.endswith(".sh")]
+    if len(names) not in (1, len(rows)):
+        why = f"{files.target} has {len(names)} scripts for {len(rows)} kinds of machines"
+        raise refused(target, why, "Name another.")
+    return Inner(export=files, machines=rows, scripts=tuple(names * len(rows))[: len(rows)])
+
+
+def _first(job: Job) -> Export:
+    """Return what the first program writes that can run a plan; raise what the very first one said, if none can."""
+    refusals = []
+    for program in PROGRAMS[job.plan.family]:
+        try:
+            return export(program, job)
+        except InfeasibleError as error:
+            refusals.append(error)
+    raise refusals[0]

@@ -8,32 +8,49 @@ Of the bucket: ``megatron/core/distributed/param_and_grad_buffer.py`` of megatro
 it holds ``--ddp-bucket-size`` numbers, in the reverse order of the network, as PyTorch's DDP does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from planner.errors import Fault, SpecError
-from planner.exporters.buckets import TensorExchange, best_buffer, full_buckets
-from planner.exporters.export import Export, Job
-from planner.exporters.layouts import Layout, how_to_run, launch_script, layout_of, read_layout, shared_pins
-from planner.exporters.megatron_arguments import KNOWN
-from planner.exporters.shell_flags import flags_of, launched, number_of
-from planner.exporters.torchrun import script_words
+from planner.exporters.buckets import GradientTensors, best_buffer, full_buckets
+from planner.exporters.export import Export, Exporter, Job
+from planner.exporters.layouts import Layout, flags_to, layout_export, layout_of, read_layout, shared_pins, time_text
+from planner.exporters.scripts import Parsed, launched, script_words
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.hybrid.configuration import ORDER_NAMES
-from planner.families.hybrid.launch import VERSION as FROM
-from planner.families.hybrid.launch import launch_lines, options, orders_of
-from planner.families.hybrid.launch_network import not_expressed
+from planner.families.hybrid.launch import VERSION, launch_lines, not_expressed, options, orders_of
 from planner.transformer import Transformer
-from planner.units import Dimension, format_human
 
-__all__ = ["VERSION", "as_run", "command_of", "degrees", "export", "recognises"]
+__all__ = ["EXPORTERS", "KNOWN", "VERSION", "as_run", "degrees", "export", "recognises"]
 
-TARGET, VERSION = "megatron", FROM
-_PROGRAM, _TENSOR = "pretrain_gpt.py", "--tensor-model-parallel-size"
+TARGET = "megatron"
+_FLAGS = flags_to("megatron")
+_PROGRAM = "pretrain_gpt.py"
 _SGD = {"sgd": "--optimizer sgd", "momentum": "--optimizer sgd"}
 _KEY_VALUE_COPIES = "core_v0.16"
 _ZERO = {"optim_grads": 2, "optim_grads_params": 3}
+# Options that may be written, so that a misspelt one is found when a script is read back. Source:
+# ``megatron/training/arguments.py`` of github.com/NVIDIA/Megatron-LM at commit 000c4ac24f61159c138b0975def722c65245983c
+# (between core 0.14 and 0.16); those of a layout were read again for this list in ``_add_distributed_args``,
+# ``_add_mixed_precision_args`` and ``_add_network_size_args``. The names that are fields of ``TransformerConfig`` too
+# are held against the installed megatron-core by a test.
+_KNOWN = """
+    accumulate-allreduce-grads-in-fp32 account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split
+    add-qkv-bias attention-backend attention-dropout bf16 ckpt-format context-parallel-size
+    cross-entropy-loss-fusion data-parallel-sharding-strategy ddp-bucket-size disable-bias-linear eval-iters
+    expert-model-parallel-size expert-tensor-parallel-size ffn-hidden-size fp16 global-batch-size
+    group-query-attention hidden-dropout hidden-size kv-channels kv-lora-rank log-interval lr
+    max-position-embeddings micro-batch-size mock-data moe-aux-loss-coeff moe-ffn-hidden-size moe-grouped-gemm
+    moe-layer-freq moe-router-enable-expert-bias moe-router-load-balancing-type moe-router-score-function
+    moe-router-topk moe-shared-expert-intermediate-size moe-token-dispatcher-type
+    multi-latent-attention no-gradient-accumulation-fusion normalization num-attention-heads num-experts num-layers
+    num-layers-per-virtual-pipeline-stage num-query-groups optimizer optimizer-cpu-offload overlap-grad-reduce
+    overlap-param-gather pipeline-model-parallel-layout pipeline-model-parallel-size position-embedding-type
+    q-lora-rank qk-head-dim qk-layernorm qk-pos-emb-head-dim recompute-granularity recompute-method
+    recompute-num-layers seq-length sequence-parallel split swiglu tensor-model-parallel-size tokenizer-type
+    tp-comm-overlap train-iters untie-embeddings-and-output-weights use-distributed-optimizer use-megatron-fsdp
+    use-precision-aware-optimizer use-tp-pp-dp-mapping v-head-dim vocab-size
+"""
+KNOWN = frozenset(_KNOWN.split())
 
 
 def export(job: Job) -> Export:
@@ -45,43 +62,21 @@ def export(job: Job) -> Export:
         For networks that ``pretrain_gpt.py`` cannot train, and for unlike numbers of micro-batches.
     """
     layout = layout_of(TARGET, job, kinds=("gpu",))
-    network = _network_of(layout)
-    layout = as_run(layout, network)
-    layout, more = _buckets(layout)
-    more += [_SGD[job.problem.training.optimizer]] if job.problem.training.optimizer in _SGD else []
-    environment, groups = command_of(layout, network)
-    program = " \\\n    ".join([script_words(job.settings.script, _PROGRAM), *groups, *more])
-    return Export(
-        target=TARGET,
-        version=VERSION,
-        files={"launch.sh": launch_script(layout, VERSION, program, environment)},
-        notes=layout.notes,
-        how_to_run=how_to_run(layout),
-    )
-
-
-def command_of(layout: Layout, network: Transformer) -> tuple[list[str], list[str]]:
-    """Return the lines of the environment, and the options in groups."""
-    lines = launch_lines(network, layout.chosen, dtype=layout.dtype, devices_per_machine=1)
-    start = next(index for index, line in enumerate(lines) if line.startswith("torchrun"))
-    return list(lines[:start]), [line.removesuffix(" \\") for line in lines[start + 1 :]]
-
-
-# -- what it cannot do -------------------------------------------------------------------------------------------------
-
-
-def _network_of(layout: Layout) -> Transformer:
-    """Return the network, which ``pretrain_gpt.py`` must be able to train."""
     network = layout.network
     if network is None:
-        mend = "Export to ddp, or to deepspeed."
-        raise layout.refused(f"{layout.job.problem.dnn.name} is not known as a transformer", mend)
+        why = f"{job.problem.dnn.name} is not known as a transformer"
+        raise layout.refused(why, "Export to ddp, or to deepspeed.")
     if strange := not_expressed(network):
-        given = " ".join(options(network, layout.chosen))
-        raise layout.refused(
-            f"its {_PROGRAM} has no {', no '.join(strange)}", f"Give a script of your own these options: {given}"
-        )
-    return network
+        hint = f"Give a script of your own these options: {' '.join(options(network, layout.chosen))}"
+        raise layout.refused(f"its {_PROGRAM} has no {', no '.join(strange)}", hint)
+    layout = as_run(layout, network)
+    layout, more = _with_buckets(layout)
+    more += [_SGD[job.problem.training.optimizer]] if job.problem.training.optimizer in _SGD else []
+    lines = launch_lines(network, layout.chosen, dtype=layout.dtype, devices_per_machine=1)
+    start = next(index for index, line in enumerate(lines) if line.startswith("torchrun"))
+    groups = [line.removesuffix(" \\") for line in lines[start + 1 :]]
+    program = " \\\n    ".join([script_words(job.settings.script, _PROGRAM), *groups, *more])
+    return layout_export(layout, VERSION, program, environment=lines[:start])
 
 
 def as_run(layout: Layout, network: Transformer) -> Layout:
@@ -90,9 +85,8 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
     if chosen.schedule != "1f1b":
         name = {"gpipe": "GPipe", "zero_bubble": "zero-bubble"}[chosen.schedule]
         layout = layout.instead(f"it has no {name} schedule, so that it runs 1F1B", schedule="1f1b")
-    if chosen.order not in orders_of(chosen) and layout.is_hybrid:
-        why = f"it numbers the ranks of this layout {ORDER_NAMES[0]}, from the inside outwards"
-        layout = layout.instead(why, order=ORDER_NAMES[0])
+    if chosen.order not in orders_of(chosen):
+        layout = layout.with_usual_order("it numbers the ranks of this layout")
     if chosen.offload_optimizer and chosen.zero == 0 and chosen.data * chosen.context > 1:
         layout = layout.instead("its optimiser on the host is the distributed one, which is ZeRO 1", zero=1)
     if chosen.expert > 1 and layout.dtype != "bf16":
@@ -109,21 +103,19 @@ def as_run(layout: Layout, network: Transformer) -> Layout:
     )
 
 
-def _buckets(layout: Layout) -> tuple[Layout, list[str]]:
+def _with_buckets(layout: Layout) -> tuple[Layout, list[str]]:
     """Return the best constant size of a bucket for a plan's fusion groups, and what it loses."""
     planned = layout.job.plan.configuration
     if not isinstance(planned, AllReduceConfiguration) or planned.num_devices == 1 or layout.job.is_probe:
         return layout, []
-    exchange = TensorExchange(layout.job.problem, planned)
-    _, fused = best_buffer(exchange, lambda limit: full_buckets(exchange.size_bytes, [limit]))
-    found_s, planned_s = exchange.iteration_time_s(fused.ends), layout.job.plan.prediction.iteration_time_s
-    size_bytes = min(fused.high_bytes, float(exchange.size_bytes.sum()))
-    elements = max(1, int(size_bytes // exchange.gradient_bytes))
-    number = len(planned.fusion_groups)
+    tensors = GradientTensors(layout.job.problem, planned)
+    _, fused = best_buffer(tensors, lambda limit: full_buckets(tensors.size_bytes, [limit]))
+    constant_s, planned_s = tensors.iteration_time_s(fused.ends), layout.job.plan.prediction.iteration_time_s
+    elements = max(1, int(min(fused.high_bytes, float(tensors.size_bytes.sum())) // tensors.gradient_bytes))
     words = (
         f"its buckets have one size; the best is {elements:,} numbers, {len(fused.ends)} buckets for the plan's "
-        f"{number} groups: {format_human(found_s, Dimension.TIME, 4)} an iteration, not "
-        f"{format_human(planned_s, Dimension.TIME, 4)} ({found_s / planned_s - 1:+.1%})"
+        f"{len(planned.fusion_groups)} groups: {time_text(constant_s)} an iteration, not {time_text(planned_s)} "
+        f"({constant_s / planned_s - 1:+.1%})"
     )
     return layout.noted(words), [f"--ddp-bucket-size {elements}"]
 
@@ -133,10 +125,10 @@ def _buckets(layout: Layout) -> tuple[Layout, list[str]]:
 
 def recognises(path: Path, text: str) -> bool:
     """Whether this is a script for Megatron-LM."""
-    return path.suffix == ".sh" and f"{_TENSOR} " in text
+    return path.suffix == ".sh" and f"--{_FLAGS['tensor']} " in text
 
 
-def degrees(path: Path, text: str) -> Mapping[str, Any]:
+def degrees(path: Path, text: str) -> Mapping[str, object]:
     """Return the layout of a script as a ``fix`` block pins it.
 
     The data-parallel degree is not an option: it is what the launcher's devices leave.
@@ -146,51 +138,38 @@ def degrees(path: Path, text: str) -> Mapping[str, Any]:
     SpecError
         If an option is unknown, missing or no number, or the degrees do not divide the devices.
     """
-    command, devices = launched(path, text, _TENSOR)
-    flags = flags_of(command[command.index("--num-layers") if "--num-layers" in command else 0 :])
+    command, devices = launched(path, text, f"--{_FLAGS['tensor']}")
+    file = Parsed.of_options(path, command[command.index("--num-layers") if "--num-layers" in command else 0 :])
+    flags = file.flags
     if unknown := sorted(flags.keys() - KNOWN):
-        problem, mend = "Megatron-LM has no such option, or planner does not write it.", "Correct its name."
-        raise SpecError.of([Fault(file=str(path), field=f"--{one}", problem=problem, mend=mend) for one in unknown])
-
-    def number(name: str, default: int | None = None) -> int:
-        return number_of(path, flags, name, default)
-
-    tensor, stages = number("tensor-model-parallel-size"), number("pipeline-model-parallel-size")
-    context, batch, micro = number("context-parallel-size", 1), number("global-batch-size"), number("micro-batch-size")
-    if devices % (tensor * context * stages) or batch % micro:
-        problem = f"{devices} devices do not divide by {tensor} x {context} x {stages}, or {batch} samples by {micro}."
-        raise SpecError.of([Fault(file=str(path), problem=problem, mend="Correct the degrees.")])
+        problem, hint = "Megatron-LM has no such option, or planner does not write it.", "Correct its name."
+        raise SpecError.of([Fault(file=str(path), field=f"--{name}", problem=problem, mend=hint) for name in unknown])
+    batch, micro = file.count("global-batch-size"), file.count(_FLAGS["microbatch"])
+    if batch % micro:
+        raise file.fault(f"{batch} samples do not divide by {micro}.", hint="Correct the batch.")
+    stages, interleave = file.count(_FLAGS["pipeline"]), 1
+    if _FLAGS["interleave"] in flags:
+        ends = sum(f"account-for-{name}-in-pipeline-split" in flags for name in ("embedding", "loss"))
+        interleave = max(1, (file.count("num-layers") + ends) // (stages * file.count(_FLAGS["interleave"])))
+    zero = int("use-distributed-optimizer" in flags)
+    if "use-megatron-fsdp" in flags:
+        zero = _ZERO.get(str(file.value(_FLAGS["zero"])), 1)
+    switches = ("sequence_parallel", "overlap_data", "overlap_tensor", "offload_optimizer")
     chosen = read_layout(
-        path,
+        file,
+        num_devices=devices,
         global_batch_size=batch,
-        tensor=tensor,
-        context=context,
+        tensor=file.count(_FLAGS["tensor"]),
         pipeline=stages,
-        data=devices // (tensor * context * stages),
-        expert=number("expert-model-parallel-size", 1),
-        interleave=_chunks(path, flags, stages),
+        context=file.count(_FLAGS["context"], 1),
+        expert=file.count(_FLAGS["expert"], 1),
+        interleave=interleave,
         microbatch=micro,
-        zero=_zero(flags),
-        recompute=flags.get("recompute-granularity", ["none"])[0],
-        sequence_parallel="sequence-parallel" in flags,
-        overlap_data="overlap-grad-reduce" in flags,
-        overlap_tensor="tp-comm-overlap" in flags,
-        offload_optimizer="optimizer-cpu-offload" in flags,
+        zero=zero,
+        recompute=str(file.value(_FLAGS["recompute"], "none")),
+        **{name: _FLAGS[name] in flags for name in switches},
     )
     return shared_pins(chosen)
 
 
-def _chunks(path: Path, flags: Mapping[str, Sequence[str]], stages: int) -> int:
-    """Return the chunks of layers on a device."""
-    each = number_of(path, flags, "num-layers-per-virtual-pipeline-stage", 1)
-    if "num-layers-per-virtual-pipeline-stage" not in flags:
-        return 1
-    ends = sum(f"account-for-{name}-in-pipeline-split" in flags for name in ("embedding", "loss"))
-    return max(1, (number_of(path, flags, "num-layers") + ends) // (stages * each))
-
-
-def _zero(flags: Mapping[str, Sequence[str]]) -> int:
-    """Return the stage of ZeRO."""
-    if "use-megatron-fsdp" in flags:
-        return _ZERO.get(flags.get("data-parallel-sharding-strategy", [""])[0], 1)
-    return int("use-distributed-optimizer" in flags)
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees)}

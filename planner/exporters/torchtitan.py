@@ -10,24 +10,21 @@ Every stage is written by the names of its modules (``module_fqns_per_model_part
 cut counts embedding and head as a layer each.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from planner.exporters.export import Export, Job
-from planner.exporters.layouts import Layout, how_to_run, launch_script, layout_of, pins_of, read_layout, stage_layers
-from planner.exporters.shell_flags import flags_of, launched, number_of, wrapped
-from planner.exporters.torchrun import script_words
-from planner.exporters.torchtitan_networks import flavour_of
-from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
+from planner.exporters.export import Export, Exporter, Job
+from planner.exporters.layouts import Layout, flags_to, layout_export, layout_of, pins_of, read_layout, stage_layers
+from planner.exporters.scripts import Parsed, argument_words, launched, script_words, wrapped
 from planner.transformer import Transformer
 
-__all__ = ["VERSION", "as_run", "degrees", "export", "module_names", "recognises"]
+__all__ = ["EXPORTERS", "FLAVOURS", "VERSION", "Flavour", "as_run", "degrees", "export", "flavour_of", "module_names"]
+__all__ += ["recognises"]
 
 TARGET, VERSION = "torchtitan", "torchtitan 0.3.0"
-_MODULE = "torchtitan.train"
-_TENSOR = "parallelism.tensor_parallel_degree"
-_SCHEDULES = {"1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "1f1b"}
+_FLAGS = flags_to("torchtitan")
+_PARALLEL = "parallelism."
 _NUMBERS = {"bf16": "bfloat16", "fp32": "float32", "tf32": "float32"}
 _SHARDS_GRADIENTS, _SHARDS_WEIGHTS = 2, 3  # stages of ZeRO
 
@@ -43,151 +40,102 @@ def export(job: Job) -> Export:
     layout = layout_of(TARGET, job, kinds=("gpu",))
     network = layout.network
     if network is None:
-        mend = "It has a model of every network that it trains; export to ddp or deepspeed."
-        raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", mend)
+        hint = "It has a model of every network that it trains; export to ddp or deepspeed."
+        raise layout.refused(f"{job.problem.dnn.name} is not known as a transformer", hint)
     layout = as_run(layout, network)
-    options = list(_options(layout, network))
-    program = wrapped([script_words(job.settings.script, f"-m {_MODULE}"), *options])
-    return Export(
-        target=TARGET,
-        version=VERSION,
-        files={"launch.sh": launch_script(layout, VERSION, program)},
-        notes=layout.notes,
-        how_to_run=how_to_run(layout),
-    )
-
-
-# -- what it cannot do -------------------------------------------------------------------------------------------------
+    # The subcommand comes last, as tyro wants it.
+    options = [*argument_words(_flags(layout, network)), f"{_FLAGS['recompute']}:{layout.chosen.recompute}"]
+    program = wrapped([script_words(job.settings.script, "-m torchtitan.train"), *options])
+    return layout_export(layout, VERSION, program)
 
 
 def as_run(layout: Layout, network: Transformer) -> Layout:
     """Return the layout as torchtitan runs it, every change with its note."""
     if layout.dtype not in _NUMBERS:
-        mend = "Write dnn.dtype: bf16."
-        raise layout.refused(f"it trains in bfloat16 or float32, not in {layout.dtype}", mend)
+        why = f"it trains in bfloat16 or float32, not in {layout.dtype}"
+        raise layout.refused(why, "Write dnn.dtype: bf16.")
     if layout.chosen.offload_optimizer:
-        mend = "Pin fix.offload_optimizer: false; or export to deepspeed or megatron."
-        raise layout.refused("it moves weights and gradients to the host with the optimiser, or nothing", mend)
-    layout = _memory_as_run(_schedule_as_run(layout), network)
-    if layout.chosen.overlap_tensor:
-        layout = layout.noted(
-            "overlapping the tensor-parallel exchange (async TP) needs the compiled model, which is turned on with it"
-        )
-    if layout.chosen.num_devices > 1 and not layout.chosen.overlap_data:
-        layout = layout.noted(
-            "FSDP always overlaps gathering and reducing with computation; the plan does not count on it"
-        )
-    if layout.chosen.order != ORDER_NAMES[0] and layout.is_hybrid:
-        order = ORDER_NAMES[0]
-        layout = layout.instead(f"ranks are always numbered {order}, from the inside outwards", order=order)
-    if network.experts is not None and layout.chosen.tensor > 1:
-        layout = layout.noted(
-            "its experts are spread over ranks and never cut by the tensor degree, by which the plan cuts them"
-        )
-    if (program := layout.job.problem.calibration.program) not in {
-        "torchtitan",
-        "torchtitan-eager",
-    } and layout.is_hybrid:
-        layout = layout.noted(f"seconds and memory were predicted for {program}; calibration.program: torchtitan")
-    return layout.noted(*_network_notes(network))
-
-
-def _schedule_as_run(layout: Layout) -> Layout:
-    """Return the layout with a schedule that torchtitan takes by name."""
+        hint = "Pin fix.offload_optimizer: false; or export to deepspeed or megatron."
+        raise layout.refused("it moves weights and gradients to the host with the optimiser, or nothing", hint)
     if layout.chosen.schedule == "zero_bubble":
         why = "torch.distributed.pipelining has zero-bubble schedules for two chunks on a device or more; 1F1B here"
-        return layout.instead(why, schedule="1f1b")
-    return layout
-
-
-def _memory_as_run(layout: Layout, network: Transformer) -> Layout:
-    """Return the layout with the sharding and the recomputation that torchtitan has."""
+        layout = layout.instead(why, schedule="1f1b")
     chosen = layout.chosen
     if chosen.zero == 1:
         why = "it shards gradients wherever it shards the optimiser's state (FSDP2), so that ZeRO 1 becomes ZeRO 2"
         # With a pipeline the cost model has no ZeRO 2: sharded gradients are held whole until the last micro-batch.
         layout = layout.noted(why) if chosen.pipeline > 1 else layout.instead(why, zero=_SHARDS_GRADIENTS)
-    if _shards_anyway(chosen, network):
+    if chosen.zero == 0 and (chosen.context > 1 or (network.experts is not None and chosen.expert > 1)):
         why = "it shards weights and gradients, too, where a sequence is split or experts are spread; the plan does not"
         layout = layout.instead(why, zero=_SHARDS_GRADIENTS if chosen.pipeline == 1 else 1)
+    notes = []
     if chosen.recompute == "selective":
-        layout = layout.noted(
+        notes.append(
             "its selective checkpointing keeps products and exchanges and computes all else again; the plan's computes "
             "attention's scores again"
         )
-    return layout
-
-
-def _shards_anyway(chosen: HybridConfiguration, network: Transformer) -> bool:
-    """Whether a layout of ZeRO 0 is sharded all the same."""
-    return chosen.zero == 0 and (chosen.context > 1 or (network.experts is not None and chosen.expert > 1))
-
-
-def _network_notes(network: Transformer) -> Iterator[str]:
-    """Yield what is to be known of the network's configuration."""
+    if chosen.overlap_tensor:
+        notes.append(
+            "overlapping the tensor-parallel exchange (async TP) needs the compiled model, which is turned on with it"
+        )
+    if chosen.num_devices > 1 and not chosen.overlap_data:
+        notes.append("FSDP always overlaps gathering and reducing with computation; the plan does not count on it")
+    layout = layout.noted(*notes).with_usual_order()
+    if network.experts is not None and chosen.tensor > 1:
+        layout = layout.noted(
+            "its experts are spread over ranks and never cut by the tensor degree, by which the plan cuts them"
+        )
+    program = layout.job.problem.calibration.program
+    if program not in {"torchtitan", "torchtitan-eager"} and layout.is_hybrid:
+        layout = layout.noted(f"seconds and memory were predicted for {program}; calibration.program: torchtitan")
     flavour = flavour_of(network)
     if flavour is None:
-        yield (
+        return layout.noted(
             "none of its configurations has this network: write one (a module with config_registry.py, whose function "
             "returns a Trainer.Config) and give its names to --module and --config; modules are taken to be named "
             "tok_embeddings, layers.N, norm, lm_head"
         )
-        return
     if flavour.is_float8:
-        yield (
+        layout = layout.noted(
             f"its configuration {flavour.config} computes products in float8 (Float8LinearConverter), faster than the "
             f"plan counts; take the converters out for the planned numbers"
         )
-    yield f"its configuration {flavour.config} reads a tokenizer from hf_assets_path, and the data set that it names"
+    return layout.noted(
+        f"its configuration {flavour.config} reads a tokenizer from hf_assets_path, and the data set that it names"
+    )
 
 
-# -- the options -------------------------------------------------------------------------------------------------------
-
-
-def _options(layout: Layout, network: Transformer) -> Iterator[str]:
-    """Yield the options, each with its values; the subcommand comes last, as tyro wants it."""
+def _flags(layout: Layout, network: Transformer) -> dict[str, Any]:
+    """Return the options by name."""
     chosen, flavour = layout.chosen, flavour_of(network)
-    yield f"--module {flavour.module if flavour else 'your_model'}"
-    yield f"--config {flavour.config if flavour else 'your_config'}"
-    yield f"--training.seq_len {network.sequence_length}"
-    yield f"--training.global_batch_size {chosen.global_batch_size}"
-    micro = chosen.microbatch
-    yield f"--training.local_batch_size {micro if chosen.pipeline == 1 else micro * chosen.num_microbatches}"
-    yield f"--training.mixed_precision_param {_NUMBERS[layout.dtype]}"
-    if chosen.pipeline > 1 or chosen.expert > 1:
-        yield "--training.disable_cuda_graphs"
-    yield from _sharding(chosen)
-    yield f"--{_TENSOR} {chosen.tensor}"
-    if chosen.tensor > 1:
-        yield f"--parallelism.{'' if chosen.sequence_parallel else 'no-'}enable_sequence_parallel"
-    yield f"--parallelism.context_parallel_degree {chosen.context}"
-    yield f"--parallelism.expert_parallel_degree {chosen.expert}"
-    yield f"--parallelism.pipeline_parallel_degree {chosen.pipeline}"
-    if chosen.pipeline > 1:
-        yield from _pipeline(chosen, network)
+    is_pipeline, copies = chosen.pipeline > 1, chosen.zero == 0
+    flags: dict[str, Any] = {
+        "module": flavour.module if flavour else "your_model",
+        "config": flavour.config if flavour else "your_config",
+        "training.seq_len": network.sequence_length,
+        "training.global_batch_size": chosen.global_batch_size,
+        _FLAGS["microbatch"]: chosen.microbatch * (chosen.num_microbatches if is_pipeline else 1),
+        "training.mixed_precision_param": _NUMBERS[layout.dtype],
+        "training.disable_cuda_graphs": True if is_pipeline or chosen.expert > 1 else None,
+        # Data ranks share weights, gradients and state, or copy them.
+        f"{_PARALLEL}data_parallel_replicate_degree": chosen.data if copies else 1,
+        f"{_PARALLEL}data_parallel_shard_degree": 1 if copies else chosen.data,
+        _FLAGS["zero"]: None if copies else "always" if chosen.zero == _SHARDS_WEIGHTS else "never",
+        _FLAGS["tensor"]: chosen.tensor,
+        _FLAGS["sequence_parallel"]: chosen.sequence_parallel if chosen.tensor > 1 else None,
+        _FLAGS["context"]: chosen.context,
+        _FLAGS["expert"]: chosen.expert,
+        _FLAGS["pipeline"]: chosen.pipeline,
+    }
+    if is_pipeline:
+        name = {"gpipe": "GPipe", "1f1b": "1F1B" if chosen.interleave == 1 else "Interleaved1F1B"}[chosen.schedule]
+        parts = module_names(stage_layers(network.num_layers, chosen))
+        flags[f"{_PARALLEL}pipeline_parallel_schedule"] = name
+        flags[f"{_PARALLEL}pipeline_parallel_microbatch_size"] = chosen.microbatch
+        flags[_FLAGS["interleave"]] = " ".join(",".join(part) for part in parts)
     if chosen.overlap_tensor:  # which needs the model compiled; some of its configurations compile the loss alone
-        yield "--compile.enable"
-        yield "--compile.components model,loss"
-    yield f"--compile.{'' if chosen.overlap_tensor else 'no-'}enable_async_tensor_parallel"
-    yield f"activation-checkpoint:{chosen.recompute}"
-
-
-def _sharding(chosen: HybridConfiguration) -> Iterator[str]:
-    """Yield how data ranks share weights, gradients and state, or copy them."""
-    copies = chosen.zero == 0
-    yield f"--parallelism.data_parallel_replicate_degree {chosen.data if copies else 1}"
-    yield f"--parallelism.data_parallel_shard_degree {1 if copies else chosen.data}"
-    if not copies:
-        yield f"--parallelism.fsdp_reshard_after_forward {'always' if chosen.zero == _SHARDS_WEIGHTS else 'never'}"
-
-
-def _pipeline(chosen: HybridConfiguration, network: Transformer) -> Iterator[str]:
-    """Yield the schedule, the micro-batches, and the modules of every chunk."""
-    name = {"gpipe": "GPipe", "1f1b": "1F1B" if chosen.interleave == 1 else "Interleaved1F1B"}[chosen.schedule]
-    yield f"--parallelism.pipeline_parallel_schedule {name}"
-    yield f"--parallelism.pipeline_parallel_microbatch_size {chosen.microbatch}"
-    parts = module_names(stage_layers(network.num_layers, chosen))
-    yield f"--parallelism.module_fqns_per_model_part {' '.join(','.join(part) for part in parts)}"
+        flags |= {"compile.enable": True, "compile.components": "model,loss"}
+    return flags | {_FLAGS["overlap_tensor"]: chosen.overlap_tensor}
 
 
 def module_names(layers: Sequence[int]) -> list[list[str]]:
@@ -208,10 +156,10 @@ def module_names(layers: Sequence[int]) -> list[list[str]]:
 
 def recognises(path: Path, text: str) -> bool:
     """Whether this is a script for torchtitan."""
-    return path.suffix == ".sh" and f"--{_TENSOR} " in text
+    return path.suffix == ".sh" and f"--{_FLAGS['tensor']} " in text
 
 
-def degrees(path: Path, text: str) -> Mapping[str, Any]:
+def degrees(path: Path, text: str) -> Mapping[str, object]:
     """Return the layout of a script as a ``fix`` block pins it.
 
     Raises
@@ -219,44 +167,108 @@ def degrees(path: Path, text: str) -> Mapping[str, Any]:
     SpecError
         If an option is missing or no number.
     """
-    command, _ = launched(path, text, f"--{_TENSOR}")
-    flags = flags_of(command)
-
-    def number(name: str, default: int | None = None) -> int:
-        return number_of(path, flags, name, default)
-
-    parallel = "parallelism."
-    copies, shards = (number(f"{parallel}data_parallel_{kind}_degree") for kind in ("replicate", "shard"))
-    stages = number(f"{parallel}pipeline_parallel_degree")
-    local = number("training.local_batch_size")
-    micro = number(f"{parallel}pipeline_parallel_microbatch_size") if stages > 1 else local
-    parts = flags.get(f"{parallel}module_fqns_per_model_part", [])
-    freed = flags.get(f"{parallel}fsdp_reshard_after_forward", [""])[0]
+    command, _ = launched(path, text, f"--{_FLAGS['tensor']}")
+    file = Parsed.of_options(path, command)
+    copies, shards = (file.count(f"{_PARALLEL}data_parallel_{kind}_degree") for kind in ("replicate", "shard"))
+    stages, subcommand = file.count(_FLAGS["pipeline"]), f"{_FLAGS['recompute']}:"
+    local = file.count(_FLAGS["microbatch"])
+    micro = file.count(f"{_PARALLEL}pipeline_parallel_microbatch_size") if stages > 1 else local
+    parts = [part for part in file.flags.get(_FLAGS["interleave"], []) if not part.startswith(subcommand)]
+    # Weights kept over a pipeline are planned as ZeRO 1, the most it has there.
+    kept = _SHARDS_GRADIENTS if stages == 1 else 1
+    freed = file.value(_FLAGS["zero"])
+    recompute = [word.removeprefix(subcommand) for word in command if word.startswith(subcommand)]
     chosen = read_layout(
-        path,
-        global_batch_size=number("training.global_batch_size"),
-        tensor=number(_TENSOR),
-        context=number(f"{parallel}context_parallel_degree"),
-        pipeline=stages,
+        file,
+        global_batch_size=file.count("training.global_batch_size"),
         data=copies * shards,
-        expert=number(f"{parallel}expert_parallel_degree"),
-        interleave=max(1, len([one for one in parts if not one.startswith("activation-checkpoint:")]) // stages),
+        interleave=max(1, len(parts) // stages),
         microbatch=micro,
-        zero=_stage_of_zero(freed, stages),
-        recompute=next(
-            (one.rpartition(":")[2] for one in command if one.startswith("activation-checkpoint:")), "selective"
-        ),
-        sequence_parallel=f"{parallel}enable_sequence_parallel" in flags,
-        overlap_tensor="compile.enable_async_tensor_parallel" in flags,
+        zero=0 if not freed else _SHARDS_WEIGHTS if freed == "always" else kept,
+        recompute=recompute[0] if recompute else "selective",
+        sequence_parallel=_FLAGS["sequence_parallel"] in file.flags,
+        overlap_tensor=_FLAGS["overlap_tensor"] in file.flags,
+        **{name: file.count(_FLAGS[name]) for name in ("tensor", "context", "pipeline", "expert")},
     )
     names = ("tensor", "context", "pipeline", "data", "expert", "interleave", "microbatch", "zero", "recompute")
     return pins_of(chosen, *names, "sequence_parallel", "overlap_tensor", "num_devices")
 
 
-def _stage_of_zero(freed: str, stages: int) -> int:
-    """Return the stage of ZeRO: weights kept over a pipeline are planned as ZeRO 1, the most it has there."""
-    if not freed:
-        return 0
-    if freed == "always":
-        return _SHARDS_WEIGHTS
-    return _SHARDS_GRADIENTS if stages == 1 else 1
+EXPORTERS = {TARGET: Exporter(export, recognises, degrees)}
+
+
+# -- its own configurations --------------------------------------------------------------------------------------------
+
+
+class Flavour(NamedTuple):
+    """One of torchtitan's own configurations, and the sizes of its network.
+
+    ``module`` and ``config`` are what ``--module`` and ``--config`` take, ``size`` its name in the module's table of
+    models; ``feed_forward_size`` is 0 without dense layers, ``num_experts`` and ``expert_size`` without experts;
+    ``is_float8``: whether it trains its products in eight bits.
+    """
+
+    module: str
+    config: str
+    size: str
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    feed_forward_size: int
+    vocabulary_size: int
+    has_tied_embeddings: bool = False
+    num_experts: int = 0
+    expert_size: int = 0
+    is_float8: bool = False
+
+
+# Source: ``torchtitan/models/{llama3,qwen3,deepseek_v3}/{__init__,config_registry}.py`` of torchtitan 0.3.0; a test
+# with that version installed holds every size here against its models.
+FLAVOURS = (
+    Flavour("llama3", "llama3_8b", "8B", 32, 4096, 32, 8, 14336, 128256),
+    Flavour("llama3", "llama3_70b", "70B", 80, 8192, 64, 8, 28672, 128256),
+    Flavour("llama3", "llama3_405b", "405B", 126, 16384, 128, 8, 53248, 128256, is_float8=True),
+    Flavour("qwen3", "qwen3_0_6b", "0.6B", 28, 1024, 16, 8, 3072, 151936, has_tied_embeddings=True),
+    Flavour("qwen3", "qwen3_1_7b", "1.7B", 28, 2048, 16, 8, 6144, 151936, has_tied_embeddings=True),
+    Flavour("qwen3", "qwen3_14b", "14B", 40, 5120, 40, 8, 17408, 151936),
+    Flavour("qwen3", "qwen3_32b", "32B", 64, 5120, 64, 8, 25600, 151936),
+    Flavour("qwen3", "qwen3_30b_a3b", "30B-A3B", 48, 2048, 32, 4, 0, 151936, num_experts=128, expert_size=768),
+    Flavour("deepseek_v3", "deepseek_v3_16b", "16B", 27, 2048, 16, 16, 10944, 102400, num_experts=64, expert_size=1408),
+    Flavour(
+        "deepseek_v3", "deepseek_v3_671b", "671B", 61, 7168, 128, 128, 18432, 129280, num_experts=256, expert_size=2048
+    ),
+)
+_SIZES = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "vocabulary_size", "has_tied_embeddings")
+
+
+def flavour_of(network: Transformer) -> Flavour | None:
+    """Return the configuration whose network has these sizes and parts; None if torchtitan has none."""
+    experts = network.experts
+    is_plain = (
+        network.is_causal
+        and network.is_gated
+        and network.norm == "rms_norm"
+        and network.norm_position == "before"
+        and network.positions == "rotary"
+        and network.head == "language"
+        and not (network.has_biases or network.has_qkv_biases or network.has_embedding_norm)
+        and not (network.has_output_bias or network.has_head_bias)
+        and network.has_norm_scales
+        and network.query_key_norm_span == "head"
+        and not (experts is not None and experts.has_shared_gate)
+    )
+    if not is_plain:
+        return None
+    expert_sizes = (experts.num_experts, experts.expert_size) if experts else (0, 0)
+    has_dense = network.num_moe_layers < network.num_layers
+    for flavour in FLAVOURS:
+        if flavour.module == "deepseek_v3":
+            has_parts = network.latent is not None and experts is not None
+        else:
+            has_parts = network.latent is None and network.has_query_key_norms == (flavour.module == "qwen3")
+        has_sizes = all(getattr(network, name) == getattr(flavour, name) for name in _SIZES)
+        has_feed_forward = not has_dense or network.feed_forward_size == flavour.feed_forward_size
+        if has_parts and has_sizes and has_feed_forward and expert_sizes == flavour[-3:-1]:
+            return flavour
+    return None

@@ -6,6 +6,9 @@ Nothing here searches, so that a plan can be checked without any solver; see :mo
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+from planner.cluster import Cluster
+from planner.constraints import Usage, needed_s
+from planner.decisions import decided_by
 from planner.families.all_reduce import family as all_reduce_family
 from planner.families.hybrid import family as hybrid_family
 from planner.families.model_replicas import family as model_replicas_family
@@ -13,10 +16,11 @@ from planner.families.parameter_server import family as parameter_server_family
 from planner.families.pipeline import family as pipeline_family
 from planner.plan import Configuration, Prediction
 from planner.problem import Problem
+from planner.sections import FamilyView
 from planner.timeline import Timeline
 from planner.used_machines import UsedMachines
 
-__all__ = ["FAMILIES", "Family"]
+__all__ = ["FAMILIES", "Family", "usage_of"]
 
 
 class Family(Protocol):
@@ -28,23 +32,18 @@ class Family(Protocol):
         ...
 
     @property
+    def WORDS(self) -> str:  # noqa: N802  # a module's constant
+        """How it trains: ``pipeline parallelism``."""
+        ...
+
+    @property
     def NOT_MODELLED(self) -> tuple[str, ...]:  # noqa: N802  # a module's constant
         """What its predictions leave out, in words."""
         ...
 
     @property
-    def DECISIONS(self) -> frozenset[str]:  # noqa: N802  # a module's constant
-        """The keys of ``fix`` that pin a decision of the family; with any other pinned, it cannot answer."""
-        ...
-
-    @property
     def FITTED(self) -> tuple[str, ...]:  # noqa: N802  # a module's constant
         """The parameters of the calibration that measured iterations of the family may fit."""
-        ...
-
-    @property
-    def TAKES_EXCLUSIONS(self) -> bool:  # noqa: N802  # a module's constant
-        """Whether its search leaves out the values of ``constraints.exclude``."""
         ...
 
     def predict(self, problem: Problem, configuration: Any) -> Prediction:
@@ -70,6 +69,10 @@ class Family(Protocol):
         """Return the configuration that a spec's block means; raise SpecError where it means none."""
         ...
 
+    def view(self, cluster: Cluster, block: Mapping[str, Any], prediction: Prediction) -> FamilyView:
+        """Return what an answer shows of a configuration, given as its document, on a cluster."""
+        ...
+
     def left_out(self, problem: Problem, given: Mapping[str, Any], configuration: Any) -> tuple[str, ...]:
         """Return, in words, what the configuration of a block has where the block says nothing, and why.
 
@@ -85,3 +88,28 @@ FAMILIES: Mapping[str, Family] = {
     pipeline_family.NAME: pipeline_family,
     hybrid_family.NAME: hybrid_family,
 }
+
+
+def usage_of(problem: Problem, family: str, configuration: Configuration, prediction: Prediction) -> Usage:
+    """Return what a configuration of a family uses of all that constraints limit; its memory by group where it has one.
+
+    Machines that serve on machines of workers count once. A pin that the block does not show is taken to be kept.
+    """
+    rows = list(FAMILIES[family].machines(problem, configuration))
+    groups = list(dict.fromkeys(row.group for row in rows))
+    machines = {
+        name: sum(row.num_machines for row in rows if row.group == name and not row.is_shared) for name in groups
+    }
+    devices = {name: sum(row.num_devices for row in rows if row.group == name) for name in groups}
+    block, staleness = configuration.to_document(), prediction.details.get("staleness", 0)
+    most = staleness["most"] if isinstance(staleness, Mapping) else staleness
+    return Usage(
+        family=family,
+        machines=machines,
+        devices={name: number for name, number in devices.items() if number},
+        memory_bytes={groups[0]: prediction.memory_bytes["total"]} if len(groups) == 1 else {},
+        staleness=float("inf") if most is None else float(most),
+        global_batch_size=int(block.get("global_batch_size") or problem.training.fixed_batch_size or 0),
+        needed_s=needed_s(prediction),
+        decisions={**problem.fixed, **decided_by(family, block)},
+    )

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from planner.families.all_reduce import search as all_reduce_search
-from planner.families.hybrid import least as hybrid_least
+from planner.families.hybrid import bounds as hybrid_bounds
 from planner.families.hybrid import search as hybrid_search
-from planner.families.hybrid.mixed_search import DOMAIN as HYBRID_MIXED
-from planner.families.model_replicas import bound as model_replicas_bound
+from planner.families.hybrid.grid_search import DOMAIN as HYBRID_CUTS
+from planner.families.model_replicas import search as model_replicas_bound
 from planner.families.model_replicas import search as model_replicas_search
 from planner.families.parameter_server import search as parameter_server_search
 from planner.families.pipeline import search as pipeline_search
@@ -49,7 +49,7 @@ BOUNDS: Mapping[str, Callable[[Problem], float]] = {
     "parameter_server": computation_bound,
     "model_replicas": model_replicas_bound.least_objective,
     "pipeline": computation_bound,
-    "hybrid": hybrid_least.least_objective,
+    "hybrid": hybrid_bounds.lower_bound,
 }
 
 # What each search covers, where that is less than `predict` accepts: a bound says nothing about the rest.
@@ -62,5 +62,5 @@ DOMAINS: Mapping[str, str] = {
     "group; interleaved schedules with 2 to 16 chunks a "
     "device, equal replicas, and evenly cut",
     "hybrid": "on one kind of machines layers dealt out evenly (embedding and head may count as a layer each), and "
-    f"zero-bubble schedules only where fix.zero_bubble asks for them; {HYBRID_MIXED}",
+    f"zero-bubble schedules only where fix.zero_bubble asks for them; {HYBRID_CUTS}",
 }

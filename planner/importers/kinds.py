@@ -35,10 +35,12 @@ def kind_of(path: Path) -> str | None:
         with path.open("rb") as stream:
             start = stream.read(_LOOKED_AT)
             if start.startswith(b"\x1f\x8b"):
-                return "chrome_trace" if _is_chrome_trace(_text(_unpacked(start))) else None
+                return (
+                    "chrome_trace" if _is_chrome_trace(_unpacked(start).decode("utf-8-sig", errors="replace")) else None
+                )
             if _is_onnx(stream, path.stat().st_size):
                 return "onnx"
-        text = _text(start)
+        text = start.decode("utf-8-sig", errors="replace")  # the last character may be cut
         if b"\0" in start:
             return None
         if text.lstrip().startswith(("{", "[")):
@@ -48,11 +50,6 @@ def kind_of(path: Path) -> str | None:
     except (OSError, ValueError):  # a path that no system takes, among others
         return None
     return next((kind for kind, is_of in _TEXTS.items() if is_of(text)), None)
-
-
-def _text(data: bytes) -> str:
-    """Return bytes as text; the last character may be cut."""
-    return data.decode("utf-8-sig", errors="replace")
 
 
 def _unpacked(data: bytes) -> bytes:
@@ -140,16 +137,11 @@ def _is_layer_trace(text: str) -> bool:
     cells = [cell.strip() for cell in (line.split(",") if "," in line else line.split())]
     if [cell.lower() for cell in cells[:3]] == ["id", "name", "forward"]:
         return True
-    return len(cells) == 6 and cells[0].isdecimal() and all(map(_is_number, cells[2:]))
-
-
-def _is_number(cell: str) -> bool:
-    """Whether a cell is a number."""
     try:
-        float(cell)
+        list(map(float, cells[2:]))
     except ValueError:
         return False
-    return True
+    return len(cells) == 6 and cells[0].isdecimal()
 
 
 _TEXTS: dict[str, Callable[[str], bool]] = {

@@ -1,14 +1,21 @@
 """What the question of a purchase is answered with: a fleet, what its run takes and costs, and what is proven."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from planner.plan import Plan
-from planner.procurement.fleet import Fleet
-from planner.solution import Status, gap_of
+import numpy as np
 
-__all__ = ["BreakEven", "Certificate", "Choice", "ParetoSet", "Procured", "Tradeoff", "WhatIf"]
+from planner.answer.documents import plan_document
+from planner.constraints import FLEET_LIMITS
+from planner.plan import Plan
+from planner.procurement.fleet import CRITERIA, Fleet, fleet_counts
+from planner.procurement.prices import OLD_DAYS, Term
+from planner.procurement.question import Procurement
+from planner.procurement.search import Fleets
+from planner.solution import Status, gap_of
+from planner.units import Dimension, format_human, parse
+from planner.words import usd_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +62,11 @@ class Choice:
     def cost_usd(self) -> float:
         """The sum of the parts."""
         return sum(self.money_usd.values())
+
+    @property
+    def key_assumptions(self) -> list[str]:
+        """The assumptions that change the plans of the jobs, with their effect, each once."""
+        return list(dict.fromkeys(line for plan in self.plans.values() for line in plan.key_assumptions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,3 +164,278 @@ class Procured:
     not_modelled: tuple[str, ...]
     prices: Mapping[str, Any]
     problem: Mapping[str, Any]
+
+
+# --- What an answer rests on, and what its reader should mind before paying
+
+_SHORT_S = 60.0  # of billing, which no run feels
+_CHEAP = 0.2  # of the price on demand; spot machines usually cost 0.3 to 0.6 of it
+
+
+def warnings_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
+    """Return what speaks against relying on an answer, that of its plans included."""
+    return (
+        *_contradictions(fleets),
+        *_age_warnings(fleets.procurement, choice),
+        *_spot_warnings(fleets.procurement, choice),
+        *_granule_warnings(fleets, choice),
+        *_plan_warnings(choice),
+    )
+
+
+def assumptions_of(fleets: Fleets) -> list[str]:
+    """Return what was assumed of the run and the error."""
+    run, stretch = fleets.procurement.asked.run, fleets.stretch
+    found = []
+    if run.mean_time_between_failures is None:
+        found.append("no machine fails (procure.run.mean_time_between_failures)")
+    if not run.start_up:
+        found.append("machines start at once (procure.run.start_up)")
+    found += _numbers(fleets)
+    if stretch != 1:
+        found.append(f"training takes {stretch - 1:.0%} longer than predicted (--robust)")
+    return found
+
+
+def _numbers(fleets: Fleets) -> list[str]:
+    """Return that a network is trained in fp32, where nobody asked for it."""
+    jobs = fleets.procurement.jobs
+    defaults = [oracle for job, oracle in zip(jobs, fleets.oracles, strict=True) if "dtype" not in job.question["dnn"]]
+    one = Fleet(offers=fleets.offers[:1], counts=(1,))
+    has_long = any(oracle.problem(one, has_pins=False).training.dtype == "fp32" for oracle in defaults)
+    return ["numbers of 32 bits (dnn.dtype: bf16 or fp16 uses what most devices are bought for)"] if has_long else []
+
+
+def _contradictions(fleets: Fleets) -> list[str]:
+    """Return that a family found less on some machines than it had proven for more, where that came up."""
+    number = fleets.num_contradictions
+    words = f"{number} bounds of plans on more machines were beaten by plans on fewer; none is relied on"
+    return [words] if number else []
+
+
+def _age_warnings(procurement: Procurement, choice: Choice) -> list[str]:
+    """Return that a price of the fleet is old, where it is."""
+    oldest = min(offer.date for offer in choice.fleet.offers)
+    age = (procurement.today - oldest).days
+    if age <= OLD_DAYS:
+        return []
+    return [f"a price is of {oldest.isoformat()}, {age} days old; ask for today's before buying"]
+
+
+def _granule_warnings(fleets: Fleets, choice: Choice) -> list[str]:
+    """Return how much more the runs of a month may cost where each is billed in granules: their sum leaves them out."""
+    if not fleets.procurement.is_monthly:
+        return []
+    rents = sum(
+        count * offer.usd_per_h * offer.billing_s / 3600
+        for offer, count in zip(choice.fleet.offers, choice.fleet.counts, strict=True)
+        if offer.billing_s > _SHORT_S
+    )
+    words = f"machines are billed in long granules: up to {usd_words(rents * fleets.account.num_runs)} a month more"
+    return [words] if rents else []
+
+
+def _spot_warnings(procurement: Procurement, choice: Choice) -> list[str]:
+    """Return what speaks against spot machines: no interruptions stated, or a price that is hardly to be had."""
+    listed = {
+        (offer.provider, offer.instance, offer.region): offer.usd_per_h
+        for offer in procurement.prices.offers
+        if offer.term is Term.ON_DEMAND
+    }
+    found = []
+    if any(offer.term is Term.SPOT and not offer.interruptions_per_h for offer in choice.fleet.offers):
+        found.append("spot machines are taken never to be taken away (procure.run.mean_time_between_interruptions)")
+    for offer in choice.fleet.offers:
+        usual = listed.get((offer.provider, offer.instance, offer.region))
+        if offer.term is Term.SPOT and usual and offer.usd_per_h < _CHEAP * usual:
+            share = offer.usd_per_h / usual
+            found.append(f"{offer.instance} is listed at {share:.0%} of its price on demand: see what it costs today")
+    return found
+
+
+def _plan_warnings(choice: Choice) -> list[str]:
+    """Return the warnings of the chosen plans, each once."""
+    plans = choice.plans.values()
+    return list(dict.fromkeys(warning for plan in plans for warning in (*plan.cautions, *plan.warnings)))
+
+
+# --- What binds a fleet, and over what it was proven, in words
+
+LIMITS = {  # how a limit is called, and in what it is counted
+    "cost": ("cost", Dimension.MONEY),
+    "energy": ("energy", Dimension.ENERGY),
+    **{one.criterion: (one.key, one.dimension) for one in FLEET_LIMITS},
+}
+_ALL = 0.9995  # of a training; what is beyond reads as all of it
+_CLOSE = 0.05  # of a limit: nearer to it, it is told
+
+
+def amount(value: float, name: str) -> str:
+    """Return a criterion's value for reading."""
+    if name not in LIMITS:
+        return f"{value:.0f}"
+    dimension = LIMITS[name][1]
+    return usd_words(value) if dimension is Dimension.MONEY else format_human(value, dimension)
+
+
+def enough(value: float, name: str) -> str:
+    """Return a limit for reading, rounded up: whoever types it in is allowed the value."""
+    shown = value
+    while parse((text := amount(shown, name)).replace(",", ""), LIMITS[name][1]) < value:
+        shown = max(shown * 1.0005, shown + (0.005 if LIMITS[name][1] is Dimension.MONEY else 0.0))
+    return text
+
+
+def domain_of(fleets: Fleets) -> tuple[str, ...]:
+    """Return over what a fleet is proven to be best."""
+    asked = fleets.procurement.asked
+    types = "one type" if asked.most_types == 1 else f"up to {asked.most_types} types"
+    number = len(fleets.offers)
+    return (
+        f"{number} offer{'s' * (number != 1)}, fleets of {types} of machines of one region, up to {asked.most_devices} "
+        f"devices of a type",
+        f"trainings by {' or '.join(fleets.families)}, on the global batch of the question",
+    )
+
+
+def _computing_words(seconds: float, least_s: float) -> str:
+    """Return how much of a training is computing, the rest communication and waiting."""
+    total, share = format_human(seconds, Dimension.TIME), least_s / seconds
+    if share > _ALL:
+        return f"communication costs nothing here: all {total} are computing"
+    return f"training takes {total}, of which {format_human(least_s, Dimension.TIME)} ({share:.0%}) are computing"
+
+
+def reasons_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
+    """Return what a fleet's devices do, and which limits are near."""
+    found = []
+    ideal_s = [
+        1 / sum(count * oracle.ideal_rate(offer) for offer, count in zip(fleet.offers, fleet.counts, strict=True))
+        for oracle in fleets.oracles
+        for fleet in [fleets.account.part_of(choice.fleet, oracle.job)]
+    ]
+    for (name, seconds), least_s in zip(choice.training_s.items(), ideal_s, strict=True):
+        what = "" if len(ideal_s) == 1 else f"{name}: "
+        found.append(f"{what}{_computing_words(seconds, least_s)}")
+    counts = fleet_counts(choice.fleet, fleets.offers)
+    work_s = np.array([fleets.work_s(choice.fleet, list(choice.training_s.values()))])
+    criteria = fleets.account.criteria(counts, work_s)
+    for name in CRITERIA:
+        limit, value = fleets.account.limits[name], float(criteria[name][0])
+        if np.isfinite(limit) and name in LIMITS:
+            near = "binds" if value > limit * (1 - _CLOSE) else "holds"
+            called = "month" if name == "time" and fleets.procurement.is_monthly else LIMITS[name][0]
+            found.append(f"the {called} {near}: {amount(value, name)} of {amount(limit, name)}")
+    return tuple(found)
+
+
+# --- ``planner.procurement/1``: the answer as plain data, seconds, joules, watts and dollars as the keys say
+
+
+def procurement_document(found: Procured) -> dict[str, Any]:
+    """Return the document of an answer; each chosen plan is a whole ``planner.plan/1`` in it."""
+    certificate = found.certificate
+    return {
+        "schema": "planner.procurement/1",
+        "status": certificate.status.value,
+        "problem": dict(found.problem),
+        "objective": {
+            "name": found.objective_name,
+            "value": certificate.objective,
+            "bound": certificate.bound,
+            "gap": certificate.gap,
+        },
+        "choice": {**_choice(found.choice), "plans": {n: plan_document(p) for n, p in found.choice.plans.items()}},
+        "certificate": {
+            "bounds_by_types": {str(number): bound for number, bound in certificate.bounds.items()},
+            "domain": list(certificate.domain),
+            "num_offers": certificate.num_offers,
+            "num_markets": certificate.num_markets,
+            "num_planned": certificate.num_planned,
+        },
+        "margin": found.margin,
+        "stretch": found.stretch,
+        "explanation": list(found.explanation),
+        "alternatives": [
+            {**_choice(choice), "plans": _plans(choice), "words": words} for choice, words in found.alternatives
+        ],
+        "break_even": [
+            {
+                "rented": one.rented,
+                "bought": one.bought,
+                "hours_per_month": one.hours_per_month,
+                "rows": [{"hours": hours, "rent_usd": rent, "buy_usd": buy} for hours, rent, buy in one.rows],
+                "words": one.words,
+            }
+            for one in found.break_even
+        ],
+        "pareto": None if found.pareto is None else _pareto(found.pareto),
+        "what_if": [_what_if(one) for one in found.what_if],
+        "assumptions": [*found.choice.key_assumptions, *found.assumptions],
+        "warnings": list(found.warnings),
+        "not_modelled": list(found.not_modelled),
+        "prices": dict(found.prices),
+    }
+
+
+def _fleet(fleet: Fleet) -> list[dict[str, Any]]:
+    """Return the rows of a fleet: how many of which offer, as it stands in the list."""
+    rows = []
+    for offer, count in zip(fleet.offers, fleet.counts, strict=True):
+        row = {key: value for key, value in asdict(offer).items() if value is not None}
+        rows.append({"count": count, **row, "term": offer.term.value, "date": offer.date.isoformat()})
+    return rows
+
+
+def _choice(choice: Choice) -> dict[str, Any]:
+    """Return a choice without its plans."""
+    return {
+        "fleet": _fleet(choice.fleet),
+        "objective": choice.objective,
+        "cost_usd": choice.cost_usd,
+        "spent_usd": choice.spent_usd,
+        "breakdown_usd": dict(choice.money_usd),
+        "wall_time_s": choice.total_wall_s,
+        "breakdown_s": dict(choice.run_s),
+        "training_s": dict(choice.training_s),
+        "job_wall_s": dict(choice.wall_s),
+        "energy_j": choice.energy_j,
+        "power_w": choice.power_w,
+        "capital_usd": choice.capital_usd,
+        "error": None if choice.error is None else {"low": choice.error[0], "high": choice.error[1]},
+    }
+
+
+def _pareto(found: ParetoSet) -> dict[str, Any]:
+    """Return the trade-off of time against money, and what is proven of it."""
+    return {"status": found.status.value, "gap": found.gap, "points": [_tradeoff(one) for one in found.points]}
+
+
+def _tradeoff(one: Tradeoff) -> dict[str, Any]:
+    """Return a point of the trade-off, its plans by their family and configuration."""
+    return {**_choice(one.choice), "is_tie": one.is_tie, "plans": _plans(one.choice)}
+
+
+def _plans(choice: Choice) -> dict[str, dict[str, Any]]:
+    """Return how each job trains on a fleet that is not the answer: its family and configuration, and their proof."""
+    return {
+        name: {
+            "status": plan.status.value,
+            "objective": plan.objective,
+            "bound": plan.bound,
+            "family": plan.family,
+            "configuration": plan.configuration.to_document(),
+        }
+        for name, plan in choice.plans.items()
+    }
+
+
+def _what_if(one: WhatIf) -> dict[str, Any]:
+    """Return what a change does."""
+    return {
+        "change": one.change,
+        "fleet": None if one.fleet is None else _fleet(one.fleet),
+        "objective": one.objective,
+        "changes_decision": one.changes_decision,
+        "words": one.words,
+    }

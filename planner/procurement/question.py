@@ -5,28 +5,531 @@ machines of a fleet, so that whatever a plan can ask holds here, too.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from difflib import SequenceMatcher
+from fnmatch import fnmatchcase
 from glob import escape
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ValidationError
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
-from planner.errors import InfeasibleError, SpecError
-from planner.procurement.allowed import allowed, is_one_of, matches_offer, priced_offers
-from planner.procurement.networks import NetworkTier, asked_tiers
-from planner.procurement.offer import Offer, PriceList, Term
-from planner.procurement.price_list import merged, read_price_list
-from planner.procurement.spec import ProcurementSpec, ProcureSpec
-from planner.procurement.training_checks import block_faults, training_faults
-from planner.spec.network_file import with_network_files, with_networks
-from planner.spec.source import Notes, Source, faults_of, nearest, read_source
+from planner.data.presets import networks_text
+from planner.errors import Fault, InfeasibleError, SpecError
+from planner.names import FamilyName, fold
+from planner.procurement.prices import Offer, PriceList, Row, Term, merged, read_price_list, read_rows, refuse, text_of
+from planner.question.blocks import CalibrationSpec as _CalibrationSpec
+from planner.question.blocks import DeviceSpec
+from planner.question.dnn import with_network_files, with_networks
+from planner.question.source import Notes, Source, faults_of, nearest, read_source
+from planner.question.spec import CalibrationOf, CompressionOptionSpec, ConstraintsSpec, DnnSpec, FixSpec, RangeOf
+from planner.question.values import Bytes, Count, File, Model, Name, Positive, Rate, Seconds, Share, Usd, Watts, tag
 
-__all__ = ["BUILT_IN", "Job", "Procurement", "load_procurement", "matches_offer"]
+# --- The block ``procure`` of a spec: what may be had, under which limits, and what a run needs beside its training
+
+MOST_TYPES = 3
+_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
+TermName = Literal["on-demand", "spot", "reserved", "bought"]
+ObjectiveName = Literal["cost", "time", "energy", "value_of_time"]
+
+
+def _names(value: object) -> object:
+    """Read one name as a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+Files = Annotated[list[File], BeforeValidator(_names, json_schema_input_type=File | list[File]), Field(min_length=1)]
+Names = Annotated[list[Name], BeforeValidator(_names, json_schema_input_type=Name | list[Name]), Field(min_length=1)]
+
+
+class RunSpec(Model):
+    """What a run takes beside its training.
+
+    ``mean_time_between_failures`` is of one machine, for whatever reason but the interruptions of spot machines.
+    """
+
+    start_up: Seconds = 0.0
+    evaluation: Seconds = 0.0
+    checkpoint: Seconds | None = None
+    checkpoint_interval: Seconds | None = None
+    restart: Seconds = 0.0
+    mean_time_between_failures: Seconds | None = None
+    mean_time_between_interruptions: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.checkpoint_interval is not None and self.checkpoint is None:
+            raise ValueError("checkpoint_interval needs checkpoint, the time to write one. Add e.g. checkpoint: 30 s.")
+        for key in ("checkpoint_interval", "mean_time_between_failures", "mean_time_between_interruptions"):
+            if getattr(self, key) == 0:
+                raise ValueError(f"{key} is 0. Write more than 0, or leave it out.")
+        return self
+
+
+class StorageSpec(Model):
+    """Data kept for the time of the run."""
+
+    size: Bytes
+    usd_per_gb_month: Positive
+
+
+class EgressSpec(Model):
+    """Data carried out of the cloud, once."""
+
+    size: Bytes
+    usd_per_gb: Positive
+
+
+class ElectricitySpec(Model):
+    """What a kilowatt-hour costs, and the share of it that cooling adds: power usage effectiveness."""
+
+    usd_per_kwh: Positive
+    pue: Annotated[float, Field(ge=1, le=5)] = 1.0
+
+
+class ReservedSpec(Model):
+    """Machines paid for a committed time, used or not, at a discount."""
+
+    discount: Share
+    commitment: Seconds
+
+
+class NetworkTierSpec(Model):
+    """A network that bought machines may have, and what cards and switch ports cost for each machine.
+
+    ``bandwidth`` is that of one machine, all its cards together, as in price lists.
+    """
+
+    name: Name
+    bandwidth: Rate
+    usd_per_machine: Usd
+    latency: Seconds | None = None
+
+
+class NetworkFileSpec(Model):
+    """A table of network tiers, all of which bought machines may have."""
+
+    file: File
+
+
+def _network_tag(value: object) -> str:
+    """Tell a tier's name, a file, and a tier that stands in the question apart; the tags stand in no path."""
+    return "<file>" if isinstance(value, dict) and "file" in value else tag(value)
+
+
+NetworkOf = Annotated[
+    Annotated[NetworkTierSpec, Tag("<mapping>")]
+    | Annotated[NetworkFileSpec, Tag("<file>")]
+    | Annotated[Name, Tag("<name>")],
+    Discriminator(_network_tag),
+]
+
+
+def _networks(value: object) -> object:
+    """Read one network as a list of one."""
+    return [value] if isinstance(value, str | dict) else value
+
+
+class JobSpec(Model):
+    """One of several trainings that share the machines: how often a month, by when each must be done.
+
+    Jobs with a share run on that part of every kind of machine; the others on all of them, one after the other.
+    """
+
+    name: Name
+    dnn: DnnSpec
+    runs_per_month: Positive
+    deadline: Seconds | None = None
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+class ProcureSpec(Model):
+    """What may be had, under which limits, for which goal."""
+
+    prices: Files = ["built-in"]
+    objective: ObjectiveName = "cost"
+    usd_per_hour_saved: Positive | None = None
+    providers: Names | None = None
+    regions: Names | None = None
+    instances: Names | None = None
+    devices: Names | None = None
+    exclude: Names | None = None
+    terms: Annotated[
+        list[TermName], BeforeValidator(_names, json_schema_input_type=TermName | list[TermName]), Field(min_length=1)
+    ] = ["on-demand"]
+    most_types: Annotated[int, Field(ge=1, le=MOST_TYPES)] = 1
+    machines: RangeOf | None = None
+    most_devices: Count = 4096
+    quotas: dict[Name, Annotated[int, Field(ge=0, strict=True)]] = {}
+    budget: Usd | None = None
+    capital: Usd | None = None
+    deadline: Seconds | None = None
+    power: Watts | None = None
+    discounts: dict[Name, Share] = {}
+    reserved: ReservedSpec | None = None
+    networks: Annotated[
+        list[NetworkOf], BeforeValidator(_networks, json_schema_input_type=NetworkOf | list[NetworkOf])
+    ] = []
+    custom_devices: list[DeviceSpec] = []
+    run: Annotated[RunSpec, _EMPTY] = RunSpec()
+    storage: StorageSpec | None = None
+    egress: EgressSpec | None = None
+    electricity: ElectricitySpec | None = None
+    error: Share | None = None
+    jobs: Annotated[list[JobSpec], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.objective == "value_of_time") != (self.usd_per_hour_saved is not None):
+            raise ValueError(
+                "objective value_of_time and usd_per_hour_saved belong together. Give both, e.g. "
+                "{objective: value_of_time, usd_per_hour_saved: 20}, or neither."
+            )
+        if ("reserved" in self.terms) != (self.reserved is not None):
+            raise ValueError(
+                "the term reserved and the block reserved belong together. Write e.g. terms: [on-demand, reserved] "
+                "and reserved: {discount: 0.3, commitment: 730 h}."
+            )
+        return self
+
+    @property
+    def allowed_terms(self) -> frozenset[Term]:
+        """The terms, as the list of prices has them."""
+        return frozenset(Term(name) for name in self.terms)
+
+
+class ProcurementSpec(Model):
+    """A whole question of what to buy or rent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="planner.procure/1")
+
+    dnn: DnnSpec | None = None
+    procure: Annotated[ProcureSpec, _EMPTY]
+    calibration: Annotated[CalibrationOf, _EMPTY] = _CalibrationSpec()
+    constraints: Annotated[ConstraintsSpec, _EMPTY] = ConstraintsSpec()
+    families: Annotated[list[FamilyName], Field(min_length=1)] | None = None
+    compression: CompressionOptionSpec | None = None
+    fix: Annotated[FixSpec, _EMPTY] = FixSpec()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.dnn is None) == (self.procure.jobs is None):
+            raise ValueError("either dnn or procure.jobs says what is trained. Give one of them.")
+        return self
+
+
+# --- Network tiers that bought machines may have: what the ports, cables and switches of each machine cost
+# A tier is one kind of network of one size: a larger cluster of the same rate needs more layers of switches, and so
+# another tier. The table that ships and those of users are read by the same rules; docs/prices.md holds the columns.
+
+BUILT_IN_TIERS = "the built-in network tiers"
+REQUIRED = ("name", "gbit_per_s_per_port", "ports", "usd_per_port", "date", "source")
+OPTIONAL = ("most", "latency_us", "power_w_per_port", "note")
+_GBIT, _US, _LATENCY_S = 1e9 / 8, 1e-6, 20e-6
+_MOST_PORTS, _MOST_MACHINES = 1024, 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkTier:
+    """A network between bought machines.
+
+    Attributes
+    ----------
+    network_bytes_per_s, usd, power_w
+        Of one machine: of all its ports, with their share of cables and switches.
+    most
+        Machines that it can join; None: as many as are wanted.
+    date
+        On which the price was right.
+    """
+
+    name: str
+    network_bytes_per_s: float
+    usd: float
+    date: date
+    source: str
+    most: int | None = None
+    latency_s: float = _LATENCY_S
+    power_w: float = 0.0
+    note: str = ""
+
+
+def read_networks(path: Path | None, *, today: date | None = None) -> tuple[NetworkTier, ...]:
+    """Return the tiers of a table; of the one that ships where ``path`` is None.
+
+    >>> [tier.name for tier in read_networks(None)][0]
+    'infiniband-400g-direct'
+
+    Raises
+    ------
+    SpecError
+        With file, line, column, value and mend of everything that is wrong, in one pass.
+    """
+    text, file = (networks_text(), BUILT_IN_TIERS) if path is None else (text_of(path), str(path))
+    faults: list[Fault] = []
+    rows = read_rows(text, file, required=REQUIRED, optional=OPTIONAL, faults=faults)
+    lines: dict[str, int] = {}
+    latest = None if path is None else today  # what ships is not of the future, whatever a clock says
+    tiers = [_tier(row, latest, lines) for row in rows]
+    refuse(faults)
+    return tuple(tiers)
+
+
+def asked_tiers(asked: Sequence[NetworkOf], source: Source, notes: Notes, today: date) -> tuple[NetworkTier, ...]:
+    """Return the tiers that a question names: of the table that ships, of files of the user's, and its own.
+
+    Faults are noted: a file's with its own lines, a name that no tier of the table has, and a name that two tiers have.
+    """
+    found: list[NetworkTier] = []
+    places: dict[str, int] = {}
+    for index, one in enumerate(asked):
+        path = ("procure", "networks", index)
+        for tier in _tiers_of(one, path, source, notes, today):
+            if places.setdefault(fold(tier.name), index) != index:
+                problem = f"two tiers are called {tier.name!r}."
+                notes.fault(path, problem, f"Remove one, or rename one; the first is number {places[fold(tier.name)]}.")
+            else:
+                found.append(tier)
+    return tuple(found)
+
+
+def _tiers_of(
+    one: NetworkOf, path: tuple[str | int, ...], source: Source, notes: Notes, today: date
+) -> Sequence[NetworkTier]:
+    """Return the tiers that one entry of a question means."""
+    if isinstance(one, NetworkTierSpec):
+        latency_s = _LATENCY_S if one.latency is None else one.latency
+        own = NetworkTier(
+            name=one.name,
+            network_bytes_per_s=one.bandwidth,
+            usd=one.usd_per_machine,
+            date=today,
+            source="the question",
+            latency_s=latency_s,
+        )
+        return (own,)
+    if isinstance(one, NetworkFileSpec):
+        file = source.folder / one.file
+        return notes.attempt((*path, "file"), lambda: read_networks(file, today=today)) or ()
+    tiers = read_networks(None)
+    meant = [tier for tier in tiers if fnmatchcase(fold(tier.name), fold(one))]
+    if not meant:
+        notes.fault(path, f"no network tier is called {one!r}.", nearest(one, [tier.name for tier in tiers]), one)
+    return meant
+
+
+def with_tier(offer: Offer, tier: NetworkTier) -> Offer:
+    """Return a bought machine with a network tier: its rate and latency, and what it costs and draws in addition."""
+    most = [number for number in (offer.most, tier.most) if number is not None]
+    return replace(
+        offer,
+        name=f"{offer.name}/{tier.name}",
+        tier=tier.name,
+        network_bytes_per_s=tier.network_bytes_per_s,
+        latency_s=tier.latency_s,
+        purchase_usd=offer.purchase_usd + tier.usd,
+        power_w=None if offer.power_w is None else offer.power_w + tier.power_w,
+        most=min(most, default=None),
+        date=min(offer.date, tier.date),
+    )
+
+
+def _tier(row: Row, today: date | None, lines: dict[str, int]) -> NetworkTier:
+    """Return the tier of a row; where a cell is a fault, with whatever goes on."""
+    name = row.name("name")
+    first = lines.setdefault(fold(name), row.line)
+    if first != row.line:
+        row.fault("name", f"{name} stands in line {first}, too.", "Remove one, or rename one.")
+    for column in ("gbit_per_s_per_port", "ports", "usd_per_port"):
+        row.needed(column)
+    ports = row.count("ports", _MOST_PORTS) or 1
+    latency_us = row.number("latency_us", is_zero=True)
+    return NetworkTier(
+        name=name,
+        network_bytes_per_s=ports * (row.number("gbit_per_s_per_port") or 1.0) * _GBIT,
+        usd=ports * (row.number("usd_per_port", is_zero=True) or 0.0),
+        date=row.day("date", today),
+        source=row.needed("source"),
+        most=row.count("most", _MOST_MACHINES),
+        latency_s=_LATENCY_S if latency_us is None else latency_us * _US,
+        power_w=ports * (row.number("power_w_per_port", is_zero=True) or 0.0),
+        note=row.text("note"),
+    )
+
+
+# --- What may be had of a price list: every offer on every term and network that a question has, at the prices that
+# hold
+# One function makes these for the search and for the comparison of rent and purchase, so that both see the same prices.
+
+
+def allowed(asked: ProcureSpec, priced: Sequence[Offer]) -> tuple[tuple[Offer, ...], dict[str, int]]:
+    """Return the offers that are asked for, and why the others are not, with how many."""
+    found: list[Offer] = []
+    left_out: dict[str, int] = {}
+    for offer in priced:
+        why = _refusal(asked, offer)
+        if why is None:
+            found.append(offer)
+        else:
+            left_out[why] = left_out.get(why, 0) + 1
+    return tuple(found), left_out
+
+
+def priced_offers(asked: ProcureSpec, tiers: Sequence[NetworkTier], prices: PriceList) -> tuple[Offer, ...]:
+    """Return all offers of a list, asked for or not, on every term and network, discounts taken off."""
+    return tuple(_discounted(asked, offer) for listed in prices.offers for offer in _variants(asked, tiers, listed))
+
+
+def _variants(asked: ProcureSpec, tiers: Sequence[NetworkTier], offer: Offer) -> Iterator[Offer]:
+    """Yield an offer on every term and network that it may be had with."""
+    if offer.term is Term.BOUGHT and tiers and offer.network_bytes_per_s is None:
+        yield from (with_tier(offer, tier) for tier in tiers)
+        return
+    yield offer
+    if offer.term is Term.ON_DEMAND and asked.reserved is not None:
+        name = f"{offer.name.removesuffix(f'/{Term.ON_DEMAND}')}/{Term.RESERVED}"
+        rent = offer.usd_per_h * (1 - asked.reserved.discount)
+        yield replace(offer, name=name, term=Term.RESERVED, usd_per_h=rent, committed_s=asked.reserved.commitment)
+
+
+def _refusal(asked: ProcureSpec, offer: Offer) -> str | None:
+    """Return why an offer may not be had; None where it may."""
+    if offer.term not in asked.allowed_terms:
+        return f"on other terms than {', '.join(asked.terms)}"
+    for key, value in (("providers", offer.provider), ("regions", offer.region), ("devices", offer.device)):
+        wanted = getattr(asked, key)
+        if wanted is not None and not is_one_of(value, wanted):
+            return f"of other {key} than {', '.join(wanted)}"
+    if asked.instances is not None and not matches_offer(offer, asked.instances):
+        return f"of other instances than {', '.join(asked.instances)}"
+    if asked.exclude is not None and matches_offer(offer, asked.exclude):
+        return "excluded"
+    if offer.most == 0:
+        return "with a quota of 0"
+    needs_power = asked.power is not None or asked.objective == "energy"
+    if offer.power_w is None and (needs_power or (asked.electricity is not None and offer.term is Term.BOUGHT)):
+        return "of unknown power"
+    return None
+
+
+def is_one_of(value: str, patterns: Sequence[str]) -> bool:
+    """Whether a name is one of some patterns (``*`` stands for anything)."""
+    return any(fnmatchcase(value.lower(), pattern.lower()) for pattern in patterns)
+
+
+def matches_offer(offer: Offer, patterns: Sequence[str]) -> bool:
+    """Whether an offer is meant: by its name, instance, provider and instance, device, or network tier."""
+    names = [offer.name, offer.instance, f"{offer.provider}/{offer.instance}", offer.device]
+    names += [] if offer.tier is None else [offer.tier]
+    return any(is_one_of(name, patterns) for name in names)
+
+
+def _quota(asked: ProcureSpec, offer: Offer) -> int | None:
+    """Return how many machines of an offer alone its quotas leave; None: no limit."""
+    found = [number for name, number in asked.quotas.items() if matches_offer(offer, [name])]
+    found += [offer.most] if offer.most is not None else []
+    return min(found, default=None)
+
+
+def _discounted(asked: ProcureSpec, offer: Offer) -> Offer:
+    """Return an offer less the discount of its provider, spot machines as often interrupted as the question says."""
+    discount = next((asked.discounts[name] for name in asked.discounts if name.lower() == offer.provider.lower()), 0.0)
+    often = asked.run.mean_time_between_interruptions
+    interruptions = offer.interruptions_per_h if often is None else 3600 / often
+    return replace(
+        offer,
+        usd_per_h=offer.usd_per_h * (1 - discount),
+        interruptions_per_h=interruptions if offer.term is Term.SPOT else 0.0,
+        most=_quota(asked, offer),
+    )
+
+
+# --- What a training must say, and must not, where its machines are what is asked
+
+_UNDER_PROCURE = {
+    "deadline": "Write procure.deadline.",
+    "machines": "Write procure.machines.",
+    "devices": "Write procure.machines, or procure.most_devices.",
+}
+_Path = tuple[str | int, ...]
+
+
+def block_faults(source: Source) -> list[Fault]:
+    """Return which blocks of a plan's question have no place here."""
+    found = []
+    if source.data.get("cluster") is not None:
+        problem = "the machines are what is asked here, so a cluster has no place."
+        mend = "Leave cluster out; say under procure what may be had, e.g. instances, devices and machines."
+        found.append(source.fault(("cluster",), problem, mend))
+    if source.data.get("objective") is not None:
+        mend = "Write procure.objective: cost, time, energy or value_of_time."
+        found.append(source.fault(("objective",), "of a purchase it stands under procure.", mend))
+    constraints = source.data.get("constraints")
+    for key, mend in _UNDER_PROCURE.items():
+        if isinstance(constraints, dict) and constraints.get(key) is not None:
+            found.append(source.fault(("constraints", key), "of a purchase it is asked under procure.", mend))
+    return found
+
+
+def training_faults(spec: ProcurementSpec, source: Source) -> list[Fault]:
+    """Return what is wrong with the trainings, for any machines."""
+    return [
+        *(fault for path, dnn in _trainings(spec) for fault in _dnn_faults(path, dnn, source)),
+        *_job_faults(spec, source),
+    ]
+
+
+def _trainings(spec: ProcurementSpec) -> Iterator[tuple[_Path, DnnSpec]]:
+    """Yield every network with its place."""
+    if spec.dnn is not None:
+        yield ("dnn",), spec.dnn
+    for index, job in enumerate(spec.procure.jobs or ()):
+        yield ("procure", "jobs", index, "dnn"), job.dnn
+
+
+def _dnn_faults(path: _Path, dnn: DnnSpec, source: Source) -> Iterator[Fault]:
+    """Yield what keeps a training from being asked of any number of any machines."""
+    if dnn.global_batch is None and dnn.max_global_batch is None:
+        key = "global_batch" if dnn.batch_per_device is None else "batch_per_device"
+        problem = "how many machines work is open, so the batch of all of them must be fixed."
+        mend = f"Give {_last(path)}.global_batch, e.g. 1024" + (", instead." if dnn.batch_per_device else ".")
+        yield source.fault((*path, key), problem, mend, dnn.batch_per_device or "")
+    if dnn.profile_device is None and _is_measured(dnn):
+        problem = "the network's seconds were measured, and it is not said on which device."
+        mend = f"Give {_last(path)}.profile_device, e.g. v100; else they would be taken for those of every device."
+        yield source.fault((*path, "profile_device"), problem, mend)
+
+
+def _last(path: Sequence[str | int]) -> str:
+    return str(path[-1])
+
+
+def _is_measured(dnn: DnnSpec) -> bool:
+    """Whether the network comes with measured seconds."""
+    layers = dnn.layers or ()
+    return bool(dnn.profile or dnn.trace) or any(layer.forward is not None for layer in layers)
+
+
+def _job_faults(spec: ProcurementSpec, source: Source) -> Iterator[Fault]:
+    """Yield what contradicts between jobs."""
+    jobs = spec.procure.jobs or []
+    total = sum(job.share for job in jobs if job.share < 1)
+    if total > 1 + 1e-9:
+        problem = f"the jobs that have a share of the machines to themselves take {total:.0%} of them."
+        yield source.fault(("procure", "jobs"), problem, "Lower a share.")
+    seen: Mapping[str, Any] = {}
+    for index, job in enumerate(jobs):
+        if job.name in seen:
+            problem = f"two jobs are called {job.name!r}."
+            yield source.fault(("procure", "jobs", index, "name"), problem, "Give each a name of its own.", job.name)
+        seen = {**seen, job.name: job}
+    if jobs and spec.procure.deadline is not None:
+        problem = "of several jobs each has a deadline of its own."
+        yield source.fault(("procure", "deadline"), problem, "Write it as deadline of the jobs that have one.")
+
 
 BUILT_IN = "built-in"
 SCHEMA = "planner.procurement/1"

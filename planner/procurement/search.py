@@ -1,13 +1,14 @@
 """The search over fleets: which one is best, and which ones nothing beats in both time and money.
 
-Roots of :mod:`planner.solvers.count_boxes` are the markets, counts the machines of each offer, the oracle the families'
-own searches on a cluster of at most so many machines, and the criteria those of :mod:`planner.procurement.account`.
+Roots of :mod:`planner.solvers.branch_and_bound` are the markets, counts the machines of each offer, the oracle
+the families' own searches on a cluster of at most so many machines, and the criteria those
+of :mod:`planner.procurement.fleet`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product as all_of
-from math import floor, inf
+from math import inf
 from typing import TypeVar
 
 import numpy as np
@@ -15,25 +16,22 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.errors import ModelError, SpecError
-from planner.models.failures import RunTime
-from planner.procurement.account import Account, fleet_counts
-from planner.procurement.fleet import Fleet, Hardware, Market, hardware_of, markets_of
-from planner.procurement.foresight import Foresight
-from planner.procurement.offer import Offer
-from planner.procurement.oracle import Oracle, Trained
-from planner.procurement.question import Job, Procurement, matches_offer
+from planner.procurement.fleet import Account, Fleet, Hardware, Market, hardware_of, markets_of
+from planner.procurement.oracle import Foresight, Oracle, Trained
+from planner.procurement.prices import Offer
+from planner.procurement.question import Procurement, matches_offer
 from planner.search import Search
 from planner.solution import SAME, Solution, Status
-from planner.solvers.count_boxes import (
+from planner.solvers.branch_and_bound import (
     BestCounts,
     Candidate,
+    Counts,
     Question,
     Reading,
     TradeOffs,
     best_counts,
     best_trade_offs,
 )
-from planner.solvers.count_question import Counts
 
 __all__ = ["Fleets", "Told"]
 
@@ -43,7 +41,6 @@ Told = Callable[[float, float, int], None]  # bound, incumbent, fleets planned
 
 _AT_ONCE = 512  # fleets in one array of criteria: few, as it has a row for each of their offers
 _MOST_KEPT = 3
-_ROUNDING = 1e-9
 _MANY = 1 << 62
 _EXACT = 1 - 1e-9  # sums are rounded; a bound stays below them
 _WORTH_S = 0.05  # CPU seconds of planning one fleet: looking ahead costs the half of that
@@ -281,7 +278,7 @@ class Fleets:
     ) -> list[tuple[Oracle, Fleet, float]] | None:
         """Return who is asked for which machines, and from which time on it does not matter; None: one has none."""
         jobs, fleet = self.procurement.jobs, Fleet(offers=market.offers, counts=tuple(counts))
-        parts = [self.part_of(fleet, job) for job in jobs]
+        parts = [self.account.part_of(fleet, job) for job in jobs]
         if not all(any(part.counts) for part in parts):
             return None
         enough_s = enough_s if len(jobs) == 1 else inf
@@ -313,44 +310,16 @@ class Fleets:
         known = [one for one in found if one is not None]
         return self._reading(market, counts, known) if len(known) == len(found) else None
 
-    def part_of(self, fleet: Fleet, job: Job) -> Fleet:
-        """Return the machines that a job trains on: its share of each kind, in whole machines."""
-        return Fleet(offers=fleet.offers, counts=tuple(floor(count * job.share + _ROUNDING) for count in fleet.counts))
-
     def work_s(self, fleet: Fleet, training_s: Sequence[float]) -> float:
         """Return what a fleet's criteria are asked for: the training, or the wall time of all runs of a month."""
         if not self.procurement.is_monthly:
             return training_s[0]
-        return sum(self.parts_s(fleet, training_s).values()) if all(np.isfinite(training_s)) else inf
-
-    def runs(self, fleet: Fleet, training_s: Sequence[float]) -> list[RunTime]:
-        """Return the wall time of one run of each job, on the machines that are its own."""
-        fleets = [self.part_of(fleet, job) if self._is_parted else fleet for job in self.procurement.jobs]
-        return [
-            self.account.run(fleet_counts(part, self.offers), np.array([seconds]))
-            for part, seconds in zip(fleets, training_s, strict=True)
-        ]
-
-    def parts_s(self, fleet: Fleet, training_s: Sequence[float]) -> dict[str, float]:
-        """Return the parts of the wall time of one run, or of a month's runs: side by side, of what takes longest."""
-        numbers = [job.runs_per_month if self.procurement.is_monthly else 1.0 for job in self.procurement.jobs]
-        each = [
-            {name: float(part[0]) for name, part in run.repeated(number).parts_s.items()}
-            for number, run in zip(numbers, self.runs(fleet, training_s), strict=True)
-        ]
-        if self._is_parted:
-            return max(each, key=lambda parts: sum(parts.values()))
-        return {name: sum(parts[name] for parts in each) for name in each[0]}
+        return sum(self.account.parts_s(fleet, training_s).values()) if all(np.isfinite(training_s)) else inf
 
     @property
     def families(self) -> tuple[str, ...]:
         """The families that are searched for some job, each once."""
         return tuple(dict.fromkeys(family for oracle in self.oracles for family in oracle.families))
-
-    @property
-    def _is_parted(self) -> bool:
-        """Whether every job has a part of the machines to itself."""
-        return self.procurement.is_monthly and all(job.share < 1 for job in self.procurement.jobs)
 
     def _is_hopeless(self, market: Market, counts: Sequence[int], found: Sequence[Trained]) -> bool:
         """Whether a job of several misses its deadline at these counts and at any fewer, which train no faster."""
@@ -382,8 +351,8 @@ class Fleets:
         if not all(np.isfinite(training_s)):
             return True
         jobs = self.procurement.jobs
-        wall_s = [float(run.wall_s[0]) for run in self.runs(fleet, training_s)]
-        if self._is_parted:
+        wall_s = [float(run.wall_s[0]) for run in self.account.runs(fleet, training_s)]
+        if self.account.is_parted:
             return any(seconds > job.deadline_s for job, seconds in zip(jobs, wall_s, strict=True))
         total = 0.0
         for job, seconds in sorted(zip(jobs, wall_s, strict=True), key=lambda pair: pair[0].deadline_s):
@@ -443,10 +412,10 @@ class Fleets:
 
     def _foresight(self, search: Search) -> Foresight | None:
         """Return what has fleets planned before their turn; None where nobody helps."""
-        if search.crew is not None and self.foresight is None:
+        if search.pool is not None and self.foresight is None:
             before = (oracle.foresight for oracle in self.oracles if oracle.foresight is not None)
             # A changed question may have the same oracles, and what they were asked is known there.
-            self.foresight = next(before, None) or Foresight(search.crew)
+            self.foresight = next(before, None) or Foresight(search.pool)
             for oracle in self.oracles:
                 oracle.foresight = self.foresight
         return self.foresight
@@ -457,7 +426,7 @@ class Fleets:
         if self.foresight is None:
             return False
         planned_s, number = (sum(getattr(one, name) for one in self.oracles) for name in ("planned_s", "num_here"))
-        is_long = planned_s >= self.foresight.crew.alone_s or self.foresight.num_begun > 0
+        is_long = planned_s >= self.foresight.pool.alone_s or self.foresight.num_begun > 0
         return is_long and planned_s >= _WORTH_S * number
 
     def _rows(self, markets: Sequence[Market]) -> Ints:
@@ -511,7 +480,7 @@ class Fleets:
             rates = [np.where(most > 0, rates[index], 0.0) for rates in self._rates]
             least_s = [np.nan_to_num(1 / (most * rate).sum(axis=1), nan=inf, posinf=inf) for rate in rates]
             found = self._criteria(names, index, least, self._works(least_s))
-            if self._is_parted:
+            if self.account.is_parted:
                 return found
             corners = [np.where(np.array(ends), most, least) for ends in all_of((False, True), repeat=most.shape[1])]
             ratios = {}
@@ -537,4 +506,4 @@ class Fleets:
             return training_s[0]
         training_s = [seconds * self.stretch for seconds in training_s]
         each = [job.runs_per_month * seconds for job, seconds in zip(self.procurement.jobs, training_s, strict=True)]
-        return np.asarray(np.max(each, axis=0) if self._is_parted else np.sum(each, axis=0))
+        return np.asarray(np.max(each, axis=0) if self.account.is_parted else np.sum(each, axis=0))

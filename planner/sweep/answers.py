@@ -11,18 +11,9 @@ from typing import Any
 
 from planner.errors import InfeasibleError, ModelError, NoAnswerError, PlannerError, SolverError, SpecError
 from planner.memory import default_limit_bytes
-from planner.workers.version import check_version
+from planner.workers.dask_workers import check_version
 
-__all__ = [
-    "Answer",
-    "Outcome",
-    "Task",
-    "answer",
-    "answer_all",
-    "failed",
-    "writable",
-    "wrong",
-]
+__all__ = ["Answer", "Outcome", "Task", "answer", "answer_all", "failed", "writable", "wrong"]
 
 _LEVEL = 6  # of compression
 # Of a purchase's objectives, as they are told with their unit.
@@ -119,14 +110,14 @@ def answer(task: Task) -> Answer:
     try:
         found = _purchase(task) if "procure" in task.question else _plan(task)
     except InfeasibleError as error:
-        found = _told(task.key, Outcome.INFEASIBLE, error, "infeasible")
+        found = _refused(task.key, Outcome.INFEASIBLE, error, "infeasible")
     except (SpecError, ModelError) as error:
         found = wrong(task.key, error)
     except (NoAnswerError, SolverError) as error:
-        found = _told(task.key, Outcome.LIMIT, error, "limit")
+        found = _refused(task.key, Outcome.LIMIT, error, "limit")
     except Exception as error:  # one bug must not stop the other questions
         found = failed(task.key, f"a bug of ours: {type(error).__name__}: {error}")
-    return _with_time(found, time.perf_counter() - begin_s)
+    return replace(found, wall_s=time.perf_counter() - begin_s)
 
 
 def answer_all(tasks: Sequence[Task], expected: str) -> list[Answer]:
@@ -142,32 +133,26 @@ def answer_all(tasks: Sequence[Task], expected: str) -> list[Answer]:
 
 
 def wrong(key: str, error: PlannerError) -> Answer:
-    """Return what is told of a question that is none."""
-    return _told(key, Outcome.WRONG, error, "input")
+    """Return the answer to a question that is none."""
+    return _refused(key, Outcome.WRONG, error, "input")
 
 
 def failed(key: str, why: str) -> Answer:
-    """Return what is told of a question that could not be answered."""
-    return _told(key, Outcome.FAILED, PlannerError(why), "bug")
+    """Return the answer to a question that could not be answered."""
+    return _refused(key, Outcome.FAILED, PlannerError(why), "bug")
 
 
-def _told(key: str, outcome: Outcome, error: PlannerError, kind: str) -> Answer:
+def _refused(key: str, outcome: Outcome, error: PlannerError, kind: str) -> Answer:
     """Return an error as an answer."""
-    from planner.documents import error_document  # noqa: PLC0415  # late: the parent of many workers answers nothing
+    from planner.answer.documents import error_document  # noqa: PLC0415  # late: the parent of many workers answers nothing
 
-    return Answer(
-        key=key, outcome=outcome, document=_packed(error_document(error, kind=kind)), error=writable(str(error))
-    )
-
-
-def _with_time(found: Answer, wall_s: float) -> Answer:
-    """Return an answer with the seconds that it took."""
-    return replace(found, wall_s=wall_s)
+    document = _packed(error_document(error, kind=kind))
+    return Answer(key=key, outcome=outcome, document=document, error=writable(str(error)))
 
 
 def _packed(document: Mapping[str, Any]) -> bytes:
     """Return a document as JSON, compressed: equal documents are equal bytes."""
-    from planner.documents import finite  # noqa: PLC0415
+    from planner.answer.documents import finite  # noqa: PLC0415
 
     text = json.dumps(finite(document), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return zlib.compress(writable(text).encode(), _LEVEL)
@@ -176,16 +161,15 @@ def _packed(document: Mapping[str, Any]) -> bytes:
 def _plan(task: Task) -> Answer:
     """Return the best plan."""
     import planner  # noqa: PLC0415
-    from planner.documents import plan_document  # noqa: PLC0415
+    from planner.answer.documents import plan_document  # noqa: PLC0415
 
     found = planner.plan(
         planner.load(task.question), time_limit_s=task.time_limit_s, memory_limit_bytes=task.most_bytes
     )
-    document = plan_document(found)
     return Answer(
         key=task.key,
         outcome=Outcome(found.status.value),
-        document=_packed(document),
+        document=_packed(plan_document(found)),
         objective_name=found.goal.field,
         objective=found.objective,
         bound=found.bound,
@@ -202,7 +186,7 @@ def _plan(task: Task) -> Answer:
 def _purchase(task: Task) -> Answer:
     """Return what to buy or rent."""
     import planner  # noqa: PLC0415
-    from planner.procurement.document import procurement_document  # noqa: PLC0415
+    from planner.procurement.answer import procurement_document  # noqa: PLC0415
 
     found = planner.procure(
         task.question, time_limit_s=task.time_limit_s, memory_limit_bytes=task.most_bytes, today=task.today

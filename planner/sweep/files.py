@@ -8,9 +8,9 @@ from typing import Any
 
 from planner.errors import SpecError
 from planner.network_import import import_file
-from planner.spec.network_file import with_network_files
-from planner.spec.question import NETWORK_KEYS
-from planner.spec.source import Source, read_source
+from planner.question.dnn import with_network_files
+from planner.question.source import Source, read_source
+from planner.question.spec import NETWORK_KEYS
 
 __all__ = ["Files"]
 
@@ -51,7 +51,7 @@ class Files:
             found["procure"] = self._procure(found["procure"], used)
         return found, used
 
-    def resolved_names(self, data: Any) -> list[tuple[str, str]]:
+    def resolved_names(self, data: object) -> list[tuple[str, str]]:
         """Return every text in data that names a file, with the digest of what it holds, sorted."""
         found: dict[str, str] = {}
         waiting = [data]
@@ -87,24 +87,20 @@ class Files:
         return path
 
     def _network(self, dnn: dict[str, Any], used: dict[str, str]) -> dict[str, Any]:
-        """Return a block dnn with the network of its file in it."""
+        """Return a block dnn with the network of its file in it; what stands beside a file's name wins."""
         if "file" in dnn:
-            dnn = self._of_file(dnn)
+            name, own = dnn["file"], {key: value for key, value in dnn.items() if key != "file"}
+            if not isinstance(name, str) or any(key in own for key in NETWORK_KEYS):  # wrong: its question shall say so
+                dnn = {**dnn, "file": str((self.folder / str(name)).absolute())}
+            else:
+                if name not in self._blocks:  # what ``planner import`` wrote
+                    source = Source(data={"dnn": {"file": name}}, file="", folder=self.folder, positions={})
+                    self._blocks[name] = with_network_files(source).data["dnn"]
+                dnn = {**self._blocks[name], **own}
         for key in _NETWORKS:
             if isinstance(dnn.get(key), str) and dnn[key]:
                 return self._of_program(dnn, key, used)
         return dnn
-
-    def _of_file(self, dnn: dict[str, Any]) -> dict[str, Any]:
-        """Return a block with what ``planner import`` wrote put into it; what stands beside the name wins."""
-        name = dnn["file"]
-        own = {key: value for key, value in dnn.items() if key != "file"}
-        if not isinstance(name, str) or any(key in own for key in NETWORK_KEYS):  # wrong: the question shall say so
-            return {**dnn, "file": str((self.folder / str(name)).absolute())}
-        if name not in self._blocks:
-            source = Source(data={"dnn": {"file": name}}, file="", folder=self.folder, positions={})
-            self._blocks[name] = with_network_files(source).data["dnn"]
-        return {**self._blocks[name], **own}
 
     def _of_program(self, dnn: dict[str, Any], key: str, used: dict[str, str]) -> dict[str, Any]:
         """Return a block with the network of another program's file; of a profile only if its batch is given."""
@@ -142,25 +138,22 @@ class Files:
 
     def _calibration(self, given: Any, used: dict[str, str]) -> Any:
         """Return a calibration, its files by their whole paths."""
-        if isinstance(given, str):
-            path = self._named(given, used)
-            self._note_curves(Path(path), used)
-            return path
-        if not isinstance(given, dict) or not isinstance(given.get("curves"), list):
-            return given
-        return {**given, "curves": [self._with_file(curve, used) for curve in given["curves"]]}
-
-    def _note_curves(self, path: Path, used: dict[str, str]) -> None:
-        """Note the digests of the files that a calibration's file names: its folder is theirs."""
+        if not isinstance(given, str):
+            if not isinstance(given, dict) or not isinstance(given.get("curves"), list):
+                return given
+            return {**given, "curves": [self._with_file(curve, used) for curve in given["curves"]]}
+        path = self._named(given, used)
         try:
-            data = read_source(path).data
+            data = read_source(Path(path)).data
         except (SpecError, OSError, ValueError):
-            return
+            return path
+        # The digests of the files that the calibration's file names: its folder is theirs.
         block = data.get("calibration", data)
         curves = block.get("curves") if isinstance(block, dict) else None
         for curve in curves if isinstance(curves, list) else ():
             if isinstance(curve, dict) and isinstance(curve.get("file"), str):
-                self._named(str(path.parent / curve["file"]), used)
+                self._named(str(Path(path).parent / curve["file"]), used)
+        return path
 
     def _with_file(self, part: Any, used: dict[str, str]) -> Any:
         """Return a part whose key ``file`` is a whole path."""

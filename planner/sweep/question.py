@@ -1,33 +1,46 @@
-"""The block ``sweep`` of a question, read and checked: which fields vary, over what, and what is asked of each."""
+"""The block ``sweep`` of a question, read and checked; and its questions, put together one at a time.
+
+A *field* is a path in a question, ``cluster.machines.0.network``. A *range* names its values, with their unit, by steps
+or by factors. An *axis* is a field that varies, or several that vary together; the *grid* is every combination of the
+axes on a base question, the last axis varying fastest.
+"""
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import math
+import re
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from planner.errors import SpecError
-from planner.procurement.spec import ProcurementSpec
-from planner.spec.network_file import with_networks
-from planner.spec.question import Spec
-from planner.spec.source import Notes, Source, faults_of, nearest, read_source
-from planner.spec.values import Model, Name
+from planner.procurement.question import ProcurementSpec
+from planner.question.dnn import with_networks
+from planner.question.source import Notes, Source, faults_of, nearest, read_source
+from planner.question.spec import Spec
+from planner.question.values import Model, Name
 from planner.sweep.answers import Answer, Task, wrong
 from planner.sweep.files import Files
-from planner.sweep.grid import Axis, Grid
-from planner.sweep.paths import FieldPath, accepts, field_path, names_at
-from planner.sweep.values import values_of
-from planner.workers.version import planner_version
+from planner.units import Dimension, parse
+from planner.workers.dask_workers import planner_version
 
-__all__ = ["MOST_QUESTIONS", "Sweep", "SweepSpec", "load_sweep", "question_schema"]
+__all__ = ["MOST_QUESTIONS", "MOST_VALUES", "Axis", "FieldPath", "Grid", "Sweep", "SweepSpec", "field_path"]
+__all__ += ["load_sweep", "path_text", "question_schema", "values_of", "with_value"]
 
 MOST_QUESTIONS = 10_000_000
+MOST_VALUES = 100_000  # of one field
 _DIGEST = 32  # hexadecimal digits of a key: 128 bits
 _ODD_PLACES = (("dnn", "file"), ("procure", "jobs", 0, "dnn", "file"))  # read before the model sees them
+
+
+# -- the sweep ---------------------------------------------------------------------------------------------------------
 
 
 class SweepSpec(Model):
@@ -64,7 +77,7 @@ class Sweep:
         Digest of all that its answers depend on: who asks the same again goes on where it stopped.
     """
 
-    grid: Grid
+    grid: "Grid"
     files: Files
     time_limit_s: float
     document: Mapping[str, Any]
@@ -74,30 +87,21 @@ class Sweep:
 
     def task(self, position: int, today: date) -> Task | Answer:
         """Return a question of the sweep; where it cannot even be put together, its answer, which says why."""
+        limits = self.time_limit_s, self.memory_limit_bytes
         try:
             question, used = self.files.resolved(self.grid.question(position))
         except ValueError as error:
-            return wrong(self._key(["misplaced", self.identity, position]), SpecError(str(error)))
+            return wrong(_key(["misplaced", self.identity, position], *limits), SpecError(str(error)))
         except SpecError as error:
-            return wrong(self._key(["unreadable", self.identity, position]), error)
-        key = self._key([question, sorted(used.items())])
+            return wrong(_key(["unreadable", self.identity, position], *limits), error)
         return Task(
-            key=key,
+            key=_key([question, sorted(used.items())], *limits),
             question=question,
             time_limit_s=self.time_limit_s,
             today=today,
             memory_limit_bytes=self.memory_limit_bytes,
             num_workers=self.num_workers,
         )
-
-    def _key(self, parts: list[Any]) -> str:
-        """Return the key of a question: with the version that answers it and the limits that it has."""
-        return _digest([*parts, planner_version(), *_limits(self.time_limit_s, self.memory_limit_bytes)])
-
-
-def _limits(time_limit_s: float, memory_limit_bytes: float | None) -> list[float]:
-    """Return the limits that are part of a key: what is left of a machine's memory is not."""
-    return [time_limit_s, *([] if memory_limit_bytes is None else [memory_limit_bytes])]
 
 
 def load_sweep(
@@ -109,11 +113,19 @@ def load_sweep(
 ) -> Sweep:
     """Return the sweep that a spec file, or a mapping of the same keys, asks.
 
+    Parameters
+    ----------
+    question
+        With a block ``sweep``.
+    time_limit_s, memory_limit_bytes, num_workers
+        See :class:`Sweep`.
+
     Raises
     ------
     SpecError
         With every fault of the block: unknown fields, ranges that are none, too many questions. Questions that are
-        wrong one by one are no fault of the sweep; see :func:`planner.sweep.preflight.refuse_hopeless`.
+        wrong one by one are no fault of the sweep; see
+        :func:`planner.sweep.engine.refuse_hopeless`.
     """
     if isinstance(question, Mapping):
         source = Source(data=with_networks(question), file="", folder=Path(), positions={})
@@ -121,26 +133,37 @@ def load_sweep(
         source = read_source(Path(question))
     if odd := _odd_keys(source.data):
         raise SpecError.of([source.fault(place, "keys must be text.", "Put the key in quotes.") for place in odd[:20]])
+    hint = "cluster.machines.0.count: [1, 2, 4, 8]}."
     if "sweep" not in source.data:
-        mend = "Add e.g. sweep: {vary: {cluster.machines.0.count: [1, 2, 4, 8]}}."
         problem = "there is no block sweep, which says which fields vary."
-        raise SpecError.of([source.fault(("sweep",), problem, mend)])
-    spec = _checked(source)
+        raise SpecError.of([source.fault(("sweep",), problem, f"Add e.g. sweep: {{vary: {{{hint}")])
+    try:
+        spec = SweepSpec.model_validate(source.data["sweep"] or {})
+    except ValidationError as error:
+        raise SpecError.of(faults_of(error, source, SweepSpec, ("sweep",))) from None
+    if not spec.vary and not spec.zip:
+        raise SpecError.of([source.fault(("sweep",), "nothing varies.", f"Add e.g. vary: {{{hint}")])
     base = {key: value for key, value in source.data.items() if key != "sweep"}
     grid = Grid(base=base, axes=_axes(spec, source, base))
     files = Files(source.folder)
     document = {"question": base, "sweep": source.data["sweep"]}
     named = files.resolved_names([base, *(row for axis in grid.axes for row in axis.rows)])
-    identity = _digest([document, named, planner_version(), *_limits(time_limit_s, memory_limit_bytes)])
     return Sweep(
         grid=grid,
         files=files,
         time_limit_s=time_limit_s,
         document=document,
-        identity=identity,
+        identity=_key([document, named], time_limit_s, memory_limit_bytes),
         memory_limit_bytes=memory_limit_bytes,
         num_workers=num_workers,
     )
+
+
+def _key(parts: list[Any], time_limit_s: float, memory_limit_bytes: float | None) -> str:
+    """Return a digest of plain data with the version and the limits: what is left of a machine's memory is none."""
+    limits = [time_limit_s, *([] if memory_limit_bytes is None else [memory_limit_bytes])]
+    text = json.dumps([*parts, planner_version(), *limits], sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
 
 
 def _odd_keys(data: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -155,50 +178,79 @@ def _odd_keys(data: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-def _digest(value: Any) -> str:
-    """Return a digest of plain data."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
+# -- the grid ----------------------------------------------------------------------------------------------------------
 
 
-def _checked(source: Source) -> SweepSpec:
-    """Return the block, its own keys checked."""
-    try:
-        spec = SweepSpec.model_validate(source.data["sweep"] or {})
-    except ValidationError as error:
-        raise SpecError.of(faults_of(error, source, SweepSpec, ("sweep",))) from None
-    if not spec.vary and not spec.zip:
-        mend = "Add e.g. vary: {cluster.machines.0.count: [1, 2, 4, 8]}."
-        raise SpecError.of([source.fault(("sweep",), "nothing varies.", mend)])
-    return spec
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """Fields that vary together: ``rows[i][j]`` is the ``i``-th value of field ``j``."""
+
+    paths: tuple["FieldPath", ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A base question and the axes that vary it; the last axis varies fastest."""
+
+    base: Mapping[str, Any]
+    axes: tuple[Axis, ...]
+
+    def __len__(self) -> int:
+        """Return how many questions there are."""
+        return math.prod(len(axis.rows) for axis in self.axes)
+
+    @cached_property
+    def paths(self) -> tuple["FieldPath", ...]:
+        """The fields that vary, in the order of the axes."""
+        return tuple(path for axis in self.axes for path in axis.paths)
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that vary, as they are written."""
+        return tuple(map(path_text, self.paths))
+
+    def values(self, position: int) -> tuple[object, ...]:
+        """Return the values of :attr:`fields` in a question."""
+        rows: list[tuple[Any, ...]] = []
+        for axis in reversed(self.axes):
+            position, place = divmod(position, len(axis.rows))
+            rows.append(axis.rows[place])
+        return tuple(value for row in reversed(rows) for value in row)
+
+    def question(self, position: int) -> dict[str, Any]:
+        """Return a question as plain data. It shares parts with others: change none of them.
+
+        Raises
+        ------
+        ValueError
+            If a value has no place, e.g. the third machine of two.
+        """
+        question: Any = dict(self.base)
+        pairs = zip(self.paths, self.values(position), strict=True)
+        for path, value in sorted(pairs, key=lambda pair: len(pair[0])):  # whole blocks first, then fields in them
+            question = with_value(question, path, value)
+        return dict(question)
 
 
 def _axes(spec: SweepSpec, source: Source, base: Mapping[str, Any]) -> tuple[Axis, ...]:
     """Return the axes in the order in which they stand, or raise all faults at once."""
     notes = Notes(source)
-    is_purchase = "procure" in base or any(name.split(".")[0] == "procure" for name in _names(spec))
-    model = ProcurementSpec if is_purchase else Spec
-    seen: set[FieldPath] = set()
-    axes = [_axis({name: given}, ("sweep", "vary"), notes, model, seen) for name, given in spec.vary.items()] + [
-        _axis(part, ("sweep", "zip", index), notes, model, seen) for index, part in enumerate(spec.zip)
+    parts: list[tuple[tuple[str | int, ...], Mapping[str, Any]]] = [
+        *((("sweep", "vary"), {name: value}) for name, value in spec.vary.items()),
+        *((("sweep", "zip", index), part) for index, part in enumerate(spec.zip)),
     ]
+    is_purchase = "procure" in base or any(name.split(".")[0] == "procure" for _, part in parts for name in part)
+    model, seen = ProcurementSpec if is_purchase else Spec, set[FieldPath]()
+    axes = [_axis(part, place, notes, model, seen) for place, part in parts]
     if notes.faults:
         raise SpecError.of(notes.faults)
-    number = 1
-    for axis in axes:
-        number *= len(axis.rows)
-    if number > MOST_QUESTIONS:
-        sizes = " x ".join(str(len(axis.rows)) for axis in axes)
-        problem = f"{sizes} are {number} questions, and {MOST_QUESTIONS} is the most."
+    sizes = [len(axis.rows) for axis in axes]
+    if math.prod(sizes) > MOST_QUESTIONS:
+        product = " x ".join(map(str, sizes))
+        problem = f"{product} are {math.prod(sizes)} questions, and {MOST_QUESTIONS} is the most."
         raise SpecError.of([source.fault(("sweep",), problem, "Vary less, or take larger steps.")])
     return tuple(axes)
-
-
-def _names(spec: SweepSpec) -> Iterator[str]:
-    """Yield the paths of all fields that vary."""
-    yield from spec.vary
-    for part in spec.zip:
-        yield from part
 
 
 def _axis(
@@ -206,19 +258,30 @@ def _axis(
     place: tuple[str | int, ...],
     notes: Notes,
     model: type[Model],
-    seen: set[FieldPath],
+    seen: set["FieldPath"],
 ) -> Axis:
     """Return the axis of one field, or of several together; note what is wrong."""
     paths: list[FieldPath] = []
     columns: list[list[Any]] = []
-    for name, given in part.items():
-        path = notes.attempt((*place, name), lambda name=name: field_path(name))  # type: ignore[misc]
-        values = notes.attempt((*place, name), lambda given=given: values_of(given))  # type: ignore[misc]
+    for name, value in part.items():
+        here = (*place, name)
+        path = notes.attempt(here, lambda name=name: field_path(name))  # type: ignore[misc]  # mypy infers no default
+        values = notes.attempt(here, lambda value=value: values_of(value))  # type: ignore[misc]  # as above
         if path is None or values is None:
             continue
-        _check_field(path, (*place, name), notes, model, seen)
+        if path in seen:
+            notes.fault(here, "this field varies twice.", "Leave one of them out.")
+        seen.add(path)
         paths.append(path)
         columns.append(values)
+        if _kinds_at(model, path) or tuple(0 if isinstance(step, int) else step for step in path) in _ODD_PLACES:
+            continue
+        known = next(length for length in range(len(path) - 1, -1, -1) if _kinds_at(model, path[:length]))
+        blocks = [kind for kind in _kinds_at(model, path[:known]) if _is_block(kind)]
+        names = sorted({name for block in blocks for name in block.model_fields})
+        below = ".".join(map(str, path[:known])) or "a question"
+        hint = nearest(str(path[known]), names) if names else f"{below} has no keys of its own."
+        notes.fault(here, f"unknown key {str(path[known])!r} in {below}.", hint)
     if len({len(column) for column in columns}) > 1:
         sizes = ", ".join(f"{name}: {len(column)}" for name, column in zip(part, columns, strict=False))
         notes.fault(place, f"fields that vary together need as many values each; here {sizes}.", "Add or leave out.")
@@ -228,17 +291,256 @@ def _axis(
     return Axis(paths=tuple(paths), rows=tuple(zip(*columns, strict=True)))
 
 
-def _check_field(
-    path: FieldPath, place: tuple[str | int, ...], notes: Notes, model: type[Model], seen: set[FieldPath]
-) -> None:
-    """Note a field that no question has, or that varies twice."""
-    if path in seen:
-        notes.fault(place, "this field varies twice.", "Leave one of them out.")
-    seen.add(path)
-    if accepts(model, path) or tuple(0 if isinstance(part, int) else part for part in path) in _ODD_PLACES:
-        return
-    known = next(length for length in range(len(path) - 1, -1, -1) if accepts(model, path[:length]))
-    names = names_at(model, path[:known])
-    below = ".".join(map(str, path[:known])) or "a question"
-    mend = nearest(str(path[known]), names) if names else f"{below} has no keys of its own."
-    notes.fault(place, f"unknown key {str(path[known])!r} in {below}.", mend)
+# -- fields ------------------------------------------------------------------------------------------------------------
+
+FieldPath = tuple[str | int, ...]
+
+_PART = re.compile(r'"([^"]+)"|([^."\[\]]+)|\[(\d+)\]')
+_MOST_PARTS = 32
+
+
+def field_path(text: str) -> FieldPath:
+    """Return the parts of a path: keys between dots, places in lists as numbers, odd keys in double quotes.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+
+    >>> field_path('procure.quotas."p4d.*"'), field_path("cluster.machines[0].count")
+    (('procure', 'quotas', 'p4d.*'), ('cluster', 'machines', 0, 'count'))
+    """
+    parts: list[str | int] = []
+    at = 0
+    while at < len(text):
+        found = _PART.match(text, at + (1 if parts and text[at] == "." else 0))
+        if found is None or (parts and text[at] not in ".[") or len(parts) >= _MOST_PARTS:
+            break
+        quoted, plain, place = found.groups()
+        number = place if place is not None else plain if plain is not None and plain.isdecimal() else None
+        parts.append(quoted or plain if number is None else int(number[:9]))
+        at = found.end()
+    if at < len(text) or not parts or isinstance(parts[0], int):
+        raise ValueError(f"{text!r} is no path. Write keys with dots between them, e.g. cluster.machines.0.network.")
+    return tuple(parts)
+
+
+def path_text(path: FieldPath) -> str:
+    """Return a path as it is written."""
+    return ".".join(f'"{part}"' if isinstance(part, str) and not part.isidentifier() else str(part) for part in path)
+
+
+def with_value(data: Any, path: Sequence[str | int], value: Any) -> Any:
+    """Return data with a value at a path, sharing all that does not change; blocks on the way that lack are made.
+
+    Raises
+    ------
+    ValueError
+        If a part on the way is of the wrong kind, or a list has no such place.
+    """
+    if not path:
+        return value
+    head, rest = path[0], path[1:]
+    if isinstance(head, int):
+        if not isinstance(data, list) or head >= len(data):
+            size = f"a list of {len(data)}" if isinstance(data, list) else "no list"
+            raise ValueError(f"place {head} is asked for, and there is {size}.")
+        return [*data[:head], with_value(data[head], rest, value), *data[head + 1 :]]
+    if data is not None and not isinstance(data, dict):
+        raise ValueError(f"{head!r} is asked for, and there is no block of keys.")
+    known = data or {}
+    return {**known, head: with_value(known.get(head), rest, value)}
+
+
+def _kinds_at(kind: Any, path: Sequence[str | int]) -> list[Any]:
+    """Return all types that may stand at a path below a type of a question's model, without unions and annotations."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return _kinds_at(get_args(kind)[0], path)
+    if origin in (Union, types.UnionType):
+        return [found for part in get_args(kind) for found in _kinds_at(part, path)]
+    if not path or kind is Any:
+        return [kind]
+    head, rest = path[0], path[1:]
+    if origin in (list, tuple, Sequence):
+        return _kinds_at(get_args(kind)[0], rest) if isinstance(head, int) else []
+    if origin in (dict, Mapping):
+        return _kinds_at(get_args(kind)[1], rest) if isinstance(head, str) else []
+    if _is_block(kind) and head in kind.model_fields:
+        return _kinds_at(kind.model_fields[head].annotation, rest)
+    return []
+
+
+def _is_block(kind: Any) -> bool:
+    """Return whether a type is a block of keys."""
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+# -- ranges ------------------------------------------------------------------------------------------------------------
+
+_KEYS = {"from", "to", "step", "points", "factor", "scale"}
+_MOST_LETTERS = 400  # of a quantity: what is longer is none
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*?)\s*", re.ASCII)
+_LINEAR_DIGITS, _LOG_DIGITS = 12, 6
+_EXAMPLE = "e.g. {from: 10 Gbit/s, to: 400 Gbit/s, points: 6, scale: log}"
+
+
+def values_of(written: object) -> list[Any]:
+    """Return the values that a list or a range names, in its order.
+
+    A range has ``from`` and ``to``, both included, and one of: ``step``; ``factor``; ``points`` with ``scale`` linear
+    or log. Its values keep the unit of ``from``; whole numbers stay whole, and none comes twice.
+
+    Raises
+    ------
+    ValueError
+        With what is wrong and how to mend it.
+
+    >>> values_of({"from": "10 Gbit/s", "to": "40 Gbit/s", "factor": 2})
+    ['10 Gbit/s', '20 Gbit/s', '40 Gbit/s']
+    >>> values_of({"from": 1, "to": 100, "points": 3, "scale": "log"})
+    [1, 10, 100]
+    """
+    if isinstance(written, list):
+        if not written:
+            raise ValueError("this list is empty. Write at least one value.")
+        if len(written) > MOST_VALUES:
+            raise ValueError(f"{len(written)} values are more than {MOST_VALUES}. Leave some out.")
+        return written
+    if not isinstance(written, dict) or "from" not in written:
+        raise ValueError(f"{_short(written)} is neither a list nor a range. Write [first, second], or {_EXAMPLE}.")
+    if unknown := sorted(str(key) for key in written if key not in _KEYS):
+        raise ValueError(f"unknown key {unknown[0]!r} of a range. Write {_EXAMPLE}.")
+    ways = [key for key in ("step", "factor", "points") if written.get(key) is not None]
+    if len(ways) != 1 or written.get("to") is None:
+        raise ValueError(f"a range has from, to, and one of step, factor and points. Write {_EXAMPLE}.")
+    if ways[0] != "points" and written.get("scale") is not None:
+        raise ValueError("scale belongs to points. Leave it out here.")
+    ends = _ends(written)
+    if ways[0] == "step":
+        return _by_step(ends, written["step"])
+    return _by_factor(ends, written["factor"]) if ways[0] == "factor" else _by_points(ends, written)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The ends of a range as plain numbers in one unit, and how its values are written."""
+
+    first: float
+    last: float
+    unit: str
+    dimension: Dimension | None
+    is_whole: bool
+
+    def written(self, numbers: Sequence[float], digits: int) -> list[object]:
+        """Return numbers as values of a question, each once; the ends as they are."""
+        inner = [float(f"{number:.{digits}g}") for number in numbers]
+        if self.is_whole:
+            return list(dict.fromkeys(round(number) for number in inner))
+        kept = dict.fromkeys(min(number, self.last) for number in inner)
+        return [f"{_plain(number)} {self.unit}" if self.unit else number for number in kept]
+
+    def number(self, value: object) -> float:
+        """Return a value as a number of the range's unit, or a plain finite number."""
+        if self.dimension is None:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+                hint = "Write e.g. 4, or a quantity with its unit at both ends."
+                raise ValueError(f"{_short(value)} is no number. {hint}")
+            return float(value)
+        if not isinstance(value, str):
+            raise ValueError(f"{value!r} has no unit. Write e.g. '{value} {self.unit}'.")
+        si = parse(value, self.dimension)
+        found = _NUMBER.fullmatch(value)
+        if found is not None and found[2] == self.unit:
+            return float(found[1])
+        return float(f"{si / parse(f'1 {self.unit}', self.dimension):.15g}")
+
+
+def _ends(written: dict[str, Any]) -> _Ends:
+    """Return the ends of a range in the unit of the first."""
+    first, last = written["from"], written["to"]
+    unit, dimension = "", None
+    if isinstance(first, str):
+        found = _NUMBER.fullmatch(first) if len(first) <= _MOST_LETTERS else None
+        dimension = next(_dimensions(first), None) if found else None
+        if found is None or dimension is None:
+            raise ValueError(f"{_short(first)} is no quantity with a unit that is known. Write e.g. '10 Gbit/s'.")
+        unit = found[2]
+    is_whole = not unit and all(isinstance(value, int) for value in (first, last, written.get("step") or 0))
+    blank = _Ends(0.0, 0.0, unit, dimension, is_whole)
+    ends = _Ends(blank.number(first), blank.number(last), unit, dimension, is_whole)
+    if ends.first > ends.last:
+        raise ValueError(f"the range goes down: from {first} to {last}. Exchange its ends.")
+    return ends
+
+
+def _dimensions(text: str) -> Iterator[Dimension]:
+    """Yield what a quantity may be of."""
+    for dimension in Dimension:
+        try:
+            parse(text, dimension)
+        except ValueError:
+            continue
+        yield dimension
+
+
+def _by_step(ends: _Ends, step: Any) -> list[Any]:
+    """Return values a step apart; the last one may fall short of the range's end."""
+    size = ends.number(step)
+    if size <= 0:
+        raise ValueError(f"the step {step!r} leads nowhere. Write more than 0.")
+    number = (ends.last - ends.first) / size * (1 + 1e-12) + 1
+    _refuse_many(number)
+    return ends.written([ends.first + index * size for index in range(int(number))], _LINEAR_DIGITS)
+
+
+def _by_factor(ends: _Ends, factor: Any) -> list[Any]:
+    """Return values a factor apart; the last one may fall short of the range's end."""
+    ratio = _Ends(0.0, 0.0, "", None, is_whole=False).number(factor)
+    if ratio <= 1:
+        raise ValueError(f"the factor {factor!r} leads nowhere. Write more than 1.")
+    _refuse_zero(ends)
+    number = math.log(ends.last / ends.first) / math.log(ratio) + 1 + 1e-9
+    _refuse_many(number)
+    return ends.written([ends.first * ratio**index for index in range(int(number))], _LINEAR_DIGITS)
+
+
+def _by_points(ends: _Ends, written: dict[str, Any]) -> list[Any]:
+    """Return so many values, evenly apart on the scale asked for; whole ones are rounded and may become fewer."""
+    points, scale = written["points"], written.get("scale")
+    if isinstance(points, bool) or not isinstance(points, int) or points < 2:
+        raise ValueError(f"points is {_short(points)}. Write a whole number of 2 or more.")
+    if scale not in ("linear", "log"):
+        raise ValueError(f"points needs a scale, and it is {_short(scale)}. Write scale: log, or scale: linear.")
+    _refuse_many(points)
+    shares = [index / (points - 1) for index in range(1, points - 1)]
+    if scale == "linear":
+        inner, digits = [ends.first + (ends.last - ends.first) * share for share in shares], _LINEAR_DIGITS
+    else:
+        _refuse_zero(ends)
+        inner, digits = [ends.first * (ends.last / ends.first) ** share for share in shares], _LOG_DIGITS
+    first, last = (ends.written([end], 17)[0] for end in (ends.first, ends.last))
+    return list(dict.fromkeys([first, *ends.written(inner, digits), last]))
+
+
+def _refuse_zero(ends: _Ends) -> None:
+    """Refuse a range by factors that starts at nothing."""
+    if ends.first <= 0:
+        raise ValueError(f"a range by factors cannot start at {ends.first:g}. Start above 0, or use step.")
+
+
+def _refuse_many(number: float) -> None:
+    """Refuse ranges that nobody means."""
+    if not number < MOST_VALUES + 1:
+        raise ValueError(f"this range has {number:.6g} values, and {MOST_VALUES} is the most. Use larger steps.")
+
+
+def _plain(number: float) -> str:
+    """Return a number without a trailing ``.0``."""
+    return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
+
+
+def _short(value: object) -> str:
+    """Return a value as text of at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,18 +1,72 @@
-"""What a sweep found, as text for a terminal and as a JSON document."""
+"""What a sweep found: rows, their files, and a summary as text for a terminal and as the document ``planner.sweep/1``.
 
-from collections.abc import Sequence
-from typing import Any
+A *row* is one question with its answer: its position, the values of the fields that vary, what was answered. The
+*summary* counts outcomes, and compares the answers of the objective that most have: the best rows, those that none
+beats in two columns, what each value of a field does against the first one, all else equal. Questions without a plan
+are told by their reason.
+"""
 
-from planner.report import table
-from planner.sweep.answers import Outcome
-from planner.sweep.grid import Grid
-from planner.sweep.rows import Row, columns_of, short
-from planner.sweep.summary import Effect, Reason, Summary
-from planner.units import Dimension, format_human
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from heapq import nsmallest
+from importlib import import_module
+from itertools import islice
+from math import exp, log
+from pathlib import Path
+from typing import Any, TextIO
 
-__all__ = ["counts_text", "summary_document", "summary_text"]
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
+from planner.answer.documents import finite
+from planner.errors import Fault, SpecError
+from planner.letters import table_cell, visible, visible_json
+from planner.sweep.answers import Answer, Outcome, writable
+from planner.sweep.question import Grid, Sweep
+from planner.sweep.store import Store
+from planner.targets import reason_of, whole
+from planner.units import Dimension
+
+__all__ = ["ANSWER_COLUMNS", "Effect", "Reason", "Row", "Summary", "SweepDocument", "check_export", "columns_of"]
+__all__ += [
+    "export",
+    "pareto",
+    "rows_of",
+    "summary_document",
+    "summary_of",
+]
+
+# What every row has beside the fields that vary; the wall time last, for it is no part of the answer.
+ANSWER_COLUMNS = (
+    "outcome",
+    "objective_name",
+    "objective",
+    "bound",
+    "gap",
+    "family",
+    "headline",
+    "num_devices",
+    "iteration_time_s",
+    "time_s",
+    "cost_usd",
+    "error",
+    "key",
+    "wall_s",
+)
+_NUMBERS = {"objective", "bound", "gap", "iteration_time_s", "time_s", "cost_usd", "wall_s"}
+_MOST_BEST = 10
+_MOST_LOG = 700.0  # of a ratio that is a float
+_MOST_REASONS = 10
+_MOST_KEPT = 100_000  # different reasons that are told apart
 _MOST_VALUES = 12  # of one field in the table of effects
+_PAIRS = (("time_s", "cost_usd"), ("objective", "num_devices"))  # of a trade-off, the first that is known
+_BLOCK_ROWS = 10_000
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 _WORDS = {
     Outcome.OPTIMAL: "proven optimal",
     Outcome.FEASIBLE: "with a plan that is not proven",
@@ -24,120 +78,398 @@ _WORDS = {
 _DIMENSIONS = (("_usd", Dimension.MONEY), ("_s", Dimension.TIME), ("_j", Dimension.ENERGY))
 
 
-def counts_text(number: int, counts: dict[Outcome, int]) -> str:
-    """Return how many questions ended how, in a line."""
-    answered = sum(counts.values())
-    parts = ", ".join(f"{count} {_WORDS[outcome]}" for outcome, count in counts.items())
-    head = f"{number} questions" if answered == number else f"{answered} of {number} questions"
-    return f"{head}: {parts}" if parts else f"{number} questions, none of them answered yet"
+# -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def summary_text(found: Summary, grid: Grid) -> str:
-    """Return a summary as text, without colour."""
-    lines = [counts_text(found.number, found.counts)]
-    if found.objective_name is not None:
-        lines += ["", f"Best by {found.objective_name}", *_indented(_best(found, grid))]
-        lines += _others(found)
-        lines += _pareto(found, grid)
-        lines += ["", f"What each field does to {found.objective_name}", *_effects(found)]
-    lines += _reasons(found.reasons)
-    return "\n".join(lines)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One question of a sweep and its answer; ``values`` are those of the grid's fields."""
+
+    position: int
+    values: tuple[Any, ...]
+    answer: Answer
+
+    def cells(self) -> list[object]:
+        """Return the cells of :func:`columns_of`."""
+        answer = [getattr(self.answer, name) for name in ANSWER_COLUMNS]
+        return [self.position, *self.values, str(answer[0]), *answer[1:]]
 
 
-def _others(found: Summary) -> list[str]:
-    """Say which answers are not compared."""
-    if not found.num_other_objectives:
-        return []
-    return [f"  {found.num_other_objectives} answers have another objective and are not compared."]
+def columns_of(grid: Grid) -> list[str]:
+    """Return the names of a row's cells; a field that bears the name of another column as ``question.objective``."""
+    taken = {"position", *ANSWER_COLUMNS}
+    return ["position", *(f"question.{name}" if name in taken else name for name in grid.fields), *ANSWER_COLUMNS]
 
 
-def _indented(text: str) -> list[str]:
-    """Return lines two to the right."""
-    return [f"  {line}" for line in text.splitlines()]
+def rows_of(sweep: Sweep, store: Store) -> Iterator[Row]:
+    """Yield the answered questions of a sweep in the order of their positions."""
+    for stored in store.rows(sweep.identity):
+        if 0 <= stored.position < len(sweep.grid):
+            values = sweep.grid.values(stored.position)
+            yield Row(position=stored.position, values=values, answer=stored.answer)
 
 
-def _amount(value: float | None, name: str) -> str:
-    """Return a quantity for reading, by the unit that its name ends in."""
-    if value is None:
-        return ""
-    found = next((dimension for end, dimension in _DIMENSIONS if name.endswith(end)), None)
-    return f"{value:.6g}" if found is None or value < 0 else format_human(value, found, 4)
+# -- files of rows -----------------------------------------------------------------------------------------------------
 
 
-def _row(row: Row, grid: Grid, columns: Sequence[str], objective_name: str) -> dict[str, object]:
-    """Return a row for reading: its fields, then some columns of its answer."""
-    cells: dict[str, object] = {"#": row.position}
-    cells |= {name: short(value) for name, value in zip(grid.fields, row.values, strict=True)}
-    for name in columns:
-        value = getattr(row.answer, name)
-        label = objective_name if name == "objective" else name
-        is_number = isinstance(value, float)
-        cells[label] = _amount(value, label) if is_number else "" if value is None else short(value, 48)
-    return cells
+def check_export(path: Path) -> None:
+    """Refuse a file that could not be written at the end of a long sweep.
+
+    Raises
+    ------
+    SpecError
+        If its ending is unknown, its folder is not there, or its library is missing.
+    """
+    if path.suffix.lower() not in _WRITERS:
+        raise _fault(path, f"a file ends in one of {', '.join(_WRITERS)}.", "Name it so.")
+    if not path.parent.is_dir():
+        raise _fault(path, f"there is no folder {path.parent}.", "Make it, or name another file.")
+    if path.suffix.lower() == ".parquet":
+        _parquet_library(path)
 
 
-def _best(found: Summary, grid: Grid) -> str:
-    """Return the table of the best rows."""
-    name = found.objective_name or ""
-    return table([_row(row, grid, ("objective", "outcome", "family", "headline"), name) for row in found.best])
+def export(sweep: Sweep, store: Store, path: Path) -> int:
+    """Write the answered questions of a sweep, whole or not at all, as CSV, JSON or Parquet; return how many.
+
+    Raises
+    ------
+    SpecError
+        If the file cannot be written.
+    """
+    check_export(path)
+    try:
+        with whole(path) as new:
+            return _WRITERS[path.suffix.lower()](sweep, rows_of(sweep, store), new)
+    except OSError as error:
+        raise _fault(path, reason_of(error), "Name another file.") from None
 
 
-def _pareto(found: Summary, grid: Grid) -> list[str]:
-    """Return the table of the trade-off."""
-    if found.pareto_columns is None:
-        return []
-    name = found.objective_name or ""
-    columns = tuple(dict.fromkeys([*found.pareto_columns, "headline"]))
-    labels = [name if one == "objective" else one for one in found.pareto_columns]
-    if len(found.pareto) == 1:
-        return ["", f"#{found.pareto[0].position} is the best in both {labels[0]} and {labels[1]}."]
-    rows = table([_row(row, grid, columns, name) for row in found.pareto])
-    return ["", f"None is better in both {labels[0]} and {labels[1]} ({len(found.pareto)} rows)", *_indented(rows)]
+def _fault(path: Path, problem: str, hint: str) -> SpecError:
+    """Return the error of a file."""
+    return SpecError.of(
+        [Fault(file="command line", field="--export", value=str(path), problem=f"{path}: {problem}", mend=hint)]
+    )
 
 
-def _effects(found: Summary) -> list[str]:
-    """Return a table of values for each field, or for those that vary together."""
-    lines = []
-    for names, effects in found.effects:
-        shown = effects if len(effects) <= _MOST_VALUES else [*effects[: _MOST_VALUES - 1], effects[-1]]
-        rows = [_effect(names, one, found.objective_name or "") for one in shown]
-        lines += _indented(table(rows))
-        if len(shown) < len(effects):
-            lines.append(f"  ({len(effects) - len(shown)} values between the last two are left out)")
-        lines.append("")
-    return [
-        *lines[:-1],
-        "  Against the first value that has a plan, all else equal, over the pairs that both have one.",
-    ]
+def _text_file(path: Path) -> TextIO:
+    """Open a text file to be written."""
+    return path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
 
 
-def _effect(names: Sequence[str], one: Effect, objective_name: str) -> dict[str, object]:
-    """Return the line of a value."""
-    cells: dict[str, object] = {name: short(value) for name, value in zip(names, one.value, strict=True)}
-    ratio = "" if one.ratio is None else f"x {one.ratio:.4g}"
-    return {
-        **cells,
-        objective_name: ratio,
-        "pairs": one.num_pairs,
-        "plans": one.num_answered,
-        "best": _amount(one.best, objective_name),
-    }
+def _write_csv(sweep: Sweep, rows: Iterator[Row], path: Path) -> int:
+    """Write CSV: one line of names, one for each row; numbers as exactly as Python reads them back."""
+
+    def cell(value: object) -> object:
+        """Return a cell: blocks and lists as JSON, texts that no spreadsheet takes for a formula."""
+        if isinstance(value, dict | list):
+            return visible_json(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+        return table_cell(visible(value, keep="\n")) if isinstance(value, str) else value
+
+    number = 0
+    with _text_file(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(map(cell, columns_of(sweep.grid)))
+        for row in rows:
+            writer.writerow(map(cell, row.cells()))
+            number += 1
+    return number
 
 
-def _reasons(reasons: Sequence[Reason]) -> list[str]:
-    """Return why questions have no plan."""
-    if not reasons:
-        return []
-    lines = ["", "Questions without a plan, by their reason"]
-    for one in reasons:
-        lines.append(f"  {one.number} x {_WORDS[one.outcome]}, the first is #{one.position}:")
-        lines += [f"      {line}" for line in one.example.splitlines()[:3]]
-    return lines
+def _write_json(sweep: Sweep, rows: Iterator[Row], path: Path) -> int:
+    """Write one JSON document, a row a line."""
+    names, number = columns_of(sweep.grid), 0
+    with _text_file(path) as file:
+        head = json.dumps({"fields": list(sweep.grid.fields), "number": len(sweep.grid)}, ensure_ascii=False)
+        file.write(f'{visible_json(head)[:-1]}, "rows": [')
+        for row in rows:
+            cells = dict(zip(names, finite(row.cells()), strict=True))
+            file.write(",\n" if number else "\n")
+            file.write(visible_json(json.dumps(cells, ensure_ascii=False, allow_nan=False)))
+            number += 1
+        file.write("\n]}\n")
+    return number
+
+
+def _write_parquet(sweep: Sweep, rows: Iterator[Row], path: Path) -> int:
+    """Write Parquet: a field's column is of numbers where all its values are, else of text, blocks as JSON."""
+    arrow, parquet = _parquet_library(path)
+
+    def kind_of(values: Sequence[Any]) -> Any:
+        """Return the type that holds all values of a field."""
+        kinds = {type(value) for value in values if value is not None}
+        if kinds == {bool}:
+            return arrow.bool_()
+        if kinds == {int} and all(abs(value) < 2**63 for value in values if value is not None):
+            return arrow.int64()
+        return arrow.float64() if kinds and kinds <= {int, float} else arrow.string()
+
+    def cell(value: Any, kind: Any) -> Any:
+        """Return a cell; text where its column is of text."""
+        if kind != arrow.string() or value is None:
+            return value
+        return writable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+    axes = sweep.grid.axes
+    kinds = [arrow.int64(), *(kind_of([row[j] for row in axis.rows]) for axis in axes for j in range(len(axis.paths)))]
+    for name in ANSWER_COLUMNS:
+        kinds.append(
+            arrow.int64() if name == "num_devices" else arrow.float64() if name in _NUMBERS else arrow.string()
+        )
+    schema = arrow.schema(list(zip(map(writable, columns_of(sweep.grid)), kinds, strict=True)))
+    number = 0
+    with parquet.ParquetWriter(str(path), schema) as writer:
+        while block := list(islice(rows, _BLOCK_ROWS)):
+            columns = zip(*(row.cells() for row in block), strict=True)
+            arrays = [
+                arrow.array([cell(value, kind) for value in column], type=kind)
+                for column, kind in zip(columns, kinds, strict=True)
+            ]
+            writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
+            number += len(block)
+    return number
+
+
+def _parquet_library(path: Path) -> tuple[Any, Any]:
+    """Return the library, which is an optional part."""
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        hint = "pip install 'training-planner[parquet]', or write .csv or .json."
+        raise _fault(path, "Parquet needs the library pyarrow, which is not installed.", hint) from None
+
+
+_WRITERS: dict[str, Callable[[Sweep, Iterator[Row], Path], int]] = {
+    ".csv": _write_csv,
+    ".json": _write_json,
+    ".parquet": _write_parquet,
+}
+
+
+# -- the summary -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What a value of a field does, all else equal, against the first value of its axis that has any plan.
+
+    Attributes
+    ----------
+    ratio
+        Geometric mean of the objective over that with that value, over all settings of the other axes in which
+        both were answered; None where there are none.
+    num_pairs
+        How many these are.
+    num_answered
+        Questions with this value that have a plan.
+    best
+        The least objective of them.
+    """
+
+    value: tuple[Any, ...]
+    ratio: float | None
+    num_pairs: int
+    num_answered: int
+    best: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why questions have no plan, its numbers left out; ``example``: of the first of them, at its position."""
+
+    outcome: Outcome
+    reason: str
+    number: int
+    position: int
+    example: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Summary:
+    """What a sweep found; ``objective_name``: of most of its answers, which alone are compared."""
+
+    number: int
+    counts: dict[Outcome, int]
+    wall_s: float
+    objective_name: str | None = None
+    num_other_objectives: int = 0
+    best: list[Row] = field(default_factory=list)
+    pareto_columns: tuple[str, str] | None = None
+    pareto: list[Row] = field(default_factory=list)
+    effects: list[tuple[tuple[str, ...], list[Effect]]] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
+
+
+def summary_of(sweep: Sweep, store: Store, *, num_best: int = _MOST_BEST) -> Summary:
+    """Return what a sweep found so far."""
+    names: Counter[str] = Counter()
+    reasons: dict[tuple[Outcome, str], Reason] = {}
+    found = Summary(number=len(sweep.grid), counts=store.counts(sweep.identity), wall_s=0.0)
+    for row in rows_of(sweep, store):
+        answer = row.answer
+        found.wall_s += answer.wall_s
+        if answer.objective_name is not None and answer.objective is not None:
+            names[answer.objective_name] += 1
+        elif answer.error is not None and len(reasons) < _MOST_KEPT:
+            text = answer.error.strip()
+            words = _NUMBER.sub("#", text.splitlines()[0] if text else "no reason was given")
+            first = reasons.get((answer.outcome, words))
+            reasons[answer.outcome, words] = Reason(
+                outcome=answer.outcome,
+                reason=words,
+                number=1 if first is None else first.number + 1,
+                position=row.position if first is None else first.position,
+                example=text if first is None else first.example,
+            )
+    found.reasons = sorted(reasons.values(), key=lambda one: (-one.number, one.position))[:_MOST_REASONS]
+    if not names:
+        return found
+    name, number = min(names.items(), key=lambda pair: (-pair[1], pair[0]))
+    found.objective_name, found.num_other_objectives = name, names.total() - number
+    objectives = np.full(len(sweep.grid), np.nan)
+    fronts: dict[tuple[str, str], list[Row]] = {pair: [] for pair in _PAIRS}
+    for row in rows_of(sweep, store):
+        if row.answer.objective_name == name and row.answer.objective is not None:
+            objectives[row.position] = row.answer.objective
+            found.best = nsmallest(num_best, [*found.best, row], key=lambda one: (one.answer.objective, one.position))
+            for pair, rows in fronts.items():
+                _add_to_front(rows, row, pair)
+    found.effects = _effects(sweep, objectives)
+    found.pareto_columns = next((pair for pair in _PAIRS if fronts[pair]), None)
+    if found.pareto_columns is not None:
+        found.pareto = pareto(fronts[found.pareto_columns], found.pareto_columns)
+    return found
+
+
+def pareto(rows: Sequence[Row], columns: tuple[str, str]) -> list[Row]:
+    """Return the rows that no other beats in both columns, the least of the first column first."""
+    front: list[Row] = []
+    for row in rows:
+        _add_to_front(front, row, columns)
+    return sorted(front, key=lambda row: (_point(row, columns) or (0.0, 0.0), row.position))
+
+
+def _point(row: Row, columns: tuple[str, str]) -> tuple[float, float] | None:
+    """Return a row's two numbers, if it has both."""
+    first, second = (getattr(row.answer, name) for name in columns)
+    return None if first is None or second is None else (float(first), float(second))
+
+
+def _add_to_front(rows: list[Row], row: Row, columns: tuple[str, str]) -> None:
+    """Add a row to those that none beats, and drop those that it beats; equal ones stay by the first of them."""
+    point = _point(row, columns)
+    if point is None:
+        return
+    points = [_point(one, columns) for one in rows]
+    if any(one is not None and one[0] <= point[0] and one[1] <= point[1] for one in points):
+        return
+    pairs = zip(rows, points, strict=True)
+    rows[:] = [one for one, at in pairs if at is not None and not (point[0] <= at[0] and point[1] <= at[1])]
+    rows.append(row)
+
+
+def _effects(sweep: Sweep, objectives: NDArray[np.float64]) -> list[tuple[tuple[str, ...], list[Effect]]]:
+    """Return what every axis of more than one row does, where both values have positive objectives."""
+    found, start = [], 0
+    cube = objectives.reshape([len(axis.rows) for axis in sweep.grid.axes])
+    for index, axis in enumerate(sweep.grid.axes):
+        names = sweep.grid.fields[start : start + len(axis.paths)]
+        start += len(axis.paths)
+        if len(axis.rows) == 1:
+            continue
+        lines = np.moveaxis(cube, index, 0).reshape(len(axis.rows), -1)
+        first = next((line for line in lines if not np.isnan(line).all()), lines[0])
+        effects = []
+        for value, line in zip(axis.rows, lines, strict=True):
+            is_answered = ~np.isnan(line)
+            pairs = [(a, b) for a, b in zip(first.tolist(), line.tolist(), strict=True) if a > 0 and b > 0]
+            mean = sum(log(b) - log(a) for a, b in pairs) / len(pairs) if pairs else None
+            effects.append(
+                Effect(
+                    value=value,
+                    ratio=exp(mean) if mean is not None and abs(mean) < _MOST_LOG else None,
+                    num_pairs=len(pairs),
+                    num_answered=int(is_answered.sum()),
+                    best=float(line[is_answered].min()) if is_answered.any() else None,
+                )
+            )
+        found.append((names, effects))
+    return found
+
+
+# -- the summary as text -----------------------------------------------------------------------------------------------
+
+
+# -- the summary as a document -----------------------------------------------------------------------------------------
+
+
+class _Document(BaseModel):
+    """A part of the document: seconds and dollars, as the keys say."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+class TradeOffDocument(_Document):
+    """The rows that none beats in both of two columns, the least of the first one first."""
+
+    columns: list[str]
+    rows: list[dict[str, Any]]
+
+
+class ValueDocument(_Document):
+    """What a value does against the first one of its axis, all else equal: mean ``ratio`` over ``num_pairs``."""
+
+    value: list[Any]
+    ratio: float | None
+    num_pairs: int
+    num_answered: int
+    best: float | None
+
+
+class EffectDocument(_Document):
+    """One field, or several that vary together."""
+
+    fields_: list[str] = Field(alias="fields")
+    values: list[ValueDocument]
+
+
+class FailureDocument(_Document):
+    """Questions without a plan for one reason; ``example``: of the first of them, at its position."""
+
+    outcome: Outcome
+    reason: str
+    number: int
+    position: int
+    example: str
+
+
+class SweepDocument(_Document):
+    """What a sweep found so far; rows hold ``position``, the fields that vary, and the columns of an export."""
+
+    schema_: str = Field(alias="schema", pattern=r"^planner\.sweep/1$")
+    identity: str
+    fields_: list[str] = Field(alias="fields")
+    number: int
+    is_complete: bool
+    counts: dict[Outcome, int]
+    wall_s: float
+    objective_name: str | None
+    num_other_objectives: int
+    best: list[dict[str, Any]]
+    pareto: TradeOffDocument | None
+    effects: list[EffectDocument]
+    failures: list[FailureDocument]
 
 
 def summary_document(found: Summary, grid: Grid, *, identity: str, is_complete: bool) -> dict[str, Any]:
     """Return ``planner.sweep/1``."""
     names = columns_of(grid)
+
+    def rows(chosen: Sequence[Row]) -> list[dict[str, Any]]:
+        return [dict(zip(names, row.cells(), strict=True)) for row in chosen]
+
+    trade_off = None
+    if found.pareto_columns is not None:
+        trade_off = {"columns": list(found.pareto_columns), "rows": rows(found.pareto)}
     return {
         "schema": "planner.sweep/1",
         "identity": identity,
@@ -148,38 +480,11 @@ def summary_document(found: Summary, grid: Grid, *, identity: str, is_complete: 
         "wall_s": found.wall_s,
         "objective_name": found.objective_name,
         "num_other_objectives": found.num_other_objectives,
-        "best": [dict(zip(names, row.cells(), strict=True)) for row in found.best],
-        "pareto": None
-        if found.pareto_columns is None
-        else {
-            "columns": list(found.pareto_columns),
-            "rows": [dict(zip(names, row.cells(), strict=True)) for row in found.pareto],
-        },
+        "best": rows(found.best),
+        "pareto": trade_off,
         "effects": [
-            {"fields": list(fields), "values": [_effect_document(one) for one in effects]}
+            {"fields": list(fields), "values": [{**asdict(effect), "value": list(effect.value)} for effect in effects]}
             for fields, effects in found.effects
         ],
-        "failures": [_reason_document(one) for one in found.reasons],
-    }
-
-
-def _effect_document(one: Effect) -> dict[str, Any]:
-    """Return what a value does."""
-    return {
-        "value": list(one.value),
-        "ratio": one.ratio,
-        "num_pairs": one.num_pairs,
-        "num_answered": one.num_answered,
-        "best": one.best,
-    }
-
-
-def _reason_document(one: Reason) -> dict[str, Any]:
-    """Return why questions have no plan."""
-    return {
-        "outcome": str(one.outcome),
-        "reason": one.words,
-        "number": one.number,
-        "position": one.position,
-        "example": one.example,
+        "failures": [{**asdict(reason), "outcome": str(reason.outcome)} for reason in found.reasons],
     }

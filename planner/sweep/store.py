@@ -1,15 +1,24 @@
 """The store of sweeps: one SQLite file, one commit for every answer.
 
 A process may be killed at any moment: what was committed stays, what was not is asked again. Two sweeps may use one
-store at once: each question is claimed before it is asked, and a claim ends with the process that made it.
+store at once: each question is claimed before it is asked, and a claim ends with the process that made it, which is
+told without any clock, so that what a killed sweep had begun is free at once.
+
+Tables: answers in ``results`` by their keys, and their wall times apart, so that all other tables hold the same for the
+same questions; ``sweeps``; in ``members`` which answer stands at which position of a sweep; ``owners``, the processes
+that work on the store, and their ``claims``.
 """
 
 import json
 import math
+import os
+import socket
 import sqlite3
 import time
+import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import date
 from pathlib import Path
@@ -18,13 +27,13 @@ from typing import Any, TypeVar
 from planner.errors import Fault, SpecError
 from planner.letters import visible
 from planner.sweep.answers import Answer, Outcome
-from planner.sweep.owner import Owner, is_alive, this_process
 from planner.sweep.question import Sweep
-from planner.sweep.schema import guarded, prepare
-from planner.workers.version import planner_version
+from planner.workers.dask_workers import planner_version
 
-__all__ = ["RETRIED", "Claim", "Store", "Stored"]
+__all__ = ["APPLICATION", "RETRIED", "VERSION", "Claim", "Store", "Stored", "prepare"]
 
+APPLICATION = 0x504C5357  # "PLSW", in the file's header: tells a store of ours from other databases
+VERSION = 1
 RETRIED = (Outcome.FAILED, Outcome.LIMIT)  # what --retry-failed asks again
 _BUSY_MS = 60_000
 _AGAIN_S = 0.01
@@ -35,6 +44,20 @@ _Found = TypeVar("_Found")
 _COLUMNS = tuple(field.name for field in fields(Answer) if field.name != "wall_s")
 _TEXTS = ("objective_name", "family", "headline", "error")
 _NUMBERS = ("objective", "bound", "gap", "iteration_time_s", "time_s", "cost_usd")
+_ELSEWHERE = "Move it away and give the same command again, or name another file with --store."
+_TABLES = (
+    "CREATE TABLE results (key TEXT PRIMARY KEY, outcome TEXT NOT NULL, objective_name TEXT, objective REAL, "
+    "bound REAL, gap REAL, family TEXT, headline TEXT, num_devices INTEGER, iteration_time_s REAL, time_s REAL, "
+    "cost_usd REAL, error TEXT, document BLOB NOT NULL)",
+    "CREATE TABLE timings (key TEXT PRIMARY KEY, wall_s REAL NOT NULL)",
+    "CREATE TABLE sweeps (identity TEXT PRIMARY KEY, version TEXT NOT NULL, today TEXT NOT NULL, "
+    "number INTEGER NOT NULL, document BLOB NOT NULL)",
+    "CREATE TABLE members (sweep TEXT NOT NULL, position INTEGER NOT NULL, key TEXT NOT NULL, "
+    "PRIMARY KEY (sweep, position)) WITHOUT ROWID",
+    "CREATE TABLE owners (name TEXT PRIMARY KEY, host TEXT NOT NULL, process INTEGER NOT NULL, born TEXT NOT NULL, "
+    "beat REAL NOT NULL)",
+    "CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL) WITHOUT ROWID",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +88,17 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.owner = this_process()
+        self.owner = uuid.uuid4().hex  # the name of this run of a sweep
+        self.born = _born(os.getpid()) or ""  # tells its process from a later one of the same number
         self._beat_s = -_BEAT_S
-        with guarded(path):
+        owner = (self.owner, socket.gethostname(), os.getpid(), self.born, time.time())
+        with _guarded(path):
             self._db = sqlite3.connect(path, timeout=_BUSY_MS / 1000, isolation_level=None, cached_statements=64)
             try:
                 prepare(self._db, path)
                 self._write_ahead()
-                self._open()
+                self._write(lambda: self._db.execute("INSERT INTO owners VALUES (?, ?, ?, ?, ?)", owner))
+                self._free_dead()
             except BaseException:
                 self._db.close()
                 raise
@@ -91,17 +117,10 @@ class Store:
                 time.sleep(_AGAIN_S)
         self._db.execute("PRAGMA synchronous = NORMAL")
 
-    def _open(self) -> None:
-        """Note that this process works on the store."""
-        owner = self.owner
-        row = (owner.name, owner.host, owner.process, owner.born, time.time())
-        self._write(lambda: self._db.execute("INSERT INTO owners VALUES (?, ?, ?, ?, ?)", row))
-        self._free_dead()
-
     def close(self) -> None:
         """Give back what was claimed and not answered, and close the file."""
         try:
-            self._write(lambda: self._forget([self.owner.name]))
+            self._write(lambda: self._forget([self.owner]))
         except (SpecError, sqlite3.Error):  # a full disk: the claims end with the process
             pass
         finally:
@@ -143,7 +162,7 @@ class Store:
             answered = {key for key, outcome in rows if outcome not in but}
             claimed = {row[0] for row in self._db.execute(f"SELECT key FROM claims WHERE key IN ({marks})", keys)}
             mine = set(keys) - answered - claimed
-            self._db.executemany("INSERT INTO claims VALUES (?, ?)", [(key, self.owner.name) for key in sorted(mine)])
+            self._db.executemany("INSERT INTO claims VALUES (?, ?)", [(key, self.owner) for key in sorted(mine)])
             others = set(keys) - answered - mine
             return Claim(mine=frozenset(mine), answered=frozenset(answered), others=frozenset(others))
 
@@ -180,13 +199,13 @@ class Store:
         if time.monotonic() - self._beat_s < _BEAT_S:
             return
         self._beat_s = time.monotonic()
-        row = (time.time(), self.owner.name)
+        row = (time.time(), self.owner)
         self._write(lambda: self._db.execute("UPDATE owners SET beat = ? WHERE name = ?", row))
         self._free_dead()
 
     def free_dead(self) -> None:
         """Free what dead processes had claimed."""
-        with guarded(self.path):
+        with _guarded(self.path):
             self._free_dead()
 
     def counts(self, sweep: str) -> dict[Outcome, int]:
@@ -200,7 +219,7 @@ class Store:
     def rows(self, sweep: str) -> Iterator[Stored]:
         """Yield the answers of a sweep by their positions, without their documents."""
         columns = ", ".join(f"results.{name}" for name in _COLUMNS if name != "document")
-        with guarded(self.path):
+        with _guarded(self.path):
             for position, wall_s, *values in self._db.execute(
                 f"SELECT position, wall_s, {columns} FROM members JOIN results USING (key) LEFT JOIN timings "
                 "USING (key) WHERE sweep = ? ORDER BY position",
@@ -253,17 +272,16 @@ class Store:
 
     def _damaged(self, what: str) -> SpecError:
         """Return the error of a store that holds what nobody wrote."""
-        problem, mend = f"this store is damaged ({what}).", "Move it away and give the same command again."
-        return SpecError.of([Fault(file=str(self.path), problem=problem, mend=mend)])
+        return _fault(self.path, f"this store is damaged ({what}).", "Move it away and give the same command again.")
 
     def _read(self, statement: str, values: Sequence[object]) -> list[Any]:
         """Return the rows of a question to the file."""
-        with guarded(self.path):
+        with _guarded(self.path):
             return self._db.execute(statement, values).fetchall()
 
     def _write(self, work: Callable[[], _Found]) -> _Found:
         """Do some work in one transaction."""
-        with guarded(self.path):
+        with _guarded(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 found = work()
@@ -281,8 +299,8 @@ class Store:
         for name, host, process, born, beat in rows:
             if not (isinstance(process, int) and isinstance(beat, int | float)):
                 raise self._damaged("the owners")
-            lives = is_alive(Owner(name=name, host=host, process=process, born=born))
-            if lives is False or (lives is None and time.time() - beat > _DEAD_S):
+            is_far = host != socket.gethostname()
+            if time.time() - beat > _DEAD_S if is_far else not _is_alive(process, born):
                 dead.append(name)
         if dead:
             self._write(lambda: self._forget(dead))
@@ -296,3 +314,145 @@ class Store:
 def _is_number(value: object) -> bool:
     """Whether a cell is empty or a finite number."""
     return value is None or (isinstance(value, int | float) and math.isfinite(value))
+
+
+# -- owners ------------------------------------------------------------------------------------------------------------
+
+
+def _is_alive(process: int, born: str) -> bool:
+    """Return whether a process of this host lives; ``born`` tells it from a later one of the same number."""
+    if born:
+        return _born(process) == born
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _born(process: int) -> str | None:
+    """Return when a process was started, in ticks of its host since which start; None where the system does not say."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}:{fields[19]}"
+    except (OSError, IndexError):
+        return None
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Check the tables of a file, or make them where it is empty.
+
+    Each is one transaction: what others who start at the same time have made is seen whole or not at all.
+
+    Raises
+    ------
+    SpecError
+        As :func:`_refuse_foreign`.
+    """
+    with _transaction(connection, "BEGIN"):
+        is_new = _refuse_foreign(connection, path)
+    if is_new:
+        with _transaction(connection, "BEGIN IMMEDIATE"):
+            if _refuse_foreign(connection, path):  # or another process was faster
+                for statement in _TABLES:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {APPLICATION}")
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    """Do what is within in one transaction, on one state of the file."""
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> bool:
+    """Return whether a file has no tables yet; refuse one of another program, of a newer version, or that was changed.
+
+    To be asked within a transaction: numbers and tables must be of one moment. Views in the place of tables may never
+    end, and triggers do more than is asked; tables and views of other names, and indices, do no harm.
+
+    Raises
+    ------
+    SpecError
+        With what to do.
+    """
+    application, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    if not application and not version and not rows:
+        return True
+    if application != APPLICATION:
+        raise _fault(path, "this is a database of another program.", "Name another file with --store.")
+    if version > VERSION:
+        problem = f"a newer version of this program wrote this store (its format {version}; this one reads {VERSION})."
+        raise _fault(path, problem, "Upgrade this program, or name another file with --store.")
+    own = {str(sql) for kind, _, sql in rows if kind == "table"}
+    lacking = [statement.split()[2] for statement in _TABLES if statement not in own]
+    triggers = [str(name) for kind, name, _ in rows if kind == "trigger"]
+    problem = ""
+    if version != VERSION:
+        problem = f"its format is {version}, which no version of this program wrote."
+    elif lacking:
+        problem = f"its {'table' if len(lacking) == 1 else 'tables'} {', '.join(lacking)} cannot be this program's."
+    elif triggers:
+        problem = f"it has triggers ({', '.join(triggers)[:80]}), and no store of this program has any."
+    if problem:
+        raise _fault(path, f"this store is damaged: {problem}", _ELSEWHERE)
+    return False
+
+
+@contextmanager
+def _guarded(path: Path) -> Iterator[None]:
+    """Turn what SQLite says about a file into what to do about it.
+
+    Raises
+    ------
+    SpecError
+        If the file or its folder cannot be written, the disk is full, the file is damaged, or others hold it too long.
+    """
+    try:
+        yield
+        return
+    except UnicodeDecodeError:
+        raise _fault(path, "this store is damaged: it holds text that is none.", _ELSEWHERE) from None
+    except sqlite3.Error as error:
+        text, code = str(error), getattr(error, "sqlite_errorname", "")
+    if code.startswith("SQLITE_FULL") or "disk is full" in text:
+        problem = "the disk is full. All answers so far are kept."
+        hint = "Make room and give the same command again."
+    elif code.startswith("SQLITE_IOERR"):
+        problem = f"the disk fails ({text}); it may be full."
+        hint = "Look at the disk and give the same command again."
+    elif code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        kind = "there is no such folder" if not path.parent.is_dir() else "it cannot be written"
+        problem, hint = f"{kind} ({text}).", "Name a file in a folder that can be written, with --store."
+    elif code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        problem = "another process holds the store for more than a minute."
+        hint = "Stop that process, or name another store."
+    elif code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):
+        problem = f"this is no store, or it is damaged ({text})."
+        hint = "Move it away, or save what is left with `sqlite3 FILE .recover`; then give the same command again."
+    else:
+        problem, hint = f"the store cannot be used ({text}).", "Name another file with --store."
+    raise _fault(path, problem, hint)
+
+
+def _fault(path: Path, problem: str, hint: str) -> SpecError:
+    """Return the error of a store."""
+    return SpecError.of([Fault(file=str(path), problem=problem, mend=hint)])
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    """Return a number of the file's header."""
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])

@@ -1,5 +1,5 @@
-"""Processes that work for one: on this machine, or those of a Dask scheduler."""
+"""Worker processes: of this machine, or those of a Dask scheduler."""
 
-from planner.workers.crew import crew_of
+from planner.workers.pool import worker_pool
 
-__all__ = ["crew_of"]
+__all__ = ["worker_pool"]

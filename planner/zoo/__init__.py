@@ -10,11 +10,16 @@ from functools import lru_cache, partial
 from planner.dnn import Dnn
 from planner.names import find, fold
 from planner.zoo import transformers
-from planner.zoo.adam import adam_imagenet22k, adam_mnist
-from planner.zoo.alexnet import alexnet, overfeat
-from planner.zoo.googlenet import googlenet
-from planner.zoo.resnet import resnet
-from planner.zoo.vgg import vgg11, vgg13, vgg16, vgg16_replaced_head, vgg16c, vgg19
+from planner.zoo.convolutional import (
+    adam_imagenet22k,
+    adam_mnist,
+    alexnet,
+    googlenet,
+    overfeat,
+    resnet,
+    vgg,
+    vgg16_replaced_head,
+)
 
 __all__ = ["build", "find_name", "layered_names", "names"]
 
@@ -25,17 +30,9 @@ _FACTORIES: dict[str, Callable[[], Dnn]] = {
     "googlenet": googlenet,
     "googlenet-aux": partial(googlenet, auxiliary=True),
     "overfeat": overfeat,
-    "resnet101": partial(resnet, 101),
-    "resnet152": partial(resnet, 152),
-    "resnet18": partial(resnet, 18),
-    "resnet34": partial(resnet, 34),
-    "resnet50": partial(resnet, 50),
-    "vgg11": vgg11,
-    "vgg13": vgg13,
-    "vgg16": vgg16,
+    **{f"resnet{depth}": partial(resnet, depth) for depth in (18, 34, 50, 101, 152)},
+    **{name: partial(vgg, name) for name in ("vgg11", "vgg13", "vgg16", "vgg16c", "vgg19")},
     "vgg16-replaced-head": vgg16_replaced_head,
-    "vgg16c": vgg16c,
-    "vgg19": vgg19,
 }
 # VGG by depth and the letter of its paper's Table 1.
 _ALIASES = {"vgg11a": "vgg11", "vgg13b": "vgg13", "vgg16d": "vgg16", "vgg19e": "vgg19", "inception-v1": "googlenet"}

@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from importlib import resources
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.dnn import Dnn, Layer, Repeat
-from planner.models.operators import INPUT, Operator
-from planner.models.transformer_operators import block_operators, embedding_operators, head_operators
-from planner.transformer import Transformer
-from planner.transformer_parts import Experts, Image, LatentAttention
+from planner.transformer import Experts, Image, LatentAttention, Transformer
 from planner.yaml_text import plain_yaml
+
+if TYPE_CHECKING:
+    from planner.models.operators import Operator
 
 __all__ = ["Row", "block_of", "dnn_of", "row", "row_names", "transformer_of", "with_sequence_length"]
 
@@ -196,6 +196,9 @@ def dnn_of(transformer: Transformer, name: str, *, source: str = "", dataset_sam
 
     The scores of attention are in place, as a fused kernel (flash attention) has it: nothing of them is kept.
     """
+    # Late, as in `_layers_of`: listing the zoo needs no numpy.
+    from planner.models.operators import block_operators, embedding_operators, head_operators  # noqa: PLC0415
+
     layers = _layers_of(embedding_operators(transformer), "embedding", "")
     kinds, repeats = transformer.layer_kinds, []
     blocks = {kind: block_operators(transformer, kind) for kind in dict.fromkeys(kinds)}
@@ -210,8 +213,10 @@ def dnn_of(transformer: Transformer, name: str, *, source: str = "", dataset_sam
     return Dnn(name, layers, source=source, dataset_samples=dataset_samples, transformer=transformer, repeats=repeats)
 
 
-def _layers_of(operators: Sequence[Operator], prefix: str, entry: str) -> list[tuple[Layer, tuple[str, ...]]]:
+def _layers_of(operators: Sequence["Operator"], prefix: str, entry: str) -> list[tuple[Layer, tuple[str, ...]]]:
     """Return the operators of one part as layers, each with the layers that it reads; ``entry`` is what enters."""
+    from planner.models.operators import INPUT  # noqa: PLC0415
+
     own = {operator.name: _name_of(operator, prefix) for operator in operators}
     named = {INPUT: entry, **own}
     return [
@@ -230,6 +235,6 @@ def _layers_of(operators: Sequence[Operator], prefix: str, entry: str) -> list[t
     ]
 
 
-def _name_of(operator: Operator, prefix: str) -> str:
+def _name_of(operator: "Operator", prefix: str) -> str:
     """Return the name of a layer; the network's input is called so in every network."""
     return operator.name if operator.kind == "input" else f"{prefix}.{operator.name}"

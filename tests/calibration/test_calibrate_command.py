@@ -2,8 +2,6 @@
 
 import builtins
 import json
-import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,14 @@ from pytest import CaptureFixture, MonkeyPatch
 from ruamel.yaml import YAML
 
 import planner
-from planner.calibration.fit_all import Asked, Fitted, fit_all
-from planner.calibration.plot import residuals_of, text_plot
-from planner.calibration.read_files import Kind, kind_of_file, read_files
-from planner.calibration.write import block_of, calibration_text, unmeasured
+from planner.answer.schemas import MODELS
+from planner.calibration.benchmarks import Kind, kind_of_file, read_files
+from planner.calibration.fits import Asked, Fitted, fit_all
+from planner.calibration.report import block_of, calibration_text, residuals_of, text_plot, unmeasured
 from planner.cli.run import run
 from planner.cost import Floats
 from planner.errors import SpecError
-from planner.models.collectives import ring_all_reduces
-from planner.schemas import MODELS
+from planner.models.communication import ring_all_reduces
 
 SPEC = """\
 dnn: {zoo: resnet50, batch_per_device: 32}
@@ -333,24 +330,6 @@ def test_templates_print_what_is_told_apart_by_its_content(
 
 
 # -- the page --------------------------------------------------------------------------------------------------------
-
-
-def test_the_example_of_the_page_prints_what_the_page_says(
-    capsys: CaptureFixture[str], tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
-    page = (Path(__file__).parent.parent.parent / "docs" / "calibration.md").read_text(encoding="utf-8")
-    for name, content in re.findall(r"<!-- file: (\S+) -->\n```\w*\n(.*?)```", page, re.DOTALL):
-        (tmp_path / name).write_text(content)
-    monkeypatch.chdir(tmp_path)
-    ((command, printed),) = re.findall(r"<!-- run -->\n```console\n\$ planner (.*?)\n(.*?)```", page, re.DOTALL)
-    code, out, err = answer(capsys, *shlex.split(command))
-    assert (code, err) == (0, "")
-    assert out.startswith(printed)
-    (error,) = re.findall(r"```yaml\n(known_error:.*?)```", page, re.DOTALL)
-    assert error in (tmp_path / "calibration.yaml").read_text()
-    spec = (tmp_path / "base.yaml").read_text().replace("{algorithms: [ring]}", "calibration.yaml")
-    (said,) = re.findall(r"```\n(known error of .*?)\n```", page)
-    assert said in planner.load(_written(tmp_path / "next.yaml", spec)).assumptions
 
 
 def _written(path: Path, text: str) -> Path:

@@ -7,11 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.calibration.curves import FORMS, fit_curve
-from planner.calibration.fit import SEED, bootstrap, fold_of, interleaved, log_ratio, robust_fit, score_of, spread
-from planner.calibration.read_collectives import Group
+from planner.calibration.curves import (
+    FORMS,
+    SEED,
+    bootstrap,
+    fit_curve,
+    fold_of,
+    interleaved,
+    log_ratio,
+    robust_fit,
+    score_of,
+    spread,
+)
+from planner.calibration.tables import Group
 from planner.cost import Affine, Floats
-from planner.models.collectives import MeasuredCurve, PiecewiseLogLinear
+from planner.models.communication import MeasuredCurve, PiecewiseLogLinear
 
 SIZES: Floats = np.exp2(np.arange(8.0, 28.0))
 MANY: Floats = np.exp2(np.linspace(8, 27, 60))

@@ -8,13 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner
-from planner.calibration.fit_cluster import Links, fit_cluster_law, layout_of
-from planner.calibration.fit_groups import fit_free_law
-from planner.calibration.read_collectives import Group
+from planner.calibration.fits import Links, fit_cluster_law, fit_free_law, layout_of
+from planner.calibration.tables import Group
 from planner.cost import Floats
-from planner.families.all_reduce.configuration import Setting
 from planner.families.all_reduce.cost import AllReduceCost
-from planner.models.collectives import double_binary_tree_all_reduces, ring_all_reduces
+from planner.models.communication import double_binary_tree_all_reduces, ring_all_reduces
 from planner.problem import Problem
 
 SIZES: Floats = np.exp2(np.arange(8.0, 27.0))
@@ -105,15 +103,8 @@ def test_the_costs_of_the_law_are_those_of_the_family(
             "aggregation": adds_up,
         }
     )
-    cost = AllReduceCost(problem)
     machines, devices = layout
-    setting = Setting(
-        num_machines=machines,
-        devices_per_machine=devices,
-        global_batch_size=32 * machines * devices,
-        num_microbatches=1,
-    )
-    theirs = cost.transfer_costs(setting)
+    theirs = AllReduceCost.homogeneous(problem, (), devices).transfer_costs(machines, machines * devices)
     links = Links(
         cluster=problem.cluster,
         algorithms=problem.calibration.algorithms,

@@ -7,10 +7,10 @@ import pytest
 
 from planner import zoo
 from planner.calibration.layer_times import Utilisation, fit_utilisation
-from planner.calibration.read_layers import TEMPLATE, LayerTime, LayerTimes, layers_of_profile, read_layer_table
+from planner.calibration.tables import TEMPLATES, LayerTime, LayerTimes, layers_of_profile, read_layer_table
 from planner.data import device
 from planner.errors import ModelError, SpecError
-from planner.importers.graph_profile import read_graph_profile
+from planner.importers.profiles import read_graph_profile
 from planner.models.compute import profile_from_flop
 
 V100 = device("v100-sxm2-16g")
@@ -106,7 +106,7 @@ def test_a_type_that_the_device_lacks_and_layers_of_no_time_are_refused() -> Non
 
 def test_the_template_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "layers.csv"
-    path.write_text(TEMPLATE)
+    path.write_text(TEMPLATES["layers"])
     found = read_layer_table(path)
     assert found.batch_size == 32
     assert [one.name for one in found.layers] == ["conv1", "bn1", "fc"]

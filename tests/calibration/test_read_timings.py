@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.calibration.read_collectives import TEMPLATE, grouped, read_table_timings
-from planner.calibration.read_nccl import is_nccl, read_nccl
-from planner.calibration.read_osu import is_osu, read_osu
+from planner.calibration.benchmarks import is_nccl, is_osu, read_nccl, read_osu
+from planner.calibration.tables import TEMPLATES, grouped, read_table_timings
 from planner.errors import SpecError
 
 # Of our own making, in the format of NVIDIA/nccl-tests, src/common.cu: as in nebius/soperator pull request 428 (new) and
@@ -174,7 +173,7 @@ def table(tmp_path: Path, text: str) -> Path:
 
 
 def test_the_template_reads_back(tmp_path: Path) -> None:
-    rows = read_table_timings(table(tmp_path, TEMPLATE))
+    rows = read_table_timings(table(tmp_path, TEMPLATES["collectives"]))
     assert [(row.collective, row.num_devices, row.num_machines) for row in rows] == [("all_reduce", 8, 1)] * 3
     assert rows[1].time_s == pytest.approx(121e-6)
 
@@ -235,7 +234,7 @@ def test_a_rate_beside_a_time_must_agree_with_it(tmp_path: Path) -> None:
 
 
 def test_a_table_of_too_many_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planner.calibration.read_table.MOST_ROWS", 2)
+    monkeypatch.setattr("planner.calibration.tables.MOST_ROWS", 2)
     with pytest.raises(SpecError, match=r"it holds 3 rows, more than 2. Leave out repetitions, or take their median."):
         read_table_timings(table(tmp_path, HEAD + "all_reduce,4,8,1\n" * 3))
 

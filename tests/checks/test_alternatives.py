@@ -1,18 +1,16 @@
 """What lost is judged like the plan; a broken configuration and broken limits are told in the checker's own words."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from checked import checked, given_plan, put, question, rebuilt
 
 import planner
-from planner.checks import all_reduce, model_replicas, parameter_server, pipeline, report_text
-from planner.checks.facts import Facts
+from planner.answer.documents import dump, plan_document
+from planner.checks import report_text
 from planner.checks.limits import limits_kept
-from planner.documents import dump, plan_document
+from planner.constraints import Usage
 from planner.problem import Limits, Range
 
 
@@ -95,61 +93,16 @@ def test_an_alternative_that_costs_something_else_fails() -> None:
     assert "alternatives.0" in {one.name for one in checked(document).faults}
 
 
-# The configuration is also refused where it is rebuilt; these look at what the checker itself makes of the block.
-@pytest.mark.parametrize(
-    ("family", "change", "name"),
-    [
-        ("all_reduce", put("fusion_groups", 0, "tensors", value=["one"]), "gradients"),
-        ("all_reduce", put("fusion_groups", 0, "size_bytes", value=1.0), "fusion_groups.0"),
-        ("all_reduce", put("num_machines", value=5), "machines machines-0"),
-        ("all_reduce", put("devices_per_machine", value=3), "devices machines-0"),
-        ("all_reduce", put("num_devices", value=7), "devices in all"),
-        ("all_reduce", put("global_batch_size", value=7), "shares"),
-        ("parameter_server", put("workers", "machines-0", value=5), "machines machines-0"),
-        ("parameter_server", put("batch_shares", "machines-0", value=3), "shares"),
-        ("parameter_server", put("placement", value={"one": 0, "two": 1}), "placement"),
-        ("parameter_server", put("placement", value={"one": 0, "two": 1, "three": 2}), "placement"),
-        ("parameter_server", put("co_located", value=False), "machines machines-0"),
-        ("parameter_server", put("synchronisation", value="asp"), "constraints.max_staleness"),
-        ("pipeline", put("stages", 1, "first", value="three"), "layers"),
-        ("pipeline", put("stages", 0, "last", value="two"), "layers"),
-        ("pipeline", put("stages", 0, "replicas", value=8), "machines machines-0"),
-        ("pipeline", put("num_microbatches", value=33), "schedule"),
-        ("pipeline", put("chunks_per_device", value=2), "schedule"),
-        ("pipeline", put("global_batch_size", value=31), "batch"),
-        ("model_replicas", put("num_replicas", value=2), "constraints.max_staleness"),
-        ("model_replicas", put("num_workers_per_replica", value=4), "machines machines-0"),
-        ("model_replicas", put("layers", 0, "threads", value=2), "layers.0"),
-        ("model_replicas", put("layers", 0, "workers", value=[[0, 0]]), "layers.0"),
-    ],
-)
-def test_a_broken_configuration_is_told_by_the_checkers_own_code(
-    family: str, change: Callable[[dict[str, Any]], None], name: str
-) -> None:
-    problem, block, found = rebuilt(family)
-    change(block)
-    facts = FACTS[family](problem, block, found)
-    faults = {one.name for one in (*facts.findings, *limits_kept(problem, family, facts, found)) if not one.is_ok}
-    assert name in faults
-
-
-FACTS = {
-    "all_reduce": all_reduce.facts_of,
-    "parameter_server": parameter_server.facts_of,
-    "pipeline": pipeline.facts_of,
-    "model_replicas": model_replicas.facts_of,
-}
-
-
 def test_the_limits_are_judged_by_what_is_used() -> None:
-    problem, _, found = rebuilt("all_reduce")
-    facts = Facts(
+    problem, *_ = rebuilt("all_reduce")
+    usage = Usage(
+        family="all_reduce",
         machines={"machines-0": 2}, devices={"machines-0": 4}, memory_bytes={"machines-0": 2.0**20},
         decisions={"num_devices": 4}, global_batch_size=32, staleness=2.0,
     )  # fmt: skip
     limits = Limits(devices=Range(least=5), machines=Range(most=1), memory_per_device_bytes=2.0**19, max_staleness=1)
     tight = replace(problem, limits=limits, fixed={"num_devices": 5}, families=("pipeline",))
-    faults = {one.name for one in limits_kept(tight, "all_reduce", facts, found) if not one.is_ok}
+    faults = {one.name for one in limits_kept(tight, usage) if not one.is_ok}
     assert faults == {
         "families",
         "constraints.machines",

@@ -12,10 +12,11 @@ from checked import BLOCKS, document_of, question
 from pytest import CaptureFixture
 
 import planner
+from planner.answer.schemas import MODELS
 from planner.checks import check
 from planner.cli.run import run
 from planner.errors import SpecError
-from planner.schemas import MODELS
+from tests.referee import second_physics
 
 
 def test_checking_a_plan_loads_no_solver(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_a_batch_that_does_not_divide_is_read_as_it_is_predicted() -> None:
     )
     plan = planner.plan(problem)
     assert plan.prediction.breakdown_s["input_stall"] > 0
-    assert all(finding.is_ok for finding in planner.check(problem, plan).findings)
+    assert all(finding.is_ok for finding in second_physics.check(problem, plan).findings)
 
 
 @pytest.mark.parametrize("family", ["all_reduce", "parameter_server", "pipeline"])
@@ -121,4 +122,4 @@ def test_a_store_that_all_share_is_read_as_it_is_predicted_in_every_family(famil
     )
     plan = planner.plan(problem)
     assert plan.prediction.breakdown_s["input_stall"] > 0
-    assert [finding for finding in planner.check(problem, plan).findings if not finding.is_ok] == []
+    assert [finding for finding in second_physics.check(problem, plan).findings if not finding.is_ok] == []

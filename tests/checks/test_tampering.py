@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import BLOCKS, checked, digest, document_of, put
+from checked import BLOCKS, digest, document_of, put
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner
-from planner.checks import check_file, report_text
-from planner.documents import dump, plan_document
+from planner.answer.documents import dump, plan_document
+from planner.checks import report_text
 from planner.errors import SpecError
+from planner.procurement.check import check_file
 
 
 def asked_for(section: str, key: str, value: Any) -> Callable[[dict[str, Any]], None]:
@@ -84,7 +85,7 @@ def with_only(document: dict[str, Any]) -> None:
 def test_every_number_that_was_tampered_with_is_found(change: Callable[[dict[str, Any]], None], name: str) -> None:
     document = json.loads(document_of("all_reduce"))
     change(document)
-    report = checked(document)
+    report = planner.check(planner.load(document["problem"]), document)
     assert name in {one.name for one in report.faults}, report_text(report)
     assert "FAIL" in report_text(report)
 
@@ -165,7 +166,7 @@ SILENT = {"relative_error"}
 def test_a_null_where_a_figure_belongs_fails(family: str, path: tuple[str | int, ...]) -> None:
     document = json.loads(document_of(family))
     put(*path)(document)
-    report = checked(document)
+    report = planner.check(planner.load(document["problem"]), document)
     assert not report.is_ok
     assert any(str(path[-1]) in one.text or "null" in one.text for one in report.faults), report_text(report)
 
@@ -186,7 +187,7 @@ def test_a_number_beyond_all_floats_in_a_mapping_is_refused_wherever_it_stands(f
 def test_a_detail_of_another_kind_fails(value: Any) -> None:
     document = json.loads(document_of("all_reduce"))
     put("prediction", "details", "schedule", 0, "size_bytes", value=value)(document)
-    assert "details" in {one.name for one in checked(document).faults}
+    assert "details" in {one.name for one in planner.check(planner.load(document["problem"]), document).faults}
 
 
 # -- every number ----------------------------------------------------------------------------------------------------

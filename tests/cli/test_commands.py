@@ -17,12 +17,12 @@ from ruamel.yaml import YAML
 
 import planner
 from planner import api
+from planner.answer.schemas import MODELS
 from planner.cli.run import run
 from planner.errors import NoAnswerError
 from planner.networks import computation_bound
 from planner.plan import Plan
 from planner.problem import Problem
-from planner.schemas import MODELS
 from planner.search import Search
 
 SHORT = ("plan", "--dnn", "resnet50", "--machines", "4x8xrtx-2080-ti", "--network", "25 Gbit/s")

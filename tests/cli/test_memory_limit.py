@@ -89,11 +89,9 @@ def test_a_page_of_very_many_layers_leaves_out_the_schedule_and_says_so(
     spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("jinja2")
-    import planner.page.plan
-    import planner.page.schedule
+    import planner.answer.plan
 
-    monkeypatch.setattr(planner.page.plan, "MOST_LAYERS", 5)
-    monkeypatch.setattr(planner.page.schedule, "MOST_LAYERS", 5)
+    monkeypatch.setattr(planner.answer.plan, "_MOST_LAYERS", 5)
     page = tmp_path / "page.html"
     assert run(["plan", spec, "--html", str(page), "--no-explain"]) == 0
     assert "too many to draw what runs when" in page.read_text()

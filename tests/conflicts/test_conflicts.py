@@ -3,8 +3,6 @@
 import copy
 import math
 import pickle
-import re
-import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,21 +13,17 @@ from hypothesis import strategies as st
 from pytest import CaptureFixture
 
 import planner
+from planner.answer.documents import dump, error_document
+from planner.answer.schemas import MODELS
 from planner.cli.run import run
-from planner.conflicts.choices import NAMES_OF_PINS
-from planner.conflicts.constraints_of import constraints_of
-from planner.conflicts.diagnose import conflicts_of, diagnosed
-from planner.conflicts.question import as_meant
-from planner.conflicts.values import MEMORY_UNITS, TIME_UNITS, least_feasible
-from planner.conflicts.words import Diagnosis
-from planner.documents import dump, error_document
+from planner.conflicts import Diagnosis, conflicts_of, diagnosed
+from planner.constraints import relaxables
 from planner.errors import InfeasibleError, Relaxation, SpecError
 from planner.plan import Plan
-from planner.problem import Problem
+from planner.problem import Problem, as_meant
 from planner.ranking import best_plan
-from planner.schemas import MODELS
+from planner.relaxation import UNITS, least_feasible
 from planner.search import Search
-from planner.spec.question import FixSpec
 from planner.units import Dimension, parse
 
 FAMILIES = [["all_reduce"], ["all_reduce"], ["pipeline"], ["parameter_server"], ["all_reduce", "parameter_server"]]
@@ -163,7 +157,7 @@ def short_of(row: Relaxation, value: str) -> Iterator[str]:
         yield from (str(one) for one in range(min(old, new), max(old, new) + 1) if one not in (old, new))
     elif len(value.split()) == 2:
         number, unit = value.split()
-        digits = next(one.digits for one in (*MEMORY_UNITS, *TIME_UNITS) if one.name == unit)
+        digits = next(one.digits for units in UNITS.values() for one in units if one.name == unit)
         yield f"{float(number) - 10.0**-digits:.{digits}f} {unit}"
 
 
@@ -176,11 +170,11 @@ def test_each_way_out_written_into_the_spec_gives_a_plan_and_no_smaller_one_does
     assume(not has_plan(problem))
     found = diagnosis(problem)
     free = problem
-    for member in constraints_of(problem):
+    for member in relaxables(problem):
         free = member.without(free)
     assert bool(found.steps) == has_plan(free)
     for step in found.steps:
-        members = {(one.field, one.given): one for one in constraints_of(problem)}
+        members = {(one.field, one.given): one for one in relaxables(problem)}
         chosen = {(way.row.field, way.row.given) for way in step.ways}
         alone = problem
         for key, member in members.items():
@@ -330,19 +324,11 @@ def test_bisection_finds_the_least_that_does(low: int, width: int, data: st.Data
     assert is_exact == (found is not None)
 
 
-@given(st.integers(0, 10**7), st.sampled_from([*MEMORY_UNITS, *TIME_UNITS]))
+@given(st.integers(0, 10**7), st.sampled_from([unit for units in UNITS.values() for unit in units]))
 def test_printed_values_are_read_back_as_what_was_tested(number: int, unit: Any) -> None:
     value = parse(unit.text(number), unit.dimension)
     assert value == pytest.approx(number * unit.step)
     assert parse(unit.text(number + 1), unit.dimension) > value
-
-
-def test_every_pin_of_a_name_is_known_here() -> None:
-    for key, field in FixSpec.model_fields.items():
-        kinds = [kind for kind in typing.get_args(field.annotation) if kind is not type(None)]
-        named = [value for kind in kinds for value in typing.get_args(kind) if isinstance(value, str)]
-        if len(named) > 1:
-            assert sorted(NAMES_OF_PINS[key]) == sorted(named), key
 
 
 def test_the_document_of_an_error_carries_the_conflict_and_keeps_its_schema(
@@ -416,14 +402,3 @@ def test_the_deadline_named_is_the_optimum_rounded_up() -> None:
     named_s = parse(row.values[0], Dimension.TIME)
     assert needed_s <= named_s <= needed_s * 1.02
     assert math.isclose(row.change or 0.0, needed_s / 1e-3 - 1)
-
-
-def test_the_example_of_the_documentation_is_what_the_command_prints(
-    capsys: CaptureFixture[str], tmp_path: Path
-) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "infeasible.md").read_text()
-    asked, printed = re.findall(r"```\w*\n(.*?)```", page, re.DOTALL)
-    file = tmp_path / "tight.yaml"
-    file.write_text(asked)
-    assert run(["plan", str(file)]) == 1
-    assert capsys.readouterr().err == printed

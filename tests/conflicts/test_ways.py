@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import planner
-from planner.conflicts.constraints_of import constraints_of
-from planner.conflicts.diagnose import conflicts_of, diagnosed
-from planner.conflicts.words import diagnosis_lines
+from planner.conflicts import conflicts_of, diagnosed, diagnosis_lines
+from planner.constraints import relaxables
 from planner.errors import InfeasibleError, NoAnswerError
 from planner.plan import Plan
 from planner.problem import Problem
@@ -198,7 +197,7 @@ def test_staleness_is_relaxed_where_it_is_set(value: int) -> None:
     assert way.is_enough and way.row.is_exact
     for free in (None, float("inf")):
         unset = replace(FREE, limits=replace(FREE.limits, max_staleness=free))
-        assert "constraints.max_staleness" not in {member.field for member in constraints_of(unset)}
+        assert "constraints.max_staleness" not in {member.field for member in relaxables(unset)}
 
 
 def test_a_value_is_given_in_the_users_own_words() -> None:
@@ -209,8 +208,8 @@ def test_a_value_is_given_in_the_users_own_words() -> None:
             "constraints": {"memory_per_device": "3000 MiB", "deadline": "0.5 h"},
         }
     )
-    given = {member.field: member.given for member in constraints_of(problem)}
+    given = {member.field: member.given for member in relaxables(problem)}
     assert given["constraints.memory_per_device"] == "3000 MiB"
     assert given["constraints.deadline"] == "0.5 h"
     other = replace(problem, limits=replace(problem.limits, memory_per_device_bytes=2.0**30))
-    assert {member.field: member.given for member in constraints_of(other)}["constraints.memory_per_device"] == "1 GiB"
+    assert {member.field: member.given for member in relaxables(other)}["constraints.memory_per_device"] == "1 GiB"

@@ -1,12 +1,10 @@
 """docs/architecture.md names what exists, its picture is legible, and no page of the project has a link that leads nowhere."""
 
 import ast
-import importlib.util
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
@@ -42,9 +40,7 @@ def is_path(name: str) -> bool:
     )
 
 
-# Files of a kind, not of this repository, that the page speaks of.
-KINDS = {"published.csv", "bytes/s"}
-PATHS = sorted({name for name in quoted(TEXT) if is_path(name)} - KINDS)
+PATHS = sorted({name for name in quoted(TEXT) if is_path(name) and name != "published.csv"})
 FILES, NAMES = ([one for one in PATHS if ("::" in one) == has_name] for has_name in (False, True))
 
 
@@ -59,11 +55,6 @@ def bound_in(path: Path) -> frozenset[str]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found |= {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
     return frozenset(found)
-
-
-def test_the_page_names_files_and_what_they_hold() -> None:
-    assert len(FILES) > 100
-    assert len(NAMES) > 30
 
 
 def test_what_the_page_names_is_there() -> None:
@@ -81,24 +72,21 @@ def test_what_the_page_names_in_a_file_stands_in_it() -> None:
 
 
 def rooms() -> Iterator[str]:
-    """Every folder at the top, every package, and every module directly in ``planner/``."""
+    """Every folder at the top, and every package directly in ``planner/``."""
     for path in sorted(path for path in ROOT.iterdir() if path.is_dir() and path.name not in BUILT):
         is_foreign = path.name.startswith(".") or path.suffix == ".egg-info" or (path / "pyvenv.cfg").exists()
         if not is_foreign and any(path.glob("**/*.[pm][yd]")):
             yield f"{path.name}/"
-    for path in sorted((ROOT / "planner").rglob("__init__.py")):
-        if path.parent != ROOT / "planner":
-            yield f"{path.parent.relative_to(ROOT)}/"
-    for path in sorted((ROOT / "planner").glob("*.py")):
-        if path.stem != "__init__":
-            yield f"planner/{path.name}"
+    for path in sorted((ROOT / "planner").glob("*/__init__.py")):
+        if not path.parent.is_symlink():
+            yield f"planner/{path.parent.name}/"
 
 
 @pytest.mark.parametrize("room", list(rooms()))
 def test_no_room_is_missing_from_the_page(room: str) -> None:
-    rows = [row.split("|")[1] for row in TEXT.splitlines() if row.startswith("|")]
+    rows = re.findall(r"^- (`[\w/]+`): ", TEXT, re.MULTILINE)
     named = {path for row in rows for name in quoted(row) for path in ROOT.glob(name.rstrip("/"))}
-    assert ROOT / room in named, f"give {room} a row in docs/architecture.md, with what it holds"
+    assert ROOT / room in named, f"give {room} a line in docs/architecture.md, with what it holds"
 
 
 def names_all_families(path: Path) -> bool:
@@ -113,21 +101,17 @@ def names_all_families(path: Path) -> bool:
 
 # Whatever else a family has of its own, it says by itself: see planner.families.Family.
 LISTS = [
-    "planner/checks/__init__.py",
+    "planner/checks/limits.py",
     "planner/families/searches.py",
-    "planner/family_names.py",
-    "planner/page/placement.py",
-    "planner/page/words.py",
+    "planner/names.py",
 ]
 
 
-def test_the_steps_of_a_new_family_name_every_module_that_lists_them_all() -> None:
-    (steps,) = re.findall(r"^### A family\n(.*?)^###", TEXT, re.MULTILINE | re.DOTALL)
+def test_no_other_module_lists_all_families() -> None:
     found = [
         str(path.relative_to(ROOT)) for path in sorted((ROOT / "planner").rglob("*.py")) if names_all_families(path)
     ]
     assert found == LISTS
-    assert [path for path in found if f"`{path}" not in steps] == []
 
 
 def test_the_modules_that_list_all_families_are_found() -> None:
@@ -136,44 +120,13 @@ def test_the_modules_that_list_all_families_are_found() -> None:
     assert not names_all_families(ROOT / "planner/units.py")
 
 
-# -- who imports whom ------------------------------------------------------------------------------------------------
-
-
-@cache
-def import_table() -> ModuleType:
-    """The module of the test that holds the imports."""
-    spec = importlib.util.spec_from_file_location("rooms_of_the_house", Path(__file__).parents[1] / "test_rooms.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-IMPORTS = re.findall(r"^\| `(planner\.\w+)` \| (.+) \|$", TEXT, re.MULTILINE)
-
-
-@pytest.mark.parametrize(("room", "words"), IMPORTS)
-def test_who_imports_whom_is_what_the_imports_are_held_to(room: str, words: str) -> None:
-    table = import_table()
-    groups = {name: getattr(table, name.upper()) for name in ("leaves", "waist", "inner", "boundary")}
-    told: set[str] = set()
-    for word in words.split(", "):
-        told |= {word.strip("`")} if word.startswith("`") else groups[word]
-    assert told - {room} == table.ALLOWED[room] - {room}
-
-
-def test_the_rooms_that_everything_rests_on_are_in_the_table_of_imports() -> None:
-    assert {"planner.models", "planner.solvers", "planner.families"} <= {room for room, _ in IMPORTS}
-
-
 # -- the picture -----------------------------------------------------------------------------------------------------
 
 
 def test_the_picture_names_what_exists_and_asks_for_nothing() -> None:
     tree = ElementTree.fromstring(PICTURE)
     files = [element.text or "" for element in tree.iter(f"{SVG}text") if "file" in element.get("class", "").split()]
-    assert len(files) > 20
+    assert len(files) > 10
     for name in files:
         assert list(ROOT.glob(name.rstrip("/"))) or list((ROOT / "planner").glob(name.rstrip("/"))), name
     assert {element.tag.removeprefix(SVG) for element in tree.iter()} <= {

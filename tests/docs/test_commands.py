@@ -14,15 +14,13 @@ from pytest import CaptureFixture, MonkeyPatch
 
 ALL = [block for page in pages() for block in blocks(page)]
 MEASURED = [block for block in ALL if docs_pages.is_measured(block)]
-TESTS = sorted({*docs_pages.OWN.values(), *docs_pages.ELSEWHERE.values(), docs_pages.GALLERY})
+TESTS = sorted({*docs_pages.ELSEWHERE.values(), docs_pages.GALLERY})
 
 
-@pytest.mark.parametrize("page", [page for page in docs_pages.followed() if page not in docs_pages.NEEDS])
+@pytest.mark.parametrize("page", docs_pages.followed())
 def test_what_stands_on_a_page_runs(
     page: str, tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:
-    if page == "docs/onnx.md":
-        pytest.importorskip("onnx", reason="onnx is not installed")
     monkeypatch.chdir(tmp_path)
     docs_pages.follow_page(page, tmp_path, capsys)
 
@@ -56,17 +54,15 @@ def test_what_no_test_runs_has_its_reason() -> None:
 @pytest.mark.parametrize("test", TESTS)
 def test_a_test_that_follows_pages_names_them(test: str) -> None:
     text = (ROOT / test).read_text(encoding="utf-8")
-    for page in {page for page, named in docs_pages.OWN.items() if named == test}:
-        assert Path(page).stem in text, f"{test} does not follow {page}"
     for page in {page for (page, _), named in docs_pages.ELSEWHERE.items() if named == test}:
         assert Path(page).name in text, f"{test} does not follow {page}"
 
 
 def test_the_tables_name_blocks_that_are_there() -> None:
     here = {docs_pages.place_of(block) for block in ALL}
-    for table in (docs_pages.ELSEWHERE, docs_pages.WITHIN, docs_pages.KNOWN):
+    for table in (docs_pages.ELSEWHERE, docs_pages.WITHIN):
         assert set(table) <= here, set(table) - here
-    assert {*docs_pages.OWN, *docs_pages.FILES, *docs_pages.NEEDS} <= set(pages())
+    assert {*docs_pages.FILES} <= set(pages())
     assert set(docs_pages.LONG) <= {(block.page, command.text) for block in ALL for command in block.commands}
 
 
@@ -103,7 +99,7 @@ def test_the_comparison_finds_what_differs(shown: str, printed: str, lost: list[
     ("text", "kind", "name"),
     [
         ("```yaml\na: 1\n```\n", "yaml", ""),
-        ("```yaml b.yaml\na: 1\n```\n", "yaml", "b.yaml"),
+        ('```yaml title="b.yaml"\na: 1\n```\n', "yaml", "b.yaml"),
         ("Put this into `b.yaml`:\n\n```yaml\na: 1\n```\n", "yaml", "b.yaml"),
         ("Put these rows\ninto `c.csv`:\n\n```csv\na\n```\n", "csv", "c.csv"),
         ("<!-- file: b.yaml -->\n```yaml\na: 1\n```\n", "yaml", "b.yaml"),

@@ -1,4 +1,4 @@
-"""Pages by question, the page of schemas, the index and the pages of the families: their commands run, and all is there."""
+"""Pages by question, the page of schemas and the pages of the families: all is there, and editors find no fault in it."""
 
 import json
 import re
@@ -7,18 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs_commands import ROOT, Block, blocks, follow, missing, pages, write
+from docs_commands import ROOT, blocks, missing, pages
 from docs_renew import renewed
 from jsonschema import Draft202012Validator
-from pydantic import BaseModel
 from pytest import CaptureFixture, MonkeyPatch
 from ruamel.yaml import YAML
 
 from planner.cli.run import run
-from planner.cli.schema import Document
 from planner.families import FAMILIES
-from planner.schemas import MODELS
-from planner.sweep.document import SweepDocument
 
 DOCS = ROOT / "docs"
 QUESTIONS = (
@@ -29,9 +25,6 @@ QUESTIONS = (
     "why_infeasible",
     "can_i_trust_it",
 )
-FOLLOWED = (*QUESTIONS, "schemas")
-KINDS = {"yaml", "console", "text", "json"}
-ANSWERS: Mapping[str, type[BaseModel]] = {**MODELS, "sweep": SweepDocument}
 SPECS = ("spec", "procure")
 
 
@@ -40,27 +33,7 @@ def text_of(page: str) -> str:
     return (DOCS / f"{page}.md").read_text(encoding="utf-8")
 
 
-def specs_of(page: str) -> list[Block]:
-    """The questions that a page puts into files."""
-    return [block for block in blocks(f"docs/{page}.md") if block.kind == "yaml"]
-
-
-# -- commands --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("page", FOLLOWED)
-def test_every_command_prints_what_stands_there(
-    page: str, tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for block in blocks(f"docs/{page}.md"):
-        assert block.kind in KINDS, f"{block.page}:{block.line}: a block of {block.kind} is not followed here"
-        if block.kind in ("yaml", "json"):
-            assert block.name, f"{block.page}:{block.line}: say into which file this goes"
-            write(block, tmp_path)
-        for command in block.commands:
-            assert command.printed or command.parts[-1].into, f"{block.page}: show what {command.text} prints"
-            follow(command, capsys)
+# -- pages ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -82,38 +55,19 @@ def test_a_page_is_renewed_and_leaves_out_what_it_left_out(shown: str, printed: 
 def test_a_page_asks_and_answers(page: str) -> None:
     text = text_of(page)
     assert re.match(r"# .+\?\n\n> .+\?", text), "it begins with the question, as a user says it"
-    assert sum(len(block.commands) for block in blocks(f"docs/{page}.md")) >= 3
-    assert re.search(r"^## (What would make it wrong|What is not modelled.*)$", text, re.MULTILINE)
-    assert re.search(r"^## (Pitfalls|Before you spend money on it)$", text, re.MULTILINE)
+    assert sum(len(block.commands) for block in blocks(f"docs/{page}.md")) >= 2
+    assert re.search(r"^## (What would make it wrong|Before you spend money on it)$", text, re.MULTILINE)
     assert any(f"({family}.md" in text for family in FAMILIES) or "(procure.md" in text
 
 
-@pytest.mark.parametrize("page", QUESTIONS)
-def test_a_page_asks_other_questions_than_the_first_hour(page: str) -> None:
-    first_hour = {block.text for block in blocks("docs/first_hour.md")}
-    assert not any(block.text in first_hour for block in specs_of(page))
+def test_the_tutorial_shows_every_part_of_the_work() -> None:
+    calls = [call for block in blocks("docs/first_hour.md") for command in block.commands for call in command.parts]
+    assert {call.words[1] for call in calls if call.program == "planner"} >= {
+        *("plan", "calibrate", "compare", "explain", "procure", "export", "sweep", "check"),
+    }
 
 
 # -- schemas ---------------------------------------------------------------------------------------------------------
-
-
-def rows_of_schemas() -> dict[str, tuple[str, list[str]]]:
-    """Schema and fields by the name of a document, as the page has them."""
-    rows = re.findall(r"^\| `(\w+)` \| `(planner\.\w+/\d+)` \|.*\| ([^|]+) \|$", text_of("schemas"), re.MULTILINE)
-    return {name: (schema, re.findall(r"`(\w+)`", fields)) for name, schema, fields in rows}
-
-
-def test_the_page_lists_every_document_that_has_a_schema() -> None:
-    assert set(rows_of_schemas()) == {each.value for each in Document} == {*ANSWERS, *SPECS}
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_the_page_has_the_schema_and_the_fields_of_an_answer(name: str) -> None:
-    schema, fields = rows_of_schemas()[name]
-    known = {field.alias or key for key, field in ANSWERS[name].model_fields.items()}
-    assert {*fields, "schema"} == known
-    found = ANSWERS[name].model_json_schema(by_alias=True)["properties"]["schema"]
-    assert schema in (found.get("const"), found.get("pattern", "").strip("^$").replace("\\", ""))
 
 
 def printed_schema(name: str, capsys: CaptureFixture[str]) -> dict[str, Any]:
@@ -121,14 +75,6 @@ def printed_schema(name: str, capsys: CaptureFixture[str]) -> dict[str, Any]:
     assert run(["schema", name]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
-
-
-@pytest.mark.parametrize("name", SPECS)
-def test_the_page_has_the_schema_and_the_keys_of_a_question(name: str, capsys: CaptureFixture[str]) -> None:
-    schema, fields = rows_of_schemas()[name]
-    found = printed_schema(name, capsys)
-    assert found["title"] == schema
-    assert {*fields, "sweep"} == set(found["properties"])
 
 
 def test_editors_find_no_fault_in_the_questions_of_any_page(capsys: CaptureFixture[str]) -> None:
@@ -209,9 +155,8 @@ READERS = {
 def test_an_answer_is_read_by_those_that_stand_there(
     name: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    row = re.search(rf"^\| `{name}` \| `planner\.\w+/1` \| [^|]+ \| ([^|]+) \|", text_of("schemas"), re.MULTILINE)
-    assert row
-    assert re.findall(r"`([^`]+)`", row[1]) == [*READERS]
+    named = re.sub(r"\s+", " ", text_of("schemas"))
+    assert all(f"`{reader}`" in named for reader in READERS)
     monkeypatch.chdir(tmp_path)
     Path("answer.json").write_text(json.dumps(request.getfixturevalue(name)), encoding="utf-8")
     for words in READERS.values():
@@ -259,18 +204,7 @@ def test_a_plan_in_which_a_figure_was_changed_fails(
     assert "FAIL" in capsys.readouterr().out.upper()
 
 
-# -- the index, and the pages of the families ------------------------------------------------------------------------
-
-
-def test_every_page_stands_in_the_index_once() -> None:
-    linked = re.findall(r"\[([\w/]+\.md)\]\(([\w/.]+)\)", text_of("index"))
-    assert all(shown == target for shown, target in linked)
-    named = [target for _, target in linked]
-    there = {path.relative_to(DOCS).as_posix() for path in (*DOCS.glob("*.md"), *DOCS.glob("*/README.md"))} - {
-        "index.md"
-    }
-    assert there - {*named} == set(), "give it a row in docs/index.md"
-    assert [name for name in named if named.count(name) > 1] == []
+# -- the pages of the families -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -278,9 +212,9 @@ def test_the_page_of_a_family_has_choice_mathematics_proof_and_limits(family: st
     text = text_of(family)
     parts = dict(re.findall(r"^## (.+?)$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
     assert {"What is chosen", "The mathematics", "What is proven", "What is left out"} <= set(parts)
-    assert "|" in parts["What is chosen"]
+    assert len(re.findall(r"^(?:- |\| `)", parts["What is chosen"], re.MULTILINE)) >= 4
     equations = re.findall(r"^\((\d)\) ", parts["The mathematics"], re.MULTILINE)
     assert len(equations) >= 4
     assert re.search(r"doi:10\.|arXiv:\d", parts["The mathematics"])
-    cells = re.findall(r"^\| (.*?) \|", parts["The mathematics"], re.MULTILINE)
-    assert {number for cell in cells for number in re.findall(r"\((\d)\)", cell)} == {*equations}, "whose is which?"
+    sources = re.findall(r"^- (.*?): ", parts["The mathematics"], re.MULTILINE)
+    assert {number for each in sources for number in re.findall(r"\((\d)\)", each)} == {*equations}, "whose is which?"

@@ -4,16 +4,16 @@ import copy
 from typing import Any
 
 import pytest
+from answers import comparison_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import planner
-from planner.documents import plan_document
+from planner.answer.comparison import Comparison
+from planner.answer.documents import plan_document
+from planner.answer.schemas import ComparisonDocument
 from planner.errors import SpecError
-from planner.explanations.comparison import Comparison
-from planner.explanations.comparison_report import comparison_text
-from planner.schemas import ComparisonDocument
 
 NAMES = ("a.json", "b.json")
 

@@ -5,20 +5,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answers import explanation_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner
+from planner import explanation, perturb
+from planner.answer.schemas import ExplanationDocument
 from planner.cost import Affine
 from planner.errors import NoAnswerError
-from planner.explanations import perturb, sensitivity
-from planner.explanations.report import explanation_text
-from planner.explanations.sensitivity import Sensitivity, perturbations
-from planner.models.collectives import MeasuredCurve
+from planner.explanation import Sensitivity, perturbations
+from planner.models.communication import MeasuredCurve
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
-from planner.schemas import ExplanationDocument
 from planner.search import Search
 from planner.solution import Status
 
@@ -235,7 +235,7 @@ def test_better_hardware_is_never_said_to_cost_where_only_a_bad_plan_was_found(m
         found = best_plan(replace(changed, fixed={**changed.fixed, "num_devices": 1}), search)
         return replace(found, status=Status.FEASIBLE, bound=0.0)
 
-    monkeypatch.setattr(sensitivity, "best_plan", early)
+    monkeypatch.setattr(explanation, "best_plan", early)
     found = planner.explain(problem, plan).sensitivities
     assert {one.name for one in found if not _is_better(one.name)} == {"machines-1:machines-0"}
     for one in found:
@@ -251,7 +251,7 @@ def test_the_plan_in_hand_is_an_answer_where_no_time_is_left_for_another(monkeyp
 
     problem = planner.load(question(work=4e10, network=100))
     plan = planner.plan(problem)
-    monkeypatch.setattr(sensitivity, "best_plan", late)
+    monkeypatch.setattr(explanation, "best_plan", late)
     found = planner.explain(problem, plan)
     assert {one.name for one in found.sensitivities if one.saving is None} == {"machines-1:machines-0"}
     assert all(one.saving >= -1e-9 for one in found.sensitivities if one.saving is not None)
@@ -268,8 +268,8 @@ def test_what_is_open_is_not_said_to_be_nothing_nor_to_cost(monkeypatch: pytest.
 
     problem = planner.load(question(work=4e10, network=100))
     plan = planner.plan(problem)
-    monkeypatch.setattr(sensitivity, "best_plan", early)
-    monkeypatch.setattr(sensitivity, "carried", lambda problem, plan: None)
+    monkeypatch.setattr(explanation, "best_plan", early)
+    monkeypatch.setattr(explanation, "carried", lambda problem, plan: None)
     found = {one.name: one for one in planner.explain(problem, plan).sensitivities}
     assert found["memory_x2"].saving is None
     assert found["memory_x2"].note.startswith("not known in time")

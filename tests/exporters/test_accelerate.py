@@ -11,9 +11,9 @@ from layout_jobs import cnn_job, drawn_jobs, even_job, hybrid_of, planned, uneve
 
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters import accelerate
-from planner.exporters.accelerate_run import Engine, engine_of, run_with
-from planner.exporters.buckets import MIB, TensorExchange, full_buckets
-from planner.exporters.deepspeed_run import as_run
+from planner.exporters.accelerate import Engine, engine_of, run_with
+from planner.exporters.buckets import MIB, GradientTensors, full_buckets
+from planner.exporters.deepspeed import as_run
 from planner.exporters.export import Job
 from planner.exporters.layouts import layout_of, pins_of
 from planner.families.all_reduce.configuration import AllReduceConfiguration
@@ -85,7 +85,7 @@ def test_a_cap_that_is_given_holds_for_the_first_bucket_too() -> None:
     assert isinstance(planned_one, AllReduceConfiguration)
     note = next(one for one in accelerate.export(job).notes if "bucket_cap_mb=" in one)
     cap_mib = float(note.partition("bucket_cap_mb=")[2].partition(")")[0])
-    exchange = TensorExchange(job.problem, planned_one)
+    exchange = GradientTensors(job.problem, planned_one)
     seconds = exchange.iteration_time_s(full_buckets(exchange.size_bytes, [cap_mib * MIB]).ends)
     assert note.partition(")]: ")[2].startswith(format_human(seconds, Dimension.TIME, 4))
     best_s = min(
@@ -133,7 +133,7 @@ def test_experts_over_tensor_ranks_with_sharded_gradients_are_refused() -> None:
     ("old", "new", "why"),
     [
         ("num_processes: 8", "num_processes: many", "num_processes: 'many' is no whole number"),
-        ("num_processes: 8", "num_processes: 9", "9 devices do not divide by degrees of 4 together"),
+        ("num_processes: 8", "num_processes: 9", "9 devices do not divide by 2 x 1 x 2"),
         ("megatron_lm_tp_degree: 2", "megatron_lm_tp: 2", "megatron_lm_tp_degree: it is missing"),
         ("megatron_lm_config:\n", "megatron_lm_config: [1]\nrest:\n", "megatron_lm_config: it is no mapping"),
         ("compute_environment", "compute_environment: [", "no YAML document"),

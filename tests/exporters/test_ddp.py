@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import planner
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters import degrees_of
-from planner.exporters.buckets import MIB, TensorExchange, best_buffer, full_buckets, round_size
-from planner.exporters.ddp import degrees, recognises
+from planner.exporters.buckets import MIB, GradientTensors, best_buffer, full_buckets, round_size
+from planner.exporters.data_parallel import EXPORTERS
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.fusion import best_ends
 
@@ -28,11 +28,11 @@ def numbers(name: str) -> dict[str, Any]:
     return found
 
 
-def exchange_of(name: str) -> TensorExchange:
+def exchange_of(name: str) -> GradientTensors:
     """The gradients of a plan, as single tensors."""
     plan = planned(name)
     assert isinstance(plan.configuration, AllReduceConfiguration)
-    return TensorExchange(planner.load(question(name)), plan.configuration)
+    return GradientTensors(planner.load(question(name)), plan.configuration)
 
 
 def buckets_one_by_one(sizes: Sequence[int], limits: Sequence[int]) -> tuple[int, ...]:
@@ -227,8 +227,8 @@ def test_an_export_read_back_pins_the_same_plan(name: str) -> None:
     plan = planned(name)
     text = planner.export(plan, "ddp").files["planned_ddp.json"]
     path = Path("planned_ddp.json")
-    assert recognises(path, text)
-    pins = degrees(path, text)
+    assert EXPORTERS["ddp"].recognises(path, text)
+    pins = EXPORTERS["ddp"].degrees(path, text)
     asked = question(name)
     again = planner.plan(planner.load({**asked, "fix": {**asked.get("fix", {}), **pins}}))
     assert again.configuration == plan.configuration
@@ -249,10 +249,10 @@ def test_a_file_that_was_changed_for_the_worse_is_refused_by_name() -> None:
     ):
         assert old in text
         with pytest.raises(SpecError, match=field):
-            degrees(path, text.replace(old, new, 1))
+            EXPORTERS["ddp"].degrees(path, text.replace(old, new, 1))
     with pytest.raises(SpecError, match="no JSON"):
-        degrees(path, text[:300])
-    assert not recognises(path, "{}")
+        EXPORTERS["ddp"].degrees(path, text[:300])
+    assert not EXPORTERS["ddp"].recognises(path, "{}")
 
 
 def test_files_of_other_programs_are_of_no_target() -> None:
@@ -272,4 +272,4 @@ def test_a_configuration_of_one_group_has_one_bucket() -> None:
     whole = replace(plan.configuration.fusion_groups[0], tensors=names, size_bytes=total)
     problem = planner.load(question("alike"))
     changed = replace(plan.configuration, fusion_groups=(whole,))
-    assert TensorExchange(problem, changed).planned_ends == (len(exchange_of("alike").size_bytes) - 1,)
+    assert GradientTensors(problem, changed).planned_ends == (len(exchange_of("alike").size_bytes) - 1,)

@@ -12,11 +12,11 @@ from layout_jobs import cnn_job, drawn_jobs, even_job, hybrid_of, job_of, planne
 import planner
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters import deepspeed
-from planner.exporters.deepspeed_keys import KNOWN, REMOVED
+from planner.exporters.deepspeed import KNOWN, REMOVED
 from planner.exporters.export import Job
 from planner.exporters.layouts import layout_of, pins_of
 from planner.families.hybrid.configuration import ORDER_NAMES
-from planner.families.pipeline.configuration import PipelineConfiguration, PipelineStage
+from planner.families.pipeline.cost import PipelineConfiguration, PipelineStage
 
 CONFIG, STAGES = Path("ds_config.json"), Path("planned_pipeline.py")
 
@@ -139,10 +139,10 @@ def test_stages_of_a_pipeline_stand_in_a_module_of_their_own() -> None:
         ({"zero_optimisation": {}}, "zero_optimisation: DeepSpeed has no such key"),
         ({"amp": {"enabled": True}}, "amp: DeepSpeed has removed this key"),
         ({"train_batch_size": 9}, "9 is no multiple of 1 x 2"),
-        ({"train_batch_size": True}, "True is no such number"),
+        ({"train_batch_size": True}, "True is no whole number of 1 or more"),
         ({"zero_optimization": 3}, "it is no mapping"),
         ({"zero_optimization": {"stage": 7}}, "zero_stage: '7' is none"),
-        ({"tensor_parallel": {"autotp_size": "2"}}, "'2' is no such number"),
+        ({"tensor_parallel": {"autotp_size": "2"}}, "'2' is no whole number of 1 or more"),
     ],
 )
 def test_a_damaged_configuration_is_refused_with_its_key(change: dict[str, Any], why: str) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import planner
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters.buckets import MIB
-from planner.exporters.horovod import cycle_groups, degrees, recognises
+from planner.exporters.data_parallel import EXPORTERS, cycle_groups
 
 
 def groups_one_by_one(sizes: list[int], ticks: list[int], threshold: int) -> tuple[int, ...]:
@@ -140,8 +140,8 @@ def test_an_export_read_back_pins_the_same_degrees() -> None:
     for name in ("alike", "passes"):
         plan = planned(name)
         text = planner.export(plan, "horovod").files["planned_horovod.json"]
-        assert recognises(Path("x"), text)
-        pins = degrees(Path("x"), text)
+        assert EXPORTERS["horovod"].recognises(Path("x"), text)
+        pins = EXPORTERS["horovod"].degrees(Path("x"), text)
         again = planner.plan(planner.load({**question(name), "fix": dict(pins)}))
         assert again.configuration == plan.configuration
 
@@ -149,6 +149,6 @@ def test_an_export_read_back_pins_the_same_degrees() -> None:
 def test_a_file_that_was_changed_for_the_worse_is_refused_by_name() -> None:
     text = planner.export(planned("alike"), "horovod").files["planned_horovod.json"]
     with pytest.raises(SpecError, match="num_machines: 64 machines"):
-        degrees(Path("x"), text.replace('"num_machines": 4', '"num_machines": 64'))
+        EXPORTERS["horovod"].degrees(Path("x"), text.replace('"num_machines": 4', '"num_machines": 64'))
     with pytest.raises(SpecError, match="num_devices"):
-        degrees(Path("x"), text.replace('"num_devices": 32', '"num_devices": true'))
+        EXPORTERS["horovod"].degrees(Path("x"), text.replace('"num_devices": 32', '"num_devices": true'))

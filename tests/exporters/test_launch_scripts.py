@@ -11,8 +11,8 @@ from layout_jobs import cnn_job, even_job, job_of, uneven_job
 import planner
 from planner.exporters import accelerate, deepspeed, megatron, torchtitan
 from planner.exporters.export import Export, Job
-from planner.exporters.shell_flags import commands_of
-from planner.families.hybrid.mixed_configuration import MixedConfiguration, MixedStage
+from planner.exporters.scripts import commands_of
+from planner.families.hybrid.configuration import MixedConfiguration, MixedStage
 
 EXPORTS: dict[str, Callable[[Job], Export]] = {
     "torchtitan": torchtitan.export,
@@ -102,12 +102,3 @@ def test_its_version_stands_in_every_file_that_has_comments(target: str) -> None
 def test_a_network_of_convolutions_is_for_others(target: str) -> None:
     with pytest.raises(planner.errors.InfeasibleError, match="resnet50 is not known as a transformer"):
         EXPORTS[target](cnn_job())
-
-
-def test_the_documented_plan_has_the_documented_cost(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "export_transformers.md").read_text()
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(page.split("```yaml\n")[1].split("```")[0])
-    problem = planner.load(spec)
-    note = torchtitan.export(Job(problem=problem, plan=planner.plan(problem))).notes[0]
-    assert note in page.replace("\n> ", " ")

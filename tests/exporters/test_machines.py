@@ -9,7 +9,7 @@ import planner
 from planner.errors import InfeasibleError
 from planner.exporters import TARGETS, Job
 from planner.exporters.machines import is_one_shape, num_devices, used_machines
-from planner.exporters.torchrun import torchrun_lines
+from planner.exporters.scripts import torchrun_lines
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.plan import Plan
@@ -79,10 +79,10 @@ def test_machines_of_one_type_are_taken_group_by_group() -> None:
 
 def test_torchrun_starts_every_row_on_its_own_and_one_machine_alone() -> None:
     assert torchrun_lines(rows_of("one"), "x.py") == ("torchrun --standalone --nproc-per-node 1 x.py",)
-    first, second = torchrun_lines(rows_of("mixed"), "x.py", port=7)
+    first, second = torchrun_lines(rows_of("mixed"), "x.py")
     assert first.startswith("torchrun --nnodes 5 --nproc-per-node 4 ")
     assert second.startswith("torchrun --nnodes 5 --nproc-per-node 2 ")
-    assert first.endswith("--master-port 7 x.py")
+    assert first.endswith("--master-port 29500 x.py")
 
 
 def planned_on(device: str, count: int, **network: object) -> Plan:

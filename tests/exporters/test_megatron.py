@@ -11,10 +11,9 @@ from planner.errors import InfeasibleError, SpecError
 from planner.exporters import megatron
 from planner.exporters.export import Job
 from planner.exporters.layouts import layout_of, pins_of, shared_pins
-from planner.exporters.megatron_arguments import KNOWN
-from planner.exporters.shell_flags import flags_of, launched
-from planner.families.hybrid.configuration import ORDER_NAMES
-from planner.families.hybrid.mixed_configuration import MixedConfiguration, MixedReplicas, MixedStage
+from planner.exporters.megatron import KNOWN
+from planner.exporters.scripts import flags_of, launched
+from planner.families.hybrid.configuration import ORDER_NAMES, MixedConfiguration, MixedReplicas, MixedStage
 
 LAUNCH = Path("launch.sh")
 SMALL = {"layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 32000, "sequence_length": 1024}
@@ -158,7 +157,7 @@ def test_stages_on_unlike_machines_start_each_kind_with_its_own_number_of_proces
             "--pipeline-model-parallel-size 3",
             "8 devices do not divide by 2 x 1 x 3",
         ),
-        ("--nproc-per-node 4", "--nproc-per-node four", "'four' is no number"),
+        ("--nproc-per-node 4", "--nproc-per-node four", "'four' is no whole number of 1 or more"),
         ("--micro-batch-size 1", "", "micro-batch-size: it is missing"),
         ("--bf16", "--recompute-granularity some", "recompute: 'some' is none"),
     ],

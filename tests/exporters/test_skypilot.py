@@ -9,10 +9,10 @@ from purchases import TODAY, asked, row
 from ruamel.yaml import YAML
 
 import planner
-from planner.documents import dump
+from planner.answer.documents import dump
 from planner.errors import InfeasibleError, SpecError
-from planner.exporters.skypilot import degrees, recognises
-from planner.procurement.document import procurement_document
+from planner.exporters.starters import EXPORTERS
+from planner.procurement.answer import procurement_document
 
 
 def task_of(found: Any) -> dict[str, Any]:
@@ -112,19 +112,24 @@ def test_a_task_read_back_pins_the_same_machines(name: str) -> None:
     plan = planned(name)
     text = planner.export(plan, "skypilot").files["task.yaml"]
     path = Path("task.yaml")
-    assert recognises(path, text)
+    assert EXPORTERS["skypilot"].recognises(path, text)
     given = question(name)
-    again = planner.plan(planner.load({**given, "fix": {**given.get("fix", {}), **degrees(path, text)}}))
+    again = planner.plan(
+        planner.load({**given, "fix": {**given.get("fix", {}), **EXPORTERS["skypilot"].degrees(path, text)}})
+    )
     assert again.configuration == plan.configuration
 
 
 def test_a_task_that_somebody_else_wrote_is_read_and_a_bad_one_refused() -> None:
     path = Path("a.yaml")
     text = "num_nodes: 2\nresources:\n  accelerators: {A100: 4}\nrun: |\n  python train.py\n"
-    assert recognises(path, text)
-    assert degrees(path, text) == {"num_devices": 8, "num_machines": 2}
-    assert degrees(path, text.replace("{A100: 4}", "A100")) == {"num_devices": 2, "num_machines": 2}
+    assert EXPORTERS["skypilot"].recognises(path, text)
+    assert EXPORTERS["skypilot"].degrees(path, text) == {"num_devices": 8, "num_machines": 2}
+    assert EXPORTERS["skypilot"].degrees(path, text.replace("{A100: 4}", "A100")) == {
+        "num_devices": 2,
+        "num_machines": 2,
+    }
     for bad in (text.replace("num_nodes: 2", "num_nodes: two"), text.replace("{A100: 4}", "A100:many")):
         with pytest.raises(SpecError, match="no numbers of machines and devices"):
-            degrees(path, bad)
-    assert not recognises(Path("a.yaml"), "apiVersion: v1\n")
+            EXPORTERS["skypilot"].degrees(path, bad)
+    assert not EXPORTERS["skypilot"].recognises(Path("a.yaml"), "apiVersion: v1\n")

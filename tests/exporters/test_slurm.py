@@ -7,7 +7,7 @@ from exported import TELLS, planned, question, run_shell, written
 
 import planner
 from planner.errors import InfeasibleError, SpecError
-from planner.exporters.slurm import degrees, recognises
+from planner.exporters.starters import EXPORTERS
 
 # Two components of a heterogeneous job, or one; srun runs its last word on every node, as slurmd would.
 SCONTROL = 'for one in ${3//,/ }; do echo "$one"; done'
@@ -117,8 +117,8 @@ def test_a_script_read_back_pins_the_same_machines(name: str) -> None:
     plan = planned(name)
     text = planner.export(plan, "slurm").files["job.sbatch"]
     path = Path("job.sbatch")
-    assert recognises(path, text)
-    pins = degrees(path, text)
+    assert EXPORTERS["slurm"].recognises(path, text)
+    pins = EXPORTERS["slurm"].degrees(path, text)
     asked = question(name)
     again = planner.plan(planner.load({**asked, "fix": {**asked.get("fix", {}), **pins}}))
     assert again.configuration == plan.configuration
@@ -127,7 +127,7 @@ def test_a_script_read_back_pins_the_same_machines(name: str) -> None:
 def test_a_script_that_was_changed_in_one_place_only_is_refused() -> None:
     text = planner.export(planned("mixed"), "slurm").files["job.sbatch"]
     with pytest.raises(SpecError, match="asks for 7 nodes, and its head says otherwise"):
-        degrees(Path("job.sbatch"), text.replace("--nodes=3", "--nodes=5"))
+        EXPORTERS["slurm"].degrees(Path("job.sbatch"), text.replace("--nodes=3", "--nodes=5"))
     with pytest.raises(SpecError, match="--gpus-per-node is 4, 1"):
-        degrees(Path("job.sbatch"), text.replace("k80:2", "k80:1"))
-    assert not recognises(Path("x"), "#!/bin/bash\n#SBATCH --nodes=2\n")
+        EXPORTERS["slurm"].degrees(Path("job.sbatch"), text.replace("k80:2", "k80:1"))
+    assert not EXPORTERS["slurm"].recognises(Path("x"), "#!/bin/bash\n#SBATCH --nodes=2\n")

@@ -12,9 +12,8 @@ from planner.errors import InfeasibleError, SpecError
 from planner.exporters import torchtitan
 from planner.exporters.export import Job, Settings
 from planner.exporters.layouts import layout_of, pins_of, stage_layers
-from planner.exporters.shell_flags import flags_of, launched
-from planner.exporters.torchtitan import module_names
-from planner.exporters.torchtitan_networks import FLAVOURS, flavour_of
+from planner.exporters.scripts import flags_of, launched
+from planner.exporters.torchtitan import FLAVOURS, flavour_of, module_names
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.zoo.transformers import row
 
@@ -153,7 +152,7 @@ def test_a_users_program_is_quoted() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("tensor_parallel_degree 2", "tensor_parallel_degree two", "'two' is no number"),
+        ("tensor_parallel_degree 2", "tensor_parallel_degree two", "'two' is no whole number of 1 or more"),
         ("--training.local_batch_size 1", "", "local_batch_size: it is missing"),
         ("set -euo", "set ' -euo", "quotes"),
         ("activation-checkpoint:none", "activation-checkpoint:memory-budget", "recompute: 'memory-budget' is none"),

@@ -12,11 +12,17 @@ from number_of_devices import PER_DEVICE, uses_all
 from tight_memory import TIGHT
 
 import planner
+from planner.cost import Wait
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
-from planner.families.all_reduce.cost import AllReduceConfiguration, AllReduceCost, Setting
+from planner.families.all_reduce.bounds import AllReduceBoxes
+from planner.families.all_reduce.configuration import AllReduceConfiguration
+from planner.families.all_reduce.cost import AllReduceCost
+from planner.families.all_reduce.search import _teams
 from planner.problem import Problem
+from planner.search import Search
 from planner.solution import Status
-from planner.solvers.exhaustive import all_groupings
+from planner.solvers.branch_and_bound import best_vector
+from tests.referee.exhaustive import all_groupings
 
 OSF = {"preset": "osf-testbed"}
 ALONE = {"families": ["all_reduce"]}
@@ -81,11 +87,12 @@ def small_questions(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def every_setting(problem: Problem, cost: AllReduceCost) -> Iterator[Setting]:
-    """All machines, devices, batches and micro-batches, by brute force."""
-    training, group = problem.training, cost.groups[0]
+def every_setting(problem: Problem) -> Iterator[tuple[AllReduceCost, AllReduceConfiguration]]:
+    """All machines, devices, batches and micro-batches, by brute force, not yet fused."""
+    training, (group,) = problem.training, problem.cluster.machine_groups
     for machines in range(1, group.count + 1):
         for devices in range(1, group.devices_per_machine + 1):
+            cost = AllReduceCost.homogeneous(problem, devices_per_machine=devices)
             number, there_are = machines * devices, group.count * group.devices_per_machine
             most = training.max_global_batch_size
             if number < there_are and uses_all(problem):
@@ -101,22 +108,16 @@ def every_setting(problem: Problem, cost: AllReduceCost) -> Iterator[Setting]:
             for batch in batches:
                 for steps in range(1, ceil(batch / number) + 1):
                     if number <= batch <= (most or batch):
-                        yield Setting(
-                            num_machines=machines,
-                            devices_per_machine=devices,
-                            global_batch_size=batch,
-                            num_microbatches=steps,
-                        )
+                        yield cost, cost.configuration([machines], [ceil(batch / number)], batch, steps=[steps])
 
 
 def best_by_trying_everything(problem: Problem) -> float | None:
-    cost = AllReduceCost(problem)
     found = []
-    for setting in every_setting(problem, cost):
-        if cost.memory_bytes(setting)["total"] > cost.memory_limit_bytes:
+    for cost, bare in every_setting(problem):
+        if cost.memory_bytes(bare)[0]["total"] > cost.memory_limits_bytes[0]:
             continue
-        groupings = all_groupings(len(cost.gradients.names)) if setting.num_devices > 1 else iter([()])
-        found += [cost.predict(cost.configuration(setting, ends)).value_of(problem.goal) for ends in groupings]
+        groupings = all_groupings(len(cost.gradients.names)) if bare.num_devices > 1 else iter([()])
+        found += [cost.predict(cost.fused(bare, ends)).value_of(problem.goal) for ends in groupings]
     return min(found, default=None)
 
 
@@ -135,12 +136,39 @@ def test_the_plan_is_as_good_as_the_best_of_everything_tried(asked: dict[str, An
     assert found.bound <= found.objective
 
 
+@settings(max_examples=40)
+@given(small_questions())
+def test_homogeneous_devices_are_planned_as_a_single_group_of_heterogeneous_ones(asked: dict[str, Any]) -> None:
+    problem = planner.load(asked)
+    boxes = AllReduceBoxes(problem, list(_teams(problem, is_one_kind=False)), Search())
+    general = best_vector(boxes.roots, boxes, Search(), split=boxes.split)
+    try:
+        found = planner.plan(problem)
+    except InfeasibleError:
+        assert general.value is None
+        return
+    assert general.objective == pytest.approx(found.objective, rel=1e-9)
+
+
+@settings(max_examples=60)
+@given(small_questions())
+def test_no_setting_is_faster_than_its_bound_which_is_met_by_a_single_gradient(asked: dict[str, Any]) -> None:
+    problem = planner.load(asked)
+    boxes = AllReduceBoxes(problem, list(_teams(problem)), Search())
+    bounds = boxes.bounds(boxes.roots, float("inf"))
+    is_tight = len(problem.dnn.trained_layers) == 1 and problem.calibration.wait is Wait.NONE
+    for leaf, bound in zip(boxes.roots, bounds.tolist(), strict=True):
+        solved = boxes.solve(leaf, bound, float("inf"))
+        assert bound <= solved.objective * (1 + 1e-9)
+        if is_tight:
+            assert bound == pytest.approx(solved.objective)
+
+
 @settings(max_examples=TIGHT)
 @given(small_questions(), st.integers(0, 10**6), st.sampled_from([-1, 0, 1]))
 def test_nothing_that_fits_tight_memory_is_missed(asked: dict[str, Any], which: int, more: int) -> None:
     free = planner.load(asked)
-    cost = AllReduceCost(free)
-    sizes = sorted({cost.memory_bytes(setting)["total"] for setting in every_setting(free, cost)})
+    sizes = sorted({cost.memory_bytes(bare)[0]["total"] for cost, bare in every_setting(free)})
     if not sizes:
         return
     limits = replace(free.limits, memory_per_device_bytes=sizes[which % len(sizes)] + more)
@@ -222,7 +250,7 @@ def test_the_optimum_never_loses_to_a_rule_under_the_same_wait(zoo: str, wait: s
 
 
 def test_the_same_question_gives_the_same_bytes() -> None:
-    from planner.documents import dump, plan_document
+    from planner.answer.documents import dump, plan_document
 
     asked = question(dnn={"zoo": "resnet50"}, calibration={"utilisation": 0.4})
     first, second = (dump(plan_document(planner.plan(planner.load(asked), num_alternatives=3))) for _ in range(2))

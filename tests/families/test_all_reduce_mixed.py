@@ -12,17 +12,17 @@ from planner.cost import Profile
 from planner.errors import InfeasibleError
 from planner.families.all_reduce import family as all_reduce
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.all_reduce.fusion import mixed_exchange_of
+from planner.families.all_reduce.fusion import exchange_of
 from planner.problem import Problem
 from planner.solution import Status
-from planner.solvers.exhaustive import best_groups
 from planner.timeline import timeline_document
+from tests.referee.exhaustive import best_groups
 
 
 def best_by_trying_everything(problem: Problem) -> float | None:
     found = []
     for cost, bare in every_bare_configuration(problem):
-        exchange = mixed_exchange_of(cost, bare)
+        exchange = exchange_of(cost, bare)
         ends: tuple[int, ...] = ()
         if exchange is not None:
             best = best_groups(

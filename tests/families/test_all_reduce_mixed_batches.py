@@ -3,10 +3,10 @@
 import numpy as np
 
 import planner
-from planner.families.all_reduce.mixed import MixedCost
-from planner.families.all_reduce.mixed_boxes import MixedBoxes
-from planner.families.all_reduce.mixed_team import Team
+from planner.families.all_reduce.bounds import AllReduceBoxes
+from planner.families.all_reduce.cost import AllReduceCost
 from planner.families.all_reduce.search import plan
+from planner.families.all_reduce.team import Team
 from planner.problem import Problem
 from planner.search import Search
 
@@ -46,8 +46,8 @@ def test_a_batch_of_which_every_device_has_its_whole_share_is_tried() -> None:
     problem = of_many(max_global_batch=1_000_000)
     names = [group.name for group in problem.cluster.machine_groups]
     devices = [group.devices_per_machine for group in problem.cluster.machine_groups]
-    teams = [Team(cost=MixedCost(problem, names, devices))]
-    boxes = MixedBoxes(problem, teams, Search())
+    teams = [Team(cost=AllReduceCost.heterogeneous(problem, names, devices))]
+    boxes = AllReduceBoxes(problem, teams, Search())
     tried = boxes.probe(boxes.roots[:1], float("inf"))
     assert tried is not None
     assert tried.value is not None

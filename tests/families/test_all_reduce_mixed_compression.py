@@ -10,7 +10,7 @@ from mixed_all_reduce import MIXED, every_bare_configuration, planned, small_pro
 import planner
 from planner.errors import InfeasibleError
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.all_reduce.fusion import mixed_exchange_of
+from planner.families.all_reduce.fusion import exchange_of
 from planner.problem import Problem
 
 
@@ -30,12 +30,12 @@ def test_compression_never_hurts_and_beats_every_share_of_a_grid(problem: Proble
     option = problem.compression
     assert option is not None
     from planner.families.all_reduce.fusion import best_ends
-    from planner.models.compression import Compression
+    from planner.models.communication import Compression
 
     for cost, bare in list(every_bare_configuration(problem))[::7]:
         for kept in grid:
             squeezed = replace(bare, compression=Compression(removed=1 - kept, scale_s=option.scale_s))
-            ends = best_ends(mixed_exchange_of(cost, squeezed))
+            ends = best_ends(exchange_of(cost, squeezed))
             rows = {one.name: one for one in bare.groups}
             configuration = cost.configuration(
                 [rows[name].num_machines for name in cost.names],

@@ -74,7 +74,7 @@ def test_predicting_listed_groups_needs_no_solver() -> None:
     found = planner.plan(planner.load(MIXED))
     question = {**found.problem, "configuration": {"all_reduce": found.configuration.to_document()}}
     code = (
-        "import sys, json; from planner.spec.build import load; from planner.families.all_reduce import family as all_reduce; "
+        "import sys, json; from planner.question.build import load; from planner.families.all_reduce import family as all_reduce; "
         "problem = load(json.loads(sys.argv[1])); block = problem.configuration[1]; "
         "given = all_reduce.configuration_of(problem, block); "
         "prediction = all_reduce.predict(problem, given); all_reduce.explain(problem, given, prediction); "

@@ -9,6 +9,7 @@ import planner
 from planner.errors import NoAnswerError
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.solution import Status
+from tests.referee import second_physics
 
 
 def test_a_mixed_plan_gives_the_fast_devices_more_and_says_what_each_group_is_worth() -> None:
@@ -36,7 +37,7 @@ def test_a_slow_group_that_would_hurt_is_left_out() -> None:
 
 
 def test_the_same_mixed_question_gives_the_same_bytes() -> None:
-    from planner.documents import dump, plan_document
+    from planner.answer.documents import dump, plan_document
 
     first, second = (dump(plan_document(planner.plan(planner.load(MIXED)))) for _ in range(2))
     assert first == second
@@ -62,7 +63,7 @@ def test_each_group_uses_its_own_number_of_devices_of_a_machine() -> None:
     assert isinstance(found.configuration, AllReduceConfiguration)
     assert [one.devices_per_machine for one in found.configuration.groups] == [8, 1]
     assert found.status is Status.OPTIMAL
-    assert planner.check(problem, planner.plan(problem)).is_ok
+    assert second_physics.check(problem, planner.plan(problem)).is_ok
     for fast, slow in ((8, 1), (5, 4), (1, 8)):
         for share in range(1, 288 // slow, 5):
             rest = -(-(288 - slow * share) // fast)
@@ -82,9 +83,9 @@ def test_a_pinned_number_of_devices_is_that_of_every_machine() -> None:
     found = planner.plan(problem)
     assert isinstance(found.configuration, AllReduceConfiguration)
     assert {one.devices_per_machine for one in found.configuration.groups} == {4}
-    assert planner.check(problem, found).is_ok
+    assert second_physics.check(problem, found).is_ok
     other = planner.load({**NINE, "fix": {"devices_per_machine": 8}})
-    report = planner.check(other, planner.plan(planner.load(NINE)))
+    report = second_physics.check(other, planner.plan(planner.load(NINE)))
     (pin,) = [one for one in report.findings if one.name == "fix.devices_per_machine"]
     assert not pin.is_ok
     assert "[8, 1]" in pin.text
@@ -106,7 +107,7 @@ class Clock:
 def test_a_slow_clock_and_a_fast_one_give_the_same_bytes(
     asked: dict[str, Any], compression: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from planner.documents import dump, plan_document
+    from planner.answer.documents import dump, plan_document
 
     problem = planner.load({**asked, **compression})
     clock = Clock(0.0)

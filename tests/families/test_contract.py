@@ -10,8 +10,8 @@ import pytest
 
 import planner
 from planner import data
-from planner.checks import check, report_text
-from planner.documents import dump, plan_document
+from planner.answer.documents import dump, plan_document
+from planner.checks import report_text
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.families import FAMILIES
 from planner.families.answer import TOO_SHORT
@@ -21,6 +21,7 @@ from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
 from planner.solution import Status
+from tests.referee.second_physics import check
 
 LAYERS: list[dict[str, Any]] = [
     {"name": "data", "kind": "input", "output": "12 kB"},

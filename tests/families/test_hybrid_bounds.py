@@ -10,14 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tight_memory import TIGHT
 
-from planner.data.transformer_rates import transformer_rates
-from planner.families.hybrid.bounds import HybridBounds
+from planner.data.fits import transformer_rates
+from planner.families.hybrid.bounds import Bounds, lower_bound
 from planner.families.hybrid.configuration import DECIDED
-from planner.families.hybrid.cost import HybridCost, costs_of
-from planner.families.hybrid.least import least_objective
-from planner.families.hybrid.search import searched
+from planner.families.hybrid.cost import GroupCost, costs_of
+from planner.families.hybrid.grid_search import searched
 from planner.families.hybrid.space import Space
-from planner.models.transformer_programs import PROGRAMS
+from planner.models.transformer_time import PROGRAMS
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
@@ -63,15 +62,15 @@ def questions(draw: st.DrawFn) -> Problem:
     return replace(found, fixed=pins, transformer_rates=rates, calibration=calibration)
 
 
-def a_memory_limit(cost: HybridCost, share: float) -> float:
+def a_memory_limit(cost: GroupCost, share: float) -> float:
     """Bytes between those of the smallest and of the largest layout."""
     held = cost.memory(cost.layouts(every_point(cost)))["total"]
     return float(np.quantile(held, share))
 
 
-def every_point(cost: HybridCost) -> dict[str, Any]:
+def every_point(cost: GroupCost) -> dict[str, Any]:
     """All layouts of the grid."""
-    grid = Space.of(cost).grid()
+    grid = Space.of(cost.even).grid()
     nodes: dict[str, Any] = {}
     for level in range(len(grid.levels)):
         nodes = grid.expand(nodes, level)
@@ -111,7 +110,7 @@ def test_no_layout_is_below_the_bound_of_its_node(problem: Problem, share: float
     limit = a_memory_limit(cost, share)
     layouts = cost.layouts(points)
     costs = np.where(cost.memory(layouts)["total"] <= limit, cost.seconds(layouts), np.inf)
-    grid = Space.of(cost).grid(HybridBounds(cost, limit).all)
+    grid = Space.of(cost.even).grid(Bounds.of(cost.even, memory_limit_bytes=limit).all)
     nodes: dict[str, Any] = {}
     for index, level in enumerate(grid.levels[:-1]):
         nodes = grid.expand(nodes, index)
@@ -139,7 +138,7 @@ def test_a_search_with_bounds_finds_what_trying_every_layout_finds(problem: Prob
     limits = replace(problem.limits, memory_per_device_bytes=a_memory_limit(cost, share))
     cost = costs_of(replace(problem, limits=limits))[0]
     search = Search(num_alternatives=3)
-    quick, slow = (searched(cost, search, uses_bounds=uses) for uses in (True, False))
+    quick, slow = (searched(cost.even, search, uses_bounds=uses) for uses in (True, False))
     assert (quick.solution, quick.others) == (slow.solution, slow.others)
     assert quick.solution.status is Status.OPTIMAL
     assert slow.num_evaluated == slow.num_points == quick.num_points == len(points["tensor"])
@@ -162,7 +161,7 @@ def test_nothing_that_fits_tight_memory_is_missed(problem: Problem, which: int, 
     limits = replace(problem.limits, memory_per_device_bytes=limit_bytes)
     cost = costs_of(replace(problem, limits=limits))[0]
     seconds = cost.seconds(layouts)[held <= cost.memory_limit_bytes]
-    found = searched(cost, Search()).solution
+    found = searched(cost.even, Search()).solution
     if not seconds.size:
         assert found.status is Status.INFEASIBLE
         return
@@ -180,5 +179,5 @@ def test_the_grid_holds_each_layout_once(transformer: dict[str, Any]) -> None:
 @settings(max_examples=25, deadline=None)
 @given(problem=questions())
 def test_no_plan_beats_the_bound_without_a_search(problem: Problem) -> None:
-    answer = searched(costs_of(problem)[0], Search())
-    assert 0 < least_objective(problem) <= answer.solution.objective
+    answer = searched(costs_of(problem)[0].even, Search())
+    assert 0 < lower_bound(problem) <= answer.solution.objective

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import planner
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
-from planner.families.hybrid.launch import launch_lines, launch_words, orders_of
-from planner.families.hybrid.launch_network import not_expressed
+from planner.families.hybrid.launch import launch_lines, launch_words, not_expressed, orders_of
 from planner.transformer import Transformer
 from planner.zoo.transformers import row, row_names
 

@@ -11,20 +11,17 @@ from hypothesis import strategies as st
 
 from planner.errors import NoAnswerError
 from planner.families.hybrid import cost as hybrid_cost
-from planner.families.hybrid import mixed_cost, mixed_search
+from planner.families.hybrid import grid_search
 from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid import space as hybrid_space
-from planner.families.hybrid.bounds import HybridBounds
+from planner.families.hybrid.bounds import Bounds
 from planner.families.hybrid.configuration import layouts_of
-from planner.families.hybrid.cost import costs_of
-from planner.families.hybrid.mixed_cost import MixedCost
-from planner.families.hybrid.mixed_cuts import has_few_cuts
+from planner.families.hybrid.cost import HybridCost, costs_of, has_few_cuts
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
-from planner.models import transformer_mixed_schedule as mixed_schedule
-from planner.models.layouts import Layouts
-from planner.models.transformer_mixed_batches import dealt
-from planner.models.transformer_mixed_schedule import one_forward_one_backward_s, path_bound_s
+from planner.models import transformer_schedule as mixed_schedule
+from planner.models.layouts import Layouts, share_microbatches
+from planner.models.transformer_schedule import one_forward_one_backward_s, path_bound_s
 from planner.problem import Problem
 from planner.search import Search
 
@@ -74,7 +71,7 @@ def test_few_layouts_are_looked_at_between_two_readings_of_the_clock(limit: int)
         clock.work(len(found))
         return found
 
-    with patch.object(hybrid_cost, "layouts_of", counted), patch.object(mixed_cost, "layouts_of", counted):
+    with patch.object(hybrid_cost, "layouts_of", counted):
         try:
             found = plan(problem, clock.search)
             assert found.bound <= found.objective
@@ -87,7 +84,7 @@ def test_few_layouts_are_looked_at_between_two_readings_of_the_clock(limit: int)
 def test_teams_of_ten_kinds_are_not_made_once_the_search_is_over() -> None:
     problem = kinds(10)
     clock = Readings(300)
-    with patch.object(mixed_search, "MixedCost", wraps=MixedCost) as made:
+    with patch.object(grid_search, "HybridCost", wraps=HybridCost) as made:
         found = plan(problem, clock.search)
     assert found.bound <= found.objective
     assert made.call_count < 600
@@ -138,7 +135,7 @@ def _columns() -> dict[str, Any]:
 @pytest.mark.parametrize("batch", [720_720**2, 866_421_317_361_600])
 def test_a_batch_of_very_many_divisors_gets_an_answer_whose_bound_covers_every_micro_batch(batch: int) -> None:
     problem = question(batch=batch)
-    assert Space.of(costs_of(problem)[0]).is_split
+    assert Space.of(costs_of(problem)[0].even).is_split
     found = plan(problem, Readings(2_000).search)
     assert 0 < found.bound <= found.objective
 
@@ -150,7 +147,7 @@ def test_deciding_the_micro_batch_by_itself_changes_no_answer(monkeypatch: pytes
     split = plan(problem, Search())
     assert (split.objective, split.bound, split.configuration) == (known.objective, known.bound, known.configuration)
     cost = costs_of(problem)[0]
-    bounds = HybridBounds(cost, cost.memory_limit_bytes)
+    bounds = Bounds.of(cost.even)
     assert len(bounds.all) == len(bounds.space.levels) - 1
 
 
@@ -184,7 +181,7 @@ def test_what_is_dealt_out_is_as_quick_as_any_numbers_that_add_up(
     classes: list[tuple[int, float, float]], total: int
 ) -> None:
     replicas, start_s, each_s = (list(one) for one in zip(*classes, strict=True))
-    found, least = dealt(replicas, start_s, each_s, total), brute(replicas, start_s, each_s, total)
+    found, least = share_microbatches(replicas, start_s, each_s, total), brute(replicas, start_s, each_s, total)
     if found is None:
         assert least == float("inf")
         return
@@ -196,7 +193,7 @@ def test_what_is_dealt_out_is_as_quick_as_any_numbers_that_add_up(
 @pytest.mark.parametrize("total", [10**9, 10**12, 10**15])
 def test_dealing_out_lists_no_more_for_a_huge_batch(total: int) -> None:
     with patch.object(np, "arange", wraps=np.arange) as made:
-        found = dealt([24, 31, 17], [0.1, 0.2, 0.3], [1.0, 1.3, 0.7], total)
+        found = share_microbatches([24, 31, 17], [0.1, 0.2, 0.3], [1.0, 1.3, 0.7], total)
     assert found is not None
     assert sum(d * m for d, m in zip([24, 31, 17], found, strict=True)) == total
     assert all(call.args[1] - call.args[0] < 1_000_000 for call in made.call_args_list)
@@ -230,7 +227,7 @@ def test_cuts_of_50000_layers_are_told_to_be_many_without_counting_them() -> Non
 
 def test_a_search_that_is_broken_off_has_kept_its_best_layout() -> None:
     problem, search = question(), Search()
-    with patch.object(hybrid_search, "mixed_searched", side_effect=MemoryError), pytest.raises(MemoryError):
+    with patch.object(hybrid_search, "cuts_searched", side_effect=MemoryError), pytest.raises(MemoryError):
         plan(problem, search)
     assert search.kept is not None
     assert search.kept().objective == pytest.approx(plan(problem, Search()).objective)

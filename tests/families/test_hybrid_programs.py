@@ -9,19 +9,20 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import planner
-from planner.checks import check, report_text
-from planner.checks.hybrid import facts_of
-from planner.checks.hybrid_program import PROGRAM, program_of
-from planner.data.transformer_rates import transformer_rates
+from planner.checks import report_text
+from planner.data.fits import transformer_rates
 from planner.errors import InfeasibleError, SpecError
-from planner.evaluation.transformer_fit.fit import SOFTWARE, Table
-from planner.evaluation.transformer_fit.rows import Row, read_rows
 from planner.families.hybrid import family as hybrid
-from planner.families.hybrid.cost import HybridCost
-from planner.models.transformer_programs import PROGRAMS
+from planner.families.hybrid.cost import GroupCost
+from planner.models.transformer_time import PROGRAMS
 from planner.plan import Prediction
 from planner.problem import Problem
-from planner.spec.configuration import HybridSpec
+from planner.question.spec import HybridSpec
+from research.transformer_fit.fit import SOFTWARE, Table
+from research.transformer_fit.rows import Row, read_rows
+from tests.referee.second_physics import check
+from tests.referee.second_physics.hybrid import facts_of
+from tests.referee.second_physics.hybrid_program import PROGRAM, program_of
 
 MACHINES = {"count": 2, "device": "a100-sxm4-80gb", "devices": 4, "inside": "nvlink-3", "network": "200 Gbit/s"}
 EVERY = sorted(PROGRAMS)
@@ -224,7 +225,7 @@ def test_a_small_device_keeps_a_twentieth_of_its_memory_for_itself(memory: str, 
     report = check(problem, plan)
     assert report.is_ok, report_text(report)
     given_bytes = question(None, tiny, calibration={"memory_reserve": "1 MiB"})
-    assert HybridCost(given_bytes, given_bytes.cluster, None).reserve_bytes == 2**20
+    assert GroupCost(given_bytes, given_bytes.cluster, None).reserve_bytes == 2**20
 
 
 def test_one_device_is_told_in_the_singular() -> None:

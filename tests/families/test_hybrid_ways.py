@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 import planner
 from planner.errors import InfeasibleError
-from planner.evaluation.transformer_fit.ranges import ranges_of, ranges_text
-from planner.evaluation.transformer_fit.rows import Row, read_rows
 from planner.families.hybrid.cost import costs_of
-from planner.families.hybrid.frontier import ladder
-from planner.families.hybrid.search import plan, searched
-from planner.families.hybrid.ways import least_memory
+from planner.families.hybrid.grid_search import searched
+from planner.families.hybrid.search import ladder, plan, smallest_memory
 from planner.problem import Problem
 from planner.search import Search
+from research.transformer_fit.ranges import ranges_of, ranges_text
+from research.transformer_fit.rows import Row, read_rows
+from tests.referee import second_physics
 
 # -- ways out ------------------------------------------------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ def test_another_listed_device_is_named_where_one_has_the_memory() -> None:
 )
 def test_what_stands_in_the_way_is_named_and_dropping_it_helps(more: dict[str, Any], way: str) -> None:
     free = question(machines=1, devices=2, batch=32)
-    least, _ = least_memory(costs_of(free)[0], Search())
+    least, _ = smallest_memory(costs_of(free)[0], Search())
     limits = replace(free.limits, memory_per_device_bytes=least * 1.01)
     asked = replace(question(machines=1, devices=2, batch=32, **more), limits=limits)
     assert way in refusal(asked).replace("Leave", "leave")
@@ -66,9 +66,9 @@ def test_what_stands_in_the_way_is_named_and_dropping_it_helps(more: dict[str, A
 
 
 @pytest.mark.parametrize("transformer", [TINY, MOE])
-def test_the_least_memory_is_that_of_the_whole_grid(transformer: dict[str, Any]) -> None:
+def test_the_smallest_memory_is_that_of_the_whole_grid(transformer: dict[str, Any]) -> None:
     cost = costs_of(question(transformer, machines=1))[0]
-    least, found = least_memory(cost, Search())
+    least, found = smallest_memory(cost, Search())
     held = cost.memory(cost.layouts(whole_grid(cost)))["total"]
     assert least == pytest.approx(float(held.min()))
     assert found is not None
@@ -79,6 +79,25 @@ def test_a_question_of_whether_anything_fits_tries_no_ways() -> None:
         plan(question(memory="50 MiB"), Search(good_enough=float("inf")))
 
 
+def test_where_the_smallest_degrees_have_no_layout_at_all_that_is_said() -> None:
+    sizes = {"layers": 8, "hidden": 1024, "heads": 16, "vocabulary": 8000, "sequence_length": 512, "positions": "none"}
+    orders = ["tensor-context-pipeline-data", "tensor-pipeline-context-data"]
+    spec = {
+        "dnn": {"transformer": sizes, "dtype": "bf16", "optimizer": "adam", "global_batch": 8},
+        "cluster": {"machines": [{"count": 2, "device": "l40s", "devices": 4, "network": "100 Gbit/s"}]},
+        "calibration": {"program": "megatron-deepspeed"},
+        "objective": "iteration_time",
+        "constraints": {
+            "memory_per_device": "2 GiB",
+            "exclude": {"recompute": ["full"], "rank_order": orders},
+        },
+        "families": ["hybrid"],
+        "fix": {"num_devices": 8, "schedule": "interleaved", "sequence_parallel": False},
+    }
+    with pytest.raises(InfeasibleError, match="No plan fits"):
+        plan(planner.load(spec), Search())
+
+
 # -- the frontier --------------------------------------------------------------------------------------------------------
 
 
@@ -87,11 +106,9 @@ def test_a_question_of_whether_anything_fits_tries_no_ways() -> None:
 def test_every_rung_is_the_fastest_layout_that_needs_as_little(network: str, experts: bool) -> None:
     problem = question(MOE if experts else TINY, machines=2, devices=2, batch=4, network=network)
     cost = costs_of(problem)[0]
-    best = searched(cost, Search()).solution.value
+    best = searched(cost.even, Search()).solution.value
     assert best is not None
-    rows, is_whole = ladder(
-        cost, best, Search(), lambda own, search, most: searched(own, search, memory_limit_bytes=most)
-    )
+    rows, is_whole = ladder(cost, best, Search())
     assert is_whole
     nodes = whole_grid(cost)
     layouts = cost.layouts(nodes)
@@ -108,7 +125,7 @@ def test_the_frontier_stands_among_the_alternatives_where_it_is_asked_for() -> N
     found = planner.plan(problem, has_frontier=True)
     rungs = [one for one in found.alternatives if one.name.startswith("in ")]
     assert rungs
-    assert planner.check(problem, found).is_ok
+    assert second_physics.check(problem, found).is_ok
     for one in rungs:
         assert one.configuration is not None
         assert planner.predict(problem, one.configuration).iteration_time_s == pytest.approx(one.objective)
@@ -198,4 +215,4 @@ def test_ranges_are_the_least_and_the_most_of_each_device() -> None:
 @pytest.mark.measured
 def test_the_ranges_that_ship_are_those_of_the_data(data_folder: Path) -> None:
     text = resources.files("planner.data").joinpath("transformer_ranges.yaml").read_text(encoding="utf-8")
-    assert ranges_text(read_rows(data_folder)) == text, "run: python -m planner.evaluation.transformer_fit.ranges"
+    assert ranges_text(read_rows(data_folder)) == text, "run: make accuracy"

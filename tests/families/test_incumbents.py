@@ -10,12 +10,13 @@ from pytest import MonkeyPatch
 from servers import question
 
 import planner
-from planner.families.all_reduce import mixed_search
-from planner.families.all_reduce.mixed_boxes import MixedBoxes
-from planner.families.parameter_server import branch
+from planner.families.all_reduce import search as mixed_search
+from planner.families.all_reduce.bounds import AllReduceBoxes
+from planner.families.parameter_server import search as branch
 from planner.families.parameter_server import search as servers_search
 from planner.problem import Problem, Range
-from planner.solvers import boxes as boxes_solver
+from planner.solvers import branch_and_bound as boxes_solver
+from tests.referee import second_physics
 
 
 def assert_best_of(problem: Problem, seen: list[float]) -> None:
@@ -26,7 +27,7 @@ def assert_best_of(problem: Problem, seen: list[float]) -> None:
     assert all(one.objective >= found.objective * (1 - 1e-9) for one in found.alternatives)
     assert all(one.relative_loss == pytest.approx(one.objective / found.objective - 1) for one in found.alternatives)
     assert found.bound <= found.objective
-    assert planner.check(problem, found).is_ok
+    assert second_physics.check(problem, found).is_ok
 
 
 @settings(max_examples=4)
@@ -57,7 +58,7 @@ def test_no_plan_without_a_group_of_unlike_devices_is_better_than_the_plan(net: 
             return plain(roots, boxes, search, **named)
         everything = sum(group.count * group.devices_per_machine for group in boxes.problem.cluster.machine_groups)
         wide = replace(boxes.problem, limits=replace(boxes.problem.limits, devices=Range(least=everything)))
-        part = MixedBoxes(wide, boxes.teams, search)
+        part = AllReduceBoxes(wide, boxes.teams, search)
         return plain(part.roots, part, search, **{**named, "split": part.split})
 
     def answer(boxes: Any, choice: Any, **late: Any) -> Any:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner
+from planner.answer.documents import dump
 from planner.api import configuration_of, with_left_out
 from planner.cli.run import run
 from planner.errors import SpecError
@@ -15,8 +16,8 @@ from planner.families import FAMILIES
 from planner.families.searches import SEARCHES
 from planner.plan import Plan
 from planner.problem import Problem
+from planner.question.spec import ConfigurationSpec
 from planner.search import Search
-from planner.spec.configuration import ConfigurationSpec
 
 LAYERS: list[dict[str, Any]] = [
     {"name": "data", "kind": "input", "output": "12 kB"},
@@ -203,6 +204,6 @@ def test_a_plan_says_every_key_whose_default_is_the_program_s(family: str) -> No
 
 def test_the_command_prints_what_was_left_out(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "asked.json"
-    file.write_text(planner.documents.dump({**SMALL, "configuration": {"hybrid": {"data": 2}}}))
+    file.write_text(dump({**SMALL, "configuration": {"hybrid": {"data": 2}}}))
     assert run(["predict", str(file)]) == 0
     assert "hybrid.overlap_data: on, as megatron-core has it" in capsys.readouterr().out

@@ -10,16 +10,18 @@ import planner
 from planner import ranking
 from planner.cost import Floats
 from planner.errors import NoAnswerError
-from planner.families.all_reduce import mixed_bounds, mixed_search
+from planner.families.all_reduce import bounds as mixed_bounds
 from planner.families.all_reduce import search as all_reduce_search
-from planner.families.all_reduce.mixed_boxes import MixedBoxes
+from planner.families.all_reduce import search as mixed_search
+from planner.families.all_reduce.bounds import AllReduceBoxes
 from planner.families.parameter_server import bounds, cost
 from planner.families.parameter_server import search as parameter_server_search
-from planner.families.parameter_server.groups import ready_times_s as whole_ready_times_s
-from planner.families.parameter_server.space import Space
+from planner.families.parameter_server.bounds import Space
+from planner.families.parameter_server.cost import ready_times_s as whole_ready_times_s
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import LateError, Search
+from tests.referee import second_physics
 
 KINDS = ("v100-sxm2-16g", "rtx-2080-ti", "t4", "a100-pcie-80gb")
 NETWORK = {"devices": 2, "network": "10 Gbit/s", "latency": "10 us", "inside": "pcie-3-x16"}
@@ -72,13 +74,13 @@ def zoo(cluster: dict[str, Any], family: str) -> Problem:
 
 def test_teams_of_unlike_machines_are_not_all_bounded_once_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, problem = Clock(), zoo(UNLIKE, "all_reduce")
-    least = mixed_bounds.MixedBounds._least
+    least = mixed_bounds.Bounds._least
 
     def counted(*arguments: Any) -> Floats:
         clock.count()
         return least(*arguments)
 
-    monkeypatch.setattr(mixed_bounds.MixedBounds, "_least", counted)
+    monkeypatch.setattr(mixed_bounds.Bounds, "_least", counted)
     found = ranking.best_plan(problem, clock.search(8.0))
     assert clock.most_work <= 16  # probes of eight boxes at most
     assert clock.work_after <= 64
@@ -154,7 +156,7 @@ def test_slices_on_many_servers_are_no_table_of_tensors_and_servers(monkeypatch:
 def test_tables_of_kinds_boxes_and_layers_are_made_in_parts() -> None:
     problem = chain(5000, UNLIKE, "all_reduce")
     team = next(mixed_search._teams(problem))
-    boxes = MixedBoxes(problem, [team], Search())
+    boxes = AllReduceBoxes(problem, [team], Search())
     assert 8 * boxes.most_rows(team) * 5000 * len(KINDS) * 8 <= 2**28
 
 
@@ -173,7 +175,7 @@ def late(*arguments: Any, **others: Any) -> Any:
 
 
 CASES: list[tuple[str, Any, str, dict[str, Any]]] = [
-    ("all_reduce", all_reduce_search, "_search", EQUAL),
+    ("all_reduce", all_reduce_search, "best_vector", EQUAL),
     ("all_reduce", mixed_search, "best_vector", UNLIKE),
     ("parameter_server", parameter_server_search, "search_boxes", EQUAL),
     ("parameter_server", parameter_server_search, "search_boxes", UNLIKE),
@@ -193,7 +195,7 @@ def test_a_search_that_is_broken_off_before_any_answer_still_gives_one(
     assert whole.objective <= found.objective * (1 + 1e-9)
     assert any("broken off" in line for line in found.warnings)
     monkeypatch.undo()
-    assert planner.check(problem, found).is_ok
+    assert second_physics.check(problem, found).is_ok
 
 
 def test_the_best_of_the_boxes_is_kept_for_when_the_search_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,18 +210,17 @@ def test_the_best_of_the_boxes_is_kept_for_when_the_search_is_broken_off(monkeyp
 def test_quick_groups_are_never_better_than_the_best_and_hold_all_gradients() -> None:
     from planner.families.all_reduce.cost import AllReduceCost
     from planner.families.all_reduce.fusion import ends_in_time, exchange_of, quick_ends
-    from planner.families.all_reduce.settings import settings_of
 
     problem = chain(300, EQUAL, "all_reduce")
-    whole = AllReduceCost(problem)
-    setting = max(settings_of(whole), key=lambda one: one.num_devices)
-    exchange = exchange_of(whole, setting)
+    whole = AllReduceCost.homogeneous(problem, devices_per_machine=2)
+    bare = whole.configuration([4], [8], 64)
+    exchange = exchange_of(whole, bare)
     assert exchange is not None
     is_late: Callable[[], bool] = lambda: True  # noqa: E731
     best, is_best = ends_in_time(exchange, is_late)  # few gradients are grouped all the same
     assert is_best
     quick = quick_ends(exchange)
     assert quick[-1] == best[-1] == 299
-    seconds = [whole.predict(whole.configuration(setting, ends)).iteration_time_s for ends in (best, quick)]
+    seconds = [whole.predict(whole.fused(bare, ends)).iteration_time_s for ends in (best, quick)]
     assert seconds[0] <= seconds[1] * (1 + 1e-12)
     assert np.isfinite(seconds).all()

@@ -14,13 +14,20 @@ import planner
 from planner.families.model_replicas import layers as model_replicas_layers
 from planner.families.model_replicas.family import predict
 from planner.families.model_replicas.layers import Layers
-from planner.families.model_replicas.search import plan
-from planner.families.model_replicas.space import search_space, search_space_csv, sum_rule
-from planner.models.model_replicas import ByThreads, Constants, ReplicaModel
-from planner.models.replica_configuration import LayerChoice, Limits, ReplicaConfiguration, broken_constraints
-from planner.models.replica_states import worthwhile_threads
-from planner.models.segment_work import SegmentWork
-from planner.models.segments import Stage, chain_of, remote_counts
+from planner.families.model_replicas.search import plan, search_space, search_space_csv, sum_rule
+from planner.models.replica_segments import (
+    ByThreads,
+    Constants,
+    LayerChoice,
+    Limits,
+    ReplicaConfiguration,
+    SegmentWork,
+    Stage,
+    broken_constraints,
+    chain_of,
+    remote_counts,
+)
+from planner.models.replicas import ReplicaModel, worthwhile_threads
 from planner.search import Search
 from planner.solution import Status
 from planner.zoo.builder import Builder

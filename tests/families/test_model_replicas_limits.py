@@ -15,16 +15,20 @@ from planner.cost import Floats
 from planner.errors import InfeasibleError
 from planner.families.model_replicas import layers as model_replicas_layers
 from planner.families.model_replicas.cost import model_of
-from planner.families.model_replicas.layers import Layers, most_workers_of_tables, table_bytes
+from planner.families.model_replicas.layers import (
+    Layers,
+    Setting,
+    are_few,
+    bound_of,
+    most_workers_of_tables,
+    settings_of,
+    some_settings_of,
+    table_bytes,
+)
 from planner.families.model_replicas.search import plan
-from planner.families.model_replicas.settings import Setting, are_few, bound_of, settings_of, some_settings_of
-from planner.models import replica_pairs
-from planner.models.model_replicas import ReplicaModel
-from planner.models.replica_pairs import ReplicaPairs
-from planner.models.replica_phases import LayerExtremes
-from planner.models.replica_states import Ints
-from planner.models.segments import Boundary, Stage
-from planner.models.stripe_counts import stripe_boundary
+from planner.models import replicas as replica_pairs
+from planner.models.replica_segments import Boundary, Ints, Stage, stripe_boundary
+from planner.models.replicas import LayerExtremes, ReplicaModel, ReplicaPairs
 from planner.problem import Problem
 from planner.search import MemoryLimitError, Search
 from planner.solution import Status
@@ -83,7 +87,7 @@ def test_tables_of_many_workers_are_not_made_by_one_number_of_partitions_after_t
         asked.append(number)
         return stripe_boundary(stage, before, number, shape)
 
-    monkeypatch.setattr("planner.models.segment_work.stripe_boundary", counted)
+    monkeypatch.setattr("planner.models.replica_segments.stripe_boundary", counted)
     model = model_of(planner.load(question(machine={"count": 40})))
     layers = Layers(model, (1,), 500)
     assert layers.bound(500, 1e-9) > 0

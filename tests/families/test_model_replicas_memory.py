@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from replicas import TriedPlans, cost_of, every_chain, every_configuration, question, questions, tight_question
 
 import planner
-from planner.checks import check, report_text
-from planner.checks.replica_memory import fullest_bytes
-from planner.documents import dump, plan_document
+from planner.answer.documents import dump, plan_document
+from planner.checks import report_text
 from planner.errors import InfeasibleError, NoAnswerError
 from planner.families.model_replicas.cost import memory_of, model_of, threads_of
 from planner.families.model_replicas.family import configuration_of, explain, predict
 from planner.families.model_replicas.layers import Layers
 from planner.families.model_replicas.memory import Fitting
-from planner.families.model_replicas.search import plan
-from planner.families.model_replicas.space import search_space
+from planner.families.model_replicas.search import plan, search_space
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
+from tests.referee.second_physics import check
+from tests.referee.second_physics.replica_memory import fullest_bytes
 
 INSTANCES = int(os.environ.get("PLANNER_TIGHT", "100"))  # 500 were tried for docs/reliability.md
 

@@ -11,15 +11,14 @@ from replicas import asked_for, every_configuration, question, questions
 import planner
 from planner.errors import InfeasibleError, SpecError
 from planner.families.model_replicas import cost as model_replicas_cost
-from planner.families.model_replicas.bound import least_objective
 from planner.families.model_replicas.cost import group_of, model_of
 from planner.families.model_replicas.family import predict
-from planner.families.model_replicas.search import plan
-from planner.models.replica_configuration import Limits, broken_constraints
-from planner.models.segments import chain_of
+from planner.families.model_replicas.search import least_objective, plan
+from planner.models.replica_segments import Limits, broken_constraints, chain_of
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
+from tests.referee import second_physics
 
 # -- a whole plan ----------------------------------------------------------------------------------------------------
 
@@ -108,7 +107,7 @@ def test_pins_of_machines_and_devices_mean_what_the_same_constraints_do(pinned: 
     used = {"num_machines": one.num_servers + devices, "num_devices": devices}
     assert {name: used[name] for name in pinned} == pinned
     problem = planner.load(question(machine={"count": 8}, fix=pinned))
-    assert planner.check(problem, planner.plan(problem)).is_ok
+    assert second_physics.check(problem, planner.plan(problem)).is_ok
 
 
 @pytest.mark.parametrize(

@@ -1,37 +1,25 @@
 """Whatever has an entry for every family has one for each of the one list, and for no other."""
 
-import ast
-import inspect
 from collections.abc import Collection
 from importlib import import_module
 
 import pytest
 
-from planner import checks, families
+from planner import families
 from planner.exporters import data_parallel
 from planner.families import FAMILIES
 from planner.families.searches import BOUNDS, DOMAINS, SEARCHES
-from planner.family_names import FAMILY_NAMES, OF_TRANSFORMERS
-from planner.page import placement, words
-from planner.spec.calibration_block import CalibrationSpec
-from planner.spec.configuration import ConfigurationSpec
-from planner.spec.question import ExcludeSpec, FixSpec
-
-
-def placers() -> set[str]:
-    """The families whose devices a page can draw: the keys of the table inside ``placed``."""
-    tables = [node for node in ast.walk(ast.parse(inspect.getsource(placement.placed))) if isinstance(node, ast.Dict)]
-    return {str(key.value) for table in tables for key in table.keys if isinstance(key, ast.Constant)}
-
+from planner.names import FAMILY_NAMES, OF_TRANSFORMERS
+from planner.question.blocks import CalibrationSpec
+from planner.question.spec import ConfigurationSpec
+from tests.referee.second_physics import FACTS
 
 TABLES: dict[str, Collection[str]] = {
     "what a family is": FAMILIES,
     "searches": SEARCHES,
     "bounds": BOUNDS,
     "domains of searches": DOMAINS,
-    "facts of checks": checks._FACTS,
-    "words of pages": words._FAMILY_WORDS,
-    "placement on pages": placers(),
+    "second physics": FACTS,
     "blocks of a spec": ConfigurationSpec.model_fields.keys() - {"substitutions"},
     "what is no data parallelism": data_parallel._OTHERS.keys() | {"all_reduce", "hybrid"},
 }
@@ -55,17 +43,6 @@ def test_the_package_of_a_family_is_reached_by_its_name(name: str) -> None:
 @pytest.mark.parametrize("name", FAMILY_NAMES)
 def test_a_family_is_registered_by_the_name_that_it_has(name: str) -> None:
     assert name == FAMILIES[name].NAME
-
-
-def test_every_pin_is_a_decision_of_some_family() -> None:
-    decisions = {key for family in FAMILIES.values() for key in family.DECISIONS}
-    assert decisions == FixSpec.model_fields.keys() - {"substitutions"}  # the network's, whatever the family
-
-
-def test_what_is_excluded_is_a_decision_of_each_family_that_takes_exclusions() -> None:
-    takers = [family for family in FAMILIES.values() if family.TAKES_EXCLUSIONS]
-    assert takers
-    assert all(ExcludeSpec.model_fields.keys() <= family.DECISIONS for family in takers)
 
 
 def test_what_iterations_may_fit_is_a_key_of_calibration() -> None:

@@ -15,17 +15,13 @@ from tight_memory import TIGHT
 
 import planner
 from planner.errors import InfeasibleError, NoAnswerError
-from planner.families.parameter_server.bounds import lower_bounds
-from planner.families.parameter_server.boxes import root, split, tightened
-from planner.families.parameter_server.configuration import ParameterServerConfiguration
-from planner.families.parameter_server.cost import ParameterServerCost
-from planner.families.parameter_server.search import plan
-from planner.families.parameter_server.solve import row_configuration
-from planner.families.parameter_server.space import Space
+from planner.families.parameter_server.bounds import Space, lower_bounds, root, split, tightened
+from planner.families.parameter_server.cost import ParameterServerConfiguration, ParameterServerCost
+from planner.families.parameter_server.search import plan, row_configuration
 from planner.problem import Problem, Range
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.exhaustive import all_set_partitions, all_shares
+from tests.referee.exhaustive import all_set_partitions, all_shares
 
 
 @st.composite
@@ -347,7 +343,7 @@ def test_compression_that_costs_nothing_leaves_out_all_that_it_may(split: bool) 
 def _compressed(
     problem: Problem, configuration: ParameterServerConfiguration, removed: float | None
 ) -> ParameterServerConfiguration:
-    from planner.models.compression import Compression
+    from planner.models.communication import Compression
 
     assert problem.compression is not None
     scale_s = problem.compression.scale_s
@@ -443,7 +439,7 @@ def test_boxes_hold_every_configuration_once_and_no_bound_is_above_what_they_hol
         waiting = [(root(space, site), float("-inf"))]
         while waiting:
             boxes, above = waiting.pop()
-            boxes = tightened(space, site, boxes)
+            _, boxes = tightened(space, site, boxes)
             if not len(boxes):
                 continue
             bound = max(above, float(lower_bounds(space, site, boxes).max()))

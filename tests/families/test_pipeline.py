@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import planner
 from planner.api import configuration_of, timeline
-from planner.checks.pipeline import facts_of
 from planner.cli.run import run
+from planner.decisions import pinnable_keys
 from planner.errors import ModelError
 from planner.families.pipeline import family as pipeline
-from planner.families.pipeline.configuration import PipelineConfiguration
-from planner.families.pipeline.cost import PipelineCost
+from planner.families.pipeline.cost import PipelineConfiguration, PipelineCost
+from tests.referee.second_physics.pipeline import facts_of
 
 
 def explained(stages: list[dict[str, Any]] | None = None, **changes: Any) -> str:
@@ -239,7 +239,7 @@ def test_the_checker_counts_the_memory_of_every_schedule_as_the_cost_does(schedu
 
 def test_a_pinned_algorithm_is_no_decision_of_a_pipeline() -> None:
     """Each stage takes the cheapest of calibration.algorithms; `fix.algorithm` belongs to all-reduce."""
-    assert "algorithm" not in pipeline.DECISIONS
+    assert "algorithm" not in pinnable_keys("pipeline")
     assert predicted(fix={"algorithm": "tree"}).breakdown_s == predicted().breakdown_s
 
 

@@ -8,10 +8,9 @@ import pytest
 import planner
 from planner.errors import InfeasibleError
 from planner.families.pipeline import search as pipeline_search
-from planner.families.pipeline.blocks import BlockCost, block_starts
-from planner.families.pipeline.cost import PipelineCost
+from planner.families.pipeline.cost import BlockCost, PipelineCost, block_starts
 from planner.families.pipeline.domain import Domain
-from planner.models.pipeline_places import Stage
+from planner.models.schedule import Stage
 from planner.problem import Problem
 from planner.search import Search
 from planner.zoo import build

@@ -12,22 +12,22 @@ from pipelines import every_shape, is_allowed, layer, question, small_questions
 import planner
 from planner.errors import NoAnswerError
 from planner.families.pipeline import domain as pipeline_domain
+from planner.families.pipeline import domain as pipeline_line
 from planner.families.pipeline import family as pipeline
-from planner.families.pipeline import line as pipeline_line
-from planner.families.pipeline import plain as pipeline_plain
+from planner.families.pipeline import rows as pipeline_plain
 from planner.families.pipeline import rows as pipeline_rows
 from planner.families.pipeline import search as pipeline_search
-from planner.families.pipeline import sources as pipeline_sources
+from planner.families.pipeline import search as pipeline_sources
 from planner.families.pipeline.cost import PipelineCost
 from planner.families.pipeline.domain import MOST_NUMBERS, Domain
 from planner.families.pipeline.rows import StageRows
 from planner.families.pipeline.search import plan
 from planner.problem import Problem
 from planner.search import Search
-from planner.solvers import pipeline as best_first
-from planner.solvers import pipeline_fit
-from planner.solvers.pipeline import Schedule, Stack, Tables, table_bytes
-from planner.solvers.pipeline_fit import FewestDevices
+from planner.solvers import chain as best_first
+from planner.solvers import chain_bounds
+from planner.solvers.chain import Tables, table_bytes
+from planner.solvers.chain_bounds import FewestDevices, Schedule, Stack
 
 
 def kinds(number: int, count: int, devices: int, layers: int = 6, batch: int = 32) -> Problem:
@@ -156,7 +156,7 @@ def test_what_does_not_fit_in_memory_is_bounded(asked: dict[str, Any], which: st
         "tables": (pipeline_plain, "_MOST_BYTES"),
         "nodes": (best_first, "_MOST_NODES"),
         "rows": (pipeline_sources, "_MOST_ROWS"),
-        "memory": (pipeline_fit, "_MOST_KEPT"),
+        "memory": (chain_bounds, "_MOST_KEPT"),
     }
     with patch.object(*places[which], 3):
         try:

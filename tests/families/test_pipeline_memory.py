@@ -12,12 +12,12 @@ from pipelines import MACHINE, every_shape, is_allowed, layer, question, small_q
 import planner
 from planner.errors import InfeasibleError
 from planner.families.pipeline import memory as pipeline_memory
-from planner.families.pipeline import plain as pipeline_plain
+from planner.families.pipeline import rows as pipeline_plain
 from planner.families.pipeline import search as pipeline_search
 from planner.families.pipeline.cost import PipelineCost, Shape
 from planner.families.pipeline.domain import Domain
 from planner.families.pipeline.memory import Fitting, fitting, least_memory, numbers_of_stages_that_fit
-from planner.families.pipeline.quick import quick_shapes
+from planner.families.pipeline.rows import quick_shapes
 from planner.families.pipeline.search import plan
 from planner.problem import Problem
 from planner.search import Search

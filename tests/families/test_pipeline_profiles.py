@@ -10,8 +10,7 @@ from given_pipelines import DNN, MACHINE, MIXED, asked
 import planner
 from planner.api import configuration_of
 from planner.errors import SpecError
-from planner.families.pipeline.configuration import PipelineConfiguration
-from planner.families.pipeline.cost import PipelineCost
+from planner.families.pipeline.cost import PipelineConfiguration, PipelineCost
 from planner.problem import Problem
 
 

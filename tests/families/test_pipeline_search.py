@@ -17,23 +17,21 @@ import planner
 from planner.errors import InfeasibleError, ModelError, NoAnswerError
 from planner.families.pipeline import domain as pipeline_domain
 from planner.families.pipeline import family as pipeline
-from planner.families.pipeline import plain as pipeline_plain
+from planner.families.pipeline import rows as pipeline_plain
 from planner.families.pipeline import rows as pipeline_rows
-from planner.families.pipeline import sources as pipeline_sources
-from planner.families.pipeline.configuration import PipelineConfiguration
-from planner.families.pipeline.cost import PipelineCost, Shape
+from planner.families.pipeline import search as pipeline_sources
+from planner.families.pipeline.cost import PipelineConfiguration, PipelineCost, Shape
 from planner.families.pipeline.domain import Domain
-from planner.families.pipeline.quick import quick_shapes
-from planner.families.pipeline.rows import StageRows
-from planner.families.pipeline.search import plan
-from planner.families.pipeline.sources import InterleavedSource, PlainSource
-from planner.models import pipeline_schedule
-from planner.models.pipeline_places import Stage
+from planner.families.pipeline.rows import PlainSource, StageRows, quick_shapes
+from planner.families.pipeline.search import InterleavedSource, plan
+from planner.models import schedule
+from planner.models.schedule import Stage
 from planner.plan import Plan
 from planner.problem import Limits, Problem
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.pipeline import Schedule, Tables, bound_s
+from planner.solvers.chain import Tables
+from planner.solvers.chain_bounds import Schedule, bound_s
 
 
 def line_of(found: Plan) -> PipelineConfiguration:
@@ -280,7 +278,7 @@ class Counted(Search):
 def test_a_limit_holds_for_batches_of_millions(batch: int, asked_for: int) -> None:
     """No schedule is walked through task by task, and what was searched until then is a good answer."""
     problem = planner.load(question(4, dnn={"global_batch": batch}))
-    orders = patch.object(pipeline_schedule, "order_of", wraps=pipeline_schedule.order_of)
+    orders = patch.object(schedule, "order_of", wraps=schedule.order_of)
     rows = patch.object(pipeline_plain, "StageRows", wraps=pipeline_rows.StageRows)
     with orders as walked, rows as made:
         found = plan(problem, Counted(seed=asked_for))
@@ -476,3 +474,37 @@ def test_vgg16_on_four_machines_becomes_fifteen_replicas_and_one_device_for_its_
     assert found.status is Status.OPTIMAL
     assert [one.replicas for one in line_of(found).stages] == [15, 1]
     assert any("data parallelism without overlap" in line and "longer" in line for line in found.explanation)
+
+
+def test_links_beside_a_stage_are_no_wider_than_the_widest_that_some_neighbour_has() -> None:
+    fast = {"count": 2, "device": "v100-sxm2-16g", "devices": 4, "inside": "nvlink-2", "network": "25 Gbit/s"}
+    slow = {"count": 3, "device": "rtx-2080-ti", "devices": 2, "inside": "pcie-3-x16", "network": "10 Gbit/s"}
+    spots = Domain(planner.load(question(1, cluster={"machines": [fast, slow]}))).spots
+    groups = [(0, 8, 4), (1, 6, 2)]  # group, devices, devices of a machine
+    for group, count, devices in groups:
+        for replicas in range(1, count + 1):
+            run = (group, replicas, replicas)
+            late_s, rates = spots.links_of(run, is_out=True)
+            for start in range(min(devices, count - replicas + 1)):
+                before = spots.place(run, start)
+                for other, most, _ in groups:
+                    # On machines of their own, as wide as they get.
+                    found = [
+                        spots._costs.boundary_link(before, replace(spots.place((other, one, one), 0), start=64))
+                        for one in range(1, most + 1)
+                    ]
+                    assert rates[start, other] == pytest.approx(max(rate for _, rate in found))
+                    assert late_s[start, other] == pytest.approx(min(late for late, _ in found))
+                beside = devices - start - replicas
+                if beside <= 0:
+                    assert rates[start, -1] in (0.0, float("inf"))
+                    assert late_s[start, -1] == float("inf")
+                    continue
+                inside = [
+                    spots._costs.boundary_link(
+                        before, replace(spots.place((group, one, one), 0), start=start + replicas)
+                    )
+                    for one in range(1, beside + 1)
+                ]
+                assert rates[start, -1] == pytest.approx(max(rate for _, rate in inside))
+                assert late_s[start, -1] == pytest.approx(min(late for late, _ in inside))

@@ -11,18 +11,19 @@ from onnx_graphs import model_of, node, saved
 
 import planner
 from planner import dnn as graphs
-from planner.calibration.read_files import read_files
+from planner.answer.plan_file import read_plan
+from planner.calibration.benchmarks import read_files
 from planner.errors import SpecError
+from planner.importers import chrome_trace as events
 from planner.importers import text as texts
-from planner.importers.chrome_trace import events, read_chrome_trace
-from planner.importers.huggingface import file as configurations
-from planner.importers.measured import MeasuredLayer, build_measured
+from planner.importers.chrome_trace import read_chrome_trace
+from planner.importers.huggingface import configuration as configurations
+from planner.importers.imported import MeasuredLayer, build_measured
 from planner.importers.onnx_model import file as models
-from planner.importers.onnx_model.graph import read_onnx
-from planner.plan_file import read_plan
-from planner.procurement import csv_table
-from planner.procurement.price_list import read_price_list
-from planner.spec import source
+from planner.importers.onnx_model import read_onnx
+from planner.procurement import prices
+from planner.procurement.prices import read_price_list
+from planner.question import source
 from planner.sweep.question import load_sweep
 
 CLUSTER = {"machines": [{"count": 2, "device": "v100", "network": "10 Gbit/s"}]}
@@ -47,7 +48,7 @@ def sparse(path: Path, size: int) -> Path:
         (read_plan, "plan.json", texts.MOST_DOCUMENT_BYTES),
         (texts.read_text, "net.csv", texts.MOST_BYTES),
         (configurations.read_config, "config.json", configurations.MOST_BYTES),
-        (csv_table.text_of, "prices.csv", csv_table.MOST_BYTES),
+        (prices.text_of, "prices.csv", prices.MOST_BYTES),
         (read_onnx, "net.onnx", models.MOST_FILE_BYTES),
     ],
 )

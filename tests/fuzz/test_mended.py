@@ -11,19 +11,18 @@ from typing import Any
 import fuzz_seeds
 import pytest
 import sweeps
+from answers import summary_text
 
 import planner
-from planner.calibration.read_nccl import read_nccl
+from planner.answer.plan_file import read_plan
+from planner.calibration.benchmarks import read_nccl
 from planner.case.run import run_folder
 from planner.errors import Fault, SpecError
 from planner.network_import import import_file
-from planner.plan_file import read_plan
-from planner.spec.source import read_source
-from planner.sweep.export import export
+from planner.question.source import read_source
 from planner.sweep.question import load_sweep
-from planner.sweep.report import summary_text
+from planner.sweep.report import export, summary_of
 from planner.sweep.store import Store
-from planner.sweep.summary import summary_of
 from planner.units import Dimension, parse
 
 CLUSTER = {"machines": [{"count": 2, "device": "v100", "network": "10 Gbit/s"}]}
@@ -142,7 +141,7 @@ def test_an_unknown_unit_in_a_case_is_refused_with_its_mend(tmp_path: Path) -> N
 
 def test_a_plan_with_many_faults_says_how_many_more_there_are(tmp_path: Path) -> None:
     question = {**PLAIN, "families": ["all_reduce"], "fix": {"num_devices": 2}}
-    from planner.documents import plan_document
+    from planner.answer.documents import plan_document
 
     document = json.loads(json.dumps(plan_document(planner.plan(planner.load(question)))))
     with pytest.raises(SpecError, match=r"and 2995 more such faults\. Give a file that") as error:

@@ -20,7 +20,7 @@ from onnx_graphs import model_of, node, saved
 import planner
 from planner.cli.run import run
 from planner.errors import SpecError
-from planner.importers.onnx_model.graph import read_onnx
+from planner.importers.onnx_model import read_onnx
 from planner.importers.text import read_text
 from planner.procurement.question import load_procurement
 from planner.sweep.question import load_sweep

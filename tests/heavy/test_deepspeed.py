@@ -29,7 +29,7 @@ assert _imported()
 
 from planner.errors import InfeasibleError  # noqa: E402  # behind the skips
 from planner.exporters import deepspeed  # noqa: E402
-from planner.exporters.deepspeed_keys import KNOWN, REMOVED  # noqa: E402
+from planner.exporters.deepspeed import KNOWN, REMOVED  # noqa: E402
 from planner.exporters.export import Job  # noqa: E402
 from planner.exporters.layouts import layout_of  # noqa: E402
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from planner.errors import SpecError
-from planner.importers.huggingface.network import READERS, read_huggingface
+from planner.importers.huggingface import read_huggingface
+from planner.importers.huggingface.architectures import READERS
 
 torch = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
 library = pytest.importorskip("transformers", reason="transformers is not installed; run make test-heavy")

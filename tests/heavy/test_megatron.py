@@ -14,8 +14,8 @@ from layout_jobs import even_job, hybrid_of, uneven_job
 from planner.exporters import megatron
 from planner.exporters.export import Job
 from planner.exporters.layouts import stage_layers
-from planner.exporters.megatron_arguments import KNOWN
-from planner.exporters.shell_flags import flags_of, launched
+from planner.exporters.megatron import KNOWN
+from planner.exporters.scripts import flags_of, launched
 from planner.families.hybrid.configuration import ORDER_NAMES
 
 torch = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")

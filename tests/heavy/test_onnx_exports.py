@@ -8,7 +8,7 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
 pytest.importorskip("onnx", reason="onnx is not installed; run make test-heavy")
 
-from planner.importers.onnx_model.graph import read_onnx  # noqa: E402
+from planner.importers.onnx_model import read_onnx  # noqa: E402
 
 nn: Any = torch.nn
 FlopCounterMode: Any = pytest.importorskip("torch.utils.flop_counter").FlopCounterMode

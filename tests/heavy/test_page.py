@@ -13,11 +13,12 @@ CHROMIUM = Path("/usr/bin/chromium")
 if not CHROMIUM.exists():
     pytest.skip("Chromium is not installed (Debian: apt-get install chromium)", allow_module_level=True)
 
+from answers import case_page, comparison_page, plan_page, refusal_page  # noqa: E402
+
 import planner  # noqa: E402
 from planner.case.run import run_case  # noqa: E402
 from planner.errors import InfeasibleError  # noqa: E402
 from planner.networks import asked, network_of  # noqa: E402
-from planner.page import case_page, comparison_page, plan_page, refusal_page  # noqa: E402
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 WIDTHS = {"wide": 1200, "narrow": 360, "zoomed": 640}

@@ -30,11 +30,6 @@ def python_blocks() -> list[str]:
     return [block.split("```")[0] for block in text.split("```python\n")[1:]]
 
 
-def test_the_first_example_of_the_documentation_runs(transformers: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(python_blocks()[0], {})
-    assert capsys.readouterr().out.startswith("6738415616 6903086186496.0 (Repeat(first=2, ")
-
-
 def test_the_factory_of_the_documentation_is_read(tmp_path: Path) -> None:
     (tmp_path / "documented_nets.py").write_text(python_blocks()[1])
     found = read_factory("documented_nets:encoder", tmp_path)

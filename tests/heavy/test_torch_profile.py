@@ -9,8 +9,8 @@ import pytest
 
 from planner.errors import SpecError
 from planner.importers.chrome_trace import read_chrome_trace
+from planner.importers.imported import MeasuredNetwork
 from planner.importers.kinds import kind_of
-from planner.importers.measured import MeasuredNetwork
 from planner.importers.torch_module import from_torch
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")

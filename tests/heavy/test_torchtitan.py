@@ -19,8 +19,8 @@ for needed in ("spmd_types", "torchdata", "triton", "datasets", "tensorboard", "
 from planner.exporters import torchtitan  # noqa: E402  # behind the skips
 from planner.exporters.export import Job  # noqa: E402
 from planner.exporters.layouts import pins_of, stage_layers  # noqa: E402
-from planner.exporters.shell_flags import launched  # noqa: E402
-from planner.exporters.torchtitan_networks import FLAVOURS, Flavour  # noqa: E402
+from planner.exporters.scripts import launched  # noqa: E402
+from planner.exporters.torchtitan import FLAVOURS, Flavour  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # triton
 LAUNCH = Path("launch.sh")

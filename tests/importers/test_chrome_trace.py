@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from planner.cli.run import run
 from planner.errors import SpecError
-from planner.importers.chrome_trace import events as trace_events
-from planner.importers.chrome_trace import read_chrome_trace
-from planner.importers.measured import MeasuredNetwork
+from planner.importers import chrome_trace as trace_events
+from planner.importers.chrome_trace import Timeline, read_chrome_trace, read_trace
+from planner.importers.imported import MeasuredNetwork
 
 DATA = Path(__file__).parent / "data"
 REAL = DATA / "cnn.pt.trace.json.gz"
@@ -125,12 +125,7 @@ def test_no_time_of_a_real_trace_is_lost() -> None:
             for other in operators
         )
     ]
-    from planner.importers.chrome_trace.events import read_events
-    from planner.importers.chrome_trace.reader import _windows
-    from planner.importers.chrome_trace.scopes import Timeline
-
-    parsed = read_events(REAL)
-    found = Timeline(parsed, scopes="module").steps(_windows(parsed, has_modules=True)[0])
+    found = Timeline(read_trace(REAL)[0], scopes="module").steps()
     assert len(found) == len(steps) == 4
     ends = [start for start, _ in steps[1:]] + [steps[-1][1]]
     for one, (start, _), end in zip(found, steps, ends, strict=True):

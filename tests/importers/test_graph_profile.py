@@ -10,7 +10,7 @@ import pytest
 from planner import zoo
 from planner.cost import Profile
 from planner.errors import SpecError
-from planner.importers.graph_profile import read_graph_profile
+from planner.importers.profiles import read_graph_profile
 from planner.models.data_parallel import gradients_of
 
 FIGURES = "forward_compute_time=1.5, backward_compute_time=3.0, activation_size=4096.0, parameter_size=512.0"

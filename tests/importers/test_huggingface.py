@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import SpecError
-from planner.importers.huggingface.network import READERS, HuggingFaceNetwork, read_huggingface
-from planner.models.transformer_operators import parts
+from planner.importers.huggingface import HuggingFaceNetwork, read_huggingface
+from planner.importers.huggingface.architectures import READERS
+from planner.models.operators import parts
 
 TABLE: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "huggingface.json").read_text(encoding="utf-8"))
 MOE = [name for name, row in TABLE.items() if row["parameters"] != row["active_parameters"]]
@@ -66,11 +67,10 @@ def test_the_table_names_a_source_for_every_configuration() -> None:
     assert all(row["source"] for row in TABLE.values())
 
 
-def test_the_manual_has_every_architecture_and_every_count() -> None:
+def test_the_manual_has_every_architecture() -> None:
     manual = (Path(__file__).parent.parent.parent / "docs" / "huggingface.md").read_text(encoding="utf-8")
     assert [name for name in READERS if f"`{name}`" not in manual] == []
-    for name, row in TABLE.items():
-        assert f"| {name} | {row['parameters']:,} | {row['active_parameters']:,} |" in manual
+    assert f"{len(TABLE)} published checkpoints" in " ".join(manual.split())
 
 
 # -- sizes ------------------------------------------------------------------------------------------------------------

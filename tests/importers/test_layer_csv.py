@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.cli.run import run
 from planner.errors import SpecError
 from planner.importers.kinds import kind_of
-from planner.importers.layer_csv import COLUMNS, LAYER_CSV_TEMPLATE, read_layer_csv
+from planner.importers.profiles import COLUMNS, LAYER_CSV_TEMPLATE, read_layer_csv
 
 HEADER = ",".join(COLUMNS)
 DATA = Path(__file__).parent / "data"
@@ -71,7 +71,7 @@ def test_without_inputs_the_layers_are_a_chain_and_columns_may_stand_in_any_orde
 
 def test_the_table_of_the_documentation_is_the_templates() -> None:
     text = (Path(__file__).parents[2] / "docs" / "profiles.md").read_text(encoding="utf-8")
-    lines = text.split("```\nname,")[1].split("```")[0].splitlines()
+    lines = text.split("\nname,")[1].split("```")[0].splitlines()
     assert len(lines) == 3
     assert f"name,{lines[0]}\n{lines[1]}\n{lines[2]}\n" in LAYER_CSV_TEMPLATE
 

@@ -8,10 +8,10 @@ import pytest
 from planner.channel import schedule
 from planner.cost import Floats
 from planner.errors import SpecError
-from planner.importers.layer_trace import read_layer_trace
-from planner.importers.measured import MeasuredNetwork
+from planner.importers.imported import MeasuredNetwork
+from planner.importers.profiles import read_layer_trace
 from planner.models.data_parallel import gradients_of
-from planner.solvers.fusion_heuristics import unfused
+from planner.solvers.fusion import unfused
 
 HEADER = "Id Name Forward Backward Comm. Size"
 

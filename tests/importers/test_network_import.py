@@ -9,15 +9,15 @@ from typer.testing import CliRunner
 
 import planner
 from planner import zoo
-from planner.cli.app import app
 from planner.cli.question import source_of
-from planner.cli.run import run
+from planner.cli.run import app, run
 from planner.dnn import Dnn, Layer, Repeat, Tensor, Window
 from planner.errors import SpecError
 from planner.importers.imported import Imported
 from planner.network_import import import_file
-from planner.spec.inline import network_block
-from planner.spec.places import JsonPlaces, Place
+from planner.question.dnn import network_block
+from planner.question.source import JsonPlaces
+from planner.yaml_text import Place
 
 CLUSTER = {
     "machines": [{"count": 2, "devices": 2, "device": "v100-sxm2", "inside": "nvlink-2", "network": "10 Gbit/s"}]

@@ -18,7 +18,7 @@ from onnx_graphs import light, model_of, node, saved, weight  # noqa: E402
 
 from planner.errors import SpecError  # noqa: E402
 from planner.importers.onnx_model import file as onnx_file  # noqa: E402
-from planner.importers.onnx_model.graph import read_onnx  # noqa: E402
+from planner.importers.onnx_model import read_onnx  # noqa: E402
 
 FUZZ = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -133,7 +133,7 @@ def test_a_missing_library_has_a_mend(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_library_is_loaded_only_when_a_model_is_read() -> None:
-    code = "import sys, planner.importers.onnx_model.graph; assert 'onnx' not in sys.modules"
+    code = "import sys, planner.importers.onnx_model; assert 'onnx' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -14,7 +14,7 @@ from onnx_graphs import integers, light, model_of, node, saved, weight  # noqa: 
 import planner  # noqa: E402
 from planner.dnn import Dnn, Window  # noqa: E402
 from planner.errors import SpecError  # noqa: E402
-from planner.importers.onnx_model.graph import read_onnx  # noqa: E402
+from planner.importers.onnx_model import read_onnx  # noqa: E402
 
 
 def read(folder: Path, *args: Any, sizes: Any = None, **more: Any) -> Any:

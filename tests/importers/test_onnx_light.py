@@ -11,7 +11,7 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 from onnx_graphs import light, saved  # noqa: E402
 
 from planner import zoo  # noqa: E402
-from planner.importers.onnx_model.graph import read_onnx  # noqa: E402
+from planner.importers.onnx_model import read_onnx  # noqa: E402
 
 NAMES = ["bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet"]
 NAMES += ["vgg19", "zfnet512"]

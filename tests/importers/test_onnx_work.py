@@ -15,7 +15,7 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 from onnx import TensorProto  # noqa: E402
 from onnx_graphs import integers, model_of, node, saved, weight  # noqa: E402
 
-from planner.importers.onnx_model.graph import read_onnx  # noqa: E402
+from planner.importers.onnx_model import read_onnx  # noqa: E402
 
 SIZES = st.integers(1, 4)
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -11,10 +11,8 @@ from asynchronous_drawn import ASP, BSP, EVERY, LOCAL, SSP, Instance, instances,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.models.asynchronous import Synchronisation
-from planner.models.asynchronous_events import play
-from planner.models.asynchronous_exchange import Exchange
-from planner.models.stragglers import expected_maximum_s
+from planner.models.asynchronous import Exchange, Synchronisation, play
+from planner.models.data_parallel import expected_maximum_s
 
 # -- closed forms ------------------------------------------------------------------------------------------------------
 

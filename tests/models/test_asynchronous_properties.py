@@ -1,10 +1,8 @@
 """What holds of every asynchronous training: bounds, slack, doubled times, seeds; bad input is refused."""
 
-import doctest
 import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 from asynchronous_drawn import ASP, BSP, EVERY, LOCAL, NUM_ITERATIONS, SSP, Instance, instances, worker
@@ -12,10 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import ModelError
-from planner.models.asynchronous import (
-    Synchronisation,
-    break_even_epochs,
-)
+from planner.models.asynchronous import Synchronisation, break_even_epochs
 
 
 @given(instances(), st.sampled_from(EVERY))
@@ -142,14 +137,6 @@ def test_a_run_that_is_faster_by_half_may_need_half_as_many_epochs_more() -> Non
     assert break_even_epochs(samples_per_s=150, synchronous_samples_per_s=100) == 1.5
     with pytest.raises(ModelError, match="samples_per_s 0"):
         break_even_epochs(samples_per_s=0, synchronous_samples_per_s=100)
-
-
-def test_the_page_for_users_shows_what_comes_out() -> None:
-    page = Path(__file__).parents[2] / "docs" / "asynchronous.md"
-    text = page.read_text().replace("```", "")  # a fence would be taken for output
-    failed, tried = doctest.DocTestRunner().run(doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0))
-    assert tried > 5
-    assert failed == 0
 
 
 ONE = Instance(kinds=(worker(1),))

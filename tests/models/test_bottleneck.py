@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from planner import zoo
-from planner.case.papers import gst
+from planner.cases.forms import gst
 from planner.errors import ModelError
-from planner.models.bottleneck import BOTTLENECKS, Bottleneck, Workload, evaluate, evaluate_grid
-from planner.models.compression import Compression
-from planner.models.server_network import ServerNetwork
-from planner.models.server_pipeline import Steps, epoch_time_s, explicit_input_s
-from planner.models.stragglers import expected_epoch_time_s, standard_maximum
+from planner.models.communication import Compression
+from planner.models.data_parallel import standard_maximum
+from planner.models.servers import ServerNetwork, Steps, epoch_time_s, explicit_input_s
+from planner.models.ssgd import BOTTLENECKS, Bottleneck, Workload, evaluate
+from tests.referee.equations import evaluate_grid, expected_epoch_time_s
 
 workloads = st.builds(
     lambda layers, forward_s, update_s, input_s: Workload(

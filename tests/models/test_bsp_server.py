@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import zoo
-from planner.case.papers.bsp_server import Inputs, answer
+from planner.cases.forms.bsp_server import Inputs, answer
 from planner.errors import ModelError
 from planner.fifo import fifo_end_s
-from planner.models.bsp_server import (
-    Exchange,
+from planner.models.servers import (
+    BspExchange,
     accuracy,
     algorithm_1_time_s,
     algorithm_2_time_s,
@@ -32,11 +32,11 @@ workers = st.lists(seconds, min_size=1, max_size=6)
 paired = st.lists(st.tuples(seconds, seconds), min_size=1, max_size=5)
 pushes = st.sampled_from([1, 2, 4, 8])
 exchanges = st.builds(
-    Exchange, push_s=st.integers(0, 12).map(float), pull_s=seconds, overhead_s=st.sampled_from([0.0, 0.5])
+    BspExchange, push_s=st.integers(0, 12).map(float), pull_s=seconds, overhead_s=st.sampled_from([0.0, 0.5])
 )
 
 
-def listing(ready_s: list[float], exchange: Exchange) -> float:
+def listing(ready_s: list[float], exchange: BspExchange) -> float:
     """The loop of Algorithms 1 and 2, line by line."""
     ready = sorted(ready_s)
     time_s = ready[0] + exchange.push_s
@@ -75,23 +75,23 @@ def test_a_bad_job_is_refused(ready: list[float], duration: object, message: str
 
 
 @given(workers, exchanges)
-def test_algorithm_1_is_its_listing(compute_s: list[float], exchange: Exchange) -> None:
+def test_algorithm_1_is_its_listing(compute_s: list[float], exchange: BspExchange) -> None:
     assert algorithm_1_time_s(compute_s, exchange) == pytest.approx(listing(compute_s, exchange))
 
 
 @given(workers, exchanges)
-def test_the_order_of_workers_does_not_count(compute_s: list[float], exchange: Exchange) -> None:
+def test_the_order_of_workers_does_not_count(compute_s: list[float], exchange: BspExchange) -> None:
     assert algorithm_1_time_s(compute_s, exchange) == algorithm_1_time_s(compute_s[::-1], exchange)
 
 
 @given(seconds, exchanges, st.integers(1, 8))
-def test_equation_29_is_algorithm_1_of_equal_workers(compute_s: float, exchange: Exchange, num_workers: int) -> None:
+def test_equation_29_is_algorithm_1_of_equal_workers(compute_s: float, exchange: BspExchange, num_workers: int) -> None:
     found = equal_workers_time_s(compute_s, exchange, num_workers=num_workers)
     assert found == pytest.approx(algorithm_1_time_s([compute_s] * num_workers, exchange))
 
 
 @given(workers, exchanges)
-def test_equation_32_holds_exactly_where_it_is_algorithm_1(compute_s: list[float], exchange: Exchange) -> None:
+def test_equation_32_holds_exactly_where_it_is_algorithm_1(compute_s: list[float], exchange: BspExchange) -> None:
     short_s = equal_workers_time_s(min(compute_s), exchange, num_workers=len(compute_s))
     is_equal = algorithm_1_time_s(compute_s, exchange) == pytest.approx(short_s)
     assert equation_32_holds(compute_s, push_s=exchange.push_s) == is_equal
@@ -111,46 +111,46 @@ def test_the_papers_condition_is_not_necessary() -> None:
 
 def test_equation_32_is_refused_where_it_would_be_too_short() -> None:
     with pytest.raises(ModelError, match=r"worker 3 of 3 computes until 13 s, but the pushes before it end at 12 s"):
-        fastest_worker_time_s([13, 10, 11], Exchange(push_s=1, pull_s=1))
+        fastest_worker_time_s([13, 10, 11], BspExchange(push_s=1, pull_s=1))
 
 
 @given(workers, exchanges, st.integers(0, 5), seconds)
 def test_nothing_gets_faster_by_more_work(
-    compute_s: list[float], exchange: Exchange, index: int, extra_s: float
+    compute_s: list[float], exchange: BspExchange, index: int, extra_s: float
 ) -> None:
     before = algorithm_1_time_s(compute_s, exchange)
     slower = list(compute_s)
     slower[index % len(slower)] += extra_s
-    longer = Exchange(push_s=exchange.push_s + extra_s, pull_s=exchange.pull_s, overhead_s=exchange.overhead_s)
+    longer = BspExchange(push_s=exchange.push_s + extra_s, pull_s=exchange.pull_s, overhead_s=exchange.overhead_s)
     assert algorithm_1_time_s(slower, exchange) >= before
     assert algorithm_1_time_s([*compute_s, extra_s], exchange) >= before
     assert algorithm_1_time_s(compute_s, longer) >= before + extra_s
 
 
 @given(workers, exchanges)
-def test_between_the_bounds_of_computing_and_sending(compute_s: list[float], exchange: Exchange) -> None:
+def test_between_the_bounds_of_computing_and_sending(compute_s: list[float], exchange: BspExchange) -> None:
     pushing = algorithm_1_time_s(compute_s, exchange) - len(compute_s) * exchange.pull_s - exchange.overhead_s
     sending = len(compute_s) * exchange.push_s
     assert max(max(compute_s) + exchange.push_s, min(compute_s) + sending) <= pushing <= max(compute_s) + sending
 
 
 @given(workers, exchanges)
-def test_twice_the_seconds_take_twice_as_long(compute_s: list[float], exchange: Exchange) -> None:
-    double = Exchange(push_s=2 * exchange.push_s, pull_s=2 * exchange.pull_s, overhead_s=2 * exchange.overhead_s)
+def test_twice_the_seconds_take_twice_as_long(compute_s: list[float], exchange: BspExchange) -> None:
+    double = BspExchange(push_s=2 * exchange.push_s, pull_s=2 * exchange.pull_s, overhead_s=2 * exchange.overhead_s)
     found = algorithm_1_time_s([2 * one for one in compute_s], double)
     assert found == pytest.approx(2 * algorithm_1_time_s(compute_s, exchange))
 
 
 def test_figure_4() -> None:
     # The second worker waits for the first, the third starts a new burst, the fourth waits for it.
-    assert algorithm_1_time_s([1, 2, 9, 10], Exchange(push_s=3, pull_s=1)) == 9 + 3 + 3 + 4
+    assert algorithm_1_time_s([1, 2, 9, 10], BspExchange(push_s=3, pull_s=1)) == 9 + 3 + 3 + 4
 
 
 # -- Algorithm 2 and its segments ------------------------------------------------------------------------------------
 
 
 @given(paired, exchanges, pushes)
-def test_algorithm_2_is_its_listing(pairs: list[tuple[float, float]], exchange: Exchange, k: int) -> None:
+def test_algorithm_2_is_its_listing(pairs: list[tuple[float, float]], exchange: BspExchange, k: int) -> None:
     forward_s, backward_s = halves(pairs)
     first = [forward + backward / k for forward, backward in pairs]
     found = algorithm_2_time_s(forward_s, backward_s, exchange, num_pushes=k)
@@ -158,7 +158,7 @@ def test_algorithm_2_is_its_listing(pairs: list[tuple[float, float]], exchange: 
 
 
 @given(paired, exchanges)
-def test_one_push_is_algorithm_1(pairs: list[tuple[float, float]], exchange: Exchange) -> None:
+def test_one_push_is_algorithm_1(pairs: list[tuple[float, float]], exchange: BspExchange) -> None:
     forward_s, backward_s = halves(pairs)
     whole = algorithm_1_time_s([sum(pair) for pair in pairs], exchange)
     assert algorithm_2_time_s(forward_s, backward_s, exchange, num_pushes=1) == pytest.approx(whole)
@@ -167,7 +167,7 @@ def test_one_push_is_algorithm_1(pairs: list[tuple[float, float]], exchange: Exc
 
 @given(paired, exchanges, pushes)
 def test_segments_take_at_least_algorithm_2_and_every_workers_own_time(
-    pairs: list[tuple[float, float]], exchange: Exchange, k: int
+    pairs: list[tuple[float, float]], exchange: BspExchange, k: int
 ) -> None:
     forward_s, backward_s = halves(pairs)
     strict = segments_time_s(forward_s, backward_s, exchange, num_pushes=k)
@@ -186,14 +186,14 @@ def test_algorithm_2_is_right_where_a_push_outlasts_every_backward_pass(
     pairs: list[tuple[float, float]], extra_s: float, k: int
 ) -> None:
     forward_s, backward_s = halves(pairs)
-    exchange = Exchange(push_s=max(backward_s) + extra_s, pull_s=1)
+    exchange = BspExchange(push_s=max(backward_s) + extra_s, pull_s=1)
     checked = checked_algorithm_2(forward_s, backward_s, exchange, num_pushes=k)
     assert checked.iteration_s == pytest.approx(checked.algorithm_2_s)
     assert checked.warnings == ()
 
 
 def test_algorithm_2_can_be_less_than_the_computation_and_then_warns() -> None:
-    checked = checked_algorithm_2([1], [8], Exchange(push_s=2, pull_s=0), num_pushes=4)
+    checked = checked_algorithm_2([1], [8], BspExchange(push_s=2, pull_s=0), num_pushes=4)
     assert checked.algorithm_2_s == 1 + 2 + 2 < 1 + 8
     assert checked.iteration_s == 1 + 8 + 0.5
     (warning,) = checked.warnings
@@ -206,7 +206,7 @@ def test_algorithm_2_can_be_less_than_the_computation_and_then_warns() -> None:
 
 def test_overhead_is_added_once() -> None:
     compute = [3.0, 4.0]
-    plain, late = (Exchange(push_s=1, pull_s=1, overhead_s=overhead) for overhead in (0, 0.5))
+    plain, late = (BspExchange(push_s=1, pull_s=1, overhead_s=overhead) for overhead in (0, 0.5))
     for time_s in (algorithm_1_time_s, fastest_worker_time_s):
         assert time_s(compute, late) - time_s(compute, plain) == pytest.approx(0.5)
 
@@ -226,16 +226,16 @@ def test_accuracy_is_1_where_prediction_and_measurement_agree_and_less_elsewhere
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: algorithm_1_time_s([], Exchange(push_s=1, pull_s=1)), "at least one worker"),
-        (lambda: algorithm_1_time_s([1, -2], Exchange(push_s=1, pull_s=1)), r"must be finite and >= 0, not \[1.0, -2.0\]"),
-        (lambda: equal_workers_time_s(1, Exchange(push_s=1, pull_s=1), num_workers=0), "at least 1 worker, not 0"),
-        (lambda: Exchange(push_s=-1, pull_s=1), r"push_s=-1, .* finite and >= 0"),
-        (lambda: Exchange.of(gradient_bytes=1, parameter_bytes=1, bandwidth_bytes_per_s=0), "bandwidth_bytes_per_s .* not 0"),
+        (lambda: algorithm_1_time_s([], BspExchange(push_s=1, pull_s=1)), "at least one worker"),
+        (lambda: algorithm_1_time_s([1, -2], BspExchange(push_s=1, pull_s=1)), r"must be finite and >= 0, not \[1.0, -2.0\]"),
+        (lambda: equal_workers_time_s(1, BspExchange(push_s=1, pull_s=1), num_workers=0), "at least 1 worker, not 0"),
+        (lambda: BspExchange(push_s=-1, pull_s=1), r"push_s=-1, .* finite and >= 0"),
+        (lambda: BspExchange.of(gradient_bytes=1, parameter_bytes=1, bandwidth_bytes_per_s=0), "bandwidth_bytes_per_s .* not 0"),
         (lambda: cpu_time_s(1, clock_hz=0, values_per_cycle=1), "clock_hz must be finite and > 0, not 0"),
         (lambda: gpu_time_s(1, clock_hz=1, num_stream_processors=0), "num_stream_processors must be finite and > 0"),
         (lambda: accuracy(predicted_s=1, measured_s=0, relative_to="measured"), "measured_s must be finite and > 0"),
-        (lambda: segments_time_s([1], [1], Exchange(push_s=1, pull_s=1), num_pushes=0), "at least 1, not 0"),
-        (lambda: segments_time_s([1], [1, 2], Exchange(push_s=1, pull_s=1), num_pushes=1), "1 workers does not go with .* 2"),
+        (lambda: segments_time_s([1], [1], BspExchange(push_s=1, pull_s=1), num_pushes=0), "at least 1, not 0"),
+        (lambda: segments_time_s([1], [1, 2], BspExchange(push_s=1, pull_s=1), num_pushes=1), "1 workers does not go with .* 2"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_with_the_constraint_and_the_number(call: object, message: str) -> None:

@@ -10,7 +10,7 @@ from strategies import LogLinear, affine_costs, log_linear_costs
 
 from planner.cost import Affine, Floats, TransferCost
 from planner.errors import ModelError
-from planner.models.collectives import (
+from planner.models.communication import (
     Affines,
     CheapestOf,
     MeasuredCurve,

@@ -4,9 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import ModelError
-from planner.models.bottleneck import Workload, evaluate
-from planner.models.compression import Compression, compressed_time_s, optimal_compression, optimal_scale_s
-from planner.models.server_network import ServerNetwork
+from planner.models.communication import Compression, optimal_compression, optimal_scale_s
+from planner.models.servers import ServerNetwork
+from planner.models.ssgd import Workload, evaluate
+from tests.referee.equations import compressed_time_s
 
 scales = st.floats(1e-4, 1e2)
 transfers = st.floats(1e-2, 1e3)

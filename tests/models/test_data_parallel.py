@@ -9,7 +9,7 @@ from planner.channel import schedule
 from planner.cost import Affine, Profile, Wait
 from planner.dnn import Dnn, Layer, Tensor
 from planner.models.data_parallel import Step, exposed_s, gradients_of
-from planner.solvers.exhaustive import all_groupings
+from tests.referee.exhaustive import all_groupings
 
 
 def layer(name: str, kind: str = "fully_connected", **elements: int) -> Layer:

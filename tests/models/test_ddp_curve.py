@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.models.collectives import MeasuredCurve
-from planner.models.ddp_curve import per_byte_s, steadied
+from planner.models.communication import MeasuredCurve
+from planner.models.ddp import per_byte_s, steadied
 
 SIZES = [1e3, 1e5, 1e6, 1e7]
 SECONDS = [0.001, 0.01, 0.09, 0.9]

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import ModelError
-from planner.models.ddp_iteration import DdpIteration, DdpWorker, expected_largest, iterate
-from planner.models.ddp_ring import Collectives
+from planner.models.ddp import Collectives, DdpIteration, DdpWorker, expected_largest, iterate
 
 WORKER = DdpWorker(before_s=1.0, bucket_offset_s=(1.0, 2.0), backward_s=2.5)
 sizes = st.lists(st.floats(1, 100), min_size=1, max_size=5)

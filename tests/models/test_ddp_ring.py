@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from planner.cost import Affine
 from planner.errors import ModelError
-from planner.models.ddp_ring import LARGEST_SEGMENT_BYTES, Collectives, Exchange, exchange, num_rounds
+from planner.models.ddp import LARGEST_SEGMENT_BYTES, Collectives, Exchange, exchange, num_rounds
 
 Collective = tuple[float, float, float, int]  # ready, alone, wire, rounds
 seconds = st.floats(0, 10)

@@ -8,22 +8,24 @@ from hypothesis import strategies as st
 
 from planner.cost import Floats
 from planner.errors import ModelError
-from planner.models.collectives import double_binary_tree_all_reduces, ring_all_reduces, two_level_all_reduces
-from planner.models.group_costs import (
+from planner.models.communication import (
     Group,
+    Tier,
     all_reduce_s,
     all_reduces,
     all_to_all_s,
     all_to_alls,
+    double_binary_tree_all_reduces,
     gather_s,
     gathers,
     group_of,
     groups_of,
+    ring_all_reduces,
     send,
     send_s,
+    two_level_all_reduces,
 )
 from planner.models.layouts import Layouts
-from planner.models.tiers import Tier
 
 INSIDE = Tier(size=8, bandwidth_bytes_per_s=300e9, latency_s=3e-6)
 NETWORK = Tier(size=64, bandwidth_bytes_per_s=25e9, latency_s=1e-5, num_rails=8)

@@ -10,22 +10,20 @@ from numpy.typing import NDArray
 
 from planner import zoo
 from planner.errors import ModelError
-from planner.models.model_replicas import (
+from planner.models.replica_segments import (
     ByPartitions,
     ByThreads,
     ByWorkingSet,
     Connections,
     Constants,
-    EpochTime,
-    Reading,
-    ReplicaModel,
-    Training,
-    least_reading_s,
-    most_reading_s,
+    LayerChoice,
+    ReplicaConfiguration,
+    SegmentWork,
+    Stage,
+    chain_of,
+    unroll,
 )
-from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration
-from planner.models.segment_work import SegmentWork
-from planner.models.segments import Stage, chain_of, unroll
+from planner.models.replicas import EpochTime, Reading, ReplicaModel, Training, least_reading_s, most_reading_s
 from planner.zoo.builder import Builder
 
 MNIST, IMAGENET = (chain_of(zoo.build(name)) for name in ("adam-mnist", "adam-imagenet22k"))

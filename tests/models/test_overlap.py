@@ -8,8 +8,8 @@ from planner import zoo
 from planner.channel import schedule
 from planner.cost import Affine, TransferCost, Wait
 from planner.dnn import Dnn
-from planner.models.overlap import csf, osf, scaling_factor, unfused_update_time_s
-from planner.solvers.fusion_heuristics import unfused
+from planner.models.data_parallel import csf, osf, scaling_factor, unfused_update_time_s
+from planner.solvers.fusion import unfused
 
 seconds = st.floats(0.01, 100)
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.dnn import Dnn, Layer
-from planner.models.linearisation import linearise
+from planner.models.schedule import linearise
 
 
 @st.composite

@@ -8,15 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import ModelError
-from planner.models.pipeline_schedule import (
-    PipelineTask,
-    ScheduleRun,
-    bubble_share,
-    in_flight,
-    order_of,
-    peak_weight,
-    simulate,
-)
+from planner.models.schedule import PipelineTask, ScheduleRun, bubble_share, in_flight, order_of, peak_weight, simulate
 
 
 @dataclass(frozen=True, kw_only=True)

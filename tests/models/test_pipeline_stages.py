@@ -5,10 +5,9 @@ from hypothesis import strategies as st
 
 from planner.cost import Affine, Profile
 from planner.dnn import Dnn, Layer, Tensor
-from planner.models.collectives import ring_all_reduces, two_level_all_reduces
+from planner.models.communication import ring_all_reduces, two_level_all_reduces
 from planner.models.memory import Precision, data_parallel_memory
-from planner.models.pipeline_places import Place, PlaceError, Stage, StageMachines, places_of
-from planner.models.pipeline_stages import LayerBytes, StageCosts
+from planner.models.schedule import LayerBytes, Place, PlaceError, Stage, StageCosts, StageMachines, places_of
 
 ADAM = Precision.of("fp16", "adam")
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import ModelError
-from planner.models import pipeline_schedule, pipeline_steady
-from planner.models.pipeline_schedule import MOST_LISTED, simulate
-from planner.models.pipeline_steady import least_microbatches, steady_end_s
+from planner.models import schedule as pipeline_schedule
+from planner.models import schedule as pipeline_steady
+from planner.models.schedule import MOST_LISTED, least_microbatches, simulate, steady_end_s
 
 # Whole times make ties, close ones make devices drift apart slowly, others are of any size.
 seconds = st.one_of(

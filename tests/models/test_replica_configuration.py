@@ -6,14 +6,14 @@ import pytest
 
 from planner import zoo
 from planner.errors import ModelError
-from planner.models.replica_configuration import (
+from planner.models.replica_segments import (
     LayerChoice,
     Limits,
     ReplicaConfiguration,
     broken_constraints,
+    chain_of,
     check,
 )
-from planner.models.segments import chain_of
 
 STAGES = chain_of(zoo.build("adam-mnist"))
 LIMITS = Limits(num_machines=20, num_cores=16)

@@ -11,12 +11,17 @@ from replicas import models
 
 from planner.dnn import Dnn
 from planner.models.memory import Precision, data_parallel_memory
-from planner.models.model_replicas import Constants, ReplicaModel
-from planner.models.replica_configuration import LayerChoice, Limits, ReplicaConfiguration, broken_constraints
 from planner.models.replica_memory import Kept, ReplicaMemory
-from planner.models.replica_states import all_states
-from planner.models.segment_work import SegmentWork
-from planner.models.segments import chain_of
+from planner.models.replica_segments import (
+    Constants,
+    LayerChoice,
+    Limits,
+    ReplicaConfiguration,
+    SegmentWork,
+    broken_constraints,
+    chain_of,
+)
+from planner.models.replicas import ReplicaModel, all_states
 from planner.zoo.builder import Builder
 
 FP32 = Precision.of("fp32", "adam")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, RATES
 
-from planner.models.roofline import attention_s, longer_of, misalignment, move_s, product_s
+from planner.models.compute import attention_s, longer_of, misalignment, move_s, product_s
 
 sizes = st.integers(1, 5000)
 times_s = st.floats(0, 1e3)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from planner import zoo
 from planner.dnn import Dnn, Layer
 from planner.errors import ModelError
-from planner.models.segments import Partition, Stage, chain_of, count_boundary, remote_counts, stripes, unroll
+from planner.models.replica_segments import Partition, Stage, chain_of, count_boundary, remote_counts, stripes, unroll
 from planner.zoo.builder import Builder
 
 Neuron = tuple[int, ...]

@@ -10,21 +10,19 @@ from hypothesis import strategies as st
 
 from planner.cost import Floats
 from planner.errors import ModelError
-from planner.models.bsp_server import (
-    Exchange,
+from planner.models.servers import (
+    BspExchange,
+    Links,
     algorithm_1_time_s,
     algorithm_2_time_s,
-    segment_ready_s,
-    segments_time_s,
-)
-from planner.models.server_links import (
-    Links,
     iteration_time_s,
     place_largest_first,
     place_round_robin,
     place_sliced,
     pull_time_s,
     push_end_s,
+    segment_ready_s,
+    segments_time_s,
     sliced_push_end_s,
 )
 
@@ -197,7 +195,7 @@ def test_a_simulation_of_ever_smaller_pieces_converges() -> None:
 def test_one_server_is_algorithm_1(compute_s: list[float], size: list[float], rate: float) -> None:
     links = Links(server_bytes_per_s=(rate,), worker_bytes_per_s=(math.inf,) * len(compute_s))
     ready = np.repeat(np.array(compute_s)[:, None], len(size), axis=1)
-    exchange = Exchange.of(gradient_bytes=sum(size), parameter_bytes=sum(size), bandwidth_bytes_per_s=rate)
+    exchange = BspExchange.of(gradient_bytes=sum(size), parameter_bytes=sum(size), bandwidth_bytes_per_s=rate)
     found = iteration_time_s(ready, place_round_robin(size, num_servers=1), links)
     if sum(size):
         assert found == pytest.approx(algorithm_1_time_s(compute_s, exchange))
@@ -213,7 +211,7 @@ def test_one_server_is_algorithm_2_and_its_segments(
     forward_s, backward_s = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     links = Links(server_bytes_per_s=(rate,), worker_bytes_per_s=(math.inf,) * len(pairs))
     placed = place_round_robin([total_bytes / k] * k, num_servers=1)
-    exchange = Exchange.of(
+    exchange = BspExchange.of(
         gradient_bytes=total_bytes, parameter_bytes=total_bytes, bandwidth_bytes_per_s=rate, overhead_s=overhead_s
     )
     ready = segment_ready_s(forward_s, backward_s, num_pushes=k)

@@ -10,19 +10,17 @@ from hypothesis import strategies as st
 
 from planner.cost import Floats
 from planner.errors import ModelError
-from planner.models.server_network import (
-    BarrierLink,
+from planner.models.servers import (
     ServerNetwork,
     aggregation_delay_bounds_s,
     aggregation_s,
-    barrier_link,
-    decoupled_maximum_s,
     exchange,
     granularity_packets,
     num_packets,
     queueing_s,
     transfer_s,
 )
+from tests.referee.equations import BarrierLink, barrier_link, decoupled_maximum_s
 
 networks = st.builds(
     ServerNetwork,

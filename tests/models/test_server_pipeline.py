@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from planner.channel import schedule
 from planner.cost import Affine, Floats
 from planner.errors import ModelError
-from planner.models.server_pipeline import (
+from planner.models.servers import (
     LayerTimes,
     Steps,
     cut_into_pieces,

@@ -8,16 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import ModelError
-from planner.models.ssgd_dag import Kind, run, task_graph, timeline
-from planner.models.ssgd_equations import (
+from planner.models.ssgd import (
     AllReduce,
     Iteration,
+    Kind,
     Prefetch,
     Strategy,
     all_reduce_spans_s,
     exposed_all_reduce_s,
     naive_time_s,
+    run,
     steady_time_s,
+    task_graph,
+    timeline,
     wait_free_time_s,
 )
 from planner.timeline import timeline_document

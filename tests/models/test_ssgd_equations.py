@@ -9,8 +9,8 @@ from strategies import Tensors, affine_costs, tensors, timeouts_s
 from planner.channel import schedule
 from planner.cost import Affine, Wait
 from planner.errors import ModelError
-from planner.models.overlap import unfused_update_time_s
-from planner.models.ssgd_equations import (
+from planner.models.data_parallel import unfused_update_time_s
+from planner.models.ssgd import (
     AllReduce,
     Iteration,
     Prefetch,

@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import ModelError
-from planner.models.stragglers import (
-    expected_epoch_time_s,
-    expected_maximum_of_equals_s,
-    expected_maximum_s,
-    standard_maximum,
-    standard_maximum_closed,
-)
+from planner.models.data_parallel import expected_maximum_s, standard_maximum
+from tests.referee.equations import expected_epoch_time_s, expected_maximum_of_equals_s, standard_maximum_closed
 
 means = st.floats(0, 100)
 sigmas = st.just(0.0) | st.floats(0.01, 20)

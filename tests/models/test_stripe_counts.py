@@ -6,12 +6,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import zoo
-from planner.models.replica_constants import ByWorkingSet, Constants, LayerSeconds
-from planner.models.replica_phases import LayerExtremes, PhaseExtremes
-from planner.models.replica_states import LayerStates, all_states
-from planner.models.segment_work import SegmentWork
-from planner.models.segments import Partition, Stage, chain_of, count_boundary
-from planner.models.stripe_counts import num_stripes, stripe_boundary, stripe_channels, stripe_sizes
+from planner.models.replica_segments import (
+    ByWorkingSet,
+    Constants,
+    LayerSeconds,
+    Partition,
+    SegmentWork,
+    Stage,
+    chain_of,
+    count_boundary,
+    num_stripes,
+    stripe_boundary,
+    stripe_channels,
+    stripe_sizes,
+)
+from planner.models.replicas import LayerExtremes, LayerStates, PhaseExtremes, all_states
 from planner.zoo.builder import Builder
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from planner import zoo
 from planner.errors import ModelError
-from planner.models.training_flop import (
+from planner.models.operators import (
     FLOP_PER_WEIGHT,
     PUBLISHED_FLOP_PER_WEIGHT,
     Counting,

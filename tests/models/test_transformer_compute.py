@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE
 
+from planner.models.compute import ELEMENT_BACKWARD, LayerSeconds, Split, embedding_s, head_s, layer_seconds
 from planner.models.layouts import Layouts, Recompute
-from planner.models.transformer_compute import LayerSeconds, Split, embedding_s, head_s, layer_seconds
-from planner.models.transformer_operators import block_operators
+from planner.models.operators import Operator, block_operators, embedding_operators, head_operators
 from planner.transformer import LayerKind, Transformer
 
 KINDS: list[tuple[Transformer, LayerKind]] = [(GPT, "dense"), (MIXTURE, "dense"), (MIXTURE, "moe")]
@@ -152,3 +152,31 @@ def test_a_vocabulary_that_is_not_filled_up_costs_by_the_width_of_each_ranks_par
     )
     assert not_padded[1] == pytest.approx(padded[1])  # 25,128 is a multiple of 8, 12,564 of 4 alone, 50,257 is odd
     assert not_padded[0] / padded[0] > not_padded[2] / padded[2] > 1
+
+
+def elements_s(operators: tuple[Operator, ...], microbatch: int) -> float:
+    """Seconds of all that only moves memory, forward: two bytes for each number read or written."""
+    moves = [
+        one for one in operators if one.product is None and one.kind not in ("attention", "softmax", "loss", "input")
+    ]
+    moved = 2 * sum(one.input_elements + one.output_elements for one in moves)
+    return moved * microbatch / RATES.moved_bytes_per_s
+
+
+@pytest.mark.parametrize("ratio", [0.8, 1.7])
+def test_what_moves_memory_takes_its_bytes_times_the_fitted_ratio(ratio: float) -> None:
+    split, constants = split_of(microbatch=2), replace(CONSTANTS, element_ratio=ratio)
+    layers = [
+        layer_seconds(GPT, "dense", split, rates=RATES, software=SOFTWARE, constants=one)
+        for one in (CONSTANTS, constants)
+    ]
+    more_s = (ratio - CONSTANTS.element_ratio) * elements_s(block_operators(GPT, "dense"), 2)
+    assert layers[1].forward_s - layers[0].forward_s == pytest.approx(more_s)
+    assert layers[1].backward_s - layers[0].backward_s == pytest.approx(ELEMENT_BACKWARD * more_s)
+    heads = [head_s(GPT, split, rates=RATES, software=SOFTWARE, constants=one) for one in (CONSTANTS, constants)]
+    both = (1 + ELEMENT_BACKWARD) * (ratio - CONSTANTS.element_ratio)
+    assert heads[1] - heads[0] == pytest.approx(both * elements_s(head_operators(GPT), 2))
+    ends = [embedding_s(GPT, split, rates=RATES, constants=one) for one in (CONSTANTS, constants)]
+    # A table is read and written as wide as the stream, however many of its rows there are.
+    written = sum(4 * one.output_elements for one in embedding_operators(GPT) if one.kind != "input")
+    assert ends[1] - ends[0] == pytest.approx(both * 2 * written / RATES.moved_bytes_per_s)

@@ -5,18 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.models.group_costs import groups_of
+from planner.models.communication import Tier, groups_of
 from planner.models.layouts import Layouts, Recompute
-from planner.models.tiers import Tier
-from planner.models.transformer_exchange import (
-    Exchange,
-    exchange_times,
-    first_stage_exchanges,
-    last_stage_exchanges,
-    layer_exchanges,
-    pipeline_exchanges,
+from planner.models.transformer_communication import (
+    Communication,
+    communication_times,
+    first_stage_communication,
+    last_stage_communication,
+    layer_communication,
+    pipeline_communication,
+    replica_communication,
+    replica_times,
+    stage_parameters,
 )
-from planner.models.transformer_replicas import replica_exchanges, replica_times, stage_parameters
 from planner.transformer import Experts, Transformer
 
 GPT3 = Transformer(num_layers=96, hidden_size=12288, num_heads=96, vocabulary_size=51200, sequence_length=2048)
@@ -55,12 +56,12 @@ TIERS = (
 STREAM_BYTES = 2 * 2048 * 12288  # 2 s b h of GPT-3
 
 
-def named(exchanges: tuple[Exchange, ...], name: str, operation: str) -> Exchange:
+def named(exchanges: tuple[Communication, ...], name: str, operation: str) -> Communication:
     (found,) = [one for one in exchanges if (one.name, one.operation) == (name, operation)]
     return found
 
 
-def counts(one: Exchange) -> tuple[float, float, float, float]:
+def counts(one: Communication) -> tuple[float, float, float, float]:
     """Forward, backward, hidden and recomputed."""
     columns = (one.forward, one.backward, one.hidden_backward, one.recomputed)
     return tuple(float(column.ravel()[0]) for column in columns)  # type: ignore[return-value]  # four
@@ -70,7 +71,7 @@ def counts(one: Exchange) -> tuple[float, float, float, float]:
 
 
 def test_tensor_parallel_layers_reduce_two_streams_each_way() -> None:
-    found = layer_exchanges(GPT3, Layouts.one(tensor=8, microbatch=2), "dense")
+    found = layer_communication(GPT3, Layouts.one(tensor=8, microbatch=2), "dense")
     reduced = named(found, "tensor", "all_reduce")
     assert counts(reduced) == (2, 2, 0, 0)
     assert reduced.size_bytes == pytest.approx(2 * STREAM_BYTES)
@@ -78,7 +79,7 @@ def test_tensor_parallel_layers_reduce_two_streams_each_way() -> None:
 
 
 def test_sequence_parallel_layers_gather_and_scatter_as_much_and_gather_again_beside_backward() -> None:
-    found = layer_exchanges(GPT3, Layouts.one(tensor=8, is_sequence_parallel=True), "dense")
+    found = layer_communication(GPT3, Layouts.one(tensor=8, is_sequence_parallel=True), "dense")
     gathered = named(found, "tensor", "gather")
     assert counts(gathered) == (4, 4, 2, 0)
     assert gathered.size_bytes == pytest.approx(STREAM_BYTES)
@@ -91,7 +92,9 @@ def test_sequence_parallelism_moves_the_bytes_of_the_all_reduces_that_it_replace
     times = []
     for is_split in (False, True):
         layout = Layouts.one(tensor=tensor, is_sequence_parallel=is_split)
-        times.append(exchange_times(layer_exchanges(GPT3, layout, "dense"), groups_of(tiers, layout))["tensor"])
+        times.append(
+            communication_times(layer_communication(GPT3, layout, "dense"), groups_of(tiers, layout))["tensor"]
+        )
     assert times[0].forward_s == pytest.approx(times[1].forward_s)
     assert times[0].backward_s == pytest.approx(times[1].backward_s)
 
@@ -99,38 +102,38 @@ def test_sequence_parallelism_moves_the_bytes_of_the_all_reduces_that_it_replace
 def test_full_recomputation_repeats_a_layers_forward_exchange_and_selective_repeats_none() -> None:
     for recompute, repeated in ((Recompute.NONE, 0), (Recompute.SELECTIVE, 0), (Recompute.FULL, 1)):
         layout = Layouts.one(tensor=4, context=2, expert=2, recompute=int(recompute))
-        for one in layer_exchanges(MIXTRAL, layout, "moe"):
+        for one in layer_communication(MIXTRAL, layout, "moe"):
             assert one.recomputed == pytest.approx(repeated * one.forward)
-        ends = (*first_stage_exchanges(MIXTRAL, layout), *last_stage_exchanges(MIXTRAL, layout))
+        ends = (*first_stage_communication(MIXTRAL, layout), *last_stage_communication(MIXTRAL, layout))
         assert all(not one.recomputed.any() for one in ends)
 
 
 def test_a_context_group_passes_keys_and_values_round_a_ring() -> None:
-    ring = named(layer_exchanges(UNTIED, Layouts.one(context=4), "dense"), "context", "send")
+    ring = named(layer_communication(UNTIED, Layouts.one(context=4), "dense"), "context", "send")
     assert counts(ring) == (3, 6, 0, 0)
     assert ring.size_bytes == pytest.approx(2 * 2 * 8192 * (8 * 128) / 4)
     # More devices than heads of keys: each holds a whole one.
-    split = named(layer_exchanges(UNTIED, Layouts.one(context=4, tensor=16), "dense"), "context", "send")
+    split = named(layer_communication(UNTIED, Layouts.one(context=4, tensor=16), "dense"), "context", "send")
     assert split.size_bytes == pytest.approx(2 * 2 * 8192 * 128 / 4)
 
 
 def test_tokens_go_to_their_experts_and_back_each_way_with_the_stated_imbalance() -> None:
     layout = Layouts.one(data=8, expert=8, microbatch=3)
-    sent = named(layer_exchanges(MIXTRAL, layout, "moe", expert_imbalance=1.5), "experts", "all_to_all")
+    sent = named(layer_communication(MIXTRAL, layout, "moe", expert_imbalance=1.5), "experts", "all_to_all")
     assert counts(sent) == (2, 2, 0, 0)
     assert sent.size_bytes == pytest.approx(1.5 * 2 * 3 * 4096 * 2 * 4096)
-    seconds = exchange_times([sent], groups_of(TIERS, layout))["experts"].forward_s
+    seconds = communication_times([sent], groups_of(TIERS, layout))["experts"].forward_s
     assert seconds == pytest.approx(2 * (7 * 3e-6 + sent.size_bytes * 7 / 8 / 300e9))
 
 
 def test_a_dense_layer_of_a_network_with_experts_sends_nothing_to_them() -> None:
-    names = {one.name for one in layer_exchanges(MIXTRAL, Layouts.one(data=8, expert=8), "dense")}
+    names = {one.name for one in layer_communication(MIXTRAL, Layouts.one(data=8, expert=8), "dense")}
     assert names == {"tensor", "context"}
 
 
 def test_routed_tokens_are_gathered_as_often_as_each_goes_to_an_expert() -> None:
     layout = Layouts.one(tensor=2, data=8, expert=8, is_sequence_parallel=True)
-    found = layer_exchanges(MIXTRAL, layout, "moe")
+    found = layer_communication(MIXTRAL, layout, "moe")
     stream = 2 * 4096 * 4096
     assert counts(named(found, "tensor", "gather")) == (2, 2, 1, 0)
     routed = named(found, "expert_tensor", "gather")
@@ -143,7 +146,7 @@ def test_routed_tokens_are_gathered_as_often_as_each_goes_to_an_expert() -> None
 
 
 def test_a_boundary_passes_the_stream_once_each_way_for_every_chunk() -> None:
-    whole = pipeline_exchanges(GPT3, Layouts.one(tensor=8, pipeline=8, interleave=3), is_scattered=False)
+    whole = pipeline_communication(GPT3, Layouts.one(tensor=8, pipeline=8, interleave=3), is_scattered=False)
     sent = named(whole, "pipeline", "send")
     assert counts(sent) == (3, 3, 0, 0)
     assert sent.size_bytes == pytest.approx(STREAM_BYTES)
@@ -155,13 +158,15 @@ def test_a_scattered_boundary_passes_a_part_and_gathers_it_unless_the_sequence_i
     is_split: bool, gathers: int
 ) -> None:
     layout = Layouts.one(tensor=8, pipeline=8, interleave=3, is_sequence_parallel=is_split)
-    found = pipeline_exchanges(GPT3, layout)
+    found = pipeline_communication(GPT3, layout)
     assert named(found, "pipeline", "send").size_bytes == pytest.approx(STREAM_BYTES / 8)
     assert counts(named(found, "pipeline", "gather")) == (gathers, gathers, 0, 0)
 
 
 def test_one_stage_passes_nothing_on() -> None:
-    times = exchange_times(pipeline_exchanges(GPT3, Layouts.one(tensor=8)), groups_of(TIERS, Layouts.one(tensor=8)))
+    times = communication_times(
+        pipeline_communication(GPT3, Layouts.one(tensor=8)), groups_of(TIERS, Layouts.one(tensor=8))
+    )
     assert times["pipeline"].forward_s == pytest.approx(0)
 
 
@@ -170,8 +175,8 @@ def test_the_ends_of_the_network_exchange_one_stream_each(is_split: bool) -> Non
     layout = Layouts.one(tensor=8, is_sequence_parallel=is_split)
     groups = groups_of((Tier(size=8, bandwidth_bytes_per_s=300e9),), layout)
     stream_s = 2 * 7 / 8 * STREAM_BYTES / 300e9
-    first = exchange_times(first_stage_exchanges(GPT3, layout), groups)["embedding"]
-    last = exchange_times(last_stage_exchanges(GPT3, layout), groups)["logits"]
+    first = communication_times(first_stage_communication(GPT3, layout), groups)["embedding"]
+    last = communication_times(last_stage_communication(GPT3, layout), groups)["logits"]
     loss_s = 3 * 2 * 7 / 8 * 4 * 2048 / 300e9
     assert first.forward_s + first.backward_s == pytest.approx(stream_s)
     assert last.forward_s + last.backward_s == pytest.approx(stream_s + loss_s)
@@ -207,7 +212,7 @@ def test_the_table_of_zero_stages_in_volume() -> None:
     volumes = []
     for zero in range(4):
         layout = Layouts.one(data=8, zero=zero)
-        volumes.append(replica_exchanges(GPT3, layout, frees_weights=True)[0].volume_bytes)
+        volumes.append(replica_communication(GPT3, layout, frees_weights=True)[0].volume_bytes)
     parameters = stage_parameters(GPT3, Layouts.one(data=8))
     whole = 2 * 2 * (parameters.dense + parameters.first)
     assert volumes[0] == pytest.approx(whole)
@@ -219,7 +224,7 @@ def test_the_table_of_zero_stages_in_volume() -> None:
 @given(st.integers(1, 64), st.booleans())
 def test_weights_that_are_freed_are_gathered_for_every_micro_batch(passes: int, frees: bool) -> None:
     layout = Layouts.one(data=8, zero=3, num_microbatches=passes)
-    dense = replica_exchanges(GPT3, layout, frees_weights=frees, reduces_every_microbatch=frees)[0]
+    dense = replica_communication(GPT3, layout, frees_weights=frees, reduces_every_microbatch=frees)[0]
     assert dense.gathers == (2 * passes if frees else 1)
     assert dense.reduce_scatters == (passes if frees else 1)
 
@@ -228,8 +233,8 @@ def test_weights_that_are_freed_are_gathered_for_every_micro_batch(passes: int, 
 def test_seconds_of_gradients_over_one_tier_are_those_of_a_ring(zero: int) -> None:
     layout = Layouts.one(data=8, zero=zero)
     tiers = (Tier(size=8, bandwidth_bytes_per_s=100e9),)
-    reduced_s, gathered_s = replica_times(replica_exchanges(GPT3, layout), groups_of(tiers, layout))["dense"]
-    volume = replica_exchanges(GPT3, layout)[0].volume_bytes
+    reduced_s, gathered_s = replica_times(replica_communication(GPT3, layout), groups_of(tiers, layout))["dense"]
+    volume = replica_communication(GPT3, layout)[0].volume_bytes
     assert reduced_s + gathered_s == pytest.approx(7 / 8 * volume / 100e9)
 
 
@@ -238,21 +243,22 @@ def test_buckets_cost_their_latency_and_no_more_bytes() -> None:
     tiers = (Tier(size=8, bandwidth_bytes_per_s=100e9, latency_s=1e-6),)
     groups = groups_of(tiers, layout)
     whole, cut = (
-        replica_times(replica_exchanges(GPT3, layout, bucket_bytes=size), groups)["dense"][0] for size in (1e15, 1e8)
+        replica_times(replica_communication(GPT3, layout, bucket_bytes=size), groups)["dense"][0]
+        for size in (1e15, 1e8)
     )
-    pieces = replica_exchanges(GPT3, layout, bucket_bytes=1e8)[0].num_pieces
+    pieces = replica_communication(GPT3, layout, bucket_bytes=1e8)[0].num_pieces
     assert cut - whole == pytest.approx((pieces - 1) * 14e-6)
 
 
 def test_a_tied_embedding_is_summed_over_both_ends_where_they_are_two() -> None:
     for pipeline, tied_bytes in ((1, 0), (4, 2 * 51200 * 12288 / 8)):
         layout = Layouts.one(pipeline=pipeline, tensor=8)
-        tied = replica_exchanges(GPT3, layout)[2]
+        tied = replica_communication(GPT3, layout)[2]
         assert tied.gradient_bytes == pytest.approx(tied_bytes)
         seconds = replica_times([tied], groups_of(TIERS, layout))["tied"][0]
         # Two machines: half of the buffer each way over each device's rail.
         assert seconds == pytest.approx((2e-5 + tied_bytes / 25e9) if tied_bytes else 0)
-    assert not replica_exchanges(UNTIED, Layouts.one(pipeline=4))[2].gradient_bytes.any()
+    assert not replica_communication(UNTIED, Layouts.one(pipeline=4))[2].gradient_bytes.any()
 
 
 # -- many at once ------------------------------------------------------------------------------------------------------
@@ -272,15 +278,15 @@ def test_many_layouts_at_once_are_each_by_itself() -> None:
     def seconds(layouts: Layouts) -> np.ndarray:
         groups = groups_of(TIERS, layouts)
         exchanges = (
-            *layer_exchanges(MIXTRAL, layouts, "moe"),
-            *first_stage_exchanges(MIXTRAL, layouts),
-            *last_stage_exchanges(MIXTRAL, layouts),
-            *pipeline_exchanges(MIXTRAL, layouts),
+            *layer_communication(MIXTRAL, layouts, "moe"),
+            *first_stage_communication(MIXTRAL, layouts),
+            *last_stage_communication(MIXTRAL, layouts),
+            *pipeline_communication(MIXTRAL, layouts),
         )
         total = np.zeros(len(layouts))
-        for times in exchange_times(exchanges, groups).values():
+        for times in communication_times(exchanges, groups).values():
             total = total + times.forward_s + times.backward_s + times.hidden_backward_s + times.recomputed_s
-        for reduced_s, gathered_s in replica_times(replica_exchanges(MIXTRAL, layouts), groups).values():
+        for reduced_s, gathered_s in replica_times(replica_communication(MIXTRAL, layouts), groups).values():
             total = total + reduced_s + gathered_s
         return total
 

@@ -12,13 +12,10 @@ from transformers_drawn import transformers
 
 from planner import zoo
 from planner.cost import Floats
-from planner.models.layouts import Layouts, Recompute, Schedule
-from planner.models.pipeline_orders import peak_weight
-from planner.models.transformer_activations import KERNELS, Kernels, layer_bytes
-from planner.models.transformer_memory import PRECISIONS, TERMS, memory_bytes, stage_memory_bytes
-from planner.models.transformer_operators import block_operators
-from planner.models.transformer_parameters import block_parameters
-from planner.models.transformer_stages import every_stage, fullest_stages
+from planner.models.layouts import Layouts, Recompute, Schedule, every_stage, fullest_stages
+from planner.models.memory import KERNELS, PRECISIONS, TERMS, Kernels, layer_bytes, memory_bytes, stage_memory_bytes
+from planner.models.operators import block_operators, block_parameters
+from planner.models.schedule import peak_weight
 from planner.transformer import Experts, LatentAttention, Transformer
 
 GIB = 2**30

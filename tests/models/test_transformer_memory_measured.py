@@ -15,9 +15,7 @@ import pytest
 
 from planner import zoo
 from planner.models.layouts import Layouts, Recompute
-from planner.models.memory import Precision
-from planner.models.transformer_activations import KERNELS, Kernels
-from planner.models.transformer_memory import PRECISIONS, memory_bytes
+from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision, memory_bytes
 from planner.transformer import Transformer
 
 pytestmark = pytest.mark.measured

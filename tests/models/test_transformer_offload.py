@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.models.layouts import Layouts
-from planner.models.transformer_offload import Host, offload_s, state_parameters
+from planner.models.memory import Host, offload_s, state_parameters
 from planner.zoo.transformers import row
 
 GPT = row("gpt3-13b").transformer

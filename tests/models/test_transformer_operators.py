@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers_drawn import transformers
 
-from planner.models.operators import INPUT, Operator
-from planner.models.transformer_operators import Part, block_operators, flop_per_sample, parts
-from planner.transformer import Transformer
-from planner.transformer_parts import Experts, Image
+from planner.models.operators import INPUT, Operator, Part, block_operators, flop_per_sample, parts
+from planner.transformer import Experts, Image, Transformer
 
 GPT3 = Transformer(num_layers=96, hidden_size=12288, num_heads=96, vocabulary_size=51200, sequence_length=2048)
 BATCH = 1536

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE
 
 from planner.data import device
+from planner.models.communication import Tier
+from planner.models.compute import DeviceRates
 from planner.models.layouts import Layouts
-from planner.models.roofline import DeviceRates
-from planner.models.tiers import Tier
-from planner.models.transformer_profile import device_rates, transformer_profile
-from planner.models.transformer_time import iteration_times
+from planner.models.transformer_time import device_rates, iteration_times, transformer_profile
 from planner.transformer import Transformer
 from planner.zoo import build
 from planner.zoo.transformers import dnn_of

@@ -5,17 +5,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated_steps import StageTimes, simulate_step
 
 from planner.cost import Floats
 from planner.errors import ModelError
-from planner.models.group_costs import groups_of
+from planner.models.communication import Tier, groups_of
 from planner.models.layouts import Layouts, Schedule
-from planner.models.pipeline_schedule import simulate
-from planner.models.tiers import Tier
-from planner.models.transformer_events import Events, StageTimes, simulate_step
-from planner.models.transformer_exchange import exchange_times, layer_exchanges, pipeline_exchanges
-from planner.models.transformer_replicas import replica_exchanges, replica_times
-from planner.models.transformer_schedule import Stages, lower_bound_s, step_s
+from planner.models.schedule import simulate
+from planner.models.transformer_communication import (
+    communication_times,
+    layer_communication,
+    pipeline_communication,
+    replica_communication,
+    replica_times,
+)
+from planner.models.transformer_schedule import Events, Stages, lower_bound_s, step_s
 from planner.transformer import Transformer
 
 
@@ -229,6 +233,31 @@ def test_with_the_ends_of_real_networks_the_forms_stay_within_the_stated_error(s
     assert min(below) >= -1e-9
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "interleave", "turns", "forward_s", "backward_s", "last_s"),
+    [
+        (3, 2, 2, 6.0, 3.0, (-1.0, -1.0)),
+        (4, 2, 2, 6.0, 4.0, (-1.0, -1.0)),
+        (4, 2, 4, 8.0, 2.0, (-2.0, -1.0)),
+        (5, 3, 2, 6.0, 3.0, (-1.0, -0.5)),
+    ],
+)
+def test_a_lighter_last_stage_waits_for_the_forwards_of_the_one_before_it(
+    pipeline: int, interleave: int, turns: int, forward_s: float, backward_s: float, last_s: tuple[float, float]
+) -> None:
+    question = Question(
+        schedule=Schedule.ONE_F_ONE_B,
+        pipeline=pipeline,
+        interleave=interleave,
+        num_microbatches=turns * pipeline,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        last_s=last_s,
+    )
+    # Backward is quick, so that the stage before the last is busy with forwards when its first error comes.
+    assert question.step_s == pytest.approx(question.simulated_s)
+
+
 # -- what the literature says ------------------------------------------------------------------------------------------
 
 
@@ -355,9 +384,9 @@ def test_a_layout_with_all_its_exchanges_agrees_with_the_simulation(schedule: Sc
         Tier(size=8, bandwidth_bytes_per_s=25e9, latency_s=1e-5, num_rails=8),
     )
     groups = groups_of(tiers, layout)
-    layer = exchange_times(layer_exchanges(transformer, layout, "dense"), groups)
-    sent_s = exchange_times(pipeline_exchanges(transformer, layout), groups)["pipeline"].forward_s
-    reduced_s, gathered_s = replica_times(replica_exchanges(transformer, layout), groups)["dense"]
+    layer = communication_times(layer_communication(transformer, layout, "dense"), groups)
+    sent_s = communication_times(pipeline_communication(transformer, layout), groups)["pipeline"].forward_s
+    reduced_s, gathered_s = replica_times(replica_communication(transformer, layout), groups)["dense"]
     # Computing of one stage's four layers, and all their exchanges, none of them hidden.
     forward_s = 4 * (1e-3 + np.sum([times.forward_s for times in layer.values()], axis=0))
     backward_s = 4 * (3e-3 + np.sum([times.backward_s + times.recomputed_s for times in layer.values()], axis=0))

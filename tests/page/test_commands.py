@@ -18,8 +18,8 @@ from pages import read
 from purchases import asked, row
 from pytest import CaptureFixture, MonkeyPatch
 
+from planner.answer.terminal import show
 from planner.cli.run import run
-from planner.cli.terminal import show
 
 pytest.importorskip("plotly", reason="plotly is not installed: pip install 'training-planner[report]'")
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'training-planner[report]'")
@@ -93,7 +93,7 @@ def test_what_cannot_be_written_is_refused_before_the_search(
     assert "the question itself" in refused(capsys, "plan", str(question), "--html", str(question))["message"]
     assert question.read_text().startswith("dnn:")
     known = importlib.util.find_spec
-    monkeypatch.setattr("planner.cli.page.find_spec", lambda name: None if name == "plotly" else known(name))
+    monkeypatch.setattr("planner.cli.output.find_spec", lambda name: None if name == "plotly" else known(name))
     found = refused(capsys, *SHORT, "--html", str(tmp_path / "plan.html"))
     assert "training-planner[report]" in found["mend"]
 
@@ -101,7 +101,7 @@ def test_what_cannot_be_written_is_refused_before_the_search(
 def test_without_html_nothing_of_pages_is_loaded() -> None:
     code = (
         "import sys; from planner.cli.run import run; run(sys.argv[1:]); "
-        "print('LOADED', *(name for name in sys.modules if name.startswith(('planner.page', 'plotly', 'jinja2'))))"
+        "print('LOADED', *(name for name in sys.modules if name.startswith(('planner.answer.html', 'plotly', 'jinja2'))))"
     )
     done = subprocess.run([sys.executable, "-c", code, *SHORT], capture_output=True, text=True, check=True)
     assert done.stdout.rsplit("LOADED", 1)[1].split() == []

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from answers import comparison_page
 from pages import read
 from pytest import CaptureFixture
 
 import planner
 from planner.cli.run import run
-from planner.page import comparison_page
 
 pytest.importorskip("plotly", reason="plotly is not installed: pip install 'training-planner[report]'")
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'training-planner[report]'")

@@ -2,15 +2,18 @@
 
 from datetime import date
 from html import unescape
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.page import figures
-from planner.page.parts import thinned
-from planner.page.render import script_json
-from planner.page.words import plain
+from planner.answer import charts
+from planner.answer.charts import plot_of
+from planner.answer.html import script_json
+from planner.letters import visible
+from planner.sections import Bars, Gantt, Points, Stacked
+from planner.words import thinned
 
 go = pytest.importorskip(
     "plotly.graph_objects", reason="plotly is not installed: pip install 'training-planner[report]'"
@@ -29,6 +32,7 @@ HOSTILE = (
     "\u2028",
     "'\"",
 )
+TOLD: Any = {"caption": "what is drawn", "alt": "in words"}
 seconds = st.floats(0, 1e7, allow_nan=False)
 names = st.text(max_size=60) | st.sampled_from(HOSTILE)
 
@@ -45,7 +49,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("colour", [*figures.COLOURS, figures.MUTED])
+@pytest.mark.parametrize("colour", [*charts.COLOURS, charts.MUTED])
 def test_white_text_on_a_colour_can_be_read_and_the_colour_seen_on_both_grounds(colour: str) -> None:
     assert contrast(colour, "#ffffff") >= 4.5
     assert contrast(colour, "#14171c") >= 3
@@ -53,21 +57,21 @@ def test_white_text_on_a_colour_can_be_read_and_the_colour_seen_on_both_grounds(
 
 @given(names)
 def test_a_label_holds_no_markup_and_says_the_name(name: str) -> None:
-    found = figures.label(name, 1000)
+    found = charts.label(name, 1000)
     assert "<" not in found
-    assert unescape(found) == plain(name)
+    assert unescape(found) == visible(name, keep="\n\t")
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_are_never_categories_of_an_axis(name: str) -> None:
-    data, layout = figures.bars([(name, 1.0, "1"), (name, 2.0, "2")], title=name, unit="s")
+    data, layout = plot_of(Bars(rows=[(name, 1.0, "1"), (name, 2.0, "2")], title=name, unit="s", **TOLD))
     assert data[0]["y"] == [0, 1]
-    assert layout["yaxis"]["ticktext"] == [figures.label(name)] * 2
+    assert layout["yaxis"]["ticktext"] == [charts.label(name)] * 2
 
 
 @given(st.lists(st.tuples(names, seconds, names), min_size=1, max_size=8), st.booleans())
 def test_bars_are_what_plotly_accepts(rows: list[tuple[str, float, str]], is_marked: bool) -> None:
-    data, layout = figures.bars(rows, title="time", unit="s", marked=0 if is_marked else None)
+    data, layout = plot_of(Bars(rows=rows, title="time", unit="s", marked=0 if is_marked else None, **TOLD))
     assert len(go.Figure(data, layout).data[0].x) == len(rows)
     script_json([data, layout])
 
@@ -75,24 +79,30 @@ def test_bars_are_what_plotly_accepts(rows: list[tuple[str, float, str]], is_mar
 @given(st.lists(st.tuples(st.integers(0, 4), seconds, seconds, names), min_size=1, max_size=8))
 def test_a_timeline_is_what_plotly_accepts_and_keeps_lengths(spans: list[tuple[int, float, float, str]]) -> None:
     rows = [(row, min(one, other), max(one, other), name) for row, one, other, name in spans]
-    data, layout = figures.gantt(["row"] * 5, {"kind": rows}, title="time", marks={"end": 1.0})
+    data, layout = plot_of(Gantt(names=["row"] * 5, kinds={"kind": rows}, title="time", marks={"end": 1.0}, **TOLD))
     figure = go.Figure(data, layout)
-    scale = figures.scale_of(max(1.0, *(end for _, _, end, _ in rows)), "s")[0]
+    scale = charts.scale_of(max(1.0, *(end for _, _, end, _ in rows)), "s")[0]
     for drawn, (_, start, end, _) in zip(figure.data[0].x, rows, strict=True):
         assert drawn * scale == pytest.approx(end - start, rel=1e-5, abs=1e-12)
 
 
 @given(st.lists(st.tuples(seconds, seconds, names), min_size=1, max_size=8), st.booleans())
 def test_points_are_what_plotly_accepts(rows: list[tuple[float, float, str]], is_log: bool) -> None:
-    data, layout = figures.points(
-        {"a": rows, "b": rows}, x_title="x", y_title="y", lines=("a",), log_x=is_log, log_y=is_log
+    data, layout = plot_of(
+        Points(series={"a": rows, "b": rows}, titles=("x", "y"), lines=("a",), is_log=(is_log, is_log), **TOLD)
     )
     assert go.Figure(data, layout).layout.xaxis.type == ("log" if is_log else None)
 
 
 def test_stacked_parts_and_an_infinite_limit_are_what_plotly_accepts() -> None:
-    data, layout = figures.stacked(
-        ["a", "b"], {"weights": [1e9, 2e9], "rest": [0.0, 1e9]}, title="memory", unit="B", limit=[4e9, float("inf")]
+    data, layout = plot_of(
+        Stacked(
+            names=["a", "b"],
+            parts={"weights": [1e9, 2e9], "rest": [0.0, 1e9]},
+            title="memory",
+            limits=[4e9, float("inf")],
+            **TOLD,
+        )
     )
     figure = go.Figure(data, layout)
     assert [one.name for one in figure.data] == ["weights", "rest", "limit"]
@@ -102,7 +112,7 @@ def test_stacked_parts_and_an_infinite_limit_are_what_plotly_accepts() -> None:
 
 @given(st.floats(1e-9, 1e9))
 def test_an_axis_shows_numbers_that_can_be_read(value: float) -> None:
-    by, unit = figures.scale_of(value, "s")
+    by, unit = charts.scale_of(value, "s")
     assert unit in ("us", "ms", "s", "min", "h", "d")
     assert value < 1e-6 or value / by >= 1 - 1e-12
 

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from answers import refusal_page
 from pages import read
 from purchases import asked, row
 from pytest import CaptureFixture
 
 from planner.cli.run import run
 from planner.errors import Conflict, InfeasibleError, NoAnswerError, Relaxation
-from planner.page import refusal_page
 
 pytest.importorskip("plotly", reason="plotly is not installed: pip install 'training-planner[report]'")
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'training-planner[report]'")

@@ -5,14 +5,16 @@ import re
 from typing import Any
 
 import pytest
+from answers import plan_page, plan_text
 from pages import Read, read
 
 import planner
-from planner.documents import dump, plan_document
+from planner.answer.documents import dump, plan_document
 from planner.networks import asked, network_of
-from planner.page import plan_page
-from planner.page.words import objective, size, term, time
-from planner.report import plan_text
+from planner.words import objective_words as objective
+from planner.words import size_words as size
+from planner.words import term_words as term
+from planner.words import time_words as time
 
 pytest.importorskip("plotly", reason="plotly is not installed: pip install 'training-planner[report]'")
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'training-planner[report]'")

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answers import case_page, plan_page, prediction_page, procurement_page, sweep_page
 from pages import Read, read
 from purchases import asked, row
 
 import planner
-from planner.api import configuration_of
+from planner.api import predicted
 from planner.case.run import run_case
 from planner.networks import asked as open_question
 from planner.networks import network_of
-from planner.page import case_page, plan_page, prediction_page, procurement_page, sweep_page
 from planner.plan import Plan
 from planner.problem import Problem
 
@@ -289,10 +289,8 @@ def test_equal_plans_give_equal_bytes() -> None:
 def test_a_prediction_has_a_page_without_a_proof() -> None:
     plan, _ = planned(QUESTIONS["pipeline"])
     problem = planner.load({**QUESTIONS["pipeline"], "configuration": {"pipeline": plan.configuration.to_document()}})
-    family, configuration = configuration_of(problem)
-    page = prediction_page(
-        problem, family, configuration, planner.predict(problem, configuration), explanation=("why",)
-    )
+    problem, predicted_one = predicted(problem)
+    page = prediction_page(predicted_one, problem)
     found = read(page)
     check_page(found)
     assert "What is proven" not in found.text

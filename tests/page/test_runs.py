@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.page import runs
-from planner.page.runs import timeline_figures
+from planner.answer import drawing
+from planner.answer.charts import plot_of
+from planner.answer.drawing import timeline_chart
 from planner.timeline import Process, Span, timeline_document
 
 lengths = st.lists(
@@ -27,14 +28,14 @@ def spans_of(given_lengths: list[tuple[str, int]], row: str) -> list[Span]:
 
 def drawn(spans: list[Span], rows: list[str]) -> dict[str, list[tuple[int, float, float]]]:
     """Row, start and length of the bars by kind, in seconds."""
-    (figure,) = timeline_figures(timeline_document(spans, [], rows))
-    unit = {"us": 1e-6, "ms": 1e-3, "s": 1.0}[figure.layout["xaxis"]["title"]["text"].split("(")[1].rstrip(")")]
+    data, layout = plot_of(timeline_chart(timeline_document(spans, [], rows)))
+    unit = {"us": 1e-6, "ms": 1e-3, "s": 1.0}[layout["xaxis"]["title"]["text"].split("(")[1].rstrip(")")]
     return {
         trace["name"]: [
             (row, base * unit, length * unit)
             for row, base, length in zip(trace["y"], trace["base"], trace["x"], strict=True)
         ]
-        for trace in figure.data
+        for trace in data
     }
 
 
@@ -55,7 +56,7 @@ def test_too_many_tasks_keep_the_shares_of_their_kinds(rows: list[list[tuple[str
     if not spans:
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "_MOST_SPANS", 0)
+        patch.setattr(drawing, "_MOST_SPANS", 0)
         found = drawn(spans, names)
     step_s = max(span.end_s for span in spans) / 100
     for index, name in enumerate(names):
@@ -72,10 +73,10 @@ def test_what_lies_within_a_task_is_not_drawn_again() -> None:
         Span(row="gpu", name="forward", kind="forward", start_s=0, end_s=3),
         Span(row="gpu", name="part", kind="tensor", start_s=1, end_s=2, is_part=True),
     ]
-    (figure,) = timeline_figures(timeline_document(spans, [], ["gpu"]))
-    assert [trace["name"] for trace in figure.data] == ["forward"]
-    assert figure.table is not None
-    assert figure.table.rows == [("gpu", "1", "3 s", "100%")]
+    chart = timeline_chart(timeline_document(spans, [], ["gpu"]))
+    assert list(chart.kinds) == ["forward"]
+    assert chart.table is not None
+    assert chart.table.rows == [("gpu", "1", "3 s", "100%")]
 
 
 @given(st.lists(st.floats(1e-6, 0.5), min_size=2, max_size=40))
@@ -85,21 +86,17 @@ def test_tasks_that_meet_end_to_end_are_all_drawn(lengths_s: list[float]) -> Non
         Span(row="network", name="all-reduce", kind="all_reduce", start_s=start, end_s=end)
         for start, end in zip([0.0, *ends_s], ends_s, strict=False)
     ]
-    (figure,) = timeline_figures(timeline_document(spans, [], ["network"]))
-    assert len(figure.data[0]["x"]) == len(spans)
+    chart = timeline_chart(timeline_document(spans, [], ["network"]))
+    assert [len(bars) for bars in chart.kinds.values()] == [len(spans)]
 
 
 def test_of_many_rows_those_of_whole_processes_are_drawn() -> None:
     rows = [f"stage {stage}: {row}" for stage in range(50) for row in ("compute", "gradients")]
     processes = [Process(name=f"stage {stage}", rows=tuple(rows[2 * stage : 2 * stage + 2])) for stage in range(50)]
     spans = [Span(row=row, name="forward", kind="forward", start_s=0, end_s=1) for row in rows]
-    (figure,) = timeline_figures(timeline_document(spans, [], rows, processes=processes))
-    drawn = figure.layout["yaxis"]["ticktext"]
+    chart = timeline_chart(timeline_document(spans, [], rows, processes=processes))
+    drawn = chart.names
     assert len(drawn) == 40
     assert [name.split(":")[0] for name in drawn[::2]] == [name.split(":")[0] for name in drawn[1::2]]
     assert {drawn[0], drawn[-1]} == {rows[0], rows[-1]}
-    assert "40 of 100 rows are shown" in figure.note
-
-
-def test_without_a_trace_nothing_is_drawn() -> None:
-    assert timeline_figures(None) == []
+    assert "40 of 100 rows are shown" in chart.note

@@ -13,11 +13,10 @@ from purchases import row
 from purchases_drawn import blocks, rows
 
 import planner
-from planner.checks import check_file
-from planner.documents import dump
-from planner.procurement.account import CRITERIA, Account
-from planner.procurement.document import procurement_document
-from planner.procurement.fleet import Fleet
+from planner.answer.documents import dump
+from planner.procurement.answer import procurement_document
+from planner.procurement.check import check_file
+from planner.procurement.fleet import CRITERIA, Account, Fleet
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

@@ -5,11 +5,11 @@ from typing import Any
 
 import purchases
 import pytest
+from answers import procured_text
 from purchases import row
 from pytest import MonkeyPatch
 
 from planner.procurement.answer import BreakEven
-from planner.procurement.report import procured_text
 
 WORK = 50_000.0
 RENTED = row("rented", usd_per_h=2.0)

@@ -14,15 +14,19 @@ import pytest
 from pytest import CaptureFixture, MonkeyPatch, TempPathFactory
 
 import planner
-from planner import checks
-from planner.checks import check_file
-from planner.checks.procurement import checked_procurement
+from planner.answer.documents import dump
+from planner.answer.schemas import MODELS
+from planner.checks import checked_document
 from planner.cli.run import run
-from planner.documents import dump
 from planner.errors import SpecError
 from planner.models.failures import Checkpoints, rate_per_s, run_time
-from planner.procurement.document import procurement_document
-from planner.schemas import MODELS
+from planner.procurement import check as purchase_check
+from planner.procurement.answer import procurement_document
+from planner.procurement.check import check_file
+from planner.procurement.question import ProcurementSpec, ProcureSpec
+from planner.question.build import load_question_of
+from tests.referee import second_physics
+from tests.referee.second_physics.purchase_account import bill_of, done_by_s, job_parts_s, run_parts_s
 
 LIST = """provider,instance,region,term,device,devices,inside,network_gbit_per_s,usd_per_h,billing_s,least_billed_s,\
 interruptions_per_h,purchase_usd,useful_life_years,hosting_usd_per_month,power_w,date,source
@@ -110,6 +114,32 @@ def test_an_answer_is_what_it_says(name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
+def test_every_fleet_of_an_answer_takes_and_costs_what_plain_loops_count(name: str, folder: Path) -> None:
+    document = answered(name, folder)
+    asked = ProcurementSpec.model_validate(document["problem"]).procure
+    for plan in document["choice"]["plans"].values():
+        assert second_physics.check(load_question_of(plan), plan).faults == ()
+    points = [] if document["pareto"] is None else document["pareto"]["points"]
+    for choice in (document["choice"], *document["alternatives"], *points):
+        longer = {job: seconds * document["stretch"] for job, seconds in choice["training_s"].items()}
+        bill = bill_of(asked, choice["fleet"], longer)
+        walls = {job: sum(part.values()) for job, part in job_parts_s(asked, choice["fleet"], longer).items()}
+        assert choice["breakdown_s"] == pytest.approx(bill.run_s, rel=1e-9)
+        assert choice["breakdown_usd"] == pytest.approx(bill.money_usd, rel=1e-9)
+        assert choice["job_wall_s"] == pytest.approx(walls, rel=1e-9)
+        assert choice["wall_time_s"] == pytest.approx(bill.wall_s, rel=1e-9)
+        assert choice["spent_usd"] == pytest.approx(bill.spent_usd, rel=1e-9)
+        assert choice["capital_usd"] == pytest.approx(bill.capital_usd, rel=1e-9)
+        assert choice["objective"] == pytest.approx(bill.value_of(asked), rel=1e-9)
+        for key in ("energy_j", "power_w"):
+            expected = getattr(bill, key)
+            assert choice[key] == (None if expected is None else pytest.approx(expected, rel=1e-9))
+        if asked.jobs is not None:
+            done = done_by_s(asked, choice["fleet"], longer)
+            assert all(job.deadline is None or done[job.name] <= job.deadline * (1 + 1e-9) for job in asked.jobs)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
 def test_an_answer_keeps_its_published_schema(name: str, folder: Path) -> None:
     validator = jsonschema.Draft202012Validator(MODELS["procurement"].model_json_schema(by_alias=True))
     document = answered(name, folder)
@@ -123,8 +153,6 @@ def test_an_answer_keeps_its_published_schema(name: str, folder: Path) -> None:
 def test_the_second_opinion_on_wall_time_agrees_with_the_model(
     interval_s: float | None, training_s: float, between_h: float
 ) -> None:
-    from planner.checks.purchase_account import run_parts_s
-    from planner.procurement.spec import ProcureSpec
 
     run_block: dict[str, Any] = {**RUN, "mean_time_between_failures": f"{between_h} h"}
     if interval_s is not None:
@@ -266,7 +294,7 @@ def test_the_command_checks_an_answer_and_its_exit_code_tells(folder: Path, caps
 def test_checking_an_answer_loads_no_solver(folder: Path) -> None:
     path = written(answered("plain", folder), folder)
     code = (
-        "import sys; from pathlib import Path; from planner.checks import check_file; "
+        "import sys; from pathlib import Path; from planner.procurement.check import check_file; "
         f"assert check_file(Path({str(path)!r})).is_ok; "
         "print(*(name for name in sys.modules if 'count_boxes' in name or name.startswith('ortools')))"
     )
@@ -308,15 +336,10 @@ def numbers(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tupl
 @pytest.mark.parametrize("name", ["plain", "bought", "shares"])
 def test_no_number_of_an_answer_can_be_changed_unseen(name: str, folder: Path, monkeypatch: MonkeyPatch) -> None:
     document = copy.deepcopy(answered(name, folder))
-    passed = cache(lambda text: checks._checked_file(json.loads(text), folder))
-    monkeypatch.setattr(checks, "read_procurement", lambda path: document)  # whose form does not change
-    monkeypatch.setattr(checks, "is_procurement", lambda path: True)
-    plain = checked_procurement
-    monkeypatch.setattr(
-        checks,
-        "checked_procurement",
-        lambda answer, file, _, recomputed: plain(answer, file, lambda plan: passed(json.dumps(plan)), recomputed),
-    )
+    passed = cache(lambda text: checked_document(json.loads(text), folder))  # the answer's plans stay as they are
+    monkeypatch.setattr(purchase_check, "checked_document", lambda plan, path: passed(json.dumps(plan)))
+    monkeypatch.setattr(purchase_check, "read_procurement", lambda path: document)  # whose form does not change
+    monkeypatch.setattr(purchase_check, "is_procurement", lambda path: True)
     assert check_file(folder / "answer.json").is_ok
     unseen = []
     for place, (path, value) in enumerate(numbers(document)):

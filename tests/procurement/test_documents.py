@@ -9,8 +9,8 @@ import pytest
 from pytest import CaptureFixture
 from ruamel.yaml import YAML
 
+from planner.answer.schemas import MODELS
 from planner.cli.run import run
-from planner.schemas import MODELS
 
 
 def printed(capsys: CaptureFixture[str], *arguments: str, code: int = 0) -> str:

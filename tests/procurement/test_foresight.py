@@ -7,16 +7,15 @@ from typing import Any
 import purchases
 import pytest
 from purchases import row
-from shuffled_crew import ShuffledCrew
+from shuffled_pool import ShuffledPool
 
-from planner.documents import dump
+from planner.answer.documents import dump
 from planner.errors import NoAnswerError
 from planner.plan import Plan
 from planner.planning import planned
 from planner.problem import Problem
 from planner.procurement import search as procurement_search
-from planner.procurement.answer import Procured
-from planner.procurement.document import procurement_document
+from planner.procurement.answer import Procured, procurement_document
 from planner.procurement.fleet import Fleet
 from planner.procurement.oracle import Oracle
 from planner.procurement.procure import procure
@@ -40,8 +39,8 @@ def _every_fleet_is_worth_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(procurement_search, "_WORTH_S", 0.0)
 
 
-def answered(procurement: Procurement, crew: ShuffledCrew | None, **wanted: Any) -> Procured:
-    search = Search(crew=crew, num_alternatives=2)
+def answered(procurement: Procurement, pool: ShuffledPool | None, **wanted: Any) -> Procured:
+    search = Search(pool=pool, num_alternatives=2)
     return procure(procurement, search, lambda problem: planned(problem, search.part(search.left_s)), **wanted)
 
 
@@ -57,23 +56,23 @@ def test_any_crew_gives_the_same_document_byte_for_byte(
     tmp_path: Path, block: dict[str, Any], wanted: dict[str, Any], seed: int
 ) -> None:
     question = purchases.asked(tmp_path / "list.csv", ROWS, dnn=TRAINING, machines={"at_most": 6}, **block)
-    crew = ShuffledCrew(seed, num_workers=seed)
+    pool = ShuffledPool(seed, num_workers=seed)
     alone = answered(purchases.loaded(question), None, **wanted)
-    helped = answered(purchases.loaded(question), crew, **wanted)
+    helped = answered(purchases.loaded(question), pool, **wanted)
     assert dump(procurement_document(helped)) == dump(procurement_document(alone))
-    assert crew.num_back > 0
+    assert pool.num_back > 0
 
 
 def test_a_fleet_that_cannot_be_planned_counts_with_its_bound(tmp_path: Path) -> None:
     question = purchases.asked(tmp_path / "list.csv", ROWS, dnn=TRAINING, deadline="6 h", machines={"at_most": 6})
-    crew = ShuffledCrew(3, lost=range(1, 100))
+    pool = ShuffledPool(3, lost=range(1, 100))
     alone = answered(purchases.loaded(question), None)
-    helped = answered(purchases.loaded(question), crew)
+    helped = answered(purchases.loaded(question), pool)
     assert helped.certificate.bound <= alone.choice.objective <= helped.choice.objective
     if helped.certificate.status is Status.OPTIMAL:
         assert helped.choice.objective == pytest.approx(alone.choice.objective)
-    assert crew.notes
-    assert set(crew.notes) == {"a fleet could not be planned, and counts with its bound: its worker died"}
+    assert pool.notes
+    assert set(pool.notes) == {"a fleet could not be planned, and counts with its bound: its worker died"}
 
 
 def test_a_fleet_that_was_lost_and_cannot_keep_a_pin_trains_nothing(tmp_path: Path) -> None:
@@ -110,5 +109,5 @@ def test_a_fleet_of_which_no_plan_was_found_in_time_is_not_settled(
 def test_a_search_whose_crew_is_gone_goes_on_alone(tmp_path: Path) -> None:
     question = purchases.asked(tmp_path / "list.csv", ROWS, dnn=TRAINING, deadline="6 h", machines={"at_most": 6})
     alone = answered(purchases.loaded(question), None)
-    helped = answered(purchases.loaded(question), ShuffledCrew(4, gone_after=2))
+    helped = answered(purchases.loaded(question), ShuffledPool(4, gone_after=2))
     assert dump(procurement_document(helped)) == dump(procurement_document(alone))

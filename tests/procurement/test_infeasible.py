@@ -9,10 +9,9 @@ import pytest
 from purchases import Machine, MadeUpTimes, row
 
 import planner
-from planner.documents import error_document
+from planner.answer.documents import error_document
 from planner.errors import InfeasibleError, NoAnswerError
-from planner.procurement.infeasible import not_found
-from planner.procurement.procure import procure
+from planner.procurement.procure import not_found, procure
 from planner.procurement.search import Fleets
 from planner.search import Search
 from planner.units import Dimension, parse

@@ -11,9 +11,8 @@ from pytest import MonkeyPatch
 
 from planner.errors import SpecError
 from planner.procurement.fleet import markets_of
-from planner.procurement.networks import read_networks
-from planner.procurement.offer import Offer
-from planner.procurement.question import Procurement
+from planner.procurement.prices import Offer
+from planner.procurement.question import Procurement, read_networks
 from planner.procurement.search import Fleets
 
 OWN = row("own", term="bought", purchase_usd=5000, useful_life_years=3, network_gbit_per_s="", power_w=400)

@@ -7,12 +7,12 @@ from typing import Any
 
 import purchases
 import pytest
+from answers import procured_text
 from purchases import Machine, MadeUpTimes, row
 from pytest import MonkeyPatch
 
 from planner.procurement import procure
 from planner.procurement.answer import Choice, ParetoSet
-from planner.procurement.report import procured_text
 from planner.solution import Status
 
 MACHINES = {"t4": Machine(1.0), "v100-sxm2-16g": Machine(2.7, useful=6)}

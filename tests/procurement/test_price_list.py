@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import data
-from planner.data.prices import prices_text
+from planner.data.presets import prices_text
 from planner.errors import Fault, SpecError
-from planner.procurement import csv_table
-from planner.procurement.networks import read_networks
-from planner.procurement.offer import Offer, Term
-from planner.procurement.price_list import OLD_DAYS, OPTIONAL, REQUIRED, age_days, merged, read_price_list
+from planner.procurement import prices as csv_table
+from planner.procurement.prices import OLD_DAYS, OPTIONAL, REQUIRED, Offer, Term, age_days, merged, read_price_list
+from planner.procurement.question import read_networks
 
 TODAY = date(2026, 11, 21)
 RENTED = {

@@ -12,9 +12,7 @@ from pytest import CaptureFixture
 from planner import data
 from planner.cli.run import run
 from planner.errors import SpecError
-from planner.procurement.offer import PriceList
-from planner.procurement.price_list import read_price_list
-from planner.procurement.price_rows import COLUMNS, price_rows, price_totals
+from planner.procurement.prices import COLUMNS, PriceList, price_rows, price_totals, read_price_list
 
 TODAY = date(2026, 11, 21)
 SHIPPED = read_price_list(None, today=TODAY)

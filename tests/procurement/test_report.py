@@ -8,14 +8,13 @@ from typing import Any
 
 import purchases
 import pytest
+from answers import procured_text
 from purchases import DNN, row
 from pytest import CaptureFixture
 
 import planner
 from planner.cli.run import run
-from planner.procurement.answer import ParetoSet, Procured
-from planner.procurement.document import procurement_document
-from planner.procurement.report import procured_text
+from planner.procurement.answer import ParetoSet, Procured, procurement_document
 from planner.solution import Status
 
 ROWS = [

@@ -10,14 +10,12 @@ from purchases import DNN, Machine, MadeUpTimes, row
 from pytest import MonkeyPatch
 
 import planner
-from planner.checks import check_file
-from planner.documents import dump
+from planner.answer.documents import dump
 from planner.errors import SpecError
 from planner.problem import Problem
-from planner.procurement.answer import Procured
-from planner.procurement.break_even import break_evens
-from planner.procurement.document import procurement_document
-from planner.procurement.procure import procure
+from planner.procurement.answer import Procured, procurement_document
+from planner.procurement.check import check_file
+from planner.procurement.procure import break_evens, procure
 from planner.procurement.search import Fleets
 from planner.search import Search
 

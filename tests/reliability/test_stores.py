@@ -16,10 +16,8 @@ from sweeps import BASE, TODAY, asked, batches, contents, left_over
 
 from planner.errors import SpecError
 from planner.search import Search
-from planner.sweep.engine import run
-from planner.sweep.schema import APPLICATION
-from planner.sweep.store import Store
-from planner.sweep.workers import OneWorker
+from planner.sweep.engine import OneWorker, run
+from planner.sweep.store import APPLICATION, Store
 
 Fresh = Callable[[], Path]
 

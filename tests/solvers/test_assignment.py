@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.solution import Solution, Status
-from planner.solvers.assignment import bottleneck_assignment, greedy_assignment, sum_assignment, two_phase_assignment
-from planner.solvers.exhaustive import best_assignment
+from planner.solvers.matching import bottleneck_assignment, greedy_assignment, sum_assignment, two_phase_assignment
+from tests.referee.exhaustive import best_assignment
 
 Matrix = list[list[float]]
 SPEC: Matrix = [[0, 3, 3], [2, 2, 4], [4, 0, 4]]

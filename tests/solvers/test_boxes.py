@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from planner.cost import Floats
 from planner.search import Search
 from planner.solution import Solution, Status
-from planner.solvers.boxes import Box, best_vector
+from planner.solvers.branch_and_bound import Box, best_vector
 
 Table = dict[tuple[int, ...], float]
 

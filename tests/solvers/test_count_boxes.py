@@ -15,9 +15,17 @@ from planner.cost import Floats
 from planner.errors import ModelError
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers import exhaustive
-from planner.solvers.count_boxes import Candidate, Question, Reading, best_counts, best_trade_offs
-from planner.solvers.count_question import Bools, Counts, Ints
+from planner.solvers.branch_and_bound import (
+    Bools,
+    Candidate,
+    Counts,
+    Ints,
+    Question,
+    Reading,
+    best_counts,
+    best_trade_offs,
+)
+from tests.referee import exhaustive
 
 
 @dataclass

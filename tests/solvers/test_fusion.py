@@ -12,9 +12,8 @@ from strategies import LogLinear, Tensors, affine_costs, log_linear_costs, tenso
 from planner.channel import FusionSchedule, schedule
 from planner.cost import Affine, Floats, TransferCost, Wait
 from planner.solution import Solution, Status
-from planner.solvers.exhaustive import all_groupings, all_set_partitions, best_groups, best_partition_of_any_kind
-from planner.solvers.fusion import optimal_groups
-from planner.solvers.fusion_heuristics import AdaFusion, ada_fusion, constant_buffer, mg_wfbp, one_group, unfused
+from planner.solvers.fusion import AdaFusion, ada_fusion, constant_buffer, mg_wfbp, one_group, optimal_groups, unfused
+from tests.referee.exhaustive import all_groupings, all_set_partitions, best_groups, best_partition_of_any_kind
 
 every_wait = pytest.mark.parametrize("wait", Wait)
 all_costs = affine_costs | log_linear_costs

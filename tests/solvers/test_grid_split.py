@@ -9,13 +9,13 @@ import numpy as np
 from grids import Case, best_of, cases, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shuffled_crew import ShuffledCrew
+from shuffled_pool import ShuffledPool
 
 from planner.cost import Floats
-from planner.crew import Origin
 from planner.search import Search
 from planner.solution import Status
 from planner.solvers.grid import Axis, Columns, Grid, GridAnswer, Level, solve
+from planner.worker_pool import Origin
 
 seeds = st.integers(0, 10_000)
 
@@ -26,7 +26,7 @@ def made(case: Case) -> tuple[Grid, object]:
 
 
 def shared(case: Case, search: Search, **options: object) -> GridAnswer:
-    """What is found with the search's crew."""
+    """What is found with the search's worker pool."""
     return solve(case.grid(), case.cost, search, maker=partial(made, case), **options)  # type: ignore[arg-type]
 
 
@@ -52,8 +52,8 @@ def test_any_crew_finds_the_same_points_and_the_same_bound(
         "is_strict": is_strict,
     }
     alone = case.solve(Search(cutoff=cutoff), **options)
-    crew = ShuffledCrew(seed, workers)
-    found = shared(case, Search(cutoff=cutoff, crew=crew), **options)
+    pool = ShuffledPool(seed, workers)
+    found = shared(case, Search(cutoff=cutoff, pool=pool), **options)
     assert rows_of(found, case) == rows_of(alone, case)
     assert (found.solution, found.num_points) == (alone.solution, alone.num_points)
     if cutoff == inf:
@@ -63,23 +63,23 @@ def test_any_crew_finds_the_same_points_and_the_same_bound(
 @settings(deadline=None, max_examples=40)
 @given(case=cases(), seed=seeds, lost=st.sets(st.integers(1, 8), max_size=4))
 def test_a_part_that_is_lost_counts_with_its_bound(case: Case, seed: int, lost: set[int]) -> None:
-    crew = ShuffledCrew(seed, 2, lost=tuple(lost))
-    found = shared(case, Search(crew=crew), most_at_once=1).solution
+    pool = ShuffledPool(seed, 2, lost=tuple(lost))
+    found = shared(case, Search(pool=pool), most_at_once=1).solution
     truth = best_of(case, tuple(range(len(case.names))))
     least = truth[0][0] if truth else inf
     assert found.bound <= least <= found.objective
-    assert bool(crew.notes) is any(number <= crew.num_parts for number in lost)
+    assert bool(pool.notes) is any(number <= pool.num_parts for number in lost)
     if found.status is Status.OPTIMAL:
         assert found.objective == least
-    if not crew.notes:
+    if not pool.notes:
         assert found.objective == least
-    assert all("its worker died" in note for note in crew.notes)
+    assert all("its worker died" in note for note in pool.notes)
 
 
 @settings(deadline=None, max_examples=40)
 @given(case=cases(), seed=seeds, after=st.integers(0, 4))
 def test_a_search_whose_crew_is_gone_goes_on_alone(case: Case, seed: int, after: int) -> None:
-    found = shared(case, Search(crew=ShuffledCrew(seed, 2, gone_after=after)), most_at_once=1, num_answers=2)
+    found = shared(case, Search(pool=ShuffledPool(seed, 2, gone_after=after)), most_at_once=1, num_answers=2)
     assert rows_of(found, case) == rows_of(case.solve(num_answers=2), case)
     assert found.solution.bound == found.solution.objective
 
@@ -87,15 +87,15 @@ def test_a_search_whose_crew_is_gone_goes_on_alone(case: Case, seed: int, after:
 @settings(deadline=None, max_examples=40)
 @given(case=cases(), seed=seeds, polls=st.integers(0, 3))
 def test_an_interruption_leaves_a_bound_that_holds(case: Case, seed: int, polls: int) -> None:
-    crew = InterruptingCrew(seed, polls)
-    search = Search(crew=crew)
-    crew.search = search
+    pool = InterruptingPool(seed, polls)
+    search = Search(pool=pool)
+    pool.search = search
     found = shared(case, search, most_at_once=1).solution
     truth = best_of(case, tuple(range(len(case.names))))
     assert found.bound <= (truth[0][0] if truth else inf) <= found.objective
 
 
-class InterruptingCrew(ShuffledCrew):
+class InterruptingPool(ShuffledPool):
     """Interrupts the search after so many looks at what came back."""
 
     def __init__(self, seed: int, polls: int) -> None:
@@ -113,9 +113,9 @@ class InterruptingCrew(ShuffledCrew):
 
 def test_values_below_zero_travel_as_they_are() -> None:
     costs = np.array([5.0, 4.0, 3.0, 1.0, 2.0])
-    (grid, cost), crew = _below_zero(costs), ShuffledCrew(3, 2)
-    found = solve(grid, cost, Search(crew=crew), maker=partial(_below_zero, costs), most_at_once=1)
-    assert crew.num_parts > 0
+    (grid, cost), pool = _below_zero(costs), ShuffledPool(3, 2)
+    found = solve(grid, cost, Search(pool=pool), maker=partial(_below_zero, costs), most_at_once=1)
+    assert pool.num_parts > 0
     assert (found.solution.value, found.solution.objective) == ({"a": 300, "b": -200}, 1.0)
 
 
@@ -146,11 +146,11 @@ class Stuck:
 
 def test_searches_that_depend_on_the_order_or_cannot_travel_are_not_shared_out() -> None:
     case = Case(((3, 3),), {(a, b): float(a * b) for a in range(3) for b in range(3)}, frozenset(), 0.5)
-    crew = ShuffledCrew()
-    for search in (Search(crew=crew, good_enough=5.0), Search(crew=crew, questions_left=100)):
+    pool = ShuffledPool()
+    for search in (Search(pool=pool, good_enough=5.0), Search(pool=pool, questions_left=100)):
         shared(case, search, most_at_once=1)
-    solve(case.grid(), case.cost, Search(crew=crew), maker=Stuck(case), most_at_once=1)  # type: ignore[arg-type]
-    assert crew.num_parts == 0
+    solve(case.grid(), case.cost, Search(pool=pool), maker=Stuck(case), most_at_once=1)  # type: ignore[arg-type]
+    assert pool.num_parts == 0
     assert Origin.of(Stuck(case)) is None
-    shared(case, Search(crew=crew), most_at_once=1)
-    assert crew.num_parts > 0
+    shared(case, Search(pool=pool), most_at_once=1)
+    assert pool.num_parts > 0

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from planner.cost import Floats
 from planner.solution import Status
-from planner.solvers.exhaustive import best_chain
-from planner.solvers.layer_chain import cheapest_chain
+from planner.solvers.chain import cheapest_chain
+from tests.referee.exhaustive import best_chain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

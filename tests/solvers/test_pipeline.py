@@ -12,26 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost import Floats
-from planner.models.pipeline_schedule import simulate
+from planner.models.schedule import simulate
 from planner.search import Search
 from planner.solution import Solution, Status
-from planner.solvers import pipeline_cuts
-from planner.solvers.exhaustive import PipelineStages, all_groupings, all_pipelines, best_pipeline
-from planner.solvers.pipeline import (
-    BestFirst,
-    Choice,
-    Integers,
-    PipelineCosts,
-    Schedule,
-    Stack,
-    Stage,
-    StageSeconds,
-    Tables,
-    TablesOfOne,
-    balanced_cuts,
-    bound_s,
-)
-from planner.solvers.pipeline_cuts import balanced_cuts_of
+from planner.solvers import chain
+from planner.solvers.chain import BestFirst, Tables, TablesOfOne, balanced_cuts, balanced_cuts_of
+from planner.solvers.chain_bounds import Choice, Integers, PipelineCosts, Schedule, Stack, Stage, StageSeconds, bound_s
+from tests.referee.exhaustive import PipelineStages, all_groupings, all_pipelines, best_pipeline
 
 whole_s = st.integers(0, 9).map(float)
 
@@ -409,9 +396,9 @@ def test_cuts_for_runs_of_different_speeds_are_cuts_and_no_longer_than_the_same_
     [(np.array([1 - 1.5e-12, 1.0]), 2), (np.full(9_679, 0.217), 1_186), (np.tile([0.3, 0.7, 0.1], 3_000), 1_568)],
 )
 def test_cuts_of_layers_that_differ_by_rounding_end_and_are_balanced(seconds: Floats, parts: int) -> None:
-    with patch.object(pipeline_cuts, "_filled", wraps=pipeline_cuts._filled) as tried:
+    with patch.object(chain, "_filled", wraps=chain._filled) as tried:
         ends = balanced_cuts_of([np.concatenate(([0.0], np.cumsum(seconds)))] * parts)
-    assert tried.call_count < pipeline_cuts._MOST_TRIALS  # else rounding would keep it from ending
+    assert tried.call_count < chain._MOST_TRIALS  # else rounding would keep it from ending
     runs = np.add.reduceat(seconds, [0, *(end + 1 for end in ends[:-1])])
     assert (len(ends), ends[-1]) == (parts, len(seconds) - 1)
     least = max(seconds.max(), seconds.sum() / parts)

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.models.pipeline_schedule import simulate
+from planner.models.schedule import simulate
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.exhaustive import PipelineStages, best_pipeline
-from planner.solvers.pipeline import BestFirst, Choice, Integers, Schedule, Stage, StageSeconds
-from planner.solvers.pipeline_cp_sat import TICK_S, LinePipeline
-from planner.solvers.pipeline_cp_sat import best_pipeline as cp_sat_pipeline
+from planner.solvers.chain import BestFirst
+from planner.solvers.chain_bounds import Choice, Integers, Schedule, Stage, StageSeconds
+from tests.referee.exhaustive import PipelineStages, best_pipeline
+from tests.referee.pipeline_cp_sat import TICK_S, LinePipeline
+from tests.referee.pipeline_cp_sat import best_pipeline as cp_sat_pipeline
 
 
 class Line:

@@ -10,12 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from planner.cost import Floats
-from planner.models.server_links import Links, iteration_time_s, place_largest_first
+from planner.models.servers import Links, iteration_time_s, place_largest_first
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers import exhaustive
-from planner.solvers.placement import best_placement
-from planner.solvers.placement_rows import Arrivals, Placement, arrivals, lower_bound, objective
+from planner.solvers.placement import Arrivals, Placement, arrivals, best_placement, lower_bound, objective
+from tests.referee import exhaustive
 
 SLACK_S = 1e-9
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from strategies import Tensors, affine_costs, log_linear_costs, tensors, timeouts_s
 
 from planner.cost import Affine, Floats, Wait
-from planner.models.collectives import cheapest_of
+from planner.models.communication import cheapest_of
 from planner.solution import Status
-from planner.solvers.exhaustive import all_shares
 from planner.solvers.fusion import optimal_groups
 from planner.solvers.shares import Ints, Workers, best_shares, finish_times_s, repaired
+from tests.referee.exhaustive import all_shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import planner
-from planner.checks import check_file
+from planner.answer.documents import dump, plan_document
 from planner.cluster import MachineGroup
-from planner.documents import dump, plan_document
 from planner.errors import SpecError
 from planner.problem import Assumption, Problem
+from planner.procurement.check import check_file
 
 CUSTOM = {"name": "mine", "fp32": "10 TFLOP/s", "memory": "24 GiB"}
 SPINES: dict[str, Any] = {

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import planner
-from planner.documents import dump, plan_document
+from planner.answer.documents import dump, plan_document
 from planner.errors import Fault, SpecError
-from planner.families.all_reduce.cost import AllReduceConfiguration
+from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.problem import Range
 
 GOOD = """\

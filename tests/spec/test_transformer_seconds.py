@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import planner
-from planner.data.transformer_rates import transformer_rates
+from planner.data.fits import transformer_rates
 from planner.families.pipeline.cost import PipelineCost
 from planner.problem import Problem
 

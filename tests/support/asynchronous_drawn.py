@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from planner.models.asynchronous import (
     AsynchronousRun,
+    Exchange,
     Synchronisation,
     WorkerKind,
     samples_per_s_bound,
     simulate,
 )
-from planner.models.asynchronous_exchange import Exchange
-from planner.models.server_links import Links, iteration_time_s, pull_time_s
+from planner.models.servers import Links, iteration_time_s, pull_time_s
 
 BSP, SSP, ASP, LOCAL = Synchronisation.BSP, Synchronisation.SSP, Synchronisation.ASP, Synchronisation.LOCAL_SGD
 EVERY = [(BSP, 0), (SSP, 0), (SSP, 1), (SSP, 3), (ASP, 0), (LOCAL, 1), (LOCAL, 3)]

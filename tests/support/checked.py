@@ -8,11 +8,11 @@ from functools import cache
 from typing import Any
 
 import planner
-from planner.checks import check
-from planner.documents import dump, plan_document
+from planner.answer.documents import dump, plan_document
 from planner.families import FAMILIES
 from planner.families.answer import plan_of
 from planner.problem import Problem
+from tests.referee.second_physics import check
 
 LAYERS = [
     {"name": "data", "kind": "input", "output": "40 kB"},

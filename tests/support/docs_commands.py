@@ -5,7 +5,7 @@ How a page says what a block of it is:
 - the word behind the fence: ``sh`` (commands, one a line), ``console`` (commands behind ``$``, each with what it
   prints), ``python``, ``pycon``, ``yaml``, ``json``, ``csv``, ``text`` (or nothing: what is printed or a formula; but
   where its first word is a program it holds commands);
-- the name of a file: a second word behind the fence, ``<!-- file: NAME -->`` above it, "put this into `NAME`" in the
+- the name of a file: ``title="NAME"`` behind the fence, ``<!-- file: NAME -->`` above it, "put this into `NAME`" in the
   text above it, a first line ``# NAME``, or ``$ cat NAME`` in a block ``console``;
 - ``<!-- exit N -->`` above a block of commands that end with this code, ``<!-- needs LIBRARY -->`` where one may be
   missing.
@@ -31,17 +31,17 @@ from pytest import CaptureFixture
 import planner
 from planner.cli.run import run
 from planner.procurement.question import load_procurement
-from planner.spec.source import read_source
+from planner.question.source import read_source
 from planner.sweep.question import load_sweep
 
 ROOT = Path(__file__).parents[2]
 TODAY = date(2026, 11, 21)  # against which the age of prices is told, where it is to be the same tomorrow
 PLANNER = ("planner", ".venv/bin/planner")
 # Programs that a page may call and that no test of a page runs.
-OTHERS = ("make", "pip", "python3", "source", "sky", "kubectl", "pytest", ".venv-heavy/bin/python")
+OTHERS = ("make", "pip", "python3", "source", "sky", "kubectl")
 KINDS = ("sh", "console", "python", "pycon", "yaml", "json", "csv", "text")
 
-_BLOCK = re.compile(r"^```(\w*)(?: +(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r'^```(\w*)(?: +title="(\S+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _NOTE = re.compile(r"<!-- (exit|needs|file:?) (\S+) -->\n(?=\Z|<!--)")
 _PUT = re.compile(r"[Pp]ut\s+(?:this|these\s+\w+)\s+into\s+`([\w./-]+)`")
 _FIRST = re.compile(r"# ([\w-]+\.\w+)\n")

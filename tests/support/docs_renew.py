@@ -1,7 +1,7 @@
 """Write into pages what their commands print now, where reports changed; what a page leaves out stays left out.
 
-``python tests/support/docs_renew.py docs/which_layout.md ...`` follows the blocks ``yaml``, ``csv`` and ``console`` of
-each page in a temporary folder. Lines that are found no more are told, and their sentences are for a person to mend.
+``python tests/support/docs_renew.py docs/which_layout.md ...`` follows the blocks of each page in a temporary
+folder. Lines that are found no more are told, and their sentences are for a person to mend.
 """
 
 import contextlib
@@ -12,9 +12,12 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from docs_commands import ROOT, Command, answered, blocks, missing, write
+from docs_commands import OTHERS, ROOT, Command, answered, blocks, is_there, missing, write
+from docs_pages import ELSEWHERE, place_of, put
 
 __all__ = ["main", "renewed"]
 
@@ -70,23 +73,41 @@ def _printed(command: Command) -> str:
     """Run a command and return what it prints; a file that it writes is there afterwards."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        codes = [answered(call) for call in command.parts]
-    if codes[-1] != command.code:
+        codes = [answered(call) for call in command.parts if call.program not in OTHERS]
+    if codes and codes[-1] != command.code:
         print(f"  {command.text}: exit code {codes[-1]} and not {command.code}")
     if into := command.parts[-1].into:
         Path(into).write_text(out.getvalue(), encoding="utf-8")
-    return out.getvalue() if codes[-1] == 0 else err.getvalue()
+    return out.getvalue() if codes and codes[-1] == 0 else err.getvalue()
+
+
+def _run(code: str, known: dict[str, Any]) -> str:
+    """Run lines of Python and return what they print."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(code, known)
+    return out.getvalue()
 
 
 def renew(page: str) -> None:
     """Follow one page, and write it again if what it shows is printed no more."""
     path = ROOT / page
     text = path.read_text(encoding="utf-8")
-    for block in blocks(page):
+    known: dict[str, Any] = {}
+    put(page, Path.cwd())
+    for block, after in pairwise([*blocks(page), None]):
+        assert block is not None
+        if place_of(block) in ELSEWHERE or not is_there(block.notes.get("needs", "")):
+            continue
         if block.name and block.kind != "console":
             write(block, Path.cwd())
+        elif block.kind == "python":
+            printed = _run(block.text, known)
+            if after is not None and after.kind == "text" and missing(after.text, printed):
+                print(f"{page}:{block.line}: Python prints something else")
+                text = text.replace(after.text, printed, 1)
         body = block.text
-        for command in block.commands if block.kind == "console" else ():
+        for command in block.commands:
             printed, head = _printed(command), f"$ {command.text}\n"
             if command.printed and missing(command.printed, printed):
                 now, lost = renewed(command.printed, printed)

@@ -76,14 +76,15 @@ READERS = (
 
 def write_inputs(folder: Path) -> None:
     """Write what the commands read, but for ``plan.json``, which ``planner plan q.yaml --out plan.json`` writes."""
-    from planner.calibration.read_collectives import TEMPLATE
-    from planner.data.prices import prices_text
-    from planner.importers.layer_csv import LAYER_CSV_TEMPLATE
+
+    from planner.calibration.tables import TEMPLATES
+    from planner.data.presets import prices_text
+    from planner.importers.profiles import LAYER_CSV_TEMPLATE
 
     (folder / "q.yaml").write_text(json.dumps(BASE))
     (folder / "s.yaml").write_text(json.dumps({**BASE, "sweep": batches(3)}))
     (folder / "buy.yaml").write_text(json.dumps(PURCHASE))
-    (folder / "timings.csv").write_text(TEMPLATE)
+    (folder / "timings.csv").write_text(TEMPLATES["collectives"])
     (folder / "layers.csv").write_text(LAYER_CSV_TEMPLATE)
     lines = prices_text().splitlines()
     (folder / "prices.csv").write_text("\n".join([lines[0], *(line for line in lines if "g6e" in line)]) + "\n")

@@ -247,9 +247,10 @@ def _swept(folder: Path, draw: Random) -> None:
 def _plan(folder: Path, draw: Random) -> None:
     """Do with a plan's file what commands do with it."""
     from planner.api import plan_of_file
-    from planner.checks import check_file, report_text
+    from planner.checks import report_text
     from planner.errors import InfeasibleError
     from planner.exporters import TARGETS
+    from planner.procurement.check import check_file
 
     path, kind = folder / "plan.json", draw.randrange(12)
     if draw.random() < _ASKED:
@@ -304,7 +305,7 @@ def _trace(folder: Path, draw: Random) -> None:
 
 def _prices(folder: Path, draw: Random) -> None:
     """Read a price list."""
-    from planner.procurement.price_list import read_price_list
+    from planner.procurement.prices import read_price_list
 
     if draw.random() < _ASKED:
         _command("show", "prices", "prices.csv")
@@ -314,17 +315,16 @@ def _prices(folder: Path, draw: Random) -> None:
 
 def _networks(folder: Path, draw: Random) -> None:
     """Read a table of network tiers."""
-    from planner.procurement.networks import read_networks
+    from planner.procurement.question import read_networks
 
     read_networks(folder / "networks.csv", today=_TODAY)
 
 
 def _measurements(folder: Path, draw: Random) -> None:
     """Read measurements, and fit to them what can be fitted."""
-    from planner.calibration.fit_all import Asked, fit_all
-    from planner.calibration.read_files import read_files
-    from planner.calibration.report import document, text
-    from planner.calibration.write import calibration_text
+    from planner.calibration.benchmarks import read_files
+    from planner.calibration.fits import Asked, fit_all
+    from planner.calibration.report import calibration_text, document, text
 
     path = next(path for path in folder.iterdir() if path.name != "spec.yaml")
     found = read_files([path], num_devices=4 if path.name.startswith("osu_reduce") else None)
@@ -339,7 +339,7 @@ def _measurements(folder: Path, draw: Random) -> None:
 
 def _run(folder: Path, draw: Random) -> None:
     """Read a measured run, and predict it."""
-    from planner.calibration.read_files import read_files
+    from planner.calibration.benchmarks import read_files
     from planner.calibration.runs import compare
 
     found = read_files([folder / "run.json"])
@@ -356,13 +356,13 @@ def _case(folder: Path, draw: Random) -> None:
 
 def _store(folder: Path, draw: Random) -> None:
     """Report on a store: as text, as rows, as a document and as a page."""
+    from answers import summary_text
+
+    from planner.answer.documents import dump
     from planner.cli.sweep import _tell
-    from planner.documents import dump
-    from planner.sweep.export import export
     from planner.sweep.question import load_sweep
-    from planner.sweep.report import summary_document, summary_text
+    from planner.sweep.report import export, summary_document, summary_of
     from planner.sweep.store import Store
-    from planner.sweep.summary import summary_of
 
     if draw.random() < _ASKED:
         _command("sweep", "spec.json", "--store", "store.sqlite", "--report")

@@ -12,7 +12,6 @@ import sqlite3
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import run_files
 import sweeps
 
 import planner
-from planner.documents import plan_document
+from planner.answer.documents import plan_document
 
 __all__ = [
     "QUESTIONS",
@@ -127,7 +126,7 @@ def blocks() -> tuple[dict[str, Any], ...]:
     """Every YAML block of the pages: whole questions and parts of them."""
     found = []
     for page in sorted((ROOT / "docs").glob("*.md")):
-        for text in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        for text in re.findall(r"```yaml[^\n]*\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             data = _yaml(text)
             if isinstance(data, dict):
                 found.append(data)
@@ -241,7 +240,7 @@ def network_files() -> tuple[dict[str, Any], ...]:
 @cache
 def profiles() -> dict[str, bytes]:
     """Measured profiles of every format in text."""
-    from planner.importers.layer_csv import LAYER_CSV_TEMPLATE
+    from planner.importers.profiles import LAYER_CSV_TEMPLATE
 
     graph = (_EXAMPLES / "residual-mlp.graph.txt").read_bytes()
     branches = (
@@ -354,7 +353,7 @@ def tables() -> dict[str, bytes]:
 @cache
 def calibration_tables() -> dict[str, str]:
     """Measurements: tables as the templates have them, and what benchmarks print."""
-    from planner.calibration import read_collectives, read_iterations, read_layers
+    from planner.calibration.tables import TEMPLATES
 
     texts = {
         path.name: path.read_text(encoding="utf-8")
@@ -365,15 +364,15 @@ def calibration_tables() -> dict[str, str]:
         for n in (4, 8)
         for size in (1024, 2**20, 2**24)
     ]
-    more = read_collectives.TEMPLATE.split("collective,num_devices")[0]
+    more = TEMPLATES["collectives"].split("collective,num_devices")[0]
     return {
         **texts,
-        "collectives.csv": read_collectives.TEMPLATE,
+        "collectives.csv": TEMPLATES["collectives"],
         "more.csv": f"{more}collective,num_devices,size_bytes,time_s,repetitions,num_machines\n"
         + "\n".join(rows)
         + "\n",
-        "layers.csv": read_layers.TEMPLATE,
-        "iterations.csv": read_iterations.TEMPLATE,
+        "layers.csv": TEMPLATES["layers"],
+        "iterations.csv": TEMPLATES["iterations"],
     }
 
 
@@ -433,9 +432,8 @@ def launch_files() -> tuple[tuple[str, str], ...]:
     from planner.exporters import TARGETS, degrees_of
 
     found = []
-    targets = [name for name in TARGETS if hasattr(import_module(f"planner.exporters.{name}"), "recognises")]
     for plan in plans():
-        for target in targets:
+        for target in TARGETS:
             try:
                 files = planner.export(plan, target, script="train.py", image="image").files
             except InfeasibleError:
@@ -468,9 +466,8 @@ def case_files() -> tuple[dict[str, str], ...]:
 @cache
 def store() -> tuple[dict[str, Any], bytes]:
     """A sweep with answers of several kinds, and its store as bytes without a log."""
-    from planner.sweep.engine import run
+    from planner.sweep.engine import OneWorker, run
     from planner.sweep.store import Store
-    from planner.sweep.workers import OneWorker
 
     asked = {**sweeps.BASE, "sweep": {"vary": {"dnn.batch_per_device": [1, 2, 10**7], "fix.num_devices": [1, 2, 3]}}}
     with tempfile.TemporaryDirectory() as name:

@@ -4,7 +4,7 @@ from typing import Any
 
 import planner
 from planner.api import configuration_of
-from planner.families.pipeline.configuration import PipelineConfiguration
+from planner.families.pipeline.cost import PipelineConfiguration
 from planner.plan import Prediction
 from planner.problem import Problem
 

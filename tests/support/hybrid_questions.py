@@ -8,10 +8,10 @@ import numpy as np
 
 import planner
 from planner.families.hybrid.configuration import HybridConfiguration
-from planner.families.hybrid.cost import HybridCost
+from planner.families.hybrid.cost import GroupCost
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
-from planner.models.roofline import Constants
+from planner.models.compute import Constants
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
@@ -97,9 +97,9 @@ def layout(problem: Problem) -> HybridConfiguration:
     return found.configuration
 
 
-def whole_grid(cost: HybridCost) -> dict[str, Any]:
+def whole_grid(cost: GroupCost) -> dict[str, Any]:
     """Every layout that the question allows: an array for each decision."""
-    grid = Space.of(cost).grid()
+    grid = Space.of(cost.even).grid()
     nodes: dict[str, Any] = {}
     for level in range(len(grid.levels)):
         nodes = grid.expand(nodes, level)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import planner
 from planner.exporters.export import Job
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
-from planner.families.hybrid.mixed_configuration import MixedConfiguration, MixedStage
+from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, MixedConfiguration, MixedStage
 from planner.families.hybrid.rules import broken_rule, rules_of
 from planner.plan import Configuration, Plan, Provenance
 from planner.problem import Problem

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 import planner
 from planner.cost import Profile
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.all_reduce.mixed import MixedCost
+from planner.families.all_reduce.cost import AllReduceCost
 from planner.families.all_reduce.search import plan as search_plan
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search
-from planner.solvers.exhaustive import all_shares
+from tests.referee.exhaustive import all_shares
 
 
 def planned(problem: Problem, **limits: Any) -> Plan:
@@ -103,7 +103,7 @@ def small_problems(draw: st.DrawFn, most_machines: int = 4, *, is_compressed: bo
     return with_seconds(planner.load(asked), seconds)
 
 
-def every_bare_configuration(problem: Problem) -> Iterator[tuple[MixedCost, AllReduceConfiguration]]:
+def every_bare_configuration(problem: Problem) -> Iterator[tuple[AllReduceCost, AllReduceConfiguration]]:
     """All machines, devices of each (by group), batches and shares by brute force, in the fewest micro-batches, not yet fused."""
     groups = problem.cluster.machine_groups
     training = problem.training
@@ -115,7 +115,7 @@ def every_bare_configuration(problem: Problem) -> Iterator[tuple[MixedCost, AllR
         devices = [each for _, _, each in chosen]
         if not chosen or sum(number * each for _, number, each in chosen) not in problem.limits.devices:
             continue
-        cost = MixedCost(problem, [group.name for group, _, _ in chosen], devices)
+        cost = AllReduceCost.heterogeneous(problem, [group.name for group, _, _ in chosen], devices)
         if not cost.most_at_a_time.all() or not cost.transfer_costs(2, 2):
             continue
         numbers = [number for _, number, _ in chosen]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from number_of_devices import PER_DEVICE, uses_all
 
 from planner.families.pipeline.cost import PipelineCost, Shape
-from planner.models.pipeline_places import Stage
+from planner.models.schedule import Stage
 from planner.problem import Problem
-from planner.solvers.exhaustive import all_groupings, all_pipelines
+from tests.referee.exhaustive import all_groupings, all_pipelines
 
 MACHINE: dict[str, Any] = {
     "name": "w", "count": 2, "devices": 2, "device": "v100-sxm2-16g", "inside": {"bandwidth": "10 GB/s", "latency": "5 us"},

@@ -12,8 +12,8 @@ from typing import Any
 
 from planner.procurement.answer import Procured
 from planner.procurement.fleet import Fleet
-from planner.procurement.offer import Offer
 from planner.procurement.oracle import Oracle, Trained
+from planner.procurement.prices import Offer
 from planner.procurement.procure import procure
 from planner.procurement.question import Procurement, load_procurement
 from planner.search import Search

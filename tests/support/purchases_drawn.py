@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 from purchases import Machine, MadeUpTimes, row
 
-from planner.procurement.offer import Offer
+from planner.procurement.prices import Offer
 
 __all__ = ["blocks", "ideal", "rows", "times"]
 

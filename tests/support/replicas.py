@@ -11,16 +11,20 @@ from number_of_devices import uses_all
 
 import planner
 from planner.dnn import Dnn
-from planner.families.model_replicas.configuration import ReplicaChoice
-from planner.families.model_replicas.cost import group_of, memory_of, model_of, threads_of
+from planner.families.model_replicas.cost import ReplicaChoice, group_of, memory_of, model_of, threads_of
 from planner.families.model_replicas.family import predict
 from planner.families.model_replicas.search import plan
 from planner.models.compute import profile_from_flop
-from planner.models.model_replicas import ByThreads, Constants, ReplicaModel
-from planner.models.replica_configuration import LayerChoice, ReplicaConfiguration
-from planner.models.segment_work import SegmentWork
-from planner.models.segments import chain_of
-from planner.models.stripe_counts import num_stripes
+from planner.models.replica_segments import (
+    ByThreads,
+    Constants,
+    LayerChoice,
+    ReplicaConfiguration,
+    SegmentWork,
+    chain_of,
+    num_stripes,
+)
+from planner.models.replicas import ReplicaModel
 from planner.problem import Problem
 from planner.search import Search
 from planner.zoo.builder import Builder

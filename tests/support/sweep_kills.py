@@ -15,9 +15,8 @@ from pathlib import Path
 
 from sweeps import TODAY, asked, batches
 
-from planner.sweep import workers
+from planner.sweep import engine
 from planner.sweep.answers import Answer, Task, answer
-from planner.sweep.engine import run
 from planner.sweep.question import Sweep
 from planner.sweep.store import Store
 
@@ -30,9 +29,9 @@ def work(sweep: Sweep, folder: Path) -> None:
         os.write(log, f"{task.key}\n".encode())
         return answer(task)
 
-    workers.answer = noted  # type: ignore[attr-defined]
+    engine.answer = noted  # type: ignore[attr-defined]
     with Store(folder / "killed.sqlite") as store:
-        run(sweep, store, workers.OneWorker(), today=TODAY)
+        engine.run(sweep, store, engine.OneWorker(), today=TODAY)
 
 
 def one_run(sweep: Sweep, folder: Path, delay_s: float | None) -> bool:

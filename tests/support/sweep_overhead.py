@@ -14,11 +14,10 @@ from pathlib import Path
 
 from sweeps import TODAY, asked, batches
 
-from planner.sweep import workers
+from planner.sweep import engine
 from planner.sweep.answers import Answer, Task, answer
-from planner.sweep.cluster import DaskWorkers
-from planner.sweep.engine import run
 from planner.sweep.store import Store
+from planner.workers.dask_workers import DaskWorkers
 
 PLAN: list[Answer] = []
 
@@ -41,19 +40,19 @@ def main(number: int, num_workers: int) -> None:
     first = sweep.task(0, TODAY)
     assert isinstance(first, Task)
     copied(first)
-    workers.answer = copied  # type: ignore[attr-defined]
+    engine.answer = copied  # type: ignore[attr-defined]
     begin_s = time.perf_counter()
-    team = workers.OneWorker() if num_workers == 1 else DaskWorkers.on_this_machine(num_workers)
+    workers = engine.OneWorker() if num_workers == 1 else engine.processes(num_workers)
     found["start_s"] = time.perf_counter() - begin_s
-    if isinstance(team, DaskWorkers):
-        team.ask = all_copied
+    if isinstance(workers, DaskWorkers):
+        workers.ask = all_copied
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "s.sqlite") as store:
         for name in ("each_ms", "resumed_ms"):
             begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
-            run(sweep, store, team, today=TODAY)
+            engine.run(sweep, store, workers, today=TODAY)
             found[name] = 1e3 * (time.perf_counter() - begin_s) / number
             found[f"{name[:-3]}_cpu_ms"] = 1e3 * (time.process_time() - begin_cpu_s) / number
-    team.close()
+    workers.close()
     print(json.dumps({name: round(value, 4) for name, value in found.items()}))
 
 

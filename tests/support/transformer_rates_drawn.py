@@ -1,8 +1,7 @@
-"""Rates and networks for tests of transformers' time: round figures, of no real device."""
+"""Rates and networks for tests of transformers' time: round figures, of no real device; no ratio is 1."""
 
-from planner.models.roofline import Constants, DeviceRates
-from planner.models.tiers import Tier
-from planner.models.transformer_compute import Software
+from planner.models.communication import Tier
+from planner.models.compute import Constants, DeviceRates, Software
 from planner.transformer import Experts, Transformer
 
 CONSTANTS = Constants(
@@ -11,9 +10,9 @@ CONSTANTS = Constants(
     misaligned_cost=0.5,
     misaligned_head_cost=2.0,
     score_bytes=11.0,
-    element_ratio=1.0,
-    accumulation_ratio=1.0,
-    head_floor_ratio=1.0,
+    element_ratio=0.9,
+    accumulation_ratio=1.2,
+    head_floor_ratio=1.1,
     hop_s=2e-6,
     tensor_floor_ratio=0.1,
     contention=0.3,

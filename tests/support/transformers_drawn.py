@@ -4,8 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from planner.transformer import Transformer
-from planner.transformer_parts import Experts, Image, LatentAttention
+from planner.transformer import Experts, Image, LatentAttention, Transformer
 
 _sizes = st.integers(1, 12)
 _FLAGS = (

@@ -16,13 +16,12 @@ from sweep_workers import POISON, failing, outdated, poisoned, suicidal
 from sweeps import TODAY, asked, batches, contents, left_over, num_answered, write_spec
 
 from planner.errors import NoAnswerError, SpecError
-from planner.sweep.answers import Outcome
-from planner.sweep.cluster import DaskWorkers
-from planner.sweep.engine import Done, run
+from planner.sweep.answers import Answer, Outcome, Task
+from planner.sweep.engine import Done, OneWorker, processes, run
 from planner.sweep.question import Sweep
 from planner.sweep.store import Store
-from planner.sweep.workers import OneWorker
-from planner.workers import cluster
+from planner.workers import dask_workers
+from planner.workers.dask_workers import DaskWorkers
 
 dask = pytest.importorskip("dask", reason="dask is not installed")
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
@@ -32,9 +31,9 @@ HERE = Path(__file__).parents[1] / "support"
 
 
 @contextmanager
-def two_workers(ask: Callable[..., Any] | None = None) -> Iterator[DaskWorkers]:
+def two_workers(ask: Callable[..., Any] | None = None) -> Iterator[DaskWorkers[Task, Answer]]:
     """Two worker processes of this machine."""
-    workers = DaskWorkers.on_this_machine(2)
+    workers = processes(2)
     if ask is not None:
         workers.ask = ask
     try:
@@ -139,7 +138,7 @@ def scheduler(*, num_workers: int = 1) -> Iterator[tuple[str, subprocess.Popen[s
 def test_a_scheduler_that_is_killed_ends_the_sweep_at_once_and_it_goes_on_elsewhere(tmp_path: Path) -> None:
     sweep = asked(batches(400))
     with scheduler() as (address, process), Store(tmp_path / "s.sqlite") as store:
-        workers = DaskWorkers.at(address)
+        workers = processes(scheduler=address)
         killed_s: list[float] = []
 
         def kill_after_some(done: Done) -> None:
@@ -153,7 +152,7 @@ def test_a_scheduler_that_is_killed_ends_the_sweep_at_once_and_it_goes_on_elsewh
                 store,
                 workers,
                 today=TODAY,
-                told=kill_after_some,
+                on_progress=kill_after_some,
                 is_over=lambda: bool(killed_s) and time.monotonic() - killed_s[0] > 100,  # it must not come to that
             )
         workers.close()
@@ -182,17 +181,17 @@ def test_the_command_ends_with_code_three_and_the_command_that_goes_on(tmp_path:
 
 
 def test_an_address_without_a_scheduler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_CONNECT_S", 0.5)
+    monkeypatch.setattr(dask_workers, "_CONNECT_S", 0.5)
     with pytest.raises(SpecError, match=r"tcp://127.0.0.1:9: no Dask scheduler answers there"):
-        DaskWorkers.at("tcp://127.0.0.1:9")
+        processes(scheduler="tcp://127.0.0.1:9")
     with pytest.raises(SpecError, match="no Dask scheduler answers there"):
-        DaskWorkers.at("nowhere")
+        processes(scheduler="nowhere")
 
 
 def test_without_the_library_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(SpecError, match=re.escape("pip install 'training-planner[distributed]'")):
-        DaskWorkers.on_this_machine(2)
+        processes(2)
 
 
 def test_workers_of_this_machine_take_no_code_from_others() -> None:
@@ -216,7 +215,7 @@ def test_a_worker_that_is_long_in_starting_anew_is_not_given_up() -> None:
 def test_nobody_waits_for_ever_for_workers_that_do_not_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "_GONE_S", 0.0)
+    monkeypatch.setattr(dask_workers, "_GONE_S", 0.0)
     with two_workers() as workers, Store(tmp_path / "s.sqlite") as store:
         workers.local.scale(0)
         workers.local.sync(workers.local._correct_state)
@@ -228,4 +227,4 @@ def test_nobody_waits_for_ever_for_workers_that_do_not_come_back(
 def test_without_what_makes_a_certificate_no_worker_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(SpecError, match=re.escape("cryptography is not installed")):
-        DaskWorkers.on_this_machine(2)
+        processes(2)

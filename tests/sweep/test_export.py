@@ -10,22 +10,27 @@ from typing import Any
 
 import jsonschema
 import pytest
+from answers import summary_text
 from hypothesis import given
 from hypothesis import strategies as st
 from sweeps import TODAY, asked
 
-from planner.documents import dump
+from planner.answer.documents import dump
 from planner.errors import SpecError
 from planner.sweep.answers import Answer, Outcome
-from planner.sweep.document import SweepDocument
-from planner.sweep.engine import run
-from planner.sweep.export import check_export, export
+from planner.sweep.engine import OneWorker, run
 from planner.sweep.question import Sweep
-from planner.sweep.report import summary_document, summary_text
-from planner.sweep.rows import Row, columns_of
+from planner.sweep.report import (
+    Row,
+    SweepDocument,
+    check_export,
+    columns_of,
+    export,
+    pareto,
+    summary_document,
+    summary_of,
+)
 from planner.sweep.store import Store
-from planner.sweep.summary import pareto, summary_of
-from planner.sweep.workers import OneWorker
 
 BLOCK = {
     "vary": {

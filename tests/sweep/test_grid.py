@@ -11,9 +11,8 @@ from sweeps import BASE, TODAY, asked, batches
 
 from planner.errors import SpecError
 from planner.sweep.answers import Answer, Outcome, Task
-from planner.sweep.paths import field_path, path_text, with_value
-from planner.sweep.preflight import refuse_hopeless
-from planner.sweep.question import MOST_QUESTIONS
+from planner.sweep.engine import refuse_hopeless
+from planner.sweep.question import MOST_QUESTIONS, field_path, path_text, with_value
 
 COLUMNS = st.lists(st.integers(1, 1000), min_size=1, max_size=4)
 FIELDS = ("dnn.batch_per_device", "dnn.dataset_samples", "cluster.machines.0.count", "fix.num_devices")

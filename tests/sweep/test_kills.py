@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from sweeps import TODAY, asked, batches, contents, left_over
 
-from planner.sweep.engine import run
+from planner.sweep.engine import OneWorker, run
 from planner.sweep.store import Store
-from planner.sweep.workers import OneWorker
 
 KILLS = 60
 NUMBER = 150

@@ -11,13 +11,11 @@ import pytest
 from sweeps import TODAY, asked, batches, contents, left_over
 
 from planner.errors import SpecError
-from planner.sweep import schema
+from planner.sweep import store as stores
 from planner.sweep.answers import Answer, Outcome, failed
-from planner.sweep.engine import run
+from planner.sweep.engine import OneWorker, run
 from planner.sweep.question import Sweep
-from planner.sweep.schema import VERSION
-from planner.sweep.store import RETRIED, Store
-from planner.sweep.workers import OneWorker
+from planner.sweep.store import RETRIED, VERSION, Store
 
 
 def answered(path: Path, sweep: Sweep) -> None:
@@ -108,7 +106,7 @@ def test_a_claim_of_a_living_process_holds_and_that_of_a_dead_one_ends(tmp_path:
         assert (set(found.mine), set(found.others)) == ({"c"}, {"b"})
         dead = subprocess.run(["true"], check=True)
         assert dead.returncode == 0
-        altered(path, f"UPDATE owners SET process = 2147483646 WHERE name = '{one.owner.name}'")
+        altered(path, f"UPDATE owners SET process = 2147483646 WHERE name = '{one.owner}'")
         other.free_dead()
         assert other.claim(["b"]).mine == {"b"}
     assert left_over(path) == (0, 0)
@@ -117,10 +115,10 @@ def test_a_claim_of_a_living_process_holds_and_that_of_a_dead_one_ends(tmp_path:
 def test_a_later_process_of_the_same_number_does_not_keep_a_claim(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     with Store(path) as one, Store(path) as other:
-        if not one.owner.born:
+        if not one.born:
             pytest.skip("this system does not tell when a process was started")
         assert one.claim(["a"]).mine
-        altered(path, f"UPDATE owners SET born = 'before' WHERE name = '{one.owner.name}'")
+        altered(path, f"UPDATE owners SET born = 'before' WHERE name = '{one.owner}'")
         other.free_dead()
         assert other.claim(["a"]).mine == {"a"}
 
@@ -129,10 +127,10 @@ def test_an_owner_elsewhere_is_dead_only_after_a_long_silence(tmp_path: Path) ->
     path = tmp_path / "s.sqlite"
     with Store(path) as one, Store(path) as other:
         assert one.claim(["a"]).mine
-        altered(path, f"UPDATE owners SET host = 'elsewhere' WHERE name = '{one.owner.name}'")
+        altered(path, f"UPDATE owners SET host = 'elsewhere' WHERE name = '{one.owner}'")
         other.free_dead()
         assert other.claim(["a"]).others == {"a"}
-        altered(path, f"UPDATE owners SET beat = beat - 1000 WHERE name = '{one.owner.name}'")
+        altered(path, f"UPDATE owners SET beat = beat - 1000 WHERE name = '{one.owner}'")
         other.free_dead()
         assert other.claim(["a"]).mine == {"a"}
 
@@ -255,16 +253,16 @@ def test_tables_made_between_two_looks_at_a_new_file_are_no_other_program_s(
     path = tmp_path / "store.sqlite"
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("PRAGMA journal_mode = WAL")
-    look, looks = schema._pragma, []
+    look, looks = stores._pragma, []
 
     def look_while_another_starts(connection: sqlite3.Connection, name: str) -> int:
         found = look(connection, name)
         looks.append(name)
         if len(looks) == 1:
-            schema.prepare(other, path)
+            stores.prepare(other, path)
         return found
 
-    monkeypatch.setattr(schema, "_pragma", look_while_another_starts)
+    monkeypatch.setattr(stores, "_pragma", look_while_another_starts)
     Store(path).close()
     other.close()
     assert len(looks) > 2

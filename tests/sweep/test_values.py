@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.sweep.values import MOST_VALUES, values_of
+from planner.sweep.question import MOST_VALUES, values_of
 from planner.units import Dimension, parse
 
 RATES = st.integers(min_value=1, max_value=10_000)

@@ -18,6 +18,7 @@ from planner.api import configuration_of, timeline
 from planner.errors import SpecError
 from planner.families.hybrid.timeline import Line, StagePass, draw_line
 from planner.families.parameter_server.cost import ParameterServerCost
+from planner.families.parameter_server.family import Push, busy_spans
 from planner.families.pipeline.cost import PipelineCost
 from planner.families.timeline_drawing import Drawing
 from planner.models.layouts import Schedule
@@ -207,6 +208,19 @@ def test_a_lockstep_iteration_of_servers_has_its_terms(
             assert last_s(received, "receive") == pytest.approx(ended_s + terms["compression"], rel=1e-6)
         if size:
             assert sum_s(rows[f"server {index}: send"], "pull") == near(terms["pull"])
+
+
+def test_a_servers_link_is_busy_until_what_waits_is_through_and_carries_all_that_came() -> None:
+    """Two workers of 5 B/s each overlap for 2 s on a link of 6 B/s: 8 B wait, then 6 B, which take another second."""
+    pushes = [
+        Push(start_s=0.0, end_s=4.0, span=None, size_bytes=[20.0], number=1),
+        Push(start_s=2.0, end_s=6.0, span=None, size_bytes=[20.0], number=1),
+        Push(start_s=10.0, end_s=12.0, span=None, size_bytes=[3.0], number=2),
+        Push(start_s=16.0, end_s=16.0, span=None, size_bytes=[24.0], number=1),  # at once: its own worker's
+        Push(start_s=18.0, end_s=20.0, span=None, size_bytes=[2.0], number=1),
+    ]
+    expected = [(0.0, 7.0, 40.0), (10.0, 12.0, 6.0), (16.0, 20.0 + 1 / 3, 26.0)]
+    assert list(busy_spans(pushes, 0, 6.0)) == [pytest.approx(row, rel=1e-12) for row in expected]
 
 
 @given(

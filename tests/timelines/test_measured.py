@@ -1,21 +1,19 @@
 """A trace on the command line, and a measured one beside it."""
 
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from docs_commands import blocks, write
 from traces import by_row, end_s, faults_of
 
 import planner
+from planner.answer.timeline import MOST_DRAWN, Drawn, Measured, compared, drawn_document, table_text, with_measured
 from planner.api import configuration_of, timeline
 from planner.cli.run import run
 from planner.errors import SpecError
 from planner.timeline import Span, Timeline
-from planner.timelines import Measured, table_text
-from planner.timelines.drawn import MOST_DRAWN, Drawn, drawn_document
-from planner.timelines.measured import compared, with_measured
 
 REAL = Path(__file__).parents[1] / "importers" / "data" / "cnn.pt.trace.json.gz"
 SPEC = """
@@ -196,16 +194,16 @@ def test_what_cannot_be_drawn_is_said_with_its_mend(
 def test_the_commands_of_the_page_on_timelines_run(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "timeline.md").read_text()
     monkeypatch.chdir(tmp_path)
     Path(REAL.name).write_bytes(REAL.read_bytes())
-    Path("measured.yaml").write_text(text.partition("```yaml\n")[2].partition("```")[0])
-    lines = [line for block in text.split("```sh\n")[1:] for line in block.partition("```")[0].splitlines()]
-    assert len(lines) == 4
-    for line in lines:
-        _, *arguments = shlex.split(line)
-        assert run(arguments) == 0, capsys.readouterr().err
-        document = json.loads(Path(arguments[arguments.index("--trace") + 1]).read_text())
+    page = blocks("docs/timeline.md")
+    (spec,) = [block for block in page if block.kind == "yaml"]
+    write(spec, tmp_path)
+    calls = [call for block in page for command in block.commands for call in command.parts]
+    assert len(calls) == 3
+    for call in calls:
+        assert run(list(call.words[1:])) == 0, capsys.readouterr().err
+        document = json.loads(Path(call.words[call.words.index("--trace") + 1]).read_text())
         assert faults_of(document) == []
         told = document["otherData"]
         assert end_s(document) == pytest.approx(told["iterations"] * told["iteration_time_s"])

@@ -5,11 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import faults_of
 
-from planner.models.ssgd_dag import timeline
-from planner.models.ssgd_equations import Iteration, Strategy
+from planner.answer.timeline import num_devices, of_each_kind, thinned, with_all, with_parts
+from planner.models.ssgd import Iteration, Strategy, timeline
 from planner.timeline import Counter, Flow, Process, Span, Timeline, repeated, timeline_document
-from planner.timelines.devices import num_devices, of_each_kind, with_all, with_parts
-from planner.timelines.thin import thinned
 
 times_s = st.floats(0, 3)
 COLOURS = {"thread_state_running", "rail_response", "thread_state_iowait", "rail_animation", "cq_build_failed", "olive"}

@@ -7,7 +7,7 @@ import pytest
 
 from planner import zoo
 from planner.errors import SpecError
-from planner.zoo.resnet import resnet
+from planner.zoo.convolutional import resnet
 
 
 def test_names_are_sorted_and_each_builds_a_network_of_that_name() -> None:

@@ -16,8 +16,8 @@ from planner.cluster import Device
 from planner.dnn import Dnn, Layer
 from planner.errors import InfeasibleError, SpecError
 from planner.models.compute import profile_from_flop
-from planner.models.transformer_operators import flop_per_sample
-from planner.spec.transformer import TransformerSpec
+from planner.models.operators import flop_per_sample
+from planner.question.blocks import TransformerSpec
 from planner.transformer import Transformer
 from planner.zoo.transformers import _table, dnn_of, row, row_names, transformer_of
 
@@ -219,11 +219,6 @@ def test_a_table_of_learned_positions_grows_and_the_plan_says_so() -> None:
 )
 def test_wrong_sizes_are_refused_with_their_path(dnn: dict[str, Any], field: str, words: str) -> None:
     assert [(path, words in text) for path, text in faults(dnn)] == [(field, True)]
-
-
-def test_the_manual_names_every_key() -> None:
-    manual = (Path(__file__).parents[2] / "docs" / "transformers.md").read_text()
-    assert [key for key in TransformerSpec.model_fields if f"`{key}`" not in manual] == []
 
 
 def test_the_largest_transformer_that_is_allowed_stays_within_64_bits() -> None:

@@ -1,1 +1,1 @@
-"""Data parallelism by all-reduce: devices, shares, fusion groups; on equal machines and (mixed_*) unlike ones."""
+"""Data parallelism by all-reduce: devices, shares, fusion groups; homogeneous devices are one kind of them."""

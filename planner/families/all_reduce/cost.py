@@ -1,72 +1,180 @@
-"""The cost of an all-reduce configuration: one way from a question and its decisions to seconds and bytes."""
+"""The cost of an all-reduce configuration: one way from a question and its decisions to seconds and bytes.
+
+The devices of a plan are of one or more *kinds*. All devices of a kind are equal and have the same share of the batch,
+some of them one sample less; homogeneous devices are one kind. Every device computes its share; a gradient is sent when
+the last kind has it; all devices update when the last transfer has ended, and the slowest update ends the iteration::
+
+    iteration = max(end of the last transfer + slowest update, computation + update of each kind) + compression
+
+and no less than the input of any kind (:func:`planner.models.input.stall_s`). With gradient accumulation only the
+backward pass of the last micro-batch hides communication. Compressing occupies the devices before that pass: no
+gradient gets ready earlier relative to it, so nothing hides it. Sources: :mod:`planner.models.data_parallel` (overlap),
+:mod:`planner.models.communication` (all-reduces), :mod:`planner.models.input`.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner import channel
 from planner.channel import FusionSchedule
-from planner.cost import Profile, TransferCost
+from planner.cluster import Cluster, MachineGroup
+from planner.constraints import memory_limit_bytes
+from planner.cost import Floats, Profile, TransferCost
 from planner.errors import Fault, SpecError
-from planner.families.all_reduce.configuration import AllReduceConfiguration, FusionGroup, GroupShare, Setting
-from planner.families.all_reduce.forms import Rings, closed_forms, reduce_bytes_per_s
-from planner.families.all_reduce.groups import is_mixed, one_type
-from planner.models.collectives import Affines, cheapest_of, delayed
-from planner.models.data_parallel import Gradients, Step, exposed_s, gradients_of
-from planner.models.fusion_wait import buffer_recursion_time_s
+from planner.families.all_reduce.configuration import (
+    AllReduceConfiguration,
+    FusionGroup,
+    GroupShare,
+    is_heterogeneous,
+    one_type,
+)
+from planner.models.communication import (
+    Affines,
+    Compression,
+    cheapest_of,
+    delayed,
+    double_binary_tree_all_reduces,
+    ring_all_reduces,
+    two_level_all_reduces,
+)
+from planner.models.data_parallel import Gradients, Kinds, buffer_recursion_time_s, csf, exposed_s, gradients_of
 from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import MemoryUse, Precision, data_parallel_memory
-from planner.models.overlap import csf
-from planner.models.ssgd_equations import Strategy
+from planner.models.ssgd import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem
+from planner.units import Dimension, format_human
 
-__all__ = [
-    "AllReduceConfiguration",
-    "AllReduceCost",
-    "FusionGroup",
-    "GroupShare",
-    "Setting",
-    "communication_of",
-    "fusion_groups_of",
-    "schedule_rows",
-    "unknown_algorithm",
-]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRates:
+    """Seconds of input of a group, for every sample of one device; reading a store that all share, of the batch."""
+
+    read_s: float
+    read_of_batch_s: float
+    decode_s: float
+    copy_s: float
+    is_pipelined: bool
+
+    def at(self, share: float, batch: float) -> InputTime:
+        """Return the input of one iteration."""
+        return InputTime(
+            read_s=self.read_s * share + self.read_of_batch_s * batch,
+            decode_s=self.decode_s * share,
+            copy_s=self.copy_s * share,
+            is_pipelined=self.is_pipelined,
+        )
+
+
+def slowest_input(rates: Sequence[InputRates], share: float, batch: float) -> InputTime:
+    """Return the input of one iteration of the slowest of some groups of machines."""
+    return max((one.at(share, batch) for one in rates), key=lambda time: time.bound_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceKind:
+    """Devices that do the same, and the groups of machines that they are in, in the order of a ring.
+
+    ``name``: of the only group; empty where all devices of a plan are of one kind.
+    """
+
+    name: str
+    groups: tuple[MachineGroup, ...]
+    profile: Profile
+
+    @property
+    def num_machines(self) -> int:
+        """Machines of all groups."""
+        return sum(group.count for group in self.groups)
+
+    @property
+    def inside(self) -> tuple[float, float]:
+        """Bytes a second and latency in seconds of the slowest link inside a machine; free where none is given."""
+        links = [group.inside for group in self.groups if group.inside is not None]
+        bandwidth = min((link.bandwidth_bytes_per_s for link in links), default=float("inf"))
+        return bandwidth, max((link.latency_s for link in links), default=0.0)
 
 
 class AllReduceCost:
-    """What configurations of one question cost, on one type of device, on some groups of machines or on all.
+    """What configurations of one question cost on given kinds of devices, so many of each machine of a kind.
 
-    Raises
-    ------
-    SpecError
-        If the cluster has several types of device and none is pinned.
+    Made by :meth:`homogeneous`, :meth:`heterogeneous` or, for a configuration, :meth:`of`.
     """
 
-    def __init__(self, problem: Problem, machines: Collection[str] = ()) -> None:
-        self.problem = problem
-        whole = one_type(problem, machines)
-        self.cluster = whole.of_groups(machines) if machines else whole
-        self.machines = tuple(machines) if len(whole.machine_groups) > 1 or is_mixed(problem) else ()
-        self.groups = self.cluster.ring_groups
-        self.device = self.groups[0].device
-        self.profile: Profile = problem.profiles[self.device.name]
+    def __init__(
+        self,
+        problem: Problem,
+        cluster: Cluster,
+        kinds: Sequence[DeviceKind],
+        devices_per_machine: Sequence[int],
+        machines: tuple[str, ...] = (),
+    ) -> None:
+        self.problem, self.cluster, self.machines = problem, cluster, machines
+        self.device_kinds = tuple(kinds)
+        self.names = tuple(kind.name for kind in kinds)
+        self.groups = tuple(group for kind in kinds for group in kind.groups)
+        self.devices: Ints = np.array(devices_per_machine, dtype=np.int64)
+        self.is_homogeneous = self.names == ("",)
         self.precision = Precision.of(problem.training.dtype, problem.training.optimizer)
+        self.strategy = Strategy(problem.calibration.strategy)
+        self._networks: dict[int, tuple[float, float]] = {}
+        self._transfers: dict[tuple[int, ...], dict[str, TransferCost]] = {}
 
-    @property
-    def strategy(self) -> Strategy:
-        """What the framework overlaps."""
-        return Strategy(self.problem.calibration.strategy)
+    @classmethod
+    def homogeneous(cls, problem: Problem, machines: Collection[str] = (), devices_per_machine: int = 1) -> Self:
+        """Return the cost on devices of one type: of the groups of machines that are named, or of all.
+
+        Raises
+        ------
+        SpecError
+            If there are several types of device and none is pinned.
+        """
+        whole = one_type(problem, machines)
+        cluster = whole.of_groups(machines) if machines else whole
+        is_told = len(whole.machine_groups) > 1 or is_heterogeneous(problem)
+        groups = cluster.ring_groups
+        kind = DeviceKind(name="", groups=groups, profile=problem.profiles[groups[0].device.name])
+        return cls(problem, cluster, [kind], [devices_per_machine], tuple(machines) if is_told else ())
+
+    @classmethod
+    def heterogeneous(cls, problem: Problem, names: Sequence[str], devices_per_machine: Sequence[int]) -> Self:
+        """Return the cost on the groups of machines that are named, each a kind of its own."""
+        cluster, devices = problem.cluster.of_groups(names), dict(zip(names, devices_per_machine, strict=True))
+        kinds = [
+            DeviceKind(name=group.name, groups=(group,), profile=problem.profiles[group.device.name])
+            for group in cluster.machine_groups
+        ]
+        return cls(problem, cluster, kinds, [devices[kind.name] for kind in kinds])
+
+    @classmethod
+    def of(cls, problem: Problem, configuration: AllReduceConfiguration) -> Self:
+        """Return the cost on the devices of a configuration."""
+        if not configuration.groups:
+            return cls.homogeneous(problem, configuration.machines, configuration.devices_per_machine)
+        rows = configuration.groups
+        return cls.heterogeneous(problem, [one.name for one in rows], [one.devices_per_machine for one in rows])
+
+    def with_devices(self, devices_per_machine: Sequence[int]) -> Self:
+        """Return the same kinds with other numbers of devices of each machine, in the order of ``names``."""
+        other = copy(self)  # nothing that is cached depends on them
+        other.devices = np.array(devices_per_machine, dtype=np.int64)
+        return other
 
     @cached_property
-    def gradients(self) -> Gradients:
-        """What has to be exchanged."""
-        unit = self.problem.calibration.fusion_unit
-        return gradients_of(self.problem.dnn, self.profile, gradient_bytes=self.precision.gradient_bytes, unit=unit)
+    def counts(self) -> Ints:
+        """Machines that there are of each kind."""
+        return np.array([kind.num_machines for kind in self.device_kinds], dtype=np.int64)
+
+    # -- memory and computation --------------------------------------------------------------------------------------
 
     @cached_property
     def memory(self) -> MemoryUse:
@@ -74,146 +182,317 @@ class AllReduceCost:
         reserve = self.problem.calibration.memory_reserve_bytes
         return data_parallel_memory(self.problem.dnn, self.precision, reserve_bytes=reserve)
 
-    @property
-    def memory_limit_bytes(self) -> float:
-        """What a device may hold: its memory, or the user's limit where that is less."""
-        limit = self.problem.limits.memory_per_device_bytes
-        return min(self.device.memory_bytes, float("inf") if limit is None else limit)
+    @cached_property
+    def memory_limits_bytes(self) -> tuple[float, ...]:
+        """What a device of each kind may hold: its memory, or the user's limit where that is less."""
+        return tuple(memory_limit_bytes(self.problem, kind.groups[0]) for kind in self.device_kinds)
+
+    @cached_property
+    def most_at_a_time(self) -> Ints:
+        """Samples that a device of each kind holds; 0 where not even one fits."""
+        return np.array([self.memory.most_samples(limit) for limit in self.memory_limits_bytes], dtype=np.int64)
+
+    def _gradients_on(self, kind: DeviceKind) -> Gradients:
+        """Return what has to be sent, and when it is ready on devices of a kind."""
+        size, unit = self.precision.gradient_bytes, self.problem.calibration.fusion_unit
+        return gradients_of(self.problem.dnn, kind.profile, gradient_bytes=size, unit=unit)
+
+    @cached_property
+    def gradients(self) -> Gradients:
+        """What has to be sent; its ready times are those of the first kind."""
+        return self._gradients_on(self.device_kinds[0])
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """The computation of each kind, in the fewest micro-batches that fit or as many as are pinned."""
+        profiles = [kind.profile for kind in self.device_kinds]
+        backward_s = np.array([float(profile.backward_s.sum()) for profile in profiles])
+        ready_s = np.array([self._gradients_on(kind).ready_s_per_sample for kind in self.device_kinds])
+        if not self.strategy.overlaps_gradients:
+            ready_s = np.broadcast_to(backward_s[:, None], ready_s.shape)
+        steps = self.problem.fixed.get("gradient_accumulation_steps")
+        return Kinds(
+            forward_s=np.array([float(profile.forward_s.sum()) for profile in profiles]),
+            backward_s=backward_s,
+            update_s=np.array([profile.update_s for profile in profiles]),
+            ready_s_per_sample=ready_s,
+            most_at_a_time=np.maximum(self.most_at_a_time, 1),
+            num_microbatches=None if steps is None else np.full(len(profiles), steps, dtype=np.int64),
+        )
 
     # -- communication -----------------------------------------------------------------------------------------------
 
-    def closed_forms(self, num_machines: Sequence[int], devices_per_machine: Sequence[int]) -> dict[str, Affines]:
-        """Return the costs of the allowed algorithms for many settings at once, negotiation included."""
-        machines, devices = np.array(num_machines), np.array(devices_per_machine)
-        fitted = self.problem.calibration
-        distinct = sorted(set(machines.tolist()))
-        links = {number: self.cluster.ring_link(number) for number in distinct} if distinct[-1:] != [1] else {}
-        inside = [group.inside for group in self.groups if group.inside is not None]
-        efficiency = fitted.bandwidth_efficiency
-        inside_bandwidth = min((link.bandwidth_bytes_per_s for link in inside), default=float("inf"))
-        inside_bandwidth *= fitted.inside_efficiency
-        inside_latency_s = max((link.latency_s for link in inside), default=0.0)
-        one_machine = {1: (float("inf"), 0.0)}
-        network = one_machine | {
-            number: (link.bandwidth_bytes_per_s * efficiency, link.latency_s)
-            for number, link in links.items()
-            if number > 1
-        }
-        net_bandwidth, net_latency_s = np.array([network[number] for number in machines.tolist()]).T
-        rings = Rings(
-            num_machines=machines,
-            num_devices=machines * devices,
-            most_devices=devices,
-            network_bytes_per_s=net_bandwidth,
-            network_latency_s=net_latency_s,
-            inside_bytes_per_s=inside_bandwidth,
-            inside_latency_s=inside_latency_s,
-            reduce_bytes_per_s=self._reduce_bytes_per_s,
-        )
-        return closed_forms(self.problem, rings)
+    def _network(self, num_machines: int) -> tuple[float, float]:
+        """Return bandwidth and latency of a ring over so many machines.
 
-    @property
-    def _reduce_bytes_per_s(self) -> float:
-        """Bytes of gradient that a device adds up in a second (eq. 7)."""
-        return reduce_bytes_per_s(self.problem, self.device, self.precision)
+        Homogeneous ones are taken in the order of the ring; of heterogeneous ones the ring is over all that there are.
+        """
+        if num_machines == 1 or self.cluster.num_machines == 1:
+            return float("inf"), 0.0
+        number = num_machines if self.is_homogeneous else self.cluster.num_machines
+        if number not in self._networks:
+            link = self.cluster.ring_link(number)
+            efficiency = self.problem.calibration.bandwidth_efficiency
+            self._networks[number] = link.bandwidth_bytes_per_s * efficiency, link.latency_s
+        return self._networks[number]
 
-    def transfer_costs(self, setting: Setting) -> dict[str, TransferCost]:
-        """Return the cost of an all-reduce by algorithm.
+    def forms_of(
+        self,
+        num_machines: Ints,
+        num_devices: Ints,
+        *,
+        most_devices: int,
+        inside_bytes_per_s: Floats,
+        inside_latency_s: Floats,
+        is_even: bool,
+    ) -> dict[str, Affines]:
+        """Return the costs of the allowed algorithms, negotiation included; none where none suits the machines.
 
-        A measured or fitted curve of this many devices goes before.
+        Parameters
+        ----------
+        num_machines, num_devices
+            Of many settings at once.
+        most_devices
+            Of any machine: they are chained inside it.
+        inside_bytes_per_s, inside_latency_s
+            Of the links inside machines, as numbers or for each setting.
+        is_even
+            Whether all machines have equally many devices, which two levels need.
         """
         fitted = self.problem.calibration
-        if curve := fitted.all_reduce_curves.get(setting.num_devices):
-            return {"measured": delayed(curve, fitted.negotiate_s)}
-        forms = self.closed_forms([setting.num_machines], [setting.devices_per_machine])
-        return {name: costs.at(0) for name, costs in forms.items()}
-
-    def transfer_cost(self, setting: Setting) -> TransferCost:
-        """Return the cost of an all-reduce by its cheapest algorithm."""
-        return cheapest_of(list(self.transfer_costs(setting).values()))
-
-    # -- computation and input ---------------------------------------------------------------------------------------
-
-    def step(self, setting: Setting) -> Step:
-        """Return the computation of the largest share."""
-        return Step.of(
-            self.profile, batch_per_device=setting.batch_per_device, num_microbatches=setting.num_microbatches
-        )
-
-    def ready_s(self, setting: Setting) -> Any:
-        """Return when every gradient may be sent, from the start of the last backward pass."""
-        samples = ceil(setting.batch_per_device / setting.num_microbatches)
-        if not self.strategy.overlaps_gradients:
-            return np.full(len(self.gradients.names), self.step(setting).last_backward_s)
-        return self.gradients.ready_s_per_sample * samples
-
-    def input(self, setting: Setting) -> InputTime:
-        """Return the time of input: of the slowest group that takes part."""
-        training = self.problem.training
-        times = [
-            input_time(
-                group,
-                num_machines=setting.num_machines,
-                devices_per_machine=setting.devices_per_machine,
-                batch_per_device=setting.batch_per_device,
-                sample_bytes=training.sample_bytes,
-                device_sample_bytes=training.device_sample_bytes,
-                whole_batch=setting.global_batch_size,
-                read_s_per_sample=training.measured_read_s(self.profile, group),
-                is_pipelined=self.problem.calibration.is_prefetch_pipelined,
-            )
-            for group in self.groups
+        overhead_s = fitted.overhead_s + fitted.negotiate_s
+        distinct, places = np.unique(num_machines, return_inverse=True)
+        network_bytes_per_s, network_latency_s = np.array([self._network(one) for one in distinct.tolist()]).T[
+            :, places
         ]
-        return max(times, key=lambda time: time.bound_s)
+        inside_bytes_per_s = inside_bytes_per_s * fitted.inside_efficiency
+        has_inside, has_network = most_devices > 1, num_machines > 1
+        flat: dict[str, Any] = {
+            "num_devices": num_devices,
+            "bandwidth_bytes_per_s": np.minimum(
+                network_bytes_per_s, inside_bytes_per_s if has_inside else float("inf")
+            ),
+            "latency_s": np.maximum(network_latency_s, inside_latency_s if has_inside else 0.0),
+            "overhead_s": overhead_s,
+            "reduce_bytes_per_s": self._reduce_bytes_per_s,
+        }
+        forms = {"ring": ring_all_reduces(**flat)}
+        # Trees run between machines, fed by a chain inside each, as NCCL's do; in one machine, between its devices.
+        trees = double_binary_tree_all_reduces(
+            **{**flat, "num_devices": np.where(has_network, num_machines, most_devices)}
+        )
+        chain_s = np.where(has_network, 2 * (most_devices - 1) * inside_latency_s, 0.0)
+        forms["tree"] = Affines(startup_s=trees.startup_s + chain_s, per_byte_s=trees.per_byte_s)
+        if is_even:
+            forms["two_level"] = two_level_all_reduces(
+                num_machines=num_machines,
+                devices_per_machine=np.full_like(num_machines, most_devices),
+                inside_bytes_per_s=inside_bytes_per_s,
+                network_bytes_per_s=network_bytes_per_s,
+                inside_latency_s=inside_latency_s,
+                network_latency_s=network_latency_s,
+                overhead_s=overhead_s,
+                reduce_bytes_per_s=self._reduce_bytes_per_s,
+            )
+        pinned = self.problem.fixed.get("algorithm")
+        allowed = [pinned] if pinned else fitted.algorithms
+        return {name: forms[name] for name in allowed if name in forms}
+
+    @cached_property
+    def _reduce_bytes_per_s(self) -> float:
+        """Bytes of gradient that the slowest device adds up in a second (eq. 7 of the OSF model)."""
+        peaks = [kind.groups[0].device.peak_flop_per_s.get("fp32") for kind in self.device_kinds]
+        known = [peak * self.precision.gradient_bytes for peak in peaks if peak is not None]
+        return min(known, default=float("inf")) if self.problem.calibration.aggregation else float("inf")
+
+    def transfer_costs(self, num_machines: int, num_devices: int) -> dict[str, TransferCost]:
+        """Return the cost of an all-reduce by algorithm; a curve of this many devices goes before."""
+        fitted, key = self.problem.calibration, (num_machines, num_devices, *self.devices.tolist())
+        if curve := fitted.all_reduce_curves.get(num_devices):
+            return {"measured": delayed(curve, fitted.negotiate_s)}
+        if key in self._transfers:
+            return self._transfers[key]
+        inside = [kind.inside for kind, each in zip(self.device_kinds, self.devices.tolist(), strict=True) if each > 1]
+        forms = self.forms_of(
+            np.array([num_machines]),
+            np.array([num_devices]),
+            most_devices=int(self.devices.max()),
+            inside_bytes_per_s=np.array(min((bandwidth for bandwidth, _ in inside), default=float("inf"))),
+            inside_latency_s=np.array(max((latency_s for _, latency_s in inside), default=0.0)),
+            is_even=len(set(self.devices.tolist())) == 1,
+        )
+        self._transfers[key] = {name: costs.at(0) for name, costs in forms.items()}
+        return self._transfers[key]
+
+    def transfer_costs_of(self, configuration: AllReduceConfiguration) -> dict[str, TransferCost]:
+        """Return the cost of an all-reduce of a configuration by algorithm."""
+        return self.transfer_costs(configuration.num_machines, configuration.num_devices)
+
+    # -- input -------------------------------------------------------------------------------------------------------
+
+    def input_rates(self, num_machines: int) -> tuple[tuple[InputRates, ...], ...]:
+        """Return the input of the groups of each kind while so many machines read.
+
+        Of a store that all share, each group waits for the whole batch; of one that some share, for as many machines
+        like its own.
+        """
+        devices = self.devices.tolist()
+        return tuple(self.rates_of(index, each, num_machines) for index, each in enumerate(devices))
+
+    def rates_of(self, kind: int, devices: int, num_machines: int) -> tuple[InputRates, ...]:
+        """Return the input of the groups of one kind, with so many devices of each machine."""
+        training, found = self.problem.training, []
+        for group in self.device_kinds[kind].groups:
+            one, of_batch = (
+                input_time(
+                    group,
+                    num_machines=num_machines,
+                    devices_per_machine=devices,
+                    batch_per_device=share,
+                    sample_bytes=training.sample_bytes,
+                    device_sample_bytes=training.device_sample_bytes,
+                    whole_batch=batch,
+                    read_s_per_sample=training.measured_read_s(self.device_kinds[kind].profile, group),
+                    is_pipelined=self.problem.calibration.is_prefetch_pipelined,
+                )
+                for share, batch in ((1.0, 0.0), (0.0, 1.0))
+            )
+            rates = InputRates(
+                read_s=one.read_s,
+                read_of_batch_s=of_batch.read_s,
+                decode_s=one.decode_s,
+                copy_s=one.copy_s,
+                is_pipelined=one.is_pipelined,
+            )
+            found.append(rates)
+        return tuple(found)
+
+    def inputs(self, configuration: AllReduceConfiguration) -> list[InputTime]:
+        """Return the input of one iteration, kind by kind."""
+        rows = self.rows_of(configuration)
+        total = min(sum(row.num_devices * row.batch_per_device for row in rows), configuration.global_batch_size)
+        rates = self.input_rates(configuration.num_machines)
+        return [slowest_input(one, row.batch_per_device, total) for one, row in zip(rates, rows, strict=True)]
 
     # -- a whole configuration ---------------------------------------------------------------------------------------
 
-    def setting_of(self, configuration: AllReduceConfiguration) -> Setting:
-        """Return the decisions but for fusion."""
-        return Setting(
-            num_machines=configuration.num_machines,
-            devices_per_machine=configuration.devices_per_machine,
-            global_batch_size=configuration.global_batch_size,
-            num_microbatches=configuration.gradient_accumulation_steps,
-            compression=configuration.compression,
-        )
+    def configuration(
+        self,
+        machines: Sequence[int],
+        shares: Sequence[int],
+        global_batch_size: int,
+        *,
+        steps: Sequence[int] | None = None,
+        ends: Sequence[int] = (),
+        compression: Compression | None = None,
+    ) -> AllReduceConfiguration:
+        """Return the configuration of the kinds' machines and shares, each fused group by its cheapest algorithm.
 
-    def configuration(self, setting: Setting, ends: Sequence[int]) -> AllReduceConfiguration:
-        """Return the configuration of a setting and a grouping, each group with its cheapest algorithm."""
-        return AllReduceConfiguration(
-            num_devices=setting.num_devices,
-            num_machines=setting.num_machines,
-            devices_per_machine=setting.devices_per_machine,
-            global_batch_size=setting.global_batch_size,
-            gradient_accumulation_steps=setting.num_microbatches,
-            fusion_groups=self._groups(setting, ends) if ends else (),
+        Parameters
+        ----------
+        steps
+            Micro-batches of each kind; None: the fewest that fit, or as many as are pinned.
+        ends
+            The last gradient of each fused group.
+        """
+        if steps is None:
+            steps = self.kinds.microbatches(np.array([shares], dtype=np.int64))[0].tolist()
+        rows = tuple(
+            GroupShare(
+                name=name,
+                num_machines=number,
+                devices_per_machine=devices,
+                batch_per_device=share,
+                gradient_accumulation_steps=step,
+            )
+            for name, number, devices, share, step in zip(
+                self.names, machines, self.devices.tolist(), shares, steps, strict=True
+            )
+        )
+        bare = AllReduceConfiguration(
+            num_devices=sum(row.num_devices for row in rows),
+            num_machines=sum(machines),
+            devices_per_machine=int(self.devices.max()),
+            global_batch_size=global_batch_size,
+            gradient_accumulation_steps=max(steps),
+            fusion_groups=(),
             machines=self.machines,
-            compression=setting.compression,
+            groups=() if self.is_homogeneous else rows,
+            compression=compression,
         )
+        return self.fused(bare, ends)
 
-    def _groups(self, setting: Setting, ends: Sequence[int]) -> tuple[FusionGroup, ...]:
-        """Return the groups that end at ``ends``."""
-        return fusion_groups_of(self.gradients, ends, self.transfer_costs(setting), kept=setting.kept)
+    def fused(self, configuration: AllReduceConfiguration, ends: Sequence[int]) -> AllReduceConfiguration:
+        """Return a configuration with the groups that end at ``ends``, each by its cheapest algorithm."""
+        groups: tuple[FusionGroup, ...] = ()
+        if ends and self.gradients.names:
+            costs = self.transfer_costs_of(configuration)
+            names, starts = list(costs), [0, *(end + 1 for end in ends[:-1])]
+            sizes = np.add.reduceat(self.gradients.size_bytes, starts)
+            cheapest = np.argmin([costs[name](sizes * configuration.kept) for name in names], axis=0).tolist()
+            groups = tuple(
+                FusionGroup(tensors=self.gradients.names[start : end + 1], algorithm=names[chosen], size_bytes=size)
+                for start, end, chosen, size in zip(starts, ends, cheapest, sizes.tolist(), strict=True)
+            )
+        return replace(configuration, fusion_groups=groups)
+
+    def rows_of(self, configuration: AllReduceConfiguration) -> list[GroupShare]:
+        """Return what the devices of each kind do, in the order of this cost's kinds."""
+        rows = {row.name: row for row in configuration.shares}
+        return [rows[name] for name in self.names]
+
+    def kinds_of(self, configuration: AllReduceConfiguration) -> tuple[Kinds, Ints]:
+        """Return the computation with the micro-batches of a configuration, and the shares as one row."""
+        rows = self.rows_of(configuration)
+        steps = np.array([row.gradient_accumulation_steps for row in rows], dtype=np.int64)
+        shares = np.array([[row.batch_per_device for row in rows]], dtype=np.int64)
+        return replace(self.kinds, num_microbatches=steps), shares
+
+    def straggler(self, configuration: AllReduceConfiguration) -> tuple[int, float, float]:
+        """Return the kind that computes longest, when its last backward pass starts, and how long that takes."""
+        kinds, shares = self.kinds_of(configuration)
+        computed_s = kinds.computed_s(shares)[0]
+        slowest = int(np.argmax(computed_s))
+        last_s = float(kinds.backward_s[slowest] * kinds.last_samples(shares)[0, slowest])
+        return slowest, float(computed_s[slowest]) - last_s, last_s
+
+    def ready_s(self, configuration: AllReduceConfiguration) -> Floats:
+        """Return when every gradient may be sent, from the start of the straggler's last backward pass."""
+        kinds, shares = self.kinds_of(configuration)
+        ready_s: Floats = kinds.ready_s(shares)[0] - self.straggler(configuration)[1]
+        return ready_s
 
     def schedule(self, configuration: AllReduceConfiguration) -> FusionSchedule | None:
-        """Return when every group is sent; None where there is nothing to send."""
+        """Return when every fused group is sent, from the start of the straggler's last backward pass.
+
+        None where there is nothing to send.
+
+        Raises
+        ------
+        SpecError
+            If the algorithm of a group has no cost here.
+        """
         if not configuration.fusion_groups or configuration.num_devices == 1:
             return None
-        setting = self.setting_of(configuration)
-        costs = self.transfer_costs(setting)
+        costs, kept = self.transfer_costs_of(configuration), configuration.kept
         for group in configuration.fusion_groups:
             if group.algorithm not in costs:
-                raise SpecError.of([unknown_algorithm(group.algorithm, costs, setting.num_devices)])
-        kept = setting.kept
+                fault = Fault(
+                    field="configuration.all_reduce.fusion_groups",
+                    value=group.algorithm,
+                    problem=f"{group.algorithm!r} has no cost for {configuration.num_devices} devices.",
+                    mend=f"Use {', '.join(costs)}.",
+                )
+                raise SpecError.of([fault])
         seconds = [
-            float(costs[group.algorithm](np.float64(group.size_bytes * kept)))  # type: ignore[arg-type]
+            float(costs[group.algorithm](np.array([group.size_bytes * kept]))[0])
             for group in configuration.fusion_groups
         ]
         ends = np.cumsum([len(group.tensors) for group in configuration.fusion_groups]) - 1
         fitted = self.problem.calibration
         return channel.schedule(
             tuple(ends.tolist()),
-            self.ready_s(setting),
+            self.ready_s(configuration),
             self.gradients.size_bytes * kept,
             lambda _: np.array(seconds),
             wait=fitted.wait,
@@ -221,134 +500,191 @@ class AllReduceCost:
         )
 
     def predict(self, configuration: AllReduceConfiguration) -> Prediction:
-        """Return what a configuration costs.
+        """Return what a configuration costs, by the equations at the head of the module.
 
-        ``iteration = max(forward + backward + compression + exposed communication + update, input)``; with gradient
-        accumulation only the last micro-batch's backward hides communication. Compressing occupies the devices before
-        the last backward pass: no gradient gets ready earlier relative to it, so nothing hides it.
+        The breakdown is that of the straggler, the kind that computes longest: what other devices wait for it is no
+        term of its own.
         """
-        setting, problem = self.setting_of(configuration), self.problem
-        step, read = self.step(setting), self.input(setting)
-        schedule = self.schedule(configuration)
-        negotiate_s = problem.calibration.negotiate_s
+        problem, (kinds, shares) = self.problem, self.kinds_of(configuration)
+        slowest, begin_s, last_backward_s = self.straggler(configuration)
+        computed_s = kinds.computed_s(shares)[0]
+        schedule, negotiate_s = self.schedule(configuration), problem.calibration.negotiate_s
         exposed: Mapping[str, float] = dict.fromkeys(("all_reduce", "wait", "negotiate", "misc"), 0.0)
-        if problem.variant == "printed":
-            finish_s = self._printed_finish_s(setting)
-            exposed = {**exposed, "all_reduce": max(0.0, finish_s - step.last_backward_s)}
+        finish_s = None if schedule is None else schedule.finish_s
+        if problem.variant == "printed" and self.is_homogeneous:
+            finish_s = self._printed_finish_s(configuration)
+            exposed = {**exposed, "all_reduce": max(0.0, finish_s - last_backward_s)}
         elif schedule is not None:
-            exposed = exposed_s(schedule, backward_end_s=step.last_backward_s, negotiate_s=negotiate_s)
-        compression_s = setting.compression_s
-        busy_s = step.computation_s + compression_s + sum(exposed.values()) + step.update_s
-        iteration_s = busy_s + stall_s(read, busy_s, self.strategy)
-        breakdown = {"forward": step.forward_s, "backward": step.backward_s}
-        breakdown |= {"compression": compression_s} if setting.compression is not None else {}
+            exposed = exposed_s(schedule, backward_end_s=last_backward_s, negotiate_s=negotiate_s)
+        end_s = float((computed_s + kinds.update_s).max())
+        if finish_s is not None:
+            end_s = max(end_s, begin_s + finish_s + float(kinds.update_s.max()))
+        busy_s = configuration.compression_s + end_s
+        inputs = self.inputs(configuration)
+        iteration_s = busy_s + max(stall_s(read, busy_s, self.strategy) for read in inputs)
+        share, computation_s = int(shares[0, slowest]), float(computed_s[slowest])
+        breakdown = {
+            "forward": float(kinds.forward_s[slowest]) * share,
+            "backward": float(kinds.backward_s[slowest]) * share,
+        }
+        breakdown |= {} if configuration.compression is None else {"compression": configuration.compression_s}
         breakdown |= {f"exposed_{name}": seconds for name, seconds in exposed.items()}
-        breakdown |= {"update": step.update_s, "input_stall": iteration_s - busy_s}
-        epoch_s = self.epoch_time_s(setting, iteration_s)
-        one_transfer_s = float(self.transfer_cost(setting)(np.float64(self.gradients.total_bytes * setting.kept)))  # type: ignore[arg-type]
-        memory = self.memory_bytes(setting)
+        update_s = max(0.0, end_s - computation_s - sum(exposed.values()))
+        breakdown |= {"update": update_s, "input_stall": iteration_s - busy_s}
+        training = problem.training
+        samples, epochs = training.dataset_samples, training.epochs
+        epoch_s = None if samples is None else iteration_s * samples / configuration.global_batch_size
+        transfer = cheapest_of(list(self.transfer_costs_of(configuration).values()))
+        one_transfer_s = float(transfer(np.array([self.gradients.total_bytes * configuration.kept]))[0])
+        communication = dict.fromkeys(exposed, 0.0)
+        if schedule is not None:  # hidden or not, from the first gradient to the last transfer's end
+            first_s = float(schedule.ready_s[0])
+            communication = dict(exposed_s(schedule, backward_end_s=first_s, negotiate_s=negotiate_s))
+        memory = self.memory_bytes(configuration)
+        longest = max(inputs, key=lambda one: one.bound_s)
+        columns = (
+            {}
+            if schedule is None
+            else {
+                "size_bytes": schedule.size_bytes,
+                "ready_s": schedule.ready_s,
+                "start_s": schedule.start_s,
+                "end_s": schedule.end_s,
+            }
+        )
+        rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
+        details: dict[str, Any] = {
+            "batch_per_device": max(row.batch_per_device for row in configuration.shares),
+            "num_all_reduces": len(rows),
+            "gradient_bytes": self.gradients.total_bytes,
+            "scaling_factor_without_overlap": csf(computation_s=computation_s, communication_s=one_transfer_s),
+            "last_backward_s": last_backward_s,
+            "input_s": _input_row(longest),
+        }
+        if not self.is_homogeneous:
+            details["straggler"] = self.names[slowest]
+            details["groups"] = {
+                row.name: {
+                    "num_devices": row.num_devices,
+                    "batch_per_device": row.batch_per_device,
+                    "gradient_accumulation_steps": row.gradient_accumulation_steps,
+                    "computation_s": seconds,
+                    "memory_bytes": held["total"],
+                    "input_s": _input_row(read),
+                }
+                for row, seconds, held, read in zip(
+                    self.rows_of(configuration), computed_s.tolist(), memory, inputs, strict=True
+                )
+            }
+        details["schedule"] = [dict(zip(columns, row, strict=True)) for row in rows]
         return Prediction(
             iteration_time_s=iteration_s,
             epoch_time_s=epoch_s,
-            training_time_s=None
-            if epoch_s is None or problem.training.epochs is None
-            else epoch_s * problem.training.epochs,
+            training_time_s=None if epoch_s is None or epochs is None else epoch_s * epochs,
             breakdown_s=breakdown,
-            communication_s=communication_of(schedule, negotiate_s),
-            scaling_factor=self._alone_s(setting) / iteration_s,
-            communication_to_computation=one_transfer_s / step.computation_s if step.computation_s else float("inf"),
-            memory_bytes=memory,
-            details=self._details(setting, step, read, schedule, one_transfer_s),
+            communication_s=communication,
+            scaling_factor=self._alone_s(configuration) / iteration_s,
+            communication_to_computation=one_transfer_s / computation_s if computation_s else float("inf"),
+            memory_bytes=max(memory, key=lambda one: (one["total"] / one["limit"], one["total"])),
+            details=details,
         )
 
-    def _printed_finish_s(self, setting: Setting) -> float:
+    def _printed_finish_s(self, configuration: AllReduceConfiguration) -> float:
         """Return when the last transfer ends by eq. 13 as printed, which loses gradients or sends them twice."""
         rule = self.problem.configuration[1]["fusion_groups"] if self.problem.configuration else None
         if not isinstance(rule, Mapping):
             mend = "Write fusion_groups: {buffer: 100 MB}, or leave out variant."
             text = "the printed equation 13 is about a buffer of constant size."
             raise SpecError.of([Fault(field="variant", value="printed", problem=text, mend=mend)])
-        ready_s = self.ready_s(setting)
+        ready_s = self.ready_s(configuration)
         gaps_s = np.diff(ready_s)[::-1].tolist()
         update_s = buffer_recursion_time_s(
             self.gradients.size_bytes[::-1].tolist(),
             [*gaps_s, 0.0],  # t_b of the layer nearest the loss counts for nothing: time starts at its end
-            self.transfer_cost(setting),
+            cheapest_of(list(self.transfer_costs_of(configuration).values())),
             buffer_bytes=rule["buffer"],
             timeout_s=self.problem.calibration.timeout_s,
             is_printed=True,
         )
         return float(ready_s[0]) + update_s
 
-    def _alone_s(self, setting: Setting) -> float:
-        """Return the iteration of one device alone with the same share."""
-        alone = replace(setting, num_machines=1, devices_per_machine=1, global_batch_size=setting.batch_per_device)
-        step = self.step(alone)
-        busy_s = step.computation_s + step.update_s
-        return busy_s + stall_s(self.input(alone), busy_s, self.strategy)
+    def _alone_s(self, configuration: AllReduceConfiguration) -> float:
+        """Return the iteration if every device worked at the rate that it has alone, without waiting for another."""
+        kinds, shares = self.kinds_of(configuration)
+        samples, rate = 0, 0.0
+        for index, busy_s in enumerate((kinds.computed_s(shares)[0] + kinds.update_s).tolist()):
+            row = self.rows_of(configuration)[index]
+            share = row.batch_per_device
+            read = slowest_input(self.rates_of(index, 1, 1), share, share)
+            samples += row.num_devices * share
+            rate += row.num_devices * share / (busy_s + stall_s(read, busy_s, self.strategy))
+        return samples / rate
 
-    def memory_bytes(self, setting: Setting) -> dict[str, float]:
-        """Return the bytes on a device, term by term and in total, with what it may hold."""
-        samples = ceil(setting.batch_per_device / setting.num_microbatches)
-        return self.memory.terms_bytes(samples, limit_bytes=self.memory_limit_bytes)
-
-    def epoch_time_s(self, setting: Setting, iteration_s: float) -> float | None:
-        """Return the time of ``dataset / global batch`` iterations; the last batch counts by its share."""
-        samples = self.problem.training.dataset_samples
-        return None if samples is None else iteration_s * samples / setting.global_batch_size
-
-    def _details(
-        self, setting: Setting, step: Step, read: InputTime, schedule: FusionSchedule | None, one_transfer_s: float
-    ) -> dict[str, Any]:
-        """Return the family's own figures."""
-        rows = [] if schedule is None else schedule_rows(schedule)
-        return {
-            "batch_per_device": setting.batch_per_device,
-            "num_all_reduces": len(rows),
-            "gradient_bytes": self.gradients.total_bytes,
-            "scaling_factor_without_overlap": csf(computation_s=step.computation_s, communication_s=one_transfer_s),
-            "last_backward_s": step.last_backward_s,
-            "input_s": {"read": read.read_s, "decode": read.decode_s, "copy": read.copy_s},
-            "schedule": rows,
-        }
+    def memory_bytes(self, configuration: AllReduceConfiguration) -> list[dict[str, float]]:
+        """Return the bytes on a device of each kind, term by term and in total, with what it may hold."""
+        return [
+            self.memory.terms_bytes(ceil(row.batch_per_device / row.gradient_accumulation_steps), limit_bytes=limit)
+            for limit, row in zip(self.memory_limits_bytes, self.rows_of(configuration), strict=True)
+        ]
 
 
-def schedule_rows(schedule: FusionSchedule) -> list[dict[str, float]]:
-    """Return one row a group: bytes, ready, start, end; seconds from the start of the last backward pass."""
-    columns = (schedule.size_bytes, schedule.ready_s, schedule.start_s, schedule.end_s)
-    names = ("size_bytes", "ready_s", "start_s", "end_s")
-    return [dict(zip(names, row, strict=True)) for row in zip(*(column.tolist() for column in columns), strict=True)]
+def _input_row(time: InputTime) -> dict[str, float]:
+    """Return the parts of an input."""
+    return {"read": time.read_s, "decode": time.decode_s, "copy": time.copy_s}
 
 
-def communication_of(schedule: FusionSchedule | None, negotiate_s: float) -> dict[str, float]:
-    """Return all communication by kind.
-
-    Hidden or not; it sums to the time from the first gradient to the last transfer's end.
-    """
-    if schedule is None:
-        return dict.fromkeys(("all_reduce", "wait", "negotiate", "misc"), 0.0)
-    spans = exposed_s(schedule, backward_end_s=float(schedule.ready_s[0]), negotiate_s=negotiate_s)
-    return dict(spans)
+# --- What binds a configuration, in words
 
 
-def fusion_groups_of(
-    gradients: Gradients, ends: Sequence[int], costs: Mapping[str, TransferCost], *, kept: float = 1.0
-) -> tuple[FusionGroup, ...]:
-    """Return the groups that end at ``ends``, each with the algorithm that is cheapest for what of it is sent."""
-    if not gradients.names:
+def explain(cost: AllReduceCost, configuration: AllReduceConfiguration, prediction: Prediction) -> tuple[str, ...]:
+    """Return what binds, who waits for whom, and whether it fits."""
+    lines = [binding(cost, configuration, prediction), *waiting(cost, prediction)]
+    for name, memory in zip(cost.names, cost.memory_bytes(configuration), strict=True):
+        if memory["total"] > memory["limit"]:
+            total, limit = (format_human(memory[key], Dimension.DATA) for key in ("total", "limit"))
+            where = f" of {name}" if name else ""
+            lines.append(f"it does not fit: a device{where} would hold {total}, and may hold {limit}")
+    return tuple(lines)
+
+
+def binding(cost: AllReduceCost, configuration: AllReduceConfiguration, prediction: Prediction) -> str:
+    """Return what an iteration's time is spent on most: compute, exposed communication, small messages, or input."""
+    breakdown, total_s = prediction.breakdown_s, prediction.iteration_time_s
+    compute_s = sum(breakdown.get(name, 0.0) for name in ("forward", "backward", "update", "compression"))
+    exposed_s = sum(seconds for name, seconds in breakdown.items() if name.startswith("exposed_"))
+    if breakdown["input_stall"] > 0:
+        inputs = dict(zip(cost.names, cost.inputs(configuration), strict=True))
+        name = max(inputs, key=lambda one: inputs[one].bound_s)
+        stages = _input_row(inputs[name])
+        slowest = max(stages, key=stages.__getitem__)
+        took, wait = (format_human(seconds, Dimension.TIME) for seconds in (stages[slowest], breakdown["input_stall"]))
+        return f"input binds: {slowest}{f' of {name}' if name else ''} takes {took}, the devices wait {wait}"
+    shares = f"{compute_s / total_s:.0%} computation, {exposed_s / total_s:.0%} exposed communication"
+    if exposed_s <= compute_s:
+        return f"computation binds: {shares}"
+    costs = cost.transfer_costs_of(configuration)
+    startup_s = sum(float(costs[group.algorithm](np.array([1.0]))[0]) for group in configuration.fusion_groups)
+    if startup_s > prediction.communication_s["all_reduce"] / 2:
+        return f"the latency of small messages binds: {shares}; {startup_s:.3g} s of start-ups"
+    return f"exposed communication binds, by its bandwidth: {shares}"
+
+
+def waiting(cost: AllReduceCost, prediction: Prediction) -> tuple[str, ...]:
+    """Return which kind computes longest, and how much of that the others are idle for."""
+    if len(cost.names) == 1:
         return ()
-    names, starts = list(costs), [0, *(end + 1 for end in ends[:-1])]
-    sizes = np.add.reduceat(gradients.size_bytes, starts)
-    cheapest = np.argmin([costs[name](sizes * kept) for name in names], axis=0).tolist()
-    return tuple(
-        FusionGroup(tensors=gradients.names[start : end + 1], algorithm=names[chosen], size_bytes=size)
-        for start, end, chosen, size in zip(starts, ends, cheapest, sizes.tolist(), strict=True)
-    )
-
-
-def unknown_algorithm(name: str, costs: Mapping[str, TransferCost], num_devices: int) -> Fault:
-    """Return the fault of a group whose algorithm has no cost here."""
-    problem = f"{name!r} has no cost for {num_devices} devices."
-    return Fault(
-        field="configuration.all_reduce.fusion_groups", value=name, problem=problem, mend=f"Use {', '.join(costs)}."
-    )
+    groups, slowest = prediction.details["groups"], prediction.details["straggler"]
+    longest_s = groups[slowest]["computation_s"]
+    if not longest_s:
+        return ()
+    rows = [
+        f"{name} {row['batch_per_device']} samples in {format_human(row['computation_s'], Dimension.TIME)}"
+        for name, row in groups.items()
+    ]
+    idle = [
+        f"{name} {1 - row['computation_s'] / longest_s:.0%}"
+        for name, row in groups.items()
+        if name != slowest and row["computation_s"] < longest_s * (1 - 5e-3)
+    ]
+    waits = f"; {slowest} computes longest, idle meanwhile: {', '.join(idle)}" if idle else "; they end together"
+    return (f"each device computes: {', '.join(rows)}{waits}",)

@@ -11,24 +11,11 @@ import numpy as np
 
 from planner.channel import Ends, schedule
 from planner.cost import Affine, Floats, TransferCost, Wait
-from planner.families.all_reduce.configuration import NAME, AllReduceConfiguration, FusionGroup, Setting
+from planner.families.all_reduce.configuration import NAME, AllReduceConfiguration, FusionGroup
 from planner.families.all_reduce.cost import AllReduceCost
-from planner.families.all_reduce.mixed import MixedCost
-from planner.families.faults import wrong
-from planner.models.collectives import cheapest_of
+from planner.families.parsing import wrong
+from planner.models.communication import cheapest_of
 from planner.models.data_parallel import Gradients
-
-__all__ = [
-    "Exchange",
-    "best_ends",
-    "ends_in_time",
-    "ends_of_rule",
-    "exchange_of",
-    "fusion_rules",
-    "listed_groups",
-    "mixed_exchange_of",
-    "quick_ends",
-]
 
 _MIB = 2**20
 _FEW = 2048  # gradients that are grouped in a tenth of a second
@@ -44,31 +31,20 @@ class Exchange:
     wait: Wait
     timeout_s: float
 
-
-def exchange_of(cost: AllReduceCost, setting: Setting) -> Exchange | None:
-    """Return what devices of one type exchange; None where there is nothing to send."""
-    if setting.num_devices == 1 or not cost.gradients.names:
-        return None
-    return Exchange(
-        ready_s=cost.ready_s(setting),
-        size_bytes=cost.gradients.size_bytes * setting.kept,
-        transfer=cost.transfer_cost(setting),
-        wait=cost.problem.calibration.wait,
-        timeout_s=cost.problem.calibration.timeout_s,
-    )
+    def finish_s(self, ends: Ends) -> float:
+        """Return when the last of the groups that end at ``ends`` has been sent."""
+        seconds = schedule(ends, self.ready_s, self.size_bytes, self.transfer, wait=self.wait, timeout_s=self.timeout_s)
+        return seconds.finish_s
 
 
-def mixed_exchange_of(cost: MixedCost, configuration: AllReduceConfiguration) -> Exchange | None:
-    """Return what unlike devices exchange; None where there is nothing to send."""
+def exchange_of(cost: AllReduceCost, configuration: AllReduceConfiguration) -> Exchange | None:
+    """Return what the devices of a configuration send; None where there is nothing to send."""
     if configuration.num_devices == 1 or not cost.gradients.names:
         return None
-    kinds, shares = cost.kinds_of(configuration)
-    kept = 1.0 if configuration.compression is None else float(configuration.compression.kept)
-    costs = cost.transfer_costs(configuration.num_machines, configuration.num_devices)
     return Exchange(
-        ready_s=kinds.ready_s(shares)[0],
-        size_bytes=cost.gradients.size_bytes * kept,
-        transfer=cheapest_of(list(costs.values())),
+        ready_s=cost.ready_s(configuration),
+        size_bytes=cost.gradients.size_bytes * configuration.kept,
+        transfer=cheapest_of(list(cost.transfer_costs_of(configuration).values())),
         wait=cost.problem.calibration.wait,
         timeout_s=cost.problem.calibration.timeout_s,
     )
@@ -103,22 +79,21 @@ def quick_ends(exchange: Exchange | None) -> Ends:
     """
     if exchange is None:
         return ()
-    from planner.solvers import fusion, fusion_heuristics  # noqa: PLC0415  # see the head of the module
+    from planner.solvers import fusion  # noqa: PLC0415  # see the head of the module
 
     ready_s, sizes, wait, timeout_s = exchange.ready_s, exchange.size_bytes, exchange.wait, exchange.timeout_s
-    found = [fusion_heuristics.one_group(len(sizes))]
-    found += [fusion_heuristics.constant_buffer(sizes, each * _MIB, ready_s, timeout_s) for each in (25, 64)]
+    found = [fusion.one_group(len(sizes))]
+    found += [fusion.constant_buffer(sizes, each * _MIB, ready_s, timeout_s) for each in (25, 64)]
     for form in getattr(exchange.transfer, "costs", ()):
         if isinstance(form, Affine):
             best = fusion.optimal_groups(ready_s, sizes, form, wait=wait, timeout_s=timeout_s).value
             found += [] if best is None else [best]
-    costs = [schedule(ends, ready_s, sizes, exchange.transfer, wait=wait, timeout_s=timeout_s) for ends in found]
-    return found[min(range(len(found)), key=lambda index: costs[index].finish_s)]
+    return min(found, key=exchange.finish_s)
 
 
 def fusion_rules(exchange: Exchange, is_late: Callable[[], bool] = lambda: False) -> dict[str, Ends]:
     """Return the groups of every rule that a framework or a paper uses, by its name; fewer where it is late."""
-    from planner.solvers import fusion_heuristics as rules  # noqa: PLC0415  # see the head of the module
+    from planner.solvers import fusion as rules  # noqa: PLC0415  # see the head of the module
 
     ready_s, sizes, transfer, timeout_s = exchange.ready_s, exchange.size_bytes, exchange.transfer, exchange.timeout_s
     startup_s = transfer.startup_s if isinstance(transfer, Affine) else _one_transfer_s(transfer, 1.0)
@@ -140,7 +115,7 @@ def ends_of_rule(exchange: Exchange | None, rule: str | Mapping[str, float]) -> 
     if exchange is None:
         return ()
     if isinstance(rule, Mapping):
-        from planner.solvers.fusion_heuristics import constant_buffer  # noqa: PLC0415  # see the head of the module
+        from planner.solvers.fusion import constant_buffer  # noqa: PLC0415  # see the head of the module
 
         return constant_buffer(exchange.size_bytes, rule["buffer"], exchange.ready_s, exchange.timeout_s)
     if rule == "optimal":
@@ -151,7 +126,7 @@ def ends_of_rule(exchange: Exchange | None, rule: str | Mapping[str, float]) -> 
 
 
 def listed_groups(
-    gradients: Gradients, costs: Mapping[str, TransferCost], rows: Sequence[Mapping[str, Any]], *, kept: float = 1.0
+    gradients: Gradients, costs: Mapping[str, TransferCost], rows: Sequence[Mapping[str, Any]], kept: float
 ) -> tuple[FusionGroup, ...]:
     """Return listed groups, checked to be all gradients in ready order."""
     names = [name for row in rows for name in row["tensors"]]

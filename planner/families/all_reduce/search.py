@@ -1,23 +1,28 @@
-"""The search of the family ``all_reduce``.
+"""The search of the family ``all_reduce``: who takes part, which shares, which fusion, in one proof.
 
-Candidates are all sets of unlike machine groups, and on each all pairs (machines m, devices a machine g) that the
-limits allow; each has few batches worth trying and, by the memory, one number of micro-batches. A lower bound on each
-candidate's objective is computed for all of them at once. They are solved in the order of that bound, each by the
-dynamic programme of :mod:`planner.solvers.fusion`, until the next bound is no better than the incumbent. Hence the
-answer is the optimum over all candidates and all contiguous groupings.
+Decisions: how many machines of each kind (none, too), and how many devices of each of its machines; where the batch may
+vary, the batch; the share of a device of each kind; fusion groups; whether and how far gradients are compressed.
+Micro-batches are the fewest that fit in each kind's memory: more of them leave computation unchanged and shorten the
+last backward pass, during which alone communication is hidden.
 
-Two reductions, neither of which loses anything:
+Every set of up to eight groups of machines that reach each other is a *team*, with each number that may be the most
+devices of a machine. On heterogeneous devices each group is a kind of its own, of which any machines take part;
+homogeneous ones are one kind, and machines are taken in the order of the ring.
 
-* *Micro-batches*: the fewest that fit in memory. More of them leave computation unchanged and shorten the last backward
-  pass, during which alone communication is hidden.
-* *Batch that may vary up to a maximum*: at a given share and number of micro-batches the largest batch is best, since
-  an epoch has in proportion fewer iterations; and so is the largest share at a given number of micro-batches, since
-  computation and input grow in proportion to it, and exposed communication does not grow. That leaves three shares: the
-  maximum's, rounded up and down, and the largest that fills its micro-batches to the memory's limit.
+How many devices of each kind take part, and batches, are searched for all teams together by branch and bound over boxes
+(:mod:`planner.solvers.branch_and_bound`, bounds in :mod:`planner.families.all_reduce.bounds`). A leaf, whose numbers
+are fixed, is searched over the ways in which its devices stand in machines (:mod:`planner.families.all_reduce.team`),
+and by enumerating the shares that can beat the incumbent, each with the dynamic programme for fusion
+(:mod:`planner.solvers.shares`). It ends with a proof, or after a fixed number of boxes with the bound that is left.
+
+On homogeneous devices all leaves are bounded at once and solved in the order of their bounds. Where the batch may vary,
+at a given share and number of micro-batches the largest batch is best, since an epoch has in proportion fewer
+iterations; and so is the largest share at a given number of micro-batches, since computation and input grow in
+proportion to it, and exposed communication does not grow. That leaves three shares: the maximum's, rounded up and down,
+and the largest that fills its micro-batches to the memory's limit.
 """
 
-from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from math import ceil
@@ -25,364 +30,439 @@ from math import ceil
 import numpy as np
 
 from planner.channel import Ends
-from planner.cost import Affine, Floats
 from planner.errors import InfeasibleError, NoAnswerError
-from planner.families.all_reduce import mixed_search as all_reduce_mixed_search
-from planner.families.all_reduce import words
-from planner.families.all_reduce.compression import (
-    best_compressed,
-    compression_line,
-    compression_warnings,
-    kept_intervals,
+from planner.families.all_reduce import cost as words
+from planner.families.all_reduce.bounds import AllReduceBoxes, Choice
+from planner.families.all_reduce.configuration import (
+    NAME,
+    AllReduceConfiguration,
+    is_heterogeneous,
+    one_type,
+    taking_part,
 )
-from planner.families.all_reduce.cost import AllReduceConfiguration, AllReduceCost, Setting
-from planner.families.all_reduce.family import NAME, NOT_MODELLED
-from planner.families.all_reduce.fusion import best_ends, ends_in_time, exchange_of, fusion_rules, quick_ends
-from planner.families.all_reduce.groups import is_mixed
-from planner.families.all_reduce.settings import settings_of, why_nothing_fits
-from planner.families.answer import TOO_SHORT, alternative_of, iterations_of, plan_of
+from planner.families.all_reduce.cost import AllReduceCost
+from planner.families.all_reduce.family import NOT_MODELLED
+from planner.families.all_reduce.fusion import ends_in_time, exchange_of, fusion_rules, quick_ends
+from planner.families.all_reduce.team import Team, batches_from
+from planner.families.answer import TOO_SHORT, alternative_of, plan_of
+from planner.networks import computation_bound
 from planner.plan import Alternative, Plan, Prediction
-from planner.problem import Problem
+from planner.problem import Problem, Range
 from planner.search import Search
-from planner.solution import SAME
-from planner.solvers.fusion import optimal_groups
+from planner.solution import SAME, Status
+from planner.solvers.branch_and_bound import Found, best_vector
+from planner.units import Dimension, format_human
 
-__all__ = ["plan"]
-
-_MOST_GROUPS = 8  # of unlike machines, of which all sets are tried
-_FIRST = 4096  # settings, of which the one with the most devices is given where the time was over before any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
-    """One setting on some groups of machines, with the lower bound of its objective."""
-
-    cost: AllReduceCost
-    setting: Setting
-    bound: float
+_MOST_BOXES = 20_000  # of heterogeneous devices
+_MOST_BOXES_OF_ALTERNATIVES, _MOST_SOLVED_OF_ALTERNATIVES = 400, 40
+_MOST_GROUPS = 8  # of machines, of which all sets are tried
+_KEPT_INTERVALS = 6  # of the share of gradients kept on heterogeneous devices, each a team
+_FIRST_TEAMS, _FIRST_BOXES = 8, 4096  # of which one has a plan, or nothing is known at once
+_WITHOUT = "without the "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """A solved candidate."""
+class _Answer:
+    """A choice with its fusion, and what it costs."""
 
     cost: AllReduceCost
-    setting: Setting
-    ends: Ends
     configuration: AllReduceConfiguration
+    ends: Ends
     prediction: Prediction
     objective: float
-    bound: float = float("inf")  # of the setting, where compression leaves something open
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Other:
+    """Another answer, and what it says of the plan's."""
+
+    name: str
+    answer: _Answer
+    reason: str
 
 
 def plan(problem: Problem, search: Search) -> Plan:
-    """Return the best plan of this family, and as many runners-up in number of devices as asked for.
+    """Return the best plan of this family, on homogeneous devices with as many runners-up as asked for.
 
     Raises
     ------
     InfeasibleError
         If nothing fits; the message says what would have to give, and by how much.
     NoAnswerError
-        If the time limit struck before the first candidate was solved.
+        If the time limit struck before any plan was found.
     """
-    if is_mixed(problem):
-        return all_reduce_mixed_search.plan(problem, search, not_modelled=NOT_MODELLED)
-    whole = AllReduceCost(problem)
-    search.keep(lambda: _first_plan(whole))
-    candidates = [one for cost in _sets_of_groups(whole) for one in _candidates(cost, search)]
-    candidates.sort(key=lambda one: (one.bound, one.setting.num_devices, len(one.cost.machines)))
-    if not candidates:
-        raise InfeasibleError(why_nothing_fits(whole))
-    found, bound = _search(candidates, search, is_told=_tries_all_sets(whole))
-    best = found[0]
-    bound = min([bound, best.objective, _bound_of_other_sets(whole, best, search), *(one.bound for one in found)])
-    cost, num_solved = best.cost, len(found)
+    if search.is_over:
+        raise NoAnswerError(TOO_SHORT)
+    search.keep(lambda: _first_plan(problem))
+    boxes = AllReduceBoxes(problem, list(search.watch(_teams(problem), every=8)), search)
+    num_roots, is_whole, is_one_kind = len(boxes.roots), not search.is_late, not is_heterogeneous(problem)
+    found = best_vector(
+        boxes.roots,
+        boxes,
+        search,
+        split=boxes.split,
+        most_boxes=float("inf") if is_one_kind else _MOST_BOXES,
+        most_solved=float("inf") if is_one_kind else _MOST_BOXES,
+        num_best=1 + search.num_alternatives * is_one_kind,
+        on_progress=search.tell if _tries_all_sets(problem) else lambda bound, objective: None,
+        on_better=lambda choice: search.keep(lambda: _quick_plan(problem, _answer(boxes, choice, is_quick=True))),
+    )
+    if found.value is None:
+        if found.solution.status is Status.INFEASIBLE and is_whole:
+            raise InfeasibleError(_why_nothing_fits(problem))
+        raise NoAnswerError(TOO_SHORT)
+    best, *others = (_answer(boxes, choice, is_late=lambda: search.is_late) for _, choice in found.best)
+    narrower: list[_Other] = []
+    while True:  # what was cut off before it came to the best is told by a narrower question that did
+        narrower = _decisions(problem, best, search)
+        least = min((other.answer for other in narrower), key=lambda one: one.objective, default=best)
+        if least.objective >= best.objective * (1 - SAME):
+            break
+        best = least
+    narrower += [
+        _Other(name=_devices(one.configuration), answer=one, reason="each with its best fusion") for one in others
+    ]
+    # Where the time did not come to all teams, nothing is known of theirs but that the samples have to be computed.
+    bound = max(found.bound if is_whole else 0.0, computation_bound(problem))
+    if not _tries_all_sets(problem):
+        bound = min(bound, max(_bound_beyond(problem, best.objective, search), computation_bound(problem)))
+    narrow = [alternative_of(one.name, one.answer, best, one.reason, family=NAME) for one in narrower]
     return plan_of(
         problem,
         family=NAME,
         configuration=best.configuration,
         prediction=best.prediction,
-        bound=bound,
-        explanation=_why(cost, best, len(candidates), num_solved),
-        alternatives=[
-            *_fusion_alternatives(cost, best, search),
-            *_other_settings(best, found[1 : search.num_alternatives + 1]),
-        ],
-        warnings=compression_warnings(problem, is_used=best.setting.compression is not None),
+        bound=min(bound, best.objective),
+        explanation=_why(problem, best, found, narrow, num_roots),
+        alternatives=[*_fusion_alternatives(best, search), *narrow],
+        warnings=_warnings(problem, best),
         not_modelled=NOT_MODELLED,
-        solver="bounded enumeration x dynamic programme over contiguous groups",
-        num_candidates=len(candidates),
-        num_solved=num_solved,
+        solver="branch and bound over device counts x enumerated shares x dynamic programme over contiguous groups",
+        num_candidates=found.num_boxes,
+        num_solved=found.num_solved,
     )
 
 
-def _first_plan(whole: AllReduceCost) -> Plan:
-    """Return some plan: for when the time was over before any candidate was solved.
+def _first_plan(problem: Problem) -> Plan:
+    """Return some plan: for when the time was over before anything was found.
 
     Raises
     ------
     NoAnswerError
-        If there is no setting.
+        If the first boxes have none.
     """
-    settings = list(islice(settings_of(whole), _FIRST))
-    if not settings:
-        raise NoAnswerError(TOO_SHORT)
-    setting = max(settings, key=lambda one: one.num_devices)
-    found = _found(whole, setting, quick_ends(exchange_of(whole, setting)))
+    is_one_kind = not is_heterogeneous(problem)
+    boxes = AllReduceBoxes(problem, list(islice(_teams(problem), _FIRST_TEAMS)), Search())
+    first = list(islice(boxes.root_boxes(), _FIRST_BOXES))
+    for box in sorted(first, key=lambda box: -box.high[-1]) if is_one_kind else first:
+        if (choice := boxes.first(box)) is not None:
+            return _quick_plan(problem, _answer(boxes, choice, is_quick=True))
+    raise NoAnswerError(TOO_SHORT)
+
+
+def _quick_plan(problem: Problem, best: _Answer) -> Plan:
+    """Return a plan of which no more is known than what it costs."""
     return plan_of(
-        whole.problem,
+        problem,
         family=NAME,
-        configuration=found.configuration,
-        prediction=found.prediction,
+        configuration=best.configuration,
+        prediction=best.prediction,
         bound=0.0,
-        explanation=[words.binding(whole, found.configuration, found.prediction)],
+        explanation=[words.binding(best.cost, best.configuration, best.prediction)],
+        warnings=_warnings(problem, best),
         not_modelled=NOT_MODELLED,
-        solver="the first setting, grouped by a rule",
+        solver="the first plan that was found",
     )
 
 
-def _search(candidates: Sequence[_Candidate], search: Search, *, is_told: bool) -> tuple[list[_Found], float]:
-    """Return what was solved, the best first, and a bound on all that was not.
-
-    ``is_told``: whether there are no other candidates, so that it may be told how far the search is.
-    """
-    found: list[_Found] = []
-    num_alternatives = search.num_alternatives
-    for candidate in candidates:
-        has_enough = len(found) > num_alternatives
-        enough = found[num_alternatives].objective * (1 - SAME) if has_enough else float("inf")
-        if candidate.bound >= enough:
-            break
-        if found and (found[0].objective <= search.good_enough or candidate.bound >= search.cutoff):
-            return found, candidate.bound
-        if search.is_over:
-            if found:
-                return found, candidate.bound
-            raise NoAnswerError(TOO_SHORT)
-        if has_enough and _relaxed(candidate) >= enough:
-            continue
-        least = found[0].objective if found else float("inf")
-        solved = _solve(candidate, search, enough, least)
-        insort(found, solved, key=lambda one: (one.objective, one.setting.num_devices))
-        if is_told:
-            search.tell(min([candidate.bound, *(one.bound for one in found)]), found[0].objective)
-    return found, float("inf")
+# --- Teams
 
 
-# -- candidates ------------------------------------------------------------------------------------------------------
-
-
-def _sets_of_groups(whole: AllReduceCost) -> Iterator[AllReduceCost]:
-    """Yield the costs on every set of machine groups, the whole one first.
-
-    What an iteration costs on a tree of links depends on which groups take part and on how many machines do, not
-    on which of their equal machines. Hence all sets of groups are all there is to choose, while they are few.
-    """
-    yield whole
-    names = [group.name for group in whole.cluster.machine_groups]
-    if not whole.cluster.is_uniform and len(names) <= _MOST_GROUPS:
-        for size in range(1, len(names)):
-            for chosen in combinations(names, size):
-                if whole.cluster.of_groups_is_connected(chosen):
-                    yield AllReduceCost(whole.problem, chosen)
-
-
-def _candidates(cost: AllReduceCost, search: Search) -> list[_Candidate]:
-    """Return every setting that the question allows and the memory holds, with its lower bound."""
-    settings = []
-    for setting in settings_of(cost):
-        settings.append(setting)
-        if not len(settings) % 4096 and search.is_over:
-            raise NoAnswerError(TOO_SHORT)
-    if not settings:
-        return []
-    bounds = _lower_bounds(cost, settings)
-    return [
-        _Candidate(cost=cost, setting=one, bound=bound) for one, bound in zip(settings, bounds.tolist(), strict=True)
-    ]
-
-
-def _lower_bounds(cost: AllReduceCost, settings: Sequence[Setting]) -> Floats:
-    """Return, for every setting, an objective that no grouping can beat.
-
-    An iteration lasts at least as long as its input, and as computation and update with what communication is exposed.
-    Whatever the groups, all gradients from some one on, in ready order, are sent after that one is ready. However they
-    are split, that takes no less than one transfer of all their bytes, since the least of affine costs is concave.
-    Nothing is counted where the cost is a curve.
-    """
-    shares = np.array([one.batch_per_device for one in settings], dtype=float)
-    micro = np.array([ceil(one.batch_per_device / one.num_microbatches) for one in settings], dtype=float)
-    profile = cost.profile
-    backward_s = float(profile.backward_s.sum())
-    step_s = (float(profile.forward_s.sum()) + backward_s) * shares
-    exposed_s = np.zeros(len(settings))
-    if not cost.problem.calibration.all_reduce_curves:
-        exposed_s = np.full(len(settings), np.inf)
-        for kept, compression_s in kept_intervals(cost.problem):
-            late_s = np.maximum(_least_finish_s(cost, settings, micro, kept) - micro * backward_s, 0.0)
-            exposed_s = np.minimum(exposed_s, late_s + compression_s)
-    busy_s = step_s + exposed_s + profile.update_s
-    input_s = np.array([cost.input(one).bound_s for one in settings])
-    batches = np.array([one.global_batch_size for one in settings], dtype=float)
-    bounds: Floats = np.maximum(busy_s, input_s) * iterations_of(cost.problem, batches)
-    return bounds
-
-
-def _least_finish_s(cost: AllReduceCost, settings: Sequence[Setting], micro: Floats, kept: float) -> Floats:
-    """Return, for every setting, the earliest end of all transfers, from the start of the last backward pass.
-
-    ``kept`` is the share of all bytes that is sent.
-    """
-    machines, devices = zip(*((one.num_machines, one.devices_per_machine) for one in settings), strict=True)
-    forms = list(cost.closed_forms(machines, devices).values())
-    gradients = cost.gradients
-    still_bytes = np.cumsum(gradients.size_bytes[::-1])[::-1] * kept
-    finish_s = np.zeros(len(settings))
-    for ready_s, size_bytes in zip(gradients.ready_s_per_sample.tolist(), still_bytes.tolist(), strict=True):
-        transfer_s = np.min([form.startup_s + form.per_byte_s * size_bytes for form in forms], axis=0)
-        finish_s = np.maximum(finish_s, micro * ready_s + transfer_s)
-    return finish_s
-
-
-def _relaxed(candidate: _Candidate) -> float:
-    """Return a closer bound on one candidate, some twenty times as fast as solving it.
-
-    The best groups under an affine cost below all algorithms', which has the least start-up and the least seconds a
-    byte.
-    """
-    cost, setting = candidate.cost, candidate.setting
-    fitted = cost.problem.calibration
-    forms = list(cost.transfer_costs(setting).values())
-    affine = [form for form in forms if isinstance(form, Affine)]
-    may_compress = cost.problem.compression is not None
-    if setting.num_devices == 1 or len(affine) < len(forms) or not cost.gradients.names or may_compress:
-        return candidate.bound
-    below = Affine(startup_s=min(one.startup_s for one in affine), per_byte_s=min(one.per_byte_s for one in affine))
-    gradients, ready_s = cost.gradients, cost.ready_s(setting)
-    solution = optimal_groups(ready_s, gradients.size_bytes, below, wait=fitted.wait, timeout_s=fitted.timeout_s)
-    step = cost.step(setting)
-    busy_s = step.computation_s + step.update_s + max(0.0, solution.bound - step.last_backward_s)
-    iterations = float(iterations_of(cost.problem, setting.global_batch_size))
-    return max(candidate.bound, busy_s * iterations)
-
-
-def _solve(candidate: _Candidate, search: Search, enough: float, least: float = float("inf")) -> _Found:
-    """Return the best grouping of one setting, its objective re-evaluated by the cost model.
-
-    Where gradients may be compressed, with the best share kept, unless that is proven to be no better than ``enough``;
-    one that is proven to lose against ``least`` is only roughly the best.
-    """
-    cost, setting = candidate.cost, candidate.setting
-    ends, is_best = ends_in_time(exchange_of(cost, setting), lambda: search.is_late)
-    plain = _found(cost, setting, ends)
-    if not is_best:
-        return replace(plain, bound=_relaxed(candidate))
-    compressed, bound_s = best_compressed(
-        cost,
-        setting,
-        search,
-        limit_s=_limit_s(cost, setting, min(enough, plain.objective)),
-        least_s=_limit_s(cost, setting, least),
-    )
-    bound = bound_s * float(iterations_of(cost.problem, setting.global_batch_size))
-    if compressed is None:
-        return replace(plain, bound=bound)
-    other = _found(cost, compressed, best_ends(exchange_of(cost, compressed)))
-    return replace(min(plain, other, key=lambda one: one.objective), bound=bound)
-
-
-def _limit_s(cost: AllReduceCost, setting: Setting, objective: float) -> float:
-    """Return the seconds of an iteration at which a setting has an objective."""
-    return objective / float(iterations_of(cost.problem, setting.global_batch_size))
-
-
-def _found(cost: AllReduceCost, setting: Setting, ends: Ends) -> _Found:
-    """Return a setting and grouping with what it costs."""
-    configuration = cost.configuration(setting, ends)
-    prediction = cost.predict(configuration)
-    return _Found(
-        cost=cost,
-        setting=setting,
-        ends=ends,
-        configuration=configuration,
-        prediction=prediction,
-        objective=prediction.value_of(cost.problem.goal),
-    )
-
-
-def _tries_all_sets(whole: AllReduceCost) -> bool:
+def _tries_all_sets(problem: Problem) -> bool:
     """Whether every set of groups of machines is tried."""
-    return whole.cluster.is_uniform or len(whole.cluster.machine_groups) <= _MOST_GROUPS
+    cluster = taking_part(problem)
+    is_uniform = not is_heterogeneous(problem) and cluster.is_uniform
+    return is_uniform or len(cluster.machine_groups) <= _MOST_GROUPS
 
 
-def _bound_of_other_sets(whole: AllReduceCost, best: _Found, search: Search) -> float:
-    """Return a bound over the sets of machines that were not tried, where there are too many groups to try all.
+def _teams(problem: Problem, *, is_one_kind: bool | None = None) -> Iterator[Team]:
+    """Yield every team that the question allows, the largest sets first.
 
-    Every machine is then taken to be as good as the best one in everything.
+    ``is_one_kind``: whether all devices are taken for one kind; None: where they are homogeneous.
+
+    What an iteration costs on a tree of links depends on which groups take part and on how many machines do, not on
+    which of their equal machines. Hence all sets of groups are all there is to choose, while they are few; of too many,
+    the fastest heterogeneous ones, or all homogeneous ones together.
     """
-    if _tries_all_sets(whole):
-        return float("inf")
-    better = AllReduceCost(replace(whole.problem, cluster=whole.cluster.idealised()))
-    bound = float("inf")
-    for candidate in sorted(_candidates(better, search), key=lambda one: one.bound):
-        if candidate.bound >= min(bound, best.objective):
-            break
-        if search.is_over:
-            return min(bound, candidate.bound)
-        solved = _solve(candidate, search, float("inf"))
-        bound = min(bound, solved.objective, solved.bound)
-    return bound
+    cluster, machines, pinned = taking_part(problem), problem.allowed_machines, problem.fixed.get("devices_per_machine")
+    is_one_kind = not is_heterogeneous(problem) if is_one_kind is None else is_one_kind
+    groups = list(cluster.machine_groups)
+    sizes = range(len(groups), 0, -1)
+    if is_one_kind and (cluster.is_uniform or len(groups) > _MOST_GROUPS):
+        sizes = range(len(groups), len(groups) - 1, -1)
+    elif not is_one_kind:  # every group of a set takes part
+        seconds = {name: float((one.forward_s + one.backward_s).sum()) for name, one in problem.profiles.items()}
+        speeds = [one.count * one.devices_per_machine / max(seconds[one.device.name], 1e-30) for one in groups]
+        order = sorted(range(len(groups)), key=lambda index: -speeds[index])
+        groups = [groups[index] for index in sorted(order[:_MOST_GROUPS])]
+        sizes = range(min(len(groups), len(groups) if machines.most is None else machines.most), 0, -1)
+    for size in sizes:
+        for chosen in combinations(groups, size):
+            names = [group.name for group in chosen]
+            if not cluster.of_groups_is_connected(names):
+                continue
+            most = [group.devices_per_machine for group in chosen]
+            if is_one_kind:
+                cost, most = AllReduceCost.homogeneous(problem, names if size < len(groups) else ()), [min(most)]
+            else:
+                cost = AllReduceCost.heterogeneous(problem, names, most)
+            if not (cost.most_at_a_time > 0).all():
+                continue
+            # Of the caps on devices of a machine, some group uses all of its own.
+            caps = range(max(most), 0, -1) if pinned is None else [pinned] * (pinned <= min(most))
+            for cap in caps:
+                team = Team(cost=cost.with_devices([cap if pinned else min(cap, each) for each in most]))
+                if _has_algorithm(team.cost):
+                    yield team
+                    yield from _compressed(team)
 
 
-def _why(cost: AllReduceCost, best: _Found, num_candidates: int, num_solved: int) -> tuple[str, ...]:
-    """Return what binds, how much of it, and how the answer was proven."""
-    prediction = best.prediction
-    lines = [words.binding(cost, best.configuration, prediction)]
-    lines.append(f"seconds of the layers: {cost.profile.origin}")
-    setting = best.setting
-    if setting.compression is not None:
-        lines.append(compression_line(setting))
-    if setting.num_microbatches > 1 and "gradient_accumulation_steps" not in cost.problem.fixed:
+def _has_algorithm(cost: AllReduceCost) -> bool:
+    """Whether some allowed algorithm suits the machines; curves always do."""
+    return bool(cost.problem.calibration.all_reduce_curves) or bool(cost.transfer_costs(1, 1))
+
+
+def _compressed(team: Team) -> Iterator[Team]:
+    """Yield a team of heterogeneous devices for each interval of the share kept, where gradients may be compressed.
+
+    With a measured curve, which may fall as sizes grow, compression is not weighed. A leaf of homogeneous devices is
+    solved with and without.
+    """
+    option = team.cost.problem.compression
+    is_curve = bool(team.cost.problem.calibration.all_reduce_curves)
+    if option is None or is_curve or not team.cost.gradients.names or team.cost.is_homogeneous:
+        return
+    least = 1 - option.most_removed
+    if option.scale_s == 0:
+        yield replace(team, kept=(least, least))
+        return
+    edges = np.geomspace(least, 1.0, _KEPT_INTERVALS + 1).tolist() if least < 1 else [1.0, 1.0]
+    for low, high in zip([least, *edges[1:-1]], [*edges[1:-1], 1.0], strict=True):
+        yield replace(team, kept=(low, high))
+
+
+def _bound_beyond(problem: Problem, objective: float, search: Search) -> float:
+    """Return a bound over the sets that were not tried, where there are too many groups to try all.
+
+    All heterogeneous devices compute, and none waits; every homogeneous machine is as good as the best in everything.
+    """
+    if is_heterogeneous(problem):
+        groups = taking_part(problem).machine_groups
+        devices = [group.devices_per_machine for group in groups]
+        cost = AllReduceCost.heterogeneous(problem, [group.name for group in groups], devices)
+        boxes = AllReduceBoxes(problem, [Team(cost=cost, has_free_links=True)], search)
+        return float(boxes.bounds(boxes.roots, float("inf")).min())
+    better = replace(problem, cluster=one_type(problem).idealised())
+    part = search.part(float("inf"), good_enough=float("-inf"), cutoff=objective)
+    boxes = AllReduceBoxes(better, list(part.watch(_teams(better), every=8)), part)
+    if part.is_late or not boxes.roots:
+        return 0.0 if part.is_late else float("inf")
+    return best_vector(boxes.roots, boxes, part, most_boxes=float("inf"), most_solved=float("inf")).bound
+
+
+# --- Answers
+
+
+def _answer(
+    boxes: AllReduceBoxes, choice: Choice, *, is_late: Callable[[], bool] = lambda: False, is_quick: bool = False
+) -> _Answer:
+    """Return a choice with its best fusion, or a good one where it is late; the cost model says what it costs."""
+    cost, compression = boxes.configured(choice)
+    bare = cost.configuration(choice.shape.machines, choice.shares, choice.batch, compression=compression)
+    ends = choice.ends
+    if ends is None:
+        exchange = exchange_of(cost, bare)
+        ends = quick_ends(exchange) if is_quick else ends_in_time(exchange, is_late)[0]
+    return _with_ends(cost, bare, ends)
+
+
+def _with_ends(cost: AllReduceCost, bare: AllReduceConfiguration, ends: Ends) -> _Answer:
+    """Return a configuration with the groups that end at ``ends``."""
+    configuration = cost.fused(bare, ends)
+    prediction = cost.predict(configuration)
+    objective = prediction.value_of(cost.problem.goal)
+    return _Answer(cost=cost, configuration=configuration, ends=ends, prediction=prediction, objective=objective)
+
+
+def _why(
+    problem: Problem, best: _Answer, found: Found[Choice], alternatives: Sequence[Alternative], num_settings: int
+) -> tuple[str, ...]:
+    """Return what binds, who waits, what each group is worth, and how the answer was proven."""
+    configuration, cost = best.configuration, best.cost
+    lines = [words.binding(cost, configuration, best.prediction), *words.waiting(cost, best.prediction)]
+    for device in dict.fromkeys(group.device.name for group in cost.groups):
+        of = "" if cost.is_homogeneous else f" on {device}"
+        lines.append(f"seconds of the layers{of}: {problem.profiles[device].origin}")
+    if not cost.is_homogeneous:
+        idle = [group.name for group in taking_part(problem).machine_groups if group.name not in cost.names]
+        lines += [f"the machines {name} stay idle: with any of them no plan was found to be faster" for name in idle]
+    for one in alternatives:
+        if one.name.startswith(_WITHOUT):
+            lines.append(f"{one.name.replace('without', 'leaving out')} would cost {one.relative_loss:+.1%}")
+    if configuration.compression is not None:
+        time = format_human(configuration.compression_s, Dimension.TIME)
+        removed = float(configuration.compression.removed)
+        lines.append(f"{removed:.1%} of every gradient is left out, which takes {time} an iteration")
+    for row in cost.rows_of(configuration):
+        if row.gradient_accumulation_steps > 1 and "gradient_accumulation_steps" not in problem.fixed:
+            lines.append(
+                f"a device{f' of {row.name}' if row.name else ''} cannot hold its {row.batch_per_device} samples at a "
+                f"time: {row.gradient_accumulation_steps} micro-batches, whose gradients are added up before they are "
+                f"sent"
+            )
+    samples = sum(row.num_devices * row.batch_per_device for row in configuration.shares)
+    if samples > configuration.global_batch_size:
         lines.append(
-            f"a device cannot hold its {setting.batch_per_device} samples at a time: {setting.num_microbatches} "
-            f"micro-batches, "
-            f"whose gradients are added up before they are exchanged"
+            f"shares in full would make {samples} samples: {samples - configuration.global_batch_size} devices have "
+            f"one less and wait for the others"
         )
-    if setting.global_batch_size % setting.num_devices:
+    if not cost.is_homogeneous:
         lines.append(
-            f"{setting.num_devices} devices do not divide the batch: some have one sample less and wait for the others"
+            f"{found.num_boxes:,} boxes of device counts were bounded, and {found.num_solved:,} single counts solved "
+            f"over all shares and fusions"
         )
-    if num_candidates > 1:
+    elif num_settings > 1:
         lines.append(
-            f"{num_candidates:,} settings (machines, devices of each, batch) are possible; {num_solved:,} had to "
-            f"be solved, "
-            f"the others' bounds are no better"
+            f"{num_settings:,} settings (machines, devices of each, batch) are possible; {found.num_solved:,} had to "
+            f"be solved, the others' bounds are no better"
         )
     return tuple(lines)
 
 
-# -- alternatives ---------------------------------------------------------------------------------------------------
+def _warnings(problem: Problem, best: _Answer) -> list[str]:
+    """Return what makes a plan with, or for want of, compression doubtful."""
+    lines = []
+    if best.configuration.compression is not None:
+        lines.append("gradients lose a part of themselves: what that costs in accuracy is not modelled")
+    if problem.compression is not None and problem.calibration.all_reduce_curves:
+        lines.append("compression was not weighed: a measured curve need not rise with the size")
+    return lines
 
 
-def _fusion_alternatives(cost: AllReduceCost, best: _Found, search: Search) -> list[Alternative]:
+# --- Alternatives
+
+
+def _fusion_alternatives(best: _Answer, search: Search) -> list[Alternative]:
     """Return what the rules for fusion would cost on the devices of the plan."""
-    exchange = exchange_of(cost, best.setting)
+    exchange = exchange_of(best.cost, best.configuration)
     if exchange is None:
         return []
     rows = []
     for name, ends in fusion_rules(exchange, lambda: search.is_late).items():
-        other = _found(cost, best.setting, ends)
-        reason = f"{len(ends)} all-reduce{'s' * (len(ends) > 1)}"
-        rows.append(alternative_of(name, other, best, reason, family=NAME))
+        other = _with_ends(best.cost, best.configuration, ends)
+        rows.append(alternative_of(name, other, best, f"{len(ends)} all-reduce{'s' * (len(ends) > 1)}", family=NAME))
     return rows
 
 
-def _other_settings(best: _Found, others: Sequence[_Found]) -> list[Alternative]:
-    """Return the runners-up in number of devices."""
-    reason = "each with its best fusion"
-    return [alternative_of(_devices(other.setting), other, best, reason, family=NAME) for other in others]
-
-
-def _devices(setting: Setting) -> str:
+def _devices(configuration: AllReduceConfiguration) -> str:
     """Return ``32 devices on 4 machines``."""
-    return f"{setting.num_devices} devices on {setting.num_machines} machine{'s' * (setting.num_machines > 1)}"
+    machines = configuration.num_machines
+    return f"{configuration.num_devices} devices on {machines} machine{'s' * (machines > 1)}"
+
+
+def _decisions(problem: Problem, best: _Answer, search: Search) -> list[_Other]:
+    """Return the best plan without each of several groups of machines that take part, and with equal shares."""
+    rows: list[_Other] = []
+    if len(best.configuration.groups) > 1:
+        cluster = taking_part(problem)
+        for one in best.configuration.groups:
+            kept = [group.name for group in cluster.machine_groups if group.name != one.name]
+            name = f"{_WITHOUT}{one.num_machines} {one.name} machine{'s' * (one.num_machines > 1)}"
+            if cluster.of_groups_is_connected(kept):
+                rows += _best_of(problem, replace(problem, cluster=cluster.of_groups(kept)), name, search)
+    if len({one.batch_per_device for one in best.configuration.groups}) > 1:
+        equal = replace(problem, fixed={**problem.fixed, "batch_shares": "equal"})
+        rows += _best_of(problem, equal, "equal shares", search)
+    return rows
+
+
+def _best_of(question: Problem, problem: Problem, name: str, search: Search) -> list[_Other]:
+    """Return the best plan of a narrower question, found with bounded effort, as a plan of the question itself.
+
+    None where there is none.
+    """
+    part = search.part(float("inf"), good_enough=float("-inf"))
+    if part.is_over:
+        return []
+    boxes = AllReduceBoxes(problem, list(part.watch(_teams(problem, is_one_kind=False), every=8)), part)
+    if part.is_over or not boxes.roots:
+        return []
+    found = best_vector(
+        boxes.roots,
+        boxes,
+        part,
+        split=boxes.split,
+        most_boxes=_MOST_BOXES_OF_ALTERNATIVES,
+        most_solved=_MOST_SOLVED_OF_ALTERNATIVES,
+    )
+    if found.value is None:
+        return []
+    narrow = _answer(boxes, found.value)
+    cost = AllReduceCost.of(question, narrow.configuration)
+    other = _with_ends(cost, narrow.configuration, narrow.ends)
+    proof = "" if found.solution.status is Status.OPTIMAL else ", not proven best"
+    return [_Other(name=name, answer=other, reason=f"{other.configuration.headline}{proof}")]
+
+
+# --- No answer
+
+
+def _why_nothing_fits(problem: Problem) -> str:
+    """Return which limits leave no plan, and by how much they would have to give."""
+    groups, fixed, allowed = taking_part(problem).machine_groups, problem.fixed, problem.training_devices
+    cost = AllReduceCost.heterogeneous(problem, [group.name for group in groups], [1] * len(groups))
+    needed, most_held = cost.memory.total_bytes(1), max(cost.memory_limits_bytes)
+    if needed > most_held:
+        device = cost.groups[cost.memory_limits_bytes.index(most_held)].device.name
+        size, limit, more = (format_human(value, Dimension.DATA, 4) for value in (needed, most_held, needed * 1.001))
+        return (
+            f"No plan fits: even one sample at a time needs {size} on a device, which may hold {limit} ({device}). "
+            f"Raise memory_per_device to {more}, take devices with more memory, or another optimizer or dtype."
+        )
+    counts, fewest = [group.count * group.devices_per_machine for group in groups], allowed.least
+    if not is_heterogeneous(problem):
+        numbers = [number for _, number in AllReduceBoxes(problem, list(_teams(problem)), Search()).numbers()]
+        counts, fewest = [max(numbers, default=0)], min(numbers, default=0)
+    most = batches_from(problem, sum(group.count * group.devices_per_machine for group in groups))[1]
+    if most < fewest:
+        return (
+            f"No plan fits: a batch of {most} cannot be split over {fewest} devices. Raise it to {fewest} or more, or "
+            f"use fewer devices."
+        )
+    steps = fixed.get("gradient_accumulation_steps")
+    if steps is not None and fewest:
+        most_each = cost.most_at_a_time.tolist()
+        held = sum(count * min(each, most) for count, each in zip(counts, most_each, strict=False))
+        is_open = problem.training.fixed_batch_size is None and problem.training.batch_per_device is None
+        if held * steps < most and not is_open:
+            return (
+                f"No plan fits: with fix.gradient_accumulation_steps: {steps}, all devices that may train hold "
+                f"{held * steps} samples of a batch of {most}. Use {ceil(most / held)} steps."
+            )
+        if fewest * steps > most:
+            return (
+                f"No plan fits: with fix.gradient_accumulation_steps: {steps}, {fewest} devices need a batch of "
+                f"{fewest * steps}, and it is {most}. Use {most // fewest} steps or fewer."
+            )
+    limits = (("constraints.devices", problem.limits.devices), ("constraints.machines", problem.limits.machines))
+    asked = [f"{name} {one.words}" for name, one in limits if one != Range()]
+    said = ("num_devices", "num_machines", "device")  # in these numbers, and by which machines there are
+    asked += [f"fix.{key} {value}" for key, value in fixed.items() if key not in said]
+    asked += filter(None, [problem.devices_words])
+    if curves := problem.calibration.all_reduce_curves:
+        asked.append(f"calibration's curves for {', '.join(map(str, sorted(curves)))} devices")
+    have = ", ".join(f"{group.count} {group.name} x {group.devices_per_machine}" for group in groups)
+    return (
+        f"No plan fits: no number of machines and devices meets {' and '.join(asked) or 'the cluster'} together (there "
+        f"are {have}). Drop or change one of them."
+    )

@@ -1,44 +1,68 @@
-"""Bounds of the levels of the hybrid grid: seconds that no layout below a node is under, by the cost model itself.
+"""Bounds of the levels of the grid: seconds that no layout below a node is under, by the cost model itself.
 
-Each rests on one thing that can only make a step longer, and that is left out or set to its best:
+Each rests on one thing that can only make a step longer, and that is left out or set to its best.
+
+**Even cuts** (:class:`EvenBounds`):
 
 - *ideal*: links that cost nothing, hence one device's seconds of the layers for each split of them. A stage does its
-  own work for every micro-batch; before its first, the first chunks of the stages ahead of it have passed, and behind
-  its last they pass back: with the most chunks, whose first are shortest.
-- *fits*: infinite where no recomputation, ZeRO stage or host memory makes a layout fit.
-- *exchange*: the real links; no bubble but that of the best chunks, no recomputation, all overlaps.
-- *schedule*: the same with the schedule and its transfers, and any recomputation.
+  own work for every micro-batch; before its first, the first virtual stages of the devices ahead of it have passed, and
+  behind its last they pass back: with the most virtual stages, whose first are shortest;
+- *fits*: infinite where no recomputation, ZeRO stage or host memory makes a layout fit;
+- *communication*: the real links; no bubble but that of the best virtual stages, no recomputation, all overlaps;
+- *schedule*: the same with the schedule and its transfers, and any recomputation;
 - *memory*: what is kept exactly, but for overlaps, which only ever cost memory and save time.
 
-Where the micro-batch is decided by itself (:attr:`Space.is_split`), two stand before these: *peak*, the FLOP of the
-network at the highest rate that was fitted, and whether the smallest micro-batch *fits*.
+Recomputation only adds work, and more of it than communication can hide behind; communication that overlaps computing
+never takes longer than if it does not.
 
-Recomputation only adds work, and more of it than exchange can hide behind; an exchange that overlaps computing never
-takes longer than one that does not. Tests hold every bound against every layout of small grids.
+**Any cut on any groups** (:class:`CutBounds`). With ``z_k`` seconds of a layer on group k, ``e_i`` what stage i does
+besides, ``T`` the slowest stage and ``X`` the sum of all stages, for one micro-batch:
+
+- stages hold no more than ``(T - e_i) / z_i`` layers, so that ``T >= (L + sum e_i / z_i) / sum 1 / z_i``; and ``X >=
+  sum e_i + L min z_k``. The path once through all stages that else dwells on the slowest one, i, takes ``X + (m - w) T
+  + (w - 1) max(f, b)`` with ``w = min(m, p - i)``, and ``max(f, b) >= T / 2``; so a step takes no less than ``X +
+  (m - (w + 1) / 2) T`` with ``w = min(m, p)``;
+- a class of p-stage replicas likewise takes no less than ``X (p - 1) / 2 p + m X / p``; micro-batches in fractions that
+  make all classes end together are a bound of any numbers;
+- layers are whole, so that of p stages on one group one has ``ceil(L / p)`` or more.
+
+*ideal*: the layers' own communication as the best order of ranks has it, other links cost nothing, nothing is computed
+again, and there are as many stages or replicas as could be where they are open. *communication*: the real links, before
+and after recomputation is decided; O(groups) a node, whatever the number of stages. *fits*: infinite where not even the
+best recomputation leaves room for all layers. *best path*: all is decided but overlaps and the schedule's waits;
+*path*: but these waits. The latter two are of the cuts that are tried, the others of all cuts.
+
+Where the micro-batch is decided by itself (:attr:`Space.is_split`), *peak* stands before these: the FLOP of the network
+at the highest rate that was fitted. Tests hold every bound against every layout of small grids.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
+from math import comb, inf
 
 import numpy as np
 
 from planner.cost import Floats
-from planner.families.hybrid.cost import HybridCost
-from planner.families.hybrid.least import least_step_s
-from planner.families.hybrid.space import COARSE, Space
-from planner.models.layouts import Bools, Ints, Schedule
-from planner.models.tiers import Tier
-from planner.models.transformer_schedule import Stages, lower_bound_s
-from planner.models.transformer_time import stage_times
+from planner.errors import InfeasibleError
+from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
+from planner.families.hybrid.space import COARSE, Bound, Space
+from planner.models.communication import ORDERS, Tier
+from planner.models.layouts import Bools, Ints, Layouts, Recompute, Schedule, shared_bound_s
+from planner.models.operators import flop_per_sample
+from planner.models.transformer_schedule import MOST_ROUNDS, Stages, lower_bound_s
+from planner.models.transformer_time import LAYER_PARTS, stage_times
+from planner.networks import samples_of
+from planner.problem import Problem
 from planner.search import Search
-from planner.solvers.grid import MOST_AT_ONCE, Columns, OverError, distinct
+from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, OverError, distinct
 
-__all__ = ["HybridBounds"]
-
+_EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
 _EVERY_ZERO = (0, 1, 2, 3)
 _EVERY_RECOMPUTE = (0, 1, 2)
-_IDEAL_TIERS = (Tier(size=1, bandwidth_bytes_per_s=float("inf")),)
+_IDEAL_TIERS = (Tier(size=1, bandwidth_bytes_per_s=inf),)
 _BEST = {
     "zero": 0,
     "recompute": 0,
@@ -50,18 +74,59 @@ _BEST = {
     "overlaps_tensor": 1,
     "order": 0,
 }
+_FEW = ("tensor", "context", "expert", "microbatch")  # on which a layer's seconds depend where links cost nothing
+_MOST_CELLS = 100_000  # stages times layouts in one array
+_MOST_NODES = 10_000  # whose communication is bounded together
+_MOST_TASKS = 1 << 23  # stages times micro-batches whose schedules are played in one go
+_MOST_SHARED = 100  # layouts whose micro-batches are shared out in one go
+
+
+# -- what no plan beats, without a search: all devices at the highest rate that was fitted -----------------------------
+
+
+def lower_bound(problem: Problem) -> float:
+    """Return an objective that no plan of the family beats, in the goal's unit; 0 where the family does not apply.
+
+    The FLOP of the network's matrix multiplications at the device's rate of large ones or of attention, whichever is
+    higher: none is timed below that (:mod:`planner.models.compute`). A layout may stand on all groups of machines.
+    """
+    try:
+        costs = costs_of(problem)
+    except InfeasibleError:
+        return 0.0
+    return _peak_s(costs, samples_of(problem))
+
+
+def peak_step_s(costs: Sequence[GroupCost]) -> float:
+    """Return seconds that no layout on some groups of machines takes a step less than."""
+    return _peak_s(costs, costs[0].batch)
+
+
+def _peak_s(costs: Sequence[GroupCost], samples: float) -> float:
+    """Return seconds that so many samples take at least."""
+    flop, rate = flop_per_sample(costs[0].transformer).total_flop, 0.0
+    for cost in costs:
+        share = max(cost.rates.product_efficiency, cost.rates.attention_efficiency)
+        rate += cost.rates.peak_flop_per_s * share * cost.cluster.num_devices
+    return samples * flop / rate * _EXACT
 
 
 @dataclass(frozen=True)
-class HybridBounds:
-    """Bounds on the machines of a cost; ``memory_limit_bytes`` in place of the devices' own.
+class Bounds(ABC):
+    """Bounds on the machines of a cost; ``memory_limit_bytes`` in place of the devices' own where that is less.
 
     They raise :class:`OverError` where the search is over.
     """
 
     cost: HybridCost
-    memory_limit_bytes: float
     search: Search = field(default_factory=Search)
+    memory_limit_bytes: float = inf
+
+    @classmethod
+    def of(cls, cost: HybridCost, search: Search | None = None, memory_limit_bytes: float = inf) -> "Bounds":
+        """Return the bounds that go with a placement."""
+        kind = EvenBounds if cost.is_even else CutBounds
+        return kind(cost, search or Search(), memory_limit_bytes)
 
     @cached_property
     def space(self) -> Space:
@@ -69,57 +134,88 @@ class HybridBounds:
         return Space.of(self.cost)
 
     @property
-    def all(self) -> tuple[Callable[[Columns], Floats], ...]:
+    @abstractmethod
+    def all(self) -> list[Bound]:
         """Those of all levels but the last."""
-        known = (self.ideal_s, self.fits, self.exchange_s, self.schedule_s, self.memory_s)
-        return (self.peak_s, self.fits, *known) if self.space.is_split else known
+
+    @abstractmethod
+    def seconds(self, nodes: Columns) -> Floats:
+        """Return the seconds of points; infinite where they do not fit."""
+
+    def grid(self, *, uses_bounds: bool = True) -> Grid:
+        """Return the grid with these bounds, or without."""
+        return self.space.grid(self.all if uses_bounds else None)
+
+    def _ask(self) -> None:
+        """Raise an error where the search is over."""
+        if self.search.is_over:
+            raise OverError
+
+
+# -- even cuts on one group --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EvenBounds(Bounds):
+    """Bounds of even cuts on one group."""
 
     @property
-    def _is_zero_bubble(self) -> bool:
-        """Whether a schedule without most of the bubble may be chosen."""
-        return int(Schedule.ZERO_BUBBLE) in self.space.axes["schedule"].values
+    def _limit_bytes(self) -> float:
+        """What a device may hold."""
+        return min(self._group.memory_limit_bytes, self.memory_limit_bytes)
+
+    @property
+    def _group(self) -> GroupCost:
+        """The cost on the one group."""
+        return self.cost.first
+
+    @property
+    def all(self) -> list[Bound]:
+        """See the module."""
+        known: list[Bound] = [self.ideal_s, self.fits, self.communication_s, self.schedule_s, self.memory_s]
+        return [self.peak_s, self.fits, *known] if self.space.is_split else known
 
     @cached_property
-    def _ideal(self) -> HybridCost:
+    def _ideal(self) -> GroupCost:
         """The cost with links that cost nothing."""
-        found = replace(self.cost)
-        vars(found).update(tiers=_IDEAL_TIERS, constants=replace(self.cost.constants, hop_s=0.0))
+        found = replace(self._group)
+        vars(found).update(tiers=_IDEAL_TIERS, constants=replace(self._group.constants, hop_s=0.0))
         return found
-
-    # -- levels --------------------------------------------------------------------------------------------------------
 
     def peak_s(self, nodes: Columns) -> Floats:
         """Return the step at the highest rate that was fitted, whatever the micro-batch."""
         number = nodes["tensor"] * nodes["context"] * nodes["pipeline"] * nodes["data"]
-        return least_step_s([self.cost]) * self.cost.cluster.num_devices / number
+        return np.asarray(peak_step_s([self._group]) * self._group.cluster.num_devices / number)
 
     def ideal_s(self, nodes: Columns) -> Floats:
-        """Return the step of the best chunks where links cost nothing."""
-        split = ("tensor", "context", "expert", "microbatch")
-        first, back = distinct(nodes, split)
-        few = {name: nodes[name][first] for name in split}
+        """Return the step of the best virtual stages where links cost nothing."""
+        first, back = distinct(nodes, _FEW)
+        few = {name: nodes[name][first] for name in _FEW}
         self._ask()
         interval = self._ideal.interval(self._ideal.layouts(_filled({**few, "data": few["expert"]})))
         found = np.empty(len(back))
-        for part in self.parts(len(found)):
+        for part in self.slices(len(found)):
             some = {name: column[part] for name, column in nodes.items()}
-            found[part] = self._least_step_s(some, {name: array[back[part]] for name, array in interval.items()})
+            found[part] = self._any_schedule_s(some, {name: array[back[part]] for name, array in interval.items()})
         return found
 
-    def _least_step_s(self, nodes: Columns, interval: Mapping[str, Floats]) -> Floats:
-        """Return seconds that no schedule goes below, whatever its chunks; transfers between stages cost nothing.
+    def _any_schedule_s(self, nodes: Columns, interval: Mapping[str, Floats]) -> Floats:
+        """Return seconds that no schedule goes below, whatever its virtual stages; transfers cost nothing.
 
         Parameters
         ----------
         interval
             Seconds of one micro-batch through all layers, of each node.
         """
-        layouts = self.cost.layouts({**_filled(nodes), "interleave": self._most_chunks(nodes)})
+        # With the most virtual stages that a device may have a stage waits least for others.
+        most = max(self.space.axes["interleave"].values, default=1)
+        chunks = np.clip(-(-(self.cost.transformer.num_layers + 2) // nodes["pipeline"]), 1, most)
+        layouts = self._group.layouts({**_filled(nodes), "interleave": chunks})
         times = stage_times(self.cost.transformer, layouts, interval)
         ahead, both = times["middle"]
         first, last = ((forward, whole - forward) for forward, whole in (times["first"], times["last"]))
         stages = Stages.of(layouts, ahead, both - ahead, first_extra_s=first, last_extra_s=last)
-        if not self._is_zero_bubble:
+        if int(Schedule.ZERO_BUBBLE) not in self.space.axes["schedule"].values:
             return lower_bound_s(stages, layouts)
         devices = (stages.first, stages.last)
         busiest = np.maximum.reduce([np.broadcast_to(device.both_s, len(layouts)) for device in devices])
@@ -128,120 +224,111 @@ class HybridBounds:
 
     def fits(self, nodes: Columns) -> Floats:
         """Return infinity where nothing fits, in the smallest micro-batch where that is open, and else 0."""
-        found = np.zeros(len(nodes["tensor"]))
-        least = self.least_memory(nodes)
-        found[least > self.memory_limit_bytes] = np.inf
-        return found
+        return np.where(self.smallest_memory(nodes) > self._limit_bytes, inf, 0.0)
 
-    def least_memory(self, nodes: Columns) -> Floats:
-        """Return the least bytes of nodes of the first level; infinity where no layout is below."""
-        plain = int(Schedule.ONE_F_ONE_B)  # keeps no more than the others
-        has_plain = plain in self.space.axes["schedule"].values
-        schedules = (plain,) if has_plain else self.space.axes["schedule"].values
-        free = {"is_sequence_parallel": (0, 1), "schedule": schedules}
-        if len(set(self.cost.transformer.layer_kinds)) > 1:  # chunks may share out unlike layers better than stages do
+    def smallest_memory(self, nodes: Columns) -> Floats:
+        """Return bytes that no layout below nodes of the first level is under; infinity where there is none."""
+        plain, schedules = int(Schedule.ONE_F_ONE_B), self.space.axes["schedule"].values
+        free: dict[str, Sequence[int]] = {
+            "is_sequence_parallel": (0, 1),
+            "schedule": (plain,) if plain in schedules else schedules,  # it keeps no more than the others
+        }
+        if len(set(self.cost.transformer.layer_kinds)) > 1:  # virtual stages may share layers out better than stages do
             free["interleave"] = self.space.axes["interleave"].values
-        return self._least_memory(nodes, free)
+        return self._smallest_memory(nodes, free)
 
-    def exchange_s(self, nodes: Columns) -> Floats:
-        """Return the seconds with the real links and the least bubble."""
+    def communication_s(self, nodes: Columns) -> Floats:
+        """Return the seconds with the real links and the smallest bubble."""
 
         def seconds(columns: Columns) -> Floats:
-            parts = self._least_parts(columns)
+            parts = self._best_parts(columns)
             names = ("compute", "tensor", "expert", "context", "launch", "pipeline")
             busy = sum((parts[name] for name in names), np.zeros(len(columns["pipeline"])))
-            step = self._least_step_s(columns, self.cost.interval(self.cost.layouts(_filled(columns))))
+            step = self._any_schedule_s(columns, self._group.interval(self._group.layouts(_filled(columns))))
             return np.maximum(busy, step) + parts["data"] + parts["optimizer"]
 
-        return self._least(nodes, {"zero": _EVERY_ZERO}, seconds)
+        return self._minimum(nodes, {"zero": _EVERY_ZERO}, seconds)
 
     def schedule_s(self, nodes: Columns) -> Floats:
         """Return the seconds with the schedule, the best of all recomputation; infinity where nothing fits.
 
-        Computing again may shorten a schedule a little: a floor of launching is dealt out to forward and backward as
+        Computing again may shorten a schedule a little: a floor of launching is shared out to forward and backward as
         computing is, and where the floor is all that counts, more of it then falls to backward.
         """
-
-        def seconds(columns: Columns) -> Floats:
-            parts = self._least_parts(columns)
-            return np.asarray(parts["total"])
-
-        found = self._least(nodes, {"zero": _EVERY_ZERO, "recompute": _EVERY_RECOMPUTE}, seconds)
-        found[self._least_memory(nodes, {}) > self.memory_limit_bytes] = np.inf
+        free = {"zero": _EVERY_ZERO, "recompute": _EVERY_RECOMPUTE}
+        found = self._minimum(nodes, free, lambda columns: self._best_parts(columns)["total"])
+        found[self._smallest_memory(nodes, {}) > self._limit_bytes] = inf
         return found
 
     def memory_s(self, nodes: Columns) -> Floats:
         """Return the seconds with all overlaps; infinity where it does not fit without any."""
         found = np.empty(len(nodes["tensor"]))
         overlaps = {"overlaps_data": 0, "overlaps_tensor": 0}
-        for part in self.parts(len(found)):
+        for part in self.slices(len(found)):
             columns = {name: column[part] for name, column in nodes.items()}
-            least = self.cost.memory(self.cost.layouts(_filled(columns, overlaps)))["total"]
-            total = self.cost.parts(self.cost.layouts(_filled(columns)))["total"]
-            found[part] = np.where(least > self.memory_limit_bytes, np.inf, total)
+            held = self._group.memory(self._group.layouts(_filled(columns, overlaps)))["total"]
+            total = self._group.parts(self._group.layouts(_filled(columns)))["total"]
+            found[part] = np.where(held > self._limit_bytes, inf, total)
         return found
 
-    # -- what they share -----------------------------------------------------------------------------------------------
-
-    def _most_chunks(self, nodes: Columns) -> Ints:
-        """Return the most chunks that a device may have: with them a stage waits least for others."""
-        most = max(self.space.axes["interleave"].values, default=1)
-        return np.clip(-(-(self.cost.transformer.num_layers + 2) // nodes["pipeline"]), 1, most)
-
-    def _least_parts(self, columns: Columns) -> dict[str, Floats]:
-        """Return the parts of a step at its best, the optimiser where its step is shorter."""
-        layouts = self.cost.layouts(_filled(columns))
-        parts = self.cost.parts(layouts)
-        if 1 in self.space.axes["is_offloaded"].values:
-            shorter = np.minimum(parts["optimizer"], self.cost.offload_s(layouts))
-            parts["total"] = parts["total"] - parts["optimizer"] + shorter
-            parts["optimizer"] = shorter
-        return parts
-
-    def _least(self, nodes: Columns, free: Mapping[str, Sequence[int]], seconds: Callable[[Columns], Floats]) -> Floats:
-        """Return the least of what some free decisions give."""
-        found = np.full(len(nodes["tensor"]), np.inf)
-        for part in self.parts(len(found), MOST_AT_ONCE // 16):
-            columns, owner = self.space.below({name: column[part] for name, column in nodes.items()}, free)
-            if len(owner):
-                np.minimum.at(found[part], owner, seconds(columns))
+    def seconds(self, nodes: Columns) -> Floats:
+        """Return the seconds of points; infinite where they do not fit."""
+        found = np.empty(len(nodes["tensor"]))
+        for part in self.slices(len(found)):
+            layouts = self._group.layouts({name: column[part] for name, column in nodes.items()})
+            fits = self._group.memory(layouts)["total"] <= self._limit_bytes
+            found[part] = np.where(fits, self._group.seconds(layouts), inf)
         return found
 
-    def _least_memory(self, nodes: Columns, more: Mapping[str, Sequence[int]]) -> Floats:
-        """Return the bytes with the best recomputation, ZeRO stage, and the optimiser on the host where it may be."""
-        free = {**more, "recompute": _EVERY_RECOMPUTE, "zero": _EVERY_ZERO, "is_offloaded": (0, 1)}
-        found = np.full(len(nodes["tensor"]), np.inf)
-        smallest = np.full(len(found), min(self.space.axes["microbatch"].values, default=1))  # needs least, where open
-        kept = {"microbatch": smallest, **{name: nodes[name] for name in nodes if name != "order"}}
-        for part in self.parts(len(found), MOST_AT_ONCE // 64):
-            columns, owner = self.space.below({name: column[part] for name, column in kept.items()}, free)
-            kept_rows = self._may_be_least(columns)
-            columns, owner = {name: column[kept_rows] for name, column in columns.items()}, owner[kept_rows]
-            if len(owner):
-                layouts = self.cost.layouts(_filled(columns, {"overlaps_data": 0, "overlaps_tensor": 0}))
-                np.minimum.at(found[part], owner, self.cost.memory(layouts)["total"])
-        return found
-
-    def parts(self, length: int, most: int = MOST_AT_ONCE // 8) -> Iterator[slice]:
+    def slices(self, length: int, most: int = MOST_AT_ONCE // 8) -> Iterator[slice]:
         """Yield slices of a range, each of at most so many; raise an error where the search is over."""
         for start in range(0, length, most):
             self._ask()
             yield slice(start, min(start + most, length))
 
-    def _ask(self) -> None:
-        """Raise an error where the search is over."""
-        if self.search.is_over:
-            raise OverError
+    def _best_parts(self, columns: Columns) -> dict[str, Floats]:
+        """Return the parts of a step at its best, the optimiser where its step is shorter."""
+        layouts = self._group.layouts(_filled(columns))
+        parts = self._group.parts(layouts)
+        if 1 in self.space.axes["is_offloaded"].values:
+            shorter = np.minimum(parts["optimizer"], self._group.offload_s(layouts))
+            parts["total"] = parts["total"] - parts["optimizer"] + shorter
+            parts["optimizer"] = shorter
+        return parts
 
-    def _may_be_least(self, columns: Columns) -> Bools:
+    def _minimum(self, nodes: Columns, free: Mapping[str, Sequence[int]], seconds: Bound) -> Floats:
+        """Return the least of what some free decisions give."""
+        found = np.full(len(nodes["tensor"]), inf)
+        for part in self.slices(len(found), MOST_AT_ONCE // 16):
+            columns, owner = self.space.below({name: column[part] for name, column in nodes.items()}, free)
+            if len(owner):
+                np.minimum.at(found[part], owner, seconds(columns))
+        return found
+
+    def _smallest_memory(self, nodes: Columns, more: Mapping[str, Sequence[int]]) -> Floats:
+        """Return the bytes with the best recomputation, ZeRO stage, and the optimiser on the host where it may be."""
+        free = {**more, "recompute": _EVERY_RECOMPUTE, "zero": _EVERY_ZERO, "is_offloaded": (0, 1)}
+        found = np.full(len(nodes["tensor"]), inf)
+        smallest = np.full(len(found), min(self.space.axes["microbatch"].values, default=1))  # needs least, where open
+        kept = {"microbatch": smallest, **{name: nodes[name] for name in nodes if name != "order"}}
+        for part in self.slices(len(found), MOST_AT_ONCE // 64):
+            columns, owner = self.space.below({name: column[part] for name, column in kept.items()}, free)
+            rows = self._may_be_smallest(columns)
+            columns, owner = {name: column[rows] for name, column in columns.items()}, owner[rows]
+            if len(owner):
+                layouts = self._group.layouts(_filled(columns, {"overlaps_data": 0, "overlaps_tensor": 0}))
+                np.minimum.at(found[part], owner, self._group.memory(layouts)["total"])
+        return found
+
+    def _may_be_smallest(self, columns: Columns) -> Bools:
         """Return which layouts may need least memory: ZeRO 1 needs no more than 0, and the host is free."""
         zero, is_offloaded = columns["zero"], columns["is_offloaded"] == 1
         is_alone = columns["context"] * columns["data"] == 1
-        may_shard = 1 in self.space.axes["zero"].values
-        may_offload = 1 in self.space.axes["is_offloaded"].values
         found = np.ones(len(zero), dtype=bool)
-        found &= (zero > 0) | is_alone if may_shard else True
-        found &= is_offloaded | (zero > 1) if may_offload else True
+        if 1 in self.space.axes["zero"].values:
+            found &= (zero > 0) | is_alone
+        if 1 in self.space.axes["is_offloaded"].values:
+            found &= is_offloaded | (zero > 1)
         return found
 
 
@@ -250,3 +337,228 @@ def _filled(nodes: Columns, values: Mapping[str, int] | None = None) -> dict[str
     length = len(nodes["tensor"])
     best = {**dict.fromkeys(COARSE, 1), **_BEST, **(values or {})}
     return {**{name: np.full(length, value) for name, value in best.items()}, **nodes}
+
+
+# -- any cut on any groups ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CutBounds(Bounds):
+    """Bounds of any cut on any groups."""
+
+    @property
+    def all(self) -> list[Bound]:
+        """See the module."""
+        return [
+            *([self.peak_s] if self.space.is_split else []),
+            self.ideal_s,
+            *[self.ideal_s] * len(self.space.devices),
+            self.communication_s,
+            self.fits,
+            self.communication_s,
+            self.best_path_s,
+            self.path_s,
+        ]
+
+    def peak_s(self, nodes: Columns) -> Floats:
+        """Return the step at the highest rates that were fitted, whatever the micro-batch."""
+        each = nodes["tensor"] * nodes["context"] * nodes[self.space.coarse[2]]
+        can = np.all([each <= devices for devices in self.space.devices], axis=0)
+        return np.where(can, peak_step_s(self.cost.groups), inf)
+
+    def ideal_s(self, nodes: Columns) -> Floats:
+        """Return the bound of nodes whose links cost nothing; infinite where a group has no room for a part."""
+        if self.space.is_split:  # too many to know them all
+            first, back = distinct(nodes, _FEW)
+            layer, embedding, head = self._ideal_layers({name: nodes[name][first] for name in _FEW})[:, :, back]
+        else:
+            codes, table = self._known_layers
+            layer, embedding, head = table[:, :, np.searchsorted(codes, self._code(nodes))]
+        each = nodes["tensor"] * nodes["context"] * nodes[self.space.coarse[2]]
+        layers = self.cost.transformer.num_layers
+        most = self.cost.batch if self.cost.has_replicas else layers
+        parts = np.array(
+            [
+                nodes[name] if name in nodes else np.minimum(devices // each, most)
+                for name, devices in zip(self.space.part_names, self.space.devices, strict=True)
+            ]
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if self.cost.has_replicas:
+                found = self._replicated_s(nodes, layers * layer + embedding + head, parts)
+            else:  # embedding on the first group, head on the last
+                ends = embedding[0] / layer[0] + head[-1] / layer[-1]
+                slowest = (layers + ends) / (parts / layer).sum(axis=0)
+                through = embedding[0] + head[-1] + layers * layer.min(axis=0)
+                found = self._step_s(nodes, slowest, through, np.minimum(parts.sum(axis=0), layers))
+        return np.where((parts >= 1).all(axis=0), found, inf)
+
+    def _step_s(self, nodes: Columns, slowest: Floats, through: Floats, stages: Ints) -> Floats:
+        """Return the bound of a step from the slowest stage and the sum of all."""
+        number = self.cost.batch // (nodes["data"] * nodes["microbatch"])
+        warm_up = np.minimum(number, stages)
+        return np.asarray(np.maximum(number * slowest, through + (number - (warm_up + 1) / 2) * slowest))
+
+    def _replicated_s(self, nodes: Columns, whole: Floats, parts: Ints) -> Floats:
+        """Return the bound of replicas from the sum of all stages of each group, shape (groups, n)."""
+        stages = nodes["pipeline"]
+        total = (self.cost.batch // nodes["microbatch"]).astype(np.float64)
+        return shared_bound_s(parts.astype(np.float64), whole * (stages - 1) / (2 * stages), whole / stages, total)
+
+    def _code(self, nodes: Columns) -> Ints:
+        """Return one number for the decisions on which a layer's seconds depend here."""
+        code = np.zeros(len(nodes["tensor"]), dtype=np.int64)
+        for name in _FEW:
+            values = self.space.axes[name].values
+            code = code * len(values) + np.searchsorted(values, nodes[name])
+        return code
+
+    @cached_property
+    def _known_layers(self) -> tuple[Ints, Floats]:
+        """The numbers of all such decisions, in order, and the seconds of each, shape (3, groups, n)."""
+        nodes = self.space.grid().expand({}, 0)
+        codes, first = np.unique(self._code(nodes), return_index=True)
+        return codes, self._ideal_layers({name: nodes[name][first] for name in _FEW})
+
+    def _ideal_layers(self, few: Columns) -> Floats:
+        """Return the least seconds of a layer, an embedding and a head on each group over all orders: (3, k, n)."""
+        axes, size = self.space.axes, len(few["tensor"])
+        # Of one stage the pipeline's place in an order does not matter.
+        orders = {tuple(one for one in ORDERS[index] if one != "pipeline"): index for index in axes["order"].values}
+        found = []
+        for group in self.cost.groups:
+            self._ask()
+            rows = []
+            for is_parallel, order in product(axes["is_sequence_parallel"].values, orders.values()):
+                layouts = replace(
+                    Layouts.one().of(np.zeros(size, dtype=np.int64)),
+                    tensor=few["tensor"],
+                    context=few["context"],
+                    expert=few["expert"],
+                    microbatch=few["microbatch"],
+                    data=few["expert"],
+                    order=np.full(size, order),
+                    is_sequence_parallel=np.full(size, bool(is_parallel)),
+                    overlaps_tensor=(few["tensor"] > 1) & bool(is_parallel),
+                )
+                times = group.interval(layouts)
+                layer = sum((times[name] for name in LAYER_PARTS), np.zeros(size)) / self.cost.transformer.num_layers
+                rows.append(np.array([layer, times["embedding"], times["head"]]))
+            found.append(np.min(rows, axis=0))
+        return np.array(found).swapaxes(0, 1)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def fits(self, nodes: Columns) -> Floats:
+        """Return infinity where no recomputation leaves room for all layers, and else 0."""
+        if self.cost.has_replicas:  # only their number counts, as states are sharded over all of them
+            names = self.space.part_names
+            whole = np.sum([nodes[name] for name in names], axis=0)
+            nodes = {**nodes, **dict.fromkeys(names, np.ones_like(whole)), names[0]: whole - len(names) + 1}
+        first, back = distinct(nodes, [name for name in nodes if name != "order"])
+        few = {name: column[first] for name, column in nodes.items()}
+        return self._in_parts(few, self._stages(few), self._fits)[back]
+
+    def _fits(self, nodes: Columns) -> Floats:
+        """Return the same of nodes with about as many stages."""
+        axes, stages = self.space.axes, self._stages(nodes)
+        is_there = np.arange(int(stages.max(initial=1)))[:, None] < stages
+        on = self.cost.stage_groups(nodes, len(is_there))
+        can = np.zeros(len(stages), dtype=bool)
+        for recompute in axes["recompute"].values:
+            columns = self._filled(nodes, {"zero": max(axes["zero"].values), "recompute": recompute})
+            most = np.where(is_there, self.cost.most_layers(columns, on), 0)
+            enough = most.sum(axis=0) >= self.cost.transformer.num_layers
+            can |= enough & ((most >= 1) | ~is_there).all(axis=0)
+        return np.where(can, 0.0, inf)
+
+    def _stages(self, nodes: Columns) -> Ints:
+        """Return the stages in all."""
+        return nodes["pipeline"] if self.cost.has_replicas else self.cost.parts_of(nodes).sum(axis=0)
+
+    def _filled(self, nodes: Columns, values: dict[str, int]) -> dict[str, Ints]:
+        """Return nodes with values for the decisions that are open."""
+        best = {"recompute": 0, "zero": 0, "overlaps_data": 0, "overlaps_tensor": 0, **values}
+        length = len(nodes["tensor"])
+        return {**{name: np.full(length, value) for name, value in best.items()}, **nodes}
+
+    # -- with the real links -------------------------------------------------------------------------------------------
+
+    def communication_s(self, nodes: Columns) -> Floats:
+        """Return the bound with the real links, tensor-parallel communication hidden; nothing recomputed if open."""
+        return self._in_parts(nodes, np.ones_like(nodes["tensor"]), self._communication_s, _MOST_NODES)
+
+    def _communication_s(self, nodes: Columns) -> Floats:
+        """Return the same of some nodes."""
+        columns = self._filled(nodes, {"recompute": int(Recompute.NONE)})
+        columns["overlaps_tensor"] = self._may_overlap(nodes)
+        groups, parts = self.cost.group_seconds(columns), self.cost.parts_of(nodes)
+        layers = self.cost.transformer.num_layers
+        layer, transfer, embedding, head = (
+            np.array([np.broadcast_to(getattr(one, name), len(nodes["tensor"])) for one in groups])
+            for name in ("layer_s", "transfer_s", "embedding_s", "head_s")
+        )
+        if self.cost.has_replicas:
+            sent = 2 * (nodes["pipeline"] - 1) * transfer
+            return self._replicated_s(nodes, layers * layer + embedding + head + sent, parts)
+        fixed = 2 * (parts - 1) * transfer  # a boundary inside a group: one stage sends down it, and one up
+        fixed[0] += embedding[0]
+        fixed[-1] += head[-1]
+        for index in range(1, len(groups)):
+            fixed[index - 1 : index + 1] += np.maximum(groups[index - 1].between_s, groups[index].between_s)
+        slowest = (layers + (fixed / layer).sum(axis=0)) / (parts / layer).sum(axis=0)
+        stages = parts.sum(axis=0)
+        if len(groups) == 1:  # layers are whole: one stage has their mean, rounded up
+            end = np.minimum(transfer[0] + np.minimum(embedding[0], head[0]), 2 * transfer[0])
+            slowest = np.maximum(slowest, -(-layers // stages) * layer[0] + np.where(stages > 2, end, transfer[0]))
+        return self._step_s(nodes, slowest, fixed.sum(axis=0) + layers * layer.min(axis=0), stages)
+
+    def _may_overlap(self, nodes: Columns) -> Ints:
+        """Return where tensor-parallel communication may run beside computing."""
+        return ((nodes["tensor"] > 1) & (nodes["is_sequence_parallel"] > 0)).astype(np.int64)
+
+    def best_path_s(self, nodes: Columns) -> Floats:
+        """Return the bound with all overlaps, which never make a step longer and cost no memory here."""
+        return self.path_s({**self._filled(nodes, {"overlaps_data": 1}), "overlaps_tensor": self._may_overlap(nodes)})
+
+    def path_s(self, nodes: Columns) -> Floats:
+        """Return the bound with all decided but the schedule's waits; infinite where it does not fit."""
+        return self._in_parts(nodes, self._cells(self._stages(nodes)), self.cost.bound_s)
+
+    def _cells(self, stages: Ints) -> Ints:
+        """Return the stages of layouts, of all their cuts together where all are tried."""
+        if self.cost.has_replicas or not len(stages):
+            return stages
+        layers, values = self.cost.transformer.num_layers, range(int(stages.max()) + 1)
+        table = [one * (comb(layers - 1, one - 1) if has_few_cuts(layers, one) else 1) for one in values]
+        return np.array(table)[stages]
+
+    def seconds(self, nodes: Columns) -> Floats:
+        """Return the seconds of points; infinite where they do not fit."""
+        stages = self._stages(nodes)
+        if self.cost.has_replicas:
+            return self._in_parts(nodes, stages, self.cost.seconds, _MOST_SHARED)
+        rounds = np.minimum(self.cost.batch // (nodes["data"] * nodes["microbatch"]), MOST_ROUNDS)
+        found, sizes = np.empty(len(stages)), np.frexp(rounds)[1]
+        for size in np.unique(sizes).tolist():  # so that a part is not as slow as its longest schedule
+            chosen = np.flatnonzero(sizes == size)
+            columns = {name: column[chosen] for name, column in nodes.items()}
+            most = min(_MOST_CELLS, _MOST_TASKS >> size)
+            found[chosen] = self._in_parts(columns, self._cells(stages[chosen]), self.cost.seconds, most)
+        return found
+
+    def _in_parts(
+        self, columns: Columns, stages: Ints, function: Callable[[Columns], Floats], most_cells: int = _MOST_CELLS
+    ) -> Floats:
+        """Return a function of all nodes, asked for some at a time: those with as many stages, or cells, together."""
+        order = np.argsort(stages, kind="stable")
+        cells, found, start = stages[order], np.empty(len(order)), 0
+        while start < len(cells):
+            end = min(start + max(1, most_cells // int(cells[start])), len(cells))
+            while end > start + 1 and (end - start) * int(cells[end - 1]) > 2 * most_cells:
+                end = start + (end - start) // 2
+            self._ask()
+            chosen = order[start:end]
+            found[chosen] = function({name: column[chosen] for name, column in columns.items()})
+            start = end
+        return found

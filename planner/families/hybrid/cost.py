@@ -1,54 +1,81 @@
 """What a layout costs on the machines of a question: the models of :mod:`planner.models` with the question's figures.
 
-Seconds: :mod:`planner.models.transformer_time`, an optimiser on the host by :mod:`planner.models.transformer_offload`,
-and waiting for input by :mod:`planner.models.input`. Bytes: :mod:`planner.models.transformer_memory`. The figures of
-devices and of the program, which ``calibration.program`` names, are fitted to measurements
-(:mod:`planner.data.transformer_rates`); what the program keeps: :mod:`planner.models.transformer_programs`.
-Efficiencies of links that a spec gives count instead of the fitted ones.
+Seconds: :mod:`planner.models.transformer_time`, an optimiser on the host and bytes by :mod:`planner.models.memory`,
+waiting for input by :mod:`planner.models.input`. The figures of devices and of the program, which
+``calibration.program`` names, are fitted to measurements (:mod:`planner.data.fits`). Efficiencies of links that a spec
+gives count instead of the fitted ones.
+
+Layouts are columns of numbers, one column a decision. :class:`HybridCost` prices them on one machine group or several,
+by their :class:`Placement`:
+
+- *stages*: each group has some stages that follow each other, in the order of the groups (columns ``stages_k``); the
+  layers are cut as columns ``layers_0 .. layers_(p-1)`` say, or else as is best;
+- *replicas*: each group has whole replicas (columns ``data_k``), of the same cut;
+- *even*: the reduction to one group whose stages hold equal layers (column ``pipeline``), with all schedules, virtual
+  stages, ZeRO 2 and 3 and an optimiser on the host: :class:`GroupCost`.
+
+The best cut: of many micro-batches that whose slowest stage is quickest, and nearly so of few: there a longer first
+stage may be worth its seconds. Of a setting with few cuts (:func:`has_few_cuts`) all are tried, but for those whose
+bound is above the best.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from itertools import combinations
+from math import comb, inf
 from typing import Any
 
 import numpy as np
 
 from planner.cluster import Cluster, MachineGroup
+from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
 from planner.errors import Fault, InfeasibleError, SpecError
-from planner.families.hybrid.configuration import layouts_of
+from planner.families.hybrid.configuration import HybridConfiguration, MixedConfiguration, layouts_of
+from planner.models.communication import Tier, tiers_of
+from planner.models.compute import Constants, DeviceRates, Software
 from planner.models.input import InputTime, input_time, stall_s
-from planner.models.layouts import Layouts
-from planner.models.memory import Precision
-from planner.models.roofline import Constants, DeviceRates
-from planner.models.ssgd_equations import Strategy
-from planner.models.tiers import Tier, tiers_of
-from planner.models.transformer_activations import Kernels
-from planner.models.transformer_compute import Software
-from planner.models.transformer_memory import memory_bytes, stage_memory_bytes
-from planner.models.transformer_offload import Host, offload_s
-from planner.models.transformer_programs import PROGRAMS
-from planner.models.transformer_time import PARTS, interval_times, iteration_times
+from planner.models.layouts import (
+    Bools,
+    Ints,
+    Layouts,
+    Schedule,
+    balanced_layers,
+    share_microbatches,
+    shared_bound_s,
+)
+from planner.models.memory import CutMemory, Host, Kernels, Precision, memory_bytes, offload_s, stage_memory_bytes
+from planner.models.ssgd import Strategy
+from planner.models.transformer_time import (
+    PARTS,
+    PROGRAMS,
+    DeviceGroup,
+    GroupSeconds,
+    ReplicaClass,
+    Step,
+    group_seconds,
+    interval_times,
+    iteration_times,
+)
 from planner.problem import Problem
 from planner.transformer import Transformer
 
-__all__ = ["HybridCost", "cost_of_machines", "costs_of", "transformer_of", "why_not"]
+Columns = Mapping[str, Ints]
 
-_DTYPES = ("bf16", "fp16")  # that the products are fitted for
+_DTYPES = ("bf16", "fp16")  # that the matrix multiplications are fitted for
 _HOST_LINK_BYTES_PER_S = 25e9  # PCIe 4.0 x16 as copies reach it, where the cluster does not say
 _HOST_MEMORY_BYTES_PER_S = 200e9  # of a machine: eight channels of DDR4-3200
+_CUT = {"interleave": 1, "schedule": int(Schedule.ONE_F_ONE_B), "is_offloaded": 0}  # in every layout with a cut
+_MOST_FEW = 2_000  # stages of all cuts of a setting together
+_MOST_CELLS = 200_000  # stages in one array
 TYPICAL_DEVICE = "a100-sxm4-80gb"  # whose fitted shares stand in for those of a device without
-
-
-def transformer_of(problem: Problem) -> Transformer | None:
-    """Return the sizes of the question's network, where it is a transformer."""
-    return problem.dnn.transformer
 
 
 def why_not(problem: Problem) -> str | None:
     """Return why the family does not apply, or None."""
-    if transformer_of(problem) is None:
+    if problem.dnn.transformer is None:
         return f"hybrid parallelism splits the blocks of a transformer, and {problem.dnn.name} is not known as one."
     if problem.training.dtype not in _DTYPES:
         return (
@@ -65,8 +92,8 @@ def why_not(problem: Problem) -> str | None:
     return None
 
 
-def costs_of(problem: Problem) -> list["HybridCost"]:
-    """Return a cost for all machines, where they are alike; else one for each group, the pinned device's only.
+def costs_of(problem: Problem) -> list["GroupCost"]:
+    """Return one cost for all machines, where they are equal; else one for each group, the pinned device's only.
 
     Raises
     ------
@@ -80,12 +107,12 @@ def costs_of(problem: Problem) -> list["HybridCost"]:
     if not groups:
         raise InfeasibleError(f"No plan fits: there are no devices {device!r}, which fix.device asks for.")
     if len(groups) == len(problem.cluster.machine_groups) and problem.cluster.has_equal_machines:
-        return [HybridCost(problem, problem.cluster, None)]
-    return [HybridCost(problem, problem.cluster.of_groups({one.name}), one.name) for one in groups]
+        return [GroupCost(problem, problem.cluster, None)]
+    return [GroupCost(problem, problem.cluster.of_groups({one.name}), one.name) for one in groups]
 
 
-def cost_of_machines(problem: Problem, machines: str | None, batch: int | None = None) -> "HybridCost":
-    """Return the cost of a group of machines by its name; None: all of them, which must be alike.
+def cost_of_machines(problem: Problem, machines: str | None, batch: int | None = None) -> "GroupCost":
+    """Return the cost of a group of machines by its name; None: all of them, which must be equal.
 
     Raises
     ------
@@ -96,17 +123,20 @@ def cost_of_machines(problem: Problem, machines: str | None, batch: int | None =
         raise SpecError.of([Fault(field="configuration.hybrid", problem=reason)])
     names = [one.name for one in problem.cluster.machine_groups]
     if machines is None and problem.cluster.has_equal_machines:
-        return HybridCost(problem, problem.cluster, None, batch)
+        return GroupCost(problem, problem.cluster, None, batch)
     if machines not in names:
         what = "the machines differ, and it is not said which are meant." if machines is None else "there are none."
         mend = f"Write machines: with one of {', '.join(names)}."
         raise SpecError.of([Fault(field="configuration.hybrid.machines", value=str(machines), problem=what, mend=mend)])
-    return HybridCost(problem, problem.cluster.of_groups({machines}), machines, batch)
+    return GroupCost(problem, problem.cluster.of_groups({machines}), machines, batch)
+
+
+# -- one machine group, and even cuts on it ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class HybridCost:
-    """Costs on equal machines.
+class GroupCost:
+    """The figures of one machine group, and what even cuts cost on it.
 
     Attributes
     ----------
@@ -123,12 +153,15 @@ class HybridCost:
     machines: str | None
     given_batch: int | None = None
 
-    # -- what the question says ----------------------------------------------------------------------------------------
+    @property
+    def even(self) -> "HybridCost":
+        """The cost of even cuts on these machines alone."""
+        return HybridCost((self,), Placement.EVEN)
 
     @cached_property
     def transformer(self) -> Transformer:
         """The network."""
-        found = transformer_of(self.problem)
+        found = self.problem.dnn.transformer
         assert found is not None, "asked by why_not"
         return found
 
@@ -146,7 +179,7 @@ class HybridCost:
 
     @property
     def group(self) -> MachineGroup:
-        """One of the groups, which are alike."""
+        """One of the groups, which are equal."""
         return self.cluster.machine_groups[0]
 
     @cached_property
@@ -157,10 +190,7 @@ class HybridCost:
     @property
     def memory_limit_bytes(self) -> float:
         """What a device may hold."""
-        limit = self.problem.limits.memory_per_device_bytes
-        return min(self.group.device.memory_bytes, float("inf") if limit is None else limit)
-
-    # -- fitted figures ------------------------------------------------------------------------------------------------
+        return memory_limit_bytes(self.problem, self.group)
 
     @cached_property
     def is_calibrated(self) -> bool:
@@ -222,17 +252,6 @@ class HybridCost:
         """What a device keeps for itself."""
         return self.problem.calibration.transformer_reserve_of(self.group.device.memory_bytes)
 
-    @cached_property
-    def host(self) -> Host:
-        """The host of a device."""
-        link = self.group.host_link_bytes_per_s
-        return Host(
-            link_bytes_per_s=link if link < float("inf") else _HOST_LINK_BYTES_PER_S,
-            memory_bytes_per_s=_HOST_MEMORY_BYTES_PER_S / self.group.devices_per_machine,
-        )
-
-    # -- costs of many layouts -----------------------------------------------------------------------------------------
-
     def layouts(self, columns: Mapping[str, Any]) -> Layouts:
         """Return layouts of columns of numbers."""
         return layouts_of(columns, self.batch)
@@ -259,13 +278,13 @@ class HybridCost:
             expert_imbalance=self.expert_imbalance,
         )
 
-    def parts(self, layouts: Layouts, tiers: Sequence[Tier] | None = None) -> dict[str, Floats]:
+    def parts(self, layouts: Layouts) -> dict[str, Floats]:
         """Return the seconds of a step by part, and their total, input left out."""
         found = dict(
             iteration_times(
                 self.transformer,
                 layouts,
-                tiers=self.tiers if tiers is None else tiers,
+                tiers=self.tiers,
                 rates=self.rates,
                 software=self.software,
                 constants=self.constants,
@@ -291,10 +310,15 @@ class HybridCost:
 
     def offload_s(self, layouts: Layouts) -> Floats:
         """Return the seconds of an optimiser on the host."""
+        link = self.group.host_link_bytes_per_s
+        host = Host(
+            link_bytes_per_s=link if link < inf else _HOST_LINK_BYTES_PER_S,
+            memory_bytes_per_s=_HOST_MEMORY_BYTES_PER_S / self.group.devices_per_machine,
+        )
         return offload_s(
             self.transformer,
             layouts,
-            self.host,
+            host,
             gradient_bytes=self.software.gradient_bytes,
             weight_bytes=self.precision.weight_bytes,
             optimizer_bytes=self.software.optimizer_bytes,
@@ -304,8 +328,6 @@ class HybridCost:
         """Return the seconds of a step, input included."""
         total = self.parts(layouts)["total"]
         return np.asarray(total + self.stalls_s(layouts, total))
-
-    # -- input -------------------------------------------------------------------------------------------------------
 
     def stalls_s(self, layouts: Layouts, busy_s: Floats) -> Floats:
         """Return how long devices wait for samples: one reader for each data rank."""
@@ -329,3 +351,375 @@ class HybridCost:
             device_sample_bytes=training.device_sample_bytes,
             is_pipelined=self.problem.calibration.is_prefetch_pipelined,
         )
+
+
+# -- all cuts of few ---------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4_096)
+def has_few_cuts(layers: int, stages: int) -> bool:
+    """Return whether all cuts of so many layers are tried."""
+    if 1 < stages < layers and stages * (layers - 1) > _MOST_FEW:  # there is a cut for each place of one boundary
+        return False
+    return 1 < stages <= layers and stages * comb(layers - 1, stages - 1) <= _MOST_FEW
+
+
+@lru_cache(maxsize=64)
+def all_cuts(layers: int, stages: int) -> Ints:
+    """Return all cuts of layers into stages of one or more, shape (stages, cuts)."""
+    number = comb(layers - 1, stages - 1)
+    ends = np.array(list(combinations(range(1, layers), stages - 1)), dtype=np.int64).reshape(number, stages - 1)
+    return np.diff(ends, axis=1, prepend=0, append=layers).T
+
+
+def cut_columns(layers: Ints) -> dict[str, Ints]:
+    """Return cuts of shape (p, n) as columns."""
+    return {f"layers_{stage}": row for stage, row in enumerate(layers)}
+
+
+def _cut_of(columns: Columns) -> Ints | None:
+    """Return the cuts that columns hold, shape (p, n); None where they hold none."""
+    names = [name for name in columns if name.startswith("layers_")]
+    return np.array([columns[f"layers_{stage}"] for stage in range(len(names))]) if names else None
+
+
+def _each_cut(columns: Columns, stages: Ints, layers: int) -> Iterator[tuple[Ints, Ints, dict[str, Ints]]]:
+    """Yield some layouts with few cuts, of as many stages each: their places, the cuts, and each with each cut."""
+    for number in np.unique(stages).tolist():
+        if not has_few_cuts(layers, number):
+            continue
+        cuts, places = all_cuts(layers, number), np.flatnonzero(stages == number)
+        for some in np.array_split(places, -(-len(places) * cuts.size // _MOST_CELLS)):
+            each = {name: np.repeat(column[some], cuts.shape[1]) for name, column in columns.items()}
+            yield some, cuts, {**each, **cut_columns(np.tile(cuts, (1, len(some))))}
+
+
+# -- any cut on any groups ---------------------------------------------------------------------------------------------
+
+
+class Placement(StrEnum):
+    """How a layout lies on its machine groups: see the module."""
+
+    EVEN = "even"
+    STAGES = "stages"
+    REPLICAS = "replicas"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CutLayouts:
+    """Layouts with their layers cut.
+
+    Attributes
+    ----------
+    step
+        With these layers.
+    can
+        Whether all fit, shape (n,).
+    numbers
+        Micro-batches of one replica of each group, shape (groups, n); None but for replicas.
+    """
+
+    step: Step
+    can: Bools
+    numbers: Ints | None = None
+
+
+@dataclass(frozen=True)
+class HybridCost:
+    """What layouts cost on some machine groups."""
+
+    groups: tuple[GroupCost, ...]
+    placement: Placement
+
+    @classmethod
+    def of(cls, problem: Problem, chosen: HybridConfiguration) -> "HybridCost":
+        """Return the cost of the groups on which a configuration stands."""
+        names: Sequence[str | None] = [chosen.machines]
+        if not isinstance(chosen, MixedConfiguration):
+            placement = Placement.EVEN
+        else:
+            names, placement = [*chosen.groups] or [None], Placement.REPLICAS if chosen.replicas else Placement.STAGES
+        return cls(tuple(cost_of_machines(problem, name, chosen.global_batch_size) for name in names), placement)
+
+    @property
+    def first(self) -> GroupCost:
+        """The cost of the first group, for what all share."""
+        return self.groups[0]
+
+    @property
+    def problem(self) -> Problem:
+        """The question."""
+        return self.first.problem
+
+    @property
+    def transformer(self) -> Transformer:
+        """The network."""
+        return self.first.transformer
+
+    @property
+    def batch(self) -> int:
+        """Samples of a step."""
+        return self.first.batch
+
+    @property
+    def names(self) -> list[str | None]:
+        """Names of the groups; None of a single one, where all machines are equal."""
+        return [one.machines for one in self.groups]
+
+    @property
+    def is_even(self) -> bool:
+        """Whether stages hold equal layers."""
+        return self.placement is Placement.EVEN
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether each group has whole replicas, rather than stages."""
+        return self.placement is Placement.REPLICAS
+
+    @cached_property
+    def part_names(self) -> tuple[str, ...]:
+        """Of the columns that hold the stages of each group, or its replicas."""
+        if self.is_even:
+            return ("pipeline",)
+        return tuple(f"{'data' if self.has_replicas else 'stages'}_{index}" for index in range(len(self.groups)))
+
+    @cached_property
+    def limits_bytes(self) -> Floats:
+        """What a device of each group may hold."""
+        return np.array([one.memory_limit_bytes for one in self.groups])
+
+    @cached_property
+    def memory(self) -> CutMemory:
+        """Bytes of stages of any cut."""
+        return CutMemory(
+            transformer=self.transformer,
+            precision=self.first.precision,
+            kernels=self.first.kernels,
+            reserve_bytes=max(one.reserve_bytes for one in self.groups),
+            expert_imbalance=self.first.expert_imbalance,
+        )
+
+    @cached_property
+    def _device_groups(self) -> tuple[DeviceGroup, ...]:
+        """The groups as the models have them: between groups the narrowest link of a ring through all counts."""
+        if len(self.groups) == 1:
+            return (DeviceGroup(tiers=self.first.tiers, rates=self.first.rates),)
+        joint = self.problem.cluster.of_groups({name for name in self.names if name is not None})
+        link = joint.ring_link(joint.num_machines)
+        return tuple(
+            DeviceGroup(
+                tiers=one.tiers,
+                rates=one.rates,
+                between_bytes_per_s=link.bandwidth_bytes_per_s,
+                between_latency_s=link.latency_s,
+            )
+            for one in self.groups
+        )
+
+    def parts_of(self, columns: Columns) -> Ints:
+        """Return the stages of each group, or its replicas, shape (groups, n)."""
+        return np.array([columns[name] for name in self.part_names])
+
+    def layouts(self, columns: Columns, index: int | None = None) -> Layouts:
+        """Return layouts of columns: all stages and replicas, or those that stand on one group."""
+        if self.is_even:
+            return layouts_of(columns, self.batch)
+        parts = self.parts_of(columns)
+        own = parts.sum(axis=0) if index is None else parts[index]
+        same = {name: np.full(len(own), value) for name, value in _CUT.items()}
+        return layouts_of({**same, **columns, "data" if self.has_replicas else "pipeline": own}, self.batch)
+
+    def group_seconds(self, columns: Columns) -> list[GroupSeconds]:
+        """Return the seconds of a micro-batch on each group."""
+        whole, found = self.layouts(columns), []
+        for index, (one, devices) in enumerate(zip(self.groups, self._device_groups, strict=True)):
+            own = self.layouts(columns, index)
+            joint = replace(own, data=whole.data) if self.has_replicas else own
+            found.append(
+                group_seconds(
+                    self.transformer,
+                    own,
+                    joint,
+                    devices,
+                    software=one.software,
+                    constants=one.constants,
+                    expert_imbalance=one.expert_imbalance,
+                )
+            )
+        return found
+
+    def stage_groups(self, columns: Columns, num_stages: int) -> Ints:
+        """Return the index of each stage's group, shape (p, n); 0 for whole replicas."""
+        found = np.zeros((num_stages, len(columns["tensor"])), dtype=np.int64)
+        if self.has_replicas:
+            return found
+        for end in np.cumsum(self.parts_of(columns), axis=0)[:-1]:
+            found = found + (np.arange(num_stages)[:, None] >= end)
+        return found
+
+    def most_layers(self, columns: Columns, stage_groups: Ints) -> Ints:
+        """Return how many layers fit on each stage, shape (p, n)."""
+        layouts = self.layouts(columns)
+        limits = self.limits_bytes[stage_groups]
+        if self.has_replicas:  # they may do as many micro-batches as a pipeline holds, on the smallest device
+            layouts = replace(layouts, num_microbatches=np.maximum(layouts.num_microbatches, layouts.pipeline))
+            limits = np.full(stage_groups.shape, self.limits_bytes.min())
+        return self.memory.most_layers(layouts, len(stage_groups), limits)
+
+    # -- the cut -------------------------------------------------------------------------------------------------------
+
+    def step(self, columns: Columns, layers: Ints | None = None, numbers: Ints | None = None) -> Step:
+        """Return the step of layouts with layers, and for whole replicas the micro-batches of each group."""
+        whole, groups = self.layouts(columns), self.group_seconds(columns)
+        on = self.stage_groups(columns, int(whole.pipeline.max(initial=1)))
+        classes = [ReplicaClass(groups=on, num_microbatches=whole.num_microbatches)]
+        if self.has_replicas:
+            counts = np.ones((len(self.groups), len(whole)), dtype=np.int64) if numbers is None else numbers
+            classes = [
+                ReplicaClass(groups=np.full_like(on, index), num_microbatches=row) for index, row in enumerate(counts)
+            ]
+        return Step(
+            layouts=whole, layers=np.zeros_like(on) if layers is None else layers, groups=groups, classes=classes
+        )
+
+    def _cut_as(self, columns: Columns, layers: Ints) -> CutLayouts:
+        """Return layouts with given cuts."""
+        step = self.step(columns, layers)
+        most = self.most_layers(columns, step.classes[0].groups)
+        can = (~step.is_there | ((layers >= 1) & (layers <= most))).all(axis=0)
+        return CutLayouts(step=step, can=can & self._is_own(step))
+
+    def _cut_balanced(self, columns: Columns) -> CutLayouts:
+        """Return layouts cut so that the slowest stage is as quick as can be, as far as memory allows."""
+        bare = self.step(columns)
+        own = ReplicaClass(groups=bare.classes[0].groups, num_microbatches=bare.layouts.num_microbatches)
+        if self.has_replicas:  # the group whose layers are slowest
+            slowest = np.argmax([np.broadcast_to(one.layer_s, len(bare.layouts)) for one in bare.groups], axis=0)
+            own = replace(own, groups=np.asarray(np.broadcast_to(slowest, own.groups.shape)))
+        down, up = bare.sends_s(own)
+        layers, can = balanced_layers(
+            bare.of_group(own, "layer_s"),
+            bare.ends_s(own) + (down + up),
+            self.most_layers(columns, own.groups),
+            bare.is_there,
+            own.groups,
+            self.transformer.num_layers,
+        )
+        step = replace(bare, layers=layers)
+        return CutLayouts(step=step, can=can & self._is_own(step))
+
+    def _is_own(self, step: Step) -> Bools:
+        """Return whether a cut is none of those that even layouts on one group have, which are priced by themselves."""
+        if len(self.groups) > 1:
+            return np.ones(len(step.layouts), dtype=bool)
+        return np.asarray((step.is_there & (step.layers != step.layers[0])).any(axis=0))
+
+    def cut(self, columns: Columns) -> CutLayouts:
+        """Return layouts cut as columns say, else the best of few cuts, else for the quickest slowest stage.
+
+        What does not fit is not taken. Of equal cuts the first.
+        """
+        if (given := _cut_of(columns)) is not None:
+            return self._cut_as(columns, given)
+        found = self._cut_balanced(columns)
+        if self.has_replicas:
+            return found
+        layers, is_any = found.step.layers.copy(), False
+        for some, cuts, each in _each_cut(columns, found.step.layouts.pipeline, self.transformer.num_layers):
+            bounds = self.bound_s(each).reshape(len(some), -1)
+            seconds = np.full(bounds.shape, inf)
+            hopeful = np.isfinite(bounds) & (bounds == bounds.min(axis=1, keepdims=True))
+            for _ in range(2):  # the most hopeful cut, and then those that may be better still
+                at = np.flatnonzero(hopeful)
+                if len(at):
+                    seconds.flat[at] = self.seconds({name: column[at] for name, column in each.items()})
+                hopeful = (bounds < seconds.min(axis=1, keepdims=True)) & np.isinf(seconds)
+            layers[:, some] = 0
+            layers[: len(cuts), some] = cuts[:, seconds.argmin(axis=1)]
+            is_any = True
+        return self._cut_as(columns, layers) if is_any else found
+
+    def finished(self, columns: Columns) -> CutLayouts:
+        """Return layouts with layers and, for whole replicas, micro-batches chosen."""
+        chosen = self.cut(columns)
+        if not self.has_replicas:
+            return chosen
+        starts, each = self._lines(chosen.step)
+        parts, numbers = self.parts_of(columns), np.zeros((len(self.groups), len(chosen.can)), dtype=np.int64)
+        for index, size in enumerate(columns["microbatch"].tolist()):
+            counts, start_s, each_s = (array[:, index].tolist() for array in (parts, starts, each))
+            numbers[:, index] = share_microbatches(counts, start_s, each_s, self.batch // size) or 0
+        classes = [
+            replace(one, num_microbatches=row)
+            for one, row in zip(chosen.step.classes, np.maximum(numbers, 1), strict=True)
+        ]
+        step = replace(chosen.step, classes=classes)
+        return CutLayouts(step=step, can=chosen.can & (numbers.min(axis=0) > 0), numbers=numbers)
+
+    def _lines(self, step: Step) -> tuple[Floats, Floats]:
+        """Return ``a`` and ``x``: m micro-batches take each class ``a + m x`` at least; shape (classes, n).
+
+        The path that passes all stages once and else dwells on the slowest one, i of p: ``X + (m - w) x + (w - 1)
+        max(f, b)`` with ``w = p - i``.
+        """
+        starts, each, columns = [], [], np.arange(len(step.layouts))
+        for one in step.classes:
+            forward, backward = step.passes_s(one)
+            both = forward + backward
+            slowest = np.argmax(both, axis=0)
+            x, longer = both[slowest, columns], np.maximum(forward, backward)[slowest, columns]
+            warm_up = step.layouts.pipeline - slowest
+            starts.append(both.sum(axis=0) - warm_up * x + (warm_up - 1) * longer)
+            each.append(x)
+        return np.array(starts), np.array(each)
+
+    # -- seconds -------------------------------------------------------------------------------------------------------
+
+    def seconds(self, columns: Columns) -> Floats:
+        """Return the seconds of layouts, with what is open chosen, input included; infinite where a cut cannot fit."""
+        if self.is_even:
+            return self.first.seconds(self.layouts(columns))
+        chosen = self.finished(columns)
+        total_s = chosen.step.total_s
+        return np.where(chosen.can, total_s + self.stalls_s(columns, total_s, chosen.numbers), inf)
+
+    def stalls_s(self, columns: Columns, busy_s: Floats, numbers: Ints | None = None) -> Floats:
+        """Return how long devices wait for samples; the first stage of every replica reads them."""
+        if not self.has_replicas:
+            return self.first.stalls_s(self.layouts(columns), busy_s)
+        found, parts = np.zeros(len(busy_s)), self.parts_of(columns)
+        for index, one in enumerate(self.groups):
+            own = self.layouts(columns, index)
+            for at in range(len(busy_s)):
+                samples = int(parts[index, at] * (0 if numbers is None else numbers[index, at]) * own.microbatch[at])
+                reading = replace(one, given_batch=max(samples, 1))
+                found[at] = max(found[at], float(reading.stalls_s(own.of(slice(at, at + 1)), busy_s[at : at + 1])[0]))
+        return found
+
+    def bound_s(self, columns: Columns) -> Floats:
+        """Return seconds that layouts with a cut are not under; infinite where they do not fit."""
+        found = np.full(len(columns["tensor"]), inf)
+        pipeline = self.layouts(columns).pipeline
+        on = self.stage_groups(columns, int(pipeline.max(initial=1)))
+        is_there = np.arange(len(on))[:, None] < pipeline
+        most = np.where(is_there, self.most_layers(columns, on), 0)
+        has_room = ((most >= 1) | ~is_there).all(axis=0) & (most.sum(axis=0) >= self.transformer.num_layers)
+        fits = np.flatnonzero(has_room)
+        if len(fits):
+            found[fits] = self._bound_s({name: column[fits] for name, column in columns.items()})
+        return found
+
+    def _bound_s(self, columns: Columns) -> Floats:
+        """Return the same of layouts that fit."""
+        given = _cut_of(columns)
+        chosen = self._cut_balanced(columns) if given is None else self._cut_as(columns, given)
+        if self.has_replicas:
+            starts, each = self._lines(chosen.step)
+            total = (self.batch // columns["microbatch"]).astype(np.float64)
+            bound = shared_bound_s(self.parts_of(columns).astype(np.float64), starts, each, total)
+            return np.where(chosen.can, bound + chosen.step.tail_s.max(axis=0), inf)
+        found = np.where(chosen.can, chosen.step.bound_s, inf)
+        if given is None:
+            for some, _, cuts in _each_cut(columns, chosen.step.layouts.pipeline, self.transformer.num_layers):
+                found[some] = self.bound_s(cuts).reshape(len(some), -1).min(axis=1)
+        return np.asarray(found)

@@ -4,40 +4,50 @@ Costs stand in :mod:`planner.families.hybrid.cost`, rules in :mod:`planner.famil
 :mod:`planner.families.hybrid.search`; see docs/hybrid.md.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 
-from planner.families.hybrid import given as hybrid_given
-from planner.families.hybrid import mixed as hybrid_mixed
-from planner.families.hybrid import mixed_given as hybrid_mixed_given
-from planner.families.hybrid import mixed_timeline as hybrid_mixed_timeline
-from planner.families.hybrid import timeline as hybrid_timeline
-from planner.families.hybrid.configuration import NAME, PINS, HybridConfiguration, layouts_of
-from planner.families.hybrid.cost import HybridCost, cost_of_machines
-from planner.families.hybrid.defaults import left_out_words
-from planner.families.hybrid.launch import launch_lines, launch_words, options
-from planner.families.hybrid.launch_network import not_expressed
-from planner.families.hybrid.machines import machines
-from planner.families.hybrid.mixed_configuration import MixedConfiguration
-from planner.families.hybrid.ranges import error_band, outside_words
-from planner.models.layouts import Layouts
-from planner.models.transformer_memory import TERMS
-from planner.models.transformer_operators import flop_per_sample
-from planner.models.transformer_time import PARTS, stage_times
+from planner.cluster import Cluster
+from planner.decisions import LAYOUT
+from planner.errors import Fault, SpecError
+from planner.families.hybrid.configuration import (
+    ARRAYS,
+    NAME,
+    HybridConfiguration,
+    MixedConfiguration,
+    MixedReplicas,
+    MixedStage,
+    fault_of,
+    given_batch,
+)
+from planner.families.hybrid.cost import GroupCost, HybridCost, cost_of_machines
+from planner.families.hybrid.launch import launch_lines, launch_words, not_expressed, options, other_program
+from planner.families.hybrid.rules import LayoutRule, broken_rule, completed, left_out_words, nearest, rules_of
+from planner.families.hybrid.timeline import Pipeline, Tail, draw
+from planner.models.layouts import Ints, Layouts, Schedule
+from planner.models.memory import TERMS
+from planner.models.operators import flop_per_sample
+from planner.models.transformer_time import LAYER_PARTS, PARTS, Step, stage_times
 from planner.plan import Prediction
 from planner.problem import Problem
+from planner.sections import Cell, FamilyView, Memory, Placement, Role, Table, few_roles
 from planner.timeline import Timeline, repeated
 from planner.units import Dimension, format_human
+from planner.used_machines import UsedMachines, filled
+from planner.words import few, many, size_words, thinned, time_words
 
 __all__ = [
-    "DECISIONS",
     "FITTED",
     "NAME",
     "NOT_MODELLED",
-    "TAKES_EXCLUSIONS",
+    "WORDS",
     "HybridConfiguration",
     "configuration_of",
     "explain",
@@ -45,6 +55,8 @@ __all__ = [
     "machines",
     "predict",
     "timeline",
+    "view",
+    "warnings",
 ]
 
 NOT_MODELLED = (
@@ -54,19 +66,21 @@ NOT_MODELLED = (
     "slower kernels where memory is nearly full, and memory that lies in pieces",
     "host memory, where the optimiser's state lies there",
 )
-DECISIONS = frozenset((*PINS, "schedule", "zero_bubble", "num_microbatches", "num_devices", "num_machines", "device"))
 FITTED = ("inside_efficiency", "bandwidth_efficiency")
-TAKES_EXCLUSIONS = True
-_EXCHANGES = ("tensor", "expert", "context", "pipeline", "data")
-_MOST_STAGES = 8  # whose room is printed one by one
+_COMMUNICATION = ("tensor", "expert", "context", "pipeline", "data")
+_MOST_STAGES = 8  # whose free memory is printed one by one
+_MEASURED = (
+    "layouts over several kinds are held against 12 measured steps of one program: ranks agree to 0.9 and times to a "
+    "tenth, once its launch floor and its slower devices' shares are fitted to other rows (docs/hybrid_mixed.md)"
+)
 
 
 def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfiguration:
     """Return the configuration that a spec's block means; raise SpecError where it means none."""
-    if hybrid_mixed_given.is_mixed(given):
-        return hybrid_mixed_given.configuration_of(problem, given)
+    if is_mixed(given):
+        return parse_heterogeneous(problem, given)
     even = {name: value for name, value in given.items() if name not in ("stages", "replicas")}
-    return hybrid_given.configuration_of(problem, even)
+    return parse_homogeneous(problem, even)
 
 
 def left_out(problem: Problem, given: Mapping[str, Any], configuration: HybridConfiguration) -> tuple[str, ...]:
@@ -74,140 +88,566 @@ def left_out(problem: Problem, given: Mapping[str, Any], configuration: HybridCo
     return tuple(left_out_words(problem, given, configuration.to_document()))
 
 
+def _devices_of(configuration: HybridConfiguration) -> Mapping[str | None, int]:
+    """Return the devices of a layout by group."""
+    if isinstance(configuration, MixedConfiguration):
+        return configuration.devices_of
+    return {configuration.machines: configuration.num_devices}
+
+
+def machines(problem: Problem, configuration: HybridConfiguration) -> Iterator[UsedMachines]:
+    """Yield the machines of a layout, filled one after the other."""
+    groups = {group.name: group for group in problem.cluster.machine_groups}
+    for name, number in _devices_of(configuration).items():
+        yield from filled(problem.cluster.ring_groups if name is None else [groups[name]], number)
+
+
+# -- what a spec's block ``configuration.hybrid`` means: refused with the rule that it breaks and the nearest values
+
+_GIVEN_OWN = ("machines", "global_batch_size")
+
+
+def parse_homogeneous(problem: Problem, given: Mapping[str, Any]) -> HybridConfiguration:
+    """Return the configuration that a spec's block means.
+
+    Raises
+    ------
+    SpecError
+        Where the network, the batch, the machines or another decision do not allow one of the decisions.
+    """
+    if problem.variant != "corrected":
+        text = "hybrid parallelism has no printed form."
+        raise SpecError.of([Fault(field="variant", value=problem.variant, problem=text, mend="Leave it out.")])
+    cost = cost_of_machines(problem, given["machines"], given_batch(problem, given["global_batch_size"]))
+    found = HybridConfiguration(
+        global_batch_size=cost.batch,
+        machines=given["machines"],
+        **{name: value for name, value in completed(problem, given, cost.batch).items() if name not in _GIVEN_OWN},
+    )
+    _check(cost, found)
+    return found
+
+
+def _check(cost: GroupCost, found: HybridConfiguration) -> None:
+    """Refuse a layout that breaks a rule, with the nearest values that do not."""
+    rules, codes = (*rules_of(cost.transformer, cost.batch), _there_are(cost)), found.codes()
+    broken = broken_rule(rules, codes)
+    if broken is None:
+        return
+    text, key = broken.words(codes), broken.key
+    if key in LAYOUT and LAYOUT[key].is_flag:
+        given = bool(codes[ARRAYS[key]])
+        raise SpecError.of([fault_of(key, given, text, f"Write {str(not given).lower()}.")])
+    values = nearest(rules, broken, codes, key)
+    mend = f"The nearest values that can be: {' or '.join(map(str, values))}." if values else "Change another decision."
+    raise SpecError.of([fault_of(key, codes[key], text, mend)])
+
+
+def _there_are(cost: GroupCost) -> LayoutRule:
+    """Return the rule that a layout needs no more devices than there are."""
+    number = cost.cluster.num_devices
+    return LayoutRule(
+        key="data",
+        names=("tensor", "context", "pipeline", "data"),
+        holds=lambda one: one["tensor"] * one["context"] * one["pipeline"] * one["data"] <= number,
+        words=lambda one: (
+            f"tensor {one['tensor']} x context {one['context']} x pipeline {one['pipeline']} x data {one['data']} take "
+            f"{one['tensor'] * one['context'] * one['pipeline'] * one['data']:,} devices; there are {number:,}."
+        ),
+    )
+
+
+# -- what ``stages`` and ``replicas`` in a block ``configuration.hybrid`` mean; refused with what would mend them
+
+_MIXED_GIVEN_OWN = ("machines", "global_batch_size", "stages", "replicas")
+_FIXED = {"schedule": "1f1b", "interleave": 1, "offload_optimizer": False}
+
+
+def is_mixed(given: Mapping[str, Any]) -> bool:
+    """Whether a block says more than one kind of stage, or of replica."""
+    return bool(given.get("stages") or given.get("replicas"))
+
+
+def parse_heterogeneous(problem: Problem, given: Mapping[str, Any]) -> MixedConfiguration:
+    """Return the configuration that a spec's block means.
+
+    Raises
+    ------
+    SpecError
+        Where the network, the batch, the machines or another decision do not allow one of the decisions.
+    """
+    network = problem.dnn.transformer
+    layers = 0 if network is None else network.num_layers
+    rows = given.get("stages") or [{"layers": layers, "machines": None}]
+    stages = tuple(MixedStage(layers=one["layers"], machines=one["machines"]) for one in rows)
+    replicas = tuple(MixedReplicas(**one) for one in given.get("replicas") or ())
+    _raise(_shape_faults(problem, given, stages, replicas))
+    names = [one.machines for one in (replicas or stages)]
+    batch = given_batch(problem, given["global_batch_size"])
+    costs = [cost_of_machines(problem, name, batch) for name in dict.fromkeys(names)]
+    block = completed(problem, given, costs[0].batch)
+    decisions = {name: value for name, value in block.items() if name not in _MIXED_GIVEN_OWN}
+    found = MixedConfiguration(global_batch_size=costs[0].batch, stages=stages, replicas=replicas, **decisions)
+    _raise(_rule_faults(costs, found))
+    _raise(_dealt_faults(costs, found, layers))
+    return found
+
+
+def _raise(faults: Iterator[Fault]) -> None:
+    """Refuse what has a fault, with the first one."""
+    for one in faults:
+        raise SpecError.of([one])
+
+
+def _shape_faults(
+    problem: Problem, given: Mapping[str, Any], stages: Sequence[MixedStage], replicas: Sequence[MixedReplicas]
+) -> Iterator[Fault]:
+    """Yield what is wrong with the lists themselves."""
+    if problem.variant != "corrected":
+        text = "hybrid parallelism has no printed form."
+        yield Fault(field="variant", value=problem.variant, problem=text, mend="Leave it out.")
+    if given["machines"] is not None:
+        yield fault_of("machines", given["machines"], "stages or replicas say where they stand.", "Leave it out.")
+    if len(stages) != given["pipeline"]:
+        text = f"there are {given['pipeline']} pipeline stages, and {len(stages)} are listed."
+        yield fault_of("stages", len(stages), text, f"Write pipeline: {len(stages)}, or list as many stages.")
+    named = [one.machines is not None for one in stages]
+    if replicas and any(named):
+        yield fault_of("stages", "machines", "whole replicas stand on the machines of replicas.", "Leave machines out.")
+    if not replicas and any(named) and not all(named):
+        yield fault_of("stages", "machines", "some stages name machines, and others do not.", "Name them in each.")
+    runs = [name for name, _ in groupby(one.machines for one in stages)]
+    if len(runs) != len(set(runs)):
+        text = "stages on one kind of machines must follow each other."
+        yield fault_of("stages", ", ".join(str(one) for one in runs), text, "Put them together.")
+    names = [one.machines for one in replicas]
+    if len(names) != len(set(names)):
+        yield fault_of("replicas", ", ".join(names), "a group of machines stands twice.", "Add its replicas up.")
+    for key, value in _FIXED.items():
+        if given[key] != value:
+            text = "stages or replicas that are unlike go with it only."
+            yield fault_of(key, given[key], text, f"Write {key}: {str(value).lower()}.")
+    if (given["zero"] or 0) > 1:
+        yield fault_of("zero", given["zero"], "unlike stages or replicas go with ZeRO 0 and 1.", "Write zero: 1.")
+
+
+def _rule_faults(costs: Sequence[GroupCost], found: MixedConfiguration) -> Iterator[Fault]:
+    """Yield the first rule of layouts that is broken, of those that ask for nothing which differs here."""
+    codes, key = found.codes(), ""
+    if (broken := broken_rule(_rules(costs[0], found), codes)) is None:
+        return
+    text, key = broken.words(codes), broken.key
+    if key in LAYOUT and LAYOUT[key].is_flag:
+        given = bool(codes[ARRAYS[key]])
+        yield fault_of(key, given, text, f"Write {key}: {str(not given).lower()}.")
+        return
+    yield fault_of(key, getattr(found, key), text, _mend(costs, found, broken, key))
+
+
+def _rules(cost: GroupCost, found: MixedConfiguration) -> list[LayoutRule]:
+    """Return the rules of layouts that hold here too."""
+    return [one for one in rules_of(cost.transformer, cost.batch) if _applies(one, found)]
+
+
+def _mend(costs: Sequence[GroupCost], found: MixedConfiguration, broken: LayoutRule, key: str) -> str:
+    """Return the nearest values of a decision that keep a rule, and if there are any all others."""
+    rules = [*_rules(costs[0], found), _expert_rule(found), _device_rule(costs, found)]
+    values = nearest(rules, broken, found.codes(), key)
+    listed = " or ".join(f"{one:,}" for one in values)
+    return f"The nearest values of {key} that can be: {listed}." if values else "Change another decision."
+
+
+def _expert_rule(found: MixedConfiguration) -> LayoutRule:
+    """Return the rule that experts spread over the ranks of every kind by itself."""
+
+    def uneven(one: Mapping[str, Any]) -> list[Any]:
+        return [one["context"] * row.data % one["expert"] for row in found.replicas]
+
+    return LayoutRule(
+        key="expert",
+        names=("context", "expert"),
+        holds=lambda one: np.all([np.equal(rest, 0) for rest in uneven(one)] or [one["expert"] > 0], axis=0),
+        words=lambda one: (
+            f"an expert degree of {one['expert']} does not divide the ranks on "
+            f"{next(row.machines for row, rest in zip(found.replicas, uneven(one), strict=True) if rest)}."
+        ),
+    )
+
+
+def _device_rule(costs: Sequence[GroupCost], found: MixedConfiguration) -> LayoutRule:
+    """Return the rule that no kind gives more devices than it has."""
+    name = "pipeline" if found.replicas else "data"
+    each = found.tensor * found.context * getattr(found, name)
+    parts = [(devices // each, one) for devices, one in zip(found.devices_of.values(), costs, strict=True)]
+
+    def taken(one: Mapping[str, Any]) -> list[Any]:
+        return [part * one["tensor"] * one["context"] * one[name] for part, _ in parts]
+
+    def words(one: Mapping[str, int]) -> str:
+        rows = zip(taken(one), parts, strict=True)
+        devices, cost = next((number, cost) for number, (_, cost) in rows if number > cost.cluster.num_devices)
+        where = "" if cost.machines is None else f" of {cost.machines}"
+        return f"the layout takes {devices:,} devices{where}; there are {cost.cluster.num_devices:,}."
+
+    return LayoutRule(
+        key="replicas" if found.replicas else "stages",
+        names=("tensor", "context", name),
+        holds=lambda one: np.all(
+            [number <= cost.cluster.num_devices for number, (_, cost) in zip(taken(one), parts, strict=True)], axis=0
+        ),
+        words=words,
+    )
+
+
+def _applies(rule: LayoutRule, found: HybridConfiguration) -> bool:
+    """Whether a rule holds for unlike stages, and for unlike replicas."""
+    is_replicated = isinstance(found, MixedConfiguration) and bool(found.replicas)
+    return rule.key not in ("pipeline", "interleave") and not (is_replicated and "data" in rule.names)
+
+
+def _dealt_faults(costs: Sequence[GroupCost], found: MixedConfiguration, layers: int) -> Iterator[Fault]:
+    """Yield where layers, replicas, micro-batches or devices do not add up."""
+    cut = sum(one.layers for one in found.stages)
+    if cut != layers:
+        last = found.stages[-1].layers + layers - cut
+        mend = f"Write layers: {last} in the last stage." if last > 0 else f"Take layers away until they are {layers}."
+        yield fault_of("stages", cut, f"the stages hold {cut} layers, and the network has {layers}.", mend)
+    if found.replicas:
+        data = sum(one.data for one in found.replicas)
+        if data != found.data:
+            yield fault_of("data", found.data, f"the replicas add up to {data}.", f"Write data: {data}.")
+        samples = sum(one.data * one.num_microbatches for one in found.replicas) * found.microbatch
+        if samples != found.global_batch_size:
+            text = f"the replicas do {samples} samples of a batch of {found.global_batch_size}."
+            yield fault_of("replicas", samples, text, _batch_mend(found))
+    codes = found.codes()
+    rule = _expert_rule(found)
+    if broken_rule([rule], codes) is not None:
+        yield fault_of("expert", found.expert, rule.words(codes), _mend(costs, found, rule, "expert"))
+    rule = _device_rule(costs, found)
+    if broken_rule([rule], codes) is not None:
+        keys = ("tensor",) if found.replicas else ("data", "tensor")
+        mends = [_mend(costs, found, rule, key) for key in keys]
+        mend = next((one for one in mends if one.startswith("The")), "Take fewer.")
+        yield fault_of(rule.key, found.num_devices, rule.words(codes), mend)
+
+
+def _batch_mend(found: MixedConfiguration) -> str:
+    """Return micro-batches of one kind, or their size, that make the replicas do the batch."""
+    batch, rows = found.global_batch_size, found.replicas
+    each = sum(one.data * one.num_microbatches for one in rows)
+    for one in reversed(rows):
+        left = batch - (each - one.data * one.num_microbatches) * found.microbatch
+        if left > 0 and left % (one.data * found.microbatch) == 0:
+            return f"Write num_microbatches: {left // (one.data * found.microbatch)} on {one.machines}."
+    if batch % each == 0:
+        return f"Write microbatch: {batch // each}."
+    return "Change num_microbatches, data or microbatch."
+
+
+# -- predictions -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Priced(ABC):
+    """A configuration with its cost; what differs by the placement."""
+
+    cost: HybridCost
+    chosen: HybridConfiguration
+
+    @classmethod
+    def of(cls, problem: Problem, chosen: HybridConfiguration) -> "_Priced":
+        """Return a configuration priced on its groups."""
+        kind = _PricedCut if isinstance(chosen, MixedConfiguration) else _PricedEven
+        return kind(cost=HybridCost.of(problem, chosen), chosen=chosen)
+
+    @property
+    def columns(self) -> dict[str, Ints]:
+        """Its decisions as columns of one layout."""
+        return {name: np.array([code]) for name, code in self.chosen.codes().items()}
+
+    @abstractmethod
+    def parts(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the seconds of a step by part, and those of communication by what for."""
+
+    @abstractmethod
+    def stages(self) -> tuple[list[dict[str, Any]], dict[str, float]]:
+        """Return a row for each stage of each class of replicas, and the bytes where least memory is free, by term."""
+
+    @abstractmethod
+    def figures(self) -> dict[str, Any]:
+        """Return what of the details only this placement has."""
+
+    @abstractmethod
+    def pipelines(self, prediction: Prediction) -> Iterator[Pipeline]:
+        """Yield the pipelines of a timeline, one for each class of replicas."""
+
+    @property
+    def launched(self) -> dict[str, Any]:
+        """What a launcher is told beside network and layout."""
+        first = self.cost.first
+        return {
+            "program": first.program,
+            "dtype": first.problem.training.dtype,
+            "devices_per_machine": first.group.devices_per_machine,
+        }
+
+    @property
+    def has_launch(self) -> bool:
+        """Whether one command starts the layout."""
+        is_one_size = len({one.group.devices_per_machine for one in self.cost.groups}) == 1
+        return not (self.cost.has_replicas or not_expressed(self.cost.transformer)) and is_one_size
+
+
+class _PricedEven(_Priced):
+    """An even cut on one group."""
+
+    @cached_property
+    def _layout(self) -> Layouts:
+        """The layout."""
+        return self.cost.layouts(self.columns)
+
+    def parts(self) -> tuple[dict[str, float], dict[str, float]]:
+        """See the base; communication as it would be beside no computing."""
+        found = self.cost.first.parts(self._layout)
+        stall_s = float(self.cost.stalls_s(self.columns, found["total"])[0])
+        alone = replace(self._layout, overlaps_data=np.array([False]), overlaps_tensor=np.array([False]))
+        exposed = self.cost.first.parts(alone)
+        parts = {name: float(found[name][0]) for name in PARTS} | {"input_stall": stall_s}
+        return parts, {name: float(exposed[name][0]) for name in _COMMUNICATION}
+
+    def stages(self) -> tuple[list[dict[str, Any]], dict[str, float]]:
+        """See the base; seconds of each virtual stage, sending left out."""
+        held, limit = self.cost.first.stage_memory(self._layout), self.cost.first.memory_limit_bytes
+        chunks, interval = int(self._layout.interleave[0]), self.cost.first.interval(self._layout)
+        times = stage_times(self.cost.transformer, self._layout, interval)
+        (ahead_s, both_s), first, last = (
+            tuple(float(np.broadcast_to(one, 1)[0]) for one in times[name]) for name in ("middle", "first", "last")
+        )
+        rows = [
+            {
+                "memory_bytes": float(total),
+                "room_bytes": limit - float(total) if limit < inf else None,
+                "terms_bytes": {name: float(held[name][index]) for name in TERMS},
+                "forward_s": [ahead_s / chunks] * chunks,
+                "backward_s": [(both_s - ahead_s) / chunks] * chunks,
+            }
+            for index, total in enumerate(held["total"])
+        ]
+        # What the first stage has more than others lies on its first chunk, what the last has more on its last.
+        for row, chunk, (forward_s, more_s) in ((rows[0], 0, first), (rows[-1], -1, last)):
+            row["forward_s"][chunk] += forward_s  # type: ignore[index]  # a list
+            row["backward_s"][chunk] += more_s - forward_s  # type: ignore[index]  # a list
+        fullest = {name: float(array[0]) for name, array in self.cost.first.memory(self._layout).items()}
+        return rows, {**fullest, "limit": limit}
+
+    def figures(self) -> dict[str, Any]:
+        transfer = self.cost.first.interval(self._layout)["transfer"]
+        transfer_s = float(transfer[0]) if self.chosen.pipeline > 1 else 0.0
+        return {"expert_imbalance": self.cost.first.expert_imbalance, "transfer_s": transfer_s}
+
+    def pipelines(self, prediction: Prediction) -> Iterator[Pipeline]:
+        cost, parts, rows = self.cost.first, prediction.breakdown_s, prediction.details["stages"]
+        interval = {name: float(np.broadcast_to(one, 1)[0]) for name, one in cost.interval(self._layout).items()}
+        chunks, transfer_s = self.chosen.interleave, prediction.details["transfer_s"]
+        both_s = float(np.broadcast_to(stage_times(cost.transformer, self._layout, interval)["middle"][1], 1)[0])  # type: ignore[arg-type]  # numbers do
+        share = both_s / sum(interval[name] for name in LAYER_PARTS) / chunks
+        schedule = Schedule(int(self._layout.schedule[0]))
+        yield Pipeline(
+            device=[cost.group.device.name] * len(rows),
+            num_devices=self.chosen.tensor * self.chosen.context * self.chosen.data,
+            rows=rows,
+            layer_parts=[{name: interval[name] * share for name in LAYER_PARTS}] * len(rows),
+            computed_forward_s=[interval["forward"] * share] * len(rows),
+            sends_s=(transfer_s, transfer_s),
+            num_microbatches=self.chosen.num_microbatches,
+            schedule=schedule,
+            weights_s=(interval["compute"] - interval["forward"]) * share * chunks / 2
+            if schedule is Schedule.ZERO_BUBBLE
+            else 0.0,
+            end_s=prediction.iteration_time_s - parts["data"] - parts["optimizer"] - parts["input_stall"],
+            tails=[Tail(parts["data"], parts["optimizer"], prediction.communication_s["data"])] * len(rows),
+        )
+
+
+class _PricedCut(_Priced):
+    """Any cut on any groups."""
+
+    @property
+    def columns(self) -> dict[str, Ints]:
+        """See the base; with the stages or replicas of each group."""
+        chosen = self._own
+        if chosen.replicas:
+            parts = [one.data for one in chosen.replicas]
+        else:
+            parts = [sum(stage.machines == name for stage in chosen.stages) for name in self.cost.names]
+        found = {name: np.array([code]) for name, code in chosen.codes().items()}
+        return found | {name: np.array([part]) for name, part in zip(self.cost.part_names, parts, strict=True)}
+
+    @property
+    def _own(self) -> MixedConfiguration:
+        """The configuration."""
+        assert isinstance(self.chosen, MixedConfiguration), "asked before"
+        return self.chosen
+
+    @cached_property
+    def _numbers(self) -> Ints | None:
+        """Micro-batches of one replica of each group."""
+        rows = [[one.num_microbatches] for one in self._own.replicas]
+        return np.array(rows) if rows else None
+
+    @cached_property
+    def _step(self) -> Step:
+        """The step."""
+        return self.cost.step(self.columns, np.array([[one.layers] for one in self._own.stages]), self._numbers)
+
+    def parts(self) -> tuple[dict[str, float], dict[str, float]]:
+        """See the base: computing of the slowest stage of the last class; communication that nothing hides."""
+        found = {name: float(array[0]) for name, array in self._step.parts().items()}
+        stall_s = float(self.cost.stalls_s(self.columns, self._step.total_s, self._numbers)[0])
+        parts = {name: found[name] for name in PARTS} | {"input_stall": stall_s}
+        return parts, {name: found[name] for name in _COMMUNICATION}
+
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:
+        """The rows of all stages, each with where it stands."""
+        step, rows = self._step, []
+        for one in step.classes:
+            layouts = replace(self.cost.layouts(self.columns), num_microbatches=one.num_microbatches)
+            held = self.cost.memory.stage_bytes(layouts, step.layers)
+            (forward, backward), (down, up) = step.passes_s(one), step.sends_s(one)
+            for stage, group in enumerate(one.groups[:, 0].tolist()):
+                limit, total = float(self.cost.limits_bytes[group]), float(held["total"][stage, 0])
+                rows.append(
+                    {
+                        "machines": self.cost.names[group],
+                        "layers": int(step.layers[stage, 0]),
+                        "memory_bytes": total,
+                        "limit_bytes": limit,
+                        "room_bytes": limit - total if limit < inf else None,
+                        "terms_bytes": {name: float(held[name][stage, 0]) for name in TERMS},
+                        "forward_s": float(forward[stage, 0] - down[stage, 0]),
+                        "backward_s": float(backward[stage, 0] - up[stage, 0]),
+                        "sent_forward_s": float(down[stage, 0]),
+                        "sent_backward_s": float(up[stage, 0]),
+                        "exchange_s": float(step.exposed_s[stage, 0]),
+                        "optimizer_s": float(step.optimizer_s[stage, 0]),
+                    }
+                )
+        return rows
+
+    def stages(self) -> tuple[list[dict[str, Any]], dict[str, float]]:
+        fullest = max(self._rows, key=lambda row: (row["memory_bytes"] / row["limit_bytes"], row["memory_bytes"]))
+        held = {**fullest["terms_bytes"], "total": fullest["memory_bytes"], "limit": fullest["limit_bytes"]}
+        return self._rows, held
+
+    def figures(self) -> dict[str, Any]:
+        return {"class_s": [float(seconds[0]) for seconds in self._step.class_steps_s]}
+
+    def pipelines(self, prediction: Prediction) -> Iterator[Pipeline]:
+        size, step = self.chosen.pipeline, self._step
+        end_s = float(step.class_steps_s.max())
+        for index, one in enumerate(step.classes):
+            rows, on = self._rows[index * size : (index + 1) * size], one.groups[:, 0].tolist()
+            seconds = [step.groups[group] for group in on]
+            data = self._own.replicas[index].data if self._own.replicas else self.chosen.data
+            yield Pipeline(
+                device=[self.cost.groups[group].group.device.name for group in on],
+                num_devices=self.chosen.tensor * self.chosen.context * data,
+                rows=rows,
+                layer_parts=[
+                    {name: float(np.broadcast_to(group.layer[name], 1)[0]) * row["layers"] for name in LAYER_PARTS}
+                    for group, row in zip(seconds, rows, strict=True)
+                ],
+                computed_forward_s=[
+                    float(np.broadcast_to(group.computed_forward_s, 1)[0]) * row["layers"]
+                    for group, row in zip(seconds, rows, strict=True)
+                ],
+                sends_s=None,
+                num_microbatches=int(one.num_microbatches[0]),
+                schedule=Schedule.ONE_F_ONE_B,
+                where=f"{self.cost.names[on[0]]}: " if self._own.replicas else "",
+                own_end_s=float(step.class_steps_s[index, 0]),
+                end_s=end_s,
+                tails=[Tail(row["exchange_s"], row["optimizer_s"], row["exchange_s"]) for row in rows],
+            )
+
+
 def predict(problem: Problem, configuration: HybridConfiguration) -> Prediction:
-    """Return what a layout costs: seconds by part, and bytes of the fullest stage.
+    """Return what a layout costs: seconds by part, and bytes of the device with least free memory.
 
     Parts are those of :mod:`planner.models.transformer_time`, as far as nothing hides them, and waiting for input.
     """
-    if isinstance(configuration, MixedConfiguration):
-        return hybrid_mixed.predict(problem, configuration)
-    cost = cost_of_machines(problem, configuration.machines, configuration.global_batch_size)
-    layout = layout_of(configuration)
-    found = cost.parts(layout)
-    stall_s = float(cost.stalls_s(layout, found["total"])[0])
-    parts = {name: float(found[name][0]) for name in PARTS} | {"input_stall": stall_s}
+    priced = _Priced.of(problem, configuration)
+    cost, batch, network = priced.cost, configuration.global_batch_size, priced.cost.transformer
+    (parts, communication), (rows, memory_bytes) = priced.parts(), priced.stages()
     iteration_s = sum(parts.values())
     samples, epochs = problem.training.dataset_samples, problem.training.epochs
-    epoch_s = None if samples is None else iteration_s * samples / configuration.global_batch_size
-    alone = cost.parts(replace(layout, overlaps_data=np.array([False]), overlaps_tensor=np.array([False])))
-    exchange = {name: float(alone[name][0]) for name in _EXCHANGES}
-    memory = {name: float(array[0]) for name, array in cost.memory(layout).items()}
+    epoch_s = None if samples is None else iteration_s * samples / batch
+    counts = list(zip(cost.groups, _devices_of(configuration).values(), strict=True))
+    peak = sum(count * one.rates.peak_flop_per_s for one, count in counts)
     return Prediction(
         iteration_time_s=iteration_s,
         epoch_time_s=epoch_s,
         training_time_s=None if epoch_s is None or epochs is None else epoch_s * epochs,
         breakdown_s=parts,
-        communication_s=exchange,
+        communication_s=communication,
         scaling_factor=parts["compute"] / iteration_s,
-        communication_to_computation=sum(exchange.values()) / parts["compute"],
-        memory_bytes={**memory, "limit": cost.memory_limit_bytes},
-        relative_error=error_band(cost, configuration),
-        details=_details(cost, configuration, layout, parts, iteration_s),
+        communication_to_computation=sum(communication.values()) / parts["compute"],
+        memory_bytes=memory_bytes,
+        relative_error=error_band(cost.first, configuration) if cost.is_even else None,
+        details={
+            "batch_per_device": -(-batch // configuration.num_devices),
+            "global_batch_size": batch,
+            "num_devices": configuration.num_devices,
+            "num_machines": sum(-(-count // one.group.devices_per_machine) for one, count in counts),
+            "num_microbatches": configuration.num_microbatches,
+            "staleness": 0,
+            "software": cost.first.program,
+            "bubble": parts["bubble"] / (iteration_s - parts["bubble"]),
+            "tokens_per_s": batch * network.sequence_length / iteration_s,
+            "flop_utilisation": batch * flop_per_sample(network).total_flop / iteration_s / peak,
+            "is_calibrated": all(one.is_calibrated for one in cost.groups),
+            **priced.figures(),
+            "stages": rows,
+            "options": list(options(network, configuration, cost.first.program)),
+            "launch": list(launch_lines(network, configuration, **priced.launched)) if priced.has_launch else [],
+        },
     )
 
 
-def layout_of(configuration: HybridConfiguration) -> Layouts:
-    """Return a configuration as an array of one layout."""
-    return layouts_of(
-        {name: np.array([code]) for name, code in configuration.codes().items()}, configuration.global_batch_size
-    )
+def timeline(problem: Problem, configuration: HybridConfiguration, *, num_iterations: int = 1) -> Timeline:
+    """Return what a device of every stage does in some steps: the schedule, task by task, and what follows it."""
+    priced, prediction = _Priced.of(problem, configuration), predict(problem, configuration)
+    read = priced.cost.first.input_time(configuration.data) if priced.cost.is_even else None
+    drawn = draw(list(priced.pipelines(prediction)), prediction, read, problem.calibration.strategy)
+    return repeated(drawn, num_iterations, prediction.iteration_time_s)
 
 
-def _details(
-    cost: HybridCost,
-    configuration: HybridConfiguration,
-    layout: Layouts,
-    parts: dict[str, float],
-    iteration_s: float,
-) -> dict[str, Any]:
-    """Return the family's own figures."""
-    devices, batch = configuration.num_devices, configuration.global_batch_size
-    held, limit = cost.stage_memory(layout), cost.memory_limit_bytes
-    seconds, transfer_s = _stage_seconds(cost, layout)
-    tokens = batch * cost.transformer.sequence_length
-    flop = batch * flop_per_sample(cost.transformer).total_flop
-    return {
-        "batch_per_device": -(-batch // devices),
-        "global_batch_size": batch,
-        "num_devices": devices,
-        "num_machines": -(-devices // cost.group.devices_per_machine),
-        "num_microbatches": configuration.num_microbatches,
-        "staleness": 0,
-        "software": cost.program,
-        "bubble": parts["bubble"] / (iteration_s - parts["bubble"]),
-        "tokens_per_s": tokens / iteration_s,
-        "flop_utilisation": flop / iteration_s / devices / cost.rates.peak_flop_per_s,
-        "is_calibrated": cost.is_calibrated,
-        "expert_imbalance": cost.expert_imbalance,
-        "transfer_s": transfer_s,
-        "stages": [
-            {
-                "memory_bytes": float(total),
-                "room_bytes": limit - float(total) if limit < float("inf") else None,
-                "terms_bytes": {name: float(held[name][index]) for name in TERMS},
-                **seconds[index],
-            }
-            for index, total in enumerate(held["total"])
-        ],
-        "options": list(options(cost.transformer, configuration, cost.program)),
-        "launch": list(launch_lines(cost.transformer, configuration, **_launch(cost)))
-        if not not_expressed(cost.transformer)
-        else [],
-    }
-
-
-def _launch(cost: HybridCost) -> dict[str, Any]:
-    """Return what a launcher is told beside network and layout."""
-    return {
-        "program": cost.program,
-        "dtype": cost.problem.training.dtype,
-        "devices_per_machine": cost.group.devices_per_machine,
-    }
-
-
-def _stage_seconds(cost: HybridCost, layout: Layouts) -> tuple[list[dict[str, list[float]]], float]:
-    """Return what every stage takes for a micro-batch, chunk by chunk, sending left out; and one chunk's transfer.
-
-    What the first stage has more than others lies on its first chunk, what the last has more on its last.
-    """
-    stages, chunks = int(layout.pipeline[0]), int(layout.interleave[0])
-    interval = cost.interval(layout)
-    times = stage_times(cost.transformer, layout, interval)
-    (ahead_s, both_s), first, last = (
-        tuple(float(np.broadcast_to(one, 1)[0]) for one in times[name]) for name in ("middle", "first", "last")
-    )
-    rows = [
-        {"forward_s": [ahead_s / chunks] * chunks, "backward_s": [(both_s - ahead_s) / chunks] * chunks}
-        for _ in range(stages)
-    ]
-    for row, chunk, (forward_s, more_s) in ((rows[0], 0, first), (rows[-1], -1, last)):
-        row["forward_s"][chunk] += forward_s
-        row["backward_s"][chunk] += more_s - forward_s
-    return rows, float(interval["transfer"][0]) if stages > 1 else 0.0
-
-
-# -- in words --------------------------------------------------------------------------------------------------------
+# -- in words ----------------------------------------------------------------------------------------------------------
 
 
 def explain(problem: Problem, configuration: HybridConfiguration, prediction: Prediction) -> tuple[str, ...]:
-    """Return what binds, how much room every stage has, and how the layout is launched."""
+    """Return what binds, what stands where, what memory is free, and how the layout is launched."""
+    priced, details = _Priced.of(problem, configuration), prediction.details
+    cost, rows = priced.cost, details["stages"]
     lines = [_binding_line(prediction)]
     if isinstance(configuration, MixedConfiguration):
-        return (*lines, *hybrid_mixed.explain(problem, configuration, prediction))
-    cost = cost_of_machines(problem, configuration.machines, configuration.global_batch_size)
-    details = prediction.details
+        lines += [configuration.stage_words, _classes_line(configuration, details)]
     lines.append(
         f"{details['tokens_per_s']:,.0f} tokens/s; {details['flop_utilisation']:.0%} of the devices' peak goes into "
         f"the network's own FLOP"
     )
-    lines += hybrid_mixed.imbalance_words(cost)
-    lines += _memory_lines(prediction)
-    lines += launch_words(cost.transformer, configuration, **_launch(cost))
-    if not details["is_calibrated"]:
+    if cost.first.expert_imbalance > 1:
         lines.append(
-            f"{cost.group.device.name} is uncalibrated for transformers: the efficiencies are those of another device"
+            f"the rank whose experts have most tokens is taken to have {cost.first.expert_imbalance:g} times the mean "
+            f"(calibration.expert_imbalance)"
         )
-    lines += outside_words(cost, configuration)
+    lines += _memory_lines(rows, prediction.memory_bytes, configuration.pipeline)
+    lines += _launch_lines(priced)
+    lines += [*_uncalibrated(cost), *_outside(cost, configuration)]
+    if len(cost.groups) > 1:
+        lines.append(_MEASURED)
     return tuple(lines)
 
 
@@ -231,32 +671,310 @@ def _binding_line(prediction: Prediction) -> str:
     return f"{listed[0]} binds: {shares[listed[0]] / total:.0%} of an iteration" + "; ".join(["", *rest])
 
 
-def _memory_lines(prediction: Prediction) -> list[str]:
-    """Return the room of every stage, or that it does not fit."""
-    rows, limit = prediction.details["stages"], prediction.memory_bytes["limit"]
-    if limit == float("inf"):
+def _classes_line(configuration: MixedConfiguration, details: Mapping[str, Any]) -> str:
+    """Return what each class of replicas takes, or what a micro-batch takes the stages of a pipeline."""
+    if configuration.replicas:
+        words = [
+            f"{one.data} on {one.machines} do {one.num_microbatches} micro-batches each in "
+            f"{format_human(seconds, Dimension.TIME)}"
+            for one, seconds in zip(configuration.replicas, details["class_s"], strict=True)
+        ]
+        return f"replicas: {'; '.join(words)}"
+    rows = details["stages"]
+    both = [row["forward_s"] + row["backward_s"] + row["sent_forward_s"] + row["sent_backward_s"] for row in rows]
+    slowest = max(range(len(rows)), key=lambda index: both[index])
+    low, high = (format_human(one(both), Dimension.TIME) for one in (min, max))
+    where = rows[slowest]["machines"]
+    place = f"stage {slowest + 1}" + (f" on {where}" if where is not None else "")
+    return f"a micro-batch takes a stage {low} to {high}; {place} is the slowest"
+
+
+def _memory_lines(rows: Sequence[Mapping[str, Any]], memory_bytes: Mapping[str, float], stages: int) -> list[str]:
+    """Return the free memory of every stage, of so many in a pipeline, or that it does not fit."""
+    rooms = [(row["room_bytes"], index) for index, row in enumerate(rows) if row["room_bytes"] is not None]
+    if not rooms:
         return []
-    rooms = [row["room_bytes"] for row in rows]
-    least = min(range(len(rows)), key=lambda index: float(rooms[index]))
-    if rooms[least] < 0:
-        missing, held = (format_human(one, Dimension.DATA, 4) for one in (-rooms[least], limit - rooms[least]))
-        return [f"it does not fit: a device of stage {least + 1} would hold {held}, {missing} more than it may"]
-    words = [format_human(room, Dimension.DATA) for room in rooms]
-    reserve_bytes = prediction.memory_bytes.get("reserve", 0.0)
+    smallest, index = min(rooms)
+    place, name = index % stages + 1, rows[index].get("machines")
+    named = "" if name is None else f" on {name}"
+    if smallest < 0:
+        held, missing = (format_human(one, Dimension.DATA, 4) for one in (rows[index]["memory_bytes"], -smallest))
+        return [f"it does not fit: a device of stage {place}{named} would hold {held}, {missing} more than it may"]
+    reserve_bytes = memory_bytes.get("reserve", 0.0)
     kept = f", beside a reserve of {format_human(reserve_bytes, Dimension.DATA)}" if reserve_bytes else ""
+    words = [format_human(room, Dimension.DATA) for room, _ in rooms]
     if len(words) > _MOST_STAGES:
-        places = f"{words[least]} on stage {least + 1} of {len(words)}, {words[-1]} on the last"
-        return [f"room on a device{kept}: {places}"]
+        low = format_human(smallest, Dimension.DATA)
+        return [f"room on a device{kept}: {low}{named} on stage {place} of {stages}, {words[-1]} on the last"]
     return [f"room on a device, stage by stage{kept}: {', '.join(words)}"]
 
 
-def timeline(problem: Problem, configuration: HybridConfiguration, *, num_iterations: int = 1) -> Timeline:
-    """Return what a device of every stage does in some steps: the schedule, task by task, and what follows it."""
-    prediction = predict(problem, configuration)
-    if isinstance(configuration, MixedConfiguration):
-        drawn = hybrid_mixed_timeline.timeline(hybrid_mixed.Given.of(problem, configuration), configuration, prediction)
+def _launch_lines(priced: _Priced) -> list[str]:
+    """Return how a layout is launched, or what Megatron-LM lacks for it."""
+    cost, chosen, network = priced.cost, priced.chosen, priced.cost.transformer
+    if other := other_program(cost.first.program):
+        return [other]
+    if cost.has_replicas:
+        return [
+            "Megatron-LM gives every replica as many micro-batches, so that it cannot launch this layout: a script of "
+            "your own must give each replica its own number, and weigh its gradients by its samples; the other "
+            f"decisions, in its words: {' '.join(options(network, chosen))}"
+        ]
+    lines = []
+    if len(cost.groups) > 1:
+        names = ", then ".join(str(one) for one in cost.names)
+        lines.append(f"ranks are numbered machine by machine, those of {names}: number the machines in that order")
+    if len({one.group.devices_per_machine for one in cost.groups}) > 1:
+        counts = ", ".join(f"{one.group.devices_per_machine} of {one.machines}" for one in cost.groups)
+        return [
+            *lines,
+            f"machines have unlike numbers of devices ({counts}): start each kind with its own --nproc-per-node",
+        ]
+    return [*lines, *launch_words(network, chosen, **priced.launched)]
+
+
+def warnings(cost: HybridCost, chosen: HybridConfiguration) -> list[str]:
+    """Return what makes the figures doubtful: of another device, memory not known, none kept free, out of ranges."""
+    found = _uncalibrated(cost)
+    for name in dict.fromkeys(one.group.device.name for one in cost.groups if one.memory_limit_bytes == inf):
+        found.append(f"the memory of {name} is not known, so that any layout fits")
+    if not all(one.reserve_bytes for one in cost.groups):
+        found.append(
+            "calibration.memory_reserve is 0: the device's context, buffers of the communication library and pieces of "
+            "free memory take some GiB more"
+        )
+    return [*found, *_outside(cost, chosen)]
+
+
+def _uncalibrated(cost: HybridCost) -> list[str]:
+    """Return a line for each device whose shares were not fitted."""
+    names = dict.fromkeys(one.group.device.name for one in cost.groups if not one.is_calibrated)
+    words = "is uncalibrated for transformers: the fitted efficiencies are those of another device"
+    return [f"{name} {words}" for name in names]
+
+
+def _outside(cost: HybridCost, chosen: HybridConfiguration) -> list[str]:
+    """Return a line for each device with what of the layout was not measured on it."""
+    return list(dict.fromkeys(line for one in cost.groups for line in outside_words(one, chosen)))
+
+
+# -- what of a prediction lies outside of what was measured, by name; and the error that was measured nearest to it ----
+#
+# A prediction has the band of a family of measurements where the family trained with the same program and the question
+# lies within all of the family's ranges; else that of all families of the device, with words for what lies outside;
+# none on a device without measurements.
+
+_CONDITIONS = {  # of the families that have a band
+    "bigscience-176b-sweep": "GPT of about 176 billion parameters on A100s, Megatron-DeepSpeed in bf16",
+    "llm-foundry": "MPT of 1.3 to 13 billion parameters on 8 to 512 H100s, fully sharded data parallelism",
+    "llm-foundry-a100": "MPT of 0.1 to 65 billion parameters on 8 to 64 A100s, fully sharded data parallelism",
+    "simumax-b200": "the networks of SimuMax on B200s, Megatron-Core",
+    "vtrain-single": "GPT of 0.2 to 1.3 billion parameters on 4 to 8 A100s, Megatron-DeepSpeed",
+}
+_FILLED_WORDS = 1024  # programs fill up a vocabulary, Megatron-LM to 128 words a rank: alike at a tensor degree of 8
+
+
+def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] | None:
+    """Return the error measured nearest to a prediction: an 80 % band of measured / predicted - 1.
+
+    ``from`` names the family, or the device where no family that has a band holds the question; ``conditions`` say what
+    was measured, and what of the question lies outside. None on a device without fitted shares or a band.
+    """
+    rates, device = cost.problem.transformer_rates, cost.group.device.name
+    source, conditions = _family(cost, chosen), ""
+    band: Mapping[str, Any] = rates.get("bands", {}).get(source, {})
+    if band.get("coverage") is not None:
+        conditions = _CONDITIONS.get(source, "")
     else:
-        cost = cost_of_machines(problem, configuration.machines, configuration.global_batch_size)
-        stages = prediction.details["stages"]
-        drawn = hybrid_timeline.timeline(cost, configuration, layout_of(configuration), prediction, stages)
-    return repeated(drawn, num_iterations, prediction.iteration_time_s)
+        band, source = rates.get("device_bands", {}).get(device, {}), device
+        conditions = f"all families measured on {device}, groups of their rows left out of the fit, not whole families"
+        if found := outside(cost, chosen):
+            conditions += f"; outside of it: {'; '.join(found)}"
+    if band.get("coverage") is None or not cost.is_calibrated:
+        return None
+    return {**{key: band[key] for key in ("low", "high", "coverage")}, "from": source, "conditions": conditions}
+
+
+def _family(cost: GroupCost, chosen: HybridConfiguration) -> str:
+    """Return the family that holds the program and all sizes, of several that of the fewest devices; or nothing."""
+    ranges: Mapping[str, Any] = cost.problem.transformer_rates.get("ranges", {})
+    families: Mapping[str, Any] = ranges.get(cost.group.device.name, {}).get("families", {})
+    listed = sorted(families, key=lambda name: (families[name]["sizes"]["devices"][1], name))
+    return next((name for name in listed if not any(_strange(families[name], cost, chosen))), "")
+
+
+def outside(cost: GroupCost, chosen: HybridConfiguration) -> list[str]:
+    """Return what was not measured on the device; nothing where none was, which is told elsewhere."""
+    ranges: Mapping[str, Any] = cost.problem.transformer_rates.get("ranges", {})
+    known = ranges.get(cost.group.device.name)
+    return [] if known is None else list(_strange(known, cost, chosen))
+
+
+def outside_words(cost: GroupCost, chosen: HybridConfiguration) -> list[str]:
+    """Return a line that names what was not measured; none where everything was."""
+    found = outside(cost, chosen)
+    if not found:
+        return []
+    where = f"outside of what was measured on {cost.group.device.name} (in brackets), where errors may be larger"
+    return [f"{where}: {'; '.join(found)}"]
+
+
+def _strange(known: Mapping[str, Any], cost: GroupCost, chosen: HybridConfiguration) -> Iterator[str]:
+    """Yield sizes outside of their range, parts that no row has, and the program where no row has it."""
+    for name, value in _sizes(cost, chosen).items():
+        least, most = known["sizes"][name]
+        if not _is_within(name, value, least, most):
+            yield f"{name} {value:,} ({f'{least:,} to {most:,}' if least < most else f'all {most:,}'})"
+    if chosen.offload_optimizer:
+        yield "an optimiser on the host"
+    if cost.transformer.latent is not None and not known["sizes"]["experts"][1]:
+        yield "latent attention"
+    if cost.program not in known["software"]:
+        yield f"the program {cost.program} ({', '.join(known['software'])})"
+
+
+def _is_within(name: str, value: int, least: int, most: int) -> bool:
+    """Return whether a size lies in its range, a vocabulary as it is filled up."""
+    unit = _FILLED_WORDS if name == "vocabulary" else 1
+    return -(-least // unit) <= -(-value // unit) <= -(-most // unit)
+
+
+def _sizes(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, int]:
+    """Return the sizes of a prediction by the names of the ranges."""
+    network = cost.transformer
+    return {
+        "devices": chosen.num_devices,
+        "hidden size": network.hidden_size,
+        "layers": network.num_layers,
+        "sequence length": network.sequence_length,
+        "vocabulary": network.vocabulary_size,
+        "tensor degree": chosen.tensor,
+        "stages": chosen.pipeline,
+        "micro-batch": chosen.microbatch,
+        "context degree": chosen.context,
+        "experts": 0 if network.experts is None else network.experts.num_experts,
+    }
+
+
+# --- What a layout shows: the ranks with their coordinates, the stages, and the memory of each stage
+
+_MOST_LISTED = 200  # stages in a table
+_COORDINATES = {  # letter and word of a rank's place, in the order in which they are told
+    "pipeline": ("P", "stage"),
+    "data": ("D", "replica"),
+    "tensor": ("T", "tensor rank"),
+    "context": ("C", "context rank"),
+}
+_LETTERS = {
+    "data": "D: replica, with its share of the batch",
+    "tensor": "T: rank that holds a slice of every layer",
+    "context": "C: rank that holds a slice of every sequence",
+}
+
+
+WORDS = "hybrid parallelism"  # how it trains
+
+
+def view(cluster: Cluster, block: Mapping[str, Any], prediction: Prediction) -> FamilyView:
+    """Return what a layout's document and its prediction show."""
+    rows: Sequence[Mapping[str, Any]] = prediction.details.get("stages", ())
+    is_staged = len(rows) > 1
+    memory: list[Memory] = []
+    if is_staged and all("terms_bytes" in one for one in rows):
+        for index, one in enumerate(rows):
+            room = one.get("room_bytes")
+            limit = None if room is None else one["memory_bytes"] + room
+            memory.append((f"stage {index + 1}", one["terms_bytes"], limit))
+    has_table = is_staged and all("forward_s" in row and "memory_bytes" in row for row in rows)
+    return FamilyView(
+        placement=lambda: _placement(cluster, block),
+        blocks=lambda: [_stages_table(rows)] if has_table else (),
+        memory=memory,
+    )
+
+
+def _placement(cluster: Cluster, block: Mapping[str, Any]) -> Placement:
+    """Return the ranks on the machines: by the order that the layout names, the first degree fastest."""
+    degrees = {name: int(block[name]) for name in ("tensor", "context", "pipeline", "data")}
+    order = [name for name in str(block["order"]).split("-") if name in degrees]
+    order += [name for name in degrees if name not in order]
+    shown = [name for name in _COORDINATES if degrees[name] > 1]
+    stages, replicas = block.get("stages"), block.get("replicas")
+    cells: dict[str, list[Cell]] = {}
+    if replicas:
+        number = 0
+        for one in replicas:
+            ranks = _ranks(degrees | {"data": one["data"]}, order, shown, first={"data": number})
+            cells.setdefault(one["machines"], []).extend(ranks)
+            number += one["data"]
+    elif stages and any(one.get("machines") for one in stages):
+        for index, one in enumerate(stages):
+            ranks = _ranks(degrees | {"pipeline": 1}, order, shown, first={"pipeline": index})
+            cells.setdefault(one["machines"], []).extend(ranks)
+    else:
+        ranks = _ranks(degrees, order, shown, first={})
+        for group in cluster.machine_groups:
+            if block.get("machines") in (None, group.name):
+                room = group.count * group.devices_per_machine
+                cells[group.name], ranks = ranks[:room], ranks[room:]
+    return Placement(devices=cells, roles=_roles(block, degrees))
+
+
+def _ranks(
+    degrees: Mapping[str, int], order: Sequence[str], shown: Sequence[str], *, first: Mapping[str, int]
+) -> list[Cell]:
+    """Return ranks in order, ``shown`` of their coordinates told; ``first`` is added to them."""
+    cells = []
+    for rank in range(prod(degrees.values())):
+        at, rest = {}, rank
+        for name in order:
+            rest, digit = divmod(rest, degrees[name])
+            at[name] = digit + first.get(name, 0) + (name == "pipeline")  # stages count from 1, ranks from 0
+        label = " ".join(f"{_COORDINATES[name][0]}{at[name]}" for name in shown) or "R"
+        words = ", ".join(f"{_COORDINATES[name][1]} {at[name]}" for name in shown) or "a replica of the whole network"
+        colour = (at["pipeline"] - 1 if "pipeline" in shown else at["data"]) % 8
+        cells.append(Cell(label=label, words=words, colour=colour))
+    return cells
+
+
+def _roles(block: Mapping[str, Any], degrees: Mapping[str, int]) -> list[Role]:
+    """Return what labels and colours mean."""
+    roles = []
+    if degrees["pipeline"] > 1:
+        layers = [one["layers"] for one in block["stages"]] if block.get("stages") else []
+        for index in range(degrees["pipeline"]):
+            words = f"stage {index + 1}" + (f": {many(layers[index], 'layer')}" if index < len(layers) else "")
+            roles.append(Role(label=f"P{index + 1}", words=words, colour=index % 8))
+    elif degrees["data"] > 1:
+        words = "devices of one colour hold a replica together; the colours repeat"
+        roles.append(Role(label="D0", words=words, colour=0))
+    letters = [text for name, text in _LETTERS.items() if degrees[name] > 1]
+    return [*few_roles(roles), *(Role(label=text[0], words=text[3:]) for text in letters)]
+
+
+def _stages_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the stages, each with all of its chunks."""
+    listed = thinned(list(enumerate(rows)), _MOST_LISTED)
+    left = few(len(rows), len(listed), "stages", "--json has all of them")
+
+    def seconds(value: float | Sequence[float]) -> str:
+        return time_words(float(sum(value)) if isinstance(value, Sequence) else value)
+
+    return Table(
+        caption="Stages",
+        columns=("stage", "layers", "on", "forward", "backward", "memory of a device", "of"),
+        rows=[
+            (
+                str(index + 1),
+                f"{row['layers']:,}" if "layers" in row else "",
+                str(row.get("machines") or ""),
+                seconds(row["forward_s"]),
+                seconds(row["backward_s"]),
+                size_words(row["memory_bytes"]),
+                size_words(row["memory_bytes"] + row["room_bytes"]) if row.get("room_bytes") is not None else "",
+            )
+            for index, row in listed
+        ],
+        numbers=(1, 3, 4, 5, 6),
+        note=f"Seconds are of one micro-batch. {left}".strip(),
+    )

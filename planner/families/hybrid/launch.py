@@ -8,11 +8,8 @@ program cannot do is said in words; for another program there is no command.
 from collections.abc import Iterator
 
 from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
-from planner.families.hybrid.launch_network import network_lines, not_expressed
-from planner.models.transformer_programs import MEGATRON_CORE
+from planner.models.transformer_time import MEGATRON_CORE
 from planner.transformer import Transformer
-
-__all__ = ["VERSION", "launch_lines", "launch_words", "options", "orders_of", "other_program"]
 
 VERSION = "Megatron-LM core_v0.15 or later"
 
@@ -25,6 +22,110 @@ _HALVES = {"bf16": ("--bf16",), "fp16": ("--fp16 --accumulate-allreduce-grads-in
 _SHARDS_WEIGHTS = 2  # from this stage of ZeRO on another part of the program is at work
 _PORT = 6000
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+_POSITIONS = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}
+_NORMS = {"layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
+
+
+def network_lines(network: Transformer, dtype: str) -> list[str]:
+    """Return the options of a network, a line for each group of them: sizes, parts, latent attention, experts, tokens.
+
+    What :func:`not_expressed` names is left out.
+    """
+    groups = (_sizes(network), _parts(network), _latent(network), _experts(network, dtype), _tokens(network))
+    return [" ".join(group) for group in map(list, groups) if group]
+
+
+def not_expressed(network: Transformer) -> list[str]:
+    """Return what of a network the program cannot train, in a few words each."""
+    names = {
+        "attention to later tokens": not network.is_causal,
+        f"the head '{network.head}'": network.head != "language",
+        "images": network.image is not None,
+        "ALiBi": network.positions == "alibi",
+        f"norms '{network.norm_position}'": network.norm_position != "before",
+        "layer norms without biases": network.norm == "layer_norm" and not network.has_norm_biases,
+        "a norm behind the embedding": network.has_embedding_norm,
+        "segments": network.num_token_types > 0,
+        "norms without scales": not network.has_norm_scales,
+        "biases of all matrices but queries, keys and values": network.has_biases and not network.has_qkv_biases,
+        "a bias of attention's output unlike the others'": network.has_output_bias != network.has_biases,
+        "norms over all heads' queries": network.query_key_norm_scales > 2 * network.head_size,
+        "a bias of the logits": network.has_head_bias,
+        "a gate of the shared experts": network.experts is not None and network.experts.has_shared_gate,
+    }
+    return [name for name, is_so in names.items() if is_so]
+
+
+def _sizes(network: Transformer) -> Iterator[str]:
+    """Yield layers, widths, heads and length."""
+    yield f"--num-layers {network.num_layers} --hidden-size {network.hidden_size}"
+    yield f"--ffn-hidden-size {network.feed_forward_size} --num-attention-heads {network.num_heads}"
+    if network.num_kv_heads != network.num_heads:
+        yield f"--group-query-attention --num-query-groups {network.num_kv_heads}"
+    if network.latent is None and network.head_size * network.num_heads != network.hidden_size:
+        yield f"--kv-channels {network.head_size}"
+    positions = max(network.sequence_length, network.num_positions)
+    yield f"--seq-length {network.sequence_length} --max-position-embeddings {positions}"
+
+
+def _parts(network: Transformer) -> Iterator[str]:
+    """Yield what blocks are made of; kernels and dropout as they are counted."""
+    if network.positions in _POSITIONS:
+        yield f"--position-embedding-type {_POSITIONS[network.positions]}"
+    yield f"--normalization {_NORMS[network.norm]}"
+    if network.is_gated:
+        yield "--swiglu"
+    if not network.has_biases:
+        yield "--disable-bias-linear"
+        if network.has_qkv_biases:
+            yield "--add-qkv-bias"
+    if network.has_query_key_norms or network.latent is not None:  # where its narrow layers have norms
+        yield "--qk-layernorm"
+    if not network.has_tied_embeddings:
+        yield "--untie-embeddings-and-output-weights"
+    if network.latent is None:
+        yield "--attention-backend flash"
+    yield "--attention-dropout 0 --hidden-dropout 0 --cross-entropy-loss-fusion"
+
+
+def _latent(network: Transformer) -> Iterator[str]:
+    """Yield latent attention."""
+    latent = network.latent
+    if latent is not None:
+        yield "--multi-latent-attention"
+        if latent.query_rank is not None:
+            yield f"--q-lora-rank {latent.query_rank}"
+        yield f"--kv-lora-rank {latent.key_value_rank} --qk-head-dim {latent.nope_size}"
+        yield f"--qk-pos-emb-head-dim {latent.rope_size} --v-head-dim {latent.value_size}"
+
+
+def _experts(network: Transformer, dtype: str) -> Iterator[str]:
+    """Yield the mixture of experts; how they are spread is a decision."""
+    experts = network.experts
+    if experts is None:
+        return
+    yield f"--num-experts {experts.num_experts} --moe-router-topk {experts.top_k}"
+    yield f"--moe-ffn-hidden-size {experts.expert_size}"
+    if network.num_moe_layers < network.num_layers:
+        pattern = ",".join("1" if kind == "moe" else "0" for kind in network.layer_kinds)
+        first = experts.num_dense_first
+        short = f"[0]*{first}+[1]*{network.num_layers - first}" if experts.every == 1 else f"[{pattern}]"
+        yield f"--moe-layer-freq '({short})'"
+    if experts.num_shared:
+        yield f"--moe-shared-expert-intermediate-size {experts.num_shared * experts.shared_size}"
+    if experts.has_router_bias:
+        yield "--moe-router-score-function sigmoid --moe-router-enable-expert-bias"
+        yield "--moe-router-load-balancing-type none"
+    else:
+        yield "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.01"
+    if dtype == "bf16":
+        yield "--moe-grouped-gemm"
+
+
+def _tokens(network: Transformer) -> Iterator[str]:
+    """Yield made-up data of the network's vocabulary, to which that tokenizer adds one token."""
+    yield f"--mock-data --tokenizer-type NullTokenizer --vocab-size {network.vocabulary_size - 1}"
+    yield "--split 99,1,0 --train-iters 50 --eval-iters 0 --log-interval 1 --lr 1e-4"
 
 
 def other_program(program: str) -> str | None:
@@ -48,7 +149,7 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
         *_if(chosen.expert > 1, f"--expert-model-parallel-size {chosen.expert} --moe-token-dispatcher-type alltoall"),
         # Experts are split by the tensor degree, too, as all that is counted here.
         *_if(transformer.experts is not None and chosen.tensor > 1, f"--expert-tensor-parallel-size {chosen.tensor}"),
-        *_pipeline(transformer, chosen),
+        *_stages(transformer, chosen),
         f"--micro-batch-size {chosen.microbatch}",
         f"--global-batch-size {chosen.global_batch_size}",
         *_if(chosen.sequence_parallel, "--sequence-parallel"),
@@ -77,8 +178,8 @@ def _if(is_so: bool, option: str) -> tuple[str, ...]:
     return (option,) if is_so else ()
 
 
-def _pipeline(transformer: Transformer, chosen: HybridConfiguration) -> Iterator[str]:
-    """Yield how layers are dealt out to stages and chunks."""
+def _stages(transformer: Transformer, chosen: HybridConfiguration) -> Iterator[str]:
+    """Yield how layers are cut into stages and virtual stages."""
     if chosen.pipeline_layout is not None:
         yield f"--pipeline-model-parallel-layout '{chosen.pipeline_layout}'"
         return
@@ -92,7 +193,7 @@ def _pipeline(transformer: Transformer, chosen: HybridConfiguration) -> Iterator
 
 
 def _sharding(chosen: HybridConfiguration) -> Iterator[str]:
-    """Yield how state, gradients and weights are shared out."""
+    """Yield how state, gradients and weights are sharded."""
     if chosen.zero == 1 or chosen.offload_optimizer:  # which asks for both of these
         yield "--use-distributed-optimizer"
         yield from _if(chosen.offload_optimizer, "--use-precision-aware-optimizer")
@@ -119,41 +220,28 @@ def launch_lines(
     """
     if other_program(program):
         return ()
-    launcher = f"torchrun {_machines(chosen, devices_per_machine)} pretrain_gpt.py"
-    groups = [launcher, *network_lines(transformer, dtype), *_grouped(options(transformer, chosen))]
-    groups += [" ".join(last)] if (last := [*_HALVES.get(dtype, ()), *_dispatcher(transformer, chosen)]) else []
-    return (*_environment(chosen), *(f"{line} \\" for line in groups[:-1]), groups[-1])
-
-
-def _dispatcher(transformer: Transformer, chosen: HybridConfiguration) -> tuple[str, ...]:
-    """Return how tokens reach experts that are not spread; where they are, a decision's option says it."""
-    is_needed = transformer.experts is not None and chosen.expert == 1
-    return _if(is_needed, "--moe-token-dispatcher-type alltoall")
-
-
-def _machines(chosen: HybridConfiguration, devices_per_machine: int) -> str:
-    """Return the launcher's options; machines are filled one after the other."""
-    number = -(-chosen.num_devices // devices_per_machine)
-    if number == 1:
-        return f"--standalone --nproc-per-node {chosen.num_devices}"
-    return (
-        f"--nnodes {number} --nproc-per-node {devices_per_machine} --node-rank $NODE_RANK --master-addr $MASTER_ADDR "
-        f"--master-port {_PORT}"
-    )
-
-
-def _environment(chosen: HybridConfiguration) -> Iterator[str]:
-    """Yield what the program checks of its environment."""
+    number = -(-chosen.num_devices // devices_per_machine)  # machines are filled one after the other
+    where = f"--standalone --nproc-per-node {chosen.num_devices}"
+    if number > 1:
+        where = (
+            f"--nnodes {number} --nproc-per-node {devices_per_machine} --node-rank $NODE_RANK "
+            f"--master-addr $MASTER_ADDR --master-port {_PORT}"
+        )
+    # Decisions stand in two lines: up to the batch, and how memory and communication are treated.
+    decided = options(transformer, chosen)
+    after = next(index for index, one in enumerate(decided) if one.startswith("--global-batch-size")) + 1
+    decisions = [" ".join(part) for part in (decided[:after], decided[after:]) if part]
+    groups = [f"torchrun {where} pretrain_gpt.py", *network_lines(transformer, dtype), *decisions]
+    # Tokens reach experts that are not spread, too; where they are, a decision's option says how.
+    is_alone = transformer.experts is not None and chosen.expert == 1
+    last = [*_HALVES.get(dtype, ()), *_if(is_alone, "--moe-token-dispatcher-type alltoall")]
+    groups += [" ".join(last)] if last else []
+    environment: list[str] = []  # that the program checks
     if chosen.zero >= _SHARDS_WEIGHTS and not chosen.offload_optimizer:
-        yield "unset CUDA_DEVICE_MAX_CONNECTIONS"
+        environment = ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
     elif chosen.tensor > 1 or chosen.context > 1:
-        yield "export CUDA_DEVICE_MAX_CONNECTIONS=1"
-
-
-def _grouped(found: tuple[str, ...]) -> list[str]:
-    """Return the decisions in two lines: up to the batch, and how memory and exchange are treated."""
-    after = next(index for index, one in enumerate(found) if one.startswith("--global-batch-size")) + 1
-    return [" ".join(part) for part in (found[:after], found[after:]) if part]
+        environment = ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
+    return (*environment, *(f"{line} \\" for line in groups[:-1]), groups[-1])
 
 
 def launch_words(

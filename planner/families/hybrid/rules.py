@@ -5,17 +5,18 @@ A rule is asked by the search for many layouts at once, and by ``predict`` for t
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.families.hybrid.configuration import ORDER_NAMES
+from planner.decisions import LAYOUT
+from planner.families.hybrid.configuration import ARRAYS, ORDER_NAMES
+from planner.models.communication import DEGREES, ORDERS
 from planner.models.layouts import Ints, Schedule
-from planner.models.tiers import DEGREES, ORDERS
-from planner.models.transformer_programs import MEGATRON_CORE
+from planner.models.transformer_time import MEGATRON_CORE, PROGRAMS
+from planner.problem import Problem
 from planner.transformer import Transformer
-
-__all__ = ["LayoutRule", "broken_rule", "launch_rules", "nearest", "rules_of", "unlike_rules"]
 
 Bools = NDArray[np.bool_]
 Columns = Mapping[str, Ints]  # one column a decision
@@ -341,3 +342,50 @@ def nearest(rules: Sequence[LayoutRule], broken: LayoutRule, codes: Mapping[str,
     values = tried[every if every.any() else alone]
     below, above = values[values < given], values[values > given]
     return [*below[-1:].tolist(), *above[:1].tolist()]
+
+
+# --- What a block ``configuration.hybrid`` means by the keys that it leaves out: what ``plan`` takes by default
+# One table of what programs have (:mod:`planner.models.transformer_time`), which the search reads, too. A key is
+# taken as a pin asks; else it is on where the program has it, the rules of the search give it a meaning
+# (:mod:`planner.families.hybrid.rules`) and the question does not exclude it: an overlap never makes a step longer,
+# and a
+# step of the optimiser that data ranks share is shorter. The degrees, the schedule, the micro-batch, recomputation and
+# where the optimiser runs are what is asked about: left out they are 1, 1F1B, none and the device, as ever.
+
+_OPEN = [name for name, row in LAYOUT.items() if row.default is None]  # an overlap comes after what it needs
+
+
+def completed(problem: Problem, given: Mapping[str, Any], batch: int) -> dict[str, Any]:
+    """Return a block with all its keys, of a question whose network is a transformer."""
+    transformer = problem.dnn.transformer
+    assert transformer is not None, "asked by why_not"
+    found, rules = dict(given), (*rules_of(transformer, batch), *unlike_rules())
+    has = PROGRAMS[problem.calibration.program].has
+    for name in _OPEN:
+        row = LAYOUT[name]
+        if found[name] is None:
+            is_on = (
+                ARRAYS[name] in has and 1 not in problem.excluded.get(row.key, ()) and _has_meaning(rules, found, name)
+            )
+            found[name] = row.decoded(int(problem.fixed.get(row.key, is_on)))
+    return found
+
+
+def _has_meaning(rules: tuple[LayoutRule, ...], block: Mapping[str, Any], name: str) -> bool:
+    """Whether no rule that leads to a decision forbids that it is on beside those that are decided."""
+    codes = {ARRAYS[key]: row.code(block[key]) for key, row in LAYOUT.items() if block[key] is not None}
+    columns = {key: np.array([one]) for key, one in {**codes, ARRAYS[name]: 1}.items()}
+    mine = [one for one in rules if one.key == name and columns.keys() >= set(one.names)]
+    return all(bool(one.holds(columns)[0]) for one in mine)
+
+
+def left_out_words(problem: Problem, given: Mapping[str, Any], block: Mapping[str, Any]) -> list[str]:
+    """Return a line for each key that was left out and is on: ``overlap_data: on, as megatron-core has it``.
+
+    ``block``: what the layout is.
+    """
+    return [
+        f"{key}: {'on' if block[key] is True else block[key]}, as {problem.calibration.program} has it"
+        for key in _OPEN
+        if given[key] is None and block[key]
+    ]

@@ -1,79 +1,56 @@
-"""The search of the family ``hybrid``: branch and bound over the whole grid of layouts, of all machines that are alike.
+"""The plan of the family ``hybrid``: the best layout of all placements, why it is best, and why there is none.
 
-Domain: every tensor degree that divides heads and widths, context degree that splits the sequence, number of stages and
-chunks that splits the layers evenly (or these with embedding and head in a layer's place each), data degree and
-micro-batch that divide the batch, expert degree that divides the experts; ZeRO 0 to 3, recomputation, sequence
-parallelism, GPipe and 1F1B (zero-bubble schedules where they are pinned, as few programs have them), overlaps, the
-optimiser on the host, and the order of the degrees on the tiers of the network. Any number of devices that limits
-allow.
-
-The grid and its rules stand in :mod:`planner.families.hybrid.space`, bounds in :mod:`planner.families.hybrid.bounds`,
-the search itself in :mod:`planner.solvers.grid`: what it finds is the optimum of the grid, proven, unless it is
-stopped. Runners-up differ in a degree. Machines that differ are searched kind by kind, and then together: layouts with
-stages or replicas on several kinds, and stages of unlike layers, stand in :mod:`planner.families.hybrid.mixed_search`.
+Machine groups are searched by even cuts one by one, and then other cuts of each and placements on several of them
+(:mod:`planner.families.hybrid.grid_search`). Runners-up differ in a degree.
 
 *A batch that may vary up to a maximum.* Only the maximum is searched; smaller ones are bounded by the devices' peak.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from math import inf
 
 import numpy as np
 
-from planner.cost import Floats
-from planner.errors import InfeasibleError, NoAnswerError
+from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families.answer import TOO_SHORT, iterations_of, plan_of
-from planner.families.hybrid.bounds import HybridBounds
-from planner.families.hybrid.configuration import HybridConfiguration
-from planner.families.hybrid.cost import HybridCost, costs_of
-from planner.families.hybrid.family import NAME, NOT_MODELLED, explain, predict
-from planner.families.hybrid.frontier import frontier_words, ladder
-from planner.families.hybrid.idle import idle_words
-from planner.families.hybrid.infeasible import why_nothing_fits
-from planner.families.hybrid.least import least_objective, least_step_s, with_least
-from planner.families.hybrid.mixed import reserve_words
-from planner.families.hybrid.mixed import warnings as mixed_warnings
-from planner.families.hybrid.mixed_configuration import MixedConfiguration
-from planner.families.hybrid.mixed_cuts import has_few_cuts
-from planner.families.hybrid.mixed_idle import mixed_idle_words
-from planner.families.hybrid.mixed_search import (
+from planner.families.hybrid.bounds import EvenBounds, lower_bound
+from planner.families.hybrid.configuration import NAME, PINS, HybridConfiguration, MixedConfiguration
+from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
+from planner.families.hybrid.family import NOT_MODELLED, explain, predict, warnings
+from planner.families.hybrid.grid_search import (
     OTHER_CUTS,
-    MixedFound,
+    Found,
+    configuration_of_point,
+    cuts_searched,
     cuts_words,
     even_improved,
-    mixed_searched,
     other_cuts_s,
+    searched,
 )
-from planner.families.hybrid.ranges import outside_words
-from planner.families.hybrid.space import COARSE, LEVELS
+from planner.families.hybrid.space import COARSE, Space
+from planner.models.layouts import Ints
 from planner.plan import Alternative, Plan
-from planner.problem import Problem
+from planner.problem import Limits, Problem, Range
 from planner.search import Search
-from planner.solution import SAME, Status
-from planner.solvers.grid import Columns, Grid, GridAnswer, Point, solve
+from planner.solution import SAME
+from planner.solvers.grid import Axis, Columns, Grid, Level, OverError, Point
 from planner.units import Dimension, format_human
 
-__all__ = ["plan", "searched"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What the search of some machines' grid found."""
-
-    cost: HybridCost
-    answer: GridAnswer
-
-    @property
-    def rows(self) -> list[tuple[float, Point]]:
-        """The best layout and its runners-up, with their seconds."""
-        value = self.answer.solution.value
-        return [] if value is None else [(self.answer.solution.objective, value), *self.answer.others]
-
-    def configuration(self, point: Point) -> HybridConfiguration:
-        """Return a layout as a configuration."""
-        return HybridConfiguration.of(point, batch=self.cost.batch, machines=self.cost.machines)
+_MOST_LAYOUTS = 400_000  # of a frontier
+_AT_ONCE = 20_000
+_MOST_WORDS = 5
+_STEP = 0.95  # of the memory of the layout printed before
+_RUNG = 0.9  # of the memory of the layout before
+_MOST_BATCHES = 4  # that are tried: a number, not a time, so that the answer is the same on every machine
+_MOST_QUESTIONS = 2_000  # of whether time is over: counted, for the same reason
+_MOST_DEVICES = 1 << 17
+_MOST_MICROBATCHES = 64  # sizes, the smallest ones, where there are too many to look at each
+_MOST_LISTED = 3
+_MOST_VALUES = 12  # that are listed
+_TRIED_S = 6.0  # for all relaxations together
+_ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half of the last one
+_MEMORY_PINS = ("recompute", "zero_stage", "offload_optimizer", "sequence_parallel", "microbatch_size", "schedule")
 
 
 def plan(problem: Problem, search: Search) -> Plan:
@@ -88,118 +65,65 @@ def plan(problem: Problem, search: Search) -> Plan:
     """
     costs = costs_of(problem)
     count = float(iterations_of(problem, costs[0].batch))
-    found: list[_Found | MixedFound] = []
+    found: list[Found] = []
 
-    def keep(so_far: Sequence[_Found | MixedFound]) -> None:
+    def keep(so_far: Sequence[Found]) -> None:
         """Have the best so far as the answer, should the search be broken off."""
         best = _best(so_far)
         if best.answer.solution.value is not None:
             search.keep(lambda: _plan_of(problem, search, so_far, best, 0.0, count))
 
     for index, cost in enumerate(costs):
-        known = min((one.answer.solution.objective for one in found), default=float("inf"))
+        known = min((one.answer.solution.objective for one in found), default=inf)
         part = search.part(
             search.left_s / (len(costs) + 1 - index),
             good_enough=search.good_enough / count,
             cutoff=min(search.cutoff / count, known),
         )
-        found.append(_Found(cost=cost, answer=searched(cost, part)))
+        found.append(Found(cost=cost.even, answer=searched(cost.even, part)))
         keep(list(found))
     known_s = [seconds for one in found for seconds, _ in one.rows]
     rest = search.part(search.left_s, good_enough=search.good_enough / count, cutoff=search.cutoff / count)
-    even = [(one.cost, one.rows) for one in found]
-    found += mixed_searched(costs, rest, known_s, lambda mixed: keep([*found, *mixed]))
-    least_s = min(one.answer.solution.objective for one in found)
-    near = [even_improved(cost, rows, least_s, rest) for cost, rows in even]
+    even = list(found)
+    found += cuts_searched(costs, rest, known_s, lambda more: keep([*even, *more]))
+    best_s = min(one.answer.solution.objective for one in found)
+    near = [even_improved(one, best_s, rest) for one in even]
     found += [one for one in near if one is not None]
     bound_s = min(one.answer.solution.bound for one in found)
     best = _best(found)
     keep(found)
     if best.answer.solution.value is None:
-        if bound_s < float("inf"):
+        if bound_s < inf:
             raise NoAnswerError(TOO_SHORT)
         raise InfeasibleError(why_nothing_fits(costs, search))
     return _plan_of(problem, search, found, best, bound_s, count)
 
 
-def _best(found: Sequence[_Found | MixedFound]) -> _Found | MixedFound:
-    """Return where the best layout is; of equally good ones the even layout on one kind is the simpler."""
-    return min(found, key=lambda one: one.answer.solution.objective * (1 + SAME * isinstance(one, MixedFound)))
-
-
-def searched(
-    cost: HybridCost, search: Search, *, uses_bounds: bool = True, memory_limit_bytes: float = inf
-) -> GridAnswer:
-    """Return the best layouts of the grid of some machines, whose bounds may be left unused.
-
-    ``memory_limit_bytes``: where that is less than what a device may hold.
-    """
-    limit = min(cost.memory_limit_bytes, memory_limit_bytes)
-    number = 1 + max(search.num_alternatives, 0)
-    grid, seconds = _grid_of(cost, limit, search, uses_bounds=uses_bounds)
-    first = None
-    if uses_bounds and len(grid.levels) > len(LEVELS):  # very many divisors: an answer from some of them comes first
-        part = search.part(search.left_s / 2)
-        first = solve(*_grid_of(cost, limit, part, is_narrow=True), part, num_answers=number, group_by=COARSE)
-    answer = solve(
-        grid,
-        seconds,
-        search,
-        num_answers=number,
-        group_by=COARSE,
-        uses_bounds=uses_bounds,
-        maker=partial(_grid_of, replace(cost), limit),
-    )
-    if first is not None and first.solution.objective < answer.solution.objective:  # the time was over before
-        bound = min(answer.solution.bound, first.solution.objective)
-        best = replace(first.solution, bound=bound, status=Status.FEASIBLE)
-        answer = replace(first, solution=best, num_evaluated=answer.num_evaluated + first.num_evaluated)
-        answer = replace(answer, is_counted=False, num_points=answer.num_evaluated)
-    return with_least(answer, least_step_s([cost]))
-
-
-def _grid_of(
-    cost: HybridCost,
-    limit_bytes: float,
-    search: Search | None = None,
-    *,
-    uses_bounds: bool = True,
-    is_narrow: bool = False,
-) -> tuple[Grid, Callable[[Columns], Floats]]:
-    """Return the grid of some machines and the seconds of its points; narrow: with few data degrees, micro-batches."""
-    bounds = HybridBounds(cost, limit_bytes, search or Search())
-    if is_narrow:
-        vars(bounds)["space"] = bounds.space.narrow
-
-    def seconds(columns: Columns) -> Floats:
-        found = np.empty(len(columns["tensor"]))
-        for part in bounds.parts(len(found)):
-            layouts = cost.layouts({name: column[part] for name, column in columns.items()})
-            fits = cost.memory(layouts)["total"] <= limit_bytes
-            found[part] = np.where(fits, cost.seconds(layouts), np.inf)
-        return found
-
-    return bounds.space.grid(bounds.all if uses_bounds else None), seconds
+def _best(found: Sequence[Found]) -> Found:
+    """Return where the best layout is; of equally good ones the even cut on one group is the simpler."""
+    return min(found, key=lambda one: one.answer.solution.objective * (1 + SAME * (not one.cost.is_even)))
 
 
 def _plan_of(
-    problem: Problem,
-    search: Search,
-    found: Sequence[_Found | MixedFound],
-    best: _Found | MixedFound,
-    bound_s: float,
-    count: float,
+    problem: Problem, search: Search, found: Sequence[Found], best: Found, bound_s: float, count: float
 ) -> Plan:
     """Return the plan of the best layout."""
     objective_s, point = best.rows[0]
-    configuration = best.configuration(point)
+    configuration = configuration_of_point(best.cost, point)
     prediction = predict(problem, configuration)
     bound = min(bound_s * count, prediction.value_of(problem.goal))
     if problem.training.fixed_batch_size is None:
-        bound = min(bound, least_objective(problem))
+        bound = min(bound, lower_bound(problem))
     is_proven = objective_s - bound_s <= SAME * objective_s
     cuts_s = other_cuts_s(found, bound_s)
-    rungs, ladder_words = ([], []) if isinstance(best, MixedFound) else _rungs(best, count, search)
+    more: list[str] = []
+    if search.good_enough < inf:  # more is asked than whether anything fits
+        more = frontier_words(best.cost.first, point, search) if best.cost.is_even else []
+        more += idle_words(best.cost, configuration, search)
+    rungs, ladder_words = _rungs(best, count, search)
+    # Of stages on several groups whose cuts are many only one of each setting was tried: no bound is of all.
+    has_open_cuts = len(best.cost.groups) > 1 and not best.cost.has_replicas
+    has_open_cuts &= not has_few_cuts(best.cost.transformer.num_layers, configuration.pipeline)
     return plan_of(
         problem,
         family=NAME,
@@ -208,45 +132,22 @@ def _plan_of(
         bound=bound,
         explanation=(
             *explain(problem, configuration, prediction),
-            *_more_words(best, point, configuration, search),
+            *more,
             *ladder_words,
             *_counts(problem, found, is_proven, best.cost.batch),
             *cuts_words(cuts_s, objective_s),
         ),
         alternatives=[*_alternatives(found, best, count, search.num_alternatives), *rungs],
-        warnings=[*mixed_warnings(best.mixed, configuration), *reserve_words(best.mixed.costs)]
-        if isinstance(best, MixedFound)
-        else [*_warnings(best.cost), *outside_words(best.cost, configuration)],
+        warnings=warnings(best.cost, configuration),
         not_modelled=NOT_MODELLED,
         solver="branch and bound on the grid of layouts",
         num_candidates=sum(one.answer.num_points for one in found),
         num_solved=sum(one.answer.num_evaluated for one in found),
-        beyond={OTHER_CUTS: 0.0 if _has_open_cuts(problem, configuration) else cuts_s * count},
+        beyond={OTHER_CUTS: 0.0 if has_open_cuts else cuts_s * count},
     )
 
 
-def _has_open_cuts(problem: Problem, configuration: HybridConfiguration) -> bool:
-    """Whether a layout has stages on several kinds of machines of whose cuts only one was tried: no bound is of all."""
-    transformer = problem.dnn.transformer
-    if not isinstance(configuration, MixedConfiguration) or transformer is None:
-        return False
-    is_staged = len(set(configuration.groups)) > 1 and not configuration.replicas
-    return is_staged and not has_few_cuts(transformer.num_layers, configuration.pipeline)
-
-
-def _more_words(
-    best: _Found | MixedFound, point: Point, configuration: HybridConfiguration, search: Search
-) -> list[str]:
-    """Return what other layouts would take; nothing where only asked whether anything fits."""
-    if search.good_enough == inf:
-        return []
-    if isinstance(best, MixedFound):
-        return mixed_idle_words(best.mixed, configuration, search)
-    words = frontier_words(best.cost, point, search)
-    return [*words, *idle_words(best.cost, configuration, search, searched)]
-
-
-def _counts(problem: Problem, found: Sequence[_Found | MixedFound], is_proven: bool, batch: int) -> list[str]:
+def _counts(problem: Problem, found: Sequence[Found], is_proven: bool, batch: int) -> list[str]:
     """Return how many layouts there are, were ruled out and were evaluated."""
     points, pruned, evaluated = (
         sum(getattr(one.answer, name) for one in found) for name in ("num_points", "num_pruned", "num_evaluated")
@@ -260,65 +161,391 @@ def _counts(problem: Problem, found: Sequence[_Found | MixedFound], is_proven: b
     return lines
 
 
-def _alternatives(
-    found: Sequence[_Found | MixedFound], best: _Found | MixedFound, count: float, number: int
-) -> list[Alternative]:
+def _alternatives(found: Sequence[Found], best: Found, count: float, number: int) -> list[Alternative]:
     """Return the best layouts of other degrees, and on other machines."""
     rows = [(seconds, one, point) for one in found for seconds, point in one.rows]
     rows.sort(key=lambda row: row[0])
-    least_s = best.rows[0][0]
-    others = [row for row in rows if not (row[1] is best and row[2] is best.rows[0][1])]
+    best_s, best_point = best.rows[0]
+    others = [row for row in rows if not (row[1] is best and row[2] is best_point)]
     return [
-        Alternative(
-            name=_name(one, point),
-            family=NAME,
-            objective=seconds * count,
-            relative_loss=max(seconds / least_s - 1, 0.0) if least_s else 0.0,
-            reason=f"the best of these degrees: {one.configuration(point).headline}",
-            configuration=one.configuration(point),
-        )
+        _alternative(one, point, seconds, best_s, count, "the best of these degrees")
         for seconds, one, point in others[: max(number, 0)]
     ]
 
 
-def _rungs(best: _Found, count: float, search: Search) -> tuple[list[Alternative], list[str]]:
-    """Return the fastest layouts of less and less memory, where they are asked for, and a line about them."""
-    if not search.has_frontier or search.good_enough == inf:
-        return [], []
-    rows, is_whole = ladder(
-        best.cost, best.rows[0][1], search, lambda cost, part, most: searched(cost, part, memory_limit_bytes=most)
+def _alternative(
+    found: Found, point: Point, seconds: float, best_s: float, count: float, reason: str, start: str = ""
+) -> Alternative:
+    """Return one layout beside the best."""
+    configuration = configuration_of_point(found.cost, point)
+    return Alternative(
+        name=start + found.name_of(point),
+        family=NAME,
+        objective=seconds * count,
+        relative_loss=max(seconds / best_s - 1, 0.0) if best_s else 0.0,
+        reason=f"{reason}: {configuration.headline}",
+        configuration=configuration,
     )
-    least_s = best.rows[0][0]
+
+
+# -- time against memory: layouts that no other beats in both ----------------------------------------------------------
+#
+# Of the best layout's degrees all, for the explanation. Of the whole grid (*ladder*): the fastest layout, the fastest
+# of those that need a tenth less memory than it, and so on until none fits. Each is the proven optimum of the search
+# under that limit: no layout that needs as little is faster. Between two rungs there may be others on the frontier.
+
+Row = tuple[float, float, Point]  # seconds, bytes, layout
+
+
+def frontier(cost: GroupCost, best: Point, search: Search | None = None) -> list[Row]:
+    """Return the layouts with the degrees of ``best`` that none beats in both, fastest first.
+
+    Every layout with these degrees that the question allows is evaluated, whether it fits or not; of those that do not,
+    none is returned. Empty where they are too many, or the search is over before all are evaluated.
+    """
+    space = Space.of(cost.even)
+    axes = tuple(Axis(name=name, values=(best[name],)) if name in COARSE else axis for name, axis in space.axes.items())
+    grid = Grid(levels=(Level(axes=axes),), rules=space.rules)
+    number = grid.count()
+    if number is None or number > _MOST_LAYOUTS:
+        return []
+    columns = grid.expand({}, 0)
+    held, seconds = np.empty(number), np.empty(number)
+    for start in range(0, number, _AT_ONCE):
+        if search is not None and search.is_over:
+            return []
+        part = slice(start, start + _AT_ONCE)
+        layouts = cost.layouts({name: column[part] for name, column in columns.items()})
+        held[part], seconds[part] = cost.memory(layouts)["total"], cost.seconds(layouts)
+    order = np.lexsort([held, seconds])
+    smallest = np.minimum.accumulate(held[order])
+    is_new = np.concatenate([[True], smallest[1:] < smallest[:-1]]) & (held[order] <= cost.memory_limit_bytes)
+    return [
+        (float(seconds[at]), float(held[at]), {name: int(column[at]) for name, column in columns.items()})
+        for at in order[is_new].tolist()
+    ]
+
+
+def frontier_words(cost: GroupCost, best: Point, search: Search) -> list[str]:
+    """Return a line with a few layouts of the frontier; none where time is over."""
+    kept: list[Row] = []
+    for row in [] if search.is_over else frontier(cost, best, search):
+        if not kept or row[1] <= _STEP * kept[-1][1]:
+            kept.append(row)
+    if len(kept) < 2:  # the best alone
+        return []
+    words = [
+        f"{format_human(seconds, Dimension.TIME)} in {format_human(held, Dimension.DATA)}"
+        for seconds, held, _ in kept[:_MOST_WORDS]
+    ]
+    return [f"time against memory with these degrees: {'; '.join(words)}"]
+
+
+def ladder(cost: GroupCost, best: Point, search: Search) -> tuple[list[Row], bool]:
+    """Return the fastest layout under each limit, the best first; and whether no limit was missed.
+
+    A layout as fast as the one before, with less memory, takes its place. No rung is faster than the one before, so
+    that a search ends with the first layout as fast as that.
+    """
+
+    def row_of(point: Point) -> Row:
+        layouts = cost.layouts({name: np.array([value]) for name, value in point.items()})
+        return float(cost.seconds(layouts)[0]), float(cost.memory(layouts)["total"][0]), point
+
+    rows = [row_of(best)]
+    while not search.is_over:
+        seconds, held, _ = rows[-1]
+        part = search.part(search.left_s, num_alternatives=0, good_enough=seconds, cutoff=inf)
+        answer = searched(cost.even, part, memory_limit_bytes=_RUNG * held).solution
+        if answer.value is None and answer.bound == inf:
+            return rows, True
+        if answer.value is None or answer.objective > max(answer.bound, seconds):
+            return rows, False
+        row = row_of(answer.value)
+        rows = [*(rows[:-1] if row[0] <= seconds else rows), row]
+    return rows, False
+
+
+def _rungs(best: Found, count: float, search: Search) -> tuple[list[Alternative], list[str]]:
+    """Return the fastest even layouts of less and less memory, where they are asked for, and a line about them."""
+    if not best.cost.is_even or not search.has_frontier or search.good_enough == inf:
+        return [], []
+    best_s, best_point = best.rows[0]
+    rows, is_whole = ladder(best.cost.first, best_point, search)
+    reason = "no layout that needs as little is faster"
     found = [
-        Alternative(
-            name=f"in {format_human(held, Dimension.DATA)}: {_name(best, point)}",
-            family=NAME,
-            objective=seconds * count,
-            relative_loss=seconds / least_s - 1 if least_s else 0.0,
-            reason=f"no layout that needs as little is faster: {best.configuration(point).headline}",
-            configuration=best.configuration(point),
-        )
+        _alternative(best, point, seconds, best_s, count, reason, f"in {format_human(held, Dimension.DATA)}: ")
         for seconds, held, point in rows
-        if point is not best.rows[0][1]
+        if point is not best_point
     ]
     end = "until none fits" if is_whole else "as far as the time went"
     return found, [f"time against memory over the whole grid, each time a tenth less, {end}: {len(found)} layouts more"]
 
 
-def _name(one: _Found | MixedFound, point: Point) -> str:
-    """Return a layout's degrees in short."""
-    if isinstance(one, MixedFound):
-        return one.name_of(point)
-    degrees = ", ".join(f"{name} {point[name]}" for name in COARSE if point[name] > 1) or "one device"
-    return degrees if one.cost.machines is None else f"{degrees} on {one.cost.machines}"
+# -- why a layout uses fewer devices than it may, and which batch would use all: each answer is searched for -----------
 
 
-def _warnings(cost: HybridCost) -> list[str]:
-    """Return what makes the figures doubtful."""
-    found = []
-    name = cost.group.device.name
-    if not cost.is_calibrated:
-        found.append(f"{name} is uncalibrated for transformers: the fitted efficiencies are those of another device")
-    if cost.group.device.memory_bytes == float("inf") and cost.problem.limits.memory_per_device_bytes is None:
-        found.append(f"the memory of {name} is not known, so that any layout fits")
-    return [*found, *reserve_words([cost])]
+def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search) -> list[str]:
+    """Return a line where devices that may train stay idle, of the groups that train; none otherwise."""
+    space = Space.of(cost)
+    devices, machines = space.device_limits
+    there = sum(space.devices)
+    if cost.is_even:
+        ((num_machines, each),) = space.machines
+        there = min(num_machines, machines.most or num_machines) * each
+    elif machines.most is not None:
+        return []
+    most = min(there, devices.most or there)
+    if chosen.num_devices >= most or search.is_over:
+        return []
+    idle = f"{most - chosen.num_devices:,} of {most:,} devices"
+    if isinstance(chosen, MixedConfiguration) and most == there:  # else it is open of which group
+        rows = [
+            (name, own, chosen.devices_of.get(name, 0)) for name, own in zip(cost.names, space.devices, strict=True)
+        ]
+        idle = ", ".join(
+            f"{own - used:,} of {own:,} devices" + ("" if name is None else f" of {name}")
+            for name, own, used in rows
+            if used < own
+        )
+    asked = None if cost.is_even else _MOST_QUESTIONS
+    part = search.part(search.left_s, num_alternatives=0, good_enough=-inf, cutoff=inf, questions_left=asked)
+    limits = replace(cost.problem.limits, devices=replace(cost.problem.limits.devices, least=most))
+    of_all = _with_problem(cost, replace(cost.problem, limits=limits))
+    such = "" if cost.is_even else "such "
+    if Space.of(of_all).grid().count() == 0:
+        what = f"the layers, heads and batch of {space.batch:,}" if cost.is_even else "heads and batch"
+        why = f"no {such}layout of all divides {what}"
+    elif (found := _proven(of_all, part)) is None:
+        why = f"no {such}layout of all fits, or none was proven the best in time"
+    else:
+        name = configuration_of_point(of_all, found[1]).headline
+        why = f"the best {such}layout of all takes {format_human(found[0], Dimension.TIME)} ({name})"
+    return [f"{idle} stay idle: {'; '.join([why, *(_batches(cost, space, most, part) if cost.is_even else [])])}"]
+
+
+def _with_problem(cost: HybridCost, problem: Problem) -> HybridCost:
+    """Return a cost of another question on the same machines."""
+    return replace(cost, groups=tuple(replace(one, problem=problem) for one in cost.groups))
+
+
+def _proven(cost: HybridCost, search: Search) -> tuple[float, Point] | None:
+    """Return the seconds of the best layout, and it; None where there is none, or it is not proven in time."""
+    try:
+        solution = searched(cost, search).solution
+    except PlannerError:
+        return None
+    if solution.value is None or solution.objective > solution.bound:
+        return None
+    return solution.objective, solution.value
+
+
+def _batches(cost: HybridCost, space: Space, number: int, search: Search) -> Iterator[str]:
+    """Yield batches, the nearest one below and above of those tried, whose best layout uses all devices."""
+    degrees = replace(space, batch=number).grid().levels[0].axes  # any data degree divides such a batch
+    others = np.ones(1, dtype=np.int64)
+    for axis in degrees:
+        if axis.name in ("tensor", "context", "pipeline"):
+            others = np.unique(np.multiply.outer(others, np.array(axis.values, dtype=np.int64)))
+    replicas = number // others[number % others == 0]
+    multiples = {*(space.batch // replicas * replicas).tolist(), *(-(-space.batch // replicas) * replicas).tolist()}
+    nearest = sorted(multiples - {0, space.batch}, key=lambda one: (abs(one - space.batch), one))
+    sides: set[bool] = set()
+    for batch in nearest[:_MOST_BATCHES]:
+        if search.is_over:
+            return
+        is_above = batch > space.batch
+        other = replace(cost, groups=(replace(cost.first, given_batch=batch),))
+        if is_above in sides or (found := _proven(other, search)) is None:
+            continue
+        seconds, point = found
+        if point["tensor"] * point["context"] * point["pipeline"] * point["data"] == number:
+            sides.add(is_above)
+            yield f"a batch of {batch:,} would use all, at {format_human(seconds / batch, Dimension.TIME)} a sample"
+
+
+# -- why no layout fits, and relaxations with which one would, each of them tried --------------------------------------
+
+
+def why_nothing_fits(costs: Sequence[GroupCost], search: Search) -> str:
+    """Return how much memory the layout lacks that needs least, or that it is not memory which is missing.
+
+    Where only asked whether anything fits, nothing else is tried.
+    """
+    if all(Space.of(cost.even).grid().count() == 0 for cost in costs):
+        return _no_layout(costs)
+    if search.good_enough == inf:
+        return "No plan fits: no layout fits in the memory of a device."
+    rows = [(*smallest_memory(cost, search), cost) for cost in costs]
+    needed, chosen, cost = min(rows, key=lambda row: row[0] / row[2].memory_limit_bytes)
+    if chosen is None:
+        return "No plan fits: no layout fits in the memory of a device. Raise memory_per_device, or add devices."
+    limit = cost.memory_limit_bytes
+    texts = [format_human(one, Dimension.DATA, 4) for one in (needed, limit, needed - limit)]
+    words = ", or ".join(relaxations(cost, needed, search))
+    words = words or "make the network or its sequence smaller: nothing else that was tried would do"
+    return (
+        f"No plan fits: the layout that needs least memory ({chosen.headline}) takes {texts[0]} on a device of "
+        f"{cost.group.device.name!r}, which may use {texts[1]}: {texts[2]} are missing. "
+        f"{words[:1].upper()}{words[1:]}."
+    )
+
+
+def _no_layout(costs: Sequence[GroupCost]) -> str:
+    """Return which decision has no value left, or that they do not go together."""
+    space = Space.of(costs[0].even)
+    problem = space.problem
+    free = replace(space, problem=replace(problem, fixed={}, excluded={}))
+    for key, name in PINS.items():
+        values = free.axes[name].values
+        if key in problem.fixed and not set(space.axes[name].values) & set(values):
+            listed = ", ".join(map(str, values[:_MOST_VALUES])) + ", ..." * (len(values) > _MOST_VALUES)
+            return f"No plan fits: fix.{key} is {problem.fixed[key]}, and it can be {listed}. Change it."
+    for key in problem.excluded:
+        if not space.axes[PINS.get(key, key)].values:
+            return f"No plan fits: constraints.exclude.{key} leaves no value. Allow one of them."
+    words = f", and {problem.devices_words}" if problem.devices_words else ""
+    return (
+        f"No plan fits: no layout of up to {sum(space.devices):,} devices meets all limits and pins: degrees must "
+        f"divide heads, layers and the batch of {space.batch:,}{words}. Drop or change one of them."
+    )
+
+
+def relaxations(cost: GroupCost, needed_bytes: float, search: Search) -> Iterator[str]:
+    """Yield what would let a layout fit, in the words of an order; nothing that was not tried, or has no time left.
+
+    Parameters
+    ----------
+    needed_bytes
+        That a device holds in any layout that the question allows, at least.
+    """
+    part, problem = search.part(_TRIED_S), cost.problem
+    if needed_bytes * _ROUND_UP <= cost.group.device.memory_bytes:  # the user's limit is what stands in the way
+        yield f"raise memory_per_device to {format_human(needed_bytes * _ROUND_UP, Dimension.DATA, 4)}"
+    yield from _without_pins(cost, part)
+    yield from _more_machines(cost, part)
+    # Listed devices of enough memory, the smallest first: all terms but the reserve are the same on them.
+    limit = problem.limits.memory_per_device_bytes
+    if limit is not None and limit < needed_bytes:
+        return
+    held, kept = needed_bytes - cost.reserve_bytes, problem.calibration
+    smallest = held + kept.transformer_reserve_bytes
+    if kept.transformer_reserve_share < 1:
+        smallest = min(smallest, held / (1 - kept.transformer_reserve_share))
+    enough = sorted((size, name) for name, size in problem.listed_memory_bytes.items() if smallest <= size < inf)
+    if enough:
+        names = [f"{name!r} ({format_human(size, Dimension.DATA)})" for size, name in enough[:_MOST_LISTED]]
+        size = format_human(smallest * _ROUND_UP, Dimension.DATA, 4)
+        yield f"take as many devices of {size} or more, e.g. {', '.join(names)}"
+
+
+def _without_pins(cost: GroupCost, search: Search) -> Iterator[str]:
+    """Yield a pin or an exclusion without which a layout fits; where none does alone, all that cost memory."""
+    problem = cost.problem
+    keys = [*PINS, "num_microbatches", "num_devices", "num_machines", "schedule"]
+    alone = [("fix", key) for key in keys if key in problem.fixed]
+    alone += [("constraints.exclude", key) for key in keys if key in problem.excluded]
+    together = [one for one in alone if one[1] in _MEMORY_PINS]
+    for tried in [*([one] for one in alone), together if len(together) > 1 else []]:
+        if not tried or search.is_over:
+            continue
+        if smallest_memory(replace(cost, problem=_without(problem, tried)), search)[0] <= cost.memory_limit_bytes:
+            yield f"leave out {' and '.join(f'{where}.{key}' for where, key in tried)}"
+            return
+
+
+def _without(problem: Problem, left_out: Iterable[tuple[str, str]]) -> Problem:
+    """Return the question without some pins and exclusions."""
+    pins = {key for where, key in left_out if where == "fix"}
+    bans = {key for where, key in left_out if where == "constraints.exclude"}
+    return replace(
+        problem,
+        fixed={key: value for key, value in problem.fixed.items() if key not in pins},
+        excluded={key: value for key, value in problem.excluded.items() if key not in bans},
+    )
+
+
+def _more_machines(cost: GroupCost, search: Search) -> Iterator[str]:
+    """Yield the fewest machines of this group that hold the network, all else as asked: memory alone is looked at.
+
+    More machines allow all that fewer allow, so that the fewest are found by doubling and halving.
+    """
+    each, limits = cost.group.devices_per_machine, cost.problem.limits
+    free_limits: Limits = replace(limits, devices=Range(), machines=Range())
+    free = _without(cost.problem, [("fix", "num_devices"), ("fix", "num_machines")])
+    open_cost = replace(cost, problem=replace(free, limits=free_limits))
+
+    def fitting(num_machines: int) -> HybridConfiguration | None:
+        needed, found = smallest_memory(open_cost, search, num_machines)
+        return found if needed <= cost.memory_limit_bytes else None
+
+    low, high, found = cost.cluster.num_machines, 2 * cost.cluster.num_machines, None
+    while found is None:
+        if search.is_over or high * each > _MOST_DEVICES:
+            return
+        found = fitting(high)
+        low, high = (low, high) if found else (high, 2 * high)
+    while high - low > 1 and not search.is_over:
+        middle = (low + high) // 2
+        if better := fitting(middle):
+            high, found = middle, better
+        else:
+            low = middle
+    less = "" if high - low == 1 else " (whether fewer do was not found in time)"
+    machines = f"{high} machines of {each}" if each > 1 else f"{high} machines"
+    yield f"take {machines} {cost.group.device.name!r}{less}, e.g. {found.headline}"
+
+
+def smallest_memory(
+    cost: GroupCost, search: Search, num_machines: int | None = None
+) -> tuple[float, HybridConfiguration | None]:
+    """Return bytes that no even layout is under, and the layout that needs them; none where time is over before one.
+
+    ``num_machines``: in place of those that there are.
+    """
+    bounds = EvenBounds(cost.even, search)
+    if num_machines is not None:
+        machines = ((num_machines, cost.group.devices_per_machine),)
+        vars(bounds)["space"] = replace(bounds.space, machines=machines)
+    nodes = _coarse(bounds.space)
+    best, node = inf, None
+    for start in range(0, len(nodes["tensor"]), _AT_ONCE):
+        part = {name: column[start : start + _AT_ONCE] for name, column in nodes.items()}
+        try:
+            bytes_of = bounds.smallest_memory(part)
+        except OverError:
+            break
+        at = int(np.argmin(bytes_of))
+        if bytes_of[at] < best:
+            best, node = float(bytes_of[at]), {name: column[at : at + 1] for name, column in part.items()}
+        if search.is_over:
+            break
+    if node is None:
+        return inf, None
+    grid = bounds.space.grid()
+    left = tuple(axis for axis in grid.axes if axis.name not in node)
+    points = replace(grid, levels=(Level(axes=left),)).expand(node, 0)
+    if not len(points["tensor"]):
+        return inf, None
+    held = cost.memory(cost.layouts(points))["total"]
+    at = int(np.argmin(held))
+    codes = {name: int(column[at]) for name, column in points.items()}
+    return float(held[at]), configuration_of_point(cost.even, codes)
+
+
+def _coarse(space: Space) -> dict[str, Ints]:
+    """Return the nodes of the first level: of each degrees the smallest micro-batch, which needs least memory.
+
+    Where virtual stages are asked for, which may ask for a number of micro-batches, too, all of them.
+    """
+    values = space.axes["microbatch"].values
+    fewest_chunks = min(space.axes["interleave"].values, default=1)
+    if space.is_split:  # too many to list them all
+        values = values[: 1 if fewest_chunks == 1 else _MOST_MICROBATCHES]
+    narrow = replace(space)
+    vars(narrow)["axes"] = {**space.axes, "microbatch": Axis(name="microbatch", values=values)}
+    nodes: Columns = narrow.grid().expand({}, 0)
+    if fewest_chunks == 1 and len(nodes["tensor"]):
+        kept = nodes["microbatch"] == nodes["microbatch"].min()
+        return {name: column[kept] for name, column in nodes.items()}
+    return dict(nodes)

@@ -1,85 +1,123 @@
-"""The grid of the family ``hybrid``: values of every decision, pins and limits, in levels from coarse to fine."""
+"""The grid of the family ``hybrid``: values of every decision, pins, limits and rules, in levels from coarse to fine.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+One grid for all placements (:class:`planner.families.hybrid.cost.Placement`): what stands on each machine group, its
+stages or its replicas, are *parts*, and their sum is the pipeline or the data degree. An even cut has one part, the
+pipeline. Other cuts go with 1F1B without virtual stages, ZeRO 0 and 1 and the optimiser on the devices.
+
+Of several groups each gives three quarters of its devices or more, unless numbers of devices or machines are limited.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import isqrt
+from math import isqrt, prod
 from typing import Any
 
 import numpy as np
 
 from planner.cost import Floats
-from planner.families.hybrid.configuration import ORDER_NAMES, PINS, RECOMPUTE_NAMES, SCHEDULE_NAMES
+from planner.families.hybrid.configuration import DECIDED, PINS, ROWS, SCHEDULE_NAMES
 from planner.families.hybrid.cost import HybridCost
 from planner.families.hybrid.rules import LayoutRule, launch_rules, rules_of, unlike_rules
-from planner.models.layouts import Ints, Schedule
-from planner.models.transformer_programs import PROGRAMS
+from planner.models.communication import ORDERS
+from planner.models.layouts import Bools, Ints, Schedule
+from planner.models.transformer_time import PROGRAMS
 from planner.problem import Problem, Range
 from planner.solvers.grid import Axis, Columns, Grid, Level, Rule
 from planner.transformer import Transformer
 
-__all__ = ["COARSE", "LEVELS", "Space"]
-
 COARSE = ("tensor", "context", "pipeline", "data", "expert")
-LEVELS = (  # the second has no decision but a bound: whether anything fits
+_FIRST_LEVELS = (  # the second has no decision but a bound: whether anything fits
     (*COARSE, "microbatch"),
     (),
     ("is_sequence_parallel", "order"),
     ("schedule", "interleave"),
     ("recompute", "zero", "is_offloaded"),
-    ("overlaps_data", "overlaps_tensor"),
 )
-
+# The last level has what no other one decides.
+_EVEN_LEVELS = (*_FIRST_LEVELS, tuple(name for name in DECIDED if not any(name in level for level in _FIRST_LEVELS)))
 # Of a batch of very many divisors the micro-batch is decided by itself, below the degrees, with bounds of their own.
-_SPLIT_LEVELS = (COARSE, (), ("microbatch",), *LEVELS[1:])
+_SPLIT_EVEN_LEVELS = (COARSE, (), ("microbatch",), *_EVEN_LEVELS[1:])
+_FINE = (("is_sequence_parallel", "order"), ("recompute", "zero"), ("overlaps_data", "overlaps_tensor"))  # of a cut
 _MOST_PAIRS = 2_000  # data degrees times micro-batches that are decided at once
 _FEW_DEGREES, _FEW_SIZES = 60, 24  # of a narrow space
 _AT_ONCE = 1 << 18  # numbers that are tried as divisors together
+_SMALLEST_SHARE = 0.75  # of each of several groups' devices that take part, where their number is not limited
+_MOST_ZERO = 1  # the highest stage that goes with a cut and with replicas that differ
 
-_NAMES = {"recompute": RECOMPUTE_NAMES, "order": ORDER_NAMES}
 Bound = Callable[[Columns], Floats]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """What a question allows on the machines of one group (or on all, where they are alike)."""
+    """What a question allows on the machine groups of a cost.
+
+    Attributes
+    ----------
+    machines
+        Of each group: how many, and the devices of one.
+    cost
+        Says the placement, and nothing of seconds.
+    """
 
     problem: Problem
-    transformer: Transformer
     batch: int
-    num_machines: int
-    devices_per_machine: int
+    machines: tuple[tuple[int, int], ...]
+    cost: HybridCost
 
     @classmethod
     def of(cls, cost: HybridCost) -> "Space":
         """Return the space of a question on the machines of a cost."""
-        return cls(
-            problem=cost.problem,
-            transformer=cost.transformer,
-            batch=cost.batch,
-            num_machines=cost.cluster.num_machines,
-            devices_per_machine=cost.group.devices_per_machine,
-        )
+        machines = tuple((one.cluster.num_machines, one.group.devices_per_machine) for one in cost.groups)
+        return cls(problem=cost.problem, batch=cost.batch, machines=machines, cost=cost)
 
     @property
-    def num_devices(self) -> int:
-        """Devices that there are."""
-        return self.num_machines * self.devices_per_machine
+    def transformer(self) -> Transformer:
+        """The network."""
+        return self.cost.transformer
+
+    @cached_property
+    def devices(self) -> list[int]:
+        """Devices of each group."""
+        return [prod(one) for one in self.machines]
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """Of the columns that hold the stages of each group, or its replicas."""
+        return self.cost.part_names
+
+    @property
+    def _whole(self) -> str:
+        """The degree that the parts add up to."""
+        return "data" if self.cost.has_replicas else "pipeline"
+
+    @property
+    def coarse(self) -> tuple[str, ...]:
+        """The decisions that all groups share and that the first level makes."""
+        shared = "pipeline" if self.cost.has_replicas else "data"
+        return ("tensor", "context", shared, "expert", "microbatch")
+
+    @property
+    def group_by(self) -> tuple[str, ...]:
+        """Decisions in which two answers must differ."""
+        return COARSE if self.cost.is_even else (*self.coarse[:-1], *self.part_names)
 
     @cached_property
     def layout_rules(self) -> tuple[LayoutRule, ...]:
-        """What any layout must keep to."""
+        """What any even layout must keep to."""
         return rules_of(self.transformer, self.batch)
 
+    # -- values --------------------------------------------------------------------------------------------------------
+
     @cached_property
-    def axes(self) -> Mapping[str, Axis]:
-        """Every decision and its values, pins taken into account."""
+    def known_axes(self) -> Mapping[str, Axis]:
+        """Every decision of an even cut and its values, pins and exclusions taken into account."""
         values = self._values()
         for key, name in PINS.items():
+            row = ROWS[name]
             if (pinned := self.problem.fixed.get(key)) is not None:
-                code = _NAMES[name].index(pinned) if name in _NAMES else int(pinned)
-                values[name] = [code] if name not in _NUMBERS else [one for one in [code] if one >= 1]
-            out = {_NAMES[name].index(one) if name in _NAMES else int(one) for one in self._excluded(key)}
+                values[name] = [one for one in [row.code(pinned)] if one >= 1 or not row.is_count]
+            out = {row.code(one) for one in self._excluded(key)}
             values[name] = [one for one in values[name] if one not in out]
         if self._pinned_schedule == "interleaved":
             values["interleave"] = [one for one in values["interleave"] if one > 1]
@@ -95,34 +133,33 @@ class Space:
 
     @property
     def _pinned_schedule(self) -> str | None:
-        """The schedule that is pinned; ``interleaved`` is 1F1B with chunks."""
+        """The schedule that is pinned; ``interleaved`` is 1F1B with virtual stages."""
         schedule: str | None = self.problem.fixed.get("schedule")
         return schedule
 
     def _values(self) -> dict[str, list[int]]:
         """Return the values of every decision, rules on it alone applied."""
-        network, most = self.transformer, self.num_devices
+        network, most = self.transformer, sum(self.devices)
         has = PROGRAMS[self.problem.calibration.program].has
-        layers, experts = network.num_layers, network.experts
-        pinned = self._pinned_schedule
-        schedules = [Schedule.ONE_F_ONE_B, Schedule.GPIPE] if pinned is None else [_schedule(pinned)]
+        layers, experts, pinned = network.num_layers, network.experts, self._pinned_schedule
+        schedules = [Schedule.ONE_F_ONE_B, Schedule.GPIPE]
+        if pinned is not None:
+            is_plain = pinned == "interleaved"
+            schedules = [Schedule.ONE_F_ONE_B if is_plain else Schedule(SCHEDULE_NAMES.index(pinned))]
         if self.problem.fixed.get("zero_bubble"):
             schedules = [Schedule.ZERO_BUBBLE] if pinned is None else []
+        chunks = sorted({*_divisors(layers, layers), *_divisors(layers + 2, layers)})  # or of these and both ends
         return {
+            **{name: list(range(len(row.values))) for name, row in ROWS.items() if row.values},
             "tensor": self._kept("tensor", _divisors(network.num_heads, most)),
             "context": self._kept("context", _divisors(network.sequence_length, most)),
             "pipeline": self._kept("pipeline", range(1, min(layers, most) + 1)),
             "data": _divisors(self.batch, most),
             "expert": [1] if experts is None else _divisors(experts.num_experts, most),
             "microbatch": _divisors(self.batch, self.batch),
-            "recompute": list(range(len(RECOMPUTE_NAMES))),
-            "zero": [0, 1, 2, 3],
-            "is_sequence_parallel": [0, 1],
             "schedule": [int(one) for one in schedules],
-            "interleave": [1] if pinned in ("gpipe", "1f1b") else _chunks(layers),
-            "is_offloaded": [0, 1],
+            "interleave": [1] if pinned in ("gpipe", "1f1b") else chunks,
             **{name: [0, 1] if name in has else [0] for name in ("overlaps_data", "overlaps_tensor")},
-            "order": list(range(len(ORDER_NAMES))),
         }
 
     def _kept(self, name: str, values: Iterable[int]) -> list[int]:
@@ -134,51 +171,46 @@ class Space:
         found: list[int] = column.tolist()
         return found
 
+    @cached_property
+    def axes(self) -> Mapping[str, Axis]:
+        """Every decision of this placement and its values."""
+        known, layers = self.known_axes, self.transformer.num_layers
+        if self.cost.is_even:
+            return known
+        fine = [name for names in _FINE for name in names]
+        found = {name: known[name] for name in (*self.coarse, *fine)}
+        found["zero"] = Axis(name="zero", values=tuple(one for one in known["zero"].values if one <= _MOST_ZERO))
+        for name, devices in zip(self.part_names, self.devices, strict=True):
+            most = min(devices, self.batch if self.cost.has_replicas else layers)
+            found[name] = Axis(name=name, values=tuple(range(1, most + 1)))
+        if self.cost.has_replicas:
+            stages = range(1, min(layers, *self.devices) + 1)
+            kept = tuple(one for one in stages if self._may_be("pipeline", one))
+            found["pipeline"] = Axis(name="pipeline", values=kept)
+        elif len(self.devices) > 1:  # so that ranks of one group are numbered one after the other
+            kept = tuple(one for one in known["order"].values if ORDERS[one][-1] == "pipeline")
+            found["order"] = Axis(name="order", values=kept)
+        return found
+
     @property
-    def rules(self) -> tuple[Rule, ...]:
-        """The rules of the grid: those of layouts, of the number of devices, and of layouts that are the same."""
-        pins: list[Rule] = []
-        if (number := self.problem.fixed.get("num_microbatches")) is not None:
-            pins.append(
-                Rule(
-                    names=("data", "microbatch"),
-                    holds=lambda one: one["data"] * one["microbatch"] * number == self.batch,
-                )
-            )
-        if "1f1b" in self._excluded("schedule"):
-            pins.append(
-                Rule(
-                    names=("schedule", "interleave"),
-                    holds=lambda one: (one["schedule"] != Schedule.ONE_F_ONE_B) | (one["interleave"] > 1),
-                )
-            )
-        unlike = [one for one in unlike_rules() if not self._is_pinned(one)]
-        program = self.problem.calibration.program
-        launch = () if "rank_order" in self.problem.fixed else launch_rules(program)
-        return (self._device_rule(), *pins, *map(_rule, (*self.layout_rules, *unlike, *launch)))
+    def is_open(self) -> bool:
+        """Whether pins leave this placement a layout."""
+        axes, fixed = self.known_axes, self.problem.fixed
+        if self.cost.is_even:
+            return True
+        is_plain = int(Schedule.ONE_F_ONE_B) in axes["schedule"].values and 1 in axes["interleave"].values
+        is_plain &= "1f1b" not in self._excluded("schedule") and 0 in axes["is_offloaded"].values
+        is_shared = not self.cost.has_replicas or "num_microbatches" not in fixed
+        return bool(is_plain and is_shared and min(axes["zero"].values, default=9) <= _MOST_ZERO)
 
-    def _is_pinned(self, rule: LayoutRule) -> bool:
-        """Whether the last decision of a rule is pinned, or has excluded values: both hold even without a meaning."""
-        is_pinned = self._pinned_schedule is not None or self.problem.fixed.get("zero_bubble")
-        is_schedule = rule.names[-1] == "schedule" and bool(is_pinned or self._excluded("schedule"))
-        given = {*self.problem.fixed, *self.problem.excluded}
-        return is_schedule or any(name == rule.names[-1] and key in given for key, name in PINS.items())
+    def _may_be(self, name: str, value: int) -> bool:
+        """Return whether pins and exclusions allow a degree."""
+        keys = [key for key, decision in PINS.items() if decision == name]
+        pinned = [self.problem.fixed[key] for key in keys if key in self.problem.fixed]
+        excluded = {one for key in keys for one in self._excluded(key)}
+        return all(one == value for one in pinned) and value not in excluded
 
-    def _device_rule(self) -> Rule:
-        """Return the rule of how many devices and machines may be used."""
-        devices, machines = self.device_limits
-        most = min(self.num_devices, devices.most or self.num_devices)
-        places = self.devices_per_machine
-        most_machines = min(self.num_machines, machines.most or self.num_machines)
-
-        def holds(one: Columns) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-            number = one["tensor"] * one["context"] * one["pipeline"] * one["data"]
-            used = -(-number // places)
-            return np.asarray(
-                (number >= devices.least) & (number <= most) & (used >= machines.least) & (used <= most_machines)
-            )
-
-        return Rule(names=("tensor", "context", "pipeline", "data"), holds=holds)
+    # -- rules ---------------------------------------------------------------------------------------------------------
 
     @property
     def device_limits(self) -> tuple[Range, Range]:
@@ -186,9 +218,116 @@ class Space:
         return self.problem.training_devices, self.problem.allowed_machines
 
     @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of the grid: of devices, pins, layouts, what a program can start, and layouts that are the same."""
+        return (*self._device_rules(), *self._pin_rules(), *self._layout_rules())
+
+    def _device_rules(self) -> Iterator[Rule]:
+        """Yield that each group has the devices, of several gives most of them, and that all together keep limits."""
+        shared = [name for name in self.coarse if name in ("tensor", "context", "data", "pipeline")]
+        number, machines = self.device_limits
+        is_limited = (number, machines) != (Range(), Range())
+        is_open = is_limited or len(self.devices) == 1
+
+        def used(one: Columns, index: int) -> Ints:
+            return prod((one[name] for name in shared), start=one[self.part_names[index]])
+
+        def has(one: Columns, index: int) -> Bools:
+            taken, devices = used(one, index), self.devices[index]
+            return np.asarray((taken <= devices) & (is_open | (taken >= _SMALLEST_SHARE * devices)))
+
+        for index, name in enumerate(self.part_names):
+            yield Rule(
+                names=(*shared, name),
+                holds=lambda one, index=index: has(one, index),  # type: ignore[misc]  # bound now
+            )
+
+        def is_within(one: Columns) -> Bools:
+            taken = np.array([used(one, index) for index in range(len(self.machines))])
+            whole = taken.sum(axis=0)
+            units = sum(-(-row // place) for row, (_, place) in zip(taken, self.machines, strict=True))
+            found = (whole >= number.least) & (units >= machines.least)
+            found &= whole <= (number.most or whole)
+            return np.asarray(found & (units <= (machines.most or units)))
+
+        if is_limited:
+            yield Rule(names=(*shared, *self.part_names), holds=is_within)
+
+    def _pin_rules(self) -> Iterator[Rule]:
+        """Yield what pins ask of several decisions together, and what parts add up to."""
+        batch, names, layers = self.batch, self.part_names, self.transformer.num_layers
+        if (count := self.problem.fixed.get("num_microbatches")) is not None and not self.cost.has_replicas:
+            yield Rule(names=("data", "microbatch"), holds=lambda one: one["data"] * one["microbatch"] * count == batch)
+        if self.cost.is_even:
+            if "1f1b" in self._excluded("schedule"):
+                yield Rule(
+                    names=("schedule", "interleave"),
+                    holds=lambda one: (one["schedule"] != Schedule.ONE_F_ONE_B) | (one["interleave"] > 1),
+                )
+            return
+
+        def whole(one: Columns) -> Ints:
+            return np.asarray(sum(one[part] for part in names))
+
+        def may_be(one: Columns) -> Bools:
+            values, back = np.unique(whole(one), return_inverse=True)
+            return np.asarray([self._may_be(self._whole, int(value)) for value in values], dtype=bool)[back]
+
+        if any(decision == self._whole and self._is_given(key) for key, decision in PINS.items()):
+            yield Rule(names=names, holds=may_be)
+        if not self.cost.has_replicas:
+            yield Rule(names=names, holds=lambda one: (whole(one) <= layers) & (whole(one) > 1))
+            return
+        yield Rule(names=("microbatch",), holds=lambda one: batch % one["microbatch"] == 0)
+        for part in names:
+            yield Rule(
+                names=("context", "expert", part),
+                holds=lambda one, part=part: one["context"] * one[part] % one["expert"] == 0,  # type: ignore[misc]
+            )
+
+    def _is_given(self, key: str) -> bool:
+        """Return whether a decision is pinned or has excluded values: both hold even where it has no meaning."""
+        return key in self.problem.fixed or key in self.problem.excluded
+
+    def _layout_rules(self) -> Iterator[Rule]:
+        """Yield the rules of layouts, as far as they ask for nothing that differs here."""
+        given = {decision for key, decision in PINS.items() if self._is_given(key)}
+        if self._pinned_schedule is not None or self.problem.fixed.get("zero_bubble") or self._excluded("schedule"):
+            given.add("schedule")
+        is_even, has_replicas = self.cost.is_even, self.cost.has_replicas
+        for one in self.layout_rules:
+            if is_even or (one.key != "pipeline" and not (has_replicas and "data" in one.names)):
+                yield from self._of_parts(one)
+        for one in unlike_rules():
+            if one.names[-1] not in given:
+                yield from self._of_parts(one)
+        if "rank_order" not in self.problem.fixed and not has_replicas:
+            for one in launch_rules(self.problem.calibration.program):
+                yield from self._of_parts(one)
+
+    def _of_parts(self, rule: LayoutRule) -> Iterator[Rule]:
+        """Yield a rule on decisions of this placement; none where it is on others.
+
+        A rule on the order of ranks is asked as if every group had several stages, or replicas; other rules on the
+        degree that parts add up to always hold here.
+        """
+        whole = self._whole
+        if self.cost.is_even or whole not in rule.names:
+            if set(rule.names) <= self.axes.keys():
+                yield Rule(names=rule.names, holds=rule.holds)
+        elif rule.names[-1] == "order":
+            yield Rule(
+                names=tuple(name for name in rule.names if name != whole),
+                holds=lambda one: rule.holds({**one, whole: np.full_like(one["order"], 2)}),
+            )
+
+    # -- the grid ------------------------------------------------------------------------------------------------------
+
+    @cached_property
     def is_split(self) -> bool:
         """Whether the micro-batch is decided by itself."""
-        return len(self.axes["data"].values) * len(self.axes["microbatch"].values) > _MOST_PAIRS
+        known = self.axes if self.cost.is_even else self.known_axes
+        return len(known["data"].values) * len(known["microbatch"].values) > _MOST_PAIRS
 
     @property
     def narrow(self) -> "Space":
@@ -201,8 +340,11 @@ class Space:
 
     @property
     def levels(self) -> tuple[tuple[str, ...], ...]:
-        """Decisions of each level."""
-        return _SPLIT_LEVELS if self.is_split else LEVELS
+        """Decisions of each level: what is shared, each group's part, how ranks lie, whether it fits, and the rest."""
+        if self.cost.is_even:
+            return _SPLIT_EVEN_LEVELS if self.is_split else _EVEN_LEVELS
+        first = (self.coarse[:-1], self.coarse[-1:]) if self.is_split else (self.coarse,)
+        return (*first, *((name,) for name in self.part_names), _FINE[0], (), _FINE[1], (), _FINE[2], ())
 
     def grid(self, bounds: Sequence[Bound | None] | None = None) -> Grid:
         """Return the grid, with the bounds of its :attr:`levels` but the last."""
@@ -229,19 +371,6 @@ class Space:
         return found, found.pop("")
 
 
-_NUMBERS = {"tensor", "context", "pipeline", "data", "expert", "interleave", "microbatch"}
-
-
-def _rule(one: LayoutRule) -> Rule:
-    """Return a rule as the solver has it."""
-    return Rule(names=one.names, holds=one.holds)
-
-
-def _schedule(name: str) -> Schedule:
-    """Return a schedule by its name in a spec."""
-    return Schedule.ONE_F_ONE_B if name == "interleaved" else Schedule(SCHEDULE_NAMES.index(name))
-
-
 def _divisors(number: int, most: int) -> list[int]:
     """Return the divisors of a number up to a limit, in order."""
     return [one for one in _all_divisors(number) if one <= most]
@@ -264,8 +393,3 @@ def _all_divisors(number: int) -> tuple[int, ...]:
             found = found + before
         low = prime + 1
     return tuple(sorted(found if left == 1 else [*found, *(one * left for one in found)]))
-
-
-def _chunks(layers: int) -> list[int]:
-    """Return how many chunks a device may have: divisors of the layers, or of these and both ends."""
-    return sorted({*_divisors(layers, layers), *_divisors(layers + 2, layers)})

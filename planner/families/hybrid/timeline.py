@@ -13,25 +13,23 @@ from typing import Any
 import numpy as np
 
 from planner.errors import SpecError
-from planner.families.hybrid.configuration import SCHEDULE_NAMES, HybridConfiguration
-from planner.families.hybrid.cost import HybridCost
 from planner.families.timeline_drawing import Drawing, draw_input
-from planner.models.layouts import Layouts, Schedule
-from planner.models.ssgd_equations import Strategy
-from planner.models.transformer_events import Events, device_order
-from planner.models.transformer_interval import OF_LAYERS
-from planner.models.transformer_time import stage_times
+from planner.models.input import InputTime
+from planner.models.layouts import Schedule
+from planner.models.ssgd import Strategy
+from planner.models.transformer_schedule import Events, device_order
+from planner.models.transformer_time import LAYER_PARTS
 from planner.plan import Prediction
 from planner.timeline import Timeline
-
-__all__ = ["Line", "StagePass", "draw_line", "draw_tail", "timeline"]
 
 _SAME = 1e-9
 _MOST_TASKS = 500_000  # forwards and backwards
 _MOST_PARTS = 300_000  # slices inside them
 _GRADIENTS = ": gradients"
-_NOTE = "slices inside a forward or backward are sums over its layers; exchanges of replicas that computing hides are "
-_NOTE += "drawn on a row of their own, where they end with what nothing hides"
+_SUMS = "slices inside a forward or backward are sums over its layers"
+_HIDDEN = (
+    "exchanges of replicas that computing hides are drawn on a row of their own, where they end with what nothing hides"
+)
 _NO_PARTS = "there are too many micro-batches to draw what stands inside each forward and backward"
 
 
@@ -74,85 +72,122 @@ class Line:
         return len(self.forward[0])
 
 
-def timeline(
-    cost: HybridCost,
-    configuration: HybridConfiguration,
-    layout: Layouts,
-    prediction: Prediction,
-    stages: Sequence[Mapping[str, Any]],
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What a stage does behind the schedule: communication that nothing hides, the optimiser; and all communication."""
+
+    exposed_s: float
+    optimizer_s: float
+    communicated_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """The stages of equal replicas, as a prediction's details have them.
+
+    Attributes
+    ----------
+    device, rows, layer_parts, computed_forward_s, tails
+        Of each stage: its device, row of the details, seconds of its layers both ways by part (of one virtual stage),
+        of which the forward pass computes, and what follows.
+    num_devices
+        Of a stage.
+    sends_s
+        Seconds of a transfer forward and backward; None where the rows have them.
+    where
+        Before the names of the stages, where there are several classes.
+    own_end_s, end_s
+        When its last backward shall have ended, where that is known by itself; and that of the last class.
+    """
+
+    device: Sequence[str]
+    num_devices: int
+    rows: Sequence[Mapping[str, Any]]
+    layer_parts: Sequence[Mapping[str, float]]
+    computed_forward_s: Sequence[float]
+    sends_s: tuple[float, float] | None
+    num_microbatches: int
+    schedule: Schedule
+    end_s: float
+    tails: Sequence[Tail]
+    own_end_s: float | None = None
+    weights_s: float = 0.0
+    where: str = ""
+
+    def line(self, names: Sequence[str]) -> Line:
+        """Return the passes of all stages."""
+        forward: list[list[StagePass]] = []
+        backward: list[list[StagePass]] = []
+        for index, row in enumerate(self.rows):
+            ahead, behind = pass_parts(self.layer_parts[index], self.computed_forward_s[index])
+            for found, way, parts in ((forward, "forward", ahead), (backward, "backward", behind)):
+                passes = []
+                for chunk, seconds in enumerate(np.atleast_1d(row[f"{way}_s"]).tolist()):
+                    if self.sends_s is None:
+                        sent_s = row[f"sent_{way}_s"]
+                    else:  # the last output and the first error go nowhere
+                        place, chunks = chunk * len(self.rows) + index, len(np.atleast_1d(row[f"{way}_s"]))
+                        last = len(self.rows) * chunks - 1 if way == "forward" else 0
+                        sent_s = self.sends_s[way == "backward"] * (place != last)
+                    # What embedding or head take more, or a layer less, is computing.
+                    more = max(parts["compute"] + seconds - sum(parts.values()), 0.0)
+                    passes.append(StagePass(seconds=seconds, sent_s=sent_s, parts_s={**parts, "compute": more}))
+                found.append(passes)
+        return Line(
+            names=names,
+            forward=forward,
+            backward=backward,
+            num_microbatches=self.num_microbatches,
+            schedule=self.schedule,
+            weights_s=self.weights_s,
+        )
+
+
+def draw(
+    pipelines: Sequence[Pipeline], prediction: Prediction, read: InputTime | None, strategy: "str | Strategy"
 ) -> Timeline:
-    """Return what a device of every stage does in one step.
+    """Return what a device of every stage of every pipeline does in one step.
 
     Parameters
     ----------
-    stages
-        Seconds and bytes of every stage, as the prediction's details have them.
+    read
+        The input's seconds, where they are drawn: on the first stage.
     """
-    drawing, parts = Drawing(), prediction.breakdown_s
-    devices = configuration.tensor * configuration.context * configuration.data
-    kind = cost.group.device.name
-    names = [_announce(drawing, index, devices, kind) for index in range(len(stages))]
-    line = _line(cost, configuration, layout, prediction, names)
-    scheduled_s = prediction.iteration_time_s - parts["data"] - parts["optimizer"] - parts["input_stall"]
-    counts = draw_line(drawing, line, scheduled_s)
-    whole_s = prediction.communication_s["data"]
-    for index, name in enumerate(names):
-        pieces = [
-            ("gradients and weights, what nothing hides", parts["data"], "data"),
-            ("optimizer", parts["optimizer"], "optimizer"),
-            ("wait for input", parts["input_stall"], "wait"),
-        ]
-        draw_tail(drawing, name, scheduled_s, pieces, whole_s)
-        draw_memory(drawing, name, stages[index]["terms_bytes"], counts[index])
-    read = cost.input_time(configuration.data)
-    strategy = Strategy(cost.problem.calibration.strategy)
-    iteration_s = prediction.iteration_time_s
-    draw_input(drawing, names[0], read, strategy, iteration_s - parts["input_stall"], iteration_s)
-    drawing.notes.append(_NOTE)
+    drawing, iteration_s = Drawing(), prediction.iteration_time_s
+    stall_s = prediction.breakdown_s["input_stall"]
+    busy_s = iteration_s - stall_s
+    for pipeline in pipelines:
+        names = []
+        for index, device in enumerate(pipeline.device):
+            start, count = f"{pipeline.where}stage {index + 1}", pipeline.num_devices
+            name = f"{start} ({count} x {device})"
+            more = ("disk", "decode", "PCIe") if read is not None else ()
+            rows = [name, *(f"{name}: {row}" for row in more), f"{name}{_GRADIENTS}"]
+            member = (f"{start}, device ", f" ({device})") if count > 1 else (name, "")
+            drawing.process(name, rows, count=count, member=member)
+            names.append(name)
+        end_s = pipeline.end_s
+        counts = draw_line(drawing, pipeline.line(names), end_s if pipeline.own_end_s is None else pipeline.own_end_s)
+        for name, row, tail, changes in zip(names, pipeline.rows, pipeline.tails, counts, strict=True):
+            left_s = busy_s - end_s - tail.exposed_s - tail.optimizer_s
+            pieces = [
+                ("gradients and weights, what nothing hides", tail.exposed_s, "data"),
+                ("optimizer", tail.optimizer_s, "optimizer"),
+                ("wait for the slowest stage", left_s if left_s > _SAME * busy_s else 0.0, "wait"),
+                ("wait for input", stall_s, "wait"),
+            ]
+            drawing.chain(name, end_s, pieces)
+            shown_s = end_s + tail.exposed_s
+            first_s = max(shown_s - max(tail.communicated_s, tail.exposed_s), 0.0)
+            drawing.add(f"{name}{_GRADIENTS}", "exchange of gradients and weights, all of it", first_s, shown_s, "data")
+            draw_memory(drawing, name, row["terms_bytes"], changes)
+        if read is not None:
+            draw_input(drawing, names[0], read, Strategy(strategy), busy_s, iteration_s)
+    drawing.notes.append(_SUMS if read is None else f"{_SUMS}; {_HIDDEN}")
     return drawing.finished()
 
 
-def _announce(drawing: Drawing, index: int, devices: int, kind: str) -> str:
-    """Announce the devices of a stage; return the process's name."""
-    name = f"stage {index + 1} ({devices} x {kind})"
-    rows = [name, *(f"{name}: {row}" for row in ("disk", "decode", "PCIe")), f"{name}{_GRADIENTS}"]
-    member = (f"stage {index + 1}, device ", f" ({kind})") if devices > 1 else (name, "")
-    drawing.process(name, rows, count=devices, member=member)
-    return name
-
-
-# -- seconds -----------------------------------------------------------------------------------------------------------
-
-
-def _line(
-    cost: HybridCost, configuration: HybridConfiguration, layout: Layouts, prediction: Prediction, names: Sequence[str]
-) -> Line:
-    """Return the passes of all stages, from the figures of the prediction and the parts of an interval."""
-    interval = {name: float(np.broadcast_to(one, 1)[0]) for name, one in cost.interval(layout).items()}
-    rows, chunks = prediction.details["stages"], configuration.interleave
-    middle = stage_times(cost.transformer, layout, cost.interval(layout))["middle"]
-    both_s = float(np.broadcast_to(middle[1], 1)[0])
-    share = both_s / sum(interval[name] for name in OF_LAYERS)
-    ahead, behind = pass_parts({name: interval[name] * share for name in OF_LAYERS}, interval["forward"] * share)
-    transfer_s, last = prediction.details["transfer_s"], len(rows) * chunks - 1
-    each = [{name: seconds / chunks for name, seconds in one.items()} for one in (ahead, behind)]
-    forward = [
-        [_pass(row["forward_s"][k], transfer_s * (k * len(rows) + i != last), each[0]) for k in range(chunks)]
-        for i, row in enumerate(rows)
-    ]
-    backward = [
-        [_pass(row["backward_s"][k], transfer_s * (k * len(rows) + i != 0), each[1]) for k in range(chunks)]
-        for i, row in enumerate(rows)
-    ]
-    schedule = Schedule(SCHEDULE_NAMES.index(configuration.schedule))
-    return Line(
-        names=names,
-        forward=forward,
-        backward=backward,
-        num_microbatches=configuration.num_microbatches,
-        schedule=schedule,
-        weights_s=(interval["compute"] - interval["forward"]) * share / 2 if schedule is Schedule.ZERO_BUBBLE else 0.0,
-    )
+# -- the schedule ------------------------------------------------------------------------------------------------------
 
 
 def pass_parts(both_s: Mapping[str, float], forward_s: float) -> tuple[dict[str, float], dict[str, float]]:
@@ -171,23 +206,13 @@ def pass_parts(both_s: Mapping[str, float], forward_s: float) -> tuple[dict[str,
     }
 
 
-def _pass(seconds: float, sent_s: float, parts_s: Mapping[str, float]) -> StagePass:
-    """Return a pass; what embedding or head take more, or a layer less, is computing."""
-    more = dict(parts_s)
-    more["compute"] = max(more["compute"] + seconds - sum(parts_s.values()), 0.0)
-    return StagePass(seconds=seconds, sent_s=sent_s, parts_s=more)
-
-
-# -- the schedule ------------------------------------------------------------------------------------------------------
-
-
 def draw_line(drawing: Drawing, line: Line, scheduled_s: float | None = None) -> list[list[tuple[float, int]]]:
     """Draw a pipeline's schedule; return, for every stage, when an activation of a chunk comes (1) and goes (-1).
 
     ``scheduled_s``: when the last backward shall have ended; left out, when it does.
     """
     ends, order = _replayed(line)
-    has_parts = sum(map(len, order)) * len(OF_LAYERS) <= _MOST_PARTS
+    has_parts = sum(map(len, order)) * len(LAYER_PARTS) <= _MOST_PARTS
     if not has_parts:
         drawing.notes.append(_NO_PARTS)
     replayed_s = max(ends.values(), default=0.0)
@@ -308,19 +333,6 @@ def _draw_flows(drawing: Drawing, spans: Mapping[tuple[str, int, int], int | Non
             drawing.flow(span if way is None else way, spans.get((kind, target, number)), name)
         elif kind == "forward":
             drawing.flow(span, spans.get(("backward", stage, number)), "loss")
-
-
-# -- behind it ---------------------------------------------------------------------------------------------------------
-
-
-def draw_tail(
-    drawing: Drawing, name: str, start_s: float, pieces: Sequence[tuple[str, float, str]], whole_s: float
-) -> None:
-    """Draw what follows the schedule on a stage: the first piece is the end of an exchange of ``whole_s`` in all."""
-    drawing.chain(name, start_s, pieces)
-    end_s = start_s + pieces[0][1]
-    row, words = f"{name}{_GRADIENTS}", "exchange of gradients and weights, all of it"
-    drawing.add(row, words, max(end_s - max(whole_s, pieces[0][1]), 0.0), end_s, "data")
 
 
 def draw_memory(

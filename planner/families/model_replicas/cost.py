@@ -7,36 +7,80 @@ other half; a layer without weights has error terms alone. The first layer sends
 paper's canonical loops measured on a machine, computation is counted instead, by the working set of each segment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
+from planner import constraints
 from planner.cluster import Link, MachineGroup
 from planner.errors import Fault, ModelError, SpecError
-from planner.families.faults import wrong
+from planner.families.parsing import wrong
 from planner.models.input import InputTime, input_time
 from planner.models.memory import Precision
-from planner.models.model_replicas import ByThreads, ByWorkingSet, Constants, LayerSeconds, ReplicaModel
 from planner.models.replica_memory import Kept, ReplicaMemory
-from planner.models.segment_work import SegmentWork
-from planner.models.segments import Stage, chain_of
+from planner.models.replica_segments import (
+    ByThreads,
+    ByWorkingSet,
+    Constants,
+    LayerSeconds,
+    ReplicaConfiguration,
+    SegmentWork,
+    Stage,
+    chain_of,
+)
+from planner.models.replicas import ReplicaModel
 from planner.problem import Problem
+from planner.used_machines import UsedMachines
 
-__all__ = [
-    "batch_of",
-    "exchange_parts_s",
-    "fastest_threads",
-    "group_of",
-    "input_of",
-    "memory_limit_bytes",
-    "memory_of",
-    "model_of",
-    "share_of",
-    "stages_of",
-    "staleness_of",
-    "threads_of",
-]
+# --- The decisions of the family ``model_replicas``, and the block that says them
+
+NAME = "model_replicas"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaChoice:
+    """All decisions of the family, and how often a replica reads."""
+
+    configuration: ReplicaConfiguration
+    samples_per_read: int
+
+    @property
+    def headline(self) -> str:
+        """Replicas, workers and servers."""
+        chosen = self.configuration
+        replicas, workers, servers = (
+            f"{number} {noun}{'s' * (number != 1)}"
+            for number, noun in (
+                (chosen.num_replicas, "replica"),
+                (chosen.num_workers, "worker"),
+                (chosen.num_servers, "server"),
+            )
+        )
+        return f"{replicas} x {workers}, {servers}"
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the block that ``predict`` reads back."""
+        chosen = self.configuration
+        layers = [
+            {
+                "partitions": layer.num_partitions,
+                "threads": layer.num_threads,
+                "replicas": layer.num_replicas,
+                "workers": [list(row) for row in layer.workers],
+            }
+            for layer in chosen.layers
+        ]
+        return {
+            "num_parameter_servers": chosen.num_servers,
+            "num_replicas": chosen.num_replicas,
+            "num_workers_per_replica": chosen.num_workers,
+            "samples_per_read": self.samples_per_read,
+            "layers": layers,
+        }
+
 
 _NAME = "model_replicas"
 _MOST_CORES = 4_096
@@ -138,8 +182,7 @@ def memory_of(problem: Problem, model: ReplicaModel) -> ReplicaMemory:
 
 def memory_limit_bytes(problem: Problem) -> float:
     """Return what a worker's device may hold: its memory, or the user's limit where that is less."""
-    limit = problem.limits.memory_per_device_bytes
-    return min(group_of(problem).device.memory_bytes, float("inf") if limit is None else limit)
+    return constraints.memory_limit_bytes(problem, group_of(problem))
 
 
 def threads_of(problem: Problem) -> tuple[int, ...]:
@@ -227,3 +270,13 @@ def staleness_of(num_replicas: int) -> Mapping[str, float | None]:
     staleness; the definition is that of Q. Ho et al., NIPS 2013, of updates that a worker does not see.
     """
     return {"mean": float(num_replicas - 1), "most": 0.0 if num_replicas == 1 else None}
+
+
+# --- Which machines a plan of the family ``model_replicas`` takes
+
+
+def machines(problem: Problem, configuration: ReplicaChoice) -> Iterator[UsedMachines]:
+    """Yield the workers of all replicas, one device each; then the servers."""
+    group, counts = group_of(problem), configuration.configuration
+    yield UsedMachines.training(group, counts.num_replicas * counts.num_workers, 1)
+    yield UsedMachines.serving(group, counts.num_servers)

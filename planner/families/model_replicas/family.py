@@ -5,24 +5,24 @@ servers, and reads the weights; both are limited by the replicas' and the server
 long, and follow one another, as the weights of a synchronous replica must wait for its gradients. Of several replicas,
 which are asynchronous, writes could overlap reads and computation: for them this is conservative. With ``variant:
 printed`` reads are charged as the paper prints them, and writes cost nothing. The model is that of
-:mod:`planner.models.model_replicas`, memory that of :mod:`planner.models.replica_memory`; the question's numbers in
+:mod:`planner.models.replicas`, memory that of :mod:`planner.models.replica_memory`; the question's numbers in
 them come from :mod:`planner.families.model_replicas.cost`.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from planner.cluster import Cluster
 from planner.errors import Fault, SpecError
-from planner.families.faults import wrong
-from planner.families.inner_links import check_inner_links
-from planner.families.model_replicas import timeline as model_replicas_timeline
-from planner.families.model_replicas.configuration import NAME, ReplicaChoice
 from planner.families.model_replicas.cost import (
+    NAME,
+    ReplicaChoice,
     batch_of,
     exchange_parts_s,
     fastest_threads,
     group_of,
     input_of,
+    machines,
     memory_limit_bytes,
     memory_of,
     model_of,
@@ -30,22 +30,24 @@ from planner.families.model_replicas.cost import (
     stages_of,
     staleness_of,
 )
-from planner.families.model_replicas.machines import machines
-from planner.models.input import stall_s
-from planner.models.model_replicas import EpochTime, Reading, ReplicaModel, Training
-from planner.models.replica_configuration import LayerChoice, Limits, ReplicaConfiguration, broken_constraints
-from planner.models.ssgd_equations import Strategy
+from planner.families.parsing import check_inner_links, wrong
+from planner.families.timeline_drawing import Drawing, draw_input, peak_memory
+from planner.models.input import InputTime, stall_s
+from planner.models.replica_segments import LayerChoice, Limits, ReplicaConfiguration, broken_constraints
+from planner.models.replicas import EpochTime, Reading, ReplicaModel, Training
+from planner.models.ssgd import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem
+from planner.sections import Cell, FamilyView, Placement, Role
 from planner.timeline import Timeline, repeated
 from planner.units import Dimension, format_human
+from planner.words import many
 
 __all__ = [
-    "DECISIONS",
     "FITTED",
     "NAME",
     "NOT_MODELLED",
-    "TAKES_EXCLUSIONS",
+    "WORDS",
     "configuration_of",
     "explain",
     "left_out",
@@ -53,7 +55,89 @@ __all__ = [
     "predict",
     "predicted",
     "timeline",
+    "view",
 ]
+
+
+# --- A configuration of model replicas as a timeline: what each replica takes for its samples of an iteration, by layer
+# The model has seconds of every layer and phase for a sample, of which each layer works on several at a time. Here all
+# samples of an iteration go through a layer together: the length of a span is what its phase adds to the iteration, its
+# place is not when any one sample is there. Replicas are asynchronous, so that one of them reads while another
+# computes.
+
+_NOTE = (
+    "replicas are asynchronous: each layer's spans hold all samples of an iteration together, and other replicas read "
+    "and write at other times"
+)
+
+
+def iteration_timeline(
+    chosen: ReplicaConfiguration,
+    found: EpochTime,
+    prediction: Prediction,
+    names: list[str],
+    *,
+    read: InputTime,
+    strategy: Strategy,
+) -> Timeline:
+    """Return what a replica and the servers do in one iteration.
+
+    Parameters
+    ----------
+    found
+        Of the samples of one iteration.
+    names
+        Of the layers.
+    """
+    drawing, parts = Drawing(), prediction.breakdown_s
+    many, batch = chosen.num_replicas > 1, int(prediction.details["global_batch_size"])
+    process = f"each of {chosen.num_replicas} replicas" if many else "the replica"
+    rows = [f"{process}: {row}" for row in ("disk", "decode", "PCIe", "compute", "exchange")]
+    drawing.process(process, rows, count=chosen.num_replicas, member=("replica ", ""))
+    servers = f"each of {chosen.num_servers} servers" if chosen.num_servers > 1 else "the server"
+    drawing.process(servers, [f"{servers}: links"])
+    compute, exchange = rows[-2], rows[-1]
+    lag_s = parts["latency"] / 2
+    each: dict[str, Any] = {"bytes": found.read_bytes}
+    now_s = drawing.chain(
+        exchange, 0.0, [("latency", lag_s, "latency"), ("start of the exchange", parts["overhead"], "overhead")]
+    )
+    sent = drawing.add(f"{servers}: links", "send weights", now_s, now_s + parts["read"], "read", **each)
+    got = drawing.add(exchange, "read weights", now_s, now_s + parts["read"], "read", **each)
+    drawing.flow(sent, got, "weights", is_stream=True)
+    before = len(drawing.spans)
+    now_s = _draw_layers(drawing, compute, now_s + parts["read"], found, names, batch)
+    drawing.flow(got, before if len(drawing.spans) > before else None, "weights")
+    last = len(drawing.spans) - 1 if len(drawing.spans) > before else None
+    now_s = drawing.chain(exchange, now_s, [("latency", lag_s, "latency")])
+    wrote = drawing.add(exchange, "write gradients", now_s, now_s + parts["write"], "write", **each)
+    came = drawing.add(f"{servers}: links", "receive gradients", now_s, now_s + parts["write"], "write", **each)
+    drawing.flow(last, wrote, "gradients")
+    drawing.flow(wrote, came, "gradients", is_stream=True)
+    now_s = drawing.chain(compute, now_s + parts["write"], [("optimiser", parts["optimizer"], "update")])
+    drawing.chain(compute, now_s, [("wait for input", parts["input_stall"], "wait")])
+    iteration_s = prediction.iteration_time_s
+    draw_input(drawing, process, read, strategy, iteration_s - parts["input_stall"], iteration_s)
+    drawing.counter(process, "memory of the fullest worker (bytes)", [(0.0, peak_memory(prediction.memory_bytes))])
+    drawing.notes.append(_NOTE)
+    return drawing.finished()
+
+
+def _draw_layers(drawing: Drawing, row: str, now_s: float, found: EpochTime, names: list[str], batch: int) -> float:
+    """Draw forward, backward and update of all layers, with the messages that each waits for; return the end."""
+    layers = list(zip(names, found.layers, strict=True))
+    for direction, ordered in (("forward", layers), ("backward", layers[::-1]), ("update", layers)):
+        message = "activations" if direction == "forward" else "errors"
+        for name, layer in ordered:
+            phase, each = getattr(layer, direction), batch / layer.parallelism
+            more = {"layer": name, "direction": direction, "threads_and_replicas": layer.parallelism}
+            pieces = [
+                (f"receive {message} for {name}", phase.receive_s * each, f"receive_{message}"),
+                (f"{direction} {name}", phase.compute_s * each, direction),
+            ]
+            now_s = drawing.chain(row, now_s, pieces, **more)
+    return now_s
+
 
 NOT_MODELLED = (
     "convergence under stale weights: more replicas may need more epochs",
@@ -62,11 +146,7 @@ NOT_MODELLED = (
     "workspaces and the framework's own memory, beyond calibration.memory_reserve",
     "cache effects, and threads that slow each other down, unless calibration names measured ones",
 )
-DECISIONS = frozenset(
-    ("num_parameter_servers", "num_replicas", "num_workers_per_replica", "num_machines", "num_devices", "device")
-)
 FITTED = ("utilisation", "bandwidth_efficiency", "overhead")
-TAKES_EXCLUSIONS = False
 
 
 def predict(problem: Problem, configuration: ReplicaChoice) -> Prediction:
@@ -171,7 +251,7 @@ def timeline(problem: Problem, configuration: ReplicaChoice, *, num_iterations: 
     chosen = configuration.configuration
     prediction = predict(problem, configuration)
     batch = prediction.details["global_batch_size"]
-    drawn = model_replicas_timeline.timeline(
+    drawn = iteration_timeline(
         chosen,
         _iteration(problem, model_of(problem), configuration, batch),
         prediction,
@@ -251,3 +331,29 @@ def _layer(given: Mapping[str, Any], num_workers: int, most_threads: int) -> Lay
         return LayerChoice(num_threads=threads, workers=rows)
     partitions = given.get("partitions") or max(1, num_workers // replicas)
     return LayerChoice.spread(partitions, num_threads=threads, num_replicas=replicas)
+
+
+WORDS = "model replicas with parameter servers"  # how it trains
+
+
+def view(cluster: Cluster, block: Mapping[str, Any], prediction: Prediction) -> FamilyView:
+    """Return what a configuration's document shows."""
+    del prediction
+    return FamilyView(placement=lambda: _placement(cluster, block))
+
+
+def _placement(cluster: Cluster, block: Mapping[str, Any]) -> Placement:
+    """Return servers first, then the workers of one replica after the other; one device a machine."""
+    servers, replicas, workers = (
+        block[name] for name in ("num_parameter_servers", "num_replicas", "num_workers_per_replica")
+    )
+    cells = [Cell(label=f"PS {index}", words=f"server {index}", colour=0) for index in range(servers)]
+    cells += [
+        Cell(label=f"R{replica} W{worker}", words=f"replica {replica}, worker {worker}", colour=1 + replica % 7)
+        for replica in range(replicas)
+        for worker in range(workers)
+    ]
+    splits = f"a worker of a replica, which splits the layers over {many(workers, 'worker')}"
+    roles = [Role(label="PS", words="a parameter server", colour=0), Role(label="R W", words=splits, colour=1)]
+    name = next((group.name for group in cluster.machine_groups if group.count >= len(cells)), "")
+    return Placement(devices={name: cells}, roles=roles)

@@ -19,7 +19,7 @@ maps of all layers, ``cost(S)`` its seconds a sample, ``m(S, w)`` the bytes on w
 
 Seconds alone decide for the relaxed search, so that it has the fastest numbers of threads. In all others a number of
 threads is left out only for one that is no slower *and* needs no more bytes
-(:func:`planner.models.replica_states.worthwhile_threads`).
+(:func:`planner.models.replicas.worthwhile_threads`).
 
 There is no answer, proven, if for every number of workers the least bytes of all layers together exceed ``N_wr M``, or
 the smallest segment that some layer can be cut into exceeds M, or everything was tried.
@@ -36,10 +36,9 @@ from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError
 from planner.families.model_replicas.cost import group_of, memory_limit_bytes, memory_of
 from planner.families.model_replicas.layers import Layers, of_each
-from planner.models.model_replicas import ReplicaModel
-from planner.models.replica_configuration import LayerChoice
 from planner.models.replica_memory import ReplicaMemory
-from planner.models.replica_states import worthwhile_threads
+from planner.models.replica_segments import LayerChoice
+from planner.models.replicas import ReplicaModel, worthwhile_threads
 from planner.problem import Problem
 from planner.solution import Solution, Status
 from planner.units import Dimension, format_human

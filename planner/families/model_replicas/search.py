@@ -9,14 +9,14 @@ every worker holds what its segments keep (:mod:`planner.models.replica_memory`)
 Three nested steps, none of which loses anything where memory is ample; where it is not, what fits is searched for in
 :mod:`planner.families.model_replicas.memory`, exactly where layers have few choices, else with a gap:
 
-* *Settings* (N_mr, N_wr, with the best N_ps; :mod:`planner.families.model_replicas.settings`) are solved in the order
+* *Settings* (N_mr, N_wr, with the best N_ps; :mod:`planner.families.model_replicas.layers`) are solved in the order
   of a lower bound until the next bound is no better than the incumbent.
-* *Layers*: a dynamic programme over the states (P, R, H) of each layer (:mod:`planner.solvers.layer_chain`); threads
+* *Layers*: a dynamic programme over the states (P, R, H) of each layer (:mod:`planner.solvers.chain`); threads
   that are never best, in seconds or, where memory is tight, in seconds and bytes, are left out
-  (:func:`planner.models.replica_states.worthwhile_threads`).
+  (:func:`planner.models.replicas.worthwhile_threads`).
 * *Maps*: for each pair of states of neighbours the best matching of their segments, forward and backward phase together
-  (:func:`planner.solvers.assignment.two_phase_assignment`), which depends on no other layer
-  (:mod:`planner.models.replica_pairs` has the proof).
+  (:func:`planner.solvers.matching.two_phase_assignment`), which depends on no other layer
+  (:mod:`planner.models.replicas` has the proof).
 
 One more reduction: where the batch is fixed, N_mr replicas of N_wr workers are no better than ``N_mr / d`` replicas of
 ``d N_wr`` workers for any divisor d. Replicate every layer d times as often: replica r of N_mr copies becomes layer
@@ -29,42 +29,296 @@ number of samples of its own (``batch_per_device`` beside ``max_global_batch``).
 Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.2783270, section 5.
 """
 
+import csv
+import io
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from math import isqrt
 
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.families.answer import TOO_SHORT, alternative_of, plan_of
-from planner.families.inner_links import check_inner_links
-from planner.families.model_replicas.bound import least_objective
-from planner.families.model_replicas.configuration import NAME, ReplicaChoice
-from planner.families.model_replicas.cost import group_of, model_of, threads_of
+from planner.families.model_replicas.cost import (
+    NAME,
+    ReplicaChoice,
+    exchange_parts_s,
+    group_of,
+    memory_limit_bytes,
+    memory_of,
+    model_of,
+    threads_of,
+)
 from planner.families.model_replicas.family import NOT_MODELLED, explain, predicted
-from planner.families.model_replicas.layers import Layers, can_be_told, most_workers_of_tables, table_bytes
-from planner.families.model_replicas.memory import Fitting, num_threads_of
-from planner.families.model_replicas.settings import (
+from planner.families.model_replicas.layers import (
+    Layers,
     Setting,
     are_few,
     bound_of,
+    can_be_told,
     fixed_of_goal,
     is_asynchronous_allowed,
+    most_devices,
+    most_machines,
+    most_workers_of_tables,
     objective_of,
     samples_of_goal,
     settings_of,
     some_settings_of,
+    table_bytes,
     why_nothing_fits,
 )
-from planner.families.model_replicas.space import first_choice, search_space, search_space_csv, sum_rule
-from planner.models.model_replicas import ReplicaModel
-from planner.models.replica_configuration import ReplicaConfiguration
+from planner.families.model_replicas.memory import Fitting, num_threads_of
+from planner.families.parsing import check_inner_links
+from planner.models.replica_segments import LayerChoice, ReplicaConfiguration, SegmentWork
+from planner.models.replicas import ReplicaModel
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import SAME, Status
+from planner.solvers.matching import greedy_assignment, sum_assignment
 from planner.units import Dimension, format_human
 
-__all__ = ["plan", "search_space", "search_space_csv"]
+# --- What no plan of the family ``model_replicas`` beats, in a closed form: for a ranking that never came to ask it
+# Of M machines at most ``T = M - 1`` train, and at most ``M / 2`` pairs of a worker and a server exchange weights at
+# the
+# same time. An epoch of S samples in batches of at most B hence takes no less than the sum of
+#
+# * ``S / T`` times the computation of a sample on one worker with the best number of threads: the slowest of P segments
+# has at least 1 / P of a phase, and a layer runs on ``P R N_mr <= T`` segments at a time;
+# * ``S / B`` times one write and one read of all weights over ``M / 2`` links, with the latency, the start-up and the
+# optimiser's step of one exchange: there are S / B exchanges or more.
+#
+# Messages between workers, input, memory, and that a layer cannot be cut into any number of stripes are left out.
+
+_EXACT = 1 - 1e-9  # sums of seconds are rounded; a bound stays below them
+
+
+def least_objective(problem: Problem, model: ReplicaModel | None = None) -> float:
+    """Return an objective that no plan of the family beats, in the goal's unit; 0 where the family does not apply.
+
+    ``model``: that of the question, where it has been made already.
+    """
+    try:
+        model, machines, devices = model or model_of(problem), most_machines(problem), most_devices(problem)
+        exchange_s = sum(exchange_parts_s(problem).values())
+    except SpecError:
+        return 0.0
+    if machines < 2 or devices < 1:
+        return 0.0
+    threads = threads_of(problem)
+    constants = model.constants
+    busy = min(constants.interference(number) / number for number in threads)
+    size_bytes = sum(stage.num_weights for stage in model.stages) * constants.number_bytes
+    exchange_s += 2 * size_bytes / (constants.bandwidth_bytes_per_s * (machines // 2))
+    samples, exchanges = _samples_and_exchanges(problem)
+    return (samples * busy * _sample_s(problem, model) / devices + exchanges * exchange_s) * _EXACT
+
+
+def _sample_s(problem: Problem, model: ReplicaModel) -> float:
+    """Return the least seconds of computation of a sample on one thread, whatever the layers' partitions."""
+    work, table = model.work, problem.calibration.multiply_add_s
+    if table:  # smaller segments may be faster: as if all were as fast as the fastest
+        least_s = min(seconds for _, seconds in table)
+        work = SegmentWork(work.stages, replace(model.constants, multiply_add_s=lambda _size, _partitions: least_s))
+    phases = (work.forward_s, work.backward_s, work.update_s)
+    first: dict[int, int] = {}  # of every kind of layers
+    number = Counter(first.setdefault(work.alike(index), index) for index in range(len(work.stages)))
+    return sum(many * float(phase(index, 1)[0]) for index, many in number.items() for phase in phases)
+
+
+def _samples_and_exchanges(problem: Problem) -> tuple[float, float]:
+    """Return the fewest samples and exchanges of a replica that the goal counts."""
+    training = problem.training
+    if problem.goal.name == "iteration_time":
+        return float(training.fixed_batch_size or 1), 1.0
+    epochs = (training.epochs or 1.0) if problem.goal.name == "training_time" else 1.0
+    samples = (training.dataset_samples or 0) * epochs
+    most = training.fixed_batch_size or training.max_global_batch_size
+    return samples, 0.0 if most is None else samples / most
+
+
+# --- The paper's search space, as in its figure 15: every setting with uniform layers; and the paper's rule for maps
+# Uniform: every layer is partitioned over all workers of a replica, none is replicated, all machines left are servers.
+
+_MOST_LAYERS_OF_FIRST = 200  # numbers of partitions times kinds of layers that a first choice looks at
+_MOST_PARTITIONS_OF_FIRST = 256
+
+
+def search_space(
+    problem: Problem, num_workers: Sequence[int] | None = None, *, model: ReplicaModel | None = None
+) -> list[tuple[ReplicaChoice, float]]:
+    """Return every setting with uniform layers and its objective, in the goal's unit.
+
+    Parameters
+    ----------
+    num_workers
+        The workers of a replica to consider, ``(1, 2, 4)`` in the paper; None for all.
+    model
+        That of the question, where it has been made already.
+
+    Notes
+    -----
+    The settings are those that a plan may choose from, with the most threads, less those whose workers do not hold
+    them. Layers of one number of workers are costed once: N_mr only divides them.
+
+    >>> import planner
+    >>> problem = planner.load({
+    ...     "dnn": {"zoo": "adam-mnist", "global_batch": 1400},
+    ...     "cluster": {"preset": "adam-20"},
+    ...     "families": ["model_replicas"],
+    ... })
+    >>> space = search_space(problem, (1, 2, 4))
+    >>> len(space), min(space, key=lambda row: row[1])[0].headline
+    (32, '...')
+    """
+    model, threads = model or model_of(problem), threads_of(problem)[-1]
+    memory, limit_bytes = memory_of(problem, model), memory_limit_bytes(problem)
+    kinds = _kinds(model)
+    is_ample = memory.most_bytes(threads) <= limit_bytes
+    size_bytes = sum(stage.num_weights for stage in model.stages) * model.constants.number_bytes
+    sample_s: dict[int, float] = {}  # inf where it does not fit
+    rows = []
+    for setting in settings_of(problem):
+        workers = setting.num_workers
+        if num_workers is not None and workers not in num_workers:
+            continue
+        choice = _uniform(model, setting, threads)
+        if workers not in sample_s:
+            per_sample_s = (number * model.layer_time(one, choice.configuration).per_sample_s for one, number in kinds)
+            seconds = sum(per_sample_s) * setting.num_replicas
+            fits = is_ample or memory.fullest(choice.configuration.layers, workers).total_bytes(1) <= limit_bytes
+            sample_s[workers] = seconds if fits else float("inf")
+        if sample_s[workers] < float("inf"):
+            exchange_s = setting.price_s_per_byte(model.constants.bandwidth_bytes_per_s) * size_bytes
+            rows.append((choice, objective_of(problem, setting, sample_s[workers] + exchange_s)))
+    return rows
+
+
+def first_choice(
+    problem: Problem, model: ReplicaModel, settings: Sequence[Setting], search: Search
+) -> ReplicaChoice | None:
+    """Return the best of some settings with equal layers, all replicated or all cut into stripes; None if none fits.
+
+    An answer for a search that may not come to its own. Layers that are replicated alike meet on their own workers
+    alone: R replicas take 1 / R of the time of one, and each worker holds the whole network, so that one worker tells
+    what any number of them do. Stripes are tried on few workers.
+    """
+    memory, limit_bytes = memory_of(problem, model), memory_limit_bytes(problem)
+    kinds, stages = _kinds(model), model.stages
+    size_bytes = sum(stage.num_weights for stage in stages) * model.constants.number_bytes
+    sizes = {1, *(one.num_workers for one in settings if one.num_workers <= _MOST_PARTITIONS_OF_FIRST)}
+    if len(sizes) * len(kinds) > _MOST_LAYERS_OF_FIRST:
+        sizes = {1}
+    times_s: dict[tuple[int, int], float] = {}  # a sample, of those that fit, by partitions and threads
+    for partitions, threads in product(sorted(sizes), {threads_of(problem)[0], threads_of(problem)[-1]}):
+        layers = (LayerChoice.spread(partitions, num_threads=threads),) * len(stages)
+        one = ReplicaConfiguration(num_servers=1, num_replicas=1, num_workers=partitions, layers=layers)
+        if times_s and search.is_over:
+            break
+        if memory.fullest(layers, partitions).total_bytes(1) <= limit_bytes:
+            seconds = sum(number * model.layer_time(layer, one).per_sample_s for layer, number in kinds)
+            times_s[partitions, threads] = seconds
+    best: tuple[float, Setting, tuple[int, int, int]] | None = None
+    for setting in settings:
+        price = setting.price_s_per_byte(model.constants.bandwidth_bytes_per_s)
+        for (partitions, threads), seconds in times_s.items():
+            copies = setting.num_workers if partitions == 1 else 1
+            if partitions * copies == setting.num_workers:
+                objective = objective_of(problem, setting, seconds / copies + price * size_bytes * copies)
+                if best is None or objective < best[0]:
+                    best = objective, setting, (partitions, copies, threads)
+    if best is None:
+        return None
+    _, setting, (partitions, copies, threads) = best
+    layer = LayerChoice.spread(partitions, num_threads=threads, num_replicas=copies)
+    chosen = ReplicaConfiguration(
+        num_servers=setting.num_servers,
+        num_replicas=setting.num_replicas,
+        num_workers=setting.num_workers,
+        layers=(layer,) * len(stages),
+    )
+    return ReplicaChoice(configuration=chosen, samples_per_read=setting.samples_per_read)
+
+
+def search_space_csv(problem: Problem, num_workers: Sequence[int] | None = None) -> str:
+    """Return :func:`search_space` as a table: workers, replicas, servers and the goal, a row each."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["num_workers_per_replica", "num_replicas", "num_parameter_servers", problem.goal.field])
+    for choice, objective in search_space(problem, num_workers):
+        chosen = choice.configuration
+        table.writerow([chosen.num_workers, chosen.num_replicas, chosen.num_servers, repr(objective)])
+    return text.getvalue()
+
+
+def _kinds(model: ReplicaModel) -> list[tuple[int, int]]:
+    """Return one layer of every kind, and how many are alike: in a uniform configuration they cost the same."""
+    kinds: dict[tuple[int, bool], list[int]] = {}
+    for index in range(len(model.stages)):
+        kinds.setdefault((model.work.alike(index), index == 0), []).append(index)
+    return [(some[0], len(some)) for some in kinds.values()]
+
+
+def _uniform(model: ReplicaModel, setting: Setting, num_threads: int) -> ReplicaChoice:
+    """Return the uniform configuration of a setting."""
+    configuration = ReplicaConfiguration.uniform(
+        num_workers=setting.num_workers,
+        num_replicas=setting.num_replicas,
+        num_servers=setting.num_servers,
+        num_threads=num_threads,
+        num_layers=len(model.stages),
+    )
+    return ReplicaChoice(configuration=configuration, samples_per_read=setting.samples_per_read)
+
+
+# -- the paper's rule for maps ---------------------------------------------------------------------------------------
+
+
+def sum_rule(model: ReplicaModel, layers: Sequence[LayerChoice]) -> tuple[LayerChoice, ...]:
+    """Return the same layers, mapped so that each receives the fewest remote activations in sum (section 5.3).
+
+    Each segment on the worker where it receives least; on a conflict the assignment of least sum. A layer lasts as long
+    as its slowest segment, which this rule does not look at.
+    """
+    mapped: list[LayerChoice] = []
+    made: dict[tuple[int, LayerChoice, LayerChoice], LayerChoice] = {}
+    for index, layer in enumerate(layers):
+        if index == 0:
+            mapped.append(layer)
+            continue
+        key = (model.work.alike(index), mapped[-1], layer)
+        if key not in made:  # equal layers are mapped once
+            made[key] = _by_sum(model, index, mapped[-1], layer)
+        mapped.append(made[key])
+    return tuple(mapped)
+
+
+def _by_sum(model: ReplicaModel, index: int, before: LayerChoice, layer: LayerChoice) -> LayerChoice:
+    """Return a layer, mapped by the sum of what its segments receive from the layer before."""
+    num_places = 1 + max(worker for one in (before, layer) for row in one.workers for worker in row)
+    needed = model.work.boundary(index, before.num_partitions, layer.num_partitions).needed
+    cost = [[0.0] * num_places for _ in range(num_places)]  # rows beyond the segments take what is left
+    for row, (r, p) in enumerate((r, p) for r in range(layer.num_replicas) for p in range(layer.num_partitions)):
+        cost[row] = _received(needed[p].tolist(), r, layer.num_replicas, before, num_places)
+    found = greedy_assignment(cost) if row + 1 == num_places else sum_assignment(cost)
+    found = found if found.value is not None else sum_assignment(cost)
+    assert found.value is not None  # costs are finite: there is an assignment
+    places = iter(found.value)
+    rows = tuple(tuple(next(places) for _ in range(layer.num_partitions)) for _ in range(layer.num_replicas))
+    return replace(layer, workers=rows)
+
+
+def _received(needed: Sequence[int], r: int, num_replicas: int, before: LayerChoice, num_places: int) -> list[float]:
+    """Return what a segment of layer replica r receives of a sample, on average, on every worker."""
+    steps = range(r, num_replicas * before.num_replicas, num_replicas)
+    costs = [float(sum(needed))] * num_places
+    for k in steps:
+        for q, worker in enumerate(before.workers[k % before.num_replicas]):
+            costs[worker] -= needed[q] / len(steps)
+    return costs
+
 
 _SETTINGS_AT_ONCE = 1_024  # that are made between two readings of the clock
 _FEW_WORKERS = 4_096

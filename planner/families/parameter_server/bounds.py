@@ -5,17 +5,435 @@ others. So each is taken at its own best corner of the box, see :func:`lower_bou
 per sample are bounded on shares scaled up to the largest batch, see :func:`_scaled`.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, inf
+
 import numpy as np
+from numpy.typing import NDArray
 
+from planner.cluster import MachineGroup
+from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
+from planner.errors import SpecError
 from planner.families.answer import iterations_of
-from planner.families.parameter_server.boxes import Boxes
-from planner.families.parameter_server.groups import ready_times_s
-from planner.families.parameter_server.space import Site, Space
-from planner.models.ssgd_equations import Strategy
-from planner.models.stragglers import standard_maximum
+from planner.families.parameter_server.cost import (
+    group_inputs,
+    network_bytes_per_s,
+    network_latency_s,
+    packet_queueing_s,
+    ready_times_s,
+)
+from planner.families.parameter_server.family import may_work
+from planner.models.data_parallel import Gradients, gradients_of, standard_maximum
+from planner.models.memory import Precision, data_parallel_memory
+from planner.models.ssgd import Strategy
+from planner.problem import Problem, Range
 
-__all__ = ["lower_bounds"]
+# --- What a question leaves open to parameter servers: who may serve and work, how many, on which shares
+# A *site* is the group whose machines serve, and whether servers stand on machines that work. On one site a
+# configuration is a row of whole numbers ``(K, w_1..w_G, b_1..b_G)``: servers, working machines of each group,
+# samples of one of their devices. Placement and compression are left to whoever solves a row.
+
+Numbers = NDArray[np.int64]
+_MOST_PIECES = 12  # tensors that a lower bound looks at; neighbours are merged, and ready with the first of them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Whose machines serve, and whether those machines work, too.
+
+    ``queueing_s``: ``inf`` where the servers' links would saturate the switch, for the reason ``saturated``; then only
+    one machine that serves itself, and sends nothing, is left.
+    """
+
+    servers: MachineGroup
+    co_located: bool
+    server_bytes_per_s: float
+    latency_s: tuple[float, ...]
+    queueing_s: float
+    saturated: str = ""
+
+
+@dataclass(slots=True)
+class Space:
+    """All configurations of a question, and what bounds them."""
+
+    problem: Problem
+    groups: list[MachineGroup] = field(init=False)
+    sites: list[Site] = field(init=False)
+    gradients: list[Gradients] = field(init=False)
+    devices: Numbers = field(init=False)
+    counts: Numbers = field(init=False)
+    most_samples: Numbers = field(init=False)
+    sample_s: Floats = field(init=False)
+    update_s: Floats = field(init=False)
+    rates: Floats = field(init=False)
+    starts: NDArray[np.intp] = field(init=False)
+    inputs: Floats = field(init=False)  # of one sample on each device of a machine
+    batch_reads_s: Floats = field(init=False)  # of one sample of the whole batch, from a store that all share
+    loads_bytes: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        problem, cluster = self.problem, self.problem.cluster
+        known = {group.name: group for group in cluster.machine_groups}
+        self.groups = [known[name] for name in may_work(known, problem.fixed.get("device"))]
+        precision = Precision.of(problem.training.dtype, problem.training.optimizer)
+        self.gradients = [
+            gradients_of(
+                problem.dnn,
+                problem.profiles[group.device.name],
+                gradient_bytes=precision.gradient_bytes,
+                unit=problem.calibration.fusion_unit,
+            )
+            for group in self.groups
+        ]
+        self.devices = np.array([group.devices_per_machine for group in self.groups], dtype=np.int64)
+        self.counts = np.array([group.count for group in self.groups], dtype=np.int64)
+        reserve = problem.calibration.memory_reserve_bytes
+        use = data_parallel_memory(problem.dnn, precision, reserve_bytes=reserve)
+        most = [use.most_samples(memory_limit_bytes(problem, group)) for group in self.groups]
+        self.most_samples = np.minimum(np.array(most, dtype=float), self.most_batch).astype(np.int64)
+        profiles = [problem.profiles[group.device.name] for group in self.groups]
+        self.sample_s = np.array([float(one.forward_s.sum() + one.backward_s.sum()) for one in profiles])
+        self.update_s = np.array([one.update_s for one in profiles])
+        self.rates = np.array([network_bytes_per_s(problem, group) for group in self.groups])
+        pieces = min(_MOST_PIECES, len(self.size_bytes))
+        self.starts = np.unique(np.linspace(0, len(self.size_bytes), pieces, endpoint=False).astype(np.intp))
+        ones = [group_inputs(problem, group, num_workers=1, share=1.0, whole_batch=0.0) for group in self.groups]
+        self.inputs = np.array([(one.read_s, one.decode_s, one.copy_s) for one in ones])
+        none = [group_inputs(problem, group, num_workers=1, share=0.0, whole_batch=1.0) for group in self.groups]
+        self.batch_reads_s = np.array([one.read_s for one in none])
+        self.sites = list(self._sites(known))
+        pinned = problem.fixed.get("num_parameter_servers") or 1
+        most_servers = max(
+            (max(self.most_servers(one), min(pinned, one.servers.count)) for one in self.sites), default=1
+        )
+        self.loads_bytes = self._least_loads(most_servers)
+
+    def _sites(self, known: dict[str, MachineGroup]) -> "list[Site]":
+        """Return where servers may stand, by what is pinned; machines of their own first."""
+        fixed, cluster, found = self.problem.fixed, self.problem.cluster, []
+        working = {group.name for group in self.groups}
+        for name, group in known.items():
+            if fixed.get("servers") not in (None, name):
+                continue
+            rate = network_bytes_per_s(self.problem, group)
+            waiting_s, saturated = inf, ""
+            try:
+                waiting_s = packet_queueing_s(self.problem, rate)
+            except SpecError as error:
+                saturated = error.faults[0].problem.split(". ")[0]
+            for co_located in (False, True):
+                if fixed.get("co_located") in (None, co_located) and (name in working or not co_located):
+                    found.append(
+                        Site(
+                            servers=group,
+                            co_located=co_located,
+                            server_bytes_per_s=rate,
+                            latency_s=tuple(network_latency_s(cluster, one.name, name) for one in self.groups),
+                            queueing_s=waiting_s,
+                            saturated=saturated,
+                        )
+                    )
+        return found
+
+    # -- what the question fixes -------------------------------------------------------------------------------------
+
+    @property
+    def size_bytes(self) -> Floats:
+        """Bytes of every tensor, in ready order; the same on all devices."""
+        sizes: Floats = self.gradients[0].size_bytes
+        return sizes
+
+    @property
+    def fixed_batch(self) -> int | None:
+        """The batch, where it is fixed."""
+        return self.problem.training.fixed_batch_size
+
+    @property
+    def fixed_share(self) -> int | None:
+        """The samples of every device, where they are fixed and the batch is not."""
+        return None if self.fixed_batch is not None else self.problem.training.batch_per_device
+
+    @property
+    def most_batch(self) -> int:
+        """The largest batch."""
+        training = self.problem.training
+        return self.fixed_batch or training.max_global_batch_size or 2**31
+
+    @property
+    def is_batch_scaled(self) -> bool:
+        """Whether shares and batch may vary, and the goal counts seconds per sample."""
+        is_open = self.fixed_batch is None and self.fixed_share is None
+        return is_open and self.problem.goal.name != "iteration_time"
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all devices are to have equal shares."""
+        return self.problem.fixed.get("batch_shares") == "equal"
+
+    @property
+    def num_machines(self) -> Range:
+        """How many machines may work or serve, by the limit and the pin."""
+        return self.problem.allowed_machines
+
+    @property
+    def num_devices(self) -> Range:
+        """How many devices may work, by the limit and the pin."""
+        return self.problem.allowed_devices
+
+    def index_of(self, site: Site) -> int:
+        """Return the serving group's place among those that may work, or -1."""
+        return next((index for index, group in enumerate(self.groups) if group.name == site.servers.name), -1)
+
+    def most_servers(self, site: Site) -> int:
+        """Return the most servers on a site.
+
+        As many as tensors make a plan as fast as it can be where none is split; more are only needed for a number of
+        machines that the question asks for at least, of which one works.
+        """
+        most = site.servers.count
+        if self.problem.calibration.split_tensors:
+            return most
+        busy = max(self.num_machines.least, self.problem.busy_machines)
+        asked = 1 if site.co_located else busy - 1
+        return min(most, max(1, len(self.size_bytes), asked))
+
+    def _least_loads(self, most_servers: int) -> Floats:
+        """Return the bytes that the fullest of 1, 2, .. servers holds at least; whole tensors: m + 1 of m K + 1."""
+        numbers = np.arange(1, most_servers + 1)
+        even = self.size_bytes.sum() / numbers
+        if self.problem.calibration.split_tensors or not len(self.size_bytes):
+            return np.asarray(even)
+        down = -np.sort(-self.size_bytes)
+        crowded = [float((down[::k] * np.arange(1, len(down[::k]) + 1)).max()) for k in numbers.tolist()]
+        most: Floats = np.maximum(even, crowded)
+        return most
+
+    # -- single configurations ---------------------------------------------------------------------------------------
+
+    def shares_of(self, workers: Numbers) -> Numbers | None:
+        """Return minimal shares that are about as fast on every group; None where they cannot make the batch."""
+        if self.fixed_share is not None:
+            return np.full(len(workers), self.fixed_share, dtype=np.int64)
+        number, most = workers * self.devices, np.where(workers > 0, self.most_samples, 0)
+        total = int(number.sum())
+        batch = min(self.most_batch, int((number * most).sum()))
+        if total > batch or not total or (self.fixed_batch is not None and batch < self.fixed_batch):
+            return None
+        if self.is_equal:
+            share = ceil(batch / total)
+            return None if (share > most[workers > 0]).any() else np.where(workers > 0, share, 1)
+        low, high = 0.0, float((most * self.sample_s).max())
+        for _ in range(60):
+            middle = (low + high) / 2
+            made = int((number * np.clip(_floor(middle, self.sample_s), 1, most)).sum())
+            low, high = (low, middle) if made >= batch else (middle, high)
+        shares = np.clip(_floor(high, self.sample_s), 1, np.maximum(most, 1))
+        for index in np.argsort(-self.sample_s, kind="stable").tolist():
+            if workers[index] > 0:
+                spare = (int((number * shares).sum()) - batch) // int(number[index])
+                shares[index] -= min(spare, int(shares[index]) - 1)
+        return np.where(workers > 0, shares, 1)
+
+
+def _floor(seconds: float, sample_s: Floats) -> Numbers:
+    """Return how many samples fit in so many seconds; as many as may be where a sample takes none."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.where(sample_s > 0, seconds / sample_s * (1 + 1e-12), 2.0**31)
+    return np.asarray(np.minimum(found, 2.0**31).astype(np.int64))
+
+
+# --- Boxes of parameter-server configurations: many at once, without what cannot be in any of them, and how they split
+# A box holds all rows ``(K, w_1..w_G, b_1..b_G)``, see :mod:`planner.families.parameter_server.bounds`, between two.
+#
+# **Constraints.** Devices that work, ``sum d_g w_g``, and machines that work or serve, ``sum w_g (+ K)``, within
+# their limits and as pinned; no idle machine that may work, where the number of devices is not open; ``w_s + K <=
+# count_s`` on machines of their own, ``K <= w_s`` on working ones; ``b_g`` within memory. Shares make the batch B, or
+# at most the largest one allowed, where some devices may have one sample less than their group's share. Shares are
+# *minimal*: none can be lowered alone without falling short of B. No other shares need be tried, since nothing gets
+# faster with more samples on some device at the same batch.
+
+_PASSES = 4  # of propagation; more would tighten further, fewer never lose a configuration
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boxes:
+    """Many boxes on one site: least and greatest rows, each ``(K, w.., b..)``."""
+
+    low: Numbers
+    high: Numbers
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def of(self, chosen: "NDArray[np.bool_] | NDArray[np.intp]") -> "Boxes":
+        """Return some of the boxes."""
+        return Boxes(self.low[chosen], self.high[chosen])
+
+    @property
+    def parts(self) -> tuple[Numbers, Numbers, Numbers, Numbers, Numbers, Numbers]:
+        """The least and greatest K, w and b."""
+        g = self.low.shape[1] // 2
+        low, high = self.low, self.high
+        return low[:, 0], high[:, 0], low[:, 1 : g + 1], high[:, 1 : g + 1], low[:, g + 1 :], high[:, g + 1 :]
+
+    @property
+    def are_points(self) -> "NDArray[np.bool_]":
+        """Whether they hold one configuration each."""
+        return np.asarray((self.low == self.high).all(axis=1))
+
+    @staticmethod
+    def together(parts: "Sequence[Boxes]") -> "Boxes":
+        """Return all boxes of several sets."""
+        return Boxes(np.concatenate([one.low for one in parts]), np.concatenate([one.high for one in parts]))
+
+
+def root(space: Space, site: Site, num_servers: int | None = None) -> Boxes:
+    """Return the box of all configurations of a site, or of those with so many servers."""
+    number = space.problem.fixed.get("num_parameter_servers") if num_servers is None else num_servers
+    most = space.most_servers(site) if number is None else number
+    least = np.full(len(space.groups), space.fixed_share or 1)
+    largest = np.maximum(space.most_samples, 1) if space.fixed_share is None else least
+    working = np.where(space.most_samples >= least, space.counts, 0)
+    low = np.concatenate(([number or 1], 0 * working, least))
+    high = np.concatenate(([min(most, site.servers.count)], working, largest))
+    return Boxes(low[None, :].astype(np.int64), high[None, :].astype(np.int64))
+
+
+def tightened(space: Space, site: Site, boxes: Boxes) -> tuple[Numbers, Boxes]:
+    """Return the boxes without what cannot be in any configuration, but for empty ones, after the places they had."""
+    places, boxes = np.arange(len(boxes)), Boxes(boxes.low.copy(), boxes.high.copy())
+    for _ in range(_PASSES):
+        if not len(boxes):
+            break
+        _tighten_counts(space, site, boxes)
+        _tighten_shares(space, boxes)
+        _, _, w_low, w_high, b_low, b_high = boxes.parts
+        absent = w_high <= 0
+        b_low[absent], b_high[absent] = 1, 1
+        undecided_empty = (b_low > b_high) & (w_low <= 0)
+        w_high[undecided_empty] = np.minimum(w_high, 0)[undecided_empty]
+        b_low[undecided_empty], b_high[undecided_empty] = 1, 1
+        is_possible = (boxes.low <= boxes.high).all(axis=1) & _may_make_batch(space, boxes)
+        places, boxes = places[is_possible], boxes.of(is_possible)
+    return places, boxes
+
+
+def _tighten_counts(space: Space, site: Site, boxes: Boxes) -> None:
+    """Keep devices and machines within their limits, in place."""
+    devices, machines, serving = space.num_devices, space.num_machines, space.index_of(site)
+    ones = np.ones(len(space.groups))
+    own = 0.0 if site.co_located else 1.0
+    most_devices = min(space.most_batch // (space.fixed_share or 1), devices.most or space.most_batch)
+    _linear(boxes, np.append(0.0, space.devices), devices.least, most_devices)
+    _linear(boxes, np.append(own, ones), machines.least, machines.most)
+    _linear(boxes, np.append(own if serving >= 0 else 0.0, ones), space.problem.busy_machines, None)
+    _linear(boxes, np.append(0.0, ones), 1, None)
+    if serving >= 0:
+        row = np.zeros(len(space.groups) + 1)
+        row[0], row[serving + 1] = 1.0, -1.0 if site.co_located else 1.0
+        _linear(boxes, row, None, 0 if site.co_located else site.servers.count)
+
+
+def _tighten_shares(space: Space, boxes: Boxes) -> None:
+    """Keep shares minimal and up to the batch, in place."""
+    if space.fixed_share is not None:
+        return
+    _, _, w_low, w_high, b_low, b_high = boxes.parts
+    most, fixed = space.most_batch, space.fixed_batch
+    if fixed is not None:
+        capacity = w_high * space.devices * b_high
+        missing = fixed - (capacity.sum(axis=1, keepdims=True) - capacity)
+        np.maximum(b_low, -(-missing // np.maximum(w_high * space.devices, 1)), out=b_low, where=w_high > 0)
+        np.maximum(w_low, -(-missing // np.maximum(space.devices * b_high, 1)), out=w_low)
+    if space.is_equal:
+        _tie_shares(space, boxes)
+        return
+    used = w_low * space.devices * b_low
+    left = most - 1 - (used.sum(axis=1, keepdims=True) - used)
+    largest = np.maximum(left // (np.maximum(w_low, 1) * space.devices) + 1, 1)
+    np.minimum(b_high, largest, out=b_high)
+
+
+def _tie_shares(space: Space, boxes: Boxes) -> None:
+    """Give all groups the same range of shares, in place."""
+    _, _, w_low, w_high, b_low, b_high = boxes.parts
+    most = np.maximum((w_high * space.devices).sum(axis=1), 1)
+    least = np.maximum((w_low * space.devices).sum(axis=1), 1)
+    batch = space.fixed_batch
+    low = np.where(w_low > 0, b_low, 1).max(axis=1)
+    high = np.where(w_low > 0, b_high, 2**31).min(axis=1)
+    if batch is not None:
+        low = np.maximum(low, -(-batch // most))
+    high = np.minimum(high, -(-space.most_batch // least))
+    np.maximum(b_low, low[:, None], out=b_low, where=w_high > 0)
+    np.minimum(b_high, high[:, None], out=b_high, where=w_high > 0)
+
+
+def _may_make_batch(space: Space, boxes: Boxes) -> "NDArray[np.bool_]":
+    """Whether the shares can make the batch."""
+    if space.fixed_batch is None:
+        return np.ones(len(boxes), dtype=bool)
+    _, _, _, w_high, _, b_high = boxes.parts
+    enough: NDArray[np.bool_] = (w_high * space.devices * b_high).sum(axis=1) >= space.fixed_batch
+    return enough
+
+
+def _linear(boxes: Boxes, row: Floats, least: float | None, most: float | None) -> None:
+    """Keep ``least <= row (K, w) <= most``, in place; coefficients of any sign."""
+    width = len(row)
+    low, high = boxes.low[:, :width], boxes.high[:, :width]
+    down, up = np.where(row > 0, low, high) * row, np.where(row > 0, high, low) * row
+    for index in np.flatnonzero(row).tolist():
+        factor = row[index]
+        if most is not None:
+            room = (most - (down.sum(axis=1) - down[:, index])) / factor
+            if factor > 0:
+                np.minimum(high[:, index], np.floor(room + 1e-9).astype(np.int64), out=high[:, index])
+            else:
+                np.maximum(low[:, index], np.ceil(room - 1e-9).astype(np.int64), out=low[:, index])
+        if least is not None:
+            need = (least - (up.sum(axis=1) - up[:, index])) / factor
+            if factor > 0:
+                np.maximum(low[:, index], np.ceil(need - 1e-9).astype(np.int64), out=low[:, index])
+            else:
+                np.minimum(high[:, index], np.floor(need + 1e-9).astype(np.int64), out=high[:, index])
+
+
+# -- splitting --------------------------------------------------------------------------------------------------------
+
+
+def split(space: Space, site: Site, boxes: Boxes) -> Boxes:
+    """Return two halves of every box: of the number on which its seconds may depend most."""
+    k_low, k_high, w_low, w_high, b_low, _ = boxes.parts
+    both_s = 2 * space.size_bytes.sum() / site.server_bytes_per_s
+    k_effect = np.maximum(w_low.sum(axis=1), 1) * both_s * (1 / k_low - 1 / k_high)
+    w_effect = (w_high - w_low) * both_s / k_high[:, None] + (w_low == 0) * space.sample_s * b_low
+    b_effect = space.sample_s * _spread(space, boxes)
+    effect = np.concatenate((k_effect[:, None], w_effect, b_effect), axis=1) + 1e-30
+    effect = np.where(boxes.high > boxes.low, effect, -1.0)
+    effect[:, 1 + len(space.groups) :][w_low == 0] = -1.0  # whether a group works at all comes before its share
+    at, rows = effect.argmax(axis=1), np.arange(len(boxes))
+    low, high = boxes.low[rows, at], boxes.high[rows, at]
+    middle = np.where(high > 4 * low, np.sqrt(np.maximum(low, 0.0) * high).astype(np.int64), (low + high) // 2)
+    middle = np.where(low == 0, 0, np.clip(middle, low, high - 1))
+    left, right = Boxes(boxes.low.copy(), boxes.high.copy()), Boxes(boxes.low.copy(), boxes.high.copy())
+    left.high[rows, at] = middle
+    right.low[rows, at] = middle + 1
+    return Boxes.together((left, right))
+
+
+def _spread(space: Space, boxes: Boxes) -> Floats:
+    """Return between how many samples shares are that matter: none where one group alone makes a batch that varies.
+
+    Its seconds per sample are best on the largest share of the box, which is what their bound is made of.
+    """
+    _, _, _, w_high, b_low, b_high = boxes.parts
+    is_alone = ((w_high > 0).sum(axis=1, keepdims=True) == 1) & space.is_batch_scaled
+    return np.where(is_alone, 0.0, b_high - b_low)
+
 
 _MOST_NUMBERS = 2**21  # in a table of boxes and gradients
 

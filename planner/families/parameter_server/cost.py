@@ -1,42 +1,314 @@
 """The cost of a configuration of parameter servers: one way from a question and its decisions to seconds and bytes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from planner.cluster import MachineGroup
+from planner.cluster import Cluster, MachineGroup
+from planner.constraints import memory_limit_bytes
 from planner.cost import Floats, Profile
-from planner.families.parameter_server.asynchronous import Steady, steady
-from planner.families.parameter_server.configuration import ParameterServerConfiguration
-from planner.families.parameter_server.groups import (
-    group_inputs,
-    memory_limit_bytes,
-    network_bytes_per_s,
-    network_latency_s,
-    packet_queueing_s,
-    ready_times_s,
-)
-from planner.models.asynchronous_events import Log
-from planner.models.data_parallel import Gradients, gradients_of
-from planner.models.input import InputTime, stall_s
+from planner.errors import Fault, ModelError, SpecError
+from planner.models.asynchronous import Log, Synchronisation, WorkerKind, simulate
+from planner.models.communication import Compression, ring_all_reduces
+from planner.models.data_parallel import Gradients, gradients_of, standard_maximum
+from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import Precision, data_parallel_memory
-from planner.models.server_links import (
+from planner.models.servers import (
     Links,
+    ServerNetwork,
     place_largest_first,
     place_round_robin,
     place_sliced,
     pull_time_s,
     push_end_s,
+    queueing_s,
     sliced_push_end_s,
 )
-from planner.models.ssgd_equations import Strategy
-from planner.models.stragglers import standard_maximum
+from planner.models.ssgd import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem
+from planner.units import Dimension, format_exact, format_human
 
-__all__ = ["ParameterServerCost"]
+# --- All decisions of the family ``parameter_server``, and the block that says them
+
+NAME = "parameter_server"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterServerConfiguration:
+    """All decisions of the family.
+
+    Attributes
+    ----------
+    workers
+        Machines of each group that work, by the group's name.
+    servers
+        The group whose machines serve.
+    co_located
+        Whether servers stand on the first machines of their group that work, instead of on others.
+    placement
+        A rule, or the server of every tensor.
+    batch_shares
+        Samples of one device, by the group's name: the largest share. Where they make more than the batch, some
+        devices have one sample less.
+    global_batch_size
+        Samples of one iteration; left out, what the question fixes, or all shares together.
+    compression
+        Share of every gradient that is not pushed, and the seconds that leaving nothing out would take.
+        Pulls are whole.
+    synchronisation, staleness
+        ``bsp``; ``ssp``, and by how many iterations the fastest worker may lead; ``asp``; ``local_sgd``, and how many
+        iterations in a row exchange nothing (its local steps less one).
+    """
+
+    num_parameter_servers: int
+    workers: Mapping[str, int]
+    servers: str
+    co_located: bool
+    placement: str | Mapping[str, int]
+    batch_shares: Mapping[str, int]
+    global_batch_size: int | None = None
+    compression: Compression | None = None
+    synchronisation: str = "bsp"
+    staleness: int = 0
+
+    @property
+    def headline(self) -> str:
+        """How many workers and servers, and how they keep in step if not by a barrier."""
+        workers = " + ".join(f"{count} {name}" for name, count in self.workers.items())
+        place = "on the same machines" if self.co_located else f"on {self.servers}"
+        many = "s" * (self.num_parameter_servers > 1)
+        return f"{workers} as workers, {self.num_parameter_servers} server{many} {place}{self._steps}"
+
+    @property
+    def _steps(self) -> str:
+        """How workers keep in step, in words; nothing under BSP."""
+        words = {
+            "ssp": f", SSP({self.staleness})",
+            "asp": ", ASP",
+            "local_sgd": f", local SGD({self.staleness + 1})",
+        }
+        return words.get(self.synchronisation, "")
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the block that ``predict`` reads back."""
+        steps = {"ssp": {"max_staleness": self.staleness}, "local_sgd": {"local_steps": self.staleness + 1}}
+        batch = {} if self.global_batch_size is None else {"global_batch_size": self.global_batch_size}
+        return {
+            "num_parameter_servers": self.num_parameter_servers,
+            "workers": dict(self.workers),
+            "servers": self.servers,
+            "co_located": self.co_located,
+            "placement": self.placement if isinstance(self.placement, str) else dict(self.placement),
+            "batch_shares": dict(self.batch_shares),
+            **batch,
+            **({} if self.compression is None else {"compression": _compression_block(self.compression)}),
+            **({} if self.synchronisation == "bsp" else {"synchronisation": self.synchronisation}),
+            **steps.get(self.synchronisation, {}),
+        }
+
+
+def _compression_block(compression: Compression) -> dict[str, Any]:
+    """Return the block that a spec reads back."""
+    return {"removed": float(compression.removed), "time": format_exact(compression.scale_s, Dimension.TIME)}
+
+
+# --- What a group of machines offers parameter servers, whatever the configuration: ready times, links, memory, input
+
+_UNUSED_BYTES_PER_S = 1.0  # of a link that nothing goes over
+
+
+def ready_times_s(problem: Problem, group: MachineGroup, gradients: Gradients, share: Floats) -> Floats:
+    """Return when a machine of the group can push each gradient (last axis), from the iteration's start.
+
+    Parameters
+    ----------
+    share
+        Samples of one of its devices; an array of any shape.
+
+    Notes
+    -----
+    The devices of a machine add up their gradients over the links inside, one after the other in ready order:
+    ``end_j = max(end_(j-1), ready_j) + time_j``.
+    """
+    profile, shares = problem.profiles[group.device.name], np.asarray(share, dtype=float)[..., None]
+    forward_s, backward_s = float(profile.forward_s.sum()), float(profile.backward_s.sum())
+    if Strategy(problem.calibration.strategy).overlaps_gradients:
+        own_s = (forward_s + gradients.ready_s_per_sample) * shares
+    else:
+        own_s = np.broadcast_to((forward_s + backward_s) * shares, (*shares.shape[:-1], len(gradients.names)))
+    if group.inside is None or group.devices_per_machine == 1:
+        return np.asarray(own_s)
+    inside = ring_all_reduces(
+        num_devices=[group.devices_per_machine],
+        bandwidth_bytes_per_s=group.inside.bandwidth_bytes_per_s * problem.calibration.inside_efficiency,
+        latency_s=group.inside.latency_s,
+    ).at(0)
+    done_s = np.cumsum(inside(gradients.size_bytes))
+    # The recursion without a loop: the last wait was for some gradient, and from there on the link was busy.
+    return np.asarray(np.maximum.accumulate(own_s - np.append(0.0, done_s[:-1]), axis=-1) + done_s)
+
+
+def network_bytes_per_s(problem: Problem, group: MachineGroup) -> float:
+    """Return the bandwidth of a machine's network cards together, at the rate that is reached."""
+    edges = list(problem.cluster.graph.edges(group.name, data=True))
+    if not edges:  # the only machine of its cluster: its server is at home, and nothing is sent
+        return _UNUSED_BYTES_PER_S
+    slowest = float(min(data["link"].bandwidth_bytes_per_s for _, _, data in edges))
+    return slowest * group.num_nics * problem.calibration.bandwidth_efficiency
+
+
+def network_latency_s(cluster: Cluster, one: str, other: str) -> float:
+    """Return the latency of the way between machines of two groups, as all-reduce counts it from machine to machine."""
+    if cluster.num_machines == 1:
+        return 0.0
+    names = {one, other}
+    part = cluster.of_groups(names) if cluster.of_groups_is_connected(names) else cluster
+    return part.ring_link(part.num_machines).latency_s
+
+
+def packet_queueing_s(problem: Problem, server_bytes_per_s: float) -> float:
+    """Return a packet's time at the switch, one direction (eqs. 11 and 12 of the GST model); refuse saturation.
+
+    Its arrivals are those of one saturated link, however many workers and servers there are.
+    """
+    queue = problem.calibration.queue
+    if queue is None:
+        return 0.0
+    network = ServerNetwork(
+        num_workers=1,
+        bandwidth_bytes_per_s=server_bytes_per_s,
+        packet_bytes=queue.packet_bytes,
+        switch_packets_per_s=queue.switch_bytes_per_s / queue.packet_bytes,
+        num_hops=queue.num_hops,
+    )
+    try:
+        return float(queueing_s(network))
+    except ModelError as error:
+        raise SpecError.of([Fault(field="calibration.queue", problem=str(error), mend="")]) from None
+
+
+def group_inputs(
+    problem: Problem, group: MachineGroup, *, num_workers: int, share: float, whole_batch: float | None
+) -> InputTime:
+    """Return the time of a group's input; a store that all share reads the whole batch of all workers.
+
+    ``whole_batch``: None without a barrier, where there is no common batch and a store is shared evenly.
+    """
+    training = problem.training
+    return input_time(
+        group,
+        num_machines=num_workers,
+        devices_per_machine=group.devices_per_machine,
+        batch_per_device=share,
+        sample_bytes=training.sample_bytes,
+        device_sample_bytes=training.device_sample_bytes,
+        whole_batch=whole_batch,
+        read_s_per_sample=training.measured_read_s(problem.profiles[group.device.name], group),
+        is_pipelined=problem.calibration.is_prefetch_pipelined,
+    )
+
+
+# --- Parameter servers without a barrier: from the seconds of a configuration to the simulation and its breakdown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steady:
+    """The steady state: samples a second, staleness in iterations, and where a worker's time goes (sums to 1)."""
+
+    synchronisation: str
+    samples_per_s: float
+    mean_staleness: float
+    most_staleness: float
+    time_shares: Mapping[str, float]
+
+
+def steady(
+    *,
+    seconds: Sequence[Mapping[str, float]],
+    samples: Sequence[int],
+    links: Links,
+    pushed_bytes: Floats,
+    pulled_bytes: Floats,
+    latency_s: float,
+    deviation_s: float,
+    synchronisation: str,
+    staleness: int,
+    log: Log | None = None,
+) -> Steady:
+    """Return the steady state of workers that keep in step as ``synchronisation`` says.
+
+    Parameters
+    ----------
+    seconds, samples
+        Of one iteration of each entry of ``links``: where its own time goes, without any exchange.
+    pushed_bytes, pulled_bytes
+        Of one worker, to and from each server.
+    log
+        Where to put what every worker does, by number: those of an entry after those of the one before it.
+
+    Notes
+    -----
+    Pushes begin when all is computed: the simulation does not overlap them with the backward pass, as BSP does.
+    A worker is held back by what the synchronisation asks (``stragglers``) and by exchanges (``exposed_push``).
+    """
+    kinds = [
+        WorkerKind(
+            count=count,
+            compute_s=sum(parts.values()),
+            deviation_s=deviation_s,
+            samples=number,
+            link_bytes_per_s=rate,
+        )
+        for parts, number, count, rate in zip(seconds, samples, links.counts, links.worker_bytes_per_s, strict=True)
+    ]
+    homes = [home for home, count in zip(links.homes, links.counts, strict=True) for _ in range(count)]
+    run = simulate(
+        kinds,
+        push_bytes=pushed_bytes.tolist(),
+        pull_bytes=pulled_bytes.tolist(),
+        server_bytes_per_s=links.server_bytes_per_s,
+        latency_s=latency_s,
+        synchronisation=Synchronisation(synchronisation),
+        bound=staleness + (synchronisation == "local_sgd"),
+        home=homes if any(home is not None for home in homes) else None,
+        log=log,
+    )
+    return Steady(
+        synchronisation=synchronisation,
+        samples_per_s=run.samples_per_s,
+        mean_staleness=run.mean_staleness,
+        most_staleness=run.most_staleness,
+        time_shares=_time_shares(kinds, seconds, run.samples_per_s, run.waiting_share),
+    )
+
+
+def _time_shares(
+    kinds: Sequence[WorkerKind],
+    seconds: Sequence[Mapping[str, float]],
+    samples_per_s: float,
+    waiting_share: float,
+) -> dict[str, float]:
+    """Return where the time of the mean worker goes: its own work, waiting for others, and the rest, exchanges."""
+    num_workers = sum(kind.count for kind in kinds)
+    names = tuple(seconds[0])
+    batch = sum(kind.count * kind.samples for kind in kinds)
+    rounds_s = batch / samples_per_s
+    own = {
+        name: sum(kind.count * parts[name] for kind, parts in zip(kinds, seconds, strict=True)) / num_workers / rounds_s
+        for name in names
+    }
+    working = sum(own.values())
+    scale = min(1.0, (1 - waiting_share) / working) if working else 1.0
+    shares = {name: share * scale for name, share in own.items()}
+    shares["stragglers"] = waiting_share
+    shares["exposed_push"] += max(0.0, 1 - sum(shares.values()))
+    total = sum(shares.values())
+    return {name: share / total for name, share in shares.items()}
+
 
 _MOST_NUMBERS = 2**23  # in a table of tensors and servers
 
@@ -341,3 +613,35 @@ class ParameterServerCost:
         for group in self.groups:
             share = self.configuration.batch_shares[group.name]
             yield group_inputs(self.problem, group, num_workers=self.num_workers, share=share, whole_batch=batch)
+
+
+# --- What binds a configuration of parameter servers, in words
+
+
+def explain(problem: Problem, configuration: ParameterServerConfiguration, prediction: Prediction) -> tuple[str, ...]:
+    """Return what binds: computation, the servers' links, a worker's link, stragglers or input."""
+    cost, parts = ParameterServerCost(problem, configuration), prediction.breakdown_s
+    exchange = ("exposed_push", "pull", "latency", "overhead", "queueing", "compression")
+    shares = {
+        "computation": parts["forward"] + parts["backward"] + parts["update"],
+        "communication": sum(parts.get(name, 0.0) for name in exchange),
+        "stragglers": parts["stragglers"],
+        "input": parts["input_stall"],
+    }
+    slowest = max(shares, key=shares.__getitem__)
+    lines = [f"{slowest} binds: {shares[slowest] / prediction.iteration_time_s:.0%} of an iteration"]
+    if slowest == "communication":
+        load_s, own_s = prediction.communication_s["push"], float(_own_bytes(cost)) / min(cost.links.worker_bytes_per_s)
+        where, seconds = ("a server's link", load_s) if load_s >= own_s else ("a worker's own link", own_s)
+        lines.append(f"{where} carries {format_human(seconds, Dimension.TIME)} of pushes")
+    memory = prediction.memory_bytes
+    if memory["total"] > memory["limit"]:
+        total, limit = (format_human(memory[key], Dimension.DATA) for key in ("total", "limit"))
+        lines.append(f"it does not fit: a device would hold {total}, and has {limit}")
+    return tuple(lines)
+
+
+def _own_bytes(cost: ParameterServerCost) -> float:
+    """Return the most that one worker pushes over its own link."""
+    pushed = cost.pushed_from_bytes
+    return max(float(pushed.sum() - (0.0 if home is None else pushed[home])) for home in cost.links.homes)

@@ -2,34 +2,579 @@
 
 Decisions: whose machines serve, on machines of their own or on working ones; how many servers; how many machines of
 each group work, on which shares of the batch; on which server every tensor lies, or that all are sliced; how much of
-a gradient is pushed. The outer ones are numbers in boxes (:mod:`planner.families.parameter_server.boxes`): boxes are
-split in the order of their lower bounds (:mod:`planner.families.parameter_server.bounds`), until the least bound is no
-better than the incumbent (:mod:`planner.families.parameter_server.branch`). A box of one configuration is solved
-(:mod:`planner.families.parameter_server.solve`).
+a gradient is pushed. The outer ones are numbers in boxes, which are split in the order of their lower bounds
+(:mod:`planner.families.parameter_server.bounds`) by :mod:`planner.solvers.branch_and_bound`, until the least bound is
+no better than the incumbent. A box of one configuration is solved.
 
 Every objective is the prediction of its configuration. What is left unproven, because a limit struck, because
 a placement's gap is open, or after so many boxes or solved configurations (which is repeatable), stays in the bound.
-Asynchronous training stands in :mod:`planner.families.parameter_server.stale`.
 """
 
-from collections.abc import Sequence
+from bisect import insort
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import ceil, inf
 
+import numpy as np
+
+from planner.constraints import memory_limit_bytes
+from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError
-from planner.families.answer import TOO_SHORT, alternative_of, plan_of
-from planner.families.inner_links import check_inner_links
-from planner.families.parameter_server import words
-from planner.families.parameter_server.branch import first_rows, roots_of, search_boxes
-from planner.families.parameter_server.family import NAME, NOT_MODELLED
-from planner.families.parameter_server.infeasible import check_pins, why_nothing_fits
-from planner.families.parameter_server.solve import Found, Incumbents, quickly_solved
-from planner.families.parameter_server.space import Space
-from planner.families.parameter_server.stale import check_staleness, stale_answer
-from planner.plan import Alternative, Plan
-from planner.problem import Problem
+from planner.families.answer import TOO_SHORT, alternative_of, iterations_of, plan_of
+from planner.families.parameter_server import cost as words
+from planner.families.parameter_server.bounds import Boxes, Site, Space, lower_bounds, root, split, tightened
+from planner.families.parameter_server.cost import (
+    NAME,
+    ParameterServerConfiguration,
+    ParameterServerCost,
+)
+from planner.families.parameter_server.family import NOT_MODELLED, may_work
+from planner.families.parsing import check_inner_links
+from planner.models.communication import Compression
+from planner.models.memory import Precision, data_parallel_memory
+from planner.plan import Alternative, Plan, Prediction
+from planner.problem import Problem, Range
 from planner.search import Search
-from planner.solution import SAME
+from planner.solution import SAME, Solution, Status
+from planner.solvers.branch_and_bound import Box, best_vector
+from planner.solvers.placement import Placement, arrivals, best_placement
+from planner.solvers.scalar import minimise
+from planner.units import Dimension, format_human
 
-__all__ = ["plan"]
+# --- Single configurations of parameter servers, solved: the best placement and compression of a row, with a bound
+# * *Sliced tensors.* Equal slices on all K servers are best. Servers are equal and, co-located, each has one worker
+#   at home. (1) After any time t the links of all servers together still have to carry what arrives from then on, so
+#   that some server ends no sooner than ``t + arriving / (K B)``; equal slices end all servers exactly then. (2) What
+#   arrives depends on the placement only through the bytes that home workers need not send. What a worker's link has
+#   passed on by time t is concave in what was handed to it, so that equal parts at home let through the most in
+#   total. (3) The fullest server, and the worker with the least at home, hold no less than the mean: pulls end
+#   soonest, too.
+# * *Whole tensors*: :func:`planner.solvers.placement.best_placement`, with its own bound.
+# * *Compression*: :func:`planner.solvers.scalar.minimise` over the share kept, at that placement; pushes take longer
+#   the more is kept, and compressing takes longer the more is left out.
+#
+# Every objective is the prediction of its configuration.
+
+_WORK, _MOST_WORK = 0.1, 1.0  # deterministic seconds of CP-SAT, for one placement and for all; some 6 real ones each
+_TABLES = 6  # of tensors and servers, that a placement takes
+_RATIO_TOLERANCE = 1e-4  # of seconds, in the search for the share kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A solved configuration."""
+
+    configuration: ParameterServerConfiguration
+    prediction: Prediction
+    objective: float
+    bound: float
+
+
+class ServerBoxes:
+    """Boxes of configurations for :func:`planner.solvers.branch_and_bound.best_vector`, and what was solved of them.
+
+    The kind of a box is the index of its site, its vectors are rows; see
+    :mod:`planner.families.parameter_server.bounds`. ``found``: the best first. ``seen``: the bounds of what was solved.
+    """
+
+    def __init__(self, space: Space, search: Search, *, known: Sequence[Found] = (), work: float = _MOST_WORK) -> None:
+        self.space, self.search, self.work_left = space, search, work
+        self.found: list[Found] = list(known)
+        self.seen: dict[tuple[int, ...], float] = {}
+        self.num_boxes = 0
+        self._is_begun = False
+
+    @property
+    def least(self) -> float:
+        """The best objective."""
+        return self.found[0].objective if self.found else inf
+
+    def _by_site(self, boxes: Sequence[Box]) -> Iterator[tuple[int, list[int], Boxes]]:
+        """Yield the boxes of each site as arrays, with their places."""
+        for index in sorted({box.kind for box in boxes}):
+            places = [place for place, box in enumerate(boxes) if box.kind == index]
+            low = np.array([boxes[place].low for place in places])
+            yield index, places, Boxes(low, np.array([boxes[place].high for place in places]))
+
+    def bounds(self, boxes: Sequence[Box], limit: float) -> Floats:
+        """Return an objective that none of a box's configurations beats; ``inf`` where its servers saturate."""
+        found = np.empty(len(boxes))
+        for index, places, rows in self._by_site(boxes):
+            found[places] = lower_bounds(self.space, self.space.sites[index], rows)
+        return found
+
+    def close_bounds(self, boxes: Sequence[Box], bounds: Floats, limit: float) -> Floats:
+        """Return the bounds that there are."""
+        return bounds
+
+    def split(self, boxes: Sequence[Box]) -> list[list[Box]]:
+        """Return the halves of each box, without what cannot be in any configuration."""
+        parts: list[list[Box]] = [[] for _ in boxes]
+        for index, places, rows in self._by_site(boxes):
+            site = self.space.sites[index]
+            halves = split(self.space, site, rows)
+            owners, kept = tightened(self.space, site, halves)
+            for owner, box in zip(owners.tolist(), boxes_of(index, kept), strict=True):
+                parts[places[owner % len(places)]].append(box)
+        return parts
+
+    def probe(self, boxes: Sequence[Box], limit: float) -> Solution[Found] | None:
+        """Solve, once, the most promising of some configurations all over the boxes, so that boxes can be cut early."""
+        if self._is_begun:
+            return None
+        self._is_begun = True
+        candidates: list[tuple[float, int, tuple[int, ...]]] = []
+        for index, _, rows in self._by_site(boxes):
+            if candidates and self.search.is_late:
+                break
+            spread = list(self.search.watch(_spread(self.space, self.space.sites[index], rows)))
+            candidates += _bounded(self.space, index, spread)
+        for number, (bound, index, row) in enumerate(sorted(set(candidates))):
+            is_enough = self.least <= self.search.good_enough or bound >= self.least * (1 - SAME)
+            if self.found and (is_enough or number >= _FIRST or bound >= self.search.cutoff or self.search.is_over):
+                break
+            self.solve(Box(index, row, row), bound, self.least)
+        return self._solution(self.found[0]) if self.found else None
+
+    def solve(self, leaf: Box, bound: float, limit: float) -> Solution[Found]:
+        """Return the best placement and compression of one row; its bound is open where that is not proven."""
+        key, row = (leaf.kind, *leaf.low), leaf.low
+        if key in self.seen:
+            return Solution(status=Status.UNKNOWN, objective=inf, bound=self.seen[key], value=None)
+        is_whole = not self.space.problem.calibration.split_tensors and row[0] > 1
+        if is_whole and not self.search.fits(_TABLES * 8 * row[0] * len(self.space.size_bytes)):
+            self.seen[key] = bound  # whole tensors on so many servers would need tables that do not fit
+            return Solution(status=Status.UNKNOWN, objective=inf, bound=bound, value=None)
+        solved = _solve(self, self.space.sites[leaf.kind], row, bound)
+        self.seen[key] = solved.bound
+        insort(self.found, solved, key=lambda one: (one.objective, one.configuration.num_parameter_servers))
+        return self._solution(solved)
+
+    @staticmethod
+    def _solution(found: Found) -> Solution[Found]:
+        """Return a solved configuration as a solution."""
+        return Solution(status=Status.FEASIBLE, objective=found.objective, bound=found.bound, value=found)
+
+
+def _solve(boxes: ServerBoxes, site: Site, row: Sequence[int], bound: float) -> Found:
+    """Return the best placement and compression of one row, its objective that of the prediction."""
+    problem = boxes.space.problem
+    given = row_configuration(boxes.space, site, row)
+    if problem.calibration.split_tensors or given.num_parameter_servers == 1:
+        placed, bound = _evaluated(problem, given), max(bound, 0.0)
+        bound = placed.objective if problem.compression is None else bound
+        placed = replace(placed, bound=bound)
+    else:
+        placed = _placed(boxes, site, given, bound)
+    return placed if problem.compression is None else _compressed(boxes, placed, bound)
+
+
+def row_configuration(space: Space, site: Site, row: Sequence[int]) -> ParameterServerConfiguration:
+    """Return the configuration of a row, sliced."""
+    g = len(space.groups)
+    workers, shares = row[1 : g + 1], row[g + 1 :]
+    used = {group.name: (w, b) for group, w, b in zip(space.groups, workers, shares, strict=True) if w}
+    total = sum(space.devices[index] * w * b for index, (w, b) in enumerate(zip(workers, shares, strict=True)))
+    return ParameterServerConfiguration(
+        num_parameter_servers=row[0],
+        workers={name: w for name, (w, _) in used.items()},
+        servers=site.servers.name,
+        co_located=site.co_located,
+        placement="sliced",
+        batch_shares={name: b for name, (_, b) in used.items()},
+        global_batch_size=int(min(total, space.most_batch)),
+    )
+
+
+def _evaluated(problem: Problem, configuration: ParameterServerConfiguration) -> Found:
+    """Return a configuration with what it costs."""
+    if configuration.num_parameter_servers == 1 and configuration.placement == "sliced":
+        configuration = replace(configuration, placement="round_robin")  # the same on one server, and never a slice
+    prediction = ParameterServerCost(problem, configuration).predict()
+    objective = prediction.value_of(problem.goal)
+    return Found(configuration=configuration, prediction=prediction, objective=objective, bound=0.0)
+
+
+def _placed(boxes: ServerBoxes, site: Site, given: ParameterServerConfiguration, bound: float) -> Found:
+    """Return the best whole placement of a configuration."""
+    space, problem = boxes.space, boxes.space.problem
+    cost = ParameterServerCost(problem, given)
+    parts, _ = cost.busy_parts_s()
+    others_s = sum(parts.values()) - sum(parts[name] for name in ("forward", "backward", "exposed_push", "pull"))
+    names = cost.gradients(cost.groups[0]).names
+    rows, guide = (
+        arrivals(
+            np.array([cost.ready_s(group) for group in cost.groups]),
+            space.size_bytes,
+            cost.links.server_bytes_per_s,
+            worker_counts=list(given.workers.values()),
+            worker_bytes_per_s=[space.rates[space.groups.index(group)] for group in cost.groups],
+            home_kind=[group.name for group in cost.groups].index(site.servers.name) if site.co_located else None,
+            least_push_s=parts["forward"] + parts["backward"],
+            is_guide=is_guide,
+        )
+        for is_guide in (False, True)
+    )
+
+    def named(placement: Placement) -> ParameterServerConfiguration:
+        return replace(given, placement=dict(zip(names, placement, strict=True)))
+
+    def seconds(placement: Placement) -> float:
+        found, _ = ParameterServerCost(problem, named(placement)).busy_parts_s()
+        return sum(found.values()) - others_s
+
+    iterations = float(iterations_of(problem, cost.global_batch_size))
+    useless_s = boxes.least / iterations - others_s  # waiting for input only adds to it
+    solution = best_placement(
+        rows,
+        boxes.search,
+        evaluate=seconds if site.co_located or not rows.is_whole else None,
+        guide=guide if site.co_located else None,
+        useless=useless_s,
+        most_work=0.0 if site.co_located else min(_WORK, boxes.work_left),  # a relaxed model rarely proves much
+    )
+    assert solution.value is not None
+    if solution.status is not Status.OPTIMAL:
+        boxes.work_left = max(0.0, boxes.work_left - _WORK)
+    found = _evaluated(problem, named(solution.value))
+    if problem.compression is not None:  # the bounds of placements are those of whole gradients
+        return found
+    sliced = cost.predict().value_of(problem.goal)  # no placement beats it
+    proven = max(bound, sliced, cost.with_input_s(solution.bound + others_s) * iterations)
+    is_proven = solution.status is Status.OPTIMAL or proven >= found.objective * (1 - SAME)
+    return replace(found, bound=found.objective if is_proven else proven)
+
+
+def _compressed(boxes: ServerBoxes, placed: Found, bound: float) -> Found:
+    """Return a configuration with the best share of its gradients pushed, or all of them."""
+    problem = boxes.space.problem
+    option = problem.compression
+    assert option is not None
+
+    def removed(kept: float) -> ParameterServerConfiguration:
+        return replace(placed.configuration, compression=Compression(removed=1 - kept, scale_s=option.scale_s))
+
+    def rising(kept: float) -> float:
+        """Return the seconds of an iteration but for compressing, in whose rounding they might be lost."""
+        parts, _ = ParameterServerCost(problem, removed(kept)).busy_parts_s()
+        return sum(seconds for name, seconds in parts.items() if name != "compression")
+
+    solution = minimise(
+        rising,
+        lambda kept: option.scale_s / kept**2,
+        1 - option.most_removed,
+        1.0,
+        tolerance=_RATIO_TOLERANCE,
+        search=boxes.search,
+    )
+    found = placed if solution.value is None else _evaluated(problem, removed(solution.value))
+    return replace(min((placed, found), key=lambda one: one.objective), bound=bound)
+
+
+# --- The boxes of all configurations, and where the search begins
+
+_MOST_BOXES = 60_000  # that are looked at
+_MOST_SOLVED = 600  # configurations whose placement is solved
+_AT_A_TIME = 48  # boxes split together
+_FEW = 64  # configurations of which some one is given where the time was over before any was solved
+_FIRST = 8  # configurations solved before any box is split
+
+
+def boxes_of(site_index: int, rows: Boxes) -> list[Box]:
+    """Return the boxes of a site one by one."""
+    ends = zip(rows.low.tolist(), rows.high.tolist(), strict=True)
+    return [Box(site_index, tuple(low), tuple(high)) for low, high in ends]
+
+
+def roots_of(space: Space, num_servers: int | None = None) -> list[Box]:
+    """Return the boxes of all configurations, or of those with so many servers."""
+    return [
+        box
+        for index, site in enumerate(space.sites)
+        for box in boxes_of(index, tightened(space, site, root(space, site, num_servers))[1])
+    ]
+
+
+def search_boxes(
+    boxes: ServerBoxes,
+    roots: Sequence[Box],
+    *,
+    most_boxes: int = _MOST_BOXES,
+    most_solved: int = _MOST_SOLVED,
+    on_progress: Callable[[float, float], None] = lambda bound, objective: None,
+) -> float:
+    """Solve configurations until nothing is better than the incumbent, or a limit strikes; return the bound.
+
+    Raises
+    ------
+    NoAnswerError
+        If the search is over before the first configuration was solved.
+    """
+    found = best_vector(
+        roots,
+        boxes,
+        boxes.search,
+        split=boxes.split,
+        most_boxes=most_boxes,
+        most_solved=most_solved,
+        at_a_time=_AT_A_TIME,
+        on_progress=on_progress,
+        on_better=lambda _: boxes.search.keep(lambda: _plan_of(boxes.space.problem, boxes.found[0])),
+    )
+    boxes.num_boxes += found.num_boxes
+    if not boxes.found and roots and boxes.search.is_over:
+        raise NoAnswerError(TOO_SHORT)
+    return found.bound
+
+
+def _bounded(space: Space, index: int, rows: Sequence[Sequence[int]]) -> list[tuple[float, int, tuple[int, ...]]]:
+    """Return those of the configurations on a site that are possible, each after its bound and its site."""
+    if not rows:
+        return []
+    low = np.array(rows, dtype=np.int64)
+    _, points = tightened(space, space.sites[index], Boxes(low, low.copy()))
+    points = points.of(points.are_points)
+    bounds = lower_bounds(space, space.sites[index], points) if len(points) else np.zeros(0)
+    rows_and_bounds = zip(bounds.tolist(), points.low.tolist(), strict=True)
+    return [(bound, index, tuple(row)) for bound, row in rows_and_bounds if bound < inf]
+
+
+def _spread(space: Space, site: Site, boxes: Boxes) -> Iterator[list[int]]:
+    """Yield configurations with few and many servers and workers, on shares that are about as fast on every group."""
+    k_low, k_high, w_low, w_high, _, _ = boxes.parts
+    least, most = int(k_low.min()), int(k_high.max())
+    servers = sorted({*(k for e in range(20) if least <= (k := 2**e) <= most), least, most, (least + most) // 2})
+    low, high = w_low.min(axis=0), w_high.max(axis=0)
+    sets = [np.ones(len(high), dtype=bool), *(np.arange(len(high)) == one for one in range(len(high)))]
+    sets += [np.argsort(np.argsort(space.sample_s, kind="stable")) < size for size in range(2, len(high))]
+    serving = space.index_of(site)
+    for chosen in sets:
+        for part in (1.0, 0.75, 0.5, 0.25, 0.1, 0.0):
+            workers = np.maximum(np.where(chosen, np.ceil(high * part), 0).astype(np.int64), low)
+            if part == 0.0:
+                workers = np.maximum(np.where(chosen, np.minimum(high, 1), 0), low)
+            for number in servers:
+                own = workers.copy()
+                if serving >= 0 and not site.co_located:
+                    own[serving] = min(own[serving], site.servers.count - number)
+                elif serving >= 0 and own[serving] < number:
+                    continue
+                shares = space.shares_of(own) if (own >= 0).all() else None
+                if shares is not None:
+                    yield [number, *own.tolist(), *shares.tolist()]
+
+
+# --- Asynchronous training among the plans of ``parameter_server``: tried where staleness is allowed, and said so
+# ``constraints.max_staleness`` is the most that s of SSP(s), and H - 1 of local SGD(H), may be; ASP needs it unbounded.
+# It holds for pins, too. Where it is not set, a pinned synchronisation is itself the permission, and nothing else is.
+#
+# The configurations of the best plans in lockstep are simulated under SSP(s), s = 1, 2, 4, .. up to the limit, under
+# local SGD with H - 1 of the same numbers, and under ASP where any lag is allowed. That is a choice of few, not a
+# search. The bound is true of all configurations: a batch takes no less than all machines need that compute all the
+# time.
+
+_MOST_CONFIGURATIONS = 2  # in lockstep, that are tried under every synchronisation
+_MOST_STALENESS = 8  # the largest tried; more changes little
+_ASSUMED = 4.0  # where asynchronous training is pinned and no limit is given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stale:
+    """The best asynchronous configuration that was tried, if any was allowed, and the others with their objectives."""
+
+    best: ParameterServerConfiguration | None = None
+    prediction: Prediction | None = None
+    objective: float = inf
+    bound: float = inf
+    is_pinned: bool = False
+    lines: tuple[str, ...] = ()
+    others: tuple[tuple[float, ParameterServerConfiguration, Prediction], ...] = ()
+
+    def warnings(self, chosen: ParameterServerConfiguration) -> tuple[str, ...]:
+        """Return the warning that belongs to a plan without a barrier; none for a plan in lockstep."""
+        if chosen.synchronisation == "bsp":
+            return ()
+        return (
+            f"{chosen.synchronisation} is asynchronous: its seconds compare with those of synchronous plans only as "
+            f"far as it needs no more epochs, which is not modelled",
+        )
+
+
+def check_staleness(problem: Problem) -> None:
+    """Refuse a pinned synchronisation whose gradients lag by more than the user allows.
+
+    Raises
+    ------
+    InfeasibleError
+        With both values, and what would have to give.
+    """
+    pinned, most = problem.fixed.get("synchronisation", "bsp"), problem.limits.max_staleness
+    least = {"bsp": 0.0, "asp": inf}.get(pinned, 1.0)
+    if most is None or least <= most:
+        return
+    lag, wanted = ("without limit", "unbounded") if least == inf else ("by 1 iteration or more", "1 or more")
+    others = "ssp, local_sgd or bsp" if most >= 1 else "bsp"
+    raise InfeasibleError(
+        f"No plan fits: fix.synchronisation is {pinned}, under which gradients lag {lag}, and "
+        f"constraints.max_staleness is {most:g}. Set it to {wanted}, or pin {others}."
+    )
+
+
+def stale_answer(space: Space, lockstep: Sequence[ParameterServerConfiguration], search: Search) -> Stale:
+    """Return the best of the given configurations without a barrier, where the question allows that."""
+    problem, pinned = space.problem, space.problem.fixed.get("synchronisation")
+    kinds = list(_kinds(pinned, problem.limits.max_staleness))
+    if not kinds:
+        return Stale()
+    tried: list[tuple[float, ParameterServerConfiguration, Prediction]] = []
+    for configuration in lockstep[:_MOST_CONFIGURATIONS]:
+        for kind, staleness in kinds:
+            if tried and search.is_over:
+                break
+            chosen = replace(configuration, synchronisation=kind, staleness=staleness)
+            prediction = ParameterServerCost(problem, chosen).predict()
+            tried.append((prediction.value_of(problem.goal), chosen, prediction))
+    (objective, best, prediction), *others = sorted(tried, key=lambda one: one[0])
+    synchronous = ParameterServerCost(problem, lockstep[0]).predict().value_of(problem.goal)
+    staleness = prediction.details["staleness"]
+    lines = [
+        f"{best.headline}: asynchronous, gradients lag {staleness['mean']:.2g} iterations in the mean, "
+        f"{staleness['most']:.2g} at most"
+    ]
+    if objective < synchronous:
+        lines.append(
+            f"against the best plan in lockstep it wins as long as it needs less than {synchronous / objective:.2f} "
+            f"times the epochs"
+        )
+    else:
+        lines.append(f"the best plan in lockstep takes {synchronous / objective:.2f} times as long, and is not stale")
+    if pinned and problem.limits.max_staleness is None:
+        tried_up_to = "" if pinned == "asp" else f"; up to {_ASSUMED:.0f} was tried"
+        lines.append(f"constraints.max_staleness is not set: the pin fix.synchronisation allows any{tried_up_to}")
+    return Stale(
+        best=best,
+        prediction=prediction,
+        objective=objective,
+        bound=min(_bound(space), objective),
+        is_pinned=bool(pinned),
+        lines=tuple(lines),
+        others=tuple(others),
+    )
+
+
+def _kinds(pinned: str | None, most: float | None) -> Iterator[tuple[str, int]]:
+    """Yield every synchronisation that is allowed, with its staleness: by the limit, or by a pin where none is set."""
+    if most is None:
+        most = 0.0 if pinned is None else _ASSUMED
+    if pinned == "bsp" or most <= 0:
+        return
+    for kind in ("ssp", "local_sgd"):
+        number = 1
+        while pinned in (None, kind) and number <= min(most, _MOST_STALENESS):
+            yield kind, number
+            number *= 2
+    if pinned == "asp" or (pinned is None and most == inf):
+        yield "asp", 0
+
+
+def _bound(space: Space) -> float:
+    """Return what no configuration beats: every device of every machine computes all the time, and nothing waits."""
+    per_s = float(sum(space.counts * space.devices / space.sample_s)) if space.sample_s.all() else inf
+    batch = space.most_batch
+    return float(batch / per_s * iterations_of(space.problem, batch)) if per_s else 0.0
+
+
+# --- Why no configuration of parameter servers fits, and by how much what would have to give
+
+
+def check_pins(problem: Problem) -> None:
+    """Refuse pinned numbers beyond what the cluster has, before anything of their size is built.
+
+    Raises
+    ------
+    InfeasibleError
+        With the pin, and the most that there is.
+    """
+    fixed, groups = problem.fixed, {group.name: group for group in problem.cluster.machine_groups}
+    may_serve = [group.count for name, group in groups.items() if fixed.get("servers") in (None, name)]
+    working = [groups[name] for name in may_work(groups, fixed.get("device"))]
+    there_are = {
+        "num_parameter_servers": (max(may_serve, default=0), "machines of one group that may serve"),
+        "num_machines": (problem.cluster.num_machines, "machines of the cluster"),
+        "num_devices": (sum(group.count * group.devices_per_machine for group in working), "devices that may work"),
+    }
+    for key, (most, what) in there_are.items():
+        if most and fixed.get(key, 0) > most:
+            raise InfeasibleError(
+                f"No plan fits: fix.{key}: {fixed[key]} is more than the {most} {what}. Pin {most} or less."
+            )
+
+
+def why_nothing_fits(space: Space) -> str:
+    """Return which limits leave no configuration."""
+    problem, devices = space.problem, int((space.counts * space.devices).sum())
+    if not space.groups:
+        known = ", ".join(sorted({group.device.name for group in problem.cluster.machine_groups}))
+        return f"No plan fits: no machine has the device {problem.fixed['device']} ({known}). Pin another one."
+    if not space.sites:
+        return (
+            "No plan fits: no machines may both serve and work as fix.servers and fix.co_located ask. Drop one of them."
+        )
+    if not space.most_samples.any():
+        return _memory_text(space)
+    share, batch = space.fixed_share or 1, space.fixed_batch or space.most_batch
+    holds = int((space.counts * space.devices * space.most_samples).sum())
+    if space.fixed_batch is not None and holds < batch:
+        return (
+            f"No plan fits: a batch of {batch} on {devices} devices needs {ceil(batch / devices)} samples on each, and "
+            f"their memory holds {holds} in all. Lower the batch to {holds}, or add machines."
+        )
+    fewest = max(space.num_devices.least * share, int(space.devices.min()) * share)
+    if batch < fewest:
+        text = f"No plan fits: a batch of {batch} is less than {fewest}, one share for each device that must work."
+        return f"{text} Raise the batch to {fewest} or more, or use fewer devices."
+    if saturated := [site for site in space.sites if site.saturated]:
+        names = ", ".join(dict.fromkeys(site.servers.name for site in saturated))
+        return (
+            f"No plan fits: with servers on {names}, {saturated[0].saturated}. Raise calibration.queue.switch, let "
+            "other machines serve, or let one machine serve itself."
+        )
+    return _counts_text(space)
+
+
+def _memory_text(space: Space) -> str:
+    """Return how much memory one sample needs, and how much the largest device has."""
+    problem = space.problem
+    precision = Precision.of(problem.training.dtype, problem.training.optimizer)
+    reserve = problem.calibration.memory_reserve_bytes
+    needed = data_parallel_memory(problem.dnn, precision, reserve_bytes=reserve).total_bytes(1)
+    largest = max(space.groups, key=lambda group: memory_limit_bytes(problem, group))
+    limit = memory_limit_bytes(problem, largest)
+    return (
+        f"No plan fits: even one sample at a time needs {format_human(needed, Dimension.DATA, 4)} on a device, which "
+        f"may hold {format_human(limit, Dimension.DATA, 4)} ({largest.device.name}). Raise memory_per_device to "
+        f"{format_human(needed * 1.001, Dimension.DATA, 4)}, take devices with more memory, or another optimizer or "
+        f"dtype."
+    )
+
+
+def _counts_text(space: Space) -> str:
+    """Return which numbers of machines, devices and servers were asked for, and how many there are."""
+    problem, fixed = space.problem, space.problem.fixed
+    limits = {"constraints.devices": problem.limits.devices, "constraints.machines": problem.limits.machines}
+    asked = [f"{name} from {one.least} to {one.most or 'all'}" for name, one in limits.items() if one != Range()]
+    pins = ("num_parameter_servers", "num_machines", "num_devices", "servers", "co_located", "device", "batch_shares")
+    asked += [f"fix.{name}: {fixed[name]}" for name in pins if name in fixed]
+    asked += filter(None, [problem.devices_words])
+    machines, devices = int(space.counts.sum()), int((space.counts * space.devices).sum())
+    return (
+        f"No plan fits: no numbers of working machines and servers meet {' and '.join(asked) or 'the batch'} together. "
+        f"{machines} machines with {devices} devices may work, and {problem.cluster.num_machines} may serve; servers "
+        f"on machines of their own need at least one of them, and co-located ones stand on machines that work; a "
+        f"machine that works does so with all its devices. Drop or change one of them."
+    )
+
 
 _CURVE = 7  # numbers of servers beside the best one, of which the best plan is shown
 
@@ -55,21 +600,21 @@ def plan(problem: Problem, search: Search) -> Plan:
         )
     if search.is_over:
         raise NoAnswerError(TOO_SHORT)
-    incumbents = Incumbents(space=space, search=search)
-    incumbents.better = lambda: search.keep(lambda: _plan_of(problem, incumbents.found[0]))
-    told = None if problem.limits.max_staleness else search.tell  # asynchronous ones are not among these
-    bound = search_boxes(incumbents, roots_of(space), told=told)
-    if not incumbents.found:
+    boxes, silent = ServerBoxes(space, search), bool(problem.limits.max_staleness)
+    bound = search_boxes(  # asynchronous ones are not among these
+        boxes, roots_of(space), on_progress=(lambda bound, objective: None) if silent else search.tell
+    )
+    if not boxes.found:
         raise InfeasibleError(why_nothing_fits(space))
-    best = incumbents.found[0]
-    is_asked = not incumbents.is_good_enough and best.objective < search.cutoff
-    curve = _curve(incumbents) if is_asked else []
+    best = boxes.found[0]
+    is_asked = search.good_enough < best.objective < search.cutoff
+    curve = _curve(boxes) if is_asked else []
     if curve and (least := min(curve, key=lambda one: one.objective)).objective < best.objective * (1 - SAME):
         curve = [best, *(one for one in curve if one is not least)]  # the search was cut off before it
         best = least
-        incumbents.found.insert(0, best)
-    stale = stale_answer(space, [one.configuration for one in incumbents.found], search)
-    lines = [*_why(problem, best, incumbents), *_curve_lines(problem, best, curve), *stale.lines]
+        boxes.found.insert(0, best)
+    stale = stale_answer(space, [one.configuration for one in boxes.found], search)
+    lines = [*_why(problem, best, boxes), *_curve_lines(problem, best, curve), *stale.lines]
     others = [_alternative(one, best) for one in curve]
     if stale.best is not None and (stale.is_pinned or stale.objective < best.objective * (1 - SAME)):
         configuration, prediction = stale.best, stale.prediction
@@ -96,8 +641,8 @@ def plan(problem: Problem, search: Search) -> Plan:
         warnings=stale.warnings(configuration),
         not_modelled=NOT_MODELLED,
         solver="branch and bound over counts and shares x placement by greedy, bound and CP-SAT",
-        num_candidates=incumbents.num_boxes,
-        num_solved=len(incumbents.seen),
+        num_candidates=boxes.num_boxes,
+        num_solved=len(boxes.seen),
     )
 
 
@@ -109,8 +654,16 @@ def _first_plan(space: Space) -> Plan:
     NoAnswerError
         If no configuration is at hand.
     """
-    for site_index, row in first_rows(space):
-        return _plan_of(space.problem, quickly_solved(space, space.sites[site_index], row))
+    found = []
+    for box in roots_of(space):
+        whole, number = Boxes(np.array([box.low]), np.array([box.high])), max(4, _FEW // len(space.sites))
+        rows = list(islice(_spread(space, space.sites[box.kind], whole), number))
+        found += _bounded(space, box.kind, rows)
+    for _, index, row in sorted(found):
+        given = row_configuration(space, space.sites[index], row)
+        if not space.problem.calibration.split_tensors:
+            given = replace(given, placement="round_robin")
+        return _plan_of(space.problem, _evaluated(space.problem, given))
     raise NoAnswerError(TOO_SHORT)
 
 
@@ -131,20 +684,20 @@ def _plan_of(problem: Problem, found: Found) -> Plan:
 # -- what else is shown ------------------------------------------------------------------------------------------------
 
 
-def _curve(incumbents: Incumbents) -> list[Found]:
+def _curve(boxes: ServerBoxes) -> list[Found]:
     """Return the best plans with other numbers of servers: all of few; else around the best, and doubling."""
-    space, search = incumbents.space, incumbents.search
-    best = incumbents.found[0].configuration.num_parameter_servers
-    most = max(int(boxes.high[:, 0].max()) for _, boxes in roots_of(space))
-    least = min(int(boxes.low[:, 0].min()) for _, boxes in roots_of(space))
+    space, search = boxes.space, boxes.search
+    best = boxes.found[0].configuration.num_parameter_servers
+    roots = roots_of(space)
+    least, most = min(box.low[0] for box in roots), max(box.high[0] for box in roots)
     near = [best - 1, best + 1, best // 2, 2 * best, 1, most, best - 2, best + 2, 4 * best, best // 4]
     numbers = [number for number in dict.fromkeys(near) if least <= number <= most and number != best]
     found = []
     for number in numbers[: max(_CURVE, search.num_alternatives)]:
         if search.is_over:
             break
-        known = [one for one in incumbents.found if one.configuration.num_parameter_servers == number]
-        own = Incumbents(space=space, search=search, found=known[:1], work_left=0.0)
+        known = [one for one in boxes.found if one.configuration.num_parameter_servers == number]
+        own = ServerBoxes(space, search, known=known[:1], work=0.0)
         search_boxes(own, roots_of(space, number), most_boxes=600, most_solved=3)
         found += own.found[:1]
     return sorted(found, key=lambda one: one.configuration.num_parameter_servers)
@@ -161,9 +714,9 @@ def _curve_lines(problem: Problem, best: Found, curve: Sequence[Found]) -> list[
     ]
 
 
-def _why(problem: Problem, best: Found, incumbents: Incumbents) -> list[str]:
+def _why(problem: Problem, best: Found, boxes: ServerBoxes) -> list[str]:
     """Return what binds, and how the answer was proven."""
-    space = incumbents.space
+    space = boxes.space
     lines = list(words.explain(problem, best.configuration, best.prediction))
     origins = dict.fromkeys(problem.profiles[group.device.name].origin for group in space.groups)
     lines.append(f"seconds of the layers: {'; '.join(origins)}")
@@ -181,8 +734,8 @@ def _why(problem: Problem, best: Found, incumbents: Incumbents) -> list[str]:
         if site.saturated
     )
     lines.append(
-        f"{incumbents.num_boxes:,} sets of configurations (servers, workers, shares) were bounded, and "
-        f"{len(incumbents.seen):,} configurations solved"
+        f"{boxes.num_boxes:,} sets of configurations (servers, workers, shares) were bounded, and "
+        f"{len(boxes.seen):,} configurations solved"
     )
     return lines
 

@@ -1,30 +1,108 @@
 """The cost of a pipeline: one way from a question and its decisions to seconds and bytes.
 
-The stages' times come from :mod:`planner.models.pipeline_stages`, their schedule from a simulation
-(:mod:`planner.models.pipeline_schedule`), input from :mod:`planner.models.input`. An iteration is the simulated
+The stages' times come from :mod:`planner.models.schedule`, their schedule from a simulation
+(:mod:`planner.models.schedule`), input from :mod:`planner.models.input`. An iteration is the simulated
 makespan and what the devices then wait for input. Gradients are synchronous: the pipeline drains before the update.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from math import ceil
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.cluster import Cluster, MachineGroup
+from planner.constraints import memory_limit_bytes
 from planner.cost import Floats, Profile
-from planner.families.inner_links import check_inner_links
-from planner.families.pipeline.configuration import NAME, PipelineConfiguration, PipelineStage
+from planner.dnn import Dnn
+from planner.families.parsing import check_inner_links
 from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import Precision
-from planner.models.pipeline_places import Place, Stage, StageMachines, places_of
-from planner.models.pipeline_schedule import ScheduleRun, peak_weight, simulate
-from planner.models.pipeline_stages import LayerBytes, StageCosts
-from planner.models.ssgd_equations import Strategy
+from planner.models.schedule import (
+    LayerBytes,
+    Place,
+    ScheduleRun,
+    Stage,
+    StageCosts,
+    StageMachines,
+    peak_weight,
+    places_of,
+    simulate,
+)
+from planner.models.ssgd import Strategy
 from planner.problem import Problem
 
-__all__ = ["PipelineCost", "Shape", "StageTimes"]
+# --- The decisions of the family ``pipeline``: stages by the names of their layers, and the schedule of micro-batches
+
+NAME = "pipeline"
+_MOST_LISTED = 8  # stages whose replicas stand one by one in a headline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStage:
+    """A stage by names: its first and last layer, its machine group, and how many devices share its micro-batches."""
+
+    first: str
+    last: str
+    machines: str
+    replicas: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineConfiguration:
+    """All decisions of the family.
+
+    Stages cover the layers in order. The interleaved schedule has ``chunks_per_device`` times as many stages as
+    devices; stage k then runs on the devices of stage ``k mod p``.
+    """
+
+    stages: tuple[PipelineStage, ...]
+    num_microbatches: int
+    global_batch_size: int
+    schedule: str = "1f1b"
+    chunks_per_device: int = 1
+
+    @property
+    def num_stages(self) -> int:
+        """Stages of different devices: p."""
+        return len(self.stages) // self.chunks_per_device
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of all stages."""
+        return sum(stage.replicas for stage in self.stages[: self.num_stages])
+
+    @property
+    def headline(self) -> str:
+        """Stages with their replicas, micro-batches and schedule."""
+        numbers = [stage.replicas for stage in self.stages[: self.num_stages]]
+        replicas = "-".join(map(str, numbers))
+        if len(numbers) > _MOST_LISTED:
+            runs = [(number, len(list(same))) for number, same in groupby(numbers)]
+            replicas = ", ".join(f"{length} of {number} replica{'s' * (number > 1)}" for number, length in runs)
+        stages = f"{self.num_stages} stage{'s' * (self.num_stages > 1)}"
+        chunks = f" x {self.chunks_per_device} chunks" if self.chunks_per_device > 1 else ""
+        return (
+            f"{self.num_devices} device{'s' * (self.num_devices > 1)} ({stages}{chunks}: {replicas}), "
+            f"{self.num_microbatches} micro-batch{'es' * (self.num_microbatches > 1)}, {self.schedule}"
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the block that ``predict`` reads back."""
+        return {
+            "stages": [
+                {"first": one.first, "last": one.last, "machines": one.machines, "replicas": one.replicas}
+                for one in self.stages
+            ],
+            "num_microbatches": self.num_microbatches,
+            "global_batch_size": self.global_batch_size,
+            "schedule": self.schedule,
+            "chunks_per_device": self.chunks_per_device,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +132,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTimes:
-    """What :func:`planner.models.pipeline_schedule.simulate` takes: by stage, transfers by boundary."""
+    """What :func:`planner.models.schedule.simulate` takes: by stage, transfers by boundary."""
 
     forward_s: tuple[float, ...]
     backward_s: tuple[float, ...]
@@ -97,7 +175,7 @@ class PipelineCost:
 
     def _machines(self, group: MachineGroup) -> StageMachines:
         """Return a group at the rates that it reaches."""
-        fitted, limit = self.problem.calibration, self.problem.limits.memory_per_device_bytes
+        fitted = self.problem.calibration
         precision = Precision.of(self.problem.training.dtype, self.problem.training.optimizer)
         peak = group.device.peak_flop_per_s.get("fp32") if fitted.aggregation else None
         inside = group.inside
@@ -106,7 +184,7 @@ class PipelineCost:
             num_machines=group.count,
             devices_per_machine=group.devices_per_machine,
             profile=_of_few_samples(self.problem.profiles[group.device.name]),
-            memory_limit_bytes=min(group.device.memory_bytes, float("inf") if limit is None else limit),
+            memory_limit_bytes=memory_limit_bytes(self.problem, group),
             network_bytes_per_s=_network_bytes_per_s(self.problem.cluster, group) * fitted.bandwidth_efficiency,
             network_latency_s=_latency_s(self.problem.cluster, group, group),
             inside_bytes_per_s=float("inf")
@@ -287,3 +365,88 @@ def _latency_s(cluster: Cluster, one: MachineGroup, other: MachineGroup) -> floa
     names = {one.name, other.name}
     part = cluster.of_groups(names) if cluster.of_groups_is_connected(names) else cluster
     return part.ring_link(part.num_machines).latency_s if part.num_machines > 1 else 0.0
+
+
+# --- Pipelines that cut a network between whole blocks only: the costs of a question with a block for a layer
+# Where a network repeats its blocks, what lies in one is never cut: the search then handles as many layers as there are
+# blocks, which is a tenth of the operators of a transformer, and a hundredth of the pairs of cuts. All sums are those
+# of
+# the layers themselves, so a stage costs what the layers in it cost. What is left out are cuts inside a block.
+
+
+def block_starts(dnn: Dnn) -> NDArray[np.int64]:
+    """Return the first layers of the pieces that stay whole, and the number of layers; what lies between is a piece.
+
+    Without repeats every layer is a piece.
+    """
+    if not dnn.repeats:
+        return np.arange(len(dnn.layers) + 1)
+    starts = {0, len(dnn.layers)}
+    for one in dnn.repeats:
+        starts.update(range(one.first, one.first + one.num_layers * one.count + 1, one.num_layers))
+    return np.array(sorted(starts))
+
+
+def has_whole_blocks(problem: Problem) -> bool:
+    """Whether the network repeats blocks, and no more stages are pinned than it has."""
+    pinned = problem.fixed.get("num_stages", 1)
+    return bool(problem.dnn.repeats) and pinned < len(block_starts(problem.dnn))
+
+
+class BlockCost(PipelineCost):
+    """What pipelines of whole blocks cost; a "layer" of its shapes is a piece of :func:`block_starts`.
+
+    Names are those of the layers, so that any :class:`PipelineCost` of the question reads its configurations; it reads
+    none itself.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.starts = block_starts(problem.dnn)
+
+    @cached_property
+    def costs(self) -> StageCosts:
+        """What any stage of whole blocks costs."""
+        whole = self._by_layers.costs
+        return replace(
+            whole,
+            layers=_merged_bytes(whole.layers, self.starts),
+            machines=tuple(_merged_machines(one, self.starts) for one in whole.machines),
+        )
+
+    def configuration(self, shape: Shape) -> PipelineConfiguration:
+        """Return a shape by the names of the layers at the ends of its stages."""
+        firsts, lasts = self.starts[:-1], self.starts[1:] - 1
+        layers = [replace(one, first=int(firsts[one.first]), last=int(lasts[one.last])) for one in shape.stages]
+        return self._by_layers.configuration(replace(shape, stages=tuple(layers)))
+
+    @cached_property
+    def _by_layers(self) -> PipelineCost:
+        """The costs by layer, for their names."""
+        return PipelineCost(self.problem)
+
+
+def _merged_bytes(layers: LayerBytes, starts: NDArray[np.int64]) -> LayerBytes:
+    """Return the bytes of pieces: sums up to where they start, and what crosses there."""
+    return replace(
+        layers,
+        names=tuple(layers.names[start] for start in starts[:-1]),
+        weights_bytes=layers.weights_bytes[starts],
+        gradients_bytes=layers.gradients_bytes[starts],
+        optimizer_bytes=layers.optimizer_bytes[starts],
+        activations_bytes=layers.activations_bytes[starts],
+        trainable_share=layers.trainable_share[starts],
+        cut_bytes=layers.cut_bytes[starts],
+    )
+
+
+def _merged_machines(machines: StageMachines, starts: NDArray[np.int64]) -> StageMachines:
+    """Return machines with the seconds of pieces."""
+    profile = machines.profile
+    merged = Profile(
+        forward_s=np.add.reduceat(profile.forward_s, starts[:-1]),
+        backward_s=np.add.reduceat(profile.backward_s, starts[:-1]),
+        update_s=profile.update_s,
+        origin=profile.origin,
+    )
+    return replace(machines, profile=merged)

@@ -1,7 +1,8 @@
 """What a question allows of pipelines: batch, micro-batches, schedules, stages, and devices of each group."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from math import ceil, isqrt, prod
 from typing import Any
@@ -9,15 +10,127 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.families.pipeline.blocks import BlockCost, has_whole_blocks
-from planner.families.pipeline.cost import PipelineCost, Shape
-from planner.families.pipeline.spots import Spots
-from planner.models.pipeline_places import Stage
-from planner.models.ssgd_equations import Strategy
+from planner.cost import Floats, TransferCost
+from planner.families.answer import iterations_of
+from planner.families.pipeline.cost import BlockCost, PipelineCost, Shape, has_whole_blocks
+from planner.models.schedule import Place, Stage, StageCosts
+from planner.models.ssgd import Strategy
 from planner.problem import Problem, Range
-from planner.solvers.pipeline import balanced_cuts
+from planner.search import Search
+from planner.solvers.chain import balanced_cuts
+from planner.solvers.chain_bounds import Line, fits, least_s
 
-__all__ = ["ANY", "CHUNKS", "MOST_NUMBERS", "MOST_REPLICAS", "Domain", "spread", "table_cells"]
+# --- What stages have of the network by where their devices stand: the same for micro-batches of all sizes
+
+Run = tuple[int, int, int]  # a group, and the least and the most of its devices that a choice stands for
+
+
+class Spots:
+    """Costs of exchanges and links of boundaries by choice and place, each found once.
+
+    Parameters
+    ----------
+    places
+        By group, the devices of a machine.
+    is_coarse
+        Whether a choice stands for several numbers of devices, wherever they stand.
+    """
+
+    def __init__(self, costs: StageCosts, places: Sequence[int], *, is_coarse: bool) -> None:
+        self._costs, self._places, self._is_coarse = costs, places, is_coarse
+        self._machines, self._latency_s = costs.machines, costs.latency_s
+        self.num_places = (1,) * len(places) if is_coarse else tuple(places)
+        self.exchanges: list[TransferCost | None] = []
+        self._kinds: dict[Any, int] = {}
+        self._exchanges: dict[Run, list[int]] = {}
+        self._links: dict[tuple[Run, bool], tuple[Floats, Floats]] = {}
+        self._between: dict[tuple[Run, int, Run, int], tuple[float, float]] = {}
+
+    def place(self, run: Run, start: int) -> Place:
+        """Return the place of a choice's least devices."""
+        group, least, _ = run
+        return Place(group=group, start=start, replicas=least, devices_per_machine=self._places[group])
+
+    @cached_property
+    def _starts(self) -> range:
+        """Places on a machine."""
+        return range(max(self.num_places))
+
+    def exchanges_of(self, run: Run) -> list[int]:
+        """Return which of :attr:`exchanges` the gradients of a choice take, by place."""
+        if run not in self._exchanges:
+            self._exchanges[run] = [self._exchange_at(self._at(run, start)) for start in self._starts]
+        return self._exchanges[run]
+
+    def links_of(self, run: Run, *, is_out: bool) -> tuple[Floats, Floats]:
+        """Return latencies and rates that a boundary behind, or before, a choice could have, by place and link.
+
+        Links: to every group by the network, and last inside the machine, where a device is left there.
+        """
+        if (run, is_out) not in self._links:
+            self._links[run, is_out] = self._new_links(run, is_out=is_out)
+        return self._links[run, is_out]
+
+    def between(self, left: Run, place: int, right: Run, start: int) -> tuple[float, float]:
+        """Return latency and rate from the least devices of a choice to those of the next stage's.
+
+        Stages of one group stand side by side; the next one of another group stands at ``start``.
+        """
+        key = (left, place, right, start)
+        if key not in self._between:
+            before, after = self.place(left, place), self.place(right, start)
+            if before.group == after.group:
+                after = replace(after, start=before.start + before.replicas)
+            self._between[key] = self._costs.boundary_link(before, after)
+        return self._between[key]
+
+    def _at(self, run: Run, start: int) -> Place:
+        """Return the place of a choice's least devices, where its group has so many places."""
+        return self.place(run, start % self.num_places[run[0]])
+
+    def _exchange_at(self, spot: Place) -> int:
+        """Return which exchange it is; a new one if there was none like it."""
+        curves = self._machines[spot.group].curves
+        if self._is_coarse:
+            # On whole machines each cost rises with their number: fewer, standing evenly, take no more.
+            whole = spot.replicas // spot.devices_per_machine * spot.devices_per_machine
+            spot = replace(spot, replicas=max(whole, 1))
+            is_free = whole <= spot.devices_per_machine or bool(curves)
+        else:
+            is_free = spot.replicas == 1
+        key = None if is_free else (spot.group, spot.replicas, spot.num_machines, spot.most_per_machine, spot.is_even)
+        if key not in self._kinds:
+            self._kinds[key] = len(self.exchanges)
+            self.exchanges.append(None if is_free else self._machines[spot.group].all_reduce(spot))
+        return self._kinds[key]
+
+    def _new_links(self, run: Run, *, is_out: bool) -> tuple[Floats, Floats]:
+        """Return latencies and rates by place and link."""
+        machines, (group, least, most) = self._machines, run
+        own = machines[group]
+        shape = (len(self._starts), len(machines) + 1)
+        late_s, rates = np.full(shape, np.inf), np.full(shape, np.inf)
+        for a in self._starts:
+            spot = self._at(run, a)
+            if self._is_coarse:  # the widest place, and room beside it wherever there could be
+                stands_on = replace(spot, start=own.devices_per_machine - 1, replicas=most).num_machines
+                left = own.devices_per_machine - 1 if least < own.devices_per_machine else 0
+            else:
+                stands_on, is_one = spot.num_machines, spot.num_machines == 1
+                beside = own.devices_per_machine - spot.start - spot.replicas if is_out else spot.start
+                left = beside if is_one else 0
+            late_s[a, :-1] = self._latency_s[group]
+            rates[a, :-1] = np.minimum(min(stands_on, own.num_machines) * own.network_bytes_per_s, self._widest)
+            if left > 0:
+                late_s[a, -1] = own.inside_latency_s
+                rates[a, -1] = min(most, left) * own.inside_bytes_per_s
+        return late_s, rates
+
+    @cached_property
+    def _widest(self) -> Floats:
+        """Bytes a second that all machines of a group send at most, by group."""
+        return np.array([one.num_machines * one.network_bytes_per_s for one in self._machines])
+
 
 ANY = 2**40  # micro-batches in flight where memory is not short
 CHUNKS = range(2, 17)  # a device, interleaved
@@ -269,3 +382,123 @@ def spread(most: int, number: int) -> list[int]:
     if most <= number:
         return list(range(1, most + 1))
     return sorted({int(one) for one in np.round(np.geomspace(1, most, max(number, 2)))})
+
+
+# --- The line of blocks of a question for the bound of all its pipelines, :mod:`planner.solvers.chain_bounds`
+
+_MOST_LAYERS = 1_000  # of which all runs are listed
+_TOGETHER = 1.3  # ratio of numbers of micro-batches that one bound is found for
+
+
+def floors_s(domain: Domain, search: Search) -> Iterator[tuple[list[int], float]]:
+    """Yield numbers of micro-batches, the largest first, with seconds that no GPipe or 1F1B of them is below.
+
+    None of a long line; ends before the last one when the search is over.
+    """
+    if domain.num_layers > _MOST_LAYERS:
+        return
+    line, numbers = _line(domain), sorted(domain.numbers_of_microbatches, reverse=True)
+    while numbers and not search.is_over:
+        together = [one for one in numbers if one * _TOGETHER >= numbers[0]]
+        numbers = numbers[len(together) :]
+        yield together, least_s(line, domain.batch, together[-1], together[0], domain.numbers_of_stages)
+
+
+def hopeless_numbers(domain: Domain, search: Search) -> set[int]:
+    """Return numbers of micro-batches for which no stages fit in memory, whatever their replicas; not all of them.
+
+    With as many micro-batches as stages, or more, 1F1B holds as many in flight: such numbers are told by one of them.
+    None of a long line, or when the search is over.
+    """
+    if domain.num_layers > _MOST_LAYERS:
+        return set()
+    line, most = _line(domain), max(domain.numbers_of_stages, default=0)
+    held = {number: min(number, most) for number in domain.numbers_of_microbatches}
+    fit = {low: fits(line, low, domain.numbers_of_stages) for low in search.watch(sorted(set(held.values())), every=1)}
+    return {number for number, low in held.items() if not fit.get(low, True)}
+
+
+def _line(domain: Domain) -> Line:
+    """Return the line of layers and devices; the first group's devices have speed 1."""
+    costs, layers = domain.cost.costs, np.arange(domain.num_layers)
+    firsts, lasts = np.meshgrid(layers, layers, indexing="ij")
+    memory = costs.memory(firsts, np.maximum(firsts, lasts), num_samples=1)
+    limit = max(one.memory_limit_bytes for one in costs.machines) * domain.memory_scale * (1 + 1e-9)
+    free = limit - costs.reserve_bytes - memory.total_bytes(0)
+    each = np.broadcast_to(memory.in_flight_bytes, free.shape)
+    room = np.where(free < 0, 0, np.divide(free, each, out=np.full(free.shape, float(ANY)), where=each > 0))
+    profile = costs.machines[0].profile
+    return Line(
+        work_s=profile.forward_s + profile.backward_s,
+        most_in_flight=np.triu(np.minimum(room, ANY).astype(np.int64)),
+        speed=float(np.dot(domain.speeds, domain.num_devices)),
+        fastest=max(domain.speeds),
+    )
+
+
+# --- Which batches are searched for pipelines where the batch may vary up to a maximum, and what bounds the others
+# Of a few batches all are searched; of many only those next below the maximum, in which rounding samples to micro-
+# batches
+# and replicas costs differently; and, where none of these fits, some smaller ones, which keep less in memory.
+
+_MOST_OF_ALL = 32  # batches of which every one is searched
+_MOST_OF_MANY = 8  # of more: those next below the maximum
+_SMALL = 16  # tried one by one where the largest do not fit
+
+
+def first_batches(largest: Domain) -> list[int]:
+    """Return the batches to search, those of the least bound first; of equals the largest."""
+    training = largest.problem.training
+    if training.fixed_batch_size is not None or training.batch_per_device is not None:
+        return [largest.batch]
+    number = largest.batch if largest.batch <= _MOST_OF_ALL else _MOST_OF_MANY
+    batches = range(largest.batch, largest.batch - number, -1)
+    return sorted(batches, key=lambda batch: (bound_of_batch(largest, batch), -batch))
+
+
+def further_batches(largest: Domain) -> list[int]:
+    """Return the batches to search where none of the first ones fits: halves of the maximum, and small ones."""
+    first = first_batches(largest)
+    if len(first) in (1, largest.batch):
+        return []
+    halves = {largest.batch >> power for power in range(largest.batch.bit_length())}
+    return sorted({*halves, *range(1, _SMALL + 1)} - set(first), reverse=True)
+
+
+def bound_of_batch(domain: Domain, batch: int) -> float:
+    """Return the objective that no pipeline on a batch beats.
+
+    An iteration takes no less than all devices need for its samples, each computing what it does best, and no less than
+    one sample's way through all layers and back, each on the device that is fastest at it.
+    """
+    profiles = [machines.profile for machines in domain.cost.costs.machines]
+    way_s = float(np.min([one.forward_s + one.backward_s for one in profiles], axis=0).sum())
+    seconds = max(domain.least_s_per_sample * batch, way_s)
+    return seconds * float(iterations_of(domain.problem, batch))
+
+
+def bound_of_others(largest: Domain, searched: Sequence[int]) -> float:
+    """Return the objective that no batch beats that is allowed but was not searched; ``inf`` if there is none.
+
+    The bound of a batch falls or rises with it throughout, as the goal counts iterations or not: its ends are enough.
+    """
+    training = largest.problem.training
+    if training.fixed_batch_size is not None:
+        return float("inf")
+    left = set(range(1, largest.batch + 1)) - set(searched) if largest.batch <= _MOST_OF_ALL else None
+    if left is None:
+        most = next(batch for batch in range(largest.batch, 0, -1) if batch not in searched)
+        left = {1, most}
+    return min((bound_of_batch(largest, batch) for batch in left), default=float("inf"))
+
+
+def searched_batches_line(largest: Domain, searched: Sequence[int]) -> str:
+    """Return which batches were searched, in words."""
+    if len(searched) == 1:
+        return f"only the batch of {searched[0]} was searched; others up to {largest.batch} are bounded"
+    if len(set(searched)) == largest.batch:
+        return f"every batch up to {largest.batch} was searched"
+    return (
+        f"{len(searched)} batches from {min(searched)} to {max(searched)} were searched; others up to {largest.batch} "
+        f"are bounded"
+    )

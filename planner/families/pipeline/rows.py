@@ -1,19 +1,24 @@
 """The stages of one question as arrays, as the search over pipelines asks for them."""
 
-from collections.abc import Sequence
-from functools import cached_property
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import islice, permutations
 from math import ceil, prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.cost import Affine, Floats, TransferCost
-from planner.families.pipeline.domain import ANY, Domain, spread, table_cells
-from planner.families.pipeline.spots import Run
-from planner.models.collectives import CheapestOf
-from planner.solvers.pipeline import Choice, Integers, PipelineCosts, Stack, StageSeconds
-
-__all__ = ["StageRows"]
+from planner.families.pipeline.cost import Shape
+from planner.families.pipeline.domain import ANY, Domain, Run, spread, table_cells
+from planner.models.communication import CheapestOf
+from planner.models.schedule import Stage
+from planner.search import Search
+from planner.solvers.chain import BestFirst, Tables, TablesOfOne, balanced_cuts_of, table_bytes
+from planner.solvers.chain_bounds import Candidate, Choice, Integers, PipelineCosts, Schedule, Stack, StageSeconds
 
 _MOST_MOVES = 3e7  # stages by state in one table of several large groups
 _MOST_CELLS = 2e7  # numbers in one table of large groups
@@ -282,3 +287,333 @@ def _firsts(size: int, most: int) -> list[int]:
 def _with_zero(sums: Floats) -> Floats:
     """Return sums over 1, 2, ... layers with a leading 0."""
     return np.concatenate((np.zeros((len(sums), 1)), sums), axis=1)
+
+
+# --- Pipelines of one number of micro-batches under GPipe or 1F1B, in the order of a lower bound of their iteration
+
+_NUM_DIVES = 3  # numbers of stages for which the least bound is followed to an answer at once
+_MOST_ENTRIES = 4e8  # of a table times choices: what a source by number of stages may cost
+_MOST_BYTES = 1 << 30  # of the tables of a source: where they would be larger, it is bounded, but not searched
+_MOST_TOGETHER = 5e6  # the same of all tables that are filled together: beyond, longer arrays save no time
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """The stages of a source as arrays, and what may follow each of them."""
+
+    costs: PipelineCosts
+    tables: TablesOfOne
+
+
+class PlainSource:
+    """Shapes of one number of micro-batches under GPipe or 1F1B: bounded ever more closely as they are asked for.
+
+    ``looser``: the source of 1F1B for one of GPipe. While the number of stages is open, each term of GPipe's bound is
+    at least that of 1F1B, and memory holds no more: the open bound of the one holds for the other.
+
+    ``neighbours``: sources of the same schedule, whose tables may be filled together with those of this one.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        schedule: Schedule,
+        search: Search,
+        looser: "PlainSource | None" = None,
+        neighbours: "Neighbours | None" = None,
+    ) -> None:
+        self.domain, self.schedule, self.search, self.looser = domain, schedule, search, looser
+        self._neighbours = Neighbours() if neighbours is None else neighbours
+        self._neighbours.sources.append(self)
+        samples = schedule.num_microbatches * ceil(domain.batch / schedule.num_microbatches)
+        self.least_s = domain.least_s_per_sample * samples
+        self.bound_of_last = self.least_s
+        self._levels = [True, False]
+        self._filled: _Filled | None = None  # for the next level
+        self._found: BestFirst | None = None
+        self.is_too_large = False
+        self.hints: list[Shape] = []
+        self.open_bound_s = self.least_s
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether its shapes also stand for others."""
+        return self.domain.is_coarse
+
+    @property
+    def bound(self) -> float:
+        """Seconds that no shape that has not been given is below."""
+        if self._found is None:
+            return self.least_s if self.looser is None else max(self.least_s, self.looser.open_bound_s)
+        return max(self.least_s, self._found.bound + self.domain.least_stall_s)
+
+    def next(self, cutoff_s: float, until_s: float) -> Shape | None:
+        """Return the next shape, or None where this step only raised the bound."""
+        if self._found is None or self._levels:
+            self.least_s = self.bound
+            found = self._opened(cutoff_s)
+            if found is None:
+                self.is_too_large = True
+                return None
+            self._found = found
+            self._levels = self._levels[1:] if self._is_small(self._found.costs) else []
+            if self._levels or not self._is_small(self._found.costs):
+                self.open_bound_s = self.bound
+            self.hints = [self._shape(one) for one in self._found.dive(_NUM_DIVES)]
+            return None
+        stall_s = self.domain.least_stall_s
+        candidate = self._found.next(cutoff_s - stall_s, max(until_s - stall_s, self._found.bound))
+        if candidate is None:
+            self.is_too_large = self._found.is_too_large
+            return None
+        self.bound_of_last = candidate.bound + stall_s
+        return self._shape(candidate)
+
+    def _shape(self, candidate: Candidate) -> Shape:
+        """Return a candidate as a shape."""
+        assert self._found is not None
+        choices = self._found.costs.choices
+        stages = [
+            Stage(
+                first=one.first,
+                last=one.last,
+                group=choices[one.choice].type_index,
+                replicas=choices[one.choice].num_devices,
+            )
+            for one in candidate.stages
+        ]
+        name = "gpipe" if self.schedule.is_gpipe else "1f1b"
+        return self.domain.shape(stages, self.schedule.num_microbatches, name)
+
+    def _is_small(self, costs: PipelineCosts) -> bool:
+        """Whether the tables by number of stages may be filled."""
+        return _size(self.domain, len(costs.choices)) * max(self.domain.numbers_of_stages) <= _MOST_ENTRIES
+
+    def _opened(self, cutoff_s: float) -> BestFirst | None:
+        """Return the search on the next level, with its tables filled; None where they do not fit in memory."""
+        if self._filled is None:
+            self._neighbours.fill(self, cutoff_s)
+        if self._filled is None:
+            return None
+        filled, self._filled = self._filled, None
+        return BestFirst(
+            filled.costs,
+            self.schedule,
+            self.domain.numbers_of_stages,
+            self.search,
+            cutoff=cutoff_s - self.domain.least_stall_s,
+            is_open=self._levels[0],
+            tables=filled.tables,
+        )
+
+    # -- tables filled together --------------------------------------------------------------------------------------
+
+    def take(self, costs: PipelineCosts, tables: TablesOfOne) -> None:
+        """Keep the tables of the next level until they are asked for; a cutoff that fell since leaves them true."""
+        self._filled = _Filled(costs, tables)
+
+    def needs(self, *, is_open: bool) -> bool:
+        """Whether tables of that level come next, if any: GPipe's open ones may be spared by those of 1F1B."""
+        is_next = self._filled is None and self._levels[:1] == [is_open]
+        return is_next and (not is_open or self.looser is None or self.looser._found is not None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the tables that come next leave the number of stages open."""
+        return self._levels[0]
+
+    @cached_property
+    def size(self) -> int:
+        """Stages of the whole line by state, at most, where choices are single numbers of devices."""
+        most = self.domain.batch // self.schedule.num_microbatches
+        return _size(self.domain, sum(min(number, most) for number in self.domain.num_devices))
+
+
+class Neighbours:
+    """The sources of one schedule.
+
+    Passes over small tables are so short that calls of numpy would take most of the time. So tables of several sources
+    are filled together: those that will be needed, too, unless better answers are found first, by least bound.
+    """
+
+    def __init__(self) -> None:
+        self.sources: list[PlainSource] = []
+        self._most = 1  # sources at once: twice as many every time, as the first ones lower the cutoff of all others
+
+    def fill(self, asking: PlainSource, cutoff_s: float) -> None:
+        """Fill the tables of a source's next level, and with them those of others; none where they are too large."""
+        domain, found = asking.domain, self._together(asking, cutoff_s)
+        rows = StageRows(domain, [one.schedule.num_microbatches for one in found])
+        stack, num_stages = rows.stack(is_gpipe=asking.schedule.is_gpipe), 0
+        if not asking.is_open:
+            num_stages = max(domain.numbers_of_stages)
+        needed_bytes = table_bytes(rows, stack, num_stages)
+        if needed_bytes > _MOST_BYTES or not asking.search.fits(needed_bytes):
+            return
+        tables = Tables(
+            rows,
+            stack,
+            num_stages,
+            asking.search,
+            cutoff_s - domain.least_stall_s,
+            _allowed(domain),
+        )
+        for index, one in enumerate(found):
+            one.take(rows.of(index), tables.of(index))
+
+    def _together(self, asking: PlainSource, cutoff_s: float) -> list[PlainSource]:
+        """Return the sources whose tables are to be filled with those of the one that asks for it, this one first."""
+        if asking.is_coarse:  # choices and units differ by source, and tables are large
+            return [asking]
+        others = [one for one in self.sources if one is not asking and one.needs(is_open=asking.is_open)]
+        found, size = [asking], asking.size
+        for one in sorted(others, key=lambda one: one.bound):
+            size += one.size
+            if len(found) >= self._most or size > _MOST_TOGETHER or one.bound >= cutoff_s:
+                break
+            found.append(one)
+        self._most *= 2
+        return found
+
+
+def _size(domain: Domain, num_choices: int) -> int:
+    """Return the stages of the whole line by state, at most."""
+    return prod(number + 1 for number in domain.num_devices) * domain.num_layers**2 * num_choices
+
+
+def _allowed(domain: Domain) -> NDArray[np.bool_] | None:
+    """Return which numbers of devices may be used; None for coarse choices, which may use more than they count."""
+    if domain.is_coarse or not domain.is_limited:
+        return None
+    return domain.allowed(np.indices([number + 1 for number in domain.num_devices]))
+
+
+# --- Quick answers of the search over pipelines: shapes that are often good, so that a limit always finds one
+
+_MOST_SHAPES = 240  # of one group each
+_MOST_STAGES = 8
+_MOST_SIMULATED = 1_024  # stages; more take a second or longer, and may be found by the search itself
+_MOST_SOON = 64  # stages; of more, those of many micro-batches take a second or longer, too
+_MOST_PER_STAGE = 16
+_MOST_ORDERS = 6  # of several groups along the line
+_STAGES_OF_A_GROUP = (1, 2, 3, 4, 8)
+_MICROBATCHES_PER_STAGE = (4, 16)
+
+
+def quick_shapes(domain: Domain) -> Iterator[Shape]:
+    """Yield one stage on every number of devices, balanced stages with equal replicas, and stages over all groups."""
+    yield from _one_stage(domain)
+    yield from _of_one_group(domain)
+    if len(domain.num_devices) > 1:
+        yield from _of_all_groups(domain)
+
+
+def _plain(domain: Domain) -> list[str]:
+    """Return the schedules without chunks."""
+    return [name for name in domain.schedules if name != "interleaved"]
+
+
+def _one_stage(domain: Domain) -> Iterator[Shape]:
+    """Yield one stage; a bubble does not depend on the schedule then."""
+    numbers, plain, last = domain.numbers_of_microbatches, _plain(domain), domain.num_layers - 1
+    if not plain or 1 not in domain.numbers_of_stages:
+        return
+
+    def shape(group: int, replicas: int, number: int) -> Shape:
+        return domain.shape([Stage(first=0, last=last, group=group, replicas=replicas)], number, plain[0])
+
+    for group, most in enumerate(domain.num_devices):  # first what fits on most devices, for the shortest limits
+        yield from _fewest(domain, partial(shape, group, min(most, domain.batch)))
+    for group, most in enumerate(domain.num_devices):
+        for number in sorted({*numbers[:4], numbers[-1]}):
+            for replicas in spread(min(most, domain.batch // number), _MOST_SHAPES // 8):
+                yield shape(group, replicas, number)
+        for replicas in spread(min(most, domain.batch), _MOST_SHAPES // 8):
+            yield from _fewest(domain, partial(shape, group, replicas))
+
+
+def _of_one_group(domain: Domain) -> Iterator[Shape]:
+    """Yield stages of one group, as equal as they can be, with equal replicas."""
+    plain, budget = _plain(domain), _MOST_SHAPES
+
+    def shape(group: int, p: int, name: str, number: int) -> Shape:
+        replicas = min(domain.num_devices[group] // p, domain.batch // number)
+        return domain.shape(domain.balanced(group, p, replicas), number, name)
+
+    for group, most in enumerate(domain.num_devices):
+        for p in domain.numbers_of_stages:
+            if p > most or budget < 0 or (p > _MOST_SIMULATED and p > domain.numbers_of_stages[0]):
+                break
+            if p > _MOST_STAGES and p & (p - 1):  # powers of 2 alone
+                continue
+            for name in plain if p <= _MOST_STAGES else plain[:1]:
+                numbers = _near(domain, 4 * p)
+                if p > _MOST_SOON:
+                    shapes = [shape(group, p, name, number) for number in numbers if number <= _MOST_PER_STAGE * p]
+                else:
+                    shapes = _that_fit(domain, numbers, partial(shape, group, p, name))
+                budget -= len(shapes)
+                yield from shapes
+
+
+def _of_all_groups(domain: Domain) -> Iterator[Shape]:
+    """Yield stages over all groups, of each as many, cut so that the slowest stage is as fast as can be."""
+    groups = range(len(domain.num_devices))
+
+    def shape(line: list[int], each: int, name: str, number: int) -> Shape:
+        return domain.shape(_shared(domain, line, each, number), number, name)
+
+    for each in _STAGES_OF_A_GROUP:
+        num_stages = each * len(groups)
+        is_wanted = num_stages <= domain.num_layers and num_stages in domain.numbers_of_stages
+        if not is_wanted or min(domain.most_allowed) < each:
+            continue
+        numbers = sorted(
+            {
+                *(one for per in _MICROBATCHES_PER_STAGE for one in _near(domain, per * num_stages)),
+                *_near(domain, domain.batch // -(-max(domain.most_allowed) // each))[:1],  # a sample for every device
+            }
+        )
+        for order in islice(permutations(groups), _MOST_ORDERS):
+            line = [group for group in order for _ in range(each)]
+            for name in _plain(domain):
+                yield from _that_fit(domain, numbers, partial(shape, line, each, name))
+
+
+def _shared(domain: Domain, line: list[int], each: int, number: int) -> list[Stage]:
+    """Return stages on these groups, with replicas of each as equal as they can be."""
+    size, seen, replicas = -(-domain.batch // number), [0] * len(domain.num_devices), []
+    for group in line:
+        most = domain.most_allowed[group]
+        replicas.append(max(1, min((most + seen[group]) // each, domain.batch // number)))  # so that they sum up to it
+        seen[group] += 1
+    profiles = [domain.cost.costs.machines[group].profile for group in line]
+    totals = [
+        np.concatenate(([0.0], np.cumsum(one.forward_s + one.backward_s) * -(-size // r)))
+        for one, r in zip(profiles, replicas, strict=True)
+    ]
+    ends = balanced_cuts_of(totals)
+    starts = [0, *(end + 1 for end in ends[:-1])]
+    return [
+        Stage(first=first, last=last, group=group, replicas=r)
+        for first, last, group, r in zip(starts, ends, line, replicas, strict=True)
+    ]
+
+
+def _that_fit(domain: Domain, numbers: list[int], shape: Callable[[int], Shape]) -> list[Shape]:
+    """Return the shapes of these numbers of micro-batches; where none fits in memory, that of the fewest that do."""
+    shapes = [shape(number) for number in numbers]
+    return shapes if any(domain.cost.fits(one) for one in shapes) else _fewest(domain, shape)
+
+
+def _fewest(domain: Domain, shape: Callable[[int], Shape]) -> list[Shape]:
+    """Return the shape of the fewest micro-batches that fit in memory; none if none do."""
+    numbers = domain.numbers_of_microbatches
+    at = bisect_left(numbers, True, key=lambda number: domain.cost.fits(shape(number)))
+    return [shape(number) for number in numbers[at : at + 1]]
+
+
+def _near(domain: Domain, wanted: int) -> list[int]:
+    """Return the numbers of micro-batches next below and above a wish."""
+    below = [one for one in domain.numbers_of_microbatches if one <= wanted][-1:]
+    return below + [one for one in domain.numbers_of_microbatches if one > wanted][:1]

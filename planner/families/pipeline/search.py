@@ -1,18 +1,18 @@
 """The search of the family ``pipeline``.
 
 Domain: every cut of the layers, in their order, into stages, or of whole blocks where the network repeats them
-(:mod:`planner.families.pipeline.blocks`; inside them where blocks do not fit and no other family answers); for each
+(:mod:`planner.families.pipeline.cost`; inside them where blocks do not fit and no other family answers); for each
 stage a machine group and any number of its devices up to the samples of a micro-batch; the fewest micro-batches of
 every size; GPipe, 1F1B, and the interleaved schedule with 2 to 16 chunks a device, there with equal replicas of one
 group and with the cuts that make the slowest chunk as fast as can be. A pinned number of micro-batches need not divide
-the batch. A schedule too long to simulate (:mod:`planner.models.pipeline_steady`) is no answer, but its bound still
+the batch. A schedule too long to simulate (:mod:`planner.models.schedule`) is no answer, but its bound still
 counts.
 
 Whether anything fits at all is told first (:mod:`planner.families.pipeline.memory`). Each pair of micro-batches and
-schedule is a source of shapes in the order of a lower bound of their iteration (:mod:`planner.solvers.pipeline_bound`;
+schedule is a source of shapes in the order of a lower bound of their iteration (:mod:`planner.solvers.chain_bounds`;
 first with the number of stages left open, then by number of stages). The source with the least bound gives the next
 shape, which is simulated, until no bound is below the best simulated iteration: that is then the optimum of the domain;
-or until none is below the search's cutoff. Quick answers come first (:mod:`planner.families.pipeline.quick`), so that a
+or until none is below the search's cutoff. Quick answers come first (:mod:`planner.families.pipeline.rows`), so that a
 limit finds one.
 
 *Large clusters.* With more than ``MOST_REPLICAS`` devices in a group a choice stands for all numbers of devices that
@@ -20,36 +20,337 @@ have the same share of a micro-batch: the least of them is simulated, and the bo
 first shape of such a source then stays that of what was not simulated; the status is FEASIBLE where it leaves a gap.
 
 *A batch that may vary up to a maximum.* Each batch is a question of its own; an answer on one is the cutoff of the
-next. Which ones are searched, and what bounds the others, is told in :mod:`planner.families.pipeline.batches`.
+next. Which ones are searched, and what bounds the others, is told in :mod:`planner.families.pipeline.domain`.
 """
 
 import heapq
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice, product
+from math import ceil
+from typing import Protocol
 
+import numpy as np
+
+from planner.cost import Floats
 from planner.errors import InfeasibleError, ModelError, NoAnswerError
 from planner.families.answer import TOO_SHORT, iterations_of, plan_of
-from planner.families.pipeline.batches import (
+from planner.families.pipeline.cost import NAME, Shape
+from planner.families.pipeline.domain import (
+    CHUNKS,
+    Domain,
     bound_of_batch,
     bound_of_others,
     first_batches,
+    floors_s,
     further_batches,
     searched_batches_line,
+    spread,
 )
-from planner.families.pipeline.cost import Shape
-from planner.families.pipeline.domain import Domain
-from planner.families.pipeline.family import NAME, NOT_MODELLED, explain, predict
-from planner.families.pipeline.infeasible import why_nothing_fits
-from planner.families.pipeline.memory import fitting
-from planner.families.pipeline.quick import quick_shapes
-from planner.families.pipeline.sources import raise_floors, sources_of
+from planner.families.pipeline.family import NOT_MODELLED, explain, predict
+from planner.families.pipeline.memory import LeastMemory, fitting, least_memory, numbers_of_stages_that_fit
+from planner.families.pipeline.rows import Neighbours, PlainSource, quick_shapes
+from planner.models.schedule import Stage
+from planner.models.ssgd import Strategy
 from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import SAME
+from planner.solvers.chain_bounds import Integers, Schedule
+from planner.units import Dimension, format_human
 
-__all__ = ["plan"]
+# --- Sources of pipelines in the order of a lower bound of their iteration: by schedule and number of micro-batches
+
+_MOST_REPLICAS = 1_024  # of stages up to which every number is a shape of its own
+_MOST_ROWS = 500_000  # shapes that are listed
+
+
+def sources_of(domain: Domain, search: Search) -> list["Source"]:
+    """Return the sources of all shapes of the domain."""
+    sources: list[Source] = []
+    stacks = {name: Neighbours() for name in ("1f1b", "gpipe")}
+    for number in reversed(domain.numbers_of_microbatches):  # small micro-batches have few choices: bounded soonest
+        looser = None
+        for name in ("1f1b", "gpipe"):
+            if name in domain.schedules:
+                schedule = Schedule(num_microbatches=number, is_gpipe=name == "gpipe")
+                looser = PlainSource(domain, schedule, search, looser, stacks[name])
+                sources.append(looser)
+    return [*sources, InterleavedSource(domain, search)] if "interleaved" in domain.schedules else sources
+
+
+def raise_floors(domain: Domain, sources: Sequence["Source"], cutoff_s: float, search: Search) -> None:
+    """Raise the bounds of sources that are not open yet by what bubbles cost, a few numbers of micro-batches at once.
+
+    Only where blocks are whole, and an answer is known that the whole source may lose to: tables of long lines cost far
+    more than this bound does.
+    """
+    if domain.is_fine or cutoff_s == float("inf"):
+        return
+    floors = {number: least_s for numbers, least_s in floors_s(domain, search) for number in numbers}
+    for source in sources:
+        if isinstance(source, PlainSource):
+            source.least_s = max(source.least_s, floors.get(source.schedule.num_microbatches, 0.0))
+
+
+class Source(Protocol):
+    """Shapes in the order of a bound of their iteration.
+
+    Attributes
+    ----------
+    bound_of_last
+        Bound of the shape that was given last.
+    hints
+        Shapes that the last step came upon, which may be good; to be taken out.
+    """
+
+    bound_of_last: float
+    hints: list[Shape]
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether its shapes also stand for others."""
+        ...
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether it gives no more shapes, as what it would list does not fit in memory; its bound still holds."""
+        ...
+
+    @property
+    def bound(self) -> float:
+        """Seconds that no shape of this source that has not been given is below."""
+        ...
+
+    def next(self, cutoff_s: float, until_s: float) -> Shape | None:
+        """Return the next shape below the cutoff, or None where this step only raised the bound, above ``until_s``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """An interleaved shape: stages of one group, chunks a device, micro-batches, and the replicas of every stage.
+
+    ``is_coarse``: it stands for some more replicas, too.
+    """
+
+    group: int
+    p: int
+    chunks: int
+    number: int
+    replicas: int
+    is_coarse: bool
+
+
+class InterleavedSource:
+    """Interleaved shapes: first all as if transfers and exchanges were free, then those of least bound closely.
+
+    A device computes m micro-batches of all its chunks, after the first one has passed the chunks before its own and
+    before the last error passes back through them: ``head + m sum(f + b) + tail``, and then exchanges and updates.
+
+    In large groups a shape stands for all with the same stages and some more replicas, as a choice does elsewhere.
+    """
+
+    def __init__(self, domain: Domain, search: Search) -> None:
+        self.domain, self.search = domain, search
+        self.bound_of_last = 0.0
+        self.hints: list[Shape] = []
+        self.is_too_large = False
+        self._rows: list[tuple[float, int, bool, _Row]] | None = None  # a heap; whether it is bounded closely
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether its shapes also stand for others."""
+        return max(self.domain.num_devices) > _MOST_REPLICAS
+
+    @property
+    def bound(self) -> float:
+        """Seconds that no shape that has not been given is below."""
+        if self._rows is None:
+            return self.domain.least_s_per_sample * self.domain.batch
+        return self._rows[0][0] if self._rows else float("inf")
+
+    def next(self, cutoff_s: float, until_s: float) -> Shape | None:
+        """Return the next shape below the cutoff, or None where this step only raised the bound, above ``until_s``."""
+        if self._rows is None:
+            rows = []
+            for index, (least_s, row) in enumerate(self._shapes(cutoff_s)):
+                rows.append((least_s, index, False, row))
+                if len(rows) > _MOST_ROWS:
+                    self.is_too_large = True
+                    return None
+            if not self.search.is_over:  # else some may be missing
+                self._rows = rows
+                heapq.heapify(self._rows)
+            return None
+        while self._rows and self._rows[0][0] < cutoff_s and self._rows[0][0] <= until_s and not self.search.is_over:
+            bound_s, index, is_close, row = heapq.heappop(self._rows)
+            shape = self._shape(row)
+            if is_close or row.is_coarse:  # what a shape is bounded by closely does not hold for more replicas
+                self.bound_of_last = bound_s
+                return shape
+            heapq.heappush(self._rows, (max(bound_s, self._bound_s(shape)), index, True, row))
+        return None
+
+    def _shape(self, row: _Row) -> Shape:
+        """Return a row as a shape."""
+        cuts = self.domain.balanced(row.group, row.p * row.chunks, row.replicas)
+        return self.domain.shape(cuts, row.number, "interleaved", row.chunks)
+
+    def _shapes(self, cutoff_s: float) -> Iterator[tuple[float, _Row]]:
+        """Yield every shape of the domain that would be below the cutoff if transfers and exchanges were free.
+
+        With the seconds that it would take then.
+
+        Ends before the last one when the search is over.
+        """
+        domain = self.domain
+        for group, most in enumerate(domain.num_devices):
+            profile = domain.cost.costs.machines[group].profile
+            sum_s = float((profile.forward_s + profile.backward_s).sum())
+            for p, chunks in product(domain.numbers_of_stages, CHUNKS):
+                if not 2 <= p <= most or p * chunks > domain.num_layers:
+                    continue
+                if self.search.is_over:
+                    return
+                near = []
+                for number in domain.numbers_of_microbatches:
+                    if number % p:
+                        continue
+                    replicas, samples = self._samples(p, most, number)
+                    # The mean device has the p-th part of the work: where that is too much, no cuts are looked for.
+                    if number * samples[-1] * sum_s / p * (1 - 1e-9) < cutoff_s:
+                        near.append((number, replicas, samples))
+                if not near:
+                    continue
+                path_s, work_s = self._paths_s(group, p, domain.balanced(group, p * chunks, 1))
+                for number, replicas, samples in near:
+                    least_s = samples * float((path_s + number * work_s).max()) * (1 - 1e-9)
+                    for one in np.flatnonzero(least_s < cutoff_s).tolist():
+                        if self.search.is_over:
+                            return
+                        yield (
+                            float(least_s[one]),
+                            _Row(
+                                group=group,
+                                p=p,
+                                chunks=chunks,
+                                number=number,
+                                replicas=int(replicas[one]),
+                                is_coarse=self.is_coarse,
+                            ),
+                        )
+
+    def _samples(self, p: int, most: int, number: int) -> tuple[Integers, Integers]:
+        """Return numbers of replicas that p stages may have, and a replica's samples of each micro-batch.
+
+        In large groups not all of them: then the samples are those of the most replicas before the next number.
+        """
+        most = min(most // p, self.domain.batch // number)
+        replicas = np.array(spread(most, _MOST_REPLICAS if self.is_coarse else most), dtype=np.int64)
+        last = np.append(replicas[1:] - 1, most) if len(replicas) else replicas
+        return replicas, -(-ceil(self.domain.batch / number) // last)
+
+    def _paths_s(self, group: int, p: int, cuts: Sequence[Stage]) -> tuple[Floats, Floats]:
+        """Return, by device and for one sample, the way to its first task and back from its last, and its work."""
+        costs = self.domain.cost.costs
+        firsts, lasts = np.array([one.first for one in cuts]), np.array([one.last for one in cuts])
+        forward_s = costs.forward_s(firsts, lasts, group=group, num_samples=1).reshape(-1, p)
+        backward_s = costs.backward_s(firsts, lasts, group=group, num_samples=1).reshape(-1, p)
+        both_s = forward_s + backward_s
+        return np.concatenate(([0.0], np.cumsum(both_s[0, :-1]))), both_s.sum(axis=0)
+
+    def _bound_s(self, shape: Shape) -> float:
+        """Return what no simulation of a shape is below."""
+        times, p, v = self.domain.cost.times(shape), shape.num_devices_in_line, shape.chunks_per_device
+        rows = (times.forward_s, times.backward_s, times.sync_s, times.update_s)
+        forward_s, backward_s, sync_s, update_s = (np.array(one).reshape(v, p) for one in rows)
+        sent_s = np.array(times.transfer_s[: p - 1])
+        head_s = np.concatenate(([0.0], np.cumsum(forward_s[0, :-1] + sent_s)))
+        tail_s = np.concatenate(([0.0], np.cumsum(backward_s[0, :-1] + sent_s)))
+        ends_s = head_s + shape.num_microbatches * (forward_s + backward_s).sum(axis=0)
+        least_s = max(float((ends_s + tail_s).max()), float((ends_s + (sync_s + update_s).sum(axis=0)).max()))
+        floor_s = self.domain.cost.input(shape).bound_s if self._is_ahead else 0.0
+        return max(least_s + self.domain.least_stall_s, floor_s)
+
+    @cached_property
+    def _is_ahead(self) -> bool:
+        """Whether input is copied ahead, so that it bounds an iteration by itself."""
+        return Strategy(self.domain.problem.calibration.strategy).copies_ahead
+
+
+# --- Why no pipeline of a question fits, and what would have to give
+
+_ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half of the last one
+
+
+def why_nothing_fits(domain: Domain, search: Search) -> str:
+    """Return how much memory the best of all splits lacks, or that memory is not what is missing."""
+    least = least_memory(domain, search)
+    numbers = _numbers(domain, search)
+    if least is None and not search.is_over and domain.schedules == ("interleaved",):
+        return (
+            f"No plan fits: the interleaved schedule needs 2 stages or more of different devices, 2 chunks of layers "
+            f"or more for each, and micro-batches in multiples of the stages; no way to cut {domain.num_layers} layers "
+            f"for a batch of {domain.batch} meets all limits and pins. Allow another schedule, or drop one of them."
+        )
+    if least is None and not search.is_over:
+        most = domain.batch // min(domain.numbers_of_microbatches)
+        return (
+            f"No plan fits: no stages use as many devices and machines as limits and pins ask. {domain.num_layers} "
+            f"layers make at most {max(domain.numbers_of_stages)} stages, and a batch of {domain.batch} gives each at "
+            f"most {most} replicas. Drop or change a limit or a pin{_or_stages(domain, numbers)}."
+        )
+    needed, enough = _amounts(domain, least)
+    ways = [] if enough is None else [f"raise memory_per_device (or take devices with more memory) to {enough}"]
+    ways += [_stages_words(domain, numbers)] if numbers else []
+    text = f"No plan fits: {needed}."
+    if not domain.is_fine:
+        ways += ["allow pipeline alone (families: [pipeline]), which then cuts blocks, too"]
+    return f"{text} {ways[0][0].upper()}{' or '.join(ways)[1:]}." if ways else text
+
+
+def _amounts(domain: Domain, least: LeastMemory | None) -> tuple[str, str | None]:
+    """Return what the stages need, and how much would do."""
+    limits = [one.memory_limit_bytes for one in domain.cost.costs.machines]
+    devices = ", ".join(
+        f"{format_human(limit, Dimension.DATA, 4)} on {group.device.name!r}"
+        for limit, group in zip(limits, domain.cost.groups, strict=True)
+    )
+    if least is None:
+        return f"whatever the stages, a device needs more memory than it may use ({devices})", None
+    if len(set(limits)) == 1:
+        has = f"{format_human(limits[0] * least.scale, Dimension.DATA, 4)} on a device, which may use {devices}"
+        enough = format_human(limits[0] * least.scale * _ROUND_UP, Dimension.DATA, 4)
+    else:
+        has, enough = f"{least.scale:.4g} times the memory there is ({devices})", f"{least.scale * _ROUND_UP:.4g} times"
+    if least.is_proven:
+        return f"for any split{'' if domain.is_fine else ' between blocks'}, some stage needs at least {has}", enough
+    return f"the best split that was found needs {has}", enough
+
+
+def _numbers(domain: Domain, search: Search) -> list[int]:
+    """Return numbers of stages that would fit, where they are pinned to one that does not; the nearest first."""
+    pinned = domain.problem.fixed.get("num_stages")
+    if pinned is None:
+        return []
+    free = replace(
+        domain.problem, fixed={key: value for key, value in domain.problem.fixed.items() if key != "num_stages"}
+    )
+    found = numbers_of_stages_that_fit(Domain(free, is_fine=domain.is_fine), search)
+    return sorted(found, key=lambda one: (abs(one - pinned), one))
+
+
+def _stages_words(domain: Domain, numbers: list[int]) -> str:
+    """Return the pin as it should be."""
+    return f"change fix.num_stages from {domain.problem.fixed['num_stages']} to {numbers[0]}"
+
+
+def _or_stages(domain: Domain, numbers: list[int]) -> str:
+    """Return the pin as it should be, as the end of a sentence."""
+    return f", or {_stages_words(domain, numbers)}" if numbers else ""
+
 
 _MOST_COARSE = 12  # shapes of a coarse source: its bound is that of the first, the others may be better answers
 _MOST_FIRST = 40  # quick shapes tried before it is asked whether anything fits,

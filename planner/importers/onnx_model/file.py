@@ -1,12 +1,17 @@
-"""Reading an ONNX file: its bytes, its limits, and the data that it keeps in other files, which are never opened.
+"""Reading an ONNX file: its bytes, its limits, the data that it keeps elsewhere, and the sizes of its dimensions.
 
 A model's weights are not needed to plan its training, only their shapes: the data of large tensors is thrown away as
-soon as the file is parsed, so that everything after it handles a few hundred kilobytes. A protobuf message holds at
-most 2 GiB; larger models keep their data in files beside the graph.
+soon as the file is parsed, so that everything after it handles a few hundred kilobytes; files beside it are never
+opened. A protobuf message holds at most 2 GiB; larger models keep their data in files beside the graph.
+
+Of the symbolic dimensions the batch becomes 1, every other one is given by name. The batch is the one called ``batch``,
+``batch_size``, ``N`` or the like, wherever it stands; else the leading dimension of the first input. Where it is a
+fixed number, all figures are divided by that.
 """
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -15,7 +20,18 @@ from numpy.typing import NDArray
 
 from planner.errors import Fault, SpecError
 
-__all__ = ["MOST_FILE_BYTES", "MOST_VALUES", "load_model", "onnx_module", "refuse", "values_of"]
+__all__ = [
+    "MOST_FILE_BYTES",
+    "MOST_VALUES",
+    "Batch",
+    "bodies_of",
+    "data_inputs",
+    "load_model",
+    "onnx_module",
+    "refuse",
+    "set_sizes",
+    "values_of",
+]
 
 MOST_FILE_BYTES = 2**31 - 1  # protobuf's own limit
 MOST_VALUES = 1024  # of a tensor whose values may matter: shapes, axes, factors
@@ -24,17 +40,19 @@ _MOST_TENSORS = 200_000
 _MOST_RANK = 16
 _MOST_ELEMENTS = 2**50
 _MOST_DEPTH = 8
+_MOST_SIZE = 2**31
 _DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 _EXTERNAL = 1  # TensorProto.DataLocation
+_BATCH_WORDS = {"b", "batch", "batch_size", "batchsize", "bs", "n", "batch_dim", "num_samples"}
 
 
 def onnx_module(name: str = "onnx") -> Any:
-    """Return the library, or one of its modules; the mend says how to install it."""
+    """Return the library, or one of its modules; the hint says how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError:
-        mend = "Install it: pip install 'training-planner[onnx]'."
-        raise SpecError.of([Fault(problem="reading an ONNX file needs the package onnx.", mend=mend)]) from None
+        hint = "Install it: pip install 'training-planner[onnx]'."
+        raise SpecError.of([Fault(problem="reading an ONNX file needs the package onnx.", mend=hint)]) from None
 
 
 def values_of(tensor: Any) -> NDArray[Any] | None:
@@ -52,9 +70,18 @@ def values_of(tensor: Any) -> NDArray[Any] | None:
     return found
 
 
-def refuse(path: Path, problem: str, mend: str, *, field: str = "", value: str = "") -> SpecError:
+def refuse(path: Path, problem: str, hint: str, *, field: str = "", value: str = "") -> SpecError:
     """Return the error for one fault of the file."""
-    return SpecError.of([Fault(file=str(path), field=field, value=value[:80], problem=problem, mend=mend)])
+    return SpecError.of([Fault(file=str(path), field=field, value=value[:80], problem=problem, mend=hint)])
+
+
+def bodies_of(node: Any) -> list[Any]:
+    """Return the bodies of a branch or a loop."""
+    return [
+        body
+        for attribute in node.attribute
+        for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs)
+    ]
 
 
 def load_model(path: Path) -> Any:
@@ -68,25 +95,31 @@ def load_model(path: Path) -> Any:
     """
     onnx = onnx_module()
     _check_size(path)
-    message = importlib.import_module("google.protobuf.message")
     try:
         model = onnx.ModelProto.FromString(path.read_bytes())
-    except message.DecodeError:
-        raise refuse(
-            path, "this is no ONNX model, or only a part of one.", "Export or copy it again, and give the .onnx file."
-        ) from None
+    except importlib.import_module("google.protobuf.message").DecodeError:
+        problem = "this is no ONNX model, or only a part of one."
+        raise refuse(path, problem, "Export or copy it again, and give the .onnx file.") from None
     except OSError as error:
         raise refuse(path, f"it cannot be read: {error.strerror}.", "Check the path and its permissions.") from None
     if not model.graph.node:
         raise refuse(path, "there is no operator in it.", "Is it an ONNX model, and whole? Export or copy it again.")
     if not model.opset_import:
-        mend = "Is it whole? Export or copy it again."
-        raise refuse(path, "it does not say which operator set it uses (opset_import).", mend)
+        hint = "Is it whole? Export or copy it again."
+        raise refuse(path, "it does not say which operator set it uses (opset_import).", hint)
     faults = [fault for fault in _faults(model, path) if fault is not None]
     if faults:
         raise SpecError.of(faults[:20])
     # A parsed message keeps the memory of what was cleared: only a copy is small.
-    return _inlined(onnx.ModelProto.FromString(model.SerializeToString()), path)
+    model = onnx.ModelProto.FromString(model.SerializeToString())
+    if not model.functions:
+        return model
+    _check_functions(model, path)
+    try:
+        return onnx_module("onnx.inliner").inline_local_functions(model)
+    except Exception as error:  # the library raises whatever its C++ part throws
+        problem = f"its functions cannot be put in their places: {str(error)[:200]}."
+        raise refuse(path, problem, "Export it again, without functions.") from None
 
 
 def _check_size(path: Path) -> None:
@@ -95,8 +128,8 @@ def _check_size(path: Path) -> None:
         if path.is_dir():
             raise refuse(path, "this is a folder, not a file.", "Name the .onnx file in it.")
         if not path.exists():
-            mend = "Check the path; paths inside a spec are relative to the spec."
-            raise refuse(path, "there is no such file.", mend)
+            hint = "Check the path; paths inside a spec are relative to the spec."
+            raise refuse(path, "there is no such file.", hint)
         if not path.is_file():
             raise refuse(path, "this is not a regular file.", "Name a regular file.")
         size = path.stat().st_size
@@ -105,12 +138,12 @@ def _check_size(path: Path) -> None:
     if not size:
         raise refuse(path, "the file is empty.", "Export or copy it again.")
     if size > MOST_FILE_BYTES:
-        mend = (
+        hint = (
             "Save it with its weights in a file of their own, "
             "onnx.save(model, 'model.onnx', save_as_external_data=True), "
             "and give the graph; the weights need not be there."
         )
-        raise refuse(path, f"it holds {size} bytes; an ONNX file of more than 2 GiB cannot be parsed.", mend)
+        raise refuse(path, f"it holds {size} bytes; an ONNX file of more than 2 GiB cannot be parsed.", hint)
 
 
 def _faults(model: Any, path: Path) -> Iterator[Fault | None]:
@@ -155,8 +188,8 @@ def _places_of_node(node: Any, depth: int) -> Iterator[Any]:
         if attribute.HasField("t"):
             yield attribute.t
         yield from attribute.tensors
-        for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-            yield from _places(body, depth + 1)
+    for body in bodies_of(node):
+        yield from _places(body, depth + 1)
 
 
 def _name_fault(place: Any, path: Path) -> Fault | None:
@@ -177,9 +210,7 @@ def _tensor_fault(tensor: Any, path: Path) -> Fault | None:
     name = tensor.name or "(a constant without a name)"
     if not isinstance(name, str):
         return Fault(file=str(path), problem=f"the name {name[:40]!r} is no UTF-8 text.", mend="Export it again.")
-    num_elements = 1
-    for size in tensor.dims:
-        num_elements *= size
+    num_elements = prod(tensor.dims)
     if len(tensor.dims) > _MOST_RANK or min(tensor.dims, default=0) < 0 or not 0 <= num_elements <= _MOST_ELEMENTS:
         dims = str(list(tensor.dims))
         problem = f"tensor {name!r} has the impossible dimensions {dims[:80]}."
@@ -194,8 +225,7 @@ def _tensor_fault(tensor: Any, path: Path) -> Fault | None:
 
 def _location_fault(tensor: Any, name: str, path: Path) -> Fault | None:
     """Refuse data in a file that does not lie in the model's folder, although it would not be read."""
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
+    location = {entry.key: entry.value for entry in tensor.external_data}.get("location", "")
     posix, windows = PurePosixPath(location), PureWindowsPath(location)
     is_outside = posix.is_absolute() or windows.drive or windows.root or ".." in (*posix.parts, *windows.parts)
     if location and not is_outside and "\0" not in location:
@@ -205,21 +235,8 @@ def _location_fault(tensor: Any, name: str, path: Path) -> Fault | None:
         if location
         else f"tensor {name!r} says that its data is in another file, but not in which."
     )
-    mend = "Put the data beside the model, and save it with a plain file name as location."
-    return Fault(file=str(path), field="external_data.location", value=location[:80], problem=problem, mend=mend)
-
-
-def _inlined(model: Any, path: Path) -> Any:
-    """Return the model with its own functions put in the place of their calls."""
-    if not model.functions:
-        return model
-    _check_functions(model, path)
-    try:
-        inlined = onnx_module("onnx.inliner").inline_local_functions(model)
-    except Exception as error:  # the library raises whatever its C++ part throws
-        problem = f"its functions cannot be put in their places: {str(error)[:200]}."
-        raise refuse(path, problem, "Export it again, without functions.") from None
-    return inlined
+    hint = "Put the data beside the model, and save it with a plain file name as location."
+    return Fault(file=str(path), field="external_data.location", value=location[:80], problem=problem, mend=hint)
 
 
 def _check_functions(model: Any, path: Path) -> None:
@@ -240,14 +257,146 @@ def _check_functions(model: Any, path: Path) -> None:
         return sizes[key]
 
     def total(nodes: Any) -> int:
-        count = 0
-        for node in nodes:
-            for place in _places_of_node(node, 0):
-                if hasattr(place, "op_type"):
-                    key = (place.domain, place.op_type)
-                    count += size_of(key) if key in functions else 1
-        return count
+        places = (place for node in nodes for place in _places_of_node(node, 0) if hasattr(place, "op_type"))
+        keys = ((place.domain, place.op_type) for place in places)
+        return sum(size_of(key) if key in functions else 1 for key in keys)
 
     if total(model.graph.node) > _MOST_NODES:
         problem = f"with its functions in their places it has more than {_MOST_NODES} operators."
         raise refuse(path, problem, "Is it the right file?")
+
+
+# -- sizes of symbolic dimensions ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Samples that one pass through the graph computes, and what to tell about that."""
+
+    size: int = 1
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Dimension:
+    """One dimension of an input: its number, or its name; one without a name is called by input and axis."""
+
+    input: str
+    axis: int
+    size: int | None
+    name: str
+
+
+def data_inputs(model: Any) -> list[Any]:
+    """Return the graph's inputs that are no initialisers."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    return [one for one in model.graph.input if one.name not in stored]
+
+
+def set_sizes(model: Any, sizes: Mapping[str, int], path: Path) -> Batch:
+    """Put numbers for all symbolic dimensions of the inputs into ``model``, and return its batch.
+
+    Parameters
+    ----------
+    model
+        An ``onnx.ModelProto``, which is changed: the shapes in it lose their names.
+    sizes
+        Of dimensions by name, of one sample.
+
+    Raises
+    ------
+    SpecError
+        For an input without a shape, a dimension without a size, and a size that is no dimension's or impossible.
+    """
+    dimensions = list(_dimensions(model, path))
+    symbolic = list(dict.fromkeys(one.name for one in dimensions if one.size is None))
+    if faults := list(_size_faults(sizes, symbolic, path)):
+        raise SpecError.of(faults)
+    ones, batch = _batch(dimensions, symbolic, sizes)
+    given = {**dict.fromkeys(ones, 1), **sizes}
+    if missing := [one for one in symbolic if one not in given]:
+        written = ", ".join(missing)
+        keys = [name if name.replace("_", "a").isalnum() else f'"{name}"' for name in missing]  # as YAML takes it
+        problem = f"the dimensions {written} have no size." if missing[1:] else f"the dimension {written} has no size."
+        hint = f"Give the size of each for one sample: dimensions: {{{', '.join(f'{key}: 128' for key in keys)}}}."
+        raise refuse(path, problem, hint, field="dimensions", value=written)
+    for one in data_inputs(model):
+        for axis, dim in enumerate(one.type.tensor_type.shape.dim):
+            if not (dim.HasField("dim_value") and dim.dim_value > 0):
+                dim.dim_value = given[dim.dim_param or f"{one.name}.{axis}"]
+    _substitute(model.graph, given)
+    return batch
+
+
+def _dimensions(model: Any, path: Path) -> Iterator[_Dimension]:
+    """Yield every dimension of every input that is a tensor."""
+    for one in data_inputs(model):
+        if not one.type.HasField("tensor_type"):
+            continue
+        if not one.type.tensor_type.HasField("shape"):
+            problem = f"the input {one.name!r} has no shape."
+            raise refuse(path, problem, "Export the model with a shape for every input.", value=one.name)
+        for axis, dim in enumerate(one.type.tensor_type.shape.dim):
+            is_fixed = dim.HasField("dim_value") and dim.dim_value > 0
+            if is_fixed and dim.dim_value > _MOST_SIZE:
+                problem = f"the input {one.name!r} has a dimension of {dim.dim_value}."
+                raise refuse(path, problem, "Export the model again.", value=str(dim.dim_value))
+            yield _Dimension(one.name, axis, dim.dim_value if is_fixed else None, dim.dim_param or f"{one.name}.{axis}")
+
+
+def _size_faults(sizes: Mapping[str, int], symbolic: list[str], path: Path) -> Iterator[Fault]:
+    """Yield what is wrong with the sizes that were given."""
+    for name, size in sizes.items():
+        field = f"dimensions.{name}"
+        if name not in symbolic:
+            listed = ", ".join(symbolic) if symbolic else "none: all are numbers"
+            problem = f"the model has no dimension {name!r} without a size. It has {listed}."
+            yield Fault(file=str(path), field=field, value=name, problem=problem, mend="Leave it out, or correct it.")
+        elif isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= _MOST_SIZE:
+            problem = f"{size!r} is no size."
+            hint = f"Write a whole number from 1 to {_MOST_SIZE}."
+            yield Fault(file=str(path), field=field, value=str(size), problem=problem, mend=hint)
+
+
+def _batch(dimensions: list[_Dimension], symbolic: list[str], sizes: Mapping[str, int]) -> tuple[list[str], Batch]:
+    """Return the names of the dimensions that become 1, and the batch."""
+
+    def of(size: int, what: str) -> tuple[str, ...]:
+        told = f"The graph computes {size} samples at a time ({what}); figures are divided by that."
+        return () if size == 1 else (told,)
+
+    called = next((name for name in symbolic if name.lower() in _BATCH_WORDS), None)
+    if called is not None:
+        size = sizes.get(called, 1)
+        return [called], Batch(size=size, notes=of(size, called))
+    leading = [one for one in dimensions if one.axis == 0]
+    if not leading:
+        return [], Batch()
+    first = leading[0]
+    if first.size is None:
+        unnamed = {f"{one.input}.0" for one in leading}
+        names = [one.name for one in leading if one.name == first.name or {first.name, one.name} <= unnamed]
+        size = sizes.get(first.name, 1)
+        note = f"The dimension {first.name} is taken as the batch, because it leads the first input."
+        return names, Batch(size=size, notes=(note, *of(size, first.name)))
+    if any(one.size != first.size for one in leading):
+        what = "The inputs have different leading dimensions: one pass through the graph is taken as one sample."
+        return [], Batch(warnings=(what,))
+    return [], Batch(size=first.size, notes=of(first.size, f"leading dimension of {first.input}"))
+
+
+def _substitute(graph: Any, given: Mapping[str, int]) -> None:
+    """Replace names by numbers in the shapes of a graph and its bodies; other names go, for inference to find them."""
+    for one in (*graph.input, *graph.output, *graph.value_info):
+        for dim in one.type.tensor_type.shape.dim if one.type.HasField("tensor_type") else ():
+            if dim.HasField("dim_param"):
+                if dim.dim_param in given:
+                    dim.dim_value = given[dim.dim_param]
+                else:
+                    dim.ClearField("dim_param")
+            elif dim.HasField("dim_value") and dim.dim_value < 0:
+                dim.ClearField("dim_value")
+    for node in graph.node:
+        for body in bodies_of(node):
+            _substitute(body, given)

@@ -1,0 +1,784 @@
+"""Seconds of one all-reduce, as a function of its bytes.
+
+Closed forms (ring, double binary tree, two levels) are affine and come back as :class:`planner.cost.Affine`; the
+piecewise log-linear form (eq. 18 of the OSF model) and a measured curve are transfer costs of their own. All take 0 s
+for 0 bytes.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, prod
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from planner.cluster import Cluster, Link, MachineGroup, Switch
+from planner.cost import Affine, Floats, TransferCost
+from planner.errors import ModelError
+from planner.models.layouts import Ints, Layouts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Affines:
+    """Affine costs of many settings at once: arrays of one shape. A setting of one device costs nothing."""
+
+    startup_s: Floats
+    per_byte_s: Floats
+
+    def at(self, index: int) -> Affine:
+        """Return one of the costs."""
+        return Affine(startup_s=float(self.startup_s[index]), per_byte_s=float(self.per_byte_s[index]))
+
+
+def ring_all_reduces(
+    *,
+    num_devices: ArrayLike,
+    bandwidth_bytes_per_s: ArrayLike,
+    latency_s: ArrayLike = 0.0,
+    overhead_s: float = 0.0,
+    reduce_bytes_per_s: ArrayLike = float("inf"),
+) -> Affines:
+    """Return the costs of all-reduces over rings.
+
+    Parameters
+    ----------
+    num_devices
+        Devices in the ring; >= 1. One device costs nothing.
+    bandwidth_bytes_per_s, latency_s
+        Of the slowest link, one direction, per hop.
+    overhead_s
+        Once per all-reduce: launch and coordination; the whole ``delta`` of eq. 7 where latency is not told apart.
+    reduce_bytes_per_s
+        Bytes of gradient a device adds up in a second: peak FLOP/s x bytes per number.
+
+    Notes ----- ``overhead + 2 (N-1) latency + 2 (N-1)/N D/beta + (N-1)/N D/(pi s)``: a reduce-scatter, then an
+    all-gather, in N-1 steps each. Source: T. Liu et al., WWW '22, doi:10.1145/3485447.3511981, eq. 7, with its
+    ``delta`` split into overhead and hops; the ring: P. Patarasuk and X. Yuan, J. Parallel Distrib. Comput. 69(2),
+    2009, doi:10.1016/j.jpdc.2008.09.002.
+
+    >>> cost = ring_all_reduces(num_devices=[4], bandwidth_bytes_per_s=1e9).at(0)
+    >>> float(cost(np.float64(4e9)))
+    6.0
+    """
+    n = np.asarray(num_devices, dtype=float)
+    share = (n - 1) / n
+    return _where_many(
+        n,
+        overhead_s + 2 * (n - 1) * np.asarray(latency_s),
+        2 * share / np.asarray(bandwidth_bytes_per_s) + share / np.asarray(reduce_bytes_per_s),
+    )
+
+
+def double_binary_tree_all_reduces(
+    *,
+    num_devices: ArrayLike,
+    bandwidth_bytes_per_s: ArrayLike,
+    latency_s: ArrayLike = 0.0,
+    overhead_s: float = 0.0,
+    reduce_bytes_per_s: ArrayLike = float("inf"),
+) -> Affines:
+    """Return the costs of all-reduces over two complementary binary trees, pipelined; parameters as for the ring.
+
+    Notes
+    -----
+    ``overhead + 2 ceil(log2 N) latency + 2 D/beta + D/(pi s)``: every device is inner node of one tree and leaf of the
+    other, so that both directions of its link are busy. Its bandwidth term is the ring's for large N, and
+    twice the ring's at N = 2. Source: P. Sanders, J. Speck, J. L. Träff, Parallel Computing 35(12), 2009,
+    doi:10.1016/j.parco.2009.09.001. Leaves out the fill of the pipeline, which is short for large buffers.
+    """
+    n = np.asarray(num_devices, dtype=float)
+    return _where_many(
+        n,
+        overhead_s + 2 * np.ceil(np.log2(n)) * np.asarray(latency_s),
+        2 / np.asarray(bandwidth_bytes_per_s) + 1 / np.asarray(reduce_bytes_per_s),
+    )
+
+
+def two_level_all_reduces(
+    *,
+    num_machines: ArrayLike,
+    devices_per_machine: ArrayLike,
+    inside_bytes_per_s: ArrayLike,
+    network_bytes_per_s: ArrayLike,
+    inside_latency_s: ArrayLike = 0.0,
+    network_latency_s: ArrayLike = 0.0,
+    overhead_s: float = 0.0,
+    reduce_bytes_per_s: ArrayLike = float("inf"),
+) -> Affines:
+    """Return the costs of reduce-scatter inside machines, all-reduce between them, all-gather inside.
+
+    Parameters
+    ----------
+    network_bytes_per_s
+        Of a machine: all its network cards together, which the rails of its devices share.
+
+    Notes
+    -----
+    Inside: ``2 (g-1) latency + 2 (g-1)/g D/beta_in``. Between: each of g rails reduces D/g over a ring of n machines at
+    beta/g, so the g cancels. Equals the flat ring when one level has size 1. Source: M. Cho et al.,
+    BlueConnect, IBM J. Res. Dev. 63(6), 2019; Y. Ueno and R. Yokota, CCGRID 2019.
+    """
+    n, g = np.asarray(num_machines, dtype=float), np.asarray(devices_per_machine, dtype=float)
+    inside = ring_all_reduces(
+        num_devices=g,
+        bandwidth_bytes_per_s=inside_bytes_per_s,
+        latency_s=inside_latency_s,
+        reduce_bytes_per_s=reduce_bytes_per_s,
+    )
+    between = ring_all_reduces(
+        num_devices=n,
+        bandwidth_bytes_per_s=network_bytes_per_s,
+        latency_s=network_latency_s,
+        reduce_bytes_per_s=np.asarray(reduce_bytes_per_s) * g,
+    )
+    return _where_many(n * g, overhead_s + inside.startup_s + between.startup_s, inside.per_byte_s + between.per_byte_s)
+
+
+def _where_many(num_devices: Floats, startup_s: Floats, per_byte_s: Floats) -> Affines:
+    """Return the costs, 0 where there is one device."""
+    many = num_devices > 1
+    return Affines(startup_s=np.where(many, startup_s, 0.0), per_byte_s=np.where(many, per_byte_s, 0.0))
+
+
+def delayed(cost: TransferCost, startup_s: float) -> TransferCost:
+    """Return the cost with so many seconds more for every transfer."""
+    if isinstance(cost, Affine):
+        return Affine(startup_s=cost.startup_s + startup_s, per_byte_s=cost.per_byte_s)
+    return _Delayed(cost, startup_s) if startup_s else cost
+
+
+@dataclass(frozen=True, slots=True)
+class _Delayed:
+    """A cost and a constant."""
+
+    cost: TransferCost
+    startup_s: float
+
+    def __call__(self, size_bytes: Floats, /) -> Floats:
+        """Return seconds, in the shape of ``size_bytes``."""
+        return np.where(np.asarray(size_bytes) > 0, self.cost(size_bytes) + self.startup_s, 0.0)
+
+
+def cheapest_of(costs: Sequence[TransferCost]) -> TransferCost:
+    """Return the cheapest cost at every size; one of them, where it is the cheapest at all sizes."""
+    for cost in costs:
+        if isinstance(cost, Affine) and all(_is_never_dearer(cost, other) for other in costs):
+            return cost
+    return CheapestOf(tuple(costs)) if len(costs) > 1 else costs[0]
+
+
+def _is_never_dearer(cost: Affine, other: TransferCost) -> bool:
+    """Whether both terms of an affine cost are at most the other's."""
+    return isinstance(other, Affine) and cost.startup_s <= other.startup_s and cost.per_byte_s <= other.per_byte_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiecewiseLogLinear:
+    """Eq. 18 of the OSF model: logarithmic below the bandwidth-delay product, linear from there on.
+
+    ``a1 log2 D + b1`` for D < threshold, ``a2 D + b2`` otherwise, never below 0, and 0 for 0 bytes. It is continuous at
+    the threshold only where it was fitted so; a larger transfer may then cost less than a smaller one.
+    """
+
+    log_slope_s: float
+    log_offset_s: float
+    per_byte_s: float
+    offset_s: float
+    threshold_bytes: float
+
+    def __call__(self, size_bytes: Floats, /) -> Floats:
+        """Return seconds, in the shape of ``size_bytes``."""
+        size = np.asarray(size_bytes, dtype=np.float64)
+        small = self.log_slope_s * np.log2(np.where(size > 0, size, 1.0)) + self.log_offset_s
+        large = self.per_byte_s * size + self.offset_s
+        seconds = np.maximum(np.where(size < self.threshold_bytes, small, large), 0.0)
+        return np.where(size > 0, seconds, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCurve:
+    """A measured table of size and seconds, interpolated.
+
+    Parameters
+    ----------
+    size_bytes, seconds
+        At least two points, sizes strictly ascending and positive. Noise that makes a larger transfer faster is taken
+        out by isotonic
+        regression (least squares under monotony), so that the curve never falls.
+
+    Notes
+    -----
+    Linear between points. Below the smallest size its seconds hold, since what is left there is latency; above
+    the largest the slope over the last factor of four goes on, or the mean slope from zero where noise left that flat.
+    """
+
+    size_bytes: tuple[float, ...]
+    seconds: tuple[float, ...]
+    _knots: tuple[Floats, Floats, float] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the table and make it monotone, once."""
+        sizes, seconds = np.asarray(self.size_bytes, dtype=float), np.asarray(self.seconds, dtype=float)
+        if len(sizes) < 2 or len(sizes) != len(seconds):
+            raise ModelError(
+                f"a measured curve needs at least two points of size and seconds; this one has {len(sizes)} sizes "
+                f"and {len(seconds)} seconds."
+            )
+        if not (np.isfinite(sizes).all() and sizes[0] > 0 and (np.diff(sizes) > 0).all()):
+            raise ModelError("the sizes of a measured curve must be positive, finite and strictly ascending.")
+        if not (np.isfinite(seconds).all() and (seconds >= 0).all()):
+            raise ModelError("the seconds of a measured curve must be finite and not negative.")
+        if (np.diff(seconds) < 0).any():
+            from scipy.optimize import isotonic_regression  # noqa: PLC0415  # 0.4 s of import, seldom needed
+
+            seconds = np.asarray(isotonic_regression(seconds).x)
+        tail = int(np.searchsorted(sizes, sizes[-1] / 4))
+        tail = min(tail, len(sizes) - 2)
+        is_short = sizes[-1] < 2 * sizes[tail]  # points that near would make a slope of noise
+        slope = 0.0 if is_short else float((seconds[-1] - seconds[tail]) / (sizes[-1] - sizes[tail]))
+        object.__setattr__(self, "_knots", (sizes, seconds, slope or float(seconds[-1] / sizes[-1])))
+
+    def __call__(self, size_bytes: Floats, /) -> Floats:
+        """Return seconds, in the shape of ``size_bytes``."""
+        size = np.asarray(size_bytes, dtype=np.float64)
+        sizes, seconds, slope = self._knots
+        inside: Floats = np.interp(size, sizes, seconds)
+        return np.where(size > 0, inside + slope * np.maximum(size - sizes[-1], 0.0), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class CheapestOf:
+    """The cheapest of several costs for every size: which algorithm an all-reduce of that size would use."""
+
+    costs: tuple[TransferCost, ...]
+
+    def __call__(self, size_bytes: Floats, /) -> Floats:
+        """Return seconds, in the shape of ``size_bytes``."""
+        return np.min([cost(size_bytes) for cost in self.costs], axis=0)  # type: ignore[no-any-return]
+
+
+# --- A hierarchical cluster as tiers, and which ranks of a layout lie how far apart
+# Tier 0 joins devices (a machine, or a NVLink domain), tier 1 joins units of tier 0 by rails, and so on outwards. Ranks
+# are numbered from the innermost degree outwards, so that a group of N ranks with stride S holds the devices
+# ``r, r + S, ..., r + (N - 1) S``: what lies inside a tier follows from N, S and the tier's size alone.
+#
+# Sources: the numbering: D. Narayanan et al., SC21, arXiv 2104.04473, section 3; orders of degrees: Megatron-Core's
+# ``parallel_state``, whose default is tensor, context, data, pipeline from the inside outwards.
+
+DEGREES = ("tensor", "context", "data", "pipeline")
+# From the innermost degree outwards; ``Layouts.order`` is an index. Context lies next to data but for order 1, inside.
+ORDERS: tuple[tuple[str, ...], ...] = (
+    ("tensor", "context", "data", "pipeline"),
+    ("tensor", "context", "pipeline", "data"),
+    ("tensor", "pipeline", "context", "data"),
+    ("context", "data", "tensor", "pipeline"),
+    ("pipeline", "tensor", "context", "data"),
+)
+# [order, degree, other]: whether the other degree lies inside the degree.
+_IS_INSIDE = np.array(
+    [[[order.index(other) < order.index(degree) for other in DEGREES] for degree in DEGREES] for order in ORDERS]
+)
+
+Axes = tuple[tuple[Ints, Ints], ...]  # degree and stride of each degree that a group extends over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """How units are joined: devices by the innermost tier, and units of one tier by the next.
+
+    Attributes
+    ----------
+    size
+        Units of the tier below that one unit of this tier joins; of the outermost tier it is not asked.
+    bandwidth_bytes_per_s
+        Of one rail, one direction; inside a machine: what one device sends.
+    latency_s
+        Of one hop between two units.
+    num_rails
+        Rails by which one unit of the tier below is joined: a machine's network cards, a leaf switch's uplinks.
+    oversubscription
+        How many times less all units get together than their rails add up to; 1 for a full fat tree.
+    """
+
+    size: int
+    bandwidth_bytes_per_s: float
+    latency_s: float = 0.0
+    num_rails: int = 1
+    oversubscription: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.num_rails < 1:
+            raise ModelError(f"a tier joins 1 unit or more by 1 rail or more, not {self.size} by {self.num_rails}.")
+        if not (self.bandwidth_bytes_per_s > 0 and 0 <= self.latency_s < inf):
+            raise ModelError(
+                f"a tier's bandwidth must be > 0 bytes/s and its latency finite and >= 0 s, not "
+                f"{self.bandwidth_bytes_per_s} and {self.latency_s}."
+            )
+        if not 1 <= self.oversubscription < inf:
+            raise ModelError(f"oversubscription must be 1 or more, not {self.oversubscription}.")
+
+    @property
+    def unit_bytes_per_s(self) -> float:
+        """What one unit of the tier below sends by all its rails, while all others do so too."""
+        return self.num_rails * self.bandwidth_bytes_per_s / self.oversubscription
+
+
+def axes_of(layouts: Layouts) -> Mapping[str, Axes]:
+    """Return which ranks exchange what: by kind of group, degree and stride of the degrees that it extends over.
+
+    ``tensor``, ``context``, ``data``, ``pipeline``: of one degree. ``replicas``: all that hold the same dense weights
+    (context x data; ZeRO shards over them). ``expert``: the ranks over which a layer's experts are spread, the
+    innermost of the replicas. ``expert_replicas``: those that hold the same experts.
+    """
+    degrees = {name: getattr(layouts, name) for name in DEGREES}
+    stride = {name: _stride(name, degrees, layouts.order) for name in DEGREES}
+    context, data = degrees["context"], degrees["data"]
+    in_context = np.gcd(layouts.expert, context)
+    in_data = layouts.expert // in_context
+    axes: dict[str, Axes] = {name: ((degrees[name], stride[name]),) for name in DEGREES}
+    axes["replicas"] = ((context, stride["context"]), (data, stride["data"]))
+    axes["expert"] = ((in_context, stride["context"]), (in_data, stride["data"]))
+    axes["expert_replicas"] = (
+        (context // in_context, stride["context"] * in_context),
+        (np.maximum(data // in_data, 1), stride["data"] * in_data),
+    )
+    return axes
+
+
+def _stride(name: str, degrees: Mapping[str, Ints], order: Ints) -> Ints:
+    """Return the product of the degrees that lie inside one."""
+    row = DEGREES.index(name)
+    found = np.ones(1, dtype=np.int64)
+    for column, other in enumerate(DEGREES):
+        found = found * np.where(_IS_INSIDE[order, row, column], degrees[other], 1)
+    return found
+
+
+# -- from a cluster ----------------------------------------------------------------------------------------------------
+
+
+def tiers_of(cluster: Cluster) -> tuple[Tier, ...]:
+    """Return the tiers of a cluster of equal machines.
+
+    One machine is one tier. Machines on one switch are two. Machines on leaf switches, as many on each, that hang on
+    one switch more are three; the uplinks of a leaf are its rail. Any other network counts as one tier, as wide as the
+    narrowest place of a ring through all machines (:meth:`planner.cluster.Cluster.ring_link`).
+
+    Raises
+    ------
+    ModelError
+        If machines are not alike.
+    """
+    if not cluster.has_equal_machines:
+        names = ", ".join(group.name for group in cluster.machine_groups)
+        raise ModelError(
+            f"tensor, pipeline and data degrees are mapped on equal machines only; {names} differ. "
+            f"Choose one kind of them."
+        )
+    machine = cluster.machine_groups[0]
+    link = machine.inside or Link(bandwidth_bytes_per_s=inf)
+    inside = Tier(
+        size=machine.devices_per_machine, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s, latency_s=link.latency_s
+    )
+    if cluster.num_machines == 1:
+        return (inside,)
+    leaves = _leaves(cluster)
+    if leaves is not None:
+        return (inside, *leaves)
+    ring = cluster.ring_link(cluster.num_machines)
+    rail_bytes_per_s = ring.bandwidth_bytes_per_s / machine.num_nics
+    between = Tier(
+        size=cluster.num_machines,
+        bandwidth_bytes_per_s=rail_bytes_per_s,
+        latency_s=ring.latency_s,
+        num_rails=machine.num_nics,
+    )
+    return (inside, between)
+
+
+def is_narrowed(cluster: Cluster) -> bool:
+    """Whether a network counts as one tier that is narrower than the own links of some machine.
+
+    Then pairs of machines that are close to each other are counted as if they were not.
+    """
+    if cluster.num_machines == 1 or not cluster.has_equal_machines or _leaves(cluster) is not None:
+        return False
+    groups = {group.name: group.num_nics for group in cluster.machine_groups}
+    own = [
+        data["link"].bandwidth_bytes_per_s * max(groups.get(one, 1), groups.get(other, 1))
+        for one, other, data in cluster.graph.edges(data=True)
+        if one in groups or other in groups
+    ]
+    return cluster.ring_link(cluster.num_machines).bandwidth_bytes_per_s < max(own, default=0.0)
+
+
+def _leaves(cluster: Cluster) -> tuple[Tier, Tier] | None:
+    """Return the tiers of leaf switches under one spine, or None where the network is not of that shape."""
+    graph = cluster.graph
+    nodes = [graph.nodes[name]["node"] for name in graph]
+    if len(nodes) != graph.number_of_edges() + 1:
+        return None  # no tree
+    up: set[Link] = set()
+    down: set[Link] = set()
+    machines_of: Counter[str] = Counter()
+    for one, other, data in graph.edges(data=True):
+        groups = [graph.nodes[end]["node"] for end in (one, other)]
+        machines = [node for node in groups if isinstance(node, MachineGroup)]
+        if len(machines) > 1:
+            return None
+        (down if machines else up).add(data["link"])
+        if machines:
+            machines_of[other if machines[0].name == one else one] += machines[0].count
+    spines = [node.name for node in nodes if isinstance(node, Switch) and node.name not in machines_of]
+    is_tree = len(spines) == 1 and set(graph[spines[0]]) == set(machines_of)
+    if not is_tree or (len(up), len(down), len(set(machines_of.values()))) != (1, 1, 1):
+        return None
+    leaf, spine = next(iter(down)), next(iter(up))
+    machine = cluster.machine_groups[0]
+    return (
+        Tier(
+            size=next(iter(machines_of.values())),
+            bandwidth_bytes_per_s=leaf.bandwidth_bytes_per_s,
+            latency_s=leaf.latency_s,
+            num_rails=machine.num_nics,
+        ),
+        Tier(
+            size=len(machines_of),
+            bandwidth_bytes_per_s=spine.bandwidth_bytes_per_s,
+            latency_s=leaf.latency_s + 2 * spine.latency_s,
+        ),
+    )
+
+
+# --- What the exchanges of many groups of ranks cost on the tiers of a cluster: one kind of group, one element a layout
+# ``u_j`` units of tier j hold members of a group of N, ``u_-1 = N`` and at last 1. So ``k_j = u_(j-1) / u_j`` units
+# exchange on tier j, and a unit below it holds ``M_j = N / u_(j-1)`` members. All groups of a layout do the same at the
+# same time, so every device gets an equal share ``beta_j`` of what its unit can send on tier j:
+# ``rails x bandwidth / oversubscription / devices of the unit``, never more than the rails next to it, nor than on the
+# tiers that lie below and are passed on the way; likewise a hop's latency is never shorter than those of the tiers
+# below.
+#
+# - **Levels** (reduce-scatter from the inside outwards, and all-gather back): on tier j a ring of k_j units over
+# ``D / M_j`` bytes: ``2 (k_j - 1) latency_j + 2 (k_j - 1) / k_j D / (M_j beta_j)``. Source: M. Cho et al.,
+# BlueConnect, IBM J. Res. Dev. 63(6), 2019.
+# - **Flat ring**: ``2 (N - 1) / N D / min_j (M_j beta_j)`` over the tiers it crosses: it leaves a unit by the rails of
+# all its members in it. A chunk passes ``u_(j-1) - u_j`` hops of tier j each time round. Source: P. Patarasuk and X.
+# Yuan, J. Parallel Distrib. Comput. 69(2), 2009.
+# - **Double tree**: ``2 sum_j ceil(log2 k_j) latency_j + 2 D / min_j (M_j beta_j)``. Source: P. Sanders, J. Speck,
+# J. L. Traeff, Parallel Computing 35(12), 2009.
+# - **All-to-all** of D bytes from each device: by pairs, ``sum_j (u_(j-1) - u_j) latency_j + max_j D_j / beta_j`` with
+# ``D_j = D (1 - M_j / N)`` the part that leaves the unit below tier j (inside a machine: that stays in it); tiers work
+# at the same time. Or in ``ceil(log2 k_j)`` rounds of half the bytes each, where latency counts. Source: R. Thakur,
+# R. Rabenseifner, W. Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005.
+#
+# Where sizes do not divide, k_j is the mean of the worst placed group, a fraction; latency is then that of the
+# fraction.
+# Leaves out: sums on the devices, reduction in switches, contention between kinds of groups.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Group:
+    """One kind of group of every layout; arrays of shape (tiers, layouts).
+
+    Attributes
+    ----------
+    num_members
+        N, of shape (layouts,).
+    units
+        ``k_j``: units of the tier below that exchange on each tier; 1 where the group does not cross it.
+    members
+        ``M_j``: members in one unit of the tier below.
+    share_bytes_per_s
+        ``beta_j``: of one device, while all devices use the tier.
+    alone_bytes_per_s
+        Of one device, while one member of each unit of the tier below uses the tier: a pipeline's neighbours.
+    latency_s
+        Of one hop.
+    """
+
+    num_members: Floats
+    units: Floats
+    members: Floats
+    share_bytes_per_s: Floats
+    alone_bytes_per_s: Floats
+    latency_s: Floats
+
+    @property
+    def is_crossed(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
+        """Whether a group has members in several units of the tier below."""
+        return self.units > 1
+
+    def ends(self) -> "Group":
+        """Return the groups of two that the first and the last member of each form: they meet on the outermost tier."""
+        outer = np.cumsum(self.is_crossed[::-1], axis=0)[::-1] == 1
+        is_outermost = outer & self.is_crossed
+        # Of each unit below, as many devices join in as there are groups: none shares a rail with its own group.
+        return Group(
+            num_members=np.minimum(self.num_members, 2.0),
+            units=np.where(is_outermost, 2.0, 1.0),
+            members=np.ones_like(self.members),
+            share_bytes_per_s=self.alone_bytes_per_s,
+            alone_bytes_per_s=self.alone_bytes_per_s,
+            latency_s=self.latency_s,
+        )
+
+
+def group_of(tiers: Sequence[Tier], axes: Axes, num_devices: Ints) -> Group:
+    """Return the groups that extend over some degrees.
+
+    Parameters
+    ----------
+    tiers
+        From the inside outwards. The outermost one joins whatever is left, however many its ``size`` says.
+    axes
+        Degree and stride of each degree; see :func:`planner.models.communication.axes_of`.
+    num_devices
+        Devices of each layout; they fill one unit after the other.
+    """
+    if not tiers:
+        raise ModelError("a cluster needs at least one tier.")
+    degrees = prod((degree for degree, _ in axes), start=np.ones(1, dtype=np.int64))
+    below = np.broadcast_arrays(degrees.astype(np.float64), np.asarray(num_devices, dtype=np.float64))[0]
+    num_members, size = below, 1  # devices of a unit below the tier
+    rows: list[tuple[Floats, Floats, Floats, Floats]] = []
+    for index, tier in enumerate(tiers):
+        joined = size * tier.size
+        is_outermost = index == len(tiers) - 1
+        found = np.ones_like(below) if is_outermost else np.minimum(_units(axes, joined, num_devices), below)
+        members = num_members / below
+        active = np.minimum(size, num_devices)
+        most = min(tier.unit_bytes_per_s, tier.bandwidth_bytes_per_s * max(1.0, tier.num_rails / size))
+        share = np.minimum(tier.unit_bytes_per_s / active, most)
+        alone = np.minimum(tier.unit_bytes_per_s * members / active, most)
+        rows.append((below / found, members, np.broadcast_to(share, below.shape), alone))
+        below, size = found, joined
+    units, members_of, shares, alones = (np.array(column) for column in zip(*rows, strict=True))
+    shares, alones = (np.minimum.accumulate(rates, axis=0) for rates in (shares, alones))
+    latency_s = np.maximum.accumulate([[tier.latency_s] for tier in tiers])
+    return Group(
+        num_members=num_members,
+        units=units,
+        members=members_of,
+        share_bytes_per_s=shares,
+        alone_bytes_per_s=alones,
+        latency_s=latency_s,
+    )
+
+
+def groups_of(tiers: Sequence[Tier], layouts: Layouts) -> Mapping[str, Group]:
+    """Return every kind of group of some layouts: those of ``axes_of``, and the ``ends`` of the pipeline."""
+    num_devices = layouts.num_devices
+    groups = {name: group_of(tiers, axes, num_devices) for name, axes in axes_of(layouts).items()}
+    return {**groups, "ends": groups["pipeline"].ends()}
+
+
+def _units(axes: Axes, size: int, num_devices: Ints) -> Floats:
+    """Return how many units of ``size`` devices the worst placed group touches.
+
+    Blocks of N S ranks start at multiples of ``gcd(size, N S)`` in their first unit, at worst at the last of these.
+    Exact for one degree, and for several that divide or are divided by ``size``.
+    """
+    found = np.ones(1)
+    for degree, stride in axes:
+        block = degree * stride
+        touched = -((np.gcd(size, block) - size - block) // size)
+        found = found * np.where(stride >= size, degree, np.minimum(degree, touched))
+    return np.where(num_devices <= size, 1.0, found)
+
+
+# -- collectives: D is the whole buffer, on each device for an all-reduce, gathered for the others ---------------------
+
+
+def gathers(group: Group) -> tuple[Affines, Affines]:
+    """Return the costs of an all-gather, or of a reduce-scatter, over levels and over a flat ring."""
+    levels, flat, _ = all_reduces(group)
+    return _halved(levels), _halved(flat)
+
+
+def all_reduces(group: Group) -> tuple[Affines, Affines, Affines]:
+    """Return the costs of an all-reduce over levels, over a flat ring and over two trees."""
+    levels = ring_all_reduces(
+        num_devices=group.units,
+        bandwidth_bytes_per_s=group.members * group.share_bytes_per_s,
+        latency_s=group.latency_s,
+    )
+    slowest = _slowest_bytes_per_s(group)
+    n = group.num_members
+    depth = np.ceil(np.log2(group.units))
+    flat = Affines(startup_s=2 * _path_s(group), per_byte_s=2 * (n - 1) / n / slowest)
+    tree = Affines(startup_s=2 * (depth * group.latency_s).sum(axis=0), per_byte_s=2 / slowest)
+    return Affines(startup_s=levels.startup_s.sum(axis=0), per_byte_s=levels.per_byte_s.sum(axis=0)), flat, tree
+
+
+def all_to_alls(group: Group) -> tuple[Affines, Affines]:
+    """Return the costs of an all-to-all of D bytes from each device, its own part included: by pairs, and in rounds."""
+    outside = np.where(group.is_crossed, 1 - group.members / group.num_members, 0.0)
+    inner = np.concatenate([outside[1:], np.zeros_like(outside[:1])])
+    inside = np.where(np.arange(len(outside))[:, None] == 0, outside - inner, outside)
+    per_byte_s = (inside / group.share_bytes_per_s).max(axis=0)
+    depth = np.ceil(np.log2(group.units))
+    rounds_s = (depth / 2 / group.share_bytes_per_s).sum(axis=0)
+    pairs = Affines(startup_s=_path_s(group), per_byte_s=per_byte_s)
+    return pairs, Affines(startup_s=(depth * group.latency_s).sum(axis=0), per_byte_s=rounds_s)
+
+
+def send(group: Group) -> Affines:
+    """Return the cost of a transfer from one member to the next, over the slowest boundary that the group has."""
+    per_byte_s = np.where(group.is_crossed, 1 / group.alone_bytes_per_s, 0.0)
+    return Affines(
+        startup_s=np.where(group.is_crossed, group.latency_s, 0.0).max(axis=0), per_byte_s=per_byte_s.max(axis=0)
+    )
+
+
+def all_reduce_s(group: Group, size_bytes: Floats) -> Floats:
+    """Return the seconds of an all-reduce of so many bytes by the quickest way."""
+    return _cheapest_s(all_reduces(group), size_bytes)
+
+
+def gather_s(group: Group, size_bytes: Floats) -> Floats:
+    """Return the seconds of an all-gather, or of a reduce-scatter, of so many bytes by the quickest way."""
+    return _cheapest_s(gathers(group), size_bytes)
+
+
+def all_to_all_s(group: Group, size_bytes: Floats) -> Floats:
+    """Return the seconds in which every device sends so many bytes, its own part included, evenly to all members."""
+    return _cheapest_s(all_to_alls(group), size_bytes)
+
+
+def send_s(group: Group, size_bytes: Floats) -> Floats:
+    """Return the seconds of a transfer of so many bytes to the next member."""
+    return _cheapest_s((send(group),), size_bytes)
+
+
+def _cheapest_s(costs: Sequence[Affines], size_bytes: Floats) -> Floats:
+    """Return the seconds of the cheapest cost; 0 for 0 bytes."""
+    found = costs[0].startup_s + costs[0].per_byte_s * size_bytes
+    for cost in costs[1:]:
+        found = np.minimum(found, cost.startup_s + cost.per_byte_s * size_bytes)
+    return np.where(size_bytes > 0, found, 0.0)
+
+
+def _halved(cost: Affines) -> Affines:
+    """Return half of an all-reduce over rings: its reduce-scatter or its all-gather."""
+    return Affines(startup_s=cost.startup_s / 2, per_byte_s=cost.per_byte_s / 2)
+
+
+def _path_s(group: Group) -> Floats:
+    """Return the latency of all hops through a group: ``u_(j-1) - u_j`` of each tier."""
+    hops = group.num_members / group.members * (1 - 1 / group.units)
+    path_s: Floats = (hops * group.latency_s).sum(axis=0)
+    return path_s
+
+
+def _slowest_bytes_per_s(group: Group) -> Floats:
+    """Return what a ring through all members carries; infinite for one member."""
+    rates = np.where(group.is_crossed, group.members * group.share_bytes_per_s, np.inf)
+    slowest: Floats = rates.min(axis=0)
+    return slowest
+
+
+# --- Gradient compression: what it saves on the wire, what it costs to compute, and the best ratio
+# Source: X. Zhang et al., Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter
+# Server, section V-C. The ratio ``r`` is the share of the gradient that is *removed*: packets are multiplied by 1 - r,
+# and compressing takes ``k / (1 - r)^2``, the text's "inverse square" in the only reading with an optimum (``k / r^2``
+# falls with r, as does the transfer). Left out: decompression, and what a lossy gradient does to convergence.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Compression:
+    """A ratio, or an array of them, and the seconds ``k`` of passing over the gradient without removing anything.
+
+    Raises
+    ------
+    ModelError
+        Unless ``0 <= removed < 1`` and ``scale_s >= 0``.
+    """
+
+    removed: float | Floats
+    scale_s: float
+
+    def __post_init__(self) -> None:
+        share = np.asarray(self.removed)
+        if not ((share >= 0) & (share < 1)).all():
+            raise ModelError(f"removed is {self.removed}. It must be a share from 0 to below 1: 1 sends nothing.")
+        if not 0 <= self.scale_s < float("inf"):
+            raise ModelError(f"scale_s is {self.scale_s}. It must be finite and not negative.")
+
+    @property
+    def kept(self) -> Floats:
+        """The share that is sent."""
+        return np.asarray(1 - np.asarray(self.removed))
+
+    @property
+    def time_s(self) -> Floats:
+        """Seconds of compressing one worker's whole gradient; they join the push."""
+        return np.asarray(self.scale_s / self.kept**2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimalCompression:
+    """The best ratio and its proof.
+
+    Attributes
+    ----------
+    removed, time_s
+        The ratio ``r*`` and the seconds with it.
+    bound_s
+        No ratio takes less; equals ``time_s`` up to rounding.
+    is_interior
+        Whether r* > 0; else compressing is best done without removing anything, that is, not at all.
+    pays
+        Whether it beats not compressing, which takes ``A`` and saves k itself.
+    """
+
+    removed: float
+    time_s: float
+    bound_s: float
+    is_interior: bool
+    pays: bool
+
+
+def optimal_compression(*, scale_s: float, transfer_s: float) -> OptimalCompression:
+    """Return the ratio that minimises ``A (1 - r) + k / (1 - r)^2``.
+
+    Parameters
+    ----------
+    scale_s, transfer_s
+        ``k`` and ``A``, both > 0.
+
+    Raises
+    ------
+    ModelError
+        If one is not positive: without k the more is removed the better, and no best ratio exists.
+
+    Notes
+    -----
+    With ``x = 1 - r`` the time is convex, and ``x* = (2k/A)^(1/3)`` where that is below 1, else 1. Proof: by the
+    inequality of the means ``Ax/2 + Ax/2 + k/x^2 >= 3 (A^2 k / 4)^(1/3)``, met at x*; for ``2k >= A`` the
+    tangent at 1 falls, so no x <= 1 takes less than ``A + k``. It pays where ``27 k < 4 A``.
+
+    Exact only where all of A scales with the packets. Start-up, queueing and the part hidden behind the backward
+    pass do not: then scan the ratio with :func:`planner.models.ssgd.evaluate`.
+
+    >>> round(optimal_compression(scale_s=0.032, transfer_s=1).removed, 9)
+    0.6
+    """
+    if not (0 < scale_s < float("inf") and 0 < transfer_s < float("inf")):
+        raise ModelError(f"scale_s is {scale_s} and transfer_s {transfer_s}. Both must be positive and finite.")
+    kept = min(1.0, float(np.cbrt(2 * scale_s / transfer_s)))
+    is_interior = kept < 1
+    time_s = transfer_s * kept + scale_s / kept**2
+    means_s = 3 * float(np.cbrt(scale_s) * np.cbrt(transfer_s / 2) ** 2)
+    return OptimalCompression(
+        removed=1 - kept,
+        time_s=time_s,
+        bound_s=means_s if is_interior else transfer_s + scale_s,
+        is_interior=is_interior,
+        pays=27 * scale_s < 4 * transfer_s,
+    )
+
+
+def optimal_scale_s(*, removed: float, transfer_s: float) -> float:
+    """Return the ``k`` for which a ratio is the best one: ``A (1 - r)^3 / 2``."""
+    return float(transfer_s * Compression(removed=removed, scale_s=0.0).kept ** 3 / 2)

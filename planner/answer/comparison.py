@@ -1,0 +1,433 @@
+"""Two plans side by side: which decisions differ, what differs in the question, and which terms of time decide."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from planner.answer.parts import Commands
+from planner.answer.text import table
+from planner.letters import visible_data
+from planner.sections import Answer, Bars, Block, Bullets, Code, Section, Table, Text, Tiles
+from planner.solution import SAME
+from planner.words import (
+    cut,
+    few,
+    goal_words,
+    many,
+    objective_words,
+    part_words,
+    short,
+    term_words,
+    thinned,
+    time_words,
+)
+
+__all__ = ["Comparison", "Difference", "Term", "compare", "comparison_answer"]
+
+_MOST_PARTS = 6  # of a block; larger ones are told by their number
+_MOST_OF_ONE = 3  # differences below one key of the question, before they are told by their number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A decision or a key of the question that is not the same; None where a plan lacks it."""
+
+    name: str
+    values: tuple[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """A term of the breakdown, in seconds of the objective; what the second plan has more than the first."""
+
+    name: str
+    seconds: tuple[float, float]
+
+    @property
+    def difference_s(self) -> float:
+        """What the second plan spends more on it."""
+        return self.seconds[1] - self.seconds[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two plans compared.
+
+    Attributes
+    ----------
+    objective_names, objectives
+        What each plan minimises, and its value.
+    better
+        0 or 1; None where both are equal, or they do not minimise the same.
+    saving
+        Share of the worse plan's objective that the better one saves.
+    decisions, question
+        What differs.
+    terms
+        The largest difference first; they add up to the difference of the objectives.
+    warnings
+        Why the plans may not be comparable.
+    """
+
+    objective_names: tuple[str, str]
+    objectives: tuple[float, float]
+    headlines: tuple[str, str]
+    better: int | None
+    saving: float
+    decisions: tuple[Difference, ...]
+    question: tuple[Difference, ...]
+    terms: tuple[Term, ...]
+    warnings: tuple[str, ...]
+
+    def to_document(self) -> dict[str, Any]:
+        """Return ``planner.comparison/1``."""
+        return {
+            "schema": "planner.comparison/1",
+            "plans": [
+                {"headline": headline, "objective": {"name": name, "value": value}}
+                for headline, name, value in zip(self.headlines, self.objective_names, self.objectives, strict=True)
+            ],
+            "better": self.better,
+            "saving": self.saving,
+            "decisions": [{"name": one.name, "values": list(one.values)} for one in self.decisions],
+            "question": [{"name": one.name, "values": list(one.values)} for one in self.question],
+            "terms": [
+                {"name": one.name, "seconds": list(one.seconds), "difference_s": one.difference_s} for one in self.terms
+            ],
+            "warnings": list(self.warnings),
+        }
+
+
+def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> Comparison:
+    """Return what differs between two plans, given as documents ``planner.plan/1``."""
+    one, other = both = visible_data(dict(one)), visible_data(dict(other))  # questions are still as they were written
+    names = _pair(both, lambda plan: str(plan["objective"]["name"]))
+    values = _pair(both, lambda plan: float(plan["objective"]["value"]))
+    low, high = sorted(values)
+    is_tie = high - low <= SAME * high
+    has_order = names[0] == names[1] and not is_tie
+    return Comparison(
+        objective_names=names,
+        objectives=values,
+        headlines=_pair(both, _headline),
+        better=values.index(low) if has_order else None,
+        saving=1 - low / high if has_order else 0.0,
+        decisions=tuple(_different(*_pair(both, _decisions))),
+        question=tuple(_collapsed(_different(*_pair(both, _question)))),
+        terms=_terms(one, other) if names[0] == names[1] else (),
+        warnings=tuple(_warnings(one, other)),
+    )
+
+
+def _pair(both: tuple[Mapping[str, Any], Mapping[str, Any]], function: Any) -> tuple[Any, Any]:
+    """Return a function's value for each plan."""
+    return function(both[0]), function(both[1])
+
+
+# -- decisions and question ------------------------------------------------------------------------------------------
+
+
+def _headline(plan: Mapping[str, Any]) -> str:
+    """Return the network, the family and the machines of a plan in a few words."""
+    block = plan["configuration"]
+    numbers = [
+        f"{block[key]} {key.removeprefix('num_').replace('_', ' ')}"
+        for key in ("num_devices", "num_machines", "num_parameter_servers", "num_replicas")
+        if block.get(key) is not None
+    ]
+    numbers += [f"{len(block['stages'])} stages"] if isinstance(block.get("stages"), list) else []
+    network = f", with {', '.join(plan['substitutions'])}" if plan["substitutions"] else ""
+    return f"{plan['family']}{': ' if numbers else ''}{', '.join(numbers)}{network}"
+
+
+def _decisions(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every decision by its path: the family, the substitutions, and the configuration's own."""
+    found: dict[str, Any] = {"family": plan["family"], "substitutions": ", ".join(plan["substitutions"]) or "none"}
+    for key, value in plan["configuration"].items():
+        if isinstance(value, Mapping) and 0 < len(value) <= _MOST_PARTS:
+            found |= {f"{key}.{name}": part for name, part in value.items()}
+        else:
+            found[key] = value
+    return found
+
+
+def _question(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every key of the question by its path, but for a configuration that stood in it."""
+    asked = {key: value for key, value in plan["problem"].items() if key != "configuration"}
+    return dict(_flat(asked, ""))
+
+
+def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the paths and values of nested data."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _flat(part, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from _flat(part, f"{path}.{index}")
+    else:
+        yield path, value
+
+
+def _different(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Difference]:
+    """Yield what is not the same, in the order of the first plan."""
+    for name in [*one, *(name for name in other if name not in one)]:
+        values = one.get(name), other.get(name)
+        if values[0] != values[1]:
+            yield Difference(name=name, values=_shortened(*values))
+
+
+def _shortened(one: Any, other: Any) -> tuple[Any, Any]:
+    """Return two values as they fit into a line: long lists and mappings by their numbers of parts."""
+
+    def short(value: Any) -> Any:
+        if isinstance(value, list | Mapping) and (len(value) > _MOST_PARTS or any(map(_is_nested, value))):
+            return f"{len(value)} entries"
+        return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+    texts = short(one), short(other)
+    return (texts[0], f"{texts[1]}, other ones") if texts[0] == texts[1] else texts
+
+
+def _is_nested(value: Any) -> bool:
+    """Whether a part of a list is a list or a mapping itself."""
+    return isinstance(value, list | Mapping)
+
+
+def _collapsed(differences: Iterator[Difference]) -> Iterator[Difference]:
+    """Yield differences, those of one long block (``dnn.layers``) by their number."""
+    for prefix, group in groupby(differences, key=lambda one: ".".join(one.name.split(".")[:2])):
+        rows = list(group)
+        if len(rows) <= _MOST_OF_ONE:
+            yield from rows
+        else:
+            yield Difference(name=prefix, values=(f"{len(rows)} values differ", ""))
+
+
+# -- terms -----------------------------------------------------------------------------------------------------------
+
+
+def _terms(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Term, ...]:
+    """Return the terms of both breakdowns in seconds of the objective, the largest difference first."""
+    first, second = _seconds(one), _seconds(other)
+    names = [*first, *(name for name in second if name not in first)]
+    terms = [Term(name=name, seconds=(first.get(name, 0.0), second.get(name, 0.0))) for name in names]
+    return tuple(sorted(terms, key=lambda term: -abs(term.difference_s)))
+
+
+def _seconds(plan: Mapping[str, Any]) -> dict[str, float]:
+    """Return the breakdown of an iteration, times the iterations that the objective counts."""
+    prediction = plan["prediction"]
+    iteration_s = prediction["iteration_time_s"]
+    many = plan["objective"]["value"] / iteration_s if iteration_s else 0.0
+    return {name: seconds * many for name, seconds in prediction["breakdown_s"].items()}
+
+
+# -- warnings ----------------------------------------------------------------------------------------------------------
+
+
+def _warnings(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why two plans may not be comparable."""
+    both = (one, other)
+    names = _pair(both, lambda plan: plan["objective"]["name"])
+    if names[0] != names[1]:
+        yield f"the plans do not minimise the same: {names[0]} and {names[1]}"
+    batches = _pair(both, _global_batch)
+    if None not in batches and abs(batches[0] - batches[1]) > 0.5:
+        sizes = f"{batches[0]:.0f} and {batches[1]:.0f}"
+        yield f"the global batches differ, {sizes}: epochs of them need not be worth the same"
+    for key in ("zoo", "name", "transformer", "sequence_length", "dataset_samples", "epochs", "dtype", "optimizer"):
+        values = _pair(both, lambda plan, key=key: _dnn(plan).get(key))
+        if values[0] != values[1]:
+            yield f"dnn.{key} differs, {values[0]} and {values[1]}: the plans answer different questions"
+    if one["substitutions"] != other["substitutions"]:
+        yield "the networks differ by their substitutions, and what those do to the accuracy is not modelled"
+    stale = _pair(both, _is_asynchronous)
+    if stale[0] != stale[1]:
+        which = "first" if stale[0] else "second"
+        yield f"the {which} plan is asynchronous: it may need more epochs, which is not modelled"
+    open_gaps = [f"{plan['objective']['gap']:.1%}" for plan in both if plan["status"] != "optimal"]
+    if open_gaps:
+        yield f"not proven best: a plan of either question may be better (gap {' and '.join(open_gaps)})"
+
+
+def _global_batch(plan: Mapping[str, Any]) -> float | None:
+    """Return the samples of an iteration: as configured, or from the times of iteration and epoch."""
+    given = plan["configuration"].get("global_batch_size")
+    if isinstance(given, int | float):
+        return float(given)
+    prediction = plan["prediction"]
+    samples, epoch_s = _dnn(plan).get("dataset_samples"), prediction["epoch_time_s"]
+    if not epoch_s or not isinstance(samples, int | float):
+        return None
+    return float(samples * prediction["iteration_time_s"] / epoch_s)
+
+
+def _is_asynchronous(plan: Mapping[str, Any]) -> bool:
+    """Whether a plan's gradients may be stale."""
+    staleness = plan["prediction"]["details"].get("staleness", 0)
+    most = staleness.get("most") if isinstance(staleness, Mapping) else staleness
+    return not isinstance(most, int | float) or most > 0
+
+
+def _dnn(plan: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a plan's question says about the network."""
+    found = plan["problem"].get("dnn")
+    return found if isinstance(found, Mapping) else {}
+
+
+# --- The comparison as an answer
+
+_MOST_LINES = 9  # of decisions, of the question, of the terms, on a terminal
+_MOST_ROWS = 200
+_MOST_BARS = 30
+_WHOLE = "--json has all of them"
+
+
+def comparison_answer(found: Comparison, names: tuple[str, str], *, commands: Commands = ()) -> Answer:
+    """Return a comparison as an answer; ``names``: what the user calls the plans; ``commands``: that give it again."""
+    if found.better is not None:
+        better, worse = names[found.better], names[1 - found.better]
+        least, most = (_value(found, index) for index in (found.better, 1 - found.better))
+        goal = goal_words(found.objective_names[0].removesuffix("_s"))
+        verdict = f"{better} is better: it saves {found.saving:.2%} of what {worse} takes."
+        answer = f"{better} is better: {goal} takes {least} instead of the {most} of {worse}, {found.saving:.2%} less."
+    elif found.objective_names[0] != found.objective_names[1]:
+        verdict = answer = "Neither is better: they do not minimise the same."
+    else:
+        verdict, answer = "Both take the same.", f"Both take the same, {_value(found, 0)}."
+    plans = [
+        f"{name}: {goal.removesuffix('_s').replace('_', ' ')} {time_words(value)}, {headline}"
+        for name, goal, value, headline in zip(
+            names, found.objective_names, found.objectives, found.headlines, strict=True
+        )
+    ]
+
+    def summary() -> list[Block]:
+        goals = [goal_words(one.removesuffix("_s")) for one in found.objective_names]
+        tiles = [(f"{goals[index]}, {short(names[index])}", _value(found, index)) for index in (0, 1)]
+        return [Tiles(tiles), Bullets([f"{name}: {line}" for name, line in zip(names, found.headlines, strict=True)])]
+
+    sections = [
+        Section(name="summary", title="In short", blocks=summary),
+        _differences("decisions", "Decisions", "What the plans decide", found.decisions, names),
+        _differences("asked", "The question", "What was asked", found.question, names),
+        Section(
+            name="time",
+            title="Where the time goes",
+            lines=_term_lines(found, names),
+            blocks=partial(_term_blocks, found, names),
+        ),
+    ]
+    if commands:
+        text = "\n".join(map(shlex.join, commands))
+        code = Code(caption="To compare them again", text=text)
+        sections.append(Section(name="question", title="How to repeat it", blocks=lambda: [code]))
+    return Answer(
+        title=f"{names[0]} against {names[1]}",
+        answer=answer,
+        verdict="; ".join(found.warnings),
+        mark="open" if found.warnings else "plain",
+        opening=[*plans, verdict, *(f"Warning: {warning}." for warning in found.warnings)],
+        sections=sections,
+    )
+
+
+def _value(found: Comparison, index: int) -> str:
+    """Return the objective of a plan."""
+    name = found.objective_names[index]
+    unit = next((unit for end, unit in (("_usd", "usd"), ("_j", "J"), ("_s", "s")) if name.endswith(end)), "")
+    return objective_words(found.objectives[index], unit)
+
+
+def _differences(name: str, head: str, title: str, rows: Sequence[Difference], names: tuple[str, str]) -> Section:
+    """Return what differs, as a table."""
+    lines = [f"{head}: the same"]
+    if rows:
+        cells = [[_cell(value, 40) for value in one.values] for one in rows[:_MOST_LINES]]
+        shown = [
+            {head: one.name, **dict(zip(_two(names), values, strict=True))}
+            for one, values in zip(rows, cells, strict=False)
+        ]
+        lines = [table(shown), *_and_more(len(rows))]
+
+    def blocks() -> list[Block]:
+        if not rows:
+            return [Text("The same in both.")]
+        shown = thinned(rows, _MOST_ROWS)
+        listed = Table(
+            caption=f"{title}, where it differs",
+            columns=("what", *names),
+            rows=[(one.name.replace("_", " "), *(_cell(value, 300) for value in one.values)) for one in shown],
+            note=few(len(rows), len(shown), "differences", _WHOLE),
+        )
+        return [listed]
+
+    return Section(name=name, title=title, lines=lines, blocks=blocks)
+
+
+def _term_lines(found: Comparison, names: tuple[str, str]) -> list[str]:
+    """Return the terms that decide, and their sum, for a terminal."""
+    if not found.terms:
+        return []
+    known = [one for one in found.terms if any(one.seconds)]
+    rows = [(part_words(one.name), one.seconds) for one in known[:_MOST_LINES]]
+    shown = [
+        {
+            "Where the time goes": name,
+            **dict(zip(_two(names), map(time_words, seconds), strict=True)),
+            "difference": _signed(seconds[1] - seconds[0]),
+        }
+        for name, seconds in [*rows, ("in all", found.objectives)]
+    ]
+    return [table(shown), *_and_more(len(known))]
+
+
+def _term_blocks(found: Comparison, names: tuple[str, str]) -> list[Block]:
+    """Return the terms that decide, and their sum."""
+    known = [one for one in found.terms if any(one.seconds)]
+    if not known:
+        return []
+    shown = [(term_words(one.name), one.seconds, one.difference_s) for one in known[:_MOST_BARS]]
+    chart = Bars(
+        caption=f"What {names[1]} takes more",
+        alt=f"Bars of what {names[1]} takes more than {names[0]}, by {many(len(shown), 'term')}.",
+        rows=[(name, difference_s, _signed(difference_s)) for name, _, difference_s in shown],
+        title=f"more time with {short(names[1])}",
+        unit="s",
+    )
+    whole = ("in all", found.objectives, found.objectives[1] - found.objectives[0])
+    listed = Table(
+        caption="The terms of both, the largest difference first",
+        columns=("term", *names, "difference"),
+        rows=[
+            (name, *map(time_words, seconds), _signed(difference_s)) for name, seconds, difference_s in (*shown, whole)
+        ],
+        numbers=(1, 2, 3),
+        marked=(len(shown),),
+        note=few(len(known), len(shown), "terms", _WHOLE),
+    )
+    return [chart, listed]
+
+
+def _two(names: tuple[str, str]) -> tuple[str, str]:
+    """Return two headings that are not the same."""
+    return names if names[0] != names[1] else (f"{names[0]} (first)", f"{names[1]} (second)")
+
+
+def _and_more(number: int) -> list[str]:
+    """Return how many rows are left out on a terminal."""
+    return [f"... and {number - _MOST_LINES} more; --json has all"] if number > _MOST_LINES else []
+
+
+def _cell(value: Any, most: int) -> str:
+    """Return a value of at most so many letters; a dash for none."""
+    return "-" if value is None else cut(str(value), most)
+
+
+def _signed(seconds: float) -> str:
+    """Return a difference of times."""
+    return f"{'+' if seconds > 0 else '-'}{time_words(abs(seconds))}" if seconds else "0 s"

@@ -1,0 +1,77 @@
+"""An answer as one HTML file that asks for nothing else: its style, its plots' library and its data are all in it.
+
+What comes from files is text everywhere: jinja2 escapes it in HTML, :func:`script_json` in the data of the plots. The
+page forbids itself every request by a content security policy. The same answer gives the same bytes.
+"""
+
+import json
+from importlib import resources
+from typing import Any
+
+from planner.answer.charts import COLOURS, MUTED, plot_of
+from planner.errors import SpecError
+from planner.letters import visible
+from planner.sections import Answer, Chart
+
+__all__ = ["page_of", "script_json"]
+
+_MISSING = (
+    "--html: this needs plotly and jinja2, which are not installed. Install them: "
+    "pip install 'training-planner[report]'."
+)
+
+
+def page_of(answer: Answer) -> str:
+    """Return an answer as HTML.
+
+    Raises
+    ------
+    SpecError
+        If plotly or jinja2 is not installed.
+    """
+    try:
+        from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  # late: only a page pays for them
+        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415
+    except ImportError:
+        raise SpecError(_MISSING) from None
+    sections = [(section, blocks) for section in answer.sections if (blocks := section.blocks())]
+    charts = [block for _, blocks in sections for block in blocks if isinstance(block, Chart)]
+    numbers = {id(chart): index for index, chart in enumerate(charts)}
+    plots = [plot_of(chart) for chart in charts]
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_seen
+    )
+    shared = [f"--colour-{index}: {colour};" for index, colour in enumerate(COLOURS)]
+    text: str = environment.from_string(_file("page.html")).render(
+        page=answer,
+        sections=sections,
+        number_of=lambda chart: numbers[id(chart)],
+        style=f":root {{ {' '.join(shared)} --muted-fill: {MUTED}; }}\n{_file('page.css')}",
+        script=_file("page.js"),
+        library=get_plotlyjs() if plots else "",
+        plots=script_json([{"data": data, "layout": layout} for data, layout in plots]),
+    )
+    return text
+
+
+def script_json(value: Any) -> str:
+    r"""Return JSON that may stand in a script element: nothing in it ends the element, or begins a comment.
+
+    >>> script_json({"a": "</script><!--&"})
+    '{"a":"\\u003c/script\\u003e\\u003c!--\\u0026"}'
+    """
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)  # ASCII: line separators are escaped, too
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _seen(value: Any) -> Any:
+    """Return what the template prints: names from files with every letter seen; what is markup already as it is.
+
+    Unicode's directional formatting characters would turn the rest of a line.
+    """
+    return visible(value, keep="\n\t") if type(value) is str else value
+
+
+def _file(name: str) -> str:
+    """Return a file of this folder."""
+    return resources.files("planner.answer").joinpath(name).read_text(encoding="utf-8")

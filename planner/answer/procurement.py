@@ -1,0 +1,586 @@
+"""The answer to what to buy or rent: the fleet, its money and time, alternatives, what if, and the prices used."""
+
+from collections.abc import Mapping
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+from planner.answer.charts import scale_of
+from planner.answer.parts import (
+    Commands,
+    History,
+    bullet_blocks,
+    certificate_chart,
+    history_charts,
+    notes,
+    origin,
+    parts_chart,
+)
+from planner.answer.plan import plan_blocks, time_blocks
+from planner.answer.text import bullets, table
+from planner.errors import PlannerError
+from planner.families import FAMILIES
+from planner.networks import asked, network_of
+from planner.plan import Plan
+from planner.sections import Answer, Bars, Block, Points, Section, Table, Text, Tiles
+from planner.solution import SAME, Status
+from planner.units import Dimension, format_human
+from planner.words import (
+    SEARCH_SPACE,
+    capitalised,
+    few,
+    joined,
+    many,
+    objective_words,
+    percent_words,
+    term_words,
+    thinned,
+    time_words,
+    usd_words,
+)
+
+if TYPE_CHECKING:
+    from planner.procurement.answer import BreakEven, Choice, ParetoSet, Procured
+
+__all__ = ["procurement_answer"]
+
+_GOALS = {"value_of_time": "cost"}  # what an objective is in, where its name does not say so
+_UNITS = {"cost": "usd", "time": "s", "energy": "J"}
+_MOST_BARS = 30
+_MOST_ROWS = 100
+_MOST_DRAWN = 3  # jobs whose plans are drawn
+_MOST_POINTS, _MOST_LINES = 200, 24  # of the trade-off: on a page, on a terminal
+_WIDTH = 30  # of its bars on a terminal
+_MANY_TIMES = 10  # from there on a ratio is told as such, not in percent
+_WHOLE = "--json has all of them"
+
+
+def procurement_answer(found: "Procured", *, history: History = (), commands: Commands = ()) -> Answer:
+    """Return a purchase as an answer.
+
+    Parameters
+    ----------
+    history
+        Bound, incumbent and number of fleets planned, as the search told them.
+    commands
+        That give the answer again, each as its arguments.
+    """
+    choice, one, names = found.choice, found.certificate, _networks(found)
+    is_bought = [bool(offer.purchase_usd) for offer in choice.fleet.offers]
+    verb = "Buy" if all(is_bought) else "Buy and rent" if any(is_bought) else "Rent"
+    sellers = joined(list(dict.fromkeys(f"{one.provider} {one.region}".strip() for one in choice.fleet.offers)))
+    what, time = joined(names), time_words(choice.total_wall_s)
+    if is_monthly := (found.problem.get("procure") or {}).get("jobs") is not None:
+        takes = f"the trainings take {time} and {usd_words(choice.cost_usd)} a month"
+        both = f"{time} of work a month, cost {usd_words(choice.cost_usd)} a month"
+    else:
+        takes = f"training {what} takes {time} and {usd_words(choice.cost_usd)}"
+        both = f"wall time {time}, cost {usd_words(choice.cost_usd)}"
+    margin, verdict = _margin(found, is_monthly=is_monthly), _verdict(found)
+    page = {"Also assumed": found.assumptions, "Not modelled": found.not_modelled}
+
+    def summary() -> list[Block]:
+        return [_tiles(choice), *bullet_blocks("Assumptions", choice.key_assumptions)]
+
+    sections = [
+        Section(name="summary", title="In short", lines=bullets("Assumptions", choice.key_assumptions), blocks=summary),
+        Section(name="fleet", title="The fleet", blocks=partial(_fleet, choice)),
+        Section(
+            name="time",
+            title="Where the time goes",
+            lines=[
+                *_part_lines("Where the time goes", choice.run_s, "s"),
+                *_part_lines("Where the money goes", choice.money_usd, "usd"),
+            ],
+            blocks=partial(_parts, "Where the time goes", choice.run_s, "time", "s"),
+        ),
+        Section(
+            name="money",
+            title="Where the money goes",
+            blocks=partial(_parts, "Where the money goes", choice.money_usd, "cost", "usd"),
+        ),
+        Section(name="plans", title="How to train on it", lines=_plan_lines(choice), blocks=partial(_plans, choice)),
+        *_drawn(choice),
+        Section(
+            name="why",
+            title="Why",
+            lines=["Why", *(f"  {line}" for line in found.explanation)],
+            blocks=lambda: bullet_blocks("What binds", found.explanation),
+        ),
+        Section(
+            name="alternatives",
+            title="Alternatives considered",
+            lines=_alternative_lines(found),
+            blocks=partial(_alternatives, found),
+        ),
+        *([_pareto(found.pareto)] if found.pareto is not None else []),
+        Section(name="what-if", title="What if", lines=_what_if_lines(found), blocks=partial(_what_if, found)),
+        Section(
+            name="rent-or-buy",
+            title="Rent or buy",
+            lines=[line for row in found.break_even for line in _break_even_lines(row)],
+            blocks=lambda: [block for row in found.break_even for block in _break_even(row)],
+        ),
+        Section(name="certificate", title="What is proven", blocks=partial(_certificate, found, history)),
+        Section(name="accuracy", title="How wrong it may be", blocks=lambda: [Text(f"{capitalised(margin)}.")]),
+        Section(name="prices", title="Prices used", blocks=partial(_prices, found)),
+        notes(found.warnings, page, {"Prices": [_prices_words(found)], **page, "Search space": _searched_words(found)}),
+        origin(found.problem, commands),
+    ]
+    return Answer(
+        title=f"What to buy or rent to train {what}",
+        answer=f"{verb} {choice.fleet.headline} from {sellers}: {takes}.",
+        verdict=verdict,
+        mark="proven" if one.status is Status.OPTIMAL else "open",
+        opening=[
+            f"{'Buy or rent' if choice.capital_usd else 'Rent'}: {choice.fleet.headline}",
+            verdict,
+            "",
+            *_fleet_lines(choice),
+            "",
+            f"  {both}{_besides(choice)}",
+            f"  {margin}",
+        ],
+        sections=sections,
+    )
+
+
+def _networks(found: "Procured") -> list[str]:
+    """Return what is trained: the networks by their names, or by where they come from."""
+    jobs = (found.problem.get("procure") or {}).get("jobs")
+    blocks = [one["dnn"] for one in jobs or ()] or [found.problem.get("dnn") or {}]
+    keys = ("name", "zoo", "huggingface", "onnx", "profile", "trace", "torch")
+    return [next((str(block[key]) for key in keys if block.get(key)), "the network") for block in blocks]
+
+
+def _value(value: float, name: str) -> str:
+    """Return an objective for reading."""
+    words = objective_words(value, _UNITS[_GOALS.get(name, name)])
+    return f"{words} with the value of its time" if name == "value_of_time" else words
+
+
+def _axis(name: str) -> str:
+    """Return the unit of an objective, as an axis has it."""
+    return _UNITS[_GOALS.get(name, name)].replace("usd", "USD")
+
+
+def _verdict(found: "Procured") -> str:
+    """Return what is proven."""
+    one, name = found.certificate, found.objective_name
+    if one.status is Status.OPTIMAL:
+        return f"Proven optimal within {SEARCH_SPACE}: {_value(one.objective, name)}."
+    proven = [number for number, bound in one.bounds.items() if one.objective - bound <= SAME * one.objective]
+    among = f" Among fleets of {many(max(proven), 'type')} it is proven." if proven else ""
+    return (
+        f"Best found, not proven: {_value(one.objective, name)}; none has less than "
+        f"{_value(one.bound, name)} (gap {percent_words(one.gap)}).{among}"
+    )
+
+
+def _margin(found: "Procured", *, is_monthly: bool) -> str:
+    """Return how wrong the prediction may be, and is known to be."""
+    error = found.choice.error
+    band = "not measured for such plans"
+    if error is not None:
+        band = " to ".join(percent_words(round(end, 2), is_signed=True) for end in error)
+    if found.margin is None:
+        return f"expected error of the training time: {band}"
+    what = "all jobs are in time" if is_monthly else "the deadline holds"
+    times = f"until training takes {1 + found.margin:,.0f} times as long as predicted"
+    margin = f"for errors up to {found.margin:+.0%}" if 1 + found.margin < _MANY_TIMES else times
+    return f"{what} {margin}; the expected error of the training time: {band}"
+
+
+# --- The fleet, and what its run takes
+
+
+def _tiles(choice: "Choice") -> Tiles:
+    """Return the figures that are read first."""
+    rows = [("wall time", time_words(choice.total_wall_s)), ("cost", usd_words(choice.cost_usd))]
+    rows += [("to pay in all", usd_words(choice.spent_usd))] if choice.capital_usd else []
+    rows += [("machines", f"{choice.fleet.num_machines:,}"), ("devices", f"{choice.fleet.num_devices:,}")]
+    rows += [("energy", format_human(choice.energy_j, Dimension.ENERGY))] if choice.energy_j is not None else []
+    rows += [("power", format_human(choice.power_w, Dimension.POWER))] if choice.power_w is not None else []
+    return Tiles(rows)
+
+
+def _besides(choice: "Choice") -> str:
+    """Return what is bought, energy and power, where they are known, for a terminal."""
+    parts = [f"; {usd_words(choice.spent_usd)} to pay in all"] if choice.capital_usd else []
+    if choice.energy_j is not None and choice.power_w is not None:
+        energy, power = format_human(choice.energy_j, Dimension.ENERGY), format_human(choice.power_w, Dimension.POWER)
+        parts.append(f"; {energy} at {power}")
+    return "".join(parts)
+
+
+def _fleet_lines(choice: "Choice") -> list[str]:
+    """Return the shopping list for a terminal."""
+    rows = [
+        {
+            "count": count,
+            "machine": offer.instance,
+            "terms": ", ".join(filter(None, (offer.term.value, offer.tier))),
+            "from": f"{offer.provider} {offer.region}",
+            "devices": f"{offer.devices_per_machine} x {offer.device}",
+            "USD each": f"{offer.purchase_usd:,.0f}" if offer.purchase_usd else f"{offer.usd_per_h:,.4g}/h",
+            "price of": offer.date.isoformat(),
+        }
+        for offer, count in zip(choice.fleet.offers, choice.fleet.counts, strict=True)
+    ]
+    return [f"  {line}" for line in table(rows).splitlines()]
+
+
+def _fleet(choice: "Choice") -> list[Block]:
+    """Return the shopping list."""
+    rows = [
+        (
+            offer.instance,
+            f"{count:,}",
+            ", ".join(filter(None, (offer.term.value, offer.tier))),
+            f"{offer.provider} {offer.region}",
+            f"{offer.devices_per_machine} x {offer.device}",
+            f"{offer.purchase_usd:,.0f} USD" if offer.purchase_usd else f"{offer.usd_per_h:,.4g} USD/h",
+            offer.date.isoformat(),
+            offer.source,
+        )
+        for offer, count in zip(choice.fleet.offers, choice.fleet.counts, strict=True)
+    ]
+    columns = ("machine", "count", "terms", "from", "devices", "price of one", "as of", "source")
+    return [Table(caption="The fleet", columns=columns, rows=rows, numbers=(1, 5))]
+
+
+def _told_parts(parts: Mapping[str, float]) -> dict[str, float]:
+    """Return the parts of a sum that are not 0, by their names in words."""
+    total = sum(parts.values())
+    return {term_words(name): value for name, value in parts.items() if total and value > 1e-6 * total}
+
+
+def _part_lines(title: str, parts: Mapping[str, float], unit: str) -> list[str]:
+    """Return the parts of a sum with their shares, for a terminal."""
+    total = sum(parts.values())
+    rows = _told_parts(parts).items()
+    return [title, *(f"  {name:24} {objective_words(value, unit):>14}  {value / total:6.1%}" for name, value in rows)]
+
+
+def _parts(caption: str, parts: Mapping[str, float], title: str, unit: str) -> list[Block]:
+    """Return the parts of a sum."""
+    whole = f"{caption}, in all {objective_words(sum(parts.values()), unit)}"
+    return [parts_chart(caption, _told_parts(parts), title, unit, (whole, "part", "amount", "share"))]
+
+
+def _plan_lines(choice: "Choice") -> list[str]:
+    """Return the plan of each job in a line."""
+    lines = ["Train by"]
+    for name, plan in choice.plans.items():
+        what = "" if len(choice.plans) == 1 else f"{name}: "
+        status = "proven" if plan.status is Status.OPTIMAL else f"gap {plan.gap:.2%}"
+        lines.append(f"  {what}{plan.family} on {plan.configuration.headline}, {time_words(plan.objective)} ({status})")
+    if len(choice.plans) > 1:
+        return [*lines, "  the whole plans stand in --json and --out; `planner check` reads them"]
+    return [*lines, "  the whole plan stands in --json and --out; `planner explain` and `planner check` read it"]
+
+
+def _plans(choice: "Choice") -> list[Block]:
+    """Return the plan of each job."""
+    rows = [
+        (
+            name,
+            FAMILIES[plan.family].WORDS,
+            plan.configuration.headline,
+            objective_words(plan.objective, plan.goal.unit),
+            "proven" if plan.status is Status.OPTIMAL else f"gap {plan.gap:.2%}",
+        )
+        for name, plan in choice.plans.items()
+    ]
+    columns = ("job", "by", "on", "training takes", "proof")
+    note = "The whole plans stand in the file of --out; planner explain and planner check read it."
+    return [Table(caption="Training on this fleet", columns=columns, rows=rows, numbers=(3,), note=note)]
+
+
+def _drawn(choice: "Choice") -> list[Section]:
+    """Return what runs where on the fleet, and where an iteration's time goes, of the first jobs."""
+
+    def blocks(plan: Plan) -> list[Block]:
+        from planner.question.build import load  # noqa: PLC0415  # late: only the page of a purchase reads questions
+
+        try:
+            problem = network_of(asked(load(plan.problem)), plan.substitutions)
+        except PlannerError:  # a question that is not whole in its plan is not drawn
+            return []
+        return [*plan_blocks(plan, problem, has_timeline=False), *time_blocks(plan.prediction)]
+
+    return [
+        Section(
+            name=f"plan-{index}",
+            title="What runs where" if len(choice.plans) == 1 else f"What runs where: {name}",
+            blocks=partial(blocks, plan),
+        )
+        for index, (name, plan) in enumerate(list(choice.plans.items())[:_MOST_DRAWN], start=1)
+    ]
+
+
+# --- What else was weighed: other fleets, time against money, what if, rent or buy
+
+
+def _alternative_lines(found: "Procured") -> list[str]:
+    """Return the best fleets of other offers, for a terminal."""
+    best, lines = found.choice.objective, []
+    for choice, words in found.alternatives:
+        ratio = choice.objective / best if best else 1.0
+        loss = f"{ratio - 1:+.1%}" if ratio < _MANY_TIMES else f"x {ratio:,.0f}"
+        cost = f"{choice.cost_usd:>12,.2f} USD {time_words(choice.total_wall_s):>9}"
+        lines.append(f"  {choice.fleet.headline[:44]:44} {cost} {loss:>8}  {words}".rstrip())
+    return ["Alternatives considered", *lines] if lines else []
+
+
+def _alternatives(found: "Procured") -> list[Block]:
+    """Return the best fleets of other offers."""
+    if not found.alternatives:
+        return []
+    best, name = found.choice, found.objective_name
+    goal = _GOALS.get(name, name)
+    shown = [(best, "this fleet"), *found.alternatives]
+    drawn = shown[: _MOST_BARS + 1]
+    own = () if name == "cost" else (goal,)  # else it is the cost, which has a column anyway
+    chart = Bars(
+        caption="This fleet against others",
+        alt=f"Bars of this fleet and of {many(len(drawn) - 1, 'other')}, by {goal}.",
+        rows=[
+            ("this fleet" if one is best else one.fleet.headline, one.objective, _value(one.objective, name))
+            for one, _ in drawn
+        ],
+        title=goal,
+        unit=_axis(name),
+        marked=0,
+    )
+    listed = Table(
+        caption="Alternatives considered",
+        columns=("fleet", *own, "cost", "wall time", "more", "what to know"),
+        rows=[
+            (
+                one.fleet.headline,
+                *(_value(one.objective, name) for _ in own),
+                usd_words(one.cost_usd),
+                time_words(one.total_wall_s),
+                "" if one is best or not best.objective else f"{one.objective / best.objective - 1:+.1%}",
+                words,
+            )
+            for one, words in shown[: _MOST_ROWS + 1]
+        ],
+        numbers=range(1, 4 + len(own)),
+        marked=(0,),
+    )
+    return [chart, listed]
+
+
+def _pareto(found: "ParetoSet") -> Section:
+    """Return the trade-off of time against money."""
+    title, points = "Time against money", found.points
+    if not points:
+        none = "none was found in time; raise --time-limit"
+        lines = [f"{title}: {none}"]
+        return Section(name="pareto", title=title, lines=lines, blocks=lambda: [Text(f"{capitalised(none)}.")])
+    proven = "proven: no fleet beats any of them in both"
+    if found.status is not Status.OPTIMAL:
+        left = "how much better what was left may be is not known"
+        if found.gap <= 1:
+            left = f"what was left may be better by {found.gap:.1%} in both at most"
+        elif found.gap < inf:
+            left = f"what was left may be up to {1 + found.gap:,.0f} times better in both"
+        proven = f"not proven; {left}"
+    most = max(one.choice.cost_usd for one in points)
+    lines = [f"{title}, {many(len(points), 'fleet')}, {proven}; * is a tie with the one above, by the expected error"]
+    for one in thinned(points, _MOST_LINES):
+        choice = one.choice
+        bar = "#" * max(1, round(_WIDTH * choice.cost_usd / most))
+        cost = f"{time_words(choice.total_wall_s):>9}{'*' if one.is_tie else ' '} {choice.cost_usd:>12,.2f} USD"
+        lines.append(f"  {cost} {bar:{_WIDTH}} {choice.fleet.headline}")
+    if len(points) > _MOST_LINES:
+        lines.append(f"  {len(points) - _MOST_LINES} more stand in --json")
+    return Section(name="pareto", title=title, lines=lines, blocks=partial(_pareto_blocks, found, title, proven))
+
+
+def _pareto_blocks(found: "ParetoSet", title: str, proven: str) -> list[Block]:
+    """Return the trade-off as points and as a table."""
+    shown = [(one.choice, one.is_tie) for one in thinned(found.points, _MOST_POINTS)]
+    longest_s = max(choice.total_wall_s for choice, _ in shown)
+    by, unit = scale_of(longest_s, "s")
+    rows = [
+        (
+            choice.total_wall_s / by,
+            choice.cost_usd,
+            f"{choice.fleet.headline}: {time_words(choice.total_wall_s)}, {usd_words(choice.cost_usd)}",
+        )
+        for choice, _ in shown
+    ]
+    chart = Points(
+        caption=title,
+        alt=f"Points of wall time against cost of {many(len(shown), 'fleet')}, from "
+        f"{time_words(shown[0][0].total_wall_s)} to {time_words(longest_s)}.",
+        series={"fleets": rows},
+        titles=(f"wall time ({unit})", "cost (USD)"),
+        lines=("fleets",),
+        is_log=(rows[-1][0] > 20 * rows[0][0] > 0, False),
+        has_steps=True,
+    )
+    listed = Table(
+        caption=f"{title}: fleets that none beats in both",
+        columns=("wall time", "cost", "tie", "fleet"),
+        rows=[
+            (time_words(choice.total_wall_s), usd_words(choice.cost_usd), "tie" * is_tie, choice.fleet.headline)
+            for choice, is_tie in shown
+        ],
+        numbers=(0, 1),
+        note=few(len(found.points), len(shown), "fleets", _WHOLE),
+    )
+    ties = " A tie is closer to the one before than the expected error." if any(is_tie for _, is_tie in shown) else ""
+    return [Text(f"{capitalised(proven)}.{ties}"), chart, listed]
+
+
+def _what_if_lines(found: "Procured") -> list[str]:
+    """Return which changes change the decision, for a terminal."""
+    if not found.what_if:
+        return []
+    lines = [f"What if (fleets of up to {many(len(found.choice.fleet.offers), 'type')})"]
+    for one in found.what_if:
+        if one.fleet is None:
+            lines.append(f"  {one.change:36} {one.words}")
+            continue
+        decision = f"then {one.fleet.headline}" if one.changes_decision else "the same fleet"
+        words = f" ({one.words})" if one.words else ""
+        lines.append(f"  {one.change:36} {_value(one.objective, found.objective_name):>16}  {decision}{words}")
+    return lines
+
+
+def _what_if(found: "Procured") -> list[Block]:
+    """Return which changes change the decision."""
+    if not found.what_if:
+        return []
+    name, known = found.objective_name, [one for one in found.what_if if one.fleet is not None]
+    goal, marked = _GOALS.get(name, name), [index for index, one in enumerate(found.what_if) if one.changes_decision]
+    rows = [
+        (one.change, "", one.words, "")
+        if one.fleet is None
+        else (
+            one.change,
+            _value(one.objective, name),
+            f"then {one.fleet.headline}" if one.changes_decision else "the same fleet",
+            one.words,
+        )
+        for one in found.what_if
+    ]
+    columns = ("change", goal, "decision", "what to know")
+    listed = Table(caption="What if", columns=columns, rows=rows, numbers=(1,), marked=marked)
+    if not known:
+        return [listed]
+    bars = [("as it is", found.choice.objective), *((one.change, one.objective) for one in known)]
+    chart = Bars(
+        caption=f"The {goal} after each change",
+        alt=f"Bars of the {goal} after each of {many(len(known), 'change')}; {len(marked)} of them change the "
+        "decision.",
+        rows=[(change, value, _value(value, name)) for change, value in bars],
+        title=goal,
+        unit=_axis(name),
+        marked=0,
+    )
+    return [chart, listed]
+
+
+def _break_even_words(one: "BreakEven") -> str:
+    """Return from how much use on buying costs less than renting."""
+    if one.hours_per_month is None:
+        return "renting costs less for any use within a month"
+    return f"buying costs less from {one.hours_per_month:,.0f} h of use a month on"
+
+
+def _break_even_lines(one: "BreakEven") -> list[str]:
+    """Return from when on buying costs less, for a terminal."""
+    words = f"; {one.words}" if one.words else ""
+    months = [
+        {"hours a month": hours, "rent USD": round(rent, 2), "buy USD": round(buy, 2)} for hours, rent, buy in one.rows
+    ]
+    head = f"Rent {one.rented} or buy {one.bought}: {_break_even_words(one)}{words}"
+    return [head, *(f"  {line}" for line in table(months).splitlines())]
+
+
+def _break_even(one: "BreakEven") -> list[Block]:
+    """Return from when on buying costs less."""
+    when, words = _break_even_words(one), f" ({one.words})" if one.words else ""
+    chart = Points(
+        caption="Rent or buy",
+        alt=f"Lines of rent and ownership by hours of use a month; {when}.",
+        series={
+            "rent": [(hours, rent, f"{hours:g} h: rent {usd_words(rent)}") for hours, rent, _ in one.rows],
+            "buy": [(hours, buy, f"{hours:g} h: own {usd_words(buy)}") for hours, _, buy in one.rows],
+        },
+        titles=("hours of use a month", "USD a month"),
+        lines=("rent", "buy"),
+        table=Table(
+            caption="Rent and ownership by hours of use",
+            columns=("hours a month", "rent", "buy"),
+            rows=[(f"{hours:g}", usd_words(rent), usd_words(buy)) for hours, rent, buy in one.rows],
+            numbers=(0, 1, 2),
+        ),
+    )
+    return [Text(f"Rent {one.rented} or buy {one.bought}: {when}{words}."), chart]
+
+
+# --- What is proven, and by which prices
+
+
+def _certificate(found: "Procured", history: History) -> list[Block]:
+    """Return the proof."""
+    one, name = found.certificate, found.objective_name
+    goal = _GOALS.get(name, name)
+    facts = [
+        ("status", one.status.value),
+        ("objective", _value(one.objective, name)),
+        ("bound: no fleet has less", _value(one.bound, name)),
+        ("gap", f"{one.gap:.2%}"),
+        *((f"bound for fleets of up to {many(n, 'type')}", _value(bound, name)) for n, bound in one.bounds.items()),
+        ("offers", f"{one.num_offers:,}"),
+        ("sets of offers", f"{one.num_markets:,}"),
+        ("fleets planned", f"{one.num_planned:,}"),
+    ]
+    return [
+        *certificate_chart(one.objective, one.bound, _UNITS[goal], axis=_axis(name)),
+        *history_charts(
+            [row for row in history if row[1] < inf],
+            lambda value: _value(value, name),
+            goal=goal,
+            axis=_axis(name),
+            best="best fleet",
+            step="fleets planned",
+        ),
+        Table(caption="Certificate", columns=("what", "value"), rows=facts),
+        *bullet_blocks("Search space", one.domain),
+    ]
+
+
+def _prices(found: "Procured") -> list[Block]:
+    """Return the prices used, with their dates."""
+    told = found.prices
+    rows = [
+        (str(name).replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+        for name, value in told.items()
+        if not isinstance(value, dict)
+    ]
+    rows += [(f"left out: {why}", f"{number:,}") for why, number in told.get("left_out", {}).items()]
+    dates = sorted({offer.date.isoformat() for offer in found.choice.fleet.offers})
+    rows.append(("prices of the chosen fleet are of", ", ".join(dates)))
+    return [Table(caption="Price lists", columns=("what", "value"), rows=rows)]
+
+
+def _prices_words(found: "Procured") -> str:
+    """Return in words from when the prices are, and how many."""
+    prices = found.prices
+    number = many(prices["offers"], "offer")
+    return f"prices of {prices['oldest']} or later, {number} ({many(prices['unusable'], 'row')} unusable)"
+
+
+def _searched_words(found: "Procured") -> list[str]:
+    """Return over what the fleet was proven to be best, and what it took."""
+    one = found.certificate
+    work = f"{many(one.num_markets, 'set')} of offers, {many(one.num_planned, 'fleet')} planned"
+    left_out = [f"{many(number, 'offer')} {why} left out" for why, number in found.prices["left_out"].items()]
+    return [*one.domain, work, *left_out]

@@ -1,0 +1,116 @@
+"""``planner compare``, ``explain`` and ``export``: what is told of plans that were written to files."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli.options import Html, MemoryLimit, json_of
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(help="A plan that `planner plan --out` wrote.")],
+    second: Annotated[Path, typer.Argument(help="Another one.")],
+    json: Annotated[bool, json_of("planner.comparison/1")] = False,
+    html: Html = None,
+) -> None:
+    """Compare two plans: which is better, decision by decision, and which terms decide."""
+    import planner
+    from planner.answer.comparison import comparison_answer
+    from planner.cli.output import check_page, give, write_page
+    from planner.letters import visible
+
+    for path in (first, second):
+        check_page(html, path)
+    found = planner.compare(first, second)
+    one, other = (first.name, second.name) if first.name != second.name else (str(first), str(second))
+    command = ("planner", "compare", str(first), str(second))
+    answer = comparison_answer(found, (visible(one), visible(other)), commands=[command])
+    if html:
+        write_page(html, answer)
+    give(found.to_document, lambda: answer, json=json)
+
+
+def explain(
+    plan: Annotated[Path, typer.Argument(help="A plan that `planner plan --out` wrote, or a spec, planned first.")],
+    json: Annotated[bool, json_of("planner.explanation/1")] = False,
+    time_limit: Annotated[
+        str, typer.Option(help="For all questions on other hardware together; each gets an equal part.")
+    ] = "60 s",
+    memory_limit: MemoryLimit = None,
+    html: Html = None,
+) -> None:
+    """Explain a plan: what binds, and what twice the bandwidth, faster devices or another machine would bring."""
+    import time
+
+    begin_s = time.monotonic()
+
+    import planner
+    from planner.answer.explanation import explanation_answer
+    from planner.answer.plan import plan_answer
+    from planner.answer.plan_file import is_plan
+    from planner.api import plan_of_file
+    from planner.cli.output import check_page, give, left_s, limit_bytes, limit_s, write_page
+    from planner.networks import asked, network_of
+
+    seconds, most_bytes = limit_s(time_limit), limit_bytes(memory_limit)
+    check_page(html, plan)
+    problem, given = plan_of_file(plan) if is_plan(plan) else (planner.load(plan), None)
+    found = planner.explain(problem, given, time_limit_s=left_s(seconds, begin_s), memory_limit_bytes=most_bytes)
+    if html:
+        network = network_of(asked(problem), found.plan.substitutions)
+        memory = ["--memory-limit", memory_limit] if memory_limit else []
+        commands = [
+            ("planner", "plan", "question.yaml", "--out", "plan.json"),
+            ("planner", "explain", "plan.json", "--time-limit", time_limit, *memory),
+        ]
+        write_page(html, plan_answer(found.plan, network, explanation=found, commands=commands))
+    give(found.to_document, lambda: explanation_answer(found), json=json)
+
+
+def export(
+    plan: Annotated[Path, typer.Argument(help="What `planner plan --out` wrote, or `planner procure --out`.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            help="ddp, horovod, deepspeed, accelerate, megatron, torchtitan, tfjob, pytorchjob, trainjob, slurm or "
+            "skypilot."
+        ),
+    ],
+    out: Annotated[Path | None, typer.Option(help="Write all files into this folder.")] = None,
+    script: Annotated[
+        str | None, typer.Option(help='Your training program with its arguments: "train.py --data x".')
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="Of the container, where the target starts containers.")] = None,
+    program: Annotated[
+        str | None, typer.Option(help="The target that trains, where --to only starts machines: slurm, skypilot.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Of the job.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files of an earlier export.")] = False,
+    json: Annotated[bool, json_of("planner.export/1")] = False,
+) -> None:
+    """Write a plan as launch files of a program; what that program cannot express is said on stderr."""
+    import shlex
+    import sys
+
+    import planner
+    from planner.answer.documents import dump
+    from planner.cli.output import write_files
+    from planner.procurement.check import check_file
+
+    found = planner.export(plan, to, script=script, image=image, program=program, name=name)
+    if not check_file(plan).is_ok:
+        print(f"warning: {plan} is not what it says; see: planner check {shlex.quote(str(plan))}", file=sys.stderr)
+    if out is not None:
+        write_files(out, found.files, is_forced=force)
+    if json:
+        print(dump(found.to_document()))
+        return
+    first, *others = found.files
+    written = "".join(f"{out / name}\n" for name in found.files) if out is not None else found.files[first]
+    print(written, end="")
+    lines = [f"{found.target}: for {found.version}"]
+    if others and out is None:
+        lines.append(f"this is {first}; it needs {', '.join(others)}, too: write all by --out FOLDER")
+    for line in [*lines, *(f"- {note}" for note in found.notes), *(f"run: {line}" for line in found.how_to_run)]:
+        print(line, file=sys.stderr)

@@ -1,0 +1,163 @@
+"""How far predictions of a family were off where they were held against measurements.
+
+``accuracy.yaml`` is written from the cases of measured data, by ``research.accuracy.bands_text``; a test
+compares both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+from planner.plan import Configuration, Prediction
+from planner.problem import Problem
+from planner.yaml_text import plain_yaml
+
+
+@cache
+def _bands() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the file's content."""
+    text = resources.files("planner.data").joinpath("accuracy.yaml").read_text(encoding="utf-8")
+    found: dict[str, dict[str, dict[str, Any]]] = plain_yaml(text)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Which questions the measurements cover: the ends of what was run, both included."""
+
+    num_devices: tuple[int, int]
+    network_bytes_per_s: tuple[float, float]
+    dtypes: tuple[str, ...]
+
+    def covers(self, *, num_devices: int, network_bytes_per_s: float, dtype: str) -> bool:
+        """Whether a question lies within them."""
+        (fewest, most), (narrowest, widest) = self.num_devices, self.network_bytes_per_s
+        return fewest <= num_devices <= most and narrowest <= network_bytes_per_s <= widest and dtype in self.dtypes
+
+
+# Of measured-hkbu-resnet50, as its conditions say in words.
+MEASURED = {"all_reduce": Measured(num_devices=(4, 32), network_bytes_per_s=(1.25e9, 1.25e10), dtypes=("fp32",))}
+
+
+def error_band(family: str, *, is_calibrated: bool = False) -> Mapping[str, Any] | None:
+    """Return the band of measured / predicted - 1, or None where nothing of the family has been measured.
+
+    Keys: ``low`` and ``high``; ``coverage``, the share of rows in groups that had no part in the band and lie in it;
+    ``from``, the name of the case; ``conditions``, in words.
+
+    Parameters
+    ----------
+    is_calibrated
+        Whether links were fitted to measurements of the same network, or their rates are those they are sold by.
+
+    >>> error_band("all_reduce")["from"], error_band("telepathy")
+    ('measured-hkbu-resnet50', None)
+    """
+    found = _bands().get(family, {}).get("calibrated" if is_calibrated else "uncalibrated")
+    return None if found is None else MappingProxyType(found)
+
+
+def with_known_error(problem: Problem, family: str, configuration: Configuration, prediction: Prediction) -> Prediction:
+    """Return the prediction with the error of its like, where whole iterations of the family were measured.
+
+    A band is never borrowed: not for computation that was only estimated, other numbers of devices or other rates, nor
+    from measurements of parts of an iteration.
+    """
+    measured = MEASURED.get(family)
+    if measured is None or not problem.is_computation_measured or problem.variant != "corrected":
+        return prediction
+    block = configuration.to_document()
+    if "groups" in block or "compression" in block:  # neither unlike devices nor compressed gradients were measured
+        return prediction
+    rate = problem.cluster.ring_link(block["num_machines"]).bandwidth_bytes_per_s
+    dtype = problem.training.dtype
+    if not measured.covers(num_devices=block["num_devices"], network_bytes_per_s=rate, dtype=dtype):
+        return prediction
+    return replace(prediction, relative_error=error_band(family, is_calibrated=problem.are_links_calibrated))
+
+
+# --- Utilisation of devices that train convolutional networks in short numbers, from the file beside this one
+# ``cnn_utilisation.yaml`` is written by ``make accuracy``; ``docs/accuracy_cnn.md`` says
+# how good it is.
+
+
+@cache
+def cnn_utilisation() -> Mapping[str, Mapping[str, Any]]:
+    """Return, by device: ``utilisation`` of its peak in short numbers, and what it rests on.
+
+    ``error``: the largest error on submissions that the fit did not see, None where there is one submitter only;
+    ``batch_per_device``: the least and the most samples on a device; ``num_runs``: how many it is fitted to.
+
+    >>> 0 < cnn_utilisation()["h100-sxm"]["utilisation"] < 1
+    True
+    """
+    text = resources.files("planner.data").joinpath("cnn_utilisation.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = plain_yaml(text)
+    return MappingProxyType({name: MappingProxyType(row) for name, row in found["devices"].items()})
+
+
+# --- Errors of predicted iterations of measured distributed runs, from the file beside this one
+# ``run_errors.yaml`` is written by ``make accuracy``; ``docs/accuracy_runs.md`` says how
+# they come about, run by run.
+
+
+@cache
+def run_errors() -> Mapping[str, Mapping[str, Any]]:
+    """Return, by family of runs: its ``name``, how many ``runs``, and their errors.
+
+    ``mean``, ``median`` and ``largest`` are absolute relative errors; ``regret`` is the mean over so many ``choices``,
+    None where there are none.
+
+    >>> 0 < run_errors()["allreduce_emulated"]["mean"] < 0.1
+    True
+    """
+    text = resources.files("planner.data").joinpath("run_errors.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = plain_yaml(text)
+    return MappingProxyType({name: MappingProxyType(row) for name, row in found.items()})
+
+
+# --- Between which sizes transformers' steps were measured, from the file beside this one
+# ``transformer_ranges.yaml`` is written by ``make accuracy``.
+
+
+@cache
+def transformer_ranges() -> Mapping[str, Mapping[str, Any]]:
+    """Return by device: ``rows``, how many; ``sizes``, least and most of each by its name; ``software``, programs.
+
+    And ``families``, the same by family of measurements.
+
+    >>> transformer_ranges()["h100-sxm"]["sizes"]["experts"]
+    [0, 0]
+    """
+    text = resources.files("planner.data").joinpath("transformer_ranges.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = plain_yaml(text)
+    return MappingProxyType(found)
+
+
+# --- Fitted figures of the transformers' cost model, from the file beside this one
+# ``transformer_rates.yaml`` is written by ``make accuracy``. Its names are
+# fields
+# of classes of :mod:`planner.models.compute` and :mod:`planner.models.compute`.
+
+TYPICAL_DEVICE = "a100-sxm4-80gb"  # whose shares stand in for those of a device that was not fitted: uncalibrated
+
+
+@cache
+def transformer_rates() -> Mapping[str, Mapping[str, Any]]:
+    """Return the sections ``constants``, ``devices``, ``software``, ``bands``, ``device_bands``; all but one by name.
+
+    ``constants`` and an entry of ``software`` hold the fields of the classes of these names (but the name); an entry of
+    ``devices`` the number of multiprocessors and the three fitted shares; an entry of ``bands`` the 80 % band of
+    measured / predicted - 1 of a family of measurements, and how much of unseen groups others' bands cover; one of
+    ``device_bands`` the same of all families of a device.
+
+    >>> transformer_rates()["devices"][TYPICAL_DEVICE]["num_multiprocessors"]
+    108
+    """
+    text = resources.files("planner.data").joinpath("transformer_rates.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = plain_yaml(text)
+    sections = ("constants", "devices", "software", "bands", "device_bands")
+    return MappingProxyType({name: MappingProxyType(found.get(name, {})) for name in sections})

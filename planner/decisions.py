@@ -1,0 +1,424 @@
+"""The decisions of all families: one row each, which specs, pins, exclusions, plans, conflicts and exporters read.
+
+A *decision* is what a plan chooses: a degree, a schedule, how many machines. Its row says what it is called in ``fix``
+and ``constraints.exclude``, what it is called in the configuration block of a family, which values it takes, and which
+families decide it. To add one, write its row here, its cost in :mod:`planner.models`, its axis in the family's search,
+and its flag in the exporters that have one. The decisions of one layout of ``hybrid`` are the fields of
+:class:`LayoutDecisions`, so that code reads them by name and type; their rows stand in the fields' metadata.
+
+What has a form of its own (fusion groups, the placement of tensors, the layers of a stage) is no row: the block of its
+family says it (:mod:`planner.question.spec`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import combinations
+from typing import Any, Literal, get_args
+
+from planner.names import FAMILY_NAMES
+from planner.problem import Problem, as_meant
+
+__all__ = [
+    "DECISIONS",
+    "FLAG",
+    "LAYOUT",
+    "Decision",
+    "LayoutDecisions",
+    "decided_by",
+    "excludable_keys",
+    "pinnable_keys",
+    "row_of",
+    "written",
+]
+
+Value = int | str | bool | Sequence[str]
+
+Algorithm = Literal["ring", "tree", "two_level"]
+Synchronisation = Literal["bsp", "ssp", "asp", "local_sgd"]
+PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
+LayoutSchedule = Literal["gpipe", "1f1b", "zero_bubble"]  # 1f1b with several chunks on a device is interleaved
+Recompute = Literal["none", "selective", "full"]
+ZeroStage = Literal[0, 1, 2, 3]
+# Degrees from the innermost tier of the network outwards: the orders of planner.models.communication.
+RankOrder = Literal[
+    "tensor-context-data-pipeline",
+    "tensor-context-pipeline-data",
+    "tensor-pipeline-context-data",
+    "context-data-tensor-pipeline",
+    "pipeline-tensor-context-data",
+]
+FLAG = (False, True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One decision.
+
+    Attributes
+    ----------
+    key
+        Its key in ``fix``, and in ``constraints.exclude`` where it may be excluded: the field's words.
+    words
+        What it is, as a phrase.
+    families
+        Those that decide it: a pin of it leaves every other family out.
+    values
+        All that it may be, where these are names, flags or a few numbers; else empty.
+    maximum_of
+        Of a count: the greatest number that means anything in a question. None: it is no count.
+    names_of
+        Of a name that the question gives (a device, a group of machines): those there are.
+    block
+        By family: its key in the family's configuration block, where it has one by itself.
+    block_values
+        What the block's key says, where a pin says less: ``zero_bubble`` pins whether ``schedule`` is that one.
+    excluded_by
+        Families whose search leaves out the values of ``constraints.exclude``.
+    default
+        Of a layout: what a block that leaves it out means; None: on where the program has it and it means something.
+    """
+
+    key: str
+    words: str
+    families: tuple[str, ...]
+    values: tuple[int | str | bool, ...] = ()
+    maximum_of: Callable[[Problem], int] | None = None
+    names_of: Callable[[Problem], Sequence[Value]] | None = None
+    block: Mapping[str, str] = field(default_factory=dict)
+    block_values: tuple[str, ...] = ()
+    excluded_by: tuple[str, ...] = ()
+    default: int | str | bool | None = None
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it takes any whole number from 1 on."""
+        return self.maximum_of is not None
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether its key in a block is on or off."""
+        return self.values == FLAG and not self.block_values
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its key in a block says, where these are names; a search counts by their index."""
+        values = self.block_values or self.values
+        return tuple(str(one) for one in values) if values and isinstance(values[0], str) else ()
+
+    def maximum(self, problem: Problem) -> int:
+        """Return the greatest number that a pin could mean in a question."""
+        if self.maximum_of is None:
+            return max(int(one) for one in self.values)
+        return self.maximum_of(problem)
+
+    def choices(self, problem: Problem) -> Sequence[Value]:
+        """Return all that a pin of a name or a flag may say in a question."""
+        return self.values if self.names_of is None else self.names_of(problem)
+
+    def code(self, value: int | str | bool) -> int:
+        """Return a value of a block as the number by which a search counts it."""
+        return self.names.index(str(value)) if self.names else int(value)
+
+    def decoded(self, code: int) -> int | str | bool:
+        """Return the value of a block that a number stands for."""
+        if self.names:
+            return self.names[code]
+        return bool(code) if self.is_flag else int(code)
+
+
+def written(value: object) -> str:
+    """Return a value as a spec writes it.
+
+    >>> written(True), written(["head", "stem"]), written(8)
+    ('true', '[head, stem]', '8')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, list | tuple) else str(value)
+
+
+# --- What the numbers and names of a question allow
+
+
+def _devices(problem: Problem) -> int:
+    return problem.cluster.num_devices
+
+
+def _machines(problem: Problem) -> int:
+    return problem.cluster.num_machines
+
+
+def _devices_of_a_machine(problem: Problem) -> int:
+    return max(group.devices_per_machine for group in problem.cluster.machine_groups)
+
+
+def _layers(problem: Problem) -> int:
+    return len(problem.dnn.layers)
+
+
+def _stages(problem: Problem) -> int:
+    return min(len(problem.dnn.layers), problem.cluster.num_devices)
+
+
+def _samples(problem: Problem) -> int:
+    training = as_meant(problem).training
+    return training.fixed_batch_size or training.max_global_batch_size or 1
+
+
+def _device_names(problem: Problem) -> list[str]:
+    return list(dict.fromkeys(group.device.name for group in problem.cluster.machine_groups))
+
+
+def _group_names(problem: Problem) -> list[str]:
+    return [group.name for group in problem.cluster.machine_groups]
+
+
+def _substitutions(problem: Problem) -> list[list[str]]:
+    """Return every choice of substitutions that go together."""
+    return [
+        [one.name for one in chosen]
+        for size in range(len(problem.substitutions) + 1)
+        for chosen in combinations(problem.substitutions, size)
+        if not any(one.overlaps(other) for one, other in combinations(chosen, 2))
+    ]
+
+
+# --- The decisions of one layout of ``hybrid``
+
+_HYBRID = ("hybrid",)
+
+
+def _layout(key: str, words: str, default: int | str | bool, *, is_open: bool = False, **more: Any) -> Any:
+    """Return a field of a layout, with its row; ``is_open``: a block that leaves it out does not mean the default."""
+    more = {"excluded_by": _HYBRID, **more}
+    row = Decision(key=key, words=words, families=_HYBRID, default=None if is_open else default, **more)
+    return field(default=default, metadata={"row": row})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutDecisions:
+    """The decisions of one layout of a transformer, by their keys in the block ``configuration.hybrid``."""
+
+    tensor: int = _layout(
+        "tensor_parallel_size", "devices that share every matrix multiplication", 1, maximum_of=_devices
+    )
+    context: int = _layout(
+        "context_parallel_size", "devices that share the tokens of a sequence", 1, maximum_of=_devices
+    )
+    pipeline: int = _layout("pipeline_parallel_size", "stages that the layers are cut into", 1, maximum_of=_devices)
+    data: int = _layout("data_parallel_size", "replicas that share the batch", 1, maximum_of=_devices)
+    expert: int = _layout("expert_parallel_size", "devices that share the experts of a layer", 1, maximum_of=_devices)
+    interleave: int = _layout(
+        "chunks_per_device",
+        "virtual pipeline stages of a device",
+        1,
+        maximum_of=_layers,
+        block={"pipeline": "chunks_per_device"},
+    )
+    microbatch: int = _layout("microbatch_size", "samples of a micro-batch on one replica", 1, maximum_of=_samples)
+    zero: int = _layout("zero_stage", "ZeRO stage: what data ranks share", 0, values=get_args(ZeroStage), is_open=True)
+    recompute: str = _layout(
+        "recompute", "activations that the backward pass computes again", "none", values=get_args(Recompute)
+    )
+    schedule: str = _layout(
+        "zero_bubble",
+        "whether gradients of weights fill the waits of a pipeline",
+        "1f1b",
+        values=FLAG,
+        block_values=get_args(LayoutSchedule),
+        excluded_by=(),
+    )
+    sequence_parallel: bool = _layout(
+        "sequence_parallel",
+        "whether a tensor group shares the sequence between multiplications",
+        False,
+        values=FLAG,
+        is_open=True,
+    )
+    overlap_data: bool = _layout(
+        "overlap_data",
+        "whether data-parallel communication runs beside computing",
+        False,
+        values=FLAG,
+        is_open=True,
+    )
+    overlap_tensor: bool = _layout(
+        "overlap_tensor",
+        "whether tensor-parallel communication runs beside computing",
+        False,
+        values=FLAG,
+        is_open=True,
+    )
+    offload_optimizer: bool = _layout(
+        "offload_optimizer", "whether the optimiser's state lies in host memory", False, values=FLAG
+    )
+    order: str = _layout(
+        "rank_order",
+        "parallel dimension order: degrees from the innermost tier of the network outwards",
+        get_args(RankOrder)[0],
+        values=get_args(RankOrder),
+    )
+
+
+def _with_block(name: str, row: Decision) -> Decision:
+    """Return the row of a layout's field with its key in the block, which is the field's name."""
+    return replace(row, block={**row.block, "hybrid": name})
+
+
+# By the name of the field, which is the key in the block.
+LAYOUT: Mapping[str, Decision] = {
+    one.name: _with_block(one.name, one.metadata["row"]) for one in fields(LayoutDecisions)
+}
+
+
+# --- The table, in the order in which a spec lists them
+
+_ALL, _SERVERS, _REPLICAS = FAMILY_NAMES, ("parameter_server",), ("model_replicas",)
+_BOTH_SERVERS = (*_SERVERS, *_REPLICAS)
+_STAGED = ("pipeline", "hybrid")
+
+
+def _same(key: str, families: Sequence[str]) -> dict[str, str]:
+    """Return the key in the blocks of families that call it as ``fix`` does."""
+    return dict.fromkeys(families, key)
+
+
+DECISIONS: tuple[Decision, ...] = (
+    Decision(
+        key="num_devices",
+        words="devices that train",
+        families=_ALL,
+        maximum_of=_devices,
+        block=_same("num_devices", ["all_reduce"]),
+    ),
+    Decision(
+        key="num_machines",
+        words="machines that train or serve",
+        families=_ALL,
+        maximum_of=_machines,
+        block=_same("num_machines", ["all_reduce"]),
+    ),
+    Decision(
+        key="devices_per_machine",
+        words="devices that train on each machine",
+        families=("all_reduce",),
+        maximum_of=_devices_of_a_machine,
+        block=_same("devices_per_machine", ["all_reduce"]),
+    ),
+    Decision(
+        key="gradient_accumulation_steps",
+        words="micro-batches of a device between two exchanges of gradients",
+        families=("all_reduce",),
+        maximum_of=_samples,
+        block=_same("gradient_accumulation_steps", ["all_reduce"]),
+    ),
+    Decision(
+        key="algorithm",
+        words="algorithm of every all-reduce",
+        families=("all_reduce",),
+        values=get_args(Algorithm),
+    ),
+    Decision(key="device", words="the only device that trains", families=_ALL, names_of=_device_names),
+    Decision(
+        key="batch_shares",
+        words="whether all devices take the same share of the batch",
+        families=("all_reduce", "parameter_server"),
+        values=("equal",),
+    ),
+    Decision(
+        key="num_parameter_servers",
+        words="machines that serve parameters",
+        families=_BOTH_SERVERS,
+        maximum_of=_machines,
+        block=_same("num_parameter_servers", _BOTH_SERVERS),
+    ),
+    Decision(
+        key="servers",
+        words="group of machines that serve parameters",
+        families=_SERVERS,
+        names_of=_group_names,
+        block=_same("servers", _SERVERS),
+    ),
+    Decision(
+        key="co_located",
+        words="whether servers share machines with workers",
+        families=_SERVERS,
+        values=FLAG,
+        block=_same("co_located", _SERVERS),
+    ),
+    Decision(
+        key="synchronisation",
+        words="when workers wait for each other",
+        families=_SERVERS,
+        values=get_args(Synchronisation),
+        block=_same("synchronisation", _SERVERS),
+    ),
+    Decision(
+        key="num_replicas",
+        words="replicas of the network",
+        families=_REPLICAS,
+        maximum_of=_machines,
+        block=_same("num_replicas", _REPLICAS),
+    ),
+    Decision(
+        key="num_workers_per_replica",
+        words="machines that share one replica",
+        families=_REPLICAS,
+        maximum_of=_machines,
+        block=_same("num_workers_per_replica", _REPLICAS),
+    ),
+    Decision(
+        key="num_stages",
+        words="stages that the layers are cut into",
+        families=_STAGED,
+        maximum_of=_stages,
+        block={"hybrid": "pipeline"},
+    ),
+    Decision(
+        key="num_microbatches",
+        words="micro-batches of an iteration",
+        families=_STAGED,
+        maximum_of=_samples,
+        block=_same("num_microbatches", ["pipeline"]),
+    ),
+    Decision(
+        key="schedule",
+        words="order in which a stage does its micro-batches",
+        families=_STAGED,
+        values=get_args(PipelineSchedule),
+        block=_same("schedule", ["pipeline"]),
+        excluded_by=_HYBRID,
+    ),
+    *LAYOUT.values(),
+    Decision(key="substitutions", words="layers that others replace", families=(), names_of=_substitutions),
+)
+_BY_KEY = {row.key: row for row in DECISIONS}
+
+
+def row_of(key: str) -> Decision:
+    """Return the decision of a key of ``fix``."""
+    return _BY_KEY[key]
+
+
+def pinnable_keys(family: str) -> frozenset[str]:
+    """Return the keys of ``fix`` that a family decides; with any other pinned, it cannot answer."""
+    return frozenset(row.key for row in DECISIONS if family in row.families)
+
+
+def excludable_keys(family: str) -> frozenset[str]:
+    """Return the keys of ``constraints.exclude`` that a family's search takes."""
+    return frozenset(row.key for row in DECISIONS if family in row.excluded_by)
+
+
+def decided_by(family: str, block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a configuration block says by itself about the keys of ``fix``.
+
+    >>> decided_by("pipeline", {"num_microbatches": 4, "schedule": "gpipe", "stages": []})
+    {'num_microbatches': 4, 'schedule': 'gpipe'}
+    """
+    rows = [(row, row.block[family]) for row in DECISIONS if family in row.families and family in row.block]
+    found = {row.key: block[key] for row, key in rows if key in block and not row.block_values}
+    if family == "hybrid":  # one key of the block, and the chunks, are what two pins say
+        found["schedule"] = "interleaved" if block["interleave"] > 1 else block["schedule"]
+        found["zero_bubble"] = block["schedule"] == "zero_bubble"
+    return found

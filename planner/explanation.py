@@ -1,0 +1,310 @@
+"""Why a plan is as it is: what binds, where its time goes, what other hardware would bring, and the alternatives."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from planner import perturb
+from planner.answer.documents import alternative_document
+from planner.answer.explanation import LEFT_OUT
+from planner.checks import carried
+from planner.constraints import binding_words
+from planner.errors import InfeasibleError, NoAnswerError, PlannerError
+from planner.families import FAMILIES, usage_of
+from planner.networks import asked, network_of
+from planner.plan import Alternative, Plan
+from planner.problem import Problem
+from planner.ranking import best_plan
+from planner.search import Search
+from planner.solution import SAME, Status
+from planner.words import beyond_words
+
+# --- What other hardware would bring: the same question asked again on each, and answered anew
+# The plan in hand stays an answer wherever its configuration is one on the changed hardware: so a search that ends
+# early never makes better hardware look worse.
+
+_MOST_WORDS = 110  # letters of a reason
+_TOO_LATE = "not asked: the time limit came first"
+_TOO_SHORT = "no answer within its part of the time limit"
+_NOT_KNOWN = "not known in time: nothing that is no slower was found within its part of the time limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Perturbation:
+    """One change of the hardware.
+
+    Attributes
+    ----------
+    name
+        For programs: ``network_bandwidth_x2``.
+    words
+        For readers: ``a network twice as wide``.
+    problem
+        The changed question; None where it cannot be asked.
+    reason
+        Why not, or what to know about it.
+    can_hurt
+        Whether it takes something away; better hardware can be left unused.
+    """
+
+    name: str
+    words: str
+    problem: Problem | None
+    reason: str = ""
+    can_hurt: bool = False
+
+
+def perturbations(problem: Problem) -> list[Perturbation]:
+    """Return the changes worth asking for: links, devices, start-ups, input, memory, and a machine more or less.
+
+    Left out is what cannot matter: a network that is not there, input that takes no time, memory that nobody knows.
+    """
+    cluster, groups, profiles = problem.cluster, problem.cluster.machine_groups, problem.profiles
+    found = []
+
+    def add(name: str, words: str, changed: Problem | None, reason: str = "") -> None:
+        found.append(Perturbation(name=name, words=words, problem=changed, reason=reason))
+
+    if cluster.graph.number_of_edges():
+        add("network_bandwidth_x2", "a network twice as fast", perturb.wider_network(problem, 2.0))
+    if any(group.inside is not None and group.devices_per_machine > 1 for group in groups):
+        name, words = "inside_bandwidth_x2", "links inside machines twice as fast"
+        most = perturb.most_inside(problem)
+        if beyond := [number for number in problem.calibration.all_reduce_curves if number > most]:
+            measured = f"an all-reduce measured on {max(beyond)} devices"
+            add(name, words, None, f"{measured} does not tell the links inside machines apart")
+        else:
+            add(name, words, perturb.wider_inside(problem, 2.0))
+    for device in profiles:
+        changed = perturb.faster_devices(problem, 2.0, [device])
+        add(f"device_speed_x2:{device}", f"{device} twice as fast", changed)
+    if len(profiles) > 1:
+        add("device_speed_x2", "all devices twice as fast", perturb.faster_devices(problem, 2.0, list(profiles)))
+    if cluster.num_devices > 1:
+        words = "half the latency of links and start-up of transfers"
+        add("latency_x0.5", words, perturb.faster_start(problem, 0.5))
+    rates = [rate for group in groups for rate in (group.host_link_bytes_per_s, group.decode_samples_per_s)]
+    is_free = all(rate == float("inf") for rate in rates) and all(group.storage is None for group in groups)
+    if not is_free or any(one.read_s is not None for one in profiles.values()):
+        add("input_x2", "storage, decoding and copying twice as fast", perturb.faster_input(problem, 2.0))
+    is_known = any(group.device.memory_bytes < float("inf") for group in groups)
+    if is_known or problem.limits.memory_per_device_bytes is not None:
+        add("memory_x2", "twice the memory of a device", perturb.more_memory(problem, 2.0))
+    is_last = cluster.num_machines == 1
+    return found + [
+        _other_machines(problem, group.name, change) for group in groups for change in ((1,) if is_last else (1, -1))
+    ]
+
+
+def _other_machines(problem: Problem, name: str, change: int) -> Perturbation:
+    """Return a machine more or less in one group."""
+    words = f"one machine {'more' if change > 0 else 'less'} of {name}"
+    changed, reason = None, ""
+    try:
+        changed = perturb.other_machines(problem, name, change)
+    except ValueError as error:
+        reason = str(error)
+    name = f"machines{change:+d}:{name}"
+    return Perturbation(
+        name=name, words=words, problem=changed, reason=reason, can_hurt=changed is not None and change < 0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """What one change of the hardware would bring.
+
+    Attributes
+    ----------
+    objective, saving
+        Of the best plan on the changed hardware, and the share of the objective that it saves; negative where it costs.
+        None where there is no such plan, and ``note`` says why.
+    is_proven
+        Whether no plan there does better; else it saves at least so much, or costs at most so much.
+    plan
+        Family and headline of that plan.
+    is_other_plan
+        Whether that differs from the plan on the hardware as it is.
+    """
+
+    name: str
+    words: str
+    objective: float | None = None
+    saving: float | None = None
+    is_proven: bool = False
+    plan: str = ""
+    is_other_plan: bool = False
+    note: str = ""
+
+
+def sensitivities(problem: Problem, plan: Plan, search: Search) -> tuple[Sensitivity, ...]:
+    """Return what each change would bring to a plan's question, the largest saving first; what has no answer last.
+
+    Each question is given an equal part of the time that is left. After an interruption no more are asked: those are
+    named, and said to be left out.
+    """
+    changes = perturbations(problem)
+    found = [
+        _sensitivity(one, plan, search.part(search.left_s / (len(changes) - index)))
+        for index, one in enumerate(changes)
+    ]
+    return tuple(sorted(found, key=lambda one: (one.saving is None, -(one.saving or 0.0))))
+
+
+def _sensitivity(change: Perturbation, plan: Plan, search: Search) -> Sensitivity:
+    """Return what one change would bring."""
+    if change.problem is None:
+        return Sensitivity(name=change.name, words=change.words, note=f"not asked: {change.reason}")
+    if search.is_over:
+        note = f"{LEFT_OUT} before it was asked" if search.was_interrupted else _TOO_LATE
+        return Sensitivity(name=change.name, words=change.words, note=note)
+    found: Plan | None = None
+    try:
+        found, note = best_plan(change.problem, search), _NOT_KNOWN
+    except NoAnswerError:
+        note = f"{LEFT_OUT} before it was answered" if search.was_interrupted else _TOO_SHORT
+    except InfeasibleError as error:
+        note = f"no plan: {_short(str(error))}"
+    except PlannerError as error:
+        note = f"cannot be planned: {_short(str(error))}"
+    if not note.startswith(LEFT_OUT):
+        found = _no_worse(change.problem, plan, found)
+    if found is None or (
+        found.objective > plan.objective * (1 + SAME) and found.status is not Status.OPTIMAL and not change.can_hurt
+    ):
+        return Sensitivity(name=change.name, words=change.words, note=note)
+    return Sensitivity(
+        name=change.name,
+        words=change.words,
+        objective=found.objective,
+        saving=1 - found.objective / plan.objective if plan.objective else 0.0,
+        is_proven=found.status is Status.OPTIMAL,
+        plan=headline(found),
+        is_other_plan=headline(found) != headline(plan),
+    )
+
+
+def _no_worse(problem: Problem, plan: Plan, found: Plan | None) -> Plan | None:
+    """Return what was found on changed hardware, or the plan in hand there, where that is one and is better.
+
+    The bound that was found holds for both.
+    """
+    if found is not None and found.status is Status.OPTIMAL:
+        return found
+    kept = carried(problem, plan)
+    if kept is None or (found is not None and found.objective < kept.objective * (1 - SAME)):
+        return found
+    bound = 0.0 if found is None else found.bound
+    is_proven = kept.objective - bound <= SAME * kept.objective
+    return replace(kept, bound=bound, status=Status.OPTIMAL if is_proven else Status.FEASIBLE)
+
+
+def headline(plan: Plan) -> str:
+    """Return a plan's decisions in a few words."""
+    network = f", with {', '.join(plan.substitutions)}" if plan.substitutions else ""
+    return f"{plan.family} on {plan.configuration.headline}{network}"
+
+
+def _short(reason: str) -> str:
+    """Return the beginning of a reason, on one line."""
+    text = " ".join(reason.split())
+    return text if len(text) <= _MOST_WORDS else f"{text[: _MOST_WORDS - 3].rsplit(' ', 1)[0]} ..."
+
+
+_TIE = 1e-6  # a relative loss below which an alternative says nothing new
+_REFUSAL = " gives no plan: "  # as the ranking says it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A plan explained.
+
+    Attributes
+    ----------
+    title
+        Network and cluster.
+    headline
+        Family, devices and network of the plan.
+    binding
+        What its family says that binds.
+    breakdown
+        Terms of an iteration with their seconds and shares, the largest first.
+    sensitivities
+        The largest saving first.
+    runners_up
+        The best plan of each family on each network beside the chosen one, in order of objective.
+    refusals
+        Families that gave no plan, each with its reason.
+    proof
+        What is proven, in words.
+    """
+
+    title: str
+    plan: Plan
+    headline: str
+    binding: tuple[str, ...]
+    breakdown: tuple[tuple[str, float, float], ...]
+    sensitivities: tuple[Sensitivity, ...]
+    runners_up: tuple[Alternative, ...]
+    refusals: tuple[str, ...]
+    proof: str
+    warnings: tuple[str, ...]
+
+    def to_document(self) -> dict[str, Any]:
+        """Return ``planner.explanation/1``."""
+        plan = self.plan
+        return {
+            "schema": "planner.explanation/1",
+            "status": plan.status.value,
+            "objective": {"name": plan.goal.field, "value": plan.objective, "bound": plan.bound, "gap": plan.gap},
+            "family": plan.family,
+            "headline": self.headline,
+            "substitutions": list(plan.substitutions),
+            "binding": list(self.binding),
+            "breakdown": [
+                {"name": name, "seconds": seconds, "share": share} for name, seconds, share in self.breakdown
+            ],
+            "sensitivities": [asdict(one) for one in self.sensitivities],
+            "runners_up": [alternative_document(one) for one in self.runners_up],
+            "refusals": list(self.refusals),
+            "proof": self.proof,
+            "warnings": list(self.warnings),
+        }
+
+
+def explain(problem: Problem, plan: Plan, search: Search) -> Explanation:
+    """Return why a plan of a question is as it is; other hardware is planned anew within the search's limits."""
+    question = asked(problem)
+    network = network_of(question, plan.substitutions)
+    terms, total_s = plan.prediction.breakdown_s, plan.prediction.iteration_time_s
+    rows = [(name, seconds, seconds / total_s if total_s else 0.0) for name, seconds in terms.items()]
+    usage = usage_of(network, plan.family, plan.configuration, plan.prediction)
+    limits = binding_words(network, usage)
+    return Explanation(
+        title=f"{question.dnn.name} on {question.cluster.name}",
+        plan=plan,
+        headline=headline(plan),
+        binding=(*FAMILIES[plan.family].explain(network, plan.configuration, plan.prediction), *limits),
+        breakdown=tuple(sorted(rows, key=lambda row: -row[1])),
+        sensitivities=sensitivities(question, plan, search),
+        runners_up=_runners_up(plan),
+        refusals=tuple(line for line in plan.explanation if _REFUSAL in line),
+        proof=_proof(plan),
+        warnings=plan.warnings,
+    )
+
+
+def _runners_up(plan: Plan) -> tuple[Alternative, ...]:
+    """Return the best alternative of each family on each network; one that ties with the plan only where all do."""
+    best: dict[tuple[str, tuple[str, ...]], Alternative] = {}
+    for one in sorted(plan.alternatives, key=lambda one: (one.relative_loss <= _TIE, one.objective)):
+        best.setdefault((one.family, one.substitutions), one)
+    return tuple(sorted(best.values(), key=lambda one: one.objective))
+
+
+def _proof(plan: Plan) -> str:
+    """Return what is proven about a plan."""
+    if plan.status is Status.OPTIMAL:
+        return "; ".join(["no plan of the searched space is better, under this cost model", *beyond_words(plan)])
+    if plan.bound <= 0:
+        return "nothing is proven of how much better another plan may be"
+    return f"no plan is better by more than {plan.gap:.1%}, under this cost model; this one is not proven best"

@@ -1,0 +1,418 @@
+"""The search of layouts of the family ``hybrid``: one branch and bound for every placement on machine groups.
+
+Domain of even cuts, on each machine group by itself: every tensor degree that divides heads and widths, context degree
+that splits the sequence, number of stages and virtual stages that splits the layers evenly (or these with embedding and
+head in a layer's place each), data degree and micro-batch that divide the batch, expert degree that divides the
+experts; ZeRO 0 to 3, recomputation, sequence parallelism, GPipe and 1F1B (zero-bubble schedules where they are pinned,
+as few programs have them), overlaps, the optimiser on the host, and the order of the degrees on the tiers of the
+network. Any number of devices that limits allow.
+
+Domain of other cuts: 1F1B without virtual stages, ZeRO 0 and 1, the optimiser on the devices; the batch is given.
+
+- *Stages.* One machine group (then two stages or more), or several in any order along the pipeline: each has one stage
+  or more, which follow each other; tensor, context, data and expert degrees and the micro-batch are those of all
+  stages. Ranks of several groups are numbered stage by stage. Layers are cut so that the slowest stage is as quick as
+  can be, as far as memory allows (:mod:`planner.models.layouts`).
+- *Replicas.* Two groups or more, each with whole replicas of equal degrees and the same cut; each group's replicas do
+  their own number of micro-batches, shared out so that the longest of all ``X + (m - w) x + (w - 1) max(f, b)`` is as
+  short as can be (the group that ends last, but for waits in the schedule).
+
+Of a pipeline with few cuts all are tried (:mod:`planner.families.hybrid.cost`), and proven; of longer ones the cuts of
+the best settings are improved by moving single layers from one stage to another, the best of all pairs each time, which
+ends with a cut no worse than any neighbour and is not proven over all cuts.
+
+The grid stands in :mod:`planner.families.hybrid.space`, its bounds in :mod:`planner.families.hybrid.bounds`, the walk
+in :mod:`planner.solvers.grid`: what it finds is the optimum of the grid, proven, unless it is stopped. Every placement
+is bounded by the best layouts of those before it, as many as are asked for. A cut into equal stages on one group is
+left to the even ones. Other cuts and numbers of micro-batches that ``predict`` takes are outside of the domain.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations, permutations
+from math import comb, factorial, inf
+
+import numpy as np
+
+from planner.cost import Floats
+from planner.families.hybrid.bounds import Bounds, CutBounds, peak_step_s
+from planner.families.hybrid.configuration import (
+    DECIDED,
+    HybridConfiguration,
+    MixedConfiguration,
+    MixedReplicas,
+    MixedStage,
+)
+from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, cut_columns, has_few_cuts
+from planner.families.hybrid.space import Space
+from planner.models.layouts import Ints, Schedule
+from planner.search import Search
+from planner.solution import Solution, Status
+from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, GridAnswer, Point, solve
+from planner.units import Dimension, format_human
+from planner.words import percent_words
+
+DOMAIN = (
+    "stages of unlike layers, and layouts over several kinds of machines: 1F1B without chunks, ZeRO 0 and 1, stages or "
+    "whole replicas of each kind, numbered kind by kind, and a fixed batch; of stages all cuts of the layers where "
+    "stages x cuts are 2,000 or fewer, else of each setting the cut whose slowest stage is least, improved by moving "
+    "single layers in the best settings only (what another cut could save stands under the headline); of whole "
+    "replicas that cut, with micro-batches dealt out for the quickest kind, where near numbers add up to the batch; on "
+    "several kinds together three quarters of each kind's devices or more (unless numbers are limited)"
+)
+OTHER_CUTS = "hybrid layouts with other cuts of the layers into stages"  # on one machine group
+_MOST_CUTS_AT_ONCE = 400_000
+_MOST_GROUPS = 4  # in a layout
+_MOST_IMPROVED = 4  # settings whose cut is improved
+_MOST_SHARES = 16  # of the time that is left: each of many placements is searched for a while
+_MOST_CELLS = 200_000  # stages in one array
+_MOST_TASKS = 20_000_000  # stages times micro-batches that one improvement may evaluate: about a second
+_MOST_NEIGHBOURS = 20_000_000  # stages of all near cuts of one setting
+_AT_ONCE = 32  # cuts evaluated together, the most hopeful ones first
+_GAIN = 1e-9  # relative; less is rounding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the search of one placement found.
+
+    Attributes
+    ----------
+    all_cuts_s
+        What no cut takes less than, of those also that were not tried; of stages on one group.
+    """
+
+    cost: HybridCost
+    answer: GridAnswer
+    all_cuts_s: float = inf
+
+    @property
+    def rows(self) -> list[tuple[float, Point]]:
+        """The best layout and its runners-up, with their seconds."""
+        value = self.answer.solution.value
+        return [] if value is None else [(self.answer.solution.objective, value), *self.answer.others]
+
+    def name_of(self, point: Point) -> str:
+        """Return a layout's degrees in short."""
+        chosen = configuration_of_point(self.cost, point)
+        names = ("tensor", "context", "pipeline", "data", "expert")
+        listed = ", ".join(f"{name} {getattr(chosen, name)}" for name in names if getattr(chosen, name) > 1)
+        if isinstance(chosen, MixedConfiguration):
+            if chosen.replicas:
+                return f"{listed}, replicas on {' and '.join(chosen.groups)}"
+            return (
+                f"{listed}, stages on {', then '.join(chosen.groups)}" if chosen.groups else f"{listed}, unlike stages"
+            )
+        return (listed or "one device") + ("" if chosen.machines is None else f" on {chosen.machines}")
+
+
+def configuration_of_point(cost: HybridCost, point: Point) -> HybridConfiguration:
+    """Return a point of a grid as a configuration, with layers and micro-batches shared out."""
+    if cost.is_even:
+        return HybridConfiguration.of(point, batch=cost.batch, machines=cost.first.machines)
+    columns = {name: np.array([value]) for name, value in point.items()}
+    chosen = cost.finished(columns)
+    known = {"interleave": 1, "schedule": int(Schedule.ONE_F_ONE_B), "is_offloaded": 0}
+    arrays = chosen.step.layouts.arrays()
+    codes = {name: known.get(name, int(np.broadcast_to(arrays[name], 1)[0])) for name in DECIDED}
+    on = chosen.step.classes[0].groups[:, 0].tolist()
+    stages = [
+        MixedStage(layers=layers, machines=None if cost.has_replicas else cost.names[group])
+        for layers, group in zip(chosen.step.layers[:, 0].tolist(), on, strict=True)
+    ]
+    replicas = []
+    if chosen.numbers is not None:
+        rows = zip(cost.names, cost.parts_of(columns)[:, 0].tolist(), chosen.numbers[:, 0].tolist(), strict=True)
+        replicas = [MixedReplicas(machines=str(name), data=data, num_microbatches=count) for name, data, count in rows]
+    return MixedConfiguration.mixed(codes, batch=cost.batch, stages=stages, replicas=replicas)
+
+
+# -- one placement -----------------------------------------------------------------------------------------------------
+
+
+def searched(
+    cost: HybridCost,
+    search: Search,
+    *,
+    uses_bounds: bool = True,
+    is_strict: bool = False,
+    memory_limit_bytes: float = inf,
+) -> GridAnswer:
+    """Return the best layouts of one placement.
+
+    Parameters
+    ----------
+    uses_bounds
+        Without, every layout is evaluated: slow, and the same answer.
+    is_strict
+        Whether layouts above the search's cutoff are not wanted at all.
+    memory_limit_bytes
+        Of an even cut, where that is less than what a device may hold.
+    """
+    bounds, number = Bounds.of(cost, search, memory_limit_bytes), 1 + max(search.num_alternatives, 0)
+    group_by, first = bounds.space.group_by, None
+    if uses_bounds and cost.is_even and bounds.space.is_split:  # very many divisors: first an answer from some of them
+        few = Bounds.of(cost, search.part(search.left_s / 2), memory_limit_bytes)
+        vars(few)["space"] = few.space.narrow
+        first = solve(few.grid(), few.seconds, few.search, num_answers=number, group_by=group_by)
+    bare = replace(cost, groups=tuple(replace(one) for one in cost.groups))  # without what it has worked out, to travel
+    answer = solve(
+        bounds.grid(uses_bounds=uses_bounds),
+        bounds.seconds,
+        search,
+        num_answers=number,
+        group_by=group_by,
+        uses_bounds=uses_bounds,
+        most_at_once=MOST_AT_ONCE if cost.is_even else _MOST_CUTS_AT_ONCE,
+        is_strict=is_strict,
+        maker=partial(_made_grid, bare, memory_limit_bytes),
+    )
+    if first is not None and first.solution.objective < answer.solution.objective:  # the time was over before
+        bound = min(answer.solution.bound, first.solution.objective)
+        best = replace(first.solution, bound=bound, status=Status.FEASIBLE)
+        answer = replace(first, solution=best, num_evaluated=answer.num_evaluated + first.num_evaluated)
+        answer = replace(answer, is_counted=False, num_points=answer.num_evaluated)
+    solution, peak_s = answer.solution, peak_step_s(cost.groups)
+    if solution.bound < peak_s and solution.status in (Status.FEASIBLE, Status.UNKNOWN):  # it was stopped early
+        answer = replace(answer, solution=replace(solution, bound=min(peak_s, solution.objective)))
+    return answer
+
+
+def _made_grid(cost: HybridCost, memory_limit_bytes: float) -> tuple[Grid, Callable[[Columns], Floats]]:
+    """Return the grid of a placement and the seconds of its points, as another process makes them."""
+    bounds = Bounds.of(cost, memory_limit_bytes=memory_limit_bytes)
+    return bounds.grid(), bounds.seconds
+
+
+# -- all placements but even cuts --------------------------------------------------------------------------------------
+
+
+def placements_of(costs: Sequence[GroupCost]) -> Iterator[HybridCost]:
+    """Yield the placements of other cuts: stages on each group, replicas on several, and their stages in any order.
+
+    Replicas come before pipelines: they are searched sooner, and their best bounds the others.
+    """
+    yield from (HybridCost((one,), Placement.STAGES) for one in costs)
+    several = [
+        some
+        for number in range(2, min(len(costs), _MOST_GROUPS) + 1)
+        for some in combinations(costs, number)
+        if costs[0].problem.cluster.of_groups_is_connected({one.machines for one in some if one.machines is not None})
+    ]
+    yield from (HybridCost(some, Placement.REPLICAS) for some in several)
+    yield from (HybridCost(order, Placement.STAGES) for some in several for order in permutations(some))
+
+
+def cuts_searched(
+    costs: Sequence[GroupCost],
+    search: Search,
+    known_s: Sequence[float],
+    on_found: Callable[[list[Found]], None] = lambda found: None,
+) -> list[Found]:
+    """Return what the search of every other placement found, as far as it is the best or a runner-up asked for.
+
+    Limits of ``search`` are in seconds of a step, as are the layouts known. Nothing is searched where the batch is
+    open, or pins leave nothing. Placements that the time never came to are bounded together, by what their devices
+    compute at most. ``on_found`` is called with all that was found so far, after each one that found something.
+    """
+    if costs[0].problem.training.fixed_batch_size is None:
+        return []
+    found: list[Found] = []
+    is_open: dict[Placement, bool] = {}  # pins leave as much to all pipelines, and to all replicas
+    number, rows = max(search.num_alternatives, 0), sorted(known_s)
+    sizes = range(2, min(len(costs), _MOST_GROUPS) + 1)
+    left = len(costs) + sum(comb(len(costs), size) * (1 + factorial(size)) for size in sizes)
+    for cost in placements_of(costs):
+        left -= 1
+        if cost.placement not in is_open:
+            is_open[cost.placement] = Space.of(cost).is_open
+        if not is_open[cost.placement]:
+            continue
+        if search.is_over:
+            fastest = sorted(costs, key=lambda one: peak_step_s([one]))[:_MOST_GROUPS]
+            return [*found, Found(cost=cost, answer=_nothing(peak_step_s(fastest)))]
+        worst_s = [*rows, *[inf] * (1 + number)][number]
+        share_s = search.left_s / min(left + 1, _MOST_SHARES)
+        part = search.part(share_s, cutoff=min([search.cutoff, worst_s]))
+        one = _cuts_improved(Found(cost=cost, answer=searched(cost, part, is_strict=bool(rows))), part)
+        if len(cost.groups) == 1 and search.good_enough < inf:
+            best_s = min([*rows[:1], *(seconds for seconds, _ in one.rows), search.cutoff])
+            one = replace(one, all_cuts_s=all_cuts_bound_s(cost, best_s, search))
+        found.append(one)
+        if one.rows:
+            rows = sorted([*rows, *(seconds for seconds, _ in one.rows)])
+            on_found(found)
+    return found
+
+
+def _nothing(bound_s: float, *, is_counted: bool = False) -> GridAnswer:
+    """Return the answer of a search that found nothing, and knows no more than a bound."""
+    none: Solution[Point] = Solution(status=Status.UNKNOWN, objective=inf, bound=bound_s, value=None)
+    return GridAnswer(solution=none, others=(), num_points=0, num_evaluated=0, is_counted=is_counted)
+
+
+def all_cuts_bound_s(cost: HybridCost, best_s: float, search: Search) -> float:
+    """Return what no cut that was not tried takes less than, of settings with many cuts; at most ``best_s``.
+
+    The bounds of a placement down to its links count no cut: see :mod:`planner.families.hybrid.bounds`.
+    """
+    bounds = CutBounds(cost, search)
+    layers = cost.transformer.num_layers
+    is_few = np.array([has_few_cuts(layers, stages) for stages in range(layers + 1)])
+
+    def seconds(nodes: Columns) -> Floats:
+        stages = cost.parts_of(nodes).sum(axis=0)
+        return np.where(is_few[stages] | np.isinf(bounds.fits(nodes)), inf, bounds.communication_s(nodes))
+
+    grid, last = bounds.grid(), bounds.all.index(bounds.best_path_s)  # the level before is the last that knows no cut
+    part = search.part(search.left_s, good_enough=-inf, cutoff=best_s, num_alternatives=0)
+    found_s = solve(replace(grid, levels=grid.levels[:last]), seconds, part, is_strict=True).solution.bound
+    return min(max(found_s, peak_step_s(cost.groups)), best_s)
+
+
+def other_cuts_s(found: Sequence[Found], bound_s: float) -> float:
+    """Return what no cut of the layers into stages on one group takes less than; ``inf`` where no layout has stages.
+
+    ``bound_s`` is of the cuts that were tried.
+    """
+    known = [one.all_cuts_s for one in found if one.all_cuts_s < inf]
+    return min([*known, bound_s]) if known else inf
+
+
+def cuts_words(cuts_s: float, best_s: float) -> list[str]:
+    """Return what is known of cuts that were not tried, which take ``cuts_s`` or more."""
+    if cuts_s == inf:
+        return []
+    if cuts_s >= best_s * (1 - _GAIN):
+        return [f"{OTHER_CUTS}, also those not tried: proven not to be faster"]
+    named, share = format_human(cuts_s, Dimension.TIME), percent_words(1 - cuts_s / best_s)
+    return [f"{OTHER_CUTS}: none takes less than {named} (at most {share} faster); `planner predict` tells of one"]
+
+
+# -- near cuts ---------------------------------------------------------------------------------------------------------
+
+
+def _cuts_improved(found: Found, search: Search) -> Found:
+    """Return what a search found with the cuts of its best settings improved, where not all cuts were tried."""
+    rows, asked = found.rows, 0
+    if found.cost.has_replicas or search.good_enough == inf:
+        return found
+    for index, (seconds, point) in enumerate(rows[:_MOST_IMPROVED]):
+        if not search.is_over:
+            better_s, better, number = _near(found.cost, point, seconds, search)
+            asked += number
+            if better_s < seconds * (1 - _GAIN):
+                rows[index] = (better_s, better)
+    rows.sort(key=lambda row: row[0])
+    return replace(found, answer=_with_rows(found.answer, rows, asked)) if asked else found
+
+
+def even_improved(found: Found, best_s: float, search: Search) -> Found | None:
+    """Return the best cut near the even ones of one group's best layouts; None where none is better than all known."""
+    cost = HybridCost(found.cost.groups, Placement.STAGES)
+    bounds = CutBounds(cost)
+    is_open = cost.problem.training.fixed_batch_size is not None and bounds.space.is_open
+    if search.is_over or search.good_enough == inf or not is_open:
+        return None
+    best: tuple[float, Point] | None = None
+    total = 0
+    for seconds, row in found.rows[:_MOST_IMPROVED]:
+        if search.is_over or row["pipeline"] == 1 or row["is_offloaded"]:
+            continue
+        point = {name: row[name] for name in bounds.space.axes if name in row} | {"stages_0": row["pipeline"]}
+        columns = {name: np.array([value]) for name, value in point.items()}
+        if bounds.communication_s(columns)[0] >= best_s * (1 - _GAIN):
+            continue
+        is_plain = row["interleave"] == 1 and row["schedule"] == Schedule.ONE_F_ONE_B
+        better_s, better, asked = _near(cost, point, seconds if is_plain else inf, search)
+        total += asked
+        if better is not point and better_s < best_s * (1 - _GAIN):
+            best_s, best = better_s, (better_s, better)
+    return None if best is None else Found(cost=cost, answer=_with_rows(_nothing(inf, is_counted=True), [best], total))
+
+
+def _near(cost: HybridCost, point: Point, seconds: float, search: Search) -> tuple[float, Point, int]:
+    """Return the seconds of the best cut found near a setting's, the layout, and how many cuts were evaluated."""
+    columns = {name: np.array([value]) for name, value in point.items()}
+    stages = int(cost.parts_of(columns).sum())
+    if stages == 1 or has_few_cuts(cost.transformer.num_layers, stages):
+        return seconds, point, 0
+    layers = cost.cut(columns).step.layers[:stages, 0]
+    number = cost.batch // (point["data"] * point["microbatch"])
+    better_s, cut, asked = improved(point, layers, number, cost.bound_s, cost.seconds, search, seconds)
+    if (cut == layers).all():
+        return seconds, point, asked
+    return better_s, {**point, **{name: int(row[0]) for name, row in cut_columns(cut[:, None]).items()}}, asked
+
+
+def _with_rows(answer: GridAnswer, rows: Sequence[tuple[float, Point]], asked: int) -> GridAnswer:
+    """Return an answer with other rows; a cut that was improved may be better than all that the bound is of."""
+    objective, value = rows[0]
+    bound = min(answer.solution.bound, objective)
+    status = Status.OPTIMAL if objective <= bound else Status.FEASIBLE
+    return replace(
+        answer,
+        solution=Solution(status=status, objective=objective, bound=bound, value=value),
+        others=tuple(rows[1:]),
+        num_points=answer.num_points + asked,
+        num_evaluated=answer.num_evaluated + asked,
+    )
+
+
+def improved(
+    point: Mapping[str, int],
+    layers: Ints,
+    num_microbatches: int,
+    bound_s: Callable[[Columns], Floats],
+    seconds: Callable[[Columns], Floats],
+    search: Search,
+    cutoff_s: float = inf,
+) -> tuple[float, Ints, int]:
+    """Return the seconds of a cut after single layers were moved while that helps, the cut, and how many were asked.
+
+    Parameters
+    ----------
+    point
+        All decisions but the cut.
+    layers
+        The first cut, of shape (p,).
+    bound_s, seconds
+        Of columns with cuts; infinite where one does not fit.
+    cutoff_s
+        Of a cut that is known: a first move that is no better is not made.
+
+    Stops early once it has evaluated ``_MOST_TASKS`` tasks: counted, so that the answer is the same on every machine;
+    or when the search is over.
+    """
+
+    def columns(cuts: Ints) -> dict[str, Ints]:
+        return {**{name: np.full(cuts.shape[1], value) for name, value in point.items()}, **cut_columns(cuts)}
+
+    best_s, asked = min(float(seconds(columns(layers[:, None]))[0]), cutoff_s), 1
+    left = _MOST_TASKS // (len(layers) * max(num_microbatches, 1))
+    while asked < left and not search.is_over and len(layers) ** 3 <= _MOST_NEIGHBOURS:
+        pairs = [(one, other) for one, other in permutations(range(len(layers)), 2) if layers[one] > 1]
+        if not pairs:
+            break
+        cuts = np.repeat(layers[:, None], len(pairs), axis=1)  # all with one layer moved
+        sources, targets = np.array(pairs).T
+        cuts[sources, np.arange(len(pairs))] -= 1
+        cuts[targets, np.arange(len(pairs))] += 1
+        places = np.array_split(np.arange(len(pairs)), -(-cuts.size // _MOST_CELLS))
+        bounds = np.concatenate([bound_s(columns(cuts[:, some])) for some in places])
+        order = np.argsort(bounds, kind="stable")
+        found_s, found = best_s, layers
+        for start in range(0, len(order), _AT_ONCE):
+            some = order[start : start + _AT_ONCE]
+            some = some[bounds[some] < found_s * (1 - _GAIN)]
+            if not len(some) or asked >= left or search.is_over:
+                break
+            exact = seconds(columns(cuts[:, some]))
+            asked += len(some)
+            if exact.min() < found_s * (1 - _GAIN):
+                found_s, found = float(exact.min()), cuts[:, some[exact.argmin()]]
+        if found is layers:
+            break
+        best_s, layers = found_s, found
+    return best_s, layers, asked

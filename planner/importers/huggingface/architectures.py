@@ -1,0 +1,717 @@
+"""What every known architecture of Hugging Face is made of: its sizes as the fields of a transformer.
+
+Decoders written after Llama's (rotary positions, queries, keys and values projected apart) are a row each: which biases
+and norms there are, what a missing key means, and which layers have experts. Those that came before it or beside it,
+and the encoders, have a function each. Source of every one: the architecture's ``configuration_*.py`` and
+``modeling_*.py`` in ``huggingface/transformers`` 5.23, against whose own counts of parameters they are tested
+(``tests/heavy/test_huggingface.py``).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
+
+from planner.importers.huggingface.configuration import Fields, shown
+from planner.transformer import (
+    MOST_CHANNELS,
+    MOST_EXPERTS,
+    MOST_HEADS,
+    MOST_LAYERS,
+    MOST_PIXELS,
+    MOST_TOKENS,
+    MOST_WIDTH,
+    MOST_WORDS,
+    Experts,
+    Image,
+    LatentAttention,
+)
+
+__all__ = ["READERS", "Draft"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A network but for the length of its samples and its head.
+
+    Attributes
+    ----------
+    sizes
+        Fields of :class:`planner.transformer.Transformer`.
+    longest
+        Tokens of the longest sample that the configuration names; None where it names none.
+    kind
+        Which heads the architecture has: of language, of masked language, or of classes.
+    window
+        Tokens that a token sees where attention is windowed; None where it is not. Attention is counted in full.
+    num_windowed
+        Layers whose attention is windowed.
+    expected_parameters
+        What the library counts with logits of every token, where it could be asked.
+    pools
+        Whether the network without a head pools its first token (BERT, ViT).
+    """
+
+    sizes: dict[str, Any]
+    longest: int | None = None
+    kind: Literal["decoder", "encoder", "image"] = "decoder"
+    window: int | None = None
+    num_windowed: int = 0
+    expected_parameters: int | None = None
+    pools: bool = False
+
+
+Reader = Callable[[Fields], Draft]
+
+
+def _stream(
+    fields: Fields,
+    *,
+    layers: tuple[str, ...] = ("num_hidden_layers",),
+    hidden: tuple[str, ...] = ("hidden_size",),
+    heads: tuple[str, ...] = ("num_attention_heads",),
+) -> dict[str, Any]:
+    """Return the sizes that every network of text has: layers, width, heads and vocabulary."""
+    return {
+        "num_layers": fields.count(*layers, most=MOST_LAYERS),
+        "hidden_size": fields.count(*hidden, most=MOST_WIDTH),
+        "num_heads": fields.count(*heads, most=MOST_HEADS),
+        "vocabulary_size": fields.count("vocab_size", most=MOST_WORDS),
+    }
+
+
+def _longest(fields: Fields, *names: str) -> int | None:
+    """Return the tokens of the longest sample; None where no key names it."""
+    found = fields.count_or(0, *names, most=2**40)
+    return min(found, MOST_TOKENS) if found else None
+
+
+# -- decoders after Llama ----------------------------------------------------------------------------------------------
+
+Flag = bool | tuple[str, bool]  # what is always so, or the key that says it and what it means if left out
+Pattern = Callable[[Fields, int], dict[str, Any] | None]  # of so many layers, which have experts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mixture:
+    """Keys of a mixture of experts.
+
+    ``count``, ``size``: of routed experts. ``shared_count``, ``shared_size``: of those that every token goes through;
+    the count 1 where only a size is named.
+    """
+
+    pattern: Pattern
+    count: tuple[str, ...] = ("num_local_experts", "num_experts")
+    size: str = "moe_intermediate_size"
+    shared_count: str = ""
+    shared_size: str = ""
+    has_shared_gate: bool = False
+
+
+_RMS = {"norm": "rms_norm", "is_gated": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """What an architecture has.
+
+    Attributes
+    ----------
+    is_tied
+        Whether logits use the embedding's matrix where ``tie_word_embeddings`` is left out.
+    needs_kv_heads, needs_head_size
+        Whether ``num_key_value_heads`` and ``head_dim`` must be given: ``transformers`` would take a fixed number.
+        Where they need not, they follow from the heads.
+    qkv, output, feed_forward, head
+        Biases.
+    query_key_norms
+        Whether queries and keys pass norms.
+    fixed
+        Fields of the transformer that are always so.
+    inner
+        The key of a dense feed-forward part's width; empty where there is no such part.
+    """
+
+    is_tied: bool = False
+    needs_kv_heads: bool = False
+    needs_head_size: bool = False
+    qkv: Flag = False
+    output: Flag = False
+    feed_forward: Flag = False
+    head: Flag = False
+    query_key_norms: Flag = False
+    fixed: Mapping[str, Any] = field(default_factory=lambda: _RMS)
+    inner: str = "intermediate_size"
+    mixture: _Mixture | None = None
+
+
+def _every_layer(fields: Fields, num_layers: int) -> dict[str, Any] | None:
+    return _at(fields, "num_hidden_layers", range(num_layers), num_layers)
+
+
+def _qwen_layers(fields: Fields, num_layers: int) -> dict[str, Any] | None:
+    """Every so many layers, but for those that are named."""
+    step = fields.count_or(1, "decoder_sparse_step", most=MOST_LAYERS)
+    dense = set(fields.wholes("mlp_only_layers"))
+    chosen = [index for index in range(num_layers) if (index + 1) % step == 0 and index not in dense]
+    return _at(fields, "mlp_only_layers", chosen, num_layers)
+
+
+def _deepseek_layers(fields: Fields, num_layers: int) -> dict[str, Any] | None:
+    """All layers behind the first dense ones."""
+    first = fields.count_or(0, "first_k_dense_replace", least=0, most=MOST_LAYERS)
+    step = fields.count_or(1, "moe_layer_freq", most=MOST_LAYERS)
+    chosen = [index for index in range(num_layers) if index >= first and index % step == 0]
+    return _at(fields, "moe_layer_freq", chosen, num_layers)
+
+
+def _llama4_layers(fields: Fields, num_layers: int) -> dict[str, Any] | None:
+    """Those that are named, else every so many."""
+    step = fields.count_or(1, "interleave_moe_layer_step", most=MOST_LAYERS)
+    named = fields.wholes("moe_layers")
+    chosen = sorted(set(named)) if named else list(range(step - 1, num_layers, step))
+    if chosen and chosen[-1] >= num_layers:
+        fields.fault("moe_layers", f"there is no layer {chosen[-1]}: the network has {num_layers}.", "Remove it.")
+        return None
+    return _at(fields, "moe_layers", chosen, num_layers)
+
+
+def _at(fields: Fields, name: str, chosen: Sequence[int], num_layers: int) -> dict[str, Any] | None:
+    """Return where layers with experts begin and how often they come; None where there are none.
+
+    ``chosen``: their positions, in order. What no first layer and step describe is refused, under the key ``name``.
+    """
+    if not chosen:
+        return None
+    step = chosen[1] - chosen[0] if len(chosen) > 1 else num_layers
+    if list(chosen) != list(range(chosen[0], num_layers, step)):
+        fields.refuse(name, "layers with experts do not come at a fixed step up to the last; this is not counted here.")
+    return {"num_dense_first": chosen[0], "every": step}
+
+
+_BIASES: dict[str, Any] = {"qkv": ("attention_bias", False), "output": ("attention_bias", False)}
+_ALL_BIASES: dict[str, Any] = {**_BIASES, "feed_forward": ("mlp_bias", False)}
+_USE_BIAS: dict[str, Any] = dict.fromkeys(("qkv", "output", "feed_forward"), ("use_bias", False))
+_KV: dict[str, Any] = {"needs_kv_heads": True}
+_SIZED: dict[str, Any] = {"needs_kv_heads": True, "needs_head_size": True}
+_LAYER_NORM = {"norm": "layer_norm", "has_norm_biases": True}
+_BOTH_NORMS = {**_RMS, "norm_position": "both"}
+_LLAMA = _Row(**_ALL_BIASES)
+_OLMO_2 = _Row(
+    **_BIASES,
+    query_key_norms=True,
+    fixed={**_RMS, "norm_position": "output", "query_key_norm_span": "all_heads"},
+)
+_COHERE = {"norm_position": "shared", "query_key_norm_span": "all_heads"}
+_OF_INTERMEDIATE = _Mixture(pattern=_every_layer, size="intermediate_size")
+_QWEN_EXPERTS = _Mixture(pattern=_qwen_layers)
+_DEEPSEEK_EXPERTS = _Mixture(
+    pattern=_deepseek_layers,
+    count=("n_routed_experts", "num_local_experts"),
+    shared_count="n_shared_experts",
+    shared_size="moe_intermediate_size",
+)
+
+_ROWS: dict[str, _Row] = {
+    "llama": _LLAMA,
+    "granite": _LLAMA,
+    "smollm3": _Row(**_ALL_BIASES, **_KV, is_tied=True),
+    "arcee": _Row(**_ALL_BIASES, fixed={"norm": "rms_norm"}),
+    "mistral": _Row(**_KV),
+    "ministral": _Row(**_KV),
+    "phi3": _Row(),
+    "qwen2": _Row(**_KV, qkv=True),
+    "qwen3": _Row(**_BIASES, **_SIZED, query_key_norms=True),
+    "hunyuan_v1_dense": _Row(**_BIASES, query_key_norms=True),
+    "exaone4": _Row(**_KV, query_key_norms=True, fixed={**_RMS, "norm_position": "output"}),
+    "ernie4_5": _Row(**_USE_BIAS, **_SIZED, is_tied=True),
+    "seed_oss": _Row(
+        **_SIZED, qkv=("attention_bias", True), output=("attention_out_bias", False), feed_forward=("mlp_bias", False)
+    ),
+    "glm": _Row(**_SIZED, qkv=("attention_bias", True)),
+    "glm4": _Row(**_SIZED, qkv=("attention_bias", True), fixed=_BOTH_NORMS),
+    "gemma": _Row(**_BIASES, **_SIZED, is_tied=True),
+    "gemma2": _Row(**_BIASES, **_SIZED, is_tied=True, fixed=_BOTH_NORMS),
+    "gemma3_text": _Row(**_BIASES, **_SIZED, is_tied=True, query_key_norms=True, fixed=_BOTH_NORMS),
+    "olmo": _Row(
+        **_BIASES, fixed={**_LAYER_NORM, "is_gated": True, "has_norm_scales": False, "has_norm_biases": False}
+    ),
+    "olmo2": _OLMO_2,
+    "olmo3": _OLMO_2,
+    "cohere": _Row(
+        **_BIASES,
+        is_tied=True,
+        query_key_norms=("use_qk_norm", False),
+        fixed={**_LAYER_NORM, **_COHERE, "has_norm_biases": False, "is_gated": True},
+    ),
+    "nemotron": _Row(**_ALL_BIASES, fixed=_LAYER_NORM),
+    "starcoder2": _Row(
+        **_KV,
+        is_tied=True,
+        qkv=("use_bias", True),
+        output=("use_bias", True),
+        feed_forward=("use_bias", True),
+        fixed=_LAYER_NORM,
+    ),
+    "stablelm": _Row(**_KV, qkv=("use_qkv_bias", False), fixed={**_LAYER_NORM, "is_gated": True}),
+    "phi": _Row(
+        qkv=True,
+        output=True,
+        feed_forward=True,
+        head=True,
+        query_key_norms=("qk_layernorm", False),
+        fixed={**_LAYER_NORM, "norm_position": "shared"},
+    ),
+    "mixtral": _Row(**_KV, inner="", mixture=_OF_INTERMEDIATE),
+    "granitemoe": _Row(**_BIASES, inner="", mixture=_OF_INTERMEDIATE),
+    "phimoe": _Row(
+        **_BIASES,
+        **_KV,
+        head=("lm_head_bias", False),
+        fixed={**_LAYER_NORM, "is_gated": True},
+        inner="",
+        mixture=_OF_INTERMEDIATE,
+    ),
+    "olmoe": _Row(
+        **_BIASES,
+        **_KV,
+        query_key_norms=True,
+        fixed={**_RMS, "query_key_norm_span": "all_heads"},
+        inner="",
+        mixture=_OF_INTERMEDIATE,
+    ),
+    "qwen2_moe": _Row(
+        **_KV,
+        qkv=("qkv_bias", True),
+        mixture=replace(_QWEN_EXPERTS, shared_size="shared_expert_intermediate_size", has_shared_gate=True),
+    ),
+    "qwen3_moe": _Row(**_BIASES, **_KV, query_key_norms=True, mixture=_QWEN_EXPERTS),
+    # A router whose correction is no parameter.
+    "glm4_moe": _Row(
+        **_KV, qkv=("attention_bias", False), query_key_norms=("use_qk_norm", False), mixture=_DEEPSEEK_EXPERTS
+    ),
+    # Its dense layers have a width of their own, its norms of queries no scale.
+    "llama4_text": _Row(
+        **_BIASES,
+        **_SIZED,
+        inner="intermediate_size_mlp",
+        mixture=_Mixture(pattern=_llama4_layers, size="intermediate_size", shared_size="intermediate_size"),
+    ),
+}
+
+
+def _of_row(row: _Row, fields: Fields) -> Draft:
+    """Return the draft of a row."""
+    sizes = _attention(row, fields)
+    if row.inner:
+        sizes["feed_forward_size"] = fields.count(row.inner)
+    if row.mixture is not None:
+        sizes["experts"] = _experts(fields, row.mixture, sizes["num_layers"])
+    return _rotary_draft(fields, sizes)
+
+
+def _attention(row: _Row, fields: Fields) -> dict[str, Any]:
+    """Return the sizes of a row but for its feed-forward part."""
+
+    def is_so(flag: Flag) -> bool:
+        return flag if isinstance(flag, bool) else fields.flag(*flag)
+
+    sizes = _stream(fields)
+    if row.needs_kv_heads and "num_key_value_heads" not in fields.values:
+        sizes["num_kv_heads"] = fields.count("num_key_value_heads", most=MOST_HEADS)
+    else:
+        sizes["num_kv_heads"] = fields.count_or(sizes["num_heads"], "num_key_value_heads", most=MOST_HEADS)
+    if row.needs_head_size or fields.get("head_dim") is not None:
+        sizes["head_size"] = fields.count("head_dim", most=MOST_WIDTH)
+    head = {"has_head_bias": True} if is_so(row.head) else {}
+    return {
+        **sizes,
+        "has_tied_embeddings": fields.flag("tie_word_embeddings", row.is_tied),
+        "positions": "rotary",
+        "has_biases": is_so(row.feed_forward),
+        "has_norm_biases": False,
+        "has_qkv_biases": is_so(row.qkv),
+        "has_output_bias": is_so(row.output),
+        "has_query_key_norms": is_so(row.query_key_norms),
+        **head,
+        **row.fixed,
+    }
+
+
+def _experts(fields: Fields, mixture: _Mixture, num_layers: int) -> Experts | None:
+    """Return the mixture of experts; None where no layer has one, or a key is wrong."""
+    pattern = mixture.pattern(fields, num_layers)
+    if pattern is None:
+        return None
+    count = fields.count(*mixture.count, most=MOST_EXPERTS)
+    top_k = fields.count("num_experts_per_tok", most=MOST_EXPERTS)
+    size = fields.count(mixture.size, most=MOST_WIDTH)
+    num_shared, shared_size = 0, size
+    if mixture.shared_count:
+        num_shared = fields.count_or(0, mixture.shared_count, least=0, most=MOST_EXPERTS)
+    elif mixture.shared_size:
+        num_shared, shared_size = 1, fields.count(mixture.shared_size, most=MOST_WIDTH)
+    if top_k > count:
+        hint = f"Write at most {count}."
+        fields.fault("num_experts_per_tok", f"{top_k} is more than the {count} experts of a layer.", hint)
+    if fields.faults:
+        return None
+    return Experts(
+        num_experts=count,
+        top_k=top_k,
+        expert_size=size,
+        num_shared=num_shared,
+        shared_size=shared_size,
+        has_shared_gate=mixture.has_shared_gate,
+        **pattern,
+    )
+
+
+_WINDOWED = {"sliding_attention", "chunked_attention", "local"}
+_FULL = {"full_attention", "global"}
+# Every so many layers one sees all, where no key names the layers; Gemma 3 and EXAONE 4 have a key for it.
+_EVERY_FULL = {"gemma2": 2, "gemma3_text": 6, "olmo3": 4, "exaone4": 4}
+
+
+def _rotary_draft(fields: Fields, sizes: dict[str, Any]) -> Draft:
+    """Return the draft of a decoder with rotary positions."""
+    window, num_windowed = _windows(fields, sizes["num_layers"])
+    longest = _longest(fields, "max_position_embeddings")
+    return Draft(sizes=sizes, longest=longest, window=window, num_windowed=num_windowed)
+
+
+def _windows(fields: Fields, num_layers: int) -> tuple[int | None, int]:
+    """Return the tokens that a token sees in layers with windowed attention, and how many these are.
+
+    Layers with another attention than full or windowed are refused.
+    """
+    types = fields.words("layer_types")
+    unknown = sorted(set(types) - _WINDOWED - _FULL)
+    if unknown:
+        fields.refuse("layer_types", f"layers of the type {shown(unknown[0])} are not counted here.")
+    if types and not unknown and len(types) != num_layers:
+        hint = "Give as many types as layers, or leave them out."
+        fields.fault("layer_types", f"these are {len(types)} types of {num_layers} layers.", hint)
+    names = ("sliding_window", "attention_chunk_size")
+    given = fields.get(*names)
+    if given is None or given is False or given == 0 or not fields.flag("use_sliding_window", True):
+        return None, 0
+    window = fields.count(*names, most=2**40)
+    if types:
+        number = sum(one in _WINDOWED for one in types)
+        return (window, number) if number else (None, 0)
+    first = fields.count_or(0, "max_window_layers", least=0, most=2**40)
+    if "use_sliding_window" in fields.values and first:  # Qwen2: the first layers see all
+        return (window, num_layers - first) if first < num_layers else (None, 0)
+    step = _EVERY_FULL.get(fields.architecture)
+    if step is None:
+        return window, num_layers
+    pattern = fields.get("sliding_window_pattern")
+    is_text = isinstance(pattern, str) and pattern  # EXAONE 4: LLLG is a step of 4
+    step = len(str(pattern)) if is_text else fields.count_or(step, "sliding_window_pattern")
+    return window, num_layers - num_layers // step
+
+
+def _stablelm(fields: Fields) -> Draft:
+    """Return StableLM, whose halves may run side by side."""
+    if fields.flag("qk_layernorm", False):
+        refused = "every head has a norm of its own, without a shift, unlike the other norms; this is not counted here."
+        fields.refuse("qk_layernorm", refused)
+    draft = _of_row(_ROWS["stablelm"], fields)
+    if fields.flag("use_parallel_residual", False):
+        draft.sizes["norm_position"] = "shared"
+    return draft
+
+
+def _deepseek(fields: Fields) -> Draft:
+    """Return DeepSeek-V2 or V3: latent attention; the router's correction is a buffer, which is not trained."""
+    for name in ("attention_bias", "mlp_bias"):
+        if fields.flag(name, False):
+            fields.refuse(name, "biases of some of these matrices, and not of others, are not counted here.")
+    # Latent attention has a key for each query, of a size of its own: these two say nothing.
+    rest = {name: value for name, value in fields.values.items() if name not in ("num_key_value_heads", "head_dim")}
+    sizes = _attention(_Row(), replace(fields, values=rest))
+    sizes.pop("num_kv_heads")
+    sizes["feed_forward_size"] = fields.count("intermediate_size")
+    ranks = {
+        "key_value_rank": fields.count("kv_lora_rank", most=MOST_WIDTH),
+        "rope_size": fields.count("qk_rope_head_dim", most=MOST_WIDTH),
+        "nope_size": fields.count("qk_nope_head_dim", most=MOST_WIDTH),
+        "value_size": fields.count("v_head_dim", most=MOST_WIDTH),
+    }
+    query = None
+    # null says that there is none; transformers takes 1536 where it is missing
+    if "q_lora_rank" not in fields.values or fields.get("q_lora_rank") is not None:
+        query = fields.count("q_lora_rank", most=MOST_WIDTH)
+    if not fields.faults:
+        sizes["latent"] = LatentAttention(query_rank=query, **ranks)
+    if fields.architecture == "deepseek_v3":
+        fields.notes.append("the router's correction of its scores is a buffer, not a parameter, and is not counted")
+    sizes["experts"] = _experts(fields, _DEEPSEEK_EXPERTS, sizes["num_layers"])
+    return _rotary_draft(fields, sizes)
+
+
+# -- decoders before Llama, or beside it -------------------------------------------------------------------------------
+
+_LAYERS, _HIDDEN, _HEADS = (
+    ("n_layer", "num_hidden_layers"),
+    ("n_embd", "hidden_size"),
+    ("n_head", "num_attention_heads"),
+)
+
+
+def _is_tied(fields: Fields, default: bool = True) -> bool:
+    """Return whether the logits use the embedding's matrix."""
+    return fields.flag("tie_word_embeddings", default)
+
+
+def _gpt(fields: Fields) -> dict[str, Any]:
+    """Return the sizes under GPT-2's names."""
+    sizes = _stream(fields, layers=_LAYERS, hidden=("n_embd", "hidden_size"), heads=_HEADS)
+    sizes["feed_forward_size"] = fields.count_or(4 * sizes["hidden_size"], "n_inner")
+    return sizes
+
+
+def _gpt2(fields: Fields) -> Draft:
+    """Return GPT-2; also StarCoder, whose queries may share one key and value."""
+    _refuse_cross_attention(fields)
+    sizes = _gpt(fields)
+    positions = fields.count("n_positions", "max_position_embeddings", "n_ctx", most=MOST_TOKENS)
+    if fields.architecture == "gpt_bigcode" and fields.flag("multi_query", True):
+        sizes["num_kv_heads"] = 1
+    sizes |= {"num_positions": positions, "has_tied_embeddings": _is_tied(fields)}
+    return Draft(sizes=sizes, longest=positions)
+
+
+def _refuse_cross_attention(fields: Fields) -> None:
+    """Refuse a network that reads an encoder."""
+    if fields.flag("add_cross_attention", False):
+        fields.refuse("add_cross_attention", "attention to an encoder is not counted here.")
+
+
+def _gpt_neo(fields: Fields) -> Draft:
+    """Return GPT-Neo: no biases of queries, keys and values, and every other layer windowed."""
+    sizes = _stream(fields, layers=("num_layers", "num_hidden_layers"), heads=("num_heads", "num_attention_heads"))
+    sizes["feed_forward_size"] = fields.count_or(4 * sizes["hidden_size"], "intermediate_size")
+    positions = fields.count("max_position_embeddings", most=MOST_TOKENS)
+    types = fields.words("attention_layers")
+    sizes |= {"num_positions": positions, "has_qkv_biases": False, "has_tied_embeddings": _is_tied(fields)}
+    return Draft(
+        sizes=sizes,
+        longest=positions,
+        window=fields.count_or(256, "window_size", most=2**40),
+        num_windowed=sum(one == "local" for one in types) if types else sizes["num_layers"] // 2,
+    )
+
+
+def _gpt_j(fields: Fields) -> Draft:
+    """Return GPT-J or CodeGen: halves side by side, biases of the feed-forward part and of the logits alone."""
+    sizes = {
+        **_gpt(fields),
+        "positions": "rotary",
+        "norm_position": "shared",
+        "has_qkv_biases": False,
+        "has_output_bias": False,
+        "has_head_bias": True,
+        "has_tied_embeddings": _is_tied(fields, default=False),
+    }
+    return Draft(sizes=sizes, longest=_longest(fields, "n_positions", "max_position_embeddings", "n_ctx"))
+
+
+def _gpt_neox(fields: Fields) -> Draft:
+    """Return GPT-NeoX: halves side by side, each with its norm."""
+    is_parallel = fields.flag("use_parallel_residual", True)
+    has_biases = fields.flag("attention_bias", True)
+    sizes = {
+        **_stream(fields),
+        "feed_forward_size": fields.count("intermediate_size"),
+        "positions": "rotary",
+        "norm_position": "parallel" if is_parallel else "before",
+        "has_qkv_biases": has_biases,
+        "has_output_bias": has_biases,
+        "has_tied_embeddings": _is_tied(fields, default=False),
+    }
+    return Draft(sizes=sizes, longest=_longest(fields, "max_position_embeddings"))
+
+
+def _opt(fields: Fields) -> Draft:
+    """Return OPT: two rows of its table of positions stand before the first token's."""
+    sizes = {**_stream(fields), "feed_forward_size": fields.count("ffn_dim")}
+    if fields.count_or(sizes["hidden_size"], "word_embed_proj_dim", most=MOST_WIDTH) != sizes["hidden_size"]:
+        problem = "an embedding of another width than the stream's is not counted here."
+        fields.refuse("word_embed_proj_dim", problem)
+    tokens = fields.count("max_position_embeddings", most=MOST_TOKENS - 2)
+    has_biases, is_before = fields.flag("enable_bias", True), fields.flag("do_layer_norm_before", True)
+    has_scales = fields.flag("layer_norm_elementwise_affine", True)
+    sizes |= {
+        "num_positions": tokens + 2,
+        "has_biases": has_biases,
+        "has_norm_scales": has_scales,
+        "has_norm_biases": has_scales,
+        "norm_position": "before" if is_before else "after",
+        "has_final_norm": is_before and not fields.flag("_remove_final_layer_norm", False),
+        "has_tied_embeddings": _is_tied(fields),
+    }
+    return Draft(sizes=sizes, longest=tokens)
+
+
+def _bloom(fields: Fields) -> Draft:
+    """Return BLOOM: ALiBi, and a norm behind the embedding."""
+    sizes = _stream(fields, layers=_LAYERS, hidden=("hidden_size", "n_embed"), heads=_HEADS)
+    sizes |= {"positions": "alibi", "has_embedding_norm": True, "has_tied_embeddings": _is_tied(fields)}
+    return Draft(sizes=sizes, longest=_longest(fields, "seq_length"))
+
+
+def _falcon(fields: Fields) -> Draft:
+    """Return Falcon: halves side by side with one norm or two, few keys and values; the first models otherwise."""
+    sizes = _stream(fields, layers=_LAYERS[::-1], hidden=("hidden_size", "n_embed"), heads=_HEADS[::-1])
+    is_new = fields.flag("new_decoder_architecture", False)
+    if is_new:
+        sizes["num_kv_heads"] = fields.count_or(sizes["num_heads"], "num_kv_heads", "n_head_kv", most=MOST_HEADS)
+    elif fields.flag("multi_query", True):
+        sizes["num_kv_heads"] = 1
+    num_norms = fields.count_or(2 if is_new else 1, "num_ln_in_parallel_attn", most=2)
+    is_parallel = fields.flag("parallel_attn", True)
+    sizes |= {
+        "feed_forward_size": fields.count_or(4 * sizes["hidden_size"], "ffn_hidden_size"),
+        "positions": "alibi" if fields.flag("alibi", False) else "rotary",
+        "norm_position": ("before", "shared", "parallel")[num_norms if is_parallel else 0],
+        "has_biases": fields.flag("bias", False),
+        "has_norm_biases": True,
+        "has_tied_embeddings": _is_tied(fields),
+    }
+    return Draft(sizes=sizes, longest=_longest(fields, "max_position_embeddings"))
+
+
+def _mpt(fields: Fields) -> Draft:
+    """Return MPT: ALiBi and no biases at all."""
+    layers, hidden = ("n_layers", "num_hidden_layers"), ("d_model", "hidden_size")
+    sizes = _stream(fields, layers=layers, hidden=hidden, heads=("n_heads",))
+    attention = fields.get("attn_config")
+    kind = attention.get("attn_type") if isinstance(attention, dict) else None
+    if kind not in (None, "multihead_attention"):
+        fields.refuse("attn_config", "only attention with a key and value for each query is counted here.")
+    if fields.count_or(4, "expansion_ratio") != 4:
+        fields.refuse("expansion_ratio", "transformers builds a feed-forward part of 4 times the width, whatever this.")
+    if not fields.flag("no_bias", True):
+        fields.refuse("no_bias", "transformers builds this network without biases, whatever this says.")
+    sizes |= {
+        "positions": "alibi",
+        "has_biases": False,
+        "has_norm_biases": False,
+        "has_tied_embeddings": _is_tied(fields),
+    }
+    return Draft(sizes=sizes, longest=_longest(fields, "max_seq_len"))
+
+
+# -- encoders --------------------------------------------------------------------------------------------------------
+
+
+def _bert(fields: Fields) -> Draft:
+    """Return BERT: norms behind each half, segments."""
+    _refuse_cross_attention(fields)
+    if fields.word("position_embedding_type") not in ("", "absolute"):
+        fields.refuse("position_embedding_type", "positions relative to each other are not counted here.")
+    sizes = _stream(fields)
+    if fields.count_or(sizes["hidden_size"], "embedding_size", most=MOST_WIDTH) != sizes["hidden_size"]:
+        fields.refuse("embedding_size", "an embedding of another width than the stream's is not counted here.")
+    rows = fields.count("max_position_embeddings", most=MOST_TOKENS)
+    is_decoder = fields.flag("is_decoder", False)
+    sizes |= {
+        "feed_forward_size": fields.count("intermediate_size"),
+        "num_positions": rows,
+        "num_token_types": fields.count("type_vocab_size", least=0, most=MOST_WORDS),
+        "is_causal": is_decoder,
+        "has_tied_embeddings": _is_tied(fields),
+        "norm_position": "after",
+        "has_embedding_norm": True,
+    }
+    return Draft(sizes=sizes, longest=rows, kind="encoder", pools=True)
+
+
+def _roberta(fields: Fields) -> Draft:
+    """Return RoBERTa: its positions are counted from behind that of padding; its table has rows for those, too."""
+    draft = _bert(fields)
+    unused = fields.count_or(1, "pad_token_id", least=0, most=MOST_WORDS) + 1
+    rows = draft.longest or 0
+    if rows <= unused and not fields.faults:
+        problem = f"the first {unused} of {rows} positions are never used."
+        fields.fault("max_position_embeddings", problem, f"Write more than {unused}.")
+    return replace(draft, longest=max(rows - unused, 1))
+
+
+def _distilbert(fields: Fields) -> Draft:
+    """Return DistilBERT: BERT without segments and pooler, under names of its own."""
+    layers, hidden, heads = (
+        ("n_layers", "num_hidden_layers"),
+        ("dim", "hidden_size"),
+        ("n_heads", "num_attention_heads"),
+    )
+    sizes = _stream(fields, layers=layers, hidden=hidden, heads=heads)
+    rows = fields.count("max_position_embeddings", most=MOST_TOKENS)
+    sizes |= {
+        "feed_forward_size": fields.count("hidden_dim"),
+        "num_positions": rows,
+        "is_causal": False,
+        "has_tied_embeddings": _is_tied(fields),
+        "norm_position": "after",
+        "has_embedding_norm": True,
+    }
+    return Draft(sizes=sizes, longest=rows, kind="encoder")
+
+
+def _vit(fields: Fields) -> Draft:
+    """Return the vision transformer: patches, a token of the class, learned positions."""
+    hidden = fields.count("hidden_size", most=MOST_WIDTH)
+    if fields.count_or(hidden, "pooler_output_size", most=MOST_WIDTH) != hidden:
+        fields.refuse("pooler_output_size", "a pooler of another width than the stream's is not counted here.")
+    pixels = fields.count("image_size", most=MOST_PIXELS)
+    patch = fields.count("patch_size", most=MOST_PIXELS)
+    if pixels % patch:
+        fields.fault("patch_size", f"an image of {pixels} pixels has no whole number of these.", "Give a divisor.")
+    channels = fields.count_or(3, "num_channels", most=MOST_CHANNELS)
+    names = fields.get("id2label")
+    if isinstance(names, dict) and names:
+        num_classes = len(names)
+    elif names is not None:
+        num_classes = 0
+        fields.fault("id2label", f"{shown(names)} is no table of names.", 'Write e.g. {"0": "cat"}.')
+    else:  # two, as transformers has it
+        num_classes = fields.count_or(2, "num_labels", "_num_labels", most=MOST_WORDS)
+    sizes: dict[str, Any] = {
+        "num_layers": fields.count("num_hidden_layers", most=MOST_LAYERS),
+        "hidden_size": hidden,
+        "num_heads": fields.count("num_attention_heads", most=MOST_HEADS),
+        "feed_forward_size": fields.count("intermediate_size"),
+        "has_qkv_biases": fields.flag("qkv_bias", True),
+        "vocabulary_size": 0,
+        "is_causal": False,
+    }
+    if not fields.faults:
+        image = Image(image_size=pixels, patch_size=patch, num_channels=channels, num_classes=num_classes)
+        sizes |= {"image": image, "sequence_length": image.num_tokens}
+    return Draft(sizes=sizes, kind="image", pools=True)
+
+
+READERS: dict[str, Reader] = {
+    **{name: partial(_of_row, row) for name, row in _ROWS.items()},
+    "stablelm": _stablelm,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "gpt2": _gpt2,
+    "gpt_bigcode": _gpt2,
+    "gpt_neo": _gpt_neo,
+    "gpt_neox": _gpt_neox,
+    "gptj": _gpt_j,
+    "codegen": _gpt_j,
+    "opt": _opt,
+    "bloom": _bloom,
+    "falcon": _falcon,
+    "mpt": _mpt,
+    "bert": _bert,
+    "roberta": _roberta,
+    "xlm-roberta": _roberta,
+    "camembert": _roberta,
+    "distilbert": _distilbert,
+    "vit": _vit,
+}

@@ -1,0 +1,719 @@
+"""One forward pass of a module on torch's meta device, operator by operator, and what counts as work.
+
+Tensors of the meta device have shapes and types, but no numbers, so that a network of any size fits. The user's module
+is left as it is: a deep copy is told beforehand what stands for each tensor. Three observers watch the pass: hooks on
+modules tell which one runs, a dispatch mode sees every operator with its tensors, and hooks on saved tensors see what
+autograd keeps for the backward pass. Tensors are known by their storage, so that views of one array, and what is
+written into it, are one thing.
+
+FLOP are those of ``torch.utils.flop_counter.FlopCounterMode`` (torch 2.13, torch/utils/flop_counter.py), which watches
+from outside, so that their sum is its total. It counts 0 for what it has no formula for. Formulas are added for
+matrix-vector products, for grouped products (the experts of a mixture: torch.nn.functional.grouped_mm, and the operator
+of transformers that stands in for it) and for the attention kernel of CPUs. What is left without a formula is told by
+name. The formula for the gradients of convolutions forgets their groups there (a depth-wise one counts as often as it
+has channels), and is replaced.
+
+torch is imported when a module is read, not before; everything that is asked of it beyond its documented interface
+stands here.
+"""
+
+import contextlib
+import copy
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import prod
+from typing import Any
+
+from planner.errors import Fault, SpecError
+
+__all__ = [
+    "Call",
+    "NeedsValuesError",
+    "Operation",
+    "Output",
+    "Recording",
+    "Sample",
+    "copy_to_meta",
+    "fault_of",
+    "last_line",
+    "load_torch",
+    "record",
+    "sample_of",
+]
+
+_MOST_KNOWN = 2**20  # numbers of one tensor that are computed along
+
+
+def load_torch() -> Any:
+    """Return the module ``torch``; raise SpecError if it is not installed."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        raise fault_of("torch is not installed.", "Run pip install 'training-planner[torch]'.") from None
+
+
+def fault_of(problem: str, hint: str) -> SpecError:
+    """Return an error with one fault."""
+    return SpecError.of([Fault(problem=problem, mend=hint)])
+
+
+def last_line(error: BaseException) -> str:
+    """Return the kind of an error and the last line that says something, at most 300 characters, without its stop."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1][:300].rstrip('.') if lines else 'no message'}"
+
+
+# -- a module without memory, and the sample that goes with it ---------------------------------------------------------
+
+
+def copy_to_meta(torch: Any, module: Any) -> Any:
+    """Return a copy of a module on the meta device.
+
+    Raises
+    ------
+    SpecError
+        If the module cannot be copied.
+    """
+    memo: dict[int, Any] = {}
+    for one in module.modules():
+        for held in (*one._parameters.values(), *one._buffers.values(), *_tensors_in(torch, vars(one))):
+            if held is not None and id(held) not in memo:
+                memo[id(held)] = _empty(torch, held)
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception as error:  # what the user's objects raise when they are copied
+        raise fault_of(
+            f"the module {type(module).__name__} cannot be copied: {last_line(error)}.",
+            "Give the plain module, before it is wrapped (DistributedDataParallel, FSDP, torch.compile).",
+        ) from None
+
+
+def _tensors_in(torch: Any, held: Any, depth: int = 0) -> list[Any]:
+    """Return the tensors among a module's plain attributes, also in lists and dicts."""
+    if isinstance(held, torch.Tensor):
+        return [held]
+    if depth > 3 or not isinstance(held, dict | list | tuple):
+        return []
+    values = list(held.values()) if isinstance(held, dict) else held
+    return [tensor for value in values for tensor in _tensors_in(torch, value, depth + 1)]
+
+
+def _empty(torch: Any, held: Any) -> Any:
+    """Return what stands for a parameter, a buffer or another tensor."""
+    nn = torch.nn.parameter
+    if isinstance(held, nn.UninitializedParameter):
+        return nn.UninitializedParameter(requires_grad=held.requires_grad, device="meta", dtype=held.dtype)
+    if isinstance(held, nn.UninitializedBuffer):
+        return nn.UninitializedBuffer(device="meta", dtype=held.dtype)
+    empty = torch.empty_like(held.detach(), device="meta")
+    if isinstance(held, torch.nn.Parameter):
+        return torch.nn.Parameter(empty, requires_grad=held.requires_grad)
+    return empty.requires_grad_(held.requires_grad)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a module is called with.
+
+    Attributes
+    ----------
+    tensors
+        Every tensor of the call, on the meta device, by a name.
+    values
+        Their numbers where they are integers or booleans and few: what a module asks of them can be answered.
+    call
+        Calls a module.
+    """
+
+    tensors: Mapping[str, Any]
+    values: Mapping[str, Any]
+    call: Callable[[Any], Any]
+
+
+def sample_of(torch: Any, example: Any, parameters: list[str], *, times: int = 1) -> tuple[Sample, int]:
+    """Return the sample and its batch: the leading dimension of the first tensor.
+
+    Parameters
+    ----------
+    example
+        A tensor, a tuple or list of positional arguments, a mapping of keyword arguments, or a tuple of both.
+    parameters
+        Names of the module's arguments.
+    times
+        By how much to multiply every leading dimension that equals the batch.
+
+    Raises
+    ------
+    SpecError
+        If there is no tensor in it, or the first one has no dimension.
+    """
+    args, kwargs = _arguments(example)
+    pytree = torch.utils._pytree
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if not given or not given[0].dim() or not given[0].shape[0]:
+        problem = "has no tensor" if not given else f"begins with a tensor of shape {tuple(given[0].shape)}"
+        raise fault_of(
+            f"the example {problem}, so that there is no batch.",
+            "Give a tensor whose first dimension is the batch, a tuple of arguments, or a dict of keyword arguments.",
+        )
+    batch = given[0].shape[0]
+    # A name for every tensor: of its argument, numbered where that holds several.
+    names: list[str] = []
+    more = (f"input{i}" for i in range(len(parameters), len(args)))
+    for name, value in [*zip([*parameters, *more], args, strict=False), *kwargs.items()]:
+        held = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+        names += [name if len(held) == 1 else f"{name}.{i}" for i in range(len(held))]
+    next_name = iter(names if len(names) != 1 else ["input"])
+    tensors: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    stand_ins = []
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor):
+            stand_ins.append(leaf)
+            continue
+        name, real = next(next_name), leaf.detach()
+        if times > 1 and real.dim() and real.shape[0] == batch:
+            is_known = not (real.is_floating_point() or real.device.type == "meta" or real.numel() > _MOST_KNOWN)
+            shape = (times * batch, *real.shape[1:])
+            real = torch.cat([real] * times) if is_known else torch.empty(shape, dtype=real.dtype, device="meta")
+        tensors[name] = torch.empty_like(real, device="meta", requires_grad=leaf.requires_grad)
+        if leaf.device.type != "meta" and not real.is_floating_point() and real.numel() <= _MOST_KNOWN:
+            values[name] = real.cpu()
+        stand_ins.append(tensors[name])
+    args, kwargs = pytree.tree_unflatten(stand_ins, spec)
+    return Sample(tensors, values, lambda module: module(*args, **kwargs)), batch
+
+
+def _arguments(example: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return positional and keyword arguments."""
+    positional: object = example
+    named: Mapping[Any, Any] = {}
+    match example:
+        case Mapping():
+            positional, named = (), example
+        case (tuple() as first, Mapping() as second) if isinstance(example, tuple):
+            positional, named = first, second
+    args = list(positional) if isinstance(positional, tuple | list) else [positional]
+    return args, {str(key): value for key, value in named.items()}
+
+
+# -- numbers that follow from shapes alone -----------------------------------------------------------------------------
+
+
+class NeedsValuesError(RuntimeError):
+    """A module asks for a number that a tensor without memory does not have."""
+
+
+class _KnownNumbers:
+    """The numbers of tensors by their place in their storage; views share theirs as the tensors do.
+
+    Positions and masks are computed along, where they are few, and so is what is made of the example's whole numbers:
+    modules ask such questions as "is nothing masked?", and get the true answer. What asks for a number of a weight or
+    of what was computed with one gets none.
+
+    Parameters
+    ----------
+    storage_of
+        Gives the number of a tensor's storage, which must never be used again.
+    """
+
+    def __init__(self, torch: Any, storage_of: Callable[[Any], int]) -> None:
+        self._torch, self._storage_of = torch, storage_of
+        self._values: dict[int, dict[object, Any]] = {}
+        self._without_modes = importlib.import_module("torch.utils._python_dispatch")._disable_current_modes
+
+    def know(self, tensor: Any, real: Any) -> None:
+        """Keep the numbers of a tensor."""
+        self._values.setdefault(self._storage_of(tensor), {})[self._place(tensor)] = real
+
+    def of(self, tensor: Any) -> Any:
+        """Return the numbers of a tensor; None where they are not known."""
+        return self._values.get(self._storage_of(tensor), {}).get(self._place(tensor))
+
+    def compute(self, function: Any, args: Any, kwargs: Any, given: Mapping[int, Any], outputs: Sequence[Any]) -> None:
+        """Compute an operator's numbers where those of all its inputs are known; else forget what it overwrites.
+
+        Parameters
+        ----------
+        given
+            The numbers of its inputs, by the inputs' identity, as they were known before it ran.
+        """
+        torch, pytree = self._torch, self._torch.utils._pytree
+
+        def real_of(leaf: Any) -> Any:
+            if isinstance(leaf, torch.device):
+                return torch.device("cpu")
+            # An alias: what turns its axes in place must not turn those of the tensor that is kept.
+            return given[id(leaf)].detach() if isinstance(leaf, torch.Tensor) else leaf
+
+        # What is drawn, or is memory that nobody wrote, is not known.
+        is_random = torch.Tag.nondeterministic_seeded in function.tags or "empty" in _name_of(function)[1]
+        is_small = all(out.numel() <= _MOST_KNOWN for out in outputs)
+        if is_small and not is_random and all(real is not None for real in given.values()):
+            with contextlib.suppress(Exception), self._without_modes():
+                result = function(*pytree.tree_map(real_of, args), **pytree.tree_map(real_of, kwargs))
+                found = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+                for out, real in zip(outputs, found, strict=True):
+                    self.know(out, real)
+                return
+        if function._schema.is_mutable:
+            for out in outputs:
+                self._values.pop(self._storage_of(out), None)
+
+    @staticmethod
+    def _place(tensor: Any) -> object:
+        """Return where in its storage a tensor lies."""
+        return (tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+
+
+# -- the pass --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One run of a module: its name in the network, itself, and whether it has modules within."""
+
+    index: int
+    name: str
+    module: Any
+    is_leaf: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A tensor that an operator puts out."""
+
+    storage: int
+    shape: tuple[int, ...]
+    is_floating: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operator of the pass, ``scope`` where it is part of an attention that a fused kernel does."""
+
+    library: str
+    name: str
+    call: Call
+    scope: int | None
+    flop: int
+    inputs: tuple[int, ...]
+    outputs: tuple[Output, ...]
+    is_unknown: bool
+    is_writing: bool
+    is_checkpointed: bool
+
+
+@dataclass(slots=True)
+class Recording:
+    """What a pass left.
+
+    Attributes
+    ----------
+    given, given_shapes, floating_inputs
+        Storage of each tensor of the sample; shapes; and which of them hold floating-point numbers.
+    held
+        Storage of each parameter and buffer, by name; tied ones share it.
+    saved
+        Storages that autograd keeps, with their bytes, parameters and buffers left out, and what a fused attention
+        does not keep.
+    sizes_bytes
+        Of all storages.
+    results
+        Storages of the module's outputs.
+    backward_flop
+        None where the backward pass could not be run.
+    custom_functions
+        Names of custom autograd functions that the outputs came through.
+    """
+
+    given: dict[str, int] = field(default_factory=dict)
+    given_shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    floating_inputs: set[int] = field(default_factory=set)
+    held: dict[str, int] = field(default_factory=dict)
+    operations: list[Operation] = field(default_factory=list)
+    saved: dict[int, int] = field(default_factory=dict)
+    sizes_bytes: dict[int, int] = field(default_factory=dict)
+    results: list[int] = field(default_factory=list)
+    total_flop: int = 0
+    backward_flop: int | None = None
+    backward_problem: str = ""
+    custom_functions: tuple[str, ...] = ()
+
+
+def record(torch: Any, module: Any, sample: Sample) -> Recording:
+    """Return the record of one forward pass, and of the backward pass where there is one.
+
+    Parameters
+    ----------
+    module
+        On the meta device, as :func:`copy_to_meta` gives it.
+    sample
+        What it is called with; its batch is the batch of all figures.
+
+    Raises
+    ------
+    Exception
+        Whatever the module raises; ``NeedsValuesError`` where it asks for a number that is not there.
+    """
+    counter = _flop_counter(torch)
+    watch = _Watch(torch, counter)
+    watch.hold(module, sample)
+    with counter, torch.enable_grad():
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.device("meta"))
+            stack.enter_context(watch.hooks_on(module))
+            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(watch.pack, lambda packed: packed))
+            stack.enter_context(_fused_attention(torch, watch))
+            stack.enter_context(_dispatch_mode(watch.run))
+            result = sample.call(module)
+        watch.recording.total_flop = counter.get_total_flops()
+        watch.end(result)
+    return watch.recording
+
+
+class _Watch:
+    """What the observers share."""
+
+    def __init__(self, torch: Any, counter: Any) -> None:
+        self.torch, self.counter = torch, counter
+        self.recording = Recording()
+        self.scope: int | None = None
+        self._num_scopes = 0
+        self._calls: list[Call] = []
+        self._num_calls = 0
+        self._kept: dict[int, tuple[int, Any]] = {}  # the storages themselves: a freed one's address is used again
+        self._is_over = False
+        self._numbers = _KnownNumbers(torch, self.storage)
+
+    def storage(self, tensor: Any) -> int:
+        """Return the number of a tensor's storage."""
+        storage = tensor.untyped_storage()
+        number, _ = self._kept.setdefault(storage._cdata, (len(self._kept), storage))
+        return number
+
+    def hold(self, module: Any, sample: Sample) -> None:
+        """Name the tensors that are there before the pass."""
+        self.recording.given = {name: self.storage(tensor) for name, tensor in sample.tensors.items()}
+        self.recording.given_shapes = {self.storage(tensor): tuple(tensor.shape) for tensor in sample.tensors.values()}
+        self.recording.floating_inputs = {
+            self.storage(tensor) for tensor in sample.tensors.values() if _is_floating(tensor)
+        }
+        for name, real in sample.values.items():
+            self._numbers.know(sample.tensors[name], real)
+        for name, tensor in (*module.named_parameters(remove_duplicate=False), *module.named_buffers()):
+            self.recording.held[name] = self.storage(tensor)
+
+    def pack(self, tensor: Any) -> Any:
+        """Note what autograd keeps."""
+        if tensor.layout == self.torch.strided and self.scope is None:
+            self.save(tensor)
+        return tensor
+
+    def save(self, tensor: Any) -> None:
+        """Note that a tensor stays until the backward pass."""
+        self.recording.saved[self.storage(tensor)] = tensor.untyped_storage().nbytes()
+
+    @contextlib.contextmanager
+    def hooks_on(self, module: Any) -> Iterator[None]:
+        """Follow which module runs."""
+        handles = []
+        for name, one in module.named_modules():
+            handles.append(one.register_forward_pre_hook(partial(self._enter, name), prepend=True))
+            handles.append(one.register_forward_hook(self._leaving, always_call=True))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _enter(self, name: str, module: Any, _: Any) -> None:
+        self._calls.append(Call(self._num_calls, name, module, next(module.children(), None) is None))
+        self._num_calls += 1
+
+    def _leaving(self, module: Any, *_: Any) -> None:
+        while self._calls and self._calls.pop().module is not module:
+            pass
+
+    @contextlib.contextmanager
+    def fused(self) -> Iterator[None]:
+        """Take the operators within for one kernel."""
+        outer, self.scope = self.scope, self._num_scopes if self.scope is None else self.scope
+        self._num_scopes += outer is None
+        try:
+            yield
+        finally:
+            self.scope = outer
+
+    def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator and note it, unless it belongs to the backward pass."""
+        if self._is_over:
+            return _run_without_memory(self.torch, function, args, kwargs)
+        tensors = self._tensors((args, kwargs))
+        library, name = _name_of(function)
+        if name == "_local_scalar_dense":
+            real = self._numbers.of(tensors[0])
+            if real is None:
+                raise NeedsValuesError("the module asks for a value that depends on the sample or on weights")
+            return real.item()
+        given = {id(tensor): self._numbers.of(tensor) for tensor in tensors}
+        before = self.counter.get_total_flops()
+        result = _run_without_memory(self.torch, function, args, kwargs)
+        flop = self.counter.get_total_flops() - before
+        outputs = self._tensors(result)
+        # Somebody else's hooks get what is saved now: those of a checkpoint, which keeps nothing.
+        top = getattr(self.torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+        hooks = top(True) if top is not None else None
+        is_mutable = getattr(getattr(function, "_schema", None), "is_mutable", False)
+        self.recording.operations.append(
+            Operation(
+                library,
+                name,
+                self._calls[-1] if self._calls else Call(-1, "", None, False),
+                self.scope,
+                flop,
+                tuple(dict.fromkeys(map(self.storage, tensors))),
+                tuple(Output(self.storage(out), tuple(out.shape), _is_floating(out)) for out in outputs),
+                is_unknown=not flop and any(map(_is_floating, tensors)) and _needs_formula(self.torch, function),
+                # One that merely turns the axes of what it is given does not write.
+                is_writing=is_mutable and self.torch.Tag.inplace_view not in getattr(function, "tags", ()),
+                is_checkpointed=hooks is not None and hooks[0] != self.pack,
+            )
+        )
+        if hasattr(function, "_schema"):
+            self._numbers.compute(function, args, kwargs, given, outputs)
+        return result
+
+    def _tensors(self, tree: Any) -> list[Any]:
+        leaves = self.torch.utils._pytree.tree_leaves(tree)
+        return [leaf for leaf in leaves if isinstance(leaf, self.torch.Tensor) and leaf.layout == self.torch.strided]
+
+    def end(self, result: Any) -> None:
+        """Note the outputs, and run backward from them."""
+        outputs = list(filter(_is_floating, self._tensors(result)))
+        self.recording.results = list(dict.fromkeys(map(self.storage, outputs)))
+        self.recording.sizes_bytes = {number: storage.nbytes() for number, storage in self._kept.values()}
+        for held in self.recording.held.values():
+            self.recording.saved.pop(held, None)
+        ends = [out for out in outputs if out.grad_fn is not None]
+        self.recording.custom_functions = _custom_functions(self.torch, ends)
+        if not ends:
+            return
+        before = self.counter.get_total_flops()
+        self._is_over = True
+        try:
+            with self.torch.device("meta"), _dispatch_mode(self.run):
+                self.torch.autograd.backward(ends, [self.torch.empty_like(out) for out in ends])
+        except Exception as error:  # figures of the forward pass stand without it
+            self.recording.backward_problem = last_line(error)
+            return
+        self.recording.backward_flop = self.counter.get_total_flops() - before
+
+
+def _is_floating(tensor: Any) -> bool:
+    """Whether a tensor holds floating-point numbers, complex ones among them."""
+    return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
+def _dispatch_mode(run: Callable[[Any, Any, Any], Any]) -> Any:
+    """Return a mode that gives every operator, with its arguments, to ``run``."""
+    base: Any = importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode
+
+    class Mode(base):  # type: ignore[misc]  # torch is imported late, so that its classes are not known
+        supports_higher_order_operators = True
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return run(func, args, kwargs or {})
+
+    return Mode()
+
+
+@contextlib.contextmanager
+def _fused_attention(torch: Any, watch: _Watch) -> Iterator[None]:
+    """Take every scaled dot-product attention for one kernel, during a pass.
+
+    The function's name is bound anew for that time: a mode does not see it inside of other functions of torch.
+    """
+    functional = torch.nn.functional
+    attention = functional.scaled_dot_product_attention
+    base: Any = torch.overrides.TorchFunctionMode
+
+    def fused(*args: Any, **kwargs: Any) -> Any:
+        with watch.fused():
+            result = attention(*args, **kwargs)
+        for tensor in (*args[:3], *(kwargs.get(name) for name in ("query", "key", "value"))):
+            # Such a kernel keeps its inputs, and computes the scores again; its result is kept by who reads it.
+            if isinstance(tensor, torch.Tensor) and result.requires_grad:
+                watch.save(tensor)
+        return result
+
+    class Mode(base):  # type: ignore[misc]  # see above
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return (fused if func is attention else func)(*args, **(kwargs or {}))
+
+    functional.scaled_dot_product_attention = fused
+    try:
+        with Mode():
+            yield
+    finally:
+        functional.scaled_dot_product_attention = attention
+
+
+# -- operators -------------------------------------------------------------------------------------------------------
+
+# Those that read floating-point numbers and have no products worth counting. Views, copies and what torch tags as
+# element by element come on top.
+_FREE = frozenset(
+    """
+    _adaptive_avg_pool2d _adaptive_avg_pool3d _batch_norm_impl_index _batch_norm_no_update _batch_norm_with_update
+    _embedding_bag _fused_dropout _fused_rms_norm _is_all_true _local_scalar_dense _log_softmax _native_batch_norm_legit
+    _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _pack_padded_sequence
+    _pad_packed_sequence _prelu_kernel
+    _safe_softmax _softmax _sparse_softmax _to_copy _unsafe_index _unsafe_index_put _unsafe_view
+    _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d
+    _weight_norm_interface
+    adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d alias all amax amin aminmax any argmax argmin
+    argsort as_strided as_strided_scatter
+    avg_pool1d avg_pool2d avg_pool3d bernoulli binary_cross_entropy binary_cross_entropy_with_logits bincount bucketize
+    cat channel_shuffle clone col2im constant_pad_nd copy count_nonzero cross_entropy_loss cummax cummin cumprod cumsum
+    detach diag_embed diagonal_scatter dropout embedding embedding_bag empty_like equal expand fill flip fmod
+    fractional_max_pool2d full_like gather grid_sampler_2d grid_sampler_3d histc huber_loss im2col index index_add
+    index_copy index_fill index_put index_reduce index_select isclose kthvalue l1_loss lift_fresh
+    linalg_vector_norm
+    log_softmax logcumsumexp logsumexp masked_fill masked_scatter masked_select max max_pool2d_with_indices
+    max_pool3d_with_indices max_unpool2d mean median min mode mse_loss multi_margin_loss multilabel_margin_loss
+    multinomial native_batch_norm native_dropout native_group_norm native_layer_norm new_empty new_empty_strided
+    new_full new_ones new_zeros nll_loss_forward nll_loss2d_forward nonzero norm normal one_hot ones_like pad
+    pixel_shuffle pixel_unshuffle prod rand_like randn_like randint_like reflection_pad1d reflection_pad2d
+    reflection_pad3d repeat repeat_interleave replication_pad1d replication_pad2d replication_pad3d
+    rms_norm roll rot90 rrelu_with_noise rsub scatter scatter_add scatter_reduce searchsorted select_scatter
+    slice_scatter smooth_l1_loss softmax sort split_with_sizes_copy squeeze_copy stack std std_mean sum take topk trace
+    tril triu unfold_copy unique_consecutive unique_dim uniform unsafe_split unsafe_split_with_sizes
+    upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d
+    upsample_trilinear3d var var_mean zero zeros_like
+    """.split()  # noqa: SIM905  # a list of two hundred strings would fill pages
+)
+
+
+def _name_of(function: Any) -> tuple[str, str]:
+    """Return the library and the name of an operator, ``("aten", "add")``; in-place forms lose their underscore."""
+    library, _, name = str(getattr(function, "_schema", function)).split("(")[0].partition("::")
+    if not name:  # an operator that takes functions, such as flex_attention
+        return "higher_order", str(getattr(function, "__name__", function))
+    name = name.split(".")[0]
+    return library, name.removesuffix("_") if not name.endswith("__") else name
+
+
+def _needs_formula(torch: Any, function: Any) -> bool:
+    """Whether an operator may well do products, so that 0 FLOP of it are worth a warning."""
+    library, name = _name_of(function)
+    if library != "aten":
+        return library not in ("prim", "prims", "debugprims")
+    tags = getattr(function, "tags", ())
+    is_simple = torch.Tag.pointwise in tags or torch.Tag.inplace_view in tags or getattr(function, "is_view", False)
+    return not is_simple and name not in _FREE
+
+
+def _run_without_memory(torch: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator on the meta device.
+
+    There the grouped product takes bf16 alone (torch 2.13, torch/_meta_registrations.py), while devices take fp32, too:
+    it is shown tensors of bf16 instead.
+    """
+    is_grouped = _name_of(function) == ("aten", "_grouped_mm")
+    if not is_grouped or args[0].dtype == torch.bfloat16:
+        return function(*args, **kwargs)
+
+    def short(value: Any) -> Any:
+        is_floating = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return torch.empty_like(value, dtype=torch.bfloat16) if is_floating else value
+
+    kept = {key: short(value) for key, value in kwargs.items() if key != "out_dtype"}
+    result = function(*map(short, args), **kept)
+    return torch.empty_like(result, dtype=kwargs.get("out_dtype") or args[0].dtype)
+
+
+def _custom_functions(torch: Any, ends: Sequence[Any]) -> tuple[str, ...]:
+    """Return the names of custom autograd functions behind some tensors."""
+    seen: set[Any] = set()
+    names: dict[str, None] = {}
+    waiting = [out.grad_fn for out in ends]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            names.setdefault(type(node).__name__.removesuffix("Backward"))
+        waiting.extend(following for following, _ in node.next_functions)
+    return tuple(names)
+
+
+def _flop_counter(torch: Any) -> Any:
+    """Return a ``FlopCounterMode`` that prints nothing and also counts what it has no formula for by itself."""
+    library = importlib.import_module("torch.utils.flop_counter")
+    ours = {
+        ("aten", "_grouped_mm"): _grouped_flop,
+        ("aten", "_scaled_grouped_mm"): _grouped_flop,
+        ("transformers", "grouped_mm_fallback"): _grouped_flop,
+        ("transformers", "grouped_mm_fallback_backward"): lambda *args, **kwargs: 2 * _grouped_flop(*args, **kwargs),
+        ("aten", "mv"): _vector_flop,
+        ("aten", "dot"): _vector_flop,
+        ("aten", "vdot"): _vector_flop,
+        ("aten", "addmv"): lambda _, *args, **kwargs: _vector_flop(*args, **kwargs),
+        ("aten", "_int_mm"): _vector_flop,
+        ("aten", "_scaled_dot_product_flash_attention_for_cpu"): _attention_flop,
+        ("aten", "_scaled_dot_product_fused_attention_overrideable"): _attention_flop,
+    }
+    formulas: dict[Any, Any] = {torch.ops.aten.convolution_backward: _convolution_backward_flop}
+    for (namespace, name), formula in ours.items():
+        operator = getattr(getattr(torch.ops, namespace), name, None)
+        if operator is not None and operator not in library.flop_registry:  # this torch has it, and no formula
+            formulas[operator] = formula
+    return library.FlopCounterMode(display=False, custom_mapping=formulas)
+
+
+def _grouped_flop(first: Any, second: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    """Return ``2 m k n``, times the groups where no side is split among them.
+
+    Either side is a stack of matrices (three dimensions) or one that offsets split: rows of the first, columns of the
+    second, or, where both are split, the inner width. All offsets together cover it once.
+    """
+    *stack, rows, inner = first
+    columns = second[-1]
+    return int(2 * rows * inner * columns * (stack[0] if stack and len(second) == 3 else 1))
+
+
+_CONVOLUTION_ARGUMENTS = (
+    *("bias", "stride", "padding", "dilation"),
+    *("transposed", "output_padding", "groups", "output_mask"),
+)
+
+
+def _convolution_backward_flop(
+    gradient: Any, image: Any, weight: Any, *others: Any, out_shape: Any = None, **named: Any
+) -> int:
+    """Return the FLOP of the gradients of a convolution's image and weight, each as many as forward.
+
+    ``others`` are :data:`_CONVOLUTION_ARGUMENTS`, the last of which tells which gradients are wanted.
+    """
+    given = dict(zip(_CONVOLUTION_ARGUMENTS, others, strict=False)) | named
+    is_transposed, wanted = given["transposed"], given["output_mask"]
+    places = prod((image if is_transposed else gradient)[2:])
+    return int(2 * image[0] * places * prod(weight) * sum(map(bool, wanted[:2])))
+
+
+def _vector_flop(first: Any, second: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    """Return the FLOP of a matrix, or a vector, times a vector, or a matrix."""
+    rows = first[0] if len(first) > 1 else 1
+    columns = second[1] if len(second) > 1 else 1
+    return int(2 * rows * first[-1] * columns)
+
+
+def _attention_flop(query: Any, key: Any, value: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    """Return the FLOP of both products of attention; a mask saves none, as in the formulas of torch."""
+    batch, heads, queries, width = query
+    return int(2 * batch * heads * queries * key[-2] * (width + value[-1]))

@@ -1,0 +1,800 @@
+"""Reading a table of comma-separated values that a user wrote: every fault with its line, column, value and mend.
+
+A column's unit stands in its name. Cells are separated by commas or, as some spreadsheets write them, by semicolons;
+a byte-order mark, Windows line ends, blank lines and lines that begin with ``#`` are no faults. Nothing is dropped in
+silence: a row that cannot be read is a fault.
+"""
+
+import csv
+import io
+import operator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from functools import cache
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from planner import data
+from planner.data.presets import prices_text
+from planner.errors import Fault, SpecError
+from planner.importers.text import read_text
+from planner.names import find, fold
+
+MOST_BYTES = 16 * 2**20
+MOST_ROWS = 20_000
+_MOST_FAULTS = 100
+_MOST_CELL = 2000  # characters
+_MOST_SHOWN = 60  # of them in a message
+_LEAST, _MOST = 1e-9, 1e12  # beyond them no price, power or rate is meant
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_FIRST_DAY = date(2000, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a table; its readers add what is wrong to ``faults`` and return a value that goes on."""
+
+    file: str
+    line: int
+    cells: Mapping[str, str]
+    faults: list[Fault]
+
+    def fault(self, column: str, problem: str, mend: str) -> None:
+        """Add a fault of one cell."""
+        value = _cut(self.text(column))
+        self.faults.append(Fault(file=self.file, line=self.line, field=column, value=value, problem=problem, mend=mend))
+
+    def text(self, column: str) -> str:
+        """Return a cell, empty where the table lacks the column."""
+        return self.cells.get(column, "")
+
+    def needed(self, column: str) -> str:
+        """Return a cell that must not be empty."""
+        if not self.text(column):
+            self.fault(column, "the cell is empty.", "Fill it.")
+        return self.text(column)
+
+    def name(self, column: str) -> str:
+        """Return a part of an offer's name: not empty, and without the stroke that joins the parts."""
+        if "/" in self.needed(column):
+            self.fault(column, f"{_shown(self.text(column))} has a stroke in it.", "Write it without '/'.")
+        return self.text(column)
+
+    def choice(self, column: str, choices: Sequence[str]) -> str:
+        """Return one of some words; nothing where it is none, which is a fault."""
+        given = self.needed(column)
+        if not given or given in choices:
+            return given
+        try:
+            return find(given, {fold(choice): choice for choice in choices}, column)
+        except SpecError as error:
+            self.fault(column, error.faults[0].problem, error.faults[0].mend)
+            return ""
+
+    def number(self, column: str, *, is_zero: bool = False) -> float | None:
+        """Return a number above 0, or of at least 0; None where the cell is empty, or its content a fault."""
+        given = self.text(column)
+        if not given:
+            return None
+        if not _NUMBER.fullmatch(given):
+            mend = "Write digits with a point, without separators and without a unit: 1234.5."
+            self.fault(column, f"{_shown(given)} is not a number.", mend)
+            return None
+        value = float(given)
+        if value == 0 and is_zero:
+            return 0.0
+        if value <= 0:
+            least = "0 or more" if is_zero else "more than 0"
+            self.fault(column, f"{_shown(given)} is not {least}.", f"Write a number of {least}.")
+            return None
+        if not _LEAST <= value <= _MOST:
+            self.fault(column, f"{_shown(given)} is beyond {_LEAST:g} to {_MOST:g}.", "Is it in the column's unit?")
+            return None
+        return value
+
+    def count(self, column: str, most: int) -> int | None:
+        """Return a whole number of at least 1; None where the cell is empty, or its content a fault."""
+        given = self.text(column)
+        if not given:
+            return None
+        if not re.fullmatch(r"\d{1,18}", given, re.ASCII) or not 1 <= int(given) <= most:
+            self.fault(column, f"{_shown(given)} is not a whole number from 1 to {most}.", "Write e.g. 8.")
+            return None
+        return int(given)
+
+    def day(self, column: str, today: date | None) -> date:
+        """Return a date that is not to come; the first one possible where it is a fault."""
+        given = self.needed(column)
+        if not given:
+            return _FIRST_DAY
+        try:
+            found = date.fromisoformat(given) if re.fullmatch(r"\d{4}-\d\d-\d\d", given, re.ASCII) else None
+        except ValueError:
+            found = None
+        if found is None:
+            self.fault(column, f"{_shown(given)} is not a date.", "Write year-month-day, e.g. 2026-07-20.")
+        elif found < _FIRST_DAY:
+            self.fault(column, f"{given} is before {_FIRST_DAY}.", "Check the year.")
+        elif today is not None and found > today:
+            self.fault(column, f"{given} is in the future: today is {today}.", "Write the day on which the price held.")
+        return found or _FIRST_DAY
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a table's file, no larger than 16 MiB.
+
+    Raises
+    ------
+    SpecError
+        As :func:`planner.importers.text.read_text`, and for a larger file.
+    """
+    try:
+        size = path.stat().st_size if path.is_file() else 0
+    except OSError:
+        size = 0  # read_text says why
+    if size > MOST_BYTES:
+        problem = f"it holds {size} bytes, more than {MOST_BYTES}."
+        raise SpecError.of([Fault(file=str(path), value=str(path), problem=problem, mend="Is it the right file?")])
+    return read_text(path)
+
+
+def read_rows(
+    text: str, file: str, *, required: Collection[str], optional: Collection[str], faults: list[Fault]
+) -> list[Row]:
+    """Return the rows of a table, cells stripped; what is wrong with its form is added to ``faults``.
+
+    Raises
+    ------
+    SpecError
+        Where the columns are not known: no header, a missing or an unknown column.
+    """
+    lines = _lines(text, file, faults)
+    line, header = next(lines, (1, []))
+    columns = [name.strip() for name in header]
+    refuse(_header_faults(file, line, columns, required, optional))
+    found: list[Row] = []
+    for line, cells in lines:
+        if len(found) == MOST_ROWS:
+            faults.append(_huge(file, line))
+            break
+        if len(cells) != len(columns):
+            faults.append(_ragged(file, line, cells, len(columns)))
+            continue
+        row = Row(file=file, line=line, cells=dict(zip(columns, map(str.strip, cells), strict=True)), faults=faults)
+        found.append(_legible(row))
+    if not found and not faults:
+        mend = "Add rows below the line of the columns' names."
+        faults.append(Fault(file=file, line=1, problem="there is no row in it.", mend=mend))
+    return found
+
+
+def refuse(faults: Sequence[Fault]) -> None:
+    """Raise all faults, if there are any, by line; of very many the first hundred, and the number of the others."""
+    if not faults:
+        return
+    kept = sorted(faults, key=lambda fault: fault.line or 0)[:_MOST_FAULTS]
+    if len(faults) > _MOST_FAULTS:
+        problem = f"there are {len(faults) - _MOST_FAULTS} more faults like these."
+        kept.append(Fault(file=faults[0].file, problem=problem, mend="Mend these first."))
+    raise SpecError.of(kept)
+
+
+def _lines(text: str, file: str, faults: list[Fault]) -> Iterator[tuple[int, list[str]]]:
+    """Yield each row's first line and its cells, up to one that cannot be read."""
+    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
+    delimiter = ";" if first.count(";") > first.count(",") else ","
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    before = 0
+    try:
+        for cells in reader:
+            line, before = before + 1, reader.line_num
+            if any(cell.strip() for cell in cells) and not cells[0].startswith("#"):
+                yield line, cells
+    except csv.Error as error:
+        problem = f"the row that begins here cannot be read, nor what follows: {error}."
+        faults.append(Fault(file=file, line=before + 1, problem=problem, mend="Is every quotation mark closed?"))
+
+
+def _header_faults(
+    file: str, line: int, columns: Sequence[str], required: Collection[str], optional: Collection[str]
+) -> list[Fault]:
+    """Return what is wrong with the columns' names."""
+    known = {fold(name): name for name in (*required, *optional)}
+    faults = [
+        Fault(file=file, line=line, field=name, value=name, problem="the column is missing.", mend=f"Add {name!r}.")
+        for name in required
+        if name not in columns
+    ]
+    for index, name in enumerate(columns):
+        if name in columns[:index]:
+            problem, mend = f"the column {_shown(name)} stands twice.", "Remove one."
+        elif name in known.values():
+            continue
+        else:
+            problem, mend = f"{_shown(name)} is not a known column.", _nearest(name, known)
+        faults.append(Fault(file=file, line=line, field=_cut(name), value=_cut(name), problem=problem, mend=mend))
+    return faults
+
+
+def _nearest(name: str, known: Mapping[str, str]) -> str:
+    """Return how to mend an unknown column."""
+    try:
+        return f"Write {find(_cut(name), known, 'column')!r}."
+    except SpecError as error:
+        return f"{error.faults[0].mend} Text that is for people belongs into 'note'."
+
+
+def _legible(row: Row) -> Row:
+    """Return a row without the cells that no message and no table could show, each of which is a fault."""
+    cells = dict(row.cells)
+    for column, cell in row.cells.items():
+        if len(cell) > _MOST_CELL:
+            row.fault(column, f"the cell holds {len(cell)} characters, more than {_MOST_CELL}.", "Shorten it.")
+        elif not cell.isprintable():
+            row.fault(column, f"{_shown(cell)} holds a character that cannot be printed.", "Type the cell again.")
+        else:
+            continue
+        cells[column] = _cut("".join(letter if letter.isprintable() else "?" for letter in cell[: 2 * _MOST_SHOWN]))
+    return Row(file=row.file, line=row.line, cells=cells, faults=row.faults)
+
+
+def _ragged(file: str, line: int, cells: Sequence[str], expected: int) -> Fault:
+    """Return the fault of a row of another length than the header."""
+    mend = "Write one cell for each column; put text that holds a separator into double quotation marks."
+    problem = f"{len(cells)} cells instead of {expected}."
+    return Fault(file=file, line=line, value=_cut(",".join(cells)), problem=problem, mend=mend)
+
+
+def _huge(file: str, line: int) -> Fault:
+    """Return the fault of a table of too many rows."""
+    problem = f"there are more than {MOST_ROWS} rows; what follows was not read."
+    return Fault(file=file, line=line, problem=problem, mend="Leave rows out that are not to be chosen from.")
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text."""
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."
+
+
+def _shown(text: str) -> str:
+    """Return a text in quotes, cut to what a message can bear."""
+    return repr(_cut(text))
+
+
+# --- What may be bought or rented: one kind of machine at one price, and the list of them
+# An offer is read once (:mod:`planner.procurement.prices`) and trusted from then on. A row of a list that cannot be
+# used is kept with the reason why, so that nothing is dropped in silence.
+
+
+class Term(StrEnum):
+    """On which terms a machine is had."""
+
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"  # may be taken away at any time
+    RESERVED = "reserved"  # paid for a committed time, used or not
+    BOUGHT = "bought"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """One kind of machine on one term.
+
+    Attributes
+    ----------
+    name
+        Unique: ``provider/instance/region/term``, and ``/network`` where a tier was chosen.
+    device
+        A name of the device table, or of a device that the question defines.
+    inside
+        A name of the table of links: between the devices of one machine; None where there is one device.
+    network_bytes_per_s
+        Of one machine, all cards together; None: unknown, so one machine of it trains alone.
+    usd_per_h
+        Rent of one machine; 0 for a bought one.
+    billing_s, least_billed_s
+        Time is billed in whole multiples of the first, and at least the second.
+    committed_s
+        Of a reserved machine: what is paid for in any case.
+    purchase_usd, useful_life_s, hosting_usd_per_month
+        Of a bought machine, network card and switch port included.
+    power_w
+        Of one machine under load: devices and host; None where unknown.
+    interruptions_per_h
+        Of one machine, how often it is taken away; 0 unless given (spot).
+    most
+        Machines that can be had; None: not limited by the list.
+    date
+        On which the price was right.
+    tier
+        The network tier that a bought machine has; None: the network that its row names, or none.
+    """
+
+    name: str
+    provider: str
+    instance: str
+    region: str
+    term: Term
+    device: str
+    devices_per_machine: int
+    date: date
+    source: str
+    usd_per_h: float = 0.0
+    billing_s: float = 1.0
+    least_billed_s: float = 0.0
+    committed_s: float = 0.0
+    purchase_usd: float = 0.0
+    useful_life_s: float = float("inf")
+    hosting_usd_per_month: float = 0.0
+    power_w: float | None = None
+    inside: str | None = None
+    network_bytes_per_s: float | None = None
+    latency_s: float = 20e-6
+    memory_bytes: float | None = None
+    vcpus: int | None = None
+    interruptions_per_h: float = 0.0
+    most: int | None = None
+    note: str = ""
+    tier: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unusable:
+    """A row of a list that cannot be planned with, and why."""
+
+    line: int
+    name: str
+    reason: str
+    row: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceList:
+    """The offers of one list or of several, and the rows that are none."""
+
+    offers: tuple[Offer, ...]
+    unusable: tuple[Unusable, ...] = ()
+    files: tuple[str, ...] = ()
+
+    @property
+    def oldest(self) -> date:
+        """The date of the oldest price."""
+        return min(offer.date for offer in self.offers)
+
+
+# --- Price lists: the one that ships, and those of users, read by the same rules into offers
+# Every row is one kind of machine on one term. The columns, their units and what is assumed stand in docs/prices.md. A
+# row that says in its column ``unusable`` why nothing can be planned with it is kept with that reason; any other row
+# must
+# be right in every cell.
+
+BUILT_IN = "the built-in price list"
+OLD_DAYS = 90  # an older list deserves a warning
+REQUIRED = ("provider", "instance", "region", "term", "device", "devices", "date", "source")
+_RENT = ("usd_per_h", "billing_s", "least_billed_s", "committed_h", "interruptions_per_h")
+_PURCHASE = ("purchase_usd", "useful_life_years", "hosting_usd_per_month")
+OPTIONAL = (
+    *("currency", *_RENT, *_PURCHASE),
+    *("host_power_w", "power_w", "inside", "network_gbit_per_s", "latency_us"),
+    *("memory_gib", "vcpus", "most", "note", "unusable"),
+)
+_CURRENCY = "USD"
+_PRICE_LIST_HOUR_S, _YEAR_S = 3600.0, 8760 * 3600.0
+_GBIT, _GIB, _US = 1e9 / 8, 2.0**30, 1e-6
+_LATENCY_S = 20e-6
+_MOST_DEVICES, _MOST_MACHINES = 2**20, 2**20
+
+
+def read_price_list(path: Path | None, *, today: date | None = None, custom_devices: Collection[str] = ()) -> PriceList:
+    """Return the offers of a price list, and its rows that are marked unusable.
+
+    Parameters
+    ----------
+    path
+        Of a table of the documented columns; None: the list that ships.
+    today
+        Against which dates are held; None: no date is in the future.
+    custom_devices
+        Names that rows may use beside those of the device table.
+
+    Raises
+    ------
+    SpecError
+        With file, line, column, value and mend of everything that is wrong, in one pass.
+    """
+    text, file = (prices_text(), BUILT_IN) if path is None else (text_of(path), str(path))
+    latest = None if path is None else today  # what ships is not of the future, whatever a clock says
+    faults: list[Fault] = []
+    rows = read_rows(text, file, required=REQUIRED, optional=OPTIONAL, faults=faults)
+    custom = {fold(name): name for name in custom_devices}
+    lines: dict[str, int] = {}
+    offers, unusable = [], []
+    for row in rows:
+        name = _name(row, lines)
+        if row.text("unusable"):
+            unusable.append(Unusable(line=row.line, name=name, reason=row.text("unusable"), row=row.cells))
+        else:
+            offers.append(_offer(row, name, latest, custom))
+    if rows and not offers and not faults:
+        problem = "no row of it can be used: each one gives a reason in 'unusable'."
+        faults.append(Fault(file=file, problem=problem, mend="Add a row, or empty that cell of one."))
+    refuse(faults)
+    return PriceList(offers=tuple(offers), unusable=tuple(unusable), files=(file,))
+
+
+def merged(lists: Sequence[PriceList | None]) -> PriceList:
+    """Return several lists as one.
+
+    Where two have an offer of the same name the later list's holds, and the earlier one is kept among the unusable with
+    that reason. A row marked unusable does not take the place of an offer. None stands for a list that could not be
+    read; its faults are told elsewhere.
+    """
+    kept: dict[str, Offer] = {}
+    unusable: list[Unusable] = []
+    files: list[str] = []
+    for found in lists:
+        if found is None:
+            continue
+        where = " and ".join(found.files)
+        for offer in found.offers:
+            key = offer.name.lower()
+            if key in kept:
+                unusable.append(_replaced(kept[key], where))
+            kept[key] = offer
+        unusable += found.unusable
+        files += found.files
+    return PriceList(offers=tuple(kept.values()), unusable=tuple(unusable), files=tuple(files))
+
+
+def age_days(prices: PriceList, today: date) -> int:
+    """Return how many days old the oldest price of a list is.
+
+    >>> age_days(read_price_list(None), date(2026, 7, 20)) > OLD_DAYS
+    True
+    """
+    return (today - prices.oldest).days
+
+
+def _replaced(offer: Offer, where: str) -> Unusable:
+    """Return an offer as a row that another list's took the place of; its line is not known any more."""
+    cells = {"provider": offer.provider, "instance": offer.instance, "region": offer.region, "term": str(offer.term)}
+    row = cells | {"device": offer.device, "date": offer.date.isoformat(), "source": offer.source}
+    return Unusable(line=0, name=offer.name, reason=f"replaced by the row of the same name in {where}", row=row)
+
+
+def _name(row: Row, lines: dict[str, int]) -> str:
+    """Return the name of a row's offer, which no earlier row may have."""
+    parts = [row.name(column) for column in ("provider", "instance", "region")]
+    name = "/".join([*parts, row.choice("term", [str(term) for term in Term])])
+    first = lines.setdefault(name.lower(), row.line)
+    if first != row.line:
+        row.fault("instance", f"{name} stands in line {first}, too.", "Remove one, or rename one's instance.")
+    return name
+
+
+def _offer(row: Row, name: str, today: date | None, custom: dict[str, str]) -> Offer:
+    """Return the offer of a row; where a cell is a fault, with whatever goes on."""
+    term = name.rsplit("/", 1)[1]  # empty where it is a fault
+    _check_currency(row)
+    device = _device(row, custom)
+    devices = row.count("devices", _MOST_DEVICES) if row.needed("devices") else None
+    gbit_per_s, latency_us = row.number("network_gbit_per_s"), row.number("latency_us", is_zero=True)
+    memory_gib = row.number("memory_gib")
+    offer = Offer(
+        name=name,
+        provider=row.text("provider"),
+        instance=row.text("instance"),
+        region=row.text("region"),
+        term=Term(term or Term.ON_DEMAND),
+        device=device,
+        devices_per_machine=devices or 1,
+        date=row.day("date", today),
+        source=row.needed("source"),
+        inside=_inside(row, devices or 1),
+        network_bytes_per_s=None if gbit_per_s is None else gbit_per_s * _GBIT,
+        latency_s=_LATENCY_S if latency_us is None else latency_us * _US,
+        memory_bytes=None if memory_gib is None else memory_gib * _GIB,
+        vcpus=row.count("vcpus", _MOST_MACHINES),
+        power_w=_power_w(row, device, devices or 1),
+        most=row.count("most", _MOST_MACHINES),
+        note=row.text("note"),
+    )
+    if not term:  # what its price must be like is not known
+        return offer
+    return _bought(row, offer) if offer.term is Term.BOUGHT else _rented(row, offer)
+
+
+def _check_currency(row: Row) -> None:
+    """Refuse another currency than the one in the columns' names."""
+    given = row.text("currency")
+    if given.upper() not in ("", _CURRENCY):
+        mend = f"Convert the prices and write {_CURRENCY}, or leave the cell empty."
+        row.fault("currency", f"{given!r} is not {_CURRENCY}, in which this list's prices are.", mend)
+
+
+@cache
+def _listed_device(name: str) -> tuple[str, float | None]:
+    """Return the proper name and the power of a device of the table; raise SpecError where there is none."""
+    found = data.device(name)
+    return found.name, found.power_w
+
+
+@cache
+def _listed_link(name: str) -> str:
+    """Return the proper name of a link inside a machine; raise SpecError where there is none."""
+    data.inside_link(name)
+    return next(link for link in data.inside_links() if fold(link) == fold(name))
+
+
+def _device(row: Row, custom: dict[str, str]) -> str:
+    """Return the proper name of a row's device."""
+    given = row.needed("device")
+    if not given or fold(given) in custom:
+        return custom.get(fold(given), given)
+    try:
+        return _listed_device(given)[0]
+    except SpecError as error:
+        row.fault("device", error.faults[0].problem, error.faults[0].mend)
+        return given
+
+
+def _inside(row: Row, devices: int) -> str | None:
+    """Return the name of the link between the devices of a machine."""
+    given = row.text("inside")
+    if not given:
+        if devices > 1:
+            mend = "Name a link of 'planner show links', e.g. pcie-4-x16."
+            row.fault("inside", f"{devices} devices in a machine, and no link between them.", mend)
+        return None
+    try:
+        known = _listed_link(given)
+    except SpecError as error:
+        row.fault("inside", error.faults[0].problem, error.faults[0].mend)
+        return None
+    return known if devices > 1 else None
+
+
+def _power_w(row: Row, device: str, devices: int) -> float | None:
+    """Return a machine's power: as given, else that of its devices and of its host; None where one is not known."""
+    whole_w, host_w = row.number("power_w"), row.number("host_power_w", is_zero=True)
+    if whole_w is not None or host_w is None or device not in data.device_names():
+        return whole_w
+    device_w = _listed_device(device)[1]
+    return None if device_w is None else devices * device_w + host_w
+
+
+def _rented(row: Row, offer: Offer) -> Offer:
+    """Return the offer with what a rented machine costs."""
+    _leave_empty(row, offer.term, _PURCHASE)
+    usd_per_h = row.number("usd_per_h")
+    _need(row, "usd_per_h", "a rented machine has no price.")
+    committed_h = row.number("committed_h")
+    if offer.term is Term.RESERVED:
+        _need(row, "committed_h", "nothing says for how long the machine is reserved.")
+    else:
+        _leave_empty(row, offer.term, ("committed_h",))
+    if offer.term is not Term.SPOT:
+        _leave_empty(row, offer.term, ("interruptions_per_h",))
+    return replace(
+        offer,
+        usd_per_h=usd_per_h or 0.0,
+        billing_s=row.number("billing_s") or 1.0,
+        least_billed_s=row.number("least_billed_s", is_zero=True) or 0.0,
+        committed_s=(committed_h or 0.0) * _PRICE_LIST_HOUR_S,
+        interruptions_per_h=row.number("interruptions_per_h", is_zero=True) or 0.0,
+    )
+
+
+def _bought(row: Row, offer: Offer) -> Offer:
+    """Return the offer with what a bought machine costs."""
+    _leave_empty(row, offer.term, _RENT)
+    _need(row, "purchase_usd", "a bought machine has no price.")
+    _need(row, "useful_life_years", "nothing says over how many years the purchase is written off.")
+    return replace(
+        offer,
+        purchase_usd=row.number("purchase_usd") or 0.0,
+        useful_life_s=(row.number("useful_life_years") or 1.0) * _YEAR_S,
+        hosting_usd_per_month=row.number("hosting_usd_per_month", is_zero=True) or 0.0,
+    )
+
+
+def _need(row: Row, column: str, problem: str) -> None:
+    """Add a fault where a cell is empty."""
+    if not row.text(column):
+        row.fault(column, problem, f"Give {column}; a row without it may say why in 'unusable'.")
+
+
+def _leave_empty(row: Row, term: Term, columns: Sequence[str]) -> None:
+    """Add a fault for each filled cell that means nothing on a term: it would be dropped in silence."""
+    for column in columns:
+        if row.text(column):
+            problem = f"{column} means nothing on the term {str(term)!r}."
+            row.fault(column, problem, "Empty the cell, or write another term.")
+
+
+# --- A price list as a table: which rows are wanted, in which order, and what is computed for each
+# ``usd_per_petaflop_hour`` is the price of one machine for an hour over its dense peak in PFLOP/s in the data type of
+# its
+# figure ``dtype``: the first that its devices have of bf16, fp16, tf32 and fp32. A bought machine counts at its
+# purchase
+# over its useful life, used without a pause, and its hosting, without electricity.
+
+COLUMNS = (
+    *("provider", "instance", "region", "term", "device", "devices", "network_gbit_per_s", "usd_per_h"),
+    *("purchase_usd", "usd_per_petaflop_hour", "dtype", "power_w", "date"),
+)  # of the text; the rows hold more
+_MORE = ("inside", "memory_gib", "vcpus", "billing_s", "useful_life_years", "hosting_usd_per_month", "most")
+_ABOUT = ("source", "note", "unusable")
+_KEYS = (*COLUMNS, *_MORE, *_ABOUT)
+_DATA_TYPES = ("bf16", "fp16", "tf32", "fp32")
+_SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "=": operator.eq,
+}
+_CONDITION = re.compile(r"\s*([\w-]+)\s*(<=|>=|!=|<|>|=)\s*(.*?)\s*", re.DOTALL)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_MONTH_H, _YEAR_H, _PRICE_ROWS_HOUR_S = 730.0, 8760.0, 3600.0
+
+Cells = dict[str, Any]
+
+
+def price_rows(prices: PriceList, *, where: str = "", sort: str = "", unusable: bool = False) -> list[Cells]:
+    """Return the rows of a list, those that cannot be used last and only if asked for.
+
+    Parameters
+    ----------
+    where
+        Conditions between commas, all of which hold: a column, one of ``= != < <= > >=`` and a value, in which ``*``
+        stands for anything and case does not count. A row without the figure holds no condition but ``!=``.
+    sort
+        A column, smallest first; with a minus before it largest first. Rows without the figure come last. Rows of equal
+        figures, and all rows if it is empty, stand in the list's order.
+
+    Raises
+    ------
+    SpecError
+        For a condition or a column that is none.
+    """
+    conditions = [_condition(text) for text in where.split(",") if text.strip()]
+    key = _column(sort.removeprefix("-"), "--sort") if sort else ""
+    groups = [[_offer_row(offer) for offer in prices.offers]]
+    groups += [[_unusable_row(one) for one in prices.unusable]] if unusable else []
+    wanted = [[row for row in rows if all(holds(row) for holds in conditions)] for rows in groups]
+    return [row for rows in wanted for row in (_sorted(rows, key, sort.startswith("-")) if key else rows)]
+
+
+def price_totals(prices: PriceList, rows: Sequence[Cells], today: date) -> Cells:
+    """Return what a list holds beside the rows that are shown."""
+    usable, marked = len(prices.offers), len(prices.unusable)
+    return {
+        "rows": usable + marked,
+        "usable": usable,
+        "unusable": marked,
+        "shown": len(rows),
+        "oldest_price": prices.oldest.isoformat(),
+        "oldest_price_age_days": age_days(prices, today),
+        "files": ", ".join(prices.files),
+    }
+
+
+def _offer_row(offer: Offer) -> Cells:
+    """Return the cells of an offer, figures in the units of the list; None where one is not known."""
+    dtype, peak_flop_per_s = _peak(offer)
+    is_bought = offer.term is Term.BOUGHT
+    years = offer.useful_life_s / (_YEAR_H * _PRICE_ROWS_HOUR_S) if is_bought else None
+    per_petaflop = _usd_per_h(offer) / (peak_flop_per_s / 1e15) if peak_flop_per_s else None
+    return {
+        "provider": offer.provider,
+        "instance": offer.instance,
+        "region": offer.region,
+        "term": str(offer.term),
+        "device": offer.device,
+        "devices": offer.devices_per_machine,
+        "network_gbit_per_s": None if offer.network_bytes_per_s is None else offer.network_bytes_per_s * 8 / 1e9,
+        "usd_per_h": None if is_bought else offer.usd_per_h,
+        "purchase_usd": offer.purchase_usd if is_bought else None,
+        "usd_per_petaflop_hour": per_petaflop,
+        "dtype": dtype,
+        "power_w": offer.power_w,
+        "date": offer.date.isoformat(),
+        "inside": offer.inside,
+        "memory_gib": None if offer.memory_bytes is None else offer.memory_bytes / 2**30,
+        "vcpus": offer.vcpus,
+        "billing_s": None if is_bought else offer.billing_s,
+        "useful_life_years": years,
+        "hosting_usd_per_month": offer.hosting_usd_per_month if is_bought else None,
+        "most": offer.most,
+        "source": offer.source,
+        "note": offer.note,
+        "unusable": None,
+    }
+
+
+def _usd_per_h(offer: Offer) -> float:
+    """Return what an hour of a machine costs; of a bought one, at its capital's share and its hosting."""
+    share_usd = offer.purchase_usd / (offer.useful_life_s / _PRICE_ROWS_HOUR_S)
+    return offer.usd_per_h + share_usd + offer.hosting_usd_per_month / _MONTH_H
+
+
+def _peak(offer: Offer) -> tuple[str | None, float | None]:
+    """Return the data type and the peak that a machine's price is compared by; None of a question's own device."""
+    if offer.device not in data.device_names():
+        return None, None
+    peaks = data.device(offer.device).peak_flop_per_s
+    dtype = next(one for one in _DATA_TYPES if one in peaks)
+    return dtype, peaks[dtype] * offer.devices_per_machine
+
+
+def _unusable_row(row: Unusable) -> Cells:
+    """Return the cells of a row that cannot be used, as they are written, and its reason."""
+    return {**{key: row.row.get(key) or None for key in _KEYS}, "unusable": row.reason}
+
+
+def _column(name: str, option: str) -> str:
+    """Return the proper name of a column."""
+    try:
+        return find(name, {fold(key): key for key in _KEYS}, "column")
+    except SpecError as error:
+        fault = error.faults[0]
+        raise SpecError.of([_fault(option, name, fault.problem, fault.mend)]) from None
+
+
+def _condition(text: str) -> Callable[[Cells], bool]:
+    """Return a test of rows from its text."""
+    found = _CONDITION.fullmatch(text)
+    if not found:
+        mend = "Write e.g. provider=aws,device=a100*,usd_per_h<5."
+        raise SpecError.of([_fault("--where", text, f"{text.strip()!r} is not a condition.", mend)])
+    column, sign, value = _column(found[1], "--where"), found[2], found[3]
+    compare, wanted = _SIGNS[sign], _figure(value)
+    is_date = column == "date"
+    if sign not in ("=", "!=") and not (_DATE.fullmatch(value) if is_date else wanted is not None):
+        mend = f"Write {'a day, e.g. 2026-07-20' if is_date else 'a number'}, or compare with = or !=."
+        raise SpecError.of([_fault("--where", text, f"{value!r} cannot be compared by its size.", mend)])
+
+    def holds(row: Cells) -> bool:
+        cell = row[column]
+        if cell is None:
+            return sign == "!="
+        number = _figure(cell)
+        if not is_date and wanted is not None and number is not None:
+            return compare(number, wanted)
+        if sign in ("=", "!="):
+            return fnmatchcase(str(cell).lower(), value.lower()) == (sign == "=")
+        return is_date and compare(str(cell), value)
+
+    return holds
+
+
+def _figure(cell: object) -> float | None:
+    """Return the number that a cell holds, as one or as text; None where it holds none."""
+    try:
+        return float(str(cell))
+    except ValueError:
+        return None
+
+
+def _sorted(rows: Sequence[Cells], key: str, is_falling: bool) -> list[Cells]:
+    """Return rows in the order of a column, those without a figure last; equal ones as they stood."""
+    known = [row for row in rows if row[key] is not None]
+    figures = [_figure(row[key]) for row in known]
+
+    def place(index: int) -> tuple[float, str]:
+        figure = figures[index]
+        return (inf, str(known[index][key]).lower()) if None in figures or figure is None else (figure, "")
+
+    order = sorted(range(len(known)), key=place, reverse=is_falling)
+    return [known[index] for index in order] + [row for row in rows if row[key] is None]
+
+
+def _fault(option: str, value: str, problem: str, mend: str) -> Fault:
+    """Return a fault of the command line."""
+    return Fault(file="command line", field=option, value=value, problem=problem, mend=mend)

@@ -1,0 +1,1 @@
+"""What a user wrote, read into a problem in SI units: one dataclass a block, validated once."""

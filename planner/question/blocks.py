@@ -1,0 +1,555 @@
+"""What a spec may say about layers: those of a network, and those that may take the place of others."""
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+
+from planner import data
+from planner.cluster import Storage
+from planner.dnn import MOST_LAYERS, Layer, Tensor, Window
+from planner.problem import Queue
+from planner.question.values import (
+    Bytes,
+    Count,
+    File,
+    FlopRate,
+    Model,
+    Name,
+    Positive,
+    PositiveBytes,
+    Rate,
+    SampleRate,
+    Seconds,
+    SignedSeconds,
+    Text,
+    Watts,
+    exactly_one,
+    known,
+    tag,
+    whole,
+)
+from planner.transformer import (
+    MOST_CHANNELS,
+    MOST_EXPERTS,
+    MOST_HEADS,
+    MOST_INNER,
+    MOST_PIXELS,
+    MOST_TOKENS,
+    MOST_WIDTH,
+    MOST_WORDS,
+    Transformer,
+)
+from planner.transformer import MOST_LAYERS as MOST_TRANSFORMER_LAYERS
+from planner.zoo.transformers import transformer_of
+
+ELEMENT_BYTES = 4  # a layer's bytes, where it gives no shape and no tensors, are of fp32
+
+MOST_SUBSTITUTIONS = 6  # every subset of them is a network to plan
+
+
+class TensorSpec(Model):
+    """A stored array of a layer; see :class:`planner.dnn.Tensor`."""
+
+    name: Name
+    elements: Count
+    role: Literal["weight", "bias", "scale", "shift", "moving"] = "weight"
+
+
+class WindowSpec(Model):
+    """What an output of a convolution or a pool reads; see :class:`planner.dnn.Window`."""
+
+    kernel: Count
+    stride: Count = 1
+    padding: Annotated[int, Field(ge=0, strict=True)] = 0
+
+
+class LayerSpec(Model):
+    """One layer, by multiply-adds or by measured seconds of a batch of ``dnn.profile_batch`` samples.
+
+    Its size is said by ``output`` and ``parameters``, bytes of fp32, or by ``shape`` and ``tensors``, in elements.
+    """
+
+    name: Name
+    kind: Name = "operator"
+    inputs: list[Name] = []
+    forward: Seconds | None = None
+    backward: Seconds | None = None
+    multiply_adds: Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False, strict=True)] = 0
+    parameters: Bytes = 0.0
+    output: Bytes = 0.0
+    shape: Annotated[list[Count], Field(min_length=1, max_length=8)] | None = None
+    tensors: list[TensorSpec] = []
+    window: WindowSpec | None = None
+    in_place: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.shape is not None and self.output:
+            raise ValueError("shape and output both say how large the output is. Keep one of them.")
+        if self.tensors and self.parameters:
+            raise ValueError("tensors and parameters both say what is trained. Keep one of them.")
+        return self
+
+    def build(self) -> Layer:
+        """Return the layer of one sample."""
+        num_parameters = round(self.parameters / ELEMENT_BYTES)
+        whole = (Tensor(name=f"{self.name}.parameters", num_elements=num_parameters),) if num_parameters else ()
+        given = tuple(Tensor(name=one.name, num_elements=one.elements, role=one.role) for one in self.tensors)
+        return Layer(
+            name=self.name,
+            kind=self.kind,
+            output_shape=(round(self.output / ELEMENT_BYTES),) if self.shape is None else tuple(self.shape),
+            num_multiply_adds=int(self.multiply_adds),
+            tensors=given or whole,
+            is_in_place=self.in_place,
+            window=None if self.window is None else Window(**self.window.model_dump()),
+        )
+
+
+class RepeatSpec(Model):
+    """Consecutive layers that are copies of one block; see :class:`planner.dnn.Repeat`."""
+
+    first: Annotated[int, Field(ge=0, strict=True)]
+    layers: Count
+    count: Count
+    kind: Name = "block"
+
+
+class RunSpec(Model):
+    """All layers on any path from the first to the last."""
+
+    first: Name
+    last: Name
+
+
+def _run(value: object) -> object:
+    """Read ``[fc6, ..., fc8]`` as the first and the last layer of a run."""
+    if isinstance(value, list) and len(value) == 3 and value[1] == "...":
+        return {"first": value[0], "last": value[2]}
+    return value
+
+
+RunOf = Annotated[
+    Annotated[list[Name], Field(min_length=1), Tag("<list>")] | Annotated[RunSpec, Tag("<mapping>")],
+    Discriminator(tag),
+    BeforeValidator(_run),
+]
+
+
+class BlockSpec(Model):
+    """Layers that come in. Those that read no layer of the block read what the replaced ones read."""
+
+    layers: Annotated[list[LayerSpec], Field(min_length=1, max_length=MOST_LAYERS)]
+    source: Text = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [layer.name for layer in self.layers]
+        for layer in self.layers:
+            if unknown := [name for name in layer.inputs if name not in names]:
+                raise ValueError(
+                    f"layer {layer.name!r} reads {unknown[0]!r}, which is not in the block. Leave out its inputs where "
+                    f"it reads what the replaced layers read."
+                )
+            if layer.kind == "input":
+                raise ValueError(f"layer {layer.name!r} is an input. Leave it out; the network has its own.")
+        return self
+
+
+class SubstitutionSpec(Model):
+    """A run of layers, and the block that may take its place: a shipped one by name, or layers."""
+
+    name: Name
+    layers: RunOf
+    by: Annotated[
+        Annotated[Name, known(data.find_block), Tag("<name>")] | Annotated[BlockSpec, Tag("<mapping>")],
+        Discriminator(tag),
+    ]
+
+
+# --- What a spec may say about machines: devices, links, storage, and how a cluster is put together of them
+
+MOST_DEVICES = 2**20
+MOST_NODES = 10_000  # written one by one; equal machines are one group
+
+
+class DeviceSpec(Model):
+    """A device that the table does not hold."""
+
+    name: Name
+    kind: Name = "gpu"
+    fp32: FlopRate | None = None
+    tf32: FlopRate | None = None
+    fp16: FlopRate | None = None
+    bf16: FlopRate | None = None
+    memory: Bytes | None = None
+    memory_bandwidth: Rate | None = None
+    power: Watts | None = None
+    verified: bool = True
+    source: Text = "the spec"
+
+
+class LinkSpec(Model):
+    """Bandwidth of one direction, and latency per hop."""
+
+    bandwidth: Rate
+    latency: Seconds = 0.0
+
+
+def _shared(value: object) -> bool | int:
+    """Return true, false, or by how many machines."""
+    return value if isinstance(value, bool) else whole(value)
+
+
+SharedBy = Annotated[
+    bool | int,
+    BeforeValidator(_shared),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 1}]}),
+]
+
+
+class StorageSpec(Model):
+    """A disk in every machine, or one store shared by all, or by so many machines."""
+
+    bandwidth: Rate
+    shared: SharedBy = False
+
+    def build(self) -> Storage:
+        """Return the storage of a machine."""
+        by = None if isinstance(self.shared, bool) else self.shared
+        return Storage(bandwidth_bytes_per_s=self.bandwidth, is_shared=bool(self.shared), shared_by=by)
+
+
+DeviceOf = Annotated[
+    Annotated[Name, known(data.device), Tag("<name>")] | Annotated[DeviceSpec, Tag("<mapping>")], Discriminator(tag)
+]
+LinkOf = Annotated[
+    Annotated[Name, known(data.inside_link), Tag("<name>")] | Annotated[LinkSpec, Tag("<mapping>")],
+    Discriminator(tag),
+]
+# The rate of each of a machine's network cards; ``8 x 400 Gbit/s`` says how many there are, too.
+CardRate = Annotated[
+    Rate,
+    WithJsonSchema({"type": "string", "description": "of each network card, e.g. '400 Gbit/s' or '8 x 400 Gbit/s'"}),
+]
+_CARDS = re.compile(r"\s*(\d{1,12})\s*x\s*(.*)", re.DOTALL)
+
+
+class MachineSpec(Model):
+    """A group of equal machines: of a device, or as they are sold (``machine: dgx-h100``).
+
+    What is left out is that of the machine, or of the device's reference machine (:mod:`planner.data.devices`).
+    """
+
+    name: Name | None = None
+    count: Count = 1
+    machine: Annotated[Name, known(data.machine)] | None = None
+    device: DeviceOf | None = None
+    devices: Count | None = None
+    inside: LinkOf | None = None
+    network: CardRate | None = None
+    nics: Count | None = None
+    latency: Seconds | None = None
+    storage: StorageSpec | None = None
+    host_link: Rate | None = None
+    decode: SampleRate | None = None
+    source: Text = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_network(cls, given: Any) -> Any:
+        """Read ``network: 8 x 400 Gbit/s`` as ``nics: 8`` and ``network: 400 Gbit/s``."""
+        network = given.get("network") if isinstance(given, dict) else None
+        found = _CARDS.fullmatch(network) if isinstance(network, str) else None
+        if found is None:
+            return given
+        nics, said = int(found[1]), given.get("nics")
+        if said is not None and str(said).strip() != str(nics):
+            raise ValueError(f"network {network!r} has {nics} cards, and nics says {said}. Write one of them.")
+        return {**given, "network": found[2], "nics": nics}
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of one machine: as said, or those of the machine that is named."""
+        return self.devices or (data.machine(self.machine).num_devices if self.machine is not None else 1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.machine is not None:
+            self._check_machine(data.machine(self.machine))
+        elif self.device is None and getattr(self, "type", "machine") == "machine":
+            raise ValueError("this machine has no device. Add e.g. device: a100-sxm4-80gb, or machine: dgx-h100.")
+        total = self.count * self.num_devices
+        if total > MOST_DEVICES:
+            raise ValueError(f"{total} devices are more than {MOST_DEVICES}. Is count x devices right?")
+        return self
+
+    def _check_machine(self, machine: data.Machine) -> None:
+        """Refuse what contradicts the machine that is named."""
+        if self.device is not None:
+            device = data.device(self.device).name if isinstance(self.device, str) else self.device.name
+            if device != machine.device:
+                raise ValueError(f"machine {machine.name} has {machine.device}, and device is {device}. Leave one out.")
+        if self.num_devices > machine.num_devices:
+            raise ValueError(
+                f"machine {machine.name} has {machine.num_devices} devices, and devices says {self.devices}. "
+                f"Leave devices out, or raise count."
+            )
+
+
+class NodeSpec(MachineSpec):
+    """A machine group or a switch of a drawn cluster; its links stand under ``links``."""
+
+    name: Name
+    type: Literal["machine", "switch"] = "machine"
+
+    @model_validator(mode="after")
+    def _check_node(self) -> Self:
+        given = [key for key in sorted(self.model_fields_set) if getattr(self, key) is not None]
+        if self.type == "switch" and (beyond := [key for key in given if key not in {"name", "type", "source"}]):
+            raise ValueError(f"a switch has no {', '.join(beyond)}. Remove it, or write type: machine.")
+        if beyond := [key for key in ("network", "latency") if key in given]:
+            mend = "Write bandwidth and latency of its links under links."
+            raise ValueError(f"a drawn machine has no {' and '.join(beyond)} of its own. {mend}")
+        return self
+
+
+class CableSpec(LinkSpec):
+    """A link between two nodes; at a machine group, one such link for every network card of every machine."""
+
+    ends: Annotated[list[Name], Field(min_length=2, max_length=2)]
+
+
+class ClusterSpec(Model):
+    """The machines: groups on one switch, or any graph of nodes and links, or a testbed by name."""
+
+    name: Name | None = None
+    preset: Annotated[Name, known(data.preset)] | None = None
+    machines: Annotated[list[MachineSpec], Field(min_length=1, max_length=MOST_NODES)] | None = None
+    nodes: Annotated[list[NodeSpec], Field(min_length=1, max_length=MOST_NODES)] | None = None
+    links: Annotated[list[CableSpec], Field(max_length=10 * MOST_NODES)] | None = None
+    source: Text = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        exactly_one(self, ("preset", "machines", "nodes"))
+        if self.links is not None and self.nodes is None:
+            raise ValueError("links belong to nodes; a machine group has its own network.")
+        return self
+
+
+# --- What a spec may say about a transformer, ``dnn.transformer``; what is left out has the defaults of its fields
+
+
+def _at_most(most: int) -> AfterValidator:
+    """Return what refuses numbers beyond all reason."""
+
+    def check(value: int) -> int:
+        if value > most:
+            raise ValueError(f"{value} is too large. Write a whole number of at most {most}.")
+        return value
+
+    return AfterValidator(check)
+
+
+def _schema(least: int, most: int) -> WithJsonSchema:
+    """Return the JSON Schema of a whole number."""
+    return WithJsonSchema({"type": "integer", "minimum": least, "maximum": most})
+
+
+def _number(value: object) -> int:
+    """Return a whole number of 0 or more."""
+    return 0 if value == 0 and not isinstance(value, bool) else whole(value)
+
+
+Layers = Annotated[Count, _at_most(MOST_TRANSFORMER_LAYERS), _schema(1, MOST_TRANSFORMER_LAYERS)]
+Heads = Annotated[Count, _at_most(MOST_HEADS), _schema(1, MOST_HEADS)]
+NumExperts = Annotated[Count, _at_most(MOST_EXPERTS), _schema(1, MOST_EXPERTS)]
+Width = Annotated[Count, _at_most(MOST_WIDTH), _schema(1, MOST_WIDTH)]
+Inner = Annotated[Count, _at_most(MOST_INNER), _schema(1, MOST_INNER)]
+Tokens = Annotated[Count, _at_most(MOST_TOKENS), _schema(1, MOST_TOKENS)]
+Words = Annotated[Count, _at_most(MOST_WORDS), _schema(1, MOST_WORDS)]
+Pixels = Annotated[Count, _at_most(MOST_PIXELS), _schema(1, MOST_PIXELS)]
+SomeLayers = Annotated[
+    int, BeforeValidator(_number), _at_most(MOST_TRANSFORMER_LAYERS), _schema(0, MOST_TRANSFORMER_LAYERS)
+]
+SomeExperts = Annotated[int, BeforeValidator(_number), _at_most(MOST_EXPERTS), _schema(0, MOST_EXPERTS)]
+SomeTypes = Annotated[int, BeforeValidator(_number), _at_most(MOST_WORDS), _schema(0, MOST_WORDS)]
+
+
+class ExpertsSpec(Model):
+    """A mixture of experts; see :class:`planner.transformer.Experts`."""
+
+    count: NumExperts
+    top_k: NumExperts
+    size: Width
+    shared: SomeExperts = 0
+    shared_size: Width | None = None
+    every: Layers = 1
+    dense_first: SomeLayers = 0
+    router_bias: bool = False
+    shared_gate: bool = False
+
+
+class LatentAttentionSpec(Model):
+    """Multi-head latent attention; see :class:`planner.transformer.LatentAttention`."""
+
+    query_rank: Width | None = None
+    key_value_rank: Width
+    rope_size: Width
+    nope_size: Width
+    value_size: Width
+
+
+class ImageSpec(Model):
+    """Images in patches; see :class:`planner.transformer.Image`."""
+
+    size: Pixels
+    patch: Pixels
+    channels: Annotated[Count, _at_most(MOST_CHANNELS), _schema(1, MOST_CHANNELS)] = 3
+    classes: Words = 1000
+    class_token: bool = True
+
+
+class TransformerSpec(Model):
+    """A transformer by its sizes; see :class:`planner.transformer.Transformer`."""
+
+    layers: Layers
+    hidden: Width
+    heads: Heads
+    kv_heads: Heads | None = None
+    head_size: Width | None = None
+    feed_forward: Inner | None = None
+    gated: bool | None = None
+    vocabulary: Words | None = None
+    sequence_length: Tokens | None = None
+    tied_embeddings: bool | None = None
+    causal: bool | None = None
+    positions: Literal["learned", "rotary", "alibi", "none"] | None = None
+    num_positions: Tokens | None = None
+    norm: Literal["layer_norm", "rms_norm"] | None = None
+    norm_position: Literal["before", "after", "both", "output", "shared", "parallel"] | None = None
+    biases: bool | None = None
+    norm_scales: bool | None = None
+    norm_biases: bool | None = None
+    qkv_biases: bool | None = None
+    output_bias: bool | None = None
+    query_key_norms: bool | None = None
+    query_key_norm_span: Literal["head", "all_heads"] | None = None
+    final_norm: bool | None = None
+    embedding_norm: bool | None = None
+    token_types: SomeTypes | None = None
+    head: Literal["language", "masked_language", "classes", "none"] | None = None
+    head_bias: bool | None = None
+    pooler: bool | None = None
+    experts: ExpertsSpec | None = None
+    latent_attention: LatentAttentionSpec | None = None
+    image: ImageSpec | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        text = {"vocabulary": self.vocabulary, "sequence_length": self.sequence_length}
+        for key, value in text.items():
+            if self.image is None and value is None:
+                raise ValueError(f"{key} is missing. Add it; only a network that reads images has none.")
+            if self.image is not None and value is not None:
+                raise ValueError(f"{key} belongs to a network that reads text. Leave it out where there is an image.")
+        self.build()
+        return self
+
+    def build(self) -> Transformer:
+        """Return the transformer; raise ValueError where the sizes do not go together."""
+        return transformer_of(self.model_dump(exclude_none=True))
+
+
+# --- The block ``calibration`` of a spec: shares of the peak, measured curves, the laws of links, known errors
+
+MOST_POINTS = 10_000  # of a measured curve
+
+
+class CurveSpec(Model):
+    """A measured all-reduce: a CSV file with the columns size_bytes,seconds, or the points themselves."""
+
+    num_devices: Count
+    file: File | None = None
+    points: Annotated[list[tuple[Bytes, Seconds]], Field(min_length=2, max_length=MOST_POINTS)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        exactly_one(self, ("file", "points"))
+        return self
+
+
+class PiecewiseSpec(Model):
+    """Equation 18, fitted for one number of devices.
+
+    ``log_slope log2 D + log_offset`` below the threshold, ``D / bandwidth + offset`` from there on.
+    """
+
+    num_devices: Count
+    log_slope: Seconds
+    log_offset: SignedSeconds
+    bandwidth: Rate
+    offset: SignedSeconds = 0.0
+    threshold: Bytes
+
+
+class QueueSpec(Model):
+    """A switch that queues packets (M/M/1): the rate that it forwards, the packet, and the hops over it."""
+
+    switch: Rate
+    packet: PositiveBytes = 1500.0
+    hops: Count = 1
+
+    def build(self) -> Queue:
+        """Return the queue."""
+        return Queue(switch_bytes_per_s=self.switch, packet_bytes=self.packet, num_hops=self.hops)
+
+
+class KnownErrorSpec(Model):
+    """How far a fit was off what it did not see: mean and largest of absolute predicted / measured - 1."""
+
+    of: Name
+    mean: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    worst: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    source: Text = ""
+
+
+class CalibrationSpec(Model):
+    """Fitted parameters of devices, links and framework."""
+
+    utilisation: Positive | None = None
+    utilisation_by_kind: dict[Name, Positive] = {}
+    flop_per_multiply_add: Literal[1, 2] = 2
+    update: Seconds | None = None
+    bandwidth_efficiency: Positive | None = None
+    inside_efficiency: Positive | None = None
+    overhead: Seconds = 0.0
+    negotiate: Seconds = 0.0
+    aggregation: bool = True
+    algorithms: Annotated[list[Literal["ring", "tree", "two_level"]], Field(min_length=1)] = [
+        "ring",
+        "tree",
+        "two_level",
+    ]
+    curves: list[CurveSpec] = []
+    piecewise: list[PiecewiseSpec] = []
+    wait: Literal["none", "exact", "paper"] = "none"
+    timeout: Seconds | None = None
+    fusion_unit: Literal["layer", "tensor"] = "layer"
+    split_tensors: bool = False
+    strategy: Literal["naive", "cntk", "mxnet", "caffe_mpi"] = "caffe_mpi"
+    prefetch: Literal["pipelined", "single"] = "pipelined"
+    memory_reserve: Bytes = 0.0
+    program: Name = "megatron-core"
+    expert_imbalance: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
+    straggler_deviation: Seconds = 0.0
+    queue: QueueSpec | None = None
+    cores: Count = 1
+    activation: Seconds = 0.0
+    error: Seconds = 0.0
+    multiply_add: list[tuple[Bytes, Seconds]] = []
+    interference: list[tuple[Count, Positive]] = []
+    known_error: list[KnownErrorSpec] = []
+    source: Text = ""

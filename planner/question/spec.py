@@ -1,0 +1,475 @@
+"""Configurations in a spec: the block of each family, as ``plan`` prints it and ``predict`` reads it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import GenericAlias
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
+
+from planner import zoo as networks
+from planner.constraints import CONSTRAINTS, Constraint
+from planner.decisions import DECISIONS, FLAG, LAYOUT, Algorithm, Decision, PipelineSchedule, Synchronisation
+from planner.dnn import MOST_LAYERS
+from planner.names import FAMILY_NAMES, FamilyName
+from planner.question.blocks import (
+    MOST_DEVICES,
+    MOST_SUBSTITUTIONS,
+    CalibrationSpec,
+    ClusterSpec,
+    LayerSpec,
+    RepeatSpec,
+    SubstitutionSpec,
+    Tokens,
+    TransformerSpec,
+)
+from planner.question.source import Notes, Source
+from planner.question.values import (
+    Bytes,
+    Count,
+    Dtype,
+    File,
+    Index,
+    Model,
+    Name,
+    Positive,
+    PositiveBytes,
+    Seconds,
+    Share,
+    Text,
+    Watts,
+    exactly_one,
+    known,
+    tag,
+    whole,
+)
+from planner.units import Dimension
+
+
+def _type_of(row: Decision) -> Any:
+    """Return what a spec may write for a decision, as pydantic reads it."""
+    if row.key == "substitutions":
+        return list[Name]
+    if row.is_count:
+        return Count
+    if row.names_of is not None:
+        return Name
+    return bool if row.values == FLAG else Literal[row.values]
+
+
+def _made_of(fields: Mapping[str, tuple[Any, Any]]) -> Any:
+    """Return a base class with such fields: the type and the default of each."""
+    return create_model("_Rows", __base__=Model, **fields)  # type: ignore[call-overload]  # the fields are rows
+
+
+class GroupSpec(Model):
+    """One fused all-reduce: the tensors (or layers) that it carries, in the order in which they become ready."""
+
+    tensors: Annotated[list[Name], Field(min_length=1)]
+    algorithm: Literal[Algorithm, "measured", "piecewise"] | None = None
+    size_bytes: Annotated[float, Field(ge=0)] | None = None
+
+
+class BufferSpec(Model):
+    """Fusion by a buffer of constant size, as frameworks have it."""
+
+    buffer: Bytes
+
+
+FusionOf = Annotated[
+    Annotated[Literal["none", "one", "optimal", "mg_wfbp", "ada_fusion", "ada_fusion_idle"], Tag("<name>")]
+    | Annotated[BufferSpec, Tag("<mapping>")]
+    | Annotated[list[GroupSpec], Tag("<list>")],
+    Discriminator(tag),
+]
+
+
+class CompressionSpec(Model):
+    """Share of every gradient that is left out, and the seconds ``k`` of ``k / (1 - removed)**2`` that it takes."""
+
+    removed: Share
+    time: Seconds = 0.0
+
+
+class GroupShareSpec(Model):
+    """What the machines of one group do: how many take part, devices of each, and the largest share of a device."""
+
+    machines: Count
+    devices_per_machine: Count | None = None
+    batch_per_device: Count
+    gradient_accumulation_steps: Count | None = None
+
+
+class AllReduceSpec(Model):
+    """The configuration block of the family ``all_reduce``, as ``plan`` prints it.
+
+    ``groups``, by the name of the group of machines, say what unlike devices do; else ``num_devices`` are all alike.
+    ``gradient_accumulation_steps`` left out are the fewest whose samples fit in memory, as ``plan`` takes them.
+    """
+
+    machines: Annotated[list[Name], Field(min_length=1)] | None = None
+    groups: Annotated[dict[Name, GroupShareSpec], Field(min_length=1)] | None = None
+    num_devices: Count | None = None
+    num_machines: Count | None = None
+    devices_per_machine: Count | None = None
+    global_batch_size: Count | None = None
+    gradient_accumulation_steps: Count | None = None
+    compression: CompressionSpec | None = None
+    fusion_groups: FusionOf = "optimal"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.groups is None and self.num_devices is None:
+            raise ValueError("give num_devices, or groups where devices differ.")
+        if self.groups is not None and (self.machines or self.devices_per_machine):
+            raise ValueError("groups say which machines take part: leave out machines and devices_per_machine.")
+        return self
+
+
+PlacementOf = Annotated[
+    Annotated[Literal["round_robin", "largest_first", "sliced"], Tag("<name>")]
+    | Annotated[dict[str, Index], Tag("<mapping>")],
+    Discriminator(tag),
+]
+
+
+class ParameterServerSpec(Model):
+    """The configuration block of the family ``parameter_server``.
+
+    Workers and shares are by the name of the machine group; tensors are placed by a rule, or each on a server by its
+    index. A share is the largest of its group: some devices have one sample less where shares make more than the batch.
+    ``placement`` left out: sliced, where the program cuts tensors (``calibration.split_tensors``), else round robin.
+    ``max_staleness`` belongs to ``ssp``, ``local_steps`` to ``local_sgd``.
+    """
+
+    num_parameter_servers: Count
+    workers: Annotated[dict[Name, Count], Field(min_length=1)] | None = None
+    servers: Name | None = None
+    co_located: bool = False
+    placement: PlacementOf | None = None
+    batch_shares: dict[Name, Count] | None = None
+    global_batch_size: Count | None = None
+    compression: CompressionSpec | None = None
+    synchronisation: Synchronisation = "bsp"
+    max_staleness: Index | None = None
+    local_steps: Count | None = None
+
+
+class ReplicaLayerSpec(Model):
+    """One layer of ``model_replicas``.
+
+    P, H, R, and the worker of every segment, a row for each replica of the layer. ``threads`` left out are those that
+    are fastest.
+    """
+
+    partitions: Count | None = None
+    threads: Count | None = None
+    replicas: Count | None = None
+    workers: Annotated[list[Annotated[list[Index], Field(min_length=1)]], Field(min_length=1)] | None = None
+
+
+class ModelReplicasSpec(Model):
+    """The configuration block of the family ``model_replicas``."""
+
+    num_parameter_servers: Count
+    num_replicas: Count
+    num_workers_per_replica: Count
+    samples_per_read: Count | None = None
+    layers: Annotated[list[ReplicaLayerSpec], Field(min_length=1)] | None = None
+
+
+class StageSpec(Model):
+    """One stage of a pipeline: its first and last layer, the machines it runs on, and its replicas."""
+
+    first: Name
+    last: Name
+    machines: Name | None = None
+    replicas: Count = 1
+
+
+class PipelineSpec(Model):
+    """The configuration block of the family ``pipeline``."""
+
+    stages: Annotated[list[StageSpec], Field(min_length=1)]
+    num_microbatches: Count | None = None
+    global_batch_size: Count | None = None
+    schedule: PipelineSchedule = "1f1b"
+    chunks_per_device: Count = 1
+
+
+class HybridStageSpec(Model):
+    """One pipeline stage of a hybrid layout: its layers, and the group of machines that its devices stand on."""
+
+    layers: Count
+    machines: Name | None = None
+
+
+class HybridReplicasSpec(Model):
+    """Whole replicas of a hybrid layout on one group of machines: how many, and the micro-batches of each."""
+
+    machines: Name
+    data: Count
+    num_microbatches: Count
+
+
+def _of_layout(row: Decision) -> tuple[Any, Any]:
+    """Return the type and the default of a layout's key in the block ``hybrid``."""
+    kind = Literal[row.block_values] if row.block_values else _type_of(row)
+    kind, default = (kind | None, None) if row.default is None else (kind, row.default)
+    return Annotated[kind, Field(description=row.words)], default
+
+
+class HybridSpec(_made_of({name: _of_layout(row) for name, row in LAYOUT.items()})):  # type: ignore[misc]  # made of rows
+    """The configuration block of the family ``hybrid``: one layout of a transformer.
+
+    ``machines`` names a group where machines differ; the batch is by default the one that ``dnn`` asks for. Where
+    stages hold unlike numbers of layers, or stand on machines of several kinds, ``stages`` lists them all; ``replicas``
+    say how many whole replicas stand on each kind. ``zero``, ``sequence_parallel`` and the overlaps that are left out
+    are what ``plan`` takes by default: on where they mean something (:mod:`planner.families.hybrid.rules`).
+    """
+
+    global_batch_size: Count | None = None
+    machines: Name | None = None
+    stages: Annotated[list[HybridStageSpec], Field(min_length=1)] | None = None
+    replicas: Annotated[list[HybridReplicasSpec], Field(min_length=1)] | None = None
+
+
+class ConfigurationSpec(Model):
+    """A given configuration, for ``predict``: the block of one family, and the substitutions of its network."""
+
+    all_reduce: AllReduceSpec | None = None
+    parameter_server: ParameterServerSpec | None = None
+    model_replicas: ModelReplicasSpec | None = None
+    pipeline: PipelineSpec | None = None
+    hybrid: HybridSpec | None = None
+    substitutions: list[Name] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        exactly_one(self, FAMILY_NAMES)
+        return self
+
+    @property
+    def family(self) -> str:
+        """The family whose block is given."""
+        return next(name for name in FAMILY_NAMES if getattr(self, name) is not None)
+
+
+# --- The boundary: what a spec may say
+# Text with units comes in here and leaves as SI numbers; nothing is checked again later.
+
+# Where a network may come from: a spec gives one of them.
+NETWORK_KEYS = ("zoo", "onnx", "huggingface", "torch", "profile", "trace", "layers", "transformer")
+
+
+class DnnSpec(Model):
+    """Where the network comes from, and what it is trained with."""
+
+    zoo: Annotated[Name, known(networks.find_name)] | None = None
+    onnx: File | None = None
+    huggingface: File | None = None
+    torch: File | None = None
+    profile: File | None = None
+    trace: File | None = None
+    layers: Annotated[list[LayerSpec], Field(min_length=1, max_length=MOST_LAYERS)] | None = None
+    repeats: list[RepeatSpec] = []
+    transformer: TransformerSpec | None = None
+    sequence_length: Tokens | None = None
+    text_only: bool = False
+    dimensions: dict[Name, Count] = {}
+    name: Name | None = None
+    profile_batch: Count | None = None
+    profile_device: Name | None = None
+    batch_per_device: Count | None = None
+    global_batch: Count | None = None
+    max_global_batch: Count | None = None
+    dataset_samples: Count | None = None
+    epochs: Positive | None = None
+    sample_bytes: Bytes | None = None
+    dtype: Dtype | None = None
+    optimizer: Literal["sgd", "momentum", "adam"] | None = None
+    substitutions: list[SubstitutionSpec] = []
+    warnings: list[Text] = []
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        given = exactly_one(self, NETWORK_KEYS)
+        if self.sequence_length is not None and given not in ("zoo", "huggingface"):
+            where = "stands in the transformer" if given == "transformer" else "belongs to a transformer by name"
+            raise ValueError(f"sequence_length {where}. Leave it out here.")
+        if self.text_only and given != "huggingface":
+            raise ValueError("text_only belongs to a Hugging Face configuration. Leave it out here.")
+        if self.dimensions and given != "onnx":
+            raise ValueError("dimensions belong to an ONNX file. Leave them out here.")
+        if self.repeats and given != "layers":
+            raise ValueError("repeats belong to layers. Leave them out here.")
+        if (number := len(self.substitutions)) > MOST_SUBSTITUTIONS:
+            raise ValueError(
+                f"{number} substitutions make {2**number} networks to plan. Allow {MOST_SUBSTITUTIONS} at most."
+            )
+        if self.global_batch is not None and (self.batch_per_device or self.max_global_batch):
+            raise ValueError("global_batch fixes the batch; leave out batch_per_device and max_global_batch.")
+        for key in ("profile_batch", "profile_device"):
+            if getattr(self, key) is not None and given not in ("profile", "trace", "layers"):
+                what = {"zoo": "a zoo network", "transformer": "a transformer"}.get(given, f"what {given} names")
+                raise ValueError(f"{key} belongs to a measured profile, trace or layers, not to {what}.")
+        return self
+
+    @property
+    def source(self) -> str:
+        """The key that says where the network comes from."""
+        return exactly_one(self, NETWORK_KEYS)
+
+
+class RangeSpec(Model):
+    """How many: exactly, at least, at most."""
+
+    exactly: Count | None = None
+    at_least: Count | None = None
+    at_most: Count | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.exactly is not None and (self.at_least or self.at_most):
+            raise ValueError("exactly leaves nothing for at_least and at_most to say.")
+        if (self.at_least or 1) > (self.at_most or MOST_DEVICES):
+            raise ValueError(f"at_least {self.at_least} is more than at_most {self.at_most}.")
+        return self
+
+
+def _range(value: object) -> object:
+    """Read a bare number as ``exactly``."""
+    return {"exactly": value} if isinstance(value, int | float | str) else value
+
+
+RangeOf = Annotated[RangeSpec, BeforeValidator(_range, json_schema_input_type=Count | RangeSpec)]
+
+
+def _staleness(value: object) -> int | str:
+    """Return a number of iterations, 0 included, or ``unbounded``."""
+    if isinstance(value, str):
+        if value == "unbounded":
+            return value
+        raise ValueError(f"{value!r} is not a whole number. Write 0 or more, or unbounded.")
+    return whole(value, least=0)
+
+
+StalenessOf = Annotated[
+    int | Literal["unbounded"],
+    BeforeValidator(_staleness),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"const": "unbounded"}]}),
+]
+
+
+# A section whose keys are all commented out is empty, not wrong.
+_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
+
+
+_EXCLUDABLE: Mapping[str, tuple[Any, Any]] = {
+    row.key: (GenericAlias(list, _type_of(row)), []) for row in DECISIONS if row.excluded_by
+}
+
+
+class ExcludeSpec(_made_of(_EXCLUDABLE)):  # type: ignore[misc]  # made of rows
+    """Values that decisions must not take, by the keys of ``fix``; the family ``hybrid`` alone takes these."""
+
+
+_QUANTITIES: Mapping[str, Any] = {
+    Dimension.DATA: PositiveBytes,
+    Dimension.TIME: Seconds,
+    Dimension.POWER: Watts,
+    "count": Count,
+}
+_KINDS: Mapping[str, tuple[Any, Any]] = {
+    **{dimension: (kind | None, None) for dimension, kind in _QUANTITIES.items()},
+    "range": (RangeOf | None, None),
+    "staleness": (StalenessOf | None, None),
+    "families": (list[FamilyName], []),
+    "exclude": (Annotated[ExcludeSpec, _EMPTY], ExcludeSpec()),
+}
+
+
+def _of_constraint(one: Constraint) -> tuple[Any, Any]:
+    """Return the type and the default of a constraint's key; all parts of a mapping have to be given."""
+    if isinstance(one.kind, Mapping):
+        parts = {key: (_QUANTITIES[part], ...) for key, part in one.kind.items()}
+        made = create_model(f"{one.key.title().replace('_', '')}Spec", __base__=Model, **parts)  # type: ignore[call-overload]  # fields are rows
+        kind, default = made | None, None
+    else:
+        kind, default = _KINDS[str(one.kind)]
+    return (Annotated[kind, Field(description=one.description)] if one.description else kind), default
+
+
+_CONSTRAINTS = {one.key: _of_constraint(one) for one in CONSTRAINTS if one.kind is not None}
+
+
+class ConstraintsSpec(_made_of(_CONSTRAINTS)):  # type: ignore[misc]  # made of rows
+    """What a plan must respect."""
+
+
+class CompressionOptionSpec(Model):
+    """Gradients may be compressed: ``time / (1 - removed)**2`` an iteration, and at most so much is left out."""
+
+    time: Seconds
+    at_most: Share = 0.99
+
+
+_PINNABLE = {row.key: (Annotated[_type_of(row) | None, Field(description=row.words)], None) for row in DECISIONS}
+
+
+class FixSpec(_made_of(_PINNABLE)):  # type: ignore[misc]  # made of rows
+    """Pinned decisions. A pin of what a family does not decide leaves that family out."""
+
+
+CalibrationOf = Annotated[
+    Annotated[File, Tag("<name>")] | Annotated[CalibrationSpec, Tag("<mapping>")], Discriminator(tag)
+]
+
+
+class Spec(Model):
+    """A whole question."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="planner.spec/1")
+
+    dnn: DnnSpec
+    cluster: ClusterSpec
+    calibration: Annotated[CalibrationOf, _EMPTY] = CalibrationSpec()
+    objective: Literal["iteration_time", "epoch_time", "training_time"] | None = None
+    constraints: Annotated[ConstraintsSpec, _EMPTY] = ConstraintsSpec()
+    families: Annotated[list[FamilyName], Field(min_length=1)] | None = None
+    compression: CompressionOptionSpec | None = None
+    fix: Annotated[FixSpec, _EMPTY] = FixSpec()
+    configuration: ConfigurationSpec | None = None
+    variant: Literal["corrected", "printed"] = "corrected"
+
+
+# --- What every part of building a problem reads and writes
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One question as it is read.
+
+    Attributes
+    ----------
+    spec, source
+        What is asked, checked, and its text.
+    notes
+        Faults, assumptions and warnings on the way.
+    resolved
+        The spec with nothing left to look up or to assume; filled on the way.
+    """
+
+    spec: Spec
+    source: Source
+    notes: Notes
+    resolved: dict[str, Any]

@@ -1,0 +1,133 @@
+"""The values of a spec: text with units in, SI numbers out, and the words for what is wrong with them."""
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Literal, TypeGuard
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from planner.errors import SpecError
+from planner.letters import visible
+from planner.units import Dimension, example_of, parse
+
+_LEAST = 1e-9
+_MOST_COUNT = 10**15
+
+
+def _reader(dimension: Dimension) -> Callable[[object], float]:
+    """Return a validator that reads text with a unit of ``dimension``."""
+
+    def read(value: object) -> float:
+        if isinstance(value, str):
+            return parse(value, dimension)
+        raise ValueError(f"{value!r} has no unit. Write e.g. {example_of(dimension)!r}.")
+
+    return read
+
+
+def _signed_s(value: object) -> float:
+    """Return seconds that may be negative: an intercept."""
+    if isinstance(value, str) and value.lstrip().startswith("-"):
+        return -parse(value.lstrip().removeprefix("-"), Dimension.TIME)
+    return _reader(Dimension.TIME)(value)
+
+
+def _schema(dimension: Dimension) -> WithJsonSchema:
+    """Return the JSON Schema of a quantity: text, since a bare number has no unit."""
+    return WithJsonSchema({"type": "string", "description": f"{dimension.value}, e.g. {example_of(dimension)}"})
+
+
+def _positive(value: float) -> float:
+    """Refuse zero, and next to nothing, where a division would follow."""
+    if value < _LEAST:
+        raise ValueError(f"it must be greater than 0, and at least {_LEAST:g} in SI units. Check the unit.")
+    return value
+
+
+def _is_finite(value: object) -> TypeGuard[int | float]:
+    """Whether a value is a finite number; a whole one may be larger than any float."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def whole(value: object, *, least: int = 1) -> int:
+    """Return a whole number of at least ``least``; 1e6 counts as one, true does not."""
+    if not _is_finite(value) or value != int(value):
+        raise ValueError(f"{value!r} is not a whole number. Write e.g. 64.")
+    if value > _MOST_COUNT:
+        raise ValueError(f"{value!r} is too large. Write a whole number of at most {_MOST_COUNT}.")
+    if value < least:
+        raise ValueError(f"{value!r} is too small. Write a whole number of {least} or more.")
+    return int(value)
+
+
+def _number(value: object) -> float:
+    """Return a finite number greater than 0."""
+    if not _is_finite(value) or value <= 0:
+        raise ValueError(f"{value!r} is not a number greater than 0. Write e.g. 0.5.")
+    if not _LEAST <= value <= 1 / _LEAST:
+        raise ValueError(f"{value!r} is beyond all reason. Write e.g. 0.5.")
+    return float(value)
+
+
+Bytes = Annotated[float, BeforeValidator(_reader(Dimension.DATA)), _schema(Dimension.DATA)]
+Rate = Annotated[float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.RATE)), _schema(Dimension.RATE)]
+Seconds = Annotated[float, BeforeValidator(_reader(Dimension.TIME)), _schema(Dimension.TIME)]
+FlopRate = Annotated[
+    float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.FLOP_RATE)), _schema(Dimension.FLOP_RATE)
+]
+SampleRate = Annotated[
+    float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.SAMPLE_RATE)), _schema(Dimension.SAMPLE_RATE)
+]
+SignedSeconds = Annotated[float, BeforeValidator(_signed_s), _schema(Dimension.TIME)]
+Watts = Annotated[float, BeforeValidator(_reader(Dimension.POWER)), _schema(Dimension.POWER)]
+Usd = Annotated[float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.MONEY)), _schema(Dimension.MONEY)]
+Count = Annotated[int, BeforeValidator(whole), WithJsonSchema({"type": "integer", "minimum": 1})]
+Positive = Annotated[float, BeforeValidator(_number), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
+PositiveBytes = Annotated[
+    float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.DATA)), _schema(Dimension.DATA)
+]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Index = Annotated[int, Field(ge=0, strict=True)]
+File = Annotated[str, Field(min_length=1)]  # as the system has it, whatever its letters; a factory of code, too
+Text = Annotated[str, AfterValidator(lambda text: visible(text, keep="\n"))]
+Name = Annotated[str, Field(min_length=1), AfterValidator(visible)]
+Dtype = Literal["fp32", "tf32", "fp16", "bf16"]
+
+
+class Model(BaseModel):
+    """Every part of a spec: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def exactly_one(model: BaseModel, keys: tuple[str, ...]) -> str:
+    """Return the one key of ``keys`` that is given."""
+    given = [key for key in keys if getattr(model, key) is not None]
+    if len(given) != 1:
+        what = f"{' and '.join(given)} are given" if given else "none is given"
+        raise ValueError(f"give exactly one of {', '.join(keys)}; {what}.")
+    return given[0]
+
+
+def known(find: Callable[[str], object]) -> AfterValidator:
+    """Return a validator that refuses names which a look-up refuses, with its words."""
+
+    def check(name: str) -> str:
+        try:
+            find(name)
+        except SpecError as error:
+            raise ValueError(" ".join(str(fault) for fault in error.faults)) from None
+        return name
+
+    return AfterValidator(check)
+
+
+def tag(value: object) -> str:
+    """Tell names, mappings and lists apart, so that faults speak of the one that was meant.
+
+    The tags stand in no path.
+    """
+    kinds = {str: "<name>", dict: "<mapping>", list: "<list>"}
+    return next((tag for kind, tag in kinds.items() if isinstance(value, kind)), "<mapping>")

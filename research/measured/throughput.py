@@ -1,0 +1,238 @@
+"""Samples a second of one network on several clusters, by number of devices and by how gradients are fused.
+
+Methods: BSP-A2A sends all gradients at once, after the backward pass; WFBP-A2A every tensor alone, as it gets ready;
+MG-WFBP merges tensors by the cost that it takes an all-reduce to have, which is an input here. The computation of an
+iteration is that of the one-device row, spread over the layers by their FLOP. Evaluations: see :func:`measure`.
+Source of the methods: S. Shi et al., arXiv:2005.13247.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from planner import channel, zoo
+from planner.channel import Ends
+from planner.cluster import Device
+from planner.cost import Affine, Floats, TransferCost
+from planner.models.communication import (
+    cheapest_of,
+    double_binary_tree_all_reduces,
+    ring_all_reduces,
+    two_level_all_reduces,
+)
+from planner.models.compute import profile_from_flop
+from planner.models.data_parallel import Gradients, Step, gradients_of
+from planner.question.values import Count, Model, Name, Rate, Seconds
+from planner.solvers.fusion import mg_wfbp, one_group, unfused
+from research.measured import Folds, Measured, MeasuredRow, Parameters, fit_logs, left_out_each, share_of
+
+__all__ = ["Inputs", "Predictor", "Run", "measure"]
+
+METHODS = ("BSP-A2A", "WFBP-A2A", "MG-WFBP")
+
+
+class EstimateInput(Model):
+    """What MG-WFBP takes an all-reduce to cost when it merges."""
+
+    startup: Seconds
+    s_per_byte: Annotated[float, Field(gt=0)]
+
+
+class NetworkInput(Model):
+    """A network as the table names it, and the estimates that MG-WFBP has for it, by number of devices."""
+
+    bandwidth: Rate
+    estimates: dict[int, EstimateInput]
+
+
+class Inputs(Model):
+    """The testbed, and which rows of the table are meant."""
+
+    dnn: Name
+    name: Name
+    inside: Rate
+    latency: Seconds
+    devices_per_machine: Count
+    networks: Annotated[dict[str, NetworkInput], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One row of the table, as seconds an iteration."""
+
+    network: str
+    method: str
+    num_devices: int
+    batch_per_device: int
+    measured_s: float
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Predicts runs; ``computation_s`` is an iteration on one device.
+
+    Parameters are seconds a hop of the network, and which share of its rate is reached inside a machine and by the
+    network: one share for all networks, or one for each. An all-reduce runs over a flat ring; or, where
+    ``is_cheapest``, by the cheapest of ring, tree and two levels, as the family ``all_reduce`` has it by default.
+    """
+
+    inputs: Inputs
+    batch_per_device: int
+    computation_s: float
+    is_cheapest: bool = False
+
+    def iteration_time_s(self, run: Run, parameters: Parameters) -> float:
+        """Return computation and what communication the backward pass does not hide."""
+        cost = self._all_reduce(run, parameters)
+        sent = channel.schedule(self._ends(run), self._ready_s, self._gradients.size_bytes, cost)
+        return self._step.computation_s + max(0.0, sent.finish_s - self._step.backward_s)
+
+    def _all_reduce(self, run: Run, parameters: Parameters) -> TransferCost:
+        """Return the cost of one all-reduce; the slowest link bounds a ring or a tree."""
+        latency_s, inside_share, *shares = parameters
+        share = share_of(run.network, self.inputs.networks, shares)
+        inside, network = inside_share * self.inputs.inside, share * self.inputs.networks[run.network].bandwidth
+        machines = -(-run.num_devices // self.inputs.devices_per_machine)
+        slowest = inside if machines == 1 else min(inside, network)
+        hop_s = 0.0 if machines == 1 else latency_s
+        ring = ring_all_reduces(num_devices=[run.num_devices], bandwidth_bytes_per_s=slowest, latency_s=hop_s)
+        if not self.is_cheapest:
+            return ring.at(0)
+        tree = double_binary_tree_all_reduces(
+            num_devices=[run.num_devices if machines == 1 else machines],
+            bandwidth_bytes_per_s=slowest,
+            latency_s=hop_s,
+        )
+        levels = two_level_all_reduces(
+            num_machines=[machines],
+            devices_per_machine=run.num_devices // machines,
+            inside_bytes_per_s=inside,
+            network_bytes_per_s=network,
+            network_latency_s=latency_s,
+        )
+        return cheapest_of([ring.at(0), tree.at(0), levels.at(0)])
+
+    def _ends(self, run: Run) -> Ends:
+        """Return which gradients travel together."""
+        number = len(self._gradients.names)
+        if run.method != "MG-WFBP":
+            return one_group(number) if run.method == "BSP-A2A" else unfused(number)
+        return self._merged[run.network, run.num_devices]
+
+    @cached_property
+    def _merged(self) -> dict[tuple[str, int], Ends]:
+        """Return the groups of MG-WFBP, by network and number of devices."""
+        sizes, found = self._gradients.size_bytes, {}
+        for name, network in self.inputs.networks.items():
+            for number, one in network.estimates.items():
+                cost = Affine(startup_s=one.startup, per_byte_s=one.s_per_byte)
+                found[name, number] = mg_wfbp(self._ready_s, sizes, cost, one.startup)
+        return found
+
+    @cached_property
+    def _computed(self) -> tuple[Gradients, Step]:
+        """Return gradients and computation, on a device as fast as the measured one."""
+        dnn = zoo.build(self.inputs.dnn)
+        device = Device(name="as measured", peak_flop_per_s={"fp32": 1.0})
+        one = profile_from_flop(dnn, device, dtype="fp32", utilisation=1.0)
+        seconds = float(one.forward_s.sum() + one.backward_s.sum()) * self.batch_per_device
+        profile = profile_from_flop(dnn, device, dtype="fp32", utilisation=seconds / self.computation_s)
+        gradients = gradients_of(dnn, profile, gradient_bytes=4, unit="tensor")
+        return gradients, Step.of(profile, batch_per_device=self.batch_per_device)
+
+    @property
+    def _gradients(self) -> Gradients:
+        return self._computed[0]
+
+    @property
+    def _step(self) -> Step:
+        return self._computed[1]
+
+    @cached_property
+    def _ready_s(self) -> Floats:
+        return self._gradients.ready_s_per_sample * self.batch_per_device
+
+
+def measure(inputs: Inputs, path: Path) -> Measured:
+    """Return the rows of seven evaluations.
+
+    no communication
+        Computation alone: what a guess without any model of the network is off.
+    defaults
+        As the family reads a spec that says no more than rates: the cheapest algorithm, a latency that is assumed.
+    flat ring
+        The same, over one flat ring, as in all that follow.
+    latency of others
+        Rates as sold, with the latency and the share inside that the other networks show, each at its own share.
+    other networks
+        One latency, one share of the rate inside and one of every network, fitted to the other networks.
+    other methods
+        One latency, one share inside and one for each network, fitted to the other methods.
+    other sizes
+        The same, fitted to other numbers of devices.
+    """
+    one_device, runs = _read(inputs, path)
+    predictor = Predictor(inputs, one_device.batch_per_device, one_device.measured_s)
+    in_common, each = partial(_fit, predictor, num_shares=1), partial(_fit, predictor, num_shares=len(inputs.networks))
+    folds: Folds[Run] = {
+        "latency of others": (lambda run: run.network, lambda rows: (*each(rows)[:2], 1.0)),
+        "other networks": (lambda run: run.network, in_common),
+        "other methods": (lambda run: run.method, each),
+        "other sizes": (lambda run: f"{run.num_devices} devices", each),
+    }
+    rows = [_row("no communication", run.network, run, one_device.measured_s) for run in runs]
+    for name, bed in (("defaults", replace(predictor, is_cheapest=True)), ("flat ring", predictor)):
+        rows += [_row(name, run.network, run, bed.iteration_time_s(run, (inputs.latency, 1.0, 1.0))) for run in runs]
+    for name, group, run, found in left_out_each(runs, folds):
+        rows.append(_row(name, group, run, predictor.iteration_time_s(run, found)))
+    names = ("latency a hop, s", "share of the rate inside", *(f"share of {name}" for name in inputs.networks))
+    return Measured(rows=tuple(rows), fitted=dict(zip(names, each(runs), strict=True)))
+
+
+def _fit(predictor: Predictor, runs: Sequence[Run], *, num_shares: int) -> Parameters:
+    """Return a latency, a share inside, and one share of all networks or one of each."""
+    return fit_logs(
+        runs,
+        predictor.iteration_time_s,
+        start=(2e-5, *[0.5] * (1 + num_shares)),
+        most=(1e-2, *[1.0] * (1 + num_shares)),  # no link carries more than its rate
+    )
+
+
+def _row(evaluation: str, group: str, run: Run, predicted_s: float) -> MeasuredRow:
+    """Return one prediction beside its measurement."""
+    setting = f"{run.num_devices} devices, {run.network}"
+    return MeasuredRow(
+        evaluation=evaluation,
+        quantity=f"{evaluation}: {run.method}, {setting}",
+        group=group,
+        unit="s",
+        measured=run.measured_s,
+        predicted=predicted_s,
+        setting=setting,
+        choice=run.method,
+    )
+
+
+def _read(inputs: Inputs, path: Path) -> tuple[Run, list[Run]]:
+    """Return the run on one device, which all methods share, and the runs on several."""
+    with path.open(encoding="utf-8") as lines:
+        cells = [row for row in csv.DictReader(lines) if row["dnn"] == inputs.name and row["method"] in METHODS]
+    runs = [
+        Run(
+            network=row["network"],
+            method=row["method"],
+            num_devices=int(row["gpus"]),
+            batch_per_device=int(row["batch"]),
+            measured_s=int(row["batch"]) * int(row["gpus"]) / float(row["samples_per_s"]),
+        )
+        for row in cells
+    ]
+    alone = [run for run in runs if run.num_devices == 1]
+    assert len({run.measured_s for run in alone}) == 1, "the rows of one device differ"
+    return alone[0], [run for run in runs if run.num_devices > 1]

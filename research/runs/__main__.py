@@ -1,0 +1,41 @@
+"""Hold measured runs against their predictions: ``python -m research.runs [--data FOLDER] [--write]``."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from planner.calibration.runs import compare
+from planner.errors import PlannerError
+from research import ROOT
+from research.runs.page import errors_text, page
+
+_PAGE = ROOT / "docs" / "accuracy_runs.md"
+_ERRORS = ROOT / "planner" / "data" / "run_errors.yaml"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m research.runs", description=__doc__)
+    parser.add_argument("--data", type=Path, default=os.environ.get("PLANNER_DATA"), help="folder of measured data")
+    parser.add_argument("--write", action="store_true", help=f"write {_PAGE.name} and {_ERRORS.name} anew")
+    given = parser.parse_args(arguments)
+    if given.data is None:
+        print("no measured data: name their folder by --data or PLANNER_DATA.", file=sys.stderr)
+        return 2
+    try:
+        found = compare([given.data / "measurements"])
+    except PlannerError as error:
+        print(error, file=sys.stderr)
+        return 2
+    text = page(found)
+    print(text)
+    if given.write:
+        _PAGE.write_text(text, encoding="utf-8")
+        _ERRORS.write_text(errors_text(found), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""The page ``docs/accuracy_runs.md`` and the file ``planner/data/run_errors.yaml``: errors of predicted runs."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from planner.calibration.run_files import Run
+from planner.calibration.runs import NAMES, RunComparison, RunRow
+from planner.models.ddp import DdpConstants
+from research.runs.constants_fit import FittedConstant, fit_copy_s_per_byte, fit_wake_s
+from research.runs.evaluation import ordinary, server_errors, without_parts
+from research.runs.page_text import ALL_REDUCE, HEAD, ORDINARY, RULE, SERVERS, SERVERS_TAIL, WITHOUT
+
+__all__ = ["errors_text", "page"]
+
+
+def page(found: RunComparison) -> str:
+    """Return the page, in Markdown."""
+    parts = [HEAD, _families_table(found), _runs_table(found.rows), _choices_table(found)]
+    if runs := [row.run for row in found.rows if row.run.family.is_all_reduce]:
+        parts += [
+            ALL_REDUCE,
+            _constants_table(runs),
+            RULE,
+            WITHOUT,
+            _without_table(runs),
+            ORDINARY,
+            _ordinary_table(found.rows),
+        ]
+    if servers := [row for row in found.rows if not row.run.family.is_all_reduce and row.error is not None]:
+        parts += [SERVERS, _servers_table(servers), SERVERS_TAIL]
+    return "".join(parts).rstrip("\n") + "\n"
+
+
+def errors_text(found: RunComparison) -> str:
+    """Return ``planner/data/run_errors.yaml``: the errors of every family of runs."""
+    lines = ["# Predicted / measured - 1 of measured runs, by family; written by make accuracy."]
+    for one in found.families:
+        regrets = _regrets_of(found, one.family)
+        lines += [
+            f"{one.family}:",
+            f"  name: {NAMES[one.family]}",
+            f"  runs: {one.count}",
+            f"  mean: {one.mean:.4f}",
+            f"  median: {one.median:.4f}",
+            f"  largest: {one.largest:.4f}",
+            f"  choices: {len(regrets)}",
+            f"  regret: {format(float(np.mean(regrets)), '.4f') if regrets else 'null'}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _regrets_of(found: RunComparison, family: str) -> list[float]:
+    """Return the regrets of one family's choices."""
+    families = {row.run.job_id: row.run.family.value for row in found.rows}
+    return [one.regret for one in found.regrets if families[one.chosen] == family]
+
+
+def _families_table(found: RunComparison) -> str:
+    """Return the errors by family."""
+    lines = [
+        "| family | runs | mean | median | largest | bias | choices | regret |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for one in found.families:
+        regrets = _regrets_of(found, one.family)
+        regret = f"{np.mean(regrets):.2%}" if regrets else ""
+        lines.append(
+            f"| {NAMES[one.family]} | {one.count} | {one.mean:.2%} | {one.median:.2%} | {one.largest:.2%}"
+            f" | {one.bias:+.2%} | {len(regrets)} | {regret} |"
+        )
+    return "\n".join(lines) + "\n\n"
+
+
+def _runs_table(rows: Iterable[RunRow]) -> str:
+    """Return a line a run."""
+    lines = ["| run | predicted, s | measured, s | error |", "| --- | --- | --- | --- |"]
+    lines += [
+        f"| `{row.run.job_id}` | {row.predicted_s:.4f} | {row.measured_s:.4f} | {row.error:+.2%} |"
+        for row in rows
+        if row.measured_s is not None and row.error is not None
+    ]
+    return "\n".join(lines) + "\n\n"
+
+
+def _choices_table(found: RunComparison) -> str:
+    """Return the choices within sessions; nothing where there are none."""
+    if not found.regrets:
+        return ""
+    lines = ["| runs to choose among | predicted best | measured best | regret |", "| --- | --- | --- | --- |"]
+    lines += [
+        f"| {len(one.jobs)} of `{one.session}` | `{one.chosen}` | `{one.best}` | {one.regret:.2%} |"
+        for one in found.regrets
+    ]
+    return "\n".join(lines) + "\n\n"
+
+
+def _constants_table(runs: Sequence[Run]) -> str:
+    """Return the fitted constants, and how much they depend on single sessions."""
+    lines = [
+        "",
+        "| constant | shipped | fitted | without any one session | of single runs | runs |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    shipped = DdpConstants()
+    rows: list[tuple[str, float, float, FittedConstant | None]] = [
+        ("copy, ns a byte", 1e9, shipped.copy_s_per_byte, fit_copy_s_per_byte(runs)),
+        ("late waking, ms a layer and worker", 1e3, shipped.wake_s, fit_wake_s(runs)),
+    ]
+    for name, scale, value, fitted in rows:
+        if fitted is not None:
+            low, high, least, most = (
+                scale * one for one in (fitted.low, fitted.high, fitted.least_of_runs, fitted.most_of_runs)
+            )
+            lines.append(
+                f"| {name} | {scale * value:.2f} | {scale * fitted.value:.3f} | {low:.3f} to {high:.3f}"
+                f" | {least:.2f} to {most:.2f} | {fitted.num_runs} |"
+            )
+    return "\n".join(lines) + "\n\n"
+
+
+def _without_table(runs: Sequence[Run]) -> str:
+    """Return the mean errors with parts left out."""
+    columns = [without_parts(run for run in runs if run.family.is_real is is_real) for is_real in (False, True)]
+    lines = [f"| {name} | {columns[0][name]:.2%} | {columns[1][name]:.2%} |" for name in columns[0]]
+    return "\n".join(lines) + "\n\n"
+
+
+def _ordinary_table(rows: Sequence[RunRow]) -> str:
+    """Return each all-reduce run as an ordinary question, and how near the family comes."""
+    lines = []
+    distances: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    for row in rows:
+        if not row.run.family.is_all_reduce or row.measured_s is None:
+            continue
+        found = ordinary(row.run)
+        error, beside = found.given_s / row.measured_s - 1, found.given_s / row.predicted_s - 1
+        distances[row.run.family.is_real].append((abs(error), abs(beside)))
+        lines.append(
+            f"| `{row.run.job_id}` | {error:+.2%} | {beside:+.2%} | {found.num_buckets} | {found.num_groups}"
+            f" | {1 - found.planned_s / found.given_s:.1%} |"
+        )
+    summary = [_distance_text(is_real, pairs) for is_real, pairs in distances.items() if pairs]
+    return "\n".join(lines) + "\n\n" + "\n".join(summary) + "\n\n"
+
+
+def _distance_text(is_real: bool, pairs: Sequence[tuple[float, float]]) -> str:
+    """Return in a sentence how far off the family is, and how far from the prediction; both by run."""
+    kind = "Real" if is_real else "Emulated"
+    error, beside = (float(np.mean(values)) for values in zip(*pairs, strict=True))
+    most = max(distance for _, distance in pairs)
+    return (
+        f"{kind} runs: the family's mean error is {error:.2%}; it lies {beside:.2%} from the prediction above on "
+        f"average, {most:.2%} at most."
+    )
+
+
+def _servers_table(rows: Sequence[RunRow]) -> str:
+    """Return the runs with servers by this model, by ideal links and by the ordinary family; and the means."""
+    lines, sizes = [], []
+    for row in rows:
+        errors = (row.error or 0.0, *server_errors(row.run))
+        sizes.append(np.abs(errors))
+        lines.append(f"| `{row.run.job_id}` | " + " | ".join(f"{error:+.2%}" for error in errors) + " |")
+    for name, values in (("mean", np.mean(sizes, axis=0)), ("median", np.median(sizes, axis=0))):
+        lines.append(f"| {name} of sizes | " + " | ".join(f"{value:.2%}" for value in values) + " |")
+    return "\n".join(lines) + "\n\n"

@@ -1,0 +1,134 @@
+"""Fit, print the errors by family, and write the parameters that ship with the package.
+
+The data are read in place, from the folder that ``--data`` or the variable PLANNER_DATA names. Equal data give equal
+bytes.
+"""
+
+import argparse
+import hashlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from research import ROOT
+from research.transformer_fit.fit import PRIORS, Table, described, fit, predict
+from research.transformer_fit.ranges import ranges_text
+from research.transformer_fit.report import bands, folds, left_out_errors, table_text
+from research.transformer_fit.rows import FAMILIES, LEFT_OUT, Row, read_rows
+
+_Bands = Mapping[str, tuple[float, float, float]]
+_COMMAND = "make accuracy"
+_RATES = ROOT / "planner" / "data" / "transformer_rates.yaml"
+_RANGES = ROOT / "planner" / "data" / "transformer_ranges.yaml"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m research.transformer_fit", description=__doc__)
+    parser.add_argument("--data", type=Path, default=os.environ.get("PLANNER_DATA"), help="folder of measured data")
+    parser.add_argument("--write", action="store_true", help=f"write {_RATES.name} and {_RANGES.name} anew")
+    parser.add_argument("--quick", action="store_true", help="leave nothing out: no check on unseen rows, no bands")
+    parser.add_argument("--workers", type=int, default=2, help="processes; they do not change the answer")
+    given = parser.parse_args(arguments)
+    if given.data is None or not (given.data / "llm" / "open.csv").is_file():
+        print("no measured data: name their folder by --data or PLANNER_DATA.", file=sys.stderr)
+        return 2
+    rows = read_rows(given.data)
+    table = Table(rows)
+    parameters = fit(table)
+    ways = {"fitted": predict(table, parameters)}
+    found: _Bands = {}
+    by_device: _Bands = {}
+    if not given.quick:
+        ways["groups left out"] = left_out_errors(rows, folds(rows), given.workers, parameters)
+        ways["family left out"] = left_out_errors(rows, _families(rows), given.workers, parameters)
+        found = bands(rows, ways["groups left out"])
+        by_device = bands(rows, ways["groups left out"], lambda row: row.device)
+    texts = [_parameters_text(parameters), table_text(rows, ways), _bands_text(found), _bands_text(by_device, "device")]
+    print(*texts, _readings_text(), sep="\n\n")
+    if given.write:
+        text = _yaml_text(parameters, {"bands": found, "device_bands": by_device}, len(rows), _digest(given.data))
+        _RATES.write_text(text, encoding="utf-8")
+        _RANGES.write_text(ranges_text(rows), encoding="utf-8")
+    return 0
+
+
+def _families(rows: Sequence[Row]) -> list[list[int]]:
+    """Return the rows of each family."""
+    names = dict.fromkeys(row.family for row in rows)
+    return [[index for index, row in enumerate(rows) if row.family == name] for name in names]
+
+
+def _digest(folder: Path) -> str:
+    """Return what tells the data from others."""
+    found = hashlib.sha256()
+    for name in ("llm/open.csv", "simumax/b200_open.csv"):
+        found.update((folder / name).read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _parameters_text(parameters: Mapping[str, float]) -> str:
+    """Return the parameters as a table."""
+    lines = ["| parameter | fitted | prior | bounds | source of the prior |", "|---|---|---|---|---|"]
+    for name, value in parameters.items():
+        prior = PRIORS[name]
+        lines.append(f"| {name} | {value:.4g} | {prior.start:g} | {prior.low:g} to {prior.high:g} | {prior.source} |")
+    return "\n".join(lines)
+
+
+def _bands_text(found: _Bands, of: str = "family") -> str:
+    """Return the bands as a table."""
+    lines = [f"| {of} | 80 % band of measured / predicted - 1 | groups' rows inside others' band |", "|---|---|---|"]
+    for family, (low, high, share) in found.items():
+        lines.append(f"| {family} | {100 * low:+.1f} to {100 * high:+.1f} % | {100 * share:.0f} % |")
+    return "\n".join(lines)
+
+
+def _readings_text() -> str:
+    """Return what is read otherwise than recorded, and what is left out."""
+    read = [f"- {name}: {family.reading}" for name, family in FAMILIES.items() if family.reading]
+    left = [f"- {name}: {why}" for name, why in LEFT_OUT.items()]
+    return "\n".join(["Read otherwise than recorded:", *read, "", "Left out:", *left])
+
+
+def _yaml_text(
+    parameters: Mapping[str, float],
+    found: Mapping[str, _Bands],
+    num_rows: int,
+    digest: str,
+) -> str:
+    """Return the file that ships."""
+    lines = [
+        "# Fitted figures of the transformers' cost model; models/compute.py and models/compute.py say",
+        f"# what they mean. Written by: {_COMMAND}",
+        f"command: {_COMMAND}",
+        f"data: {{files: [llm/open.csv, simumax/b200_open.csv], rows: {num_rows}, sha256: {digest}}}",
+    ]
+    for section, entries in described(parameters).items():
+        lines.append(f"{section}:")
+        for name, value in entries.items():
+            if isinstance(value, Mapping):
+                inner = ", ".join(f"{key}: {_scalar(one)}" for key, one in value.items())
+                lines.append(f"  {name}: {{{inner}}}")
+            else:
+                lines.append(f"  {name}: {_scalar(value)}")
+    lines.append("# Of measured / predicted - 1, from rows left out; coverage over other groups.")
+    for section, each in found.items():
+        lines.append(f"{section}:" if each else f"{section}: {{}}")
+        for name, (low, high, share) in each.items():
+            lines.append(f"  {name}: {{low: {low:.3f}, high: {high:.3f}, coverage: {share:.2f}}}")
+    return "\n".join(lines) + "\n"
+
+
+def _scalar(value: object) -> str:
+    """Return a value as YAML writes it; floats with a point, which YAML's numbers need."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return ".inf" if value == float("inf") else repr(float(value))
+    return str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

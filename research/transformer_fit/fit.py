@@ -1,0 +1,309 @@
+"""Fit of the few parameters of :mod:`planner.models.transformer_time` to measured steps.
+
+Minimised is the sum over rows of a robust loss of ``log(predicted / measured)``, each row weighted by one over its
+family's number of rows, so that a family counts and not its rows; and the distance of each parameter's logarithm from
+its prior, so that no parameter that the rows do not tell runs away. Deterministic: trust-region least squares (scipy)
+from the priors.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+
+from planner.data.devices import device
+from planner.models.compute import Constants, DeviceRates, Floats, Software
+from planner.models.layouts import Layouts
+from planner.models.transformer_time import iteration_times
+from research.transformer_fit.rows import Row
+
+__all__ = [
+    "PRIORS",
+    "SOFTWARE",
+    "Parameters",
+    "Prior",
+    "Table",
+    "constants_of",
+    "described",
+    "fit",
+    "predict",
+    "rates_of",
+    "software_of",
+]
+
+Parameters = Mapping[str, float]
+
+_MULTIPROCESSORS = {"a100-sxm4-80gb": 108, "h100-sxm": 132, "b200-sxm": 148}  # NVIDIA's architecture papers
+_SCALE = 0.04  # error from which on a row counts less than quadratically
+_STEP = 1e-4  # of a parameter's logarithm, for a slope
+_EVALUATIONS = 18  # from the priors
+_FEW_EVALUATIONS = 4  # from a fit to a few rows more
+_PRIOR_WEIGHT = 0.12  # of a deviation of one prior's width against one row's error of _SCALE in a family of one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """Where a parameter starts, how far it may go, and how sure we are: width of its logarithm."""
+
+    start: float
+    low: float
+    high: float
+    width: float
+    source: str
+
+
+_MEGATRON: Mapping[str, bool | float] = {
+    "has_flash_attention": False,
+    "has_dropout": True,
+    "has_fused_loss": False,
+    "accumulation_bytes": 6,
+}
+# Layers are wrapped one by one, and recomputed by a checkpoint of torch that is not re-entrant.
+_FULLY_SHARDED: Mapping[str, bool | float] = {
+    "has_flash_attention": True,
+    "has_dropout": False,
+    "has_fused_loss": False,
+    "accumulation_bytes": 4,
+    "bucket_bytes": 2.5e8,
+    "reduces_every_microbatch": True,
+    "stops_early": True,
+}
+# Recomputes every second product, and keeps attention.
+_TORCHTITAN = {**_FULLY_SHARDED, "selective_share": 0.5}
+SOFTWARE: Mapping[str, Mapping[str, bool | float]] = {
+    "megatron-lm": _MEGATRON,
+    # From 2022: the product that gives a weight's gradient adds it to the others itself.
+    "megatron-lm-fused": {**_MEGATRON, "accumulation_bytes": 0},
+    "megatron-deepspeed": {**_MEGATRON, "pads_vocabulary": False},
+    # Gradients are added in two bytes, widened, added in four bytes, and cleared; all-reduced in four bytes.
+    "megatron-deepspeed-bf16": {
+        **_MEGATRON,
+        "accumulation_bytes": 28,
+        "gradient_bytes": 4,
+        "shards_gradients": False,
+    },
+    # Attention: FlashAttention written in Triton, which FlashAttention-2 is 1.3 to 2.5 times as fast as (T. Dao, arXiv
+    # 2307.08691, section 4.1). Backward it moves 34 bytes a number of the stream more: the gradient of queries is added
+    # up in four bytes, cleared, narrowed, and packed with the others; that is a third of what is counted both ways.
+    "composer-fsdp": {**_FULLY_SHARDED, "attention_ratio": 0.55, "element_passes": 1.33},
+    # Norms, rotary positions and gated activations are chains of kernels, partly in four bytes: 144 bytes a number of
+    # the stream forward where fused kernels move 46.
+    "torchtitan-eager": {**_TORCHTITAN, "element_passes": 3.1},
+    "torchtitan": _TORCHTITAN,
+    "megatron-core": {
+        "has_flash_attention": True,
+        "has_dropout": False,
+        "has_fused_loss": True,
+        "accumulation_bytes": 8,
+        "gradient_bytes": 4,
+    },
+}
+# Programs that share their launch floor: the host's code is the same, but for a few kernels.
+_FLOOR_OF = {
+    "megatron-lm-fused": "megatron-lm",
+    "megatron-deepspeed-bf16": "megatron-deepspeed",
+    "torchtitan-eager": "torchtitan",
+}
+
+_GUIDE = "NVIDIA, Matrix Multiplication Background User's Guide"
+_CONSTANTS = {
+    "startup_width": Prior(
+        start=100, low=5, high=220, width=0.7, source="a few microseconds of a tile, as 5 us a kernel"
+    ),
+    "wave_share": Prior(start=0.6, low=0.05, high=1, width=0.4, source=f"{_GUIDE}: 1 for one tile size"),
+    "misaligned_cost": Prior(start=0.5, low=0.05, high=3, width=0.5, source=f"{_GUIDE}: alignment, a factor of 1 to 4"),
+    "misaligned_head_cost": Prior(start=1.5, low=0.1, high=8, width=0.7, source=f"{_GUIDE}: as above"),
+    "score_bytes": Prior(start=11, low=8, high=16, width=0.2, source="counted: see transformer_compute"),
+    "element_ratio": Prior(start=1, low=0.6, high=2, width=0.2, source="counted: 1 where nothing is moved twice"),
+    "accumulation_ratio": Prior(
+        start=1.2, low=0.8, high=2.5, width=0.3, source="counted: 1; kernels of one tensor each"
+    ),
+    "head_floor_ratio": Prior(start=1, low=0.3, high=4, width=0.4, source="about as many kernels as a layer"),
+    "hop_s": Prior(start=2e-6, low=3e-7, high=8e-6, width=0.5, source="NCCL: some microseconds a step of a ring"),
+    "tensor_floor_ratio": Prior(start=0.1, low=0.01, high=0.5, width=0.5, source="two collectives to launch a pass"),
+    "contention": Prior(start=0.3, low=0.02, high=1, width=0.4, source="0 hidden fully, 1 not at all"),
+    "inside_efficiency": Prior(
+        start=0.78, low=0.5, high=0.85, width=0.08, source="nccl-tests on NVSwitch: 230 to 250 of 300 GB/s"
+    ),
+    "outside_efficiency": Prior(start=0.7, low=0.35, high=0.95, width=0.2, source="nccl-tests on InfiniBand"),
+}
+_SHARES: Mapping[str, Prior | Mapping[str, Prior]] = {
+    "product_efficiency": {
+        "a100-sxm4-80gb": Prior(start=0.75, low=0.55, high=0.9, width=0.1, source="below devices.csv's measured 0.87"),
+        "h100-sxm": Prior(start=0.65, low=0.45, high=0.85, width=0.12, source="below devices.csv's measured 0.80"),
+        "b200-sxm": Prior(start=0.65, low=0.45, high=0.85, width=0.12, source="below devices.csv's measured 0.78"),
+    },
+    "memory_efficiency": Prior(start=0.8, low=0.6, high=0.95, width=0.1, source="STREAM-like kernels"),
+    "attention_efficiency": {
+        "a100-sxm4-80gb": Prior(
+            start=0.55, low=0.2, high=0.8, width=0.2, source="T. Dao, arXiv 2307.08691: 0.5 to 0.7"
+        ),
+        "h100-sxm": Prior(start=0.4, low=0.15, high=0.8, width=0.15, source="the same kernel: 0.35; J. Shah: 0.75"),
+        "b200-sxm": Prior(start=0.4, low=0.15, high=0.8, width=0.3, source="cuDNN: up to 0.6"),
+    },
+}
+
+
+def _priors() -> Iterator[tuple[str, Prior]]:
+    """Yield every parameter: ``constants.x``, ``devices.name.x`` and ``software.name.launch_s``."""
+    for name, prior in _CONSTANTS.items():
+        yield f"constants.{name}", prior
+    for device_name in _MULTIPROCESSORS:
+        for share, by_device in _SHARES.items():
+            prior = by_device if isinstance(by_device, Prior) else by_device[device_name]
+            yield f"devices.{device_name}.{share}", prior
+    for software in SOFTWARE:
+        if software not in _FLOOR_OF:
+            launch = Prior(start=7e-4, low=1e-4, high=2e-3, width=0.5, source="100 to 200 kernels of 5 us")
+            yield f"software.{software}.launch_s", launch
+
+
+PRIORS: Mapping[str, Prior] = dict(_priors())
+
+
+def constants_of(parameters: Parameters) -> Constants:
+    """Return what all devices and software have in common."""
+    return Constants(**{one.name: parameters[f"constants.{one.name}"] for one in fields(Constants)})
+
+
+def rates_of(parameters: Parameters, name: str, figures: Mapping[str, float] | None = None) -> DeviceRates:
+    """Return a device's rates, for products of two bytes; ``figures``: what is published of it otherwise."""
+    known = device(name)
+    published = {
+        "peak_flop_per_s": known.peak_flop_per_s["bf16"],
+        "memory_bandwidth_bytes_per_s": known.memory_bandwidth_bytes_per_s,
+        **(figures or {}),
+    }
+    shares = {share: parameters[f"devices.{name}.{share}"] for share in _SHARES}
+    return DeviceRates(name=name, num_multiprocessors=_MULTIPROCESSORS[name], **published, **shares)
+
+
+def software_of(parameters: Parameters, name: str) -> Software:
+    """Return what a training program does."""
+    floor = parameters[f"software.{_FLOOR_OF.get(name, name)}.launch_s"]
+    return Software(name=name, launch_s=floor, **SOFTWARE[name])  # type: ignore[arg-type]  # fields by their names
+
+
+def described(parameters: Parameters) -> dict[str, dict[str, object]]:
+    """Return all that :mod:`planner.models.transformer_time` is told, by section, as the shipped file holds it."""
+    constants = {one.name: parameters[f"constants.{one.name}"] for one in fields(Constants)}
+    devices = {
+        name: {"num_multiprocessors": number, **{share: parameters[f"devices.{name}.{share}"] for share in _SHARES}}
+        for name, number in _MULTIPROCESSORS.items()
+    }
+    software = {}
+    for name in SOFTWARE:
+        one = software_of(parameters, name)
+        software[name] = {field.name: getattr(one, field.name) for field in fields(Software) if field.name != "name"}
+    return {"constants": {**constants}, "devices": {**devices}, "software": {**software}}
+
+
+class Table:
+    """Rows, those of one network, device, network and software together, so that one call predicts them."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = tuple(rows)
+        together: dict[tuple[object, ...], list[int]] = {}
+        for index, row in enumerate(self.rows):
+            figures = tuple(sorted(row.device_figures.items()))
+            together.setdefault((row.transformer, row.device, figures, row.tiers, row.software), []).append(index)
+        self._sweeps = [(np.array(indices), _joined([self.rows[i] for i in indices])) for indices in together.values()]
+
+    def predict(self, parameters: Parameters, changed: str = "", known: Floats | None = None) -> Floats:
+        """Return the seconds of every row.
+
+        Parameters
+        ----------
+        changed, known
+            The one parameter that differs from those of which ``known`` is the answer: what it does not touch stays.
+        """
+        constants = constants_of(parameters)
+        found = np.zeros(len(self.rows)) if known is None else known.copy()
+        for indices, layouts in self._sweeps:
+            row = self.rows[indices[0]]
+            if changed and not _touches(changed, row):
+                continue
+            found[indices] = iteration_times(
+                row.transformer,
+                layouts,
+                rates=rates_of(parameters, row.device, row.device_figures),
+                tiers=row.tiers,
+                software=software_of(parameters, row.software),
+                constants=constants,
+            )["total"]
+        return found
+
+    @cached_property
+    def measured_s(self) -> Floats:
+        """Seconds measured, of every row."""
+        return np.array([row.iteration_s for row in self.rows])
+
+    @cached_property
+    def weights(self) -> Floats:
+        """One over the number of rows of a row's family; small families count for less than one."""
+        counts = Counter(row.family for row in self.rows)
+        return np.array([min(counts[row.family], 5) / 5 / counts[row.family] for row in self.rows])
+
+
+def _touches(parameter: str, row: Row) -> bool:
+    """Return whether a parameter may change the seconds of rows of this network, device and software."""
+    kind, name = parameter.split(".")[:2]
+    if kind != "constants":
+        return name in (row.device, row.software, _FLOOR_OF.get(row.software, row.software))
+    software = SOFTWARE[row.software]
+    if name == "misaligned_cost":
+        return not software.get("pads_vocabulary", True)
+    if name in ("score_bytes", "misaligned_head_cost"):
+        return not software["has_flash_attention"]
+    return name != "accumulation_ratio" or software["accumulation_bytes"] != 0
+
+
+def _joined(rows: Sequence[Row]) -> Layouts:
+    """Return the layouts of some rows as one."""
+    each = [row.layouts().arrays() for row in rows]
+    return Layouts(**{name: np.concatenate([one[name] for one in each]) for name in each[0]})
+
+
+def fit(table: Table, near: Parameters | None = None) -> dict[str, float]:
+    """Return the parameters that fit a table best; ``near``: where to begin, if not at the priors."""
+    from scipy.optimize import least_squares  # noqa: PLC0415  # late: only a fit pays for it
+
+    names = list(PRIORS)
+    start, low, high, width = (
+        np.array([getattr(PRIORS[name], key) for name in names]) for key in ("start", "low", "high", "width")
+    )
+    measured, root = np.log(table.measured_s), np.sqrt(table.weights)
+
+    def named(logs: Floats) -> dict[str, float]:
+        return dict(zip(names, map(float, np.exp(logs)), strict=True))
+
+    def residuals_of(predicted_s: Floats, logs: Floats) -> Floats:
+        error = (np.log(predicted_s) - measured) / _SCALE
+        robust = np.sign(error) * np.sqrt(2 * (np.sqrt(1 + error**2) - 1))
+        return np.concatenate([root * robust, _PRIOR_WEIGHT * (logs - np.log(start)) / width])
+
+    def residuals(logs: Floats) -> Floats:
+        return residuals_of(table.predict(named(logs)), logs)
+
+    def slopes(logs: Floats) -> Floats:
+        """Forward differences; a device's or a program's figure moves its own rows only."""
+        known = table.predict(named(logs))
+        base, columns = residuals_of(known, logs), []
+        for index, name in enumerate(names):
+            moved = logs.copy()
+            moved[index] += _STEP
+            columns.append((residuals_of(table.predict(named(moved), name, known), moved) - base) / _STEP)
+        return np.stack(columns, axis=1)
+
+    bounds = (np.log(low) - 1e-9, np.log(high) + 1e-9)
+    first = np.log(start) if near is None else np.log([near[name] for name in names])
+    most = _EVALUATIONS if near is None else _FEW_EVALUATIONS
+    done = least_squares(residuals, first, jac=slopes, bounds=bounds, x_scale=width, max_nfev=most)
+    return {name: float(f"{value:.5g}") for name, value in zip(names, np.exp(done.x), strict=True)}
+
+
+def predict(table: Table, parameters: Parameters) -> Floats:
+    """Return predicted over measured, less 1, of every row."""
+    return np.asarray(table.predict(parameters) / table.measured_s - 1, dtype=float)

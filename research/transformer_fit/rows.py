@@ -1,0 +1,322 @@
+"""Measured training steps, read in place: which rows of the data can be predicted, and under which settings.
+
+A row is used if it tells its layout. What no row tells (links, software, what a family's rows have in common) stands in
+:data:`FAMILIES`; where a family's rows are read otherwise than they are recorded, its ``reading`` says so and why.
+Families that are not named there are left out: :data:`LEFT_OUT` says why.
+"""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from planner.models.communication import Tier
+from planner.models.layouts import Layouts, Recompute
+from planner.transformer import Transformer
+from planner.zoo import transformers
+
+__all__ = ["FAMILIES", "LEFT_OUT", "Family", "Row", "read_rows"]
+
+_RECOMPUTE = {
+    "full": Recompute.FULL,
+    "selective": Recompute.SELECTIVE,
+    "selective+sequence-parallel": Recompute.SELECTIVE,
+    "none": Recompute.NONE,
+    "": Recompute.NONE,
+}
+_DEVICES = {"A100": "a100-sxm4-80gb", "H100": "h100-sxm", "B200": "b200-sxm"}
+_INSIDE = {"a100-sxm4-80gb": 300e9, "h100-sxm": 450e9, "b200-sxm": 900e9}  # bytes/s, one direction (links.csv)
+_MACHINE = 8  # devices
+_BOARDS_BYTES_PER_S = 31.5e9  # of a device to another board, one direction: PCI Express 4.0 x16 (links.csv)
+_MANY = 4096  # machines: more than any row has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What the rows of one family have in common.
+
+    Attributes
+    ----------
+    software
+        Name of the training program.
+    machine_bytes_per_s
+        Of one machine's network, one direction.
+    sizes
+        Fields of the transformer beside those that a row tells, or in their place.
+    default_heads, default_microbatch
+        Where a row tells none; 0: such a row is left out.
+    overlaps_data
+        Whether gradients and weights are exchanged beside computing.
+    never_recomputes
+        Whether nothing is recomputed, whatever a row says.
+    devices_per_board
+        Devices that links of their own join; several boards of a machine exchange by PCI Express.
+    device_figures
+        What is published of its devices otherwise: fields of :class:`planner.models.compute.DeviceRates`.
+    reading
+        How the rows are read otherwise than they are recorded, and why.
+    """
+
+    software: str
+    machine_bytes_per_s: float
+    sizes: Mapping[str, object] = field(default_factory=dict)
+    default_heads: int = 0
+    default_microbatch: int = 0
+    overlaps_data: bool = False
+    never_recomputes: bool = False
+    devices_per_board: int = _MACHINE
+    device_figures: Mapping[str, float] = field(default_factory=dict)
+    reading: str = ""
+
+
+_MPT = {"positions": "alibi", "has_biases": False, "norm": "layer_norm"}
+_LLAMA = {
+    "positions": "rotary",
+    "norm": "rms_norm",
+    "is_gated": True,
+    "has_biases": False,
+    "has_tied_embeddings": False,
+}
+FAMILIES: Mapping[str, Family] = {
+    "vtrain-single": Family(
+        software="megatron-deepspeed",
+        machine_bytes_per_s=100e9,
+        sizes={"vocabulary_size": 50257},
+        never_recomputes=True,
+        reading="nothing recomputed: else products alone would run at 94 % of an A100's peak or more; 50,257 words, "
+        "not filled up, the default of vTrain's settings, which those of the rows keep (51,200 is the table's guess)",
+    ),
+    "vtrain-multi": Family(software="megatron-deepspeed", machine_bytes_per_s=100e9),
+    "korthikanti-table5": Family(software="megatron-lm-fused", machine_bytes_per_s=200e9),
+    "sc21-table1": Family(software="megatron-lm", machine_bytes_per_s=200e9),
+    "sc21-table2": Family(software="megatron-lm", machine_bytes_per_s=200e9),
+    "megatron-readme-1T": Family(
+        software="megatron-lm",
+        machine_bytes_per_s=200e9,
+        default_microbatch=1,
+        reading="micro-batch of 1, as in the published script",
+    ),
+    "mt-nlg-530b": Family(software="megatron-deepspeed-bf16", machine_bytes_per_s=200e9),
+    "bigscience-176b-sweep": Family(
+        software="megatron-deepspeed-bf16",
+        machine_bytes_per_s=50e9,
+        sizes={"positions": "alibi", "has_embedding_norm": True},
+        default_heads=64,
+        devices_per_board=4,
+        reading="64 heads where none are recorded, as in the section that compares others with them; a machine of two "
+        "boards of four devices ('NVLink 4 inter-gpu connects'), joined by PCI Express",
+    ),
+    "llm-foundry": Family(software="composer-fsdp", machine_bytes_per_s=400e9, sizes=_MPT, overlaps_data=True),
+    "llm-foundry-a100": Family(software="composer-fsdp", machine_bytes_per_s=200e9, sizes=_MPT, overlaps_data=True),
+    "torchtitan-h100": Family(
+        software="torchtitan",
+        machine_bytes_per_s=400e9,
+        sizes=_LLAMA,
+        overlaps_data=True,
+        # "2.4 TB/sec"; limited to 500 W, with a peak "between SXM and NVL", 989 and 835 TFLOP/s: the mean.
+        device_figures={"peak_flop_per_s": 912e12, "memory_bandwidth_bytes_per_s": 2.4e12},
+        reading="bf16 rows only, the B200 row left out (its power is limited); sequence parallel above tensor degree "
+        "1, and compiled; else as the row says; devices of 912 TFLOP/s and 2.4 TB/s",
+    ),
+    "simumax-b200": Family(
+        software="megatron-core",
+        machine_bytes_per_s=400e9,
+        reading="first layer of the cut DeepSeek-V3 dense, as its memory says",
+    ),
+}
+LEFT_OUT: Mapping[str, str] = {
+    "korthikanti-table4-layer": "one layer, no step",
+    "megatron-readme-2020": "no micro-batch, vocabulary or sequence length; recomputation assumed by the table's maker",
+    "megascale-175b": "no micro-batch; interleaving and recomputation from memory; another block and optimiser",
+    "megatron-bridge, nemo-*, mlperf-*": "recomputation not told; most in 8 bits or less",
+    "sailor-*, amp-*": "uneven stages and mixed devices; held against the model by themselves: docs/hybrid_mixed.md",
+    "bigscience-v100, metis-profile": "no sizes; single layers",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One measured step. ``group``: family, network, devices and batch; within it only the layout differs."""
+
+    family: str
+    group: tuple[str, ...]
+    transformer: Transformer
+    device: str
+    tiers: tuple[Tier, ...]
+    software: str
+    layout: Mapping[str, int | bool]
+    iteration_s: float
+    device_figures: Mapping[str, float] = field(default_factory=dict)
+
+    def layouts(self) -> Layouts:
+        """Return the row's layout, alone."""
+        return Layouts.one(**self.layout)
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """Return all rows that can be predicted, in the order of the files."""
+    with (folder / "llm" / "open.csv").open(encoding="utf-8", newline="") as file:
+        found = [row for cells in csv.DictReader(file) if (row := _row_of(cells)) is not None]
+    with (folder / "simumax" / "b200_open.csv").open(encoding="utf-8", newline="") as file:
+        found += [_simumax_row(cells) for cells in csv.DictReader(file)]
+    return found
+
+
+def _family_of(cells: Mapping[str, str]) -> str:
+    """Return the family of a row; LLM Foundry's rows are one for each device."""
+    match = re.search(r"family=([^;]+)", cells["note"])
+    name = match.group(1).strip() if match else ""
+    return f"{name}-a100" if name == "llm-foundry" and "A100" in cells["gpu_type"] else name
+
+
+def _number(cells: Mapping[str, str], name: str, default: int) -> int:
+    """Return a whole number of a cell, or a default where it is empty."""
+    return int(float(cells[name])) if cells[name] else default
+
+
+def _row_of(cells: Mapping[str, str]) -> Row | None:
+    """Return a row of the table, or None where it cannot be predicted."""
+    name = _family_of(cells)
+    family = FAMILIES.get(name)
+    is_told = all(cells[key] for key in ("iteration_s", "layers", "hidden", "tp", "pp", "dp"))
+    if family is None or not is_told or cells["dtype"] not in ("fp16", "bf16", "amp_bf16"):
+        return None
+    heads = _number(cells, "heads", family.default_heads)
+    microbatch = _number(cells, "microbatch", family.default_microbatch)
+    is_quoted = name == "sc21-table2" and cells["zero"] == "3"  # of other settings, rounded to days
+    is_limited = "power-limited" in cells["note"]
+    if not heads or not microbatch or is_quoted or is_limited:
+        return None
+    device = next(known for short, known in _DEVICES.items() if short in cells["gpu_type"])
+    layout = _layout(name, family, cells, microbatch)
+    if int(cells["global_batch"]) % (int(layout["data"]) * microbatch):
+        return None
+    return Row(
+        family=name,
+        group=(
+            name,
+            cells["model"],
+            str(cells["layers"]),
+            str(heads),
+            cells["seq_len"],
+            cells["gpus"],
+            cells["global_batch"],
+        ),
+        transformer=_transformer(family, cells, heads),
+        device=device,
+        tiers=_tiers(device, family),
+        software=_software(name, family, cells),
+        layout=layout,
+        iteration_s=float(cells["iteration_s"]),
+        device_figures=family.device_figures,
+    )
+
+
+def _software(name: str, family: Family, cells: Mapping[str, str]) -> str:
+    """Return the program of a row."""
+    is_eager = name == "torchtitan-h100" and "torch.compile" not in cells["note"] and "TP" not in cells["note"]
+    return "torchtitan-eager" if is_eager else family.software
+
+
+def _tiers(device: str, family: Family) -> tuple[Tier, ...]:
+    """Return the links of a family's machines."""
+    rail_bytes_per_s, size = family.machine_bytes_per_s / _MACHINE, family.devices_per_board
+    boards = (Tier(size=_MACHINE // size, bandwidth_bytes_per_s=_BOARDS_BYTES_PER_S, num_rails=size),)
+    return (
+        Tier(size=size, bandwidth_bytes_per_s=_INSIDE[device]),
+        *(boards if size < _MACHINE else ()),
+        Tier(size=_MANY, bandwidth_bytes_per_s=rail_bytes_per_s, num_rails=_MACHINE),
+    )
+
+
+def _transformer(family: Family, cells: Mapping[str, str], heads: int) -> Transformer:
+    """Return the network of a row."""
+    told = {
+        "num_layers": int(cells["layers"]),
+        "hidden_size": int(cells["hidden"]),
+        "num_heads": heads,
+        "num_kv_heads": _number(cells, "kv_heads", heads),
+        "feed_forward_size": _number(cells, "ffn", 4 * int(cells["hidden"])),
+        "vocabulary_size": _number(cells, "vocab", 51200),
+        "sequence_length": int(cells["seq_len"]),
+    }
+    return Transformer(**{**told, **family.sizes})  # type: ignore[arg-type]  # fields by their names
+
+
+def _layout(name: str, family: Family, cells: Mapping[str, str], microbatch: int) -> dict[str, int | bool]:
+    """Return the decisions of a row."""
+    data, tensor = int(cells["dp"]), int(cells["tp"])
+    recompute = Recompute.NONE if family.never_recomputes else _RECOMPUTE[cells["recompute"]]
+    return {
+        "tensor": tensor,
+        "context": _number(cells, "cp", 1),
+        "pipeline": int(cells["pp"]),
+        "data": data,
+        "interleave": _number(cells, "interleave", 1),
+        "microbatch": microbatch,
+        "num_microbatches": int(cells["global_batch"]) // (data * microbatch),
+        "zero": _number(cells, "zero", 0),
+        "recompute": int(recompute),
+        "is_sequence_parallel": "sequence" in cells["recompute"] or (name == "torchtitan-h100" and tensor > 1),
+        "overlaps_data": family.overlaps_data,
+        "overlaps_tensor": "async TP" in cells["note"],
+    }
+
+
+# -- the rows of SimuMax ---------------------------------------------------------------------------------------------
+
+_ZOO = {
+    "llama3_70b": "llama3-70b",
+    "llama3_405b": "llama3.1-405b",
+    "deepseekv2": "deepseek-v2",
+    "deepseekv3": "deepseek-v3",
+}
+
+
+def _simumax_row(cells: Mapping[str, str]) -> Row:
+    """Return a row of SimuMax's table, whose name holds its settings."""
+    case, family = cells["case"], FAMILIES["simumax-b200"]
+    given = dict(_settings(case))
+    tensor, expert = given.get("tp", 1), given.get("ep", 1)
+    data, microbatches = given.get("dp", 1), given["mbc"]
+    return Row(
+        family="simumax-b200",
+        group=("simumax-b200", re.sub(r"_mbc\d+_cef", "", case)),
+        transformer=_cut(case, given["l"], given.get("seq", 4096)),
+        device="b200-sxm",
+        tiers=_tiers("b200-sxm", family),
+        software=family.software,
+        layout={
+            "tensor": tensor,
+            "context": given.get("cp", 1),
+            "pipeline": given.get("pp", 1),
+            "data": data,
+            "expert": expert,
+            "microbatch": 1,
+            "num_microbatches": microbatches,
+            "zero": 1,
+            "is_sequence_parallel": tensor > 1,
+        },
+        iteration_s=float(cells["iteration_s"]),
+    )
+
+
+def _settings(case: str) -> Iterator[tuple[str, int]]:
+    """Yield the settings that a case's name holds."""
+    for key, value in re.findall(r"_(tp|cp|pp|dp|ep|l|mbc|seq)(\d+)(?=_|$)", case.replace("_", "__")):
+        yield key, int(value)
+
+
+def _cut(case: str, num_layers: int, sequence_length: int) -> Transformer:
+    """Return a published network, cut to fewer layers."""
+    name = next(known for short, known in _ZOO.items() if case.startswith(short))
+    whole = transformers.row(name).transformer
+    experts = whole.experts and replace(whole.experts, num_dense_first=1)
+    return replace(
+        whole,
+        num_layers=num_layers,
+        sequence_length=sequence_length,
+        num_positions=max(whole.num_positions, sequence_length),
+        experts=experts,
+    )

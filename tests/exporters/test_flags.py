@@ -1,0 +1,60 @@
+"""The table of decisions and flags: every flag is written, and every decision that is read back has a row."""
+
+from dataclasses import fields
+from functools import cache
+
+import pytest
+from hybrid_questions import MOE, TINY
+from layout_jobs import even_job
+
+from planner.errors import InfeasibleError
+from planner.exporters import export
+from planner.exporters.layouts import FLAGS, LaunchFlags, flags_to, pin_of
+from planner.exporters.scripts import argument_words, nested
+from planner.families.hybrid.configuration import PINS, HybridConfiguration
+
+TARGETS = {"fsdp": "accelerate", "plugin": "accelerate"}  # of the columns that are not called as their target
+PROGRAMS = [field.name for field in fields(LaunchFlags) if field.name != "fix"]
+# Layouts in which every decision is made somewhere, in ways that one program or another takes.
+LAYOUTS = (
+    {"tensor": 2, "pipeline": 2, "data": 2, "zero": 1, "sequence_parallel": True, "overlap_data": True},
+    {"pipeline": 2, "interleave": 2, "data": 2, "num_microbatches": 4, "recompute": "full"},
+    {"pipeline": 2, "data": 2, "zero": 1, "offload_optimizer": True},
+    {"context": 2, "data": 2, "zero": 2, "recompute": "full"},
+    {"tensor": 2, "data": 2, "zero": 3, "recompute": "full"},
+    {"tensor": 2, "sequence_parallel": True, "overlap_tensor": True, "recompute": "selective"},
+    {"data": 4, "zero": 1, "offload_optimizer": True},
+)
+
+
+@cache
+def texts(target: str) -> str:
+    """All files of a target, of every layout that it takes, with and without experts."""
+    found: list[str] = []
+    jobs = [even_job(TINY, **layout) for layout in LAYOUTS]
+    for job in [*jobs, even_job(MOE, expert=2, data=4, zero=1), even_job(MOE, expert=2, data=4, pipeline=2)]:
+        try:
+            found += export(target, job).files.values()
+        except InfeasibleError:
+            continue
+    return "\n".join(found)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_flag_of_the_table_is_written(program: str) -> None:
+    flags, text = flags_to(program), texts(TARGETS.get(program, program))
+    assert flags
+    assert not {flag for flag in flags.values() if flag.rpartition(".")[2] not in text}
+
+
+def test_every_row_is_a_decision_of_a_layout_with_the_key_that_pins_it() -> None:
+    decided = {field.name for field in fields(HybridConfiguration)} | {"num_devices"}
+    assert FLAGS.keys() <= decided
+    assert {pin_of(name) for name in FLAGS} <= PINS.keys() | {"num_devices"}
+    assert len({pin_of(name) for name in FLAGS}) == len(FLAGS)
+
+
+def test_flags_are_written_as_options_and_as_blocks() -> None:
+    flags = {"a.size": 2, "a.b.fast": True, "a.b.slow": False, "left_out": None}
+    assert argument_words(flags) == ["--a.size 2", "--a.b.fast", "--a.b.no-slow"]
+    assert nested(flags) == {"a": {"size": 2, "b": {"fast": True, "slow": False}}}

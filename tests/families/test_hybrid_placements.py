@@ -1,0 +1,292 @@
+"""Layouts over several kinds of machines and with unlike stages: bounds, search, rules, and the way to a plan and back."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hybrid_questions import MOE, RATES, TINY
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import planner
+from planner.errors import SpecError
+from planner.families.hybrid import family as hybrid
+from planner.families.hybrid import search as hybrid_search
+from planner.families.hybrid.bounds import CutBounds
+from planner.families.hybrid.configuration import MixedConfiguration
+from planner.families.hybrid.cost import costs_of
+from planner.families.hybrid.grid_search import Found, configuration_of_point, placements_of, searched
+from planner.families.hybrid.search import plan
+from planner.plan import Plan
+from planner.problem import Problem
+from planner.search import Search
+from planner.solution import Status
+from tests.referee import second_physics
+from tests.referee.second_physics.hybrid import facts_of
+
+NO_PINS: dict[str, Any] = {}
+
+
+def question(
+    transformer: dict[str, Any] = TINY,
+    *,
+    counts: tuple[int, ...] = (1, 1),
+    devices: tuple[int, ...] = (2, 2),
+    batch: int = 6,
+    network: str = "100 Gbit/s",
+    memory: str | None = None,
+    fix: dict[str, Any] = NO_PINS,
+) -> Problem:
+    """A transformer on machines of up to three kinds."""
+    kinds = [
+        ("old", "v100-sxm2-16g", "nvlink-2"),
+        ("new", "a100-sxm4-80gb", "nvlink-3"),
+        ("third", "h100-sxm", "nvlink-4"),
+    ]
+    machines = [
+        {"name": name, "count": count, "device": device, "devices": number, "inside": inside, "network": network,
+         "latency": "5 us"}
+        for (name, device, inside), count, number in zip(kinds, counts, devices, strict=False)
+    ]  # fmt: skip
+    asked: dict[str, Any] = {
+        "dnn": {"transformer": dict(transformer), "global_batch": batch, "dtype": "fp16", "optimizer": "adam"},
+        "cluster": {"machines": machines},
+        "objective": "iteration_time",
+        "families": ["hybrid"],
+        "fix": dict(fix),
+        "calibration": {"memory_reserve": "0 B"},
+    }
+    if memory is not None:
+        asked["constraints"] = {"memory_per_device": memory}
+    return replace(planner.load(asked), transformer_rates=RATES)
+
+
+QUESTIONS = st.builds(
+    question,
+    st.sampled_from([TINY, {**TINY, "layers": 5, "tied_embeddings": False}, {**MOE, "layers": 3}]),
+    counts=st.sampled_from([(1,), (1, 1), (2, 1)]),
+    devices=st.sampled_from([(2, 2), (2, 3)]),
+    batch=st.sampled_from([4, 6]),
+    network=st.sampled_from(["1 Gbit/s", "400 Gbit/s"]),
+    memory=st.sampled_from([None, "2 GB"]),
+    fix=st.sampled_from([NO_PINS, {"recompute": "none"}, {"data_parallel_size": 2}, {"num_stages": 2}]),
+)
+
+
+@given(QUESTIONS, st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_no_layout_is_quicker_than_a_bound_above_it(problem: Problem, which: int) -> None:
+    teams = list(placements_of(costs_of(problem)))
+    bounds = CutBounds(teams[which % len(teams)])
+    grid = bounds.space.grid()
+    points: dict[str, Any] = {}
+    for level in range(len(grid.levels)):
+        points = grid.expand(points, level)
+    if not len(points["tensor"]):
+        return
+    kept = np.random.default_rng(0).permutation(len(points["tensor"]))[:1500]
+    points = {name: column[kept] for name, column in points.items()}
+    seconds = bounds.seconds(points)
+    known: list[str] = []
+    for names, bound in zip(bounds.space.levels, bounds.all, strict=False):
+        known += names
+        assert bound is not None
+        least = bound({name: points[name] for name in known})
+        assert np.all((least <= seconds * (1 + 1e-9)) | np.isinf(seconds)), names
+
+
+@given(QUESTIONS, st.integers(0, 99))
+@settings(max_examples=8, deadline=None)
+def test_the_search_finds_what_trying_every_layout_through_predict_finds(problem: Problem, which: int) -> None:
+    teams = list(placements_of(costs_of(problem)))
+    bounds = CutBounds(teams[which % len(teams)])
+    quick = searched(bounds.cost, Search())
+    slow = searched(bounds.cost, Search(), uses_bounds=False)
+    assert quick.solution.objective == slow.solution.objective
+    assert quick.solution.status is slow.solution.status
+    if quick.solution.value is None:
+        return
+    configuration = configuration_of_point(bounds.cost, quick.solution.value)
+    assert hybrid.predict(problem, configuration).iteration_time_s == pytest.approx(quick.solution.objective)
+    grid = bounds.space.grid()
+    points: dict[str, Any] = {}
+    for level in range(len(grid.levels)):
+        points = grid.expand(points, level)
+    chosen = np.random.default_rng(1).permutation(len(points["tensor"]))[:40]
+    seconds = bounds.seconds({name: column[chosen] for name, column in points.items()})
+    for index, found_s in zip(chosen, seconds, strict=True):
+        if np.isfinite(found_s):
+            other = configuration_of_point(bounds.cost, {name: int(column[index]) for name, column in points.items()})
+            prediction = hybrid.predict(problem, other)
+            assert prediction.iteration_time_s == pytest.approx(found_s)
+            assert prediction.iteration_time_s >= quick.solution.objective * (1 - 1e-9)
+            assert prediction.memory_bytes["total"] <= prediction.memory_bytes["limit"] * (1 + 1e-9)
+
+
+def planned(problem: Problem) -> Plan:
+    return plan(problem, Search(num_alternatives=6))
+
+
+def test_a_plan_over_two_kinds_beats_each_kind_alone_and_is_checked_and_read_back() -> None:
+    problem = question(batch=24, network="400 Gbit/s")
+    found = planned(problem)
+    assert isinstance(found.configuration, MixedConfiguration)
+    assert found.status is Status.OPTIMAL
+    assert set(found.configuration.groups) == {"old", "new"}
+    names = " ".join(one.name for one in found.alternatives)
+    assert "replicas on" in names and "stages on" in names
+    for name in ("old", "new"):
+        alone = plan(replace(problem, cluster=problem.cluster.of_groups({name})), Search())
+        assert found.objective < alone.objective
+    wrong = [one for one in second_physics.check(problem, found).findings if not one.is_ok]
+    assert [one.name for one in wrong] == ["question"]  # a plan made by hand has no digest of its question
+    block = found.configuration.to_document()
+    given_block = {"hybrid": {**block}}
+    again = planner.load({**problem.resolved, "configuration": given_block})
+    assert hybrid.configuration_of(again, again.configuration[1] if again.configuration else {}) == found.configuration
+
+
+@pytest.mark.parametrize("which", range(6))
+def test_every_way_to_mix_is_checked(which: int) -> None:
+    problem = question(MOE if which % 2 else TINY, batch=24, counts=(1, 1, 1), devices=(2, 2, 2), network="400 Gbit/s")
+    teams = [one for one in placements_of(costs_of(problem)) if len(one.groups) > 1]
+    bounds = CutBounds(teams[which * 2])
+    answer = searched(bounds.cost, Search())
+    assert answer.solution.value is not None
+    configuration = configuration_of_point(bounds.cost, answer.solution.value)
+    prediction = hybrid.predict(problem, configuration)
+    facts = facts_of(problem, configuration.to_document(), prediction)
+    assert all(one.is_ok for one in facts.findings), [one.text for one in facts.findings if not one.is_ok]
+    wrong = replace(
+        prediction, breakdown_s={**prediction.breakdown_s, "bubble": prediction.breakdown_s["bubble"] * 2 + 1}
+    )
+    assert not all(one.is_ok for one in facts_of(problem, configuration.to_document(), wrong).findings)
+
+
+def test_stages_of_unlike_layers_are_used_where_they_are_faster() -> None:
+    sizes = {**TINY, "layers": 7, "vocabulary": 1000}
+    problem = question(
+        sizes,
+        counts=(1,),
+        devices=(4,),
+        batch=64,
+        fix={"tensor_parallel_size": 1, "context_parallel_size": 1, "num_stages": 2},
+    )
+    found = planned(problem)
+    assert isinstance(found.configuration, MixedConfiguration)
+    assert [one.layers for one in found.configuration.stages] == [4, 3]
+    assert found.configuration.machines is None
+    assert any("--pipeline-model-parallel-layout 'Et*4|t*3L'" in line for line in found.explanation)
+
+
+def test_an_even_cut_on_one_kind_is_an_even_layout_and_none_of_unlike_stages() -> None:
+    dnn = {"zoo": "mixtral-8x7b", "global_batch": 512}
+    machines = [{"count": 8, "devices": 8, "device": "h100-sxm", "network": "400 Gbit/s"}]
+    fixed = {"data_parallel_size": 8, "pipeline_parallel_size": 8, "microbatch_size": 1, "recompute": "none"}
+    asked = {"dnn": dnn, "cluster": {"machines": machines}, "families": ["hybrid"], "fix": fixed}
+    found = planned(planner.load(asked))
+    for one in (found.configuration, *(other.configuration for other in found.alternatives)):
+        assert not isinstance(one, MixedConfiguration) or len({stage.layers for stage in one.stages}) > 1
+    assert not isinstance(found.configuration, MixedConfiguration)
+
+
+@pytest.mark.parametrize(("share", "is_mixed"), [(1 - 1e-12, False), (1 - 1e-6, True), (1 + 1e-6, False)])
+def test_unlike_stages_win_by_more_than_rounding(share: float, is_mixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = question(counts=(1,), devices=(2,), batch=4)
+    (cost,) = costs_of(problem)
+    even_s = planned(problem).objective
+    bounds = CutBounds(next(placements_of([cost])))
+    answer = searched(bounds.cost, Search())
+    seconds = share * even_s
+    other = replace(answer, solution=replace(answer.solution, objective=seconds, bound=min(seconds, even_s)))
+    monkeypatch.setattr(
+        hybrid_search, "cuts_searched", lambda *_: [Found(cost=bounds.cost, answer=replace(other, others=()))]
+    )
+    assert isinstance(planned(problem).configuration, MixedConfiguration) is is_mixed
+
+
+RANGES = {"sizes": {"devices": [64, 512], "hidden size": [1, 9999], "layers": [1, 99], "sequence length": [1, 9999],
+                    "vocabulary": [1, 99999],
+                    "tensor degree": [1, 8], "stages": [1, 9], "micro-batch": [1, 99], "context degree": [1, 9],
+                    "experts": [0, 0]}, "software": ["megatron-core"]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (
+            question({**TINY, "layers": 7}, counts=(1,), devices=(5,), batch=64,
+                     fix={"tensor_parallel_size": 1, "context_parallel_size": 1, "num_stages": 2}),
+            "1 of 5 devices stay idle: no such layout of all",
+        ),
+        (
+            question(batch=24, devices=(5, 4), network="400 Gbit/s", fix={"tensor_parallel_size": 2, "num_stages": 1}),
+            "1 of 5 devices of old stay idle: no such layout of all",
+        ),
+    ],
+)  # fmt: skip
+def test_unlike_layouts_say_what_even_ones_say(problem: Problem, words: str) -> None:
+    names = ("v100-sxm2-16g", "a100-sxm4-80gb")
+    found = planned(replace(problem, transformer_rates={**RATES, "ranges": dict.fromkeys(names, RANGES)}))
+    assert isinstance(found.configuration, MixedConfiguration)
+    for line in (f"outside of what was measured on {names[0]}", "binds", words):
+        assert any(line in one for one in found.explanation), line
+    for line in ("outside of what was measured", "calibration.memory_reserve is 0"):
+        assert any(line in one for one in found.warnings), line
+
+
+def test_pins_are_kept() -> None:
+    found = planned(question(batch=24, fix={"num_devices": 3, "recompute": "full"}))
+    assert found.configuration.to_document()["recompute"] == "full"
+    assert found.prediction.details["num_devices"] == 3
+    alone = planned(question(batch=24, fix={"device": "a100-sxm4-80gb"}))
+    assert not (isinstance(alone.configuration, MixedConfiguration) and alone.configuration.groups == ("old",))
+    assert alone.prediction.details["num_devices"] <= 2
+
+
+def test_micro_batches_of_replicas_follow_their_devices() -> None:
+    problem = question(
+        batch=240, network="400 Gbit/s", fix={"num_stages": 1, "tensor_parallel_size": 1, "microbatch_size": 1}
+    )
+    found = planned(problem)
+    assert isinstance(found.configuration, MixedConfiguration)
+    numbers = {one.machines: one.num_microbatches for one in found.configuration.replicas}
+    assert numbers["new"] > numbers["old"]
+    assert any("cannot launch" in line for line in found.explanation)
+
+
+BASE: dict[str, Any] = {"pipeline": 2, "data": 2, "microbatch": 1}
+STAGES = [{"machines": "old", "layers": 1}, {"machines": "new", "layers": 3}]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"stages": STAGES[:1]}, "2 pipeline stages, and 1 are listed"),
+        ({"stages": [STAGES[0], {"machines": "new", "layers": 2}]}, "hold 3 layers, and the network has 4"),
+        ({"stages": [STAGES[0], {"layers": 3}]}, "some stages name machines"),
+        ({"stages": [STAGES[0], {"machines": "none", "layers": 3}]}, "there are none"),
+        ({"stages": STAGES, "schedule": "gpipe"}, "go with it only"),
+        ({"stages": STAGES, "zero": 2}, "ZeRO 0 and 1"),
+        ({"stages": STAGES, "tensor": 3}, "do not divide by a tensor degree of 3"),
+        ({"stages": STAGES, "data": 6}, "takes 6 devices of old; there are 2"),
+        ({"stages": [{"layers": 2}, {"layers": 2}]}, "the machines differ"),
+        ({"pipeline": 3, "stages": [STAGES[0], {"machines": "new", "layers": 2}, STAGES[0]]}, "follow each other"),
+        (
+            {"pipeline": 1, "replicas": [{"machines": "old", "data": 1, "num_microbatches": 2},
+                                         {"machines": "new", "data": 1, "num_microbatches": 3}]},
+            "do 5 samples of a batch of 6",
+        ),
+        (
+            {"pipeline": 1, "replicas": [{"machines": "old", "data": 1, "num_microbatches": 3},
+                                         {"machines": "new", "data": 2, "num_microbatches": 2}]},
+            "add up to 3",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_with_the_rule(more: dict[str, Any], words: str) -> None:
+    problem = question()
+    block = {**planner.load({**problem.resolved, "configuration": {"hybrid": {**BASE, **more}}}).configuration[1]}  # type: ignore[index]
+    with pytest.raises(SpecError, match=words):
+        hybrid.configuration_of(problem, block)

@@ -1,0 +1,66 @@
+"""1F1B on unlike stages against an event simulation, task by task."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.models.transformer_schedule import Events, one_forward_one_backward_s, path_bound_s
+
+SECONDS = st.sampled_from([0.0, 0.25, 1.0, 1.5, 2.0, 3.0, 7.0])
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> tuple[list[list[float]], int]:
+    """Forward, backward, and what is sent both ways, of every stage; and the micro-batches."""
+    stages = draw(st.integers(1, 6))
+    rows = draw(st.lists(st.lists(SECONDS, min_size=4, max_size=4), min_size=stages, max_size=stages))
+    rows[0][3] = rows[-1][2] = 0.0  # nothing goes before the first stage, nor behind the last one
+    return rows, draw(st.integers(1, 14))
+
+
+def simulated_s(rows: list[list[float]], number: int) -> float:
+    """The step, task by task: a device that sends does nothing else."""
+    events, last = Events(), len(rows) - 1
+    for stage, (forward, backward, down, up) in enumerate(rows):
+        warm = min(number, len(rows) - stage)
+        order = [("F", k) for k in range(warm)]
+        for k in range(number):
+            order += [("B", k)] + ([("F", warm + k)] if warm + k < number else [])
+        for name, k in order:
+            if name == "F":
+                after = [("down", stage - 1, k)] if stage else []
+                events.add(("F", stage, k), forward, [stage], after)
+                events.add(("down", stage, k), down, [stage], [("F", stage, k)])
+            else:
+                after = [("up", stage + 1, k)] if stage < last else [("F", stage, k)]
+                events.add(("B", stage, k), backward, [stage], after)
+                events.add(("up", stage, k), up, [stage], [("B", stage, k)])
+    return max(events.run().values())
+
+
+@given(pipelines(), pipelines())
+@settings(max_examples=150)
+def test_the_recurrence_is_the_event_simulation(
+    one: tuple[list[list[float]], int], other: tuple[list[list[float]], int]
+) -> None:
+    both = [one, other]
+    longest = max(len(rows) for rows, _ in both)
+    forward, backward = np.zeros((longest, 2)), np.zeros((longest, 2))
+    for column, (rows, _) in enumerate(both):
+        for stage, (ahead, back, down, up) in enumerate(rows):
+            forward[stage, column], backward[stage, column] = ahead + down, back + up
+    stages = np.array([len(rows) for rows, _ in both])
+    numbers = np.array([number for _, number in both])
+    expected = [simulated_s(rows, number) for rows, number in both]
+    assert one_forward_one_backward_s(forward, backward, stages, numbers) == pytest.approx(expected)
+    assert np.all(path_bound_s(forward, backward, stages, numbers) <= np.array(expected) * (1 + 1e-12))
+
+
+def test_the_bound_is_the_step_where_stages_are_equal() -> None:
+    stages, numbers = np.array([4, 4, 1]), np.array([3, 32, 5])
+    forward, backward = np.ones((4, 3)), 2 * np.ones((4, 3))
+    forward[1:, 2] = backward[1:, 2] = 0.0
+    steps = one_forward_one_backward_s(forward, backward, stages, numbers)
+    assert steps == pytest.approx([3 * (3 + 3), 3 * (32 + 3), 15])
+    assert path_bound_s(forward, backward, stages, numbers) == pytest.approx(steps)

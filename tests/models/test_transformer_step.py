@@ -1,0 +1,127 @@
+"""Steps on unlike machines against those on equal ones, and what may never make them slower."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hybrid_questions import MOE, TINY, question
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.families.hybrid.cost import GroupCost, costs_of
+from planner.models.layouts import Layouts
+from planner.models.memory import KERNELS, PRECISIONS, CutMemory, memory_bytes, stage_memory_bytes
+from planner.models.transformer_time import DeviceGroup, ReplicaClass, Step, group_seconds, iteration_times
+
+CLOSED_FORM = 0.003  # by which the closed form of the schedule may stay below its recurrence
+LAYOUTS = st.fixed_dictionaries(
+    {
+        "tensor": st.sampled_from([1, 2]),
+        "pipeline": st.sampled_from([2, 4]),
+        "data": st.sampled_from([1, 2]),
+        "microbatch": st.sampled_from([1, 2]),
+        "zero": st.sampled_from([0, 1]),
+        "recompute": st.sampled_from([0, 1, 2]),
+        "order": st.sampled_from([0, 1, 2, 3, 4]),
+        "overlaps_data": st.booleans(),
+        "num_microbatches": st.sampled_from([1, 4, 9]),
+    }
+)
+
+
+def _cost(transformer: dict[str, Any]) -> GroupCost:
+    return costs_of(question({**transformer, "tied_embeddings": False}, machines=4, devices=4))[0]
+
+
+PLAIN, WITH_EXPERTS = _cost(TINY), _cost(MOE)
+KNOWN = st.sampled_from([PLAIN, WITH_EXPERTS])
+
+
+def step(known: GroupCost, layout: Layouts, layers: list[int], kinds: list[DeviceGroup], stages: list[int]) -> Step:
+    """A step of one class of replicas, whose stages lie on kinds by their index."""
+    shared: dict[str, Any] = {"software": known.software, "constants": known.constants}
+    return Step(
+        layouts=layout,
+        layers=np.array(layers)[:, None],
+        groups=[group_seconds(known.transformer, layout, layout, one, **shared) for one in kinds],
+        classes=[ReplicaClass(groups=np.array(stages)[:, None], num_microbatches=layout.num_microbatches)],
+    )
+
+
+@given(KNOWN, LAYOUTS)
+@settings(max_examples=60)
+def test_equal_stages_on_one_kind_take_what_the_even_model_says(known: GroupCost, drawn: dict[str, Any]) -> None:
+    layout = Layouts.one(**drawn, is_sequence_parallel=drawn["tensor"] > 1)
+    pipeline = drawn["pipeline"]
+    kind = DeviceGroup(tiers=known.tiers, rates=known.rates)
+    mixed = step(known, layout, [known.transformer.num_layers // pipeline] * pipeline, [kind], [0] * pipeline)
+    even = iteration_times(
+        known.transformer,
+        layout,
+        tiers=known.tiers,
+        rates=known.rates,
+        software=known.software,
+        constants=known.constants,
+    )
+    total_s = float(mixed.total_s[0])
+    sent_s = float((layout.num_microbatches * mixed.groups[0].transfer_s)[0])  # by an end, which even stages may count
+    assert total_s * (1 - CLOSED_FORM) <= float(even["total"][0]) <= (total_s + sent_s) * (1 + 1e-9)
+    assert sum(float(part[0]) for part in mixed.parts().values()) == pytest.approx(total_s)
+    assert mixed.bound_s[0] <= mixed.total_s[0] * (1 + 1e-12)
+    for name in ("data", "optimizer"):
+        assert float(mixed.parts()[name][0]) == pytest.approx(float(even[name][0]), rel=1e-6, abs=1e-12), name
+
+
+@given(LAYOUTS, st.sampled_from([0.3, 0.7]), st.sampled_from([1e8, 1e10]))
+@settings(max_examples=40)
+def test_a_quicker_device_or_link_never_makes_a_step_longer(drawn: dict[str, Any], share: float, link: float) -> None:
+    known = PLAIN
+    layout = Layouts.one(**drawn)
+    rates = known.rates
+    slow = replace(
+        rates,
+        peak_flop_per_s=rates.peak_flop_per_s * share,
+        memory_bandwidth_bytes_per_s=rates.memory_bandwidth_bytes_per_s * share,
+    )
+    half = drawn["pipeline"] // 2
+    layers, stages = [4 // drawn["pipeline"]] * drawn["pipeline"], [0] * half + [1] * half
+
+    def seconds(other: Any, between_bytes_per_s: float) -> float:
+        kinds = [
+            DeviceGroup(tiers=known.tiers, rates=one, between_bytes_per_s=between_bytes_per_s) for one in (rates, other)
+        ]
+        return float(step(known, layout, layers, kinds, stages).total_s[0])
+
+    mixed = seconds(slow, link)
+    assert seconds(rates, link) <= mixed * (1 + 1e-9)
+    assert seconds(slow, 2 * link) <= mixed * (1 + 1e-9)
+
+
+@given(KNOWN, LAYOUTS)
+@settings(max_examples=40)
+def test_as_many_layers_fit_as_their_bytes_allow(known: GroupCost, drawn: dict[str, Any]) -> None:
+    layout, kernels = Layouts.one(**drawn), KERNELS["megatron-core"]
+    shared: dict[str, Any] = {"precision": PRECISIONS["megatron"], "kernels": kernels, "reserve_bytes": 1e6}
+    memory = CutMemory(transformer=known.transformer, **shared)
+    pipeline = drawn["pipeline"]
+    layers = np.full((pipeline, 1), 4 // pipeline)
+    held = memory.stage_bytes(layout, layers)
+    expected = stage_memory_bytes(known.transformer, layout, pipeline_layers=layers[:, 0].tolist(), **shared)
+    for name, row in held.items():
+        assert row[:, 0] == pytest.approx(expected[name]), name
+    assert held["total"].max() == pytest.approx(memory_bytes(known.transformer, layout, **shared)["total"][0])
+    for slack, fitting in ((1 + 1e-9, 4 // pipeline), (1 - 1e-6, 4 // pipeline - 1)):
+        assert np.all(memory.most_layers(layout, pipeline, held["total"] * slack) == fitting)
+
+
+def test_layers_with_experts_and_without_are_counted_by_those_with_more_bytes() -> None:
+    known = costs_of(question({**MOE, "experts": {**MOE["experts"], "every": 2}}))[0]
+    memory = CutMemory(
+        transformer=known.transformer, precision=PRECISIONS["megatron"], kernels=KERNELS["megatron-core"],
+        reserve_bytes=0.0,
+    )  # fmt: skip
+    layout, limit = Layouts.one(pipeline=2, num_microbatches=4), np.full((2, 1), 3e9)
+    most = memory.most_layers(layout, 2, limit)
+    layers = np.minimum(most, 2)
+    assert layers.min() >= 1 and np.all(memory.stage_bytes(layout, layers)["total"] <= limit)

@@ -1,0 +1,25 @@
+"""What a configuration uses, counted from its block and the question alone, in one form for all families."""
+
+from dataclasses import dataclass, field
+
+from planner.checks.limits import groups_of
+from planner.checks.report import Finding, holds
+from planner.constraints import Usage
+
+__all__ = ["Facts", "groups_of", "holds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts(Usage):
+    """What a plan uses, and what only its family has to keep to.
+
+    Attributes
+    ----------
+    iteration_s
+        Recomputed in plain loops, a second opinion on the cost model; None where there is none.
+    findings
+        What only this family has to keep to.
+    """
+
+    iteration_s: float | None = None
+    findings: tuple[Finding, ...] = field(default=())

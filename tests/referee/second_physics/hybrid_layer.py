@@ -1,0 +1,164 @@
+"""One layer of a transformer on one device, counted a second time: its parameters, and the bytes that it keeps.
+
+The forms, for the ``T = b s / c`` tokens of a micro-batch on a rank, 2 bytes a number: matrices are split by columns or
+rows (M. Shoeybi et al., arXiv 1909.08053, section 3); a layer keeps the inputs of norms and products, queries, keys,
+values, and 4 bytes a token and head of flash attention (V. Korthikanti et al., arXiv 2205.05198, section 4, without
+dropout and without scores); programs without such attention keep scores, and masks (:mod:`.hybrid_program`); under full
+recomputation its input alone. Nothing is taken from the cost model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.transformer import Transformer
+from tests.referee.second_physics.hybrid_program import program_of
+
+__all__ = ["IMBALANCE", "NUMBER_BYTES", "Layer", "layer_of", "tokens_of"]
+
+NUMBER_BYTES = 2.0
+IMBALANCE = "expert_imbalance"  # a block's key for tokens of the rank whose experts have most, over the mean; 1 without
+_LOG_SUM_BYTES = 4.0
+# Inputs of norms and first products, of full width.
+_STREAMS = {"before": 4, "after": 4, "both": 6, "output": 4, "shared": 2, "parallel": 3}
+_NORMS = {"before": 2, "after": 2, "both": 4, "output": 2, "shared": 1, "parallel": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer on one device.
+
+    ``shared``, ``routed``: parameters, those of experts apart. ``read``: of all matrices, every expert counted.
+    ``matrices``: the same with one expert. ``largest``: of one matrix. ``kept``, ``working``: bytes of a micro-batch
+    until its backward pass, and more of them during it.
+    """
+
+    shared: float
+    routed: float
+    read: float
+    matrices: float
+    largest: float
+    kept: float
+    working: float
+
+
+def layer_of(network: Transformer, block: Mapping[str, Any], kind: str) -> Layer:
+    """Return a layer of a kind, ``dense`` or ``moe``, on one device."""
+    tensor = block["tensor"]
+    shift = network.has_norm_scales + (network.norm == "layer_norm" and network.has_norm_biases)
+    matrices, rest = _attention(network, tensor, shift)
+    routed: list[float] = []
+    routed_biases, number = 0.0, 0.0
+    if kind == "dense":
+        more = _two(network, network.feed_forward_size, tensor)
+        matrices, rest = matrices + more[0], rest + more[1]
+    else:
+        experts = network.experts
+        assert experts is not None, "a layer of the kind moe has experts"
+        number = experts.num_experts / block["expert"]
+        routed, routed_biases = _two(network, experts.expert_size, tensor)
+        matrices = [*matrices, float(network.hidden_size * experts.num_experts)]
+        rest += experts.num_experts * experts.has_router_bias
+        if experts.num_shared:
+            more = _two(network, experts.num_shared * experts.shared_size, tensor)
+            matrices, rest = matrices + more[0], rest + more[1]
+        if experts.has_shared_gate:
+            matrices = [*matrices, float(network.hidden_size)]
+    rest += _NORMS[network.norm_position] * network.hidden_size * shift
+    kept, working = _kept(network, block, kind)
+    return Layer(
+        shared=sum(matrices) + rest,
+        routed=number * (sum(routed) + routed_biases),
+        read=sum(matrices) + number * sum(routed),
+        matrices=sum(matrices) + sum(routed),
+        largest=max(*matrices, *routed),
+        kept=kept,
+        working=working,
+    )
+
+
+def _attention(network: Transformer, tensor: int, shift: int) -> tuple[list[float], float]:
+    """Return the matrices of attention on one device, and its other parameters."""
+    hidden, heads, keys, size = network.hidden_size, network.num_heads, network.num_kv_heads, network.head_size
+    has_bias, latent = network.has_qkv_biases, network.latent
+    value = size if latent is None else latent.value_size
+    output, rest = heads * value * hidden / tensor, float(hidden * network.has_output_bias)
+    if latent is None:
+        columns = (heads / tensor + 2 * keys / min(tensor, keys)) * size
+        normed = (heads + keys if network.query_key_norm_span == "all_heads" else 2) * network.has_query_key_norms
+        rest += columns * has_bias + normed * size * shift
+        return [hidden * columns, output], rest
+    queries, narrow = heads * size, latent.key_value_rank + latent.rope_size
+    wide = heads * (latent.nope_size + latent.value_size)
+    found = [hidden * float(narrow), latent.key_value_rank * wide / tensor, output]
+    rest += has_bias * (narrow + wide / tensor + queries / tensor) + latent.key_value_rank * shift
+    if latent.query_rank is None:
+        return [*found, hidden * queries / tensor], rest
+    rest += latent.query_rank * (has_bias + shift)
+    return [*found, float(hidden * latent.query_rank), latent.query_rank * queries / tensor], rest
+
+
+def _two(network: Transformer, inner: int, tensor: int) -> tuple[list[float], float]:
+    """Return both matrices of a feed-forward part on one device, and their biases: the second one's is whole."""
+    wide = 2 * inner if network.is_gated else inner
+    hidden = network.hidden_size
+    return [hidden * wide / tensor, inner * hidden / tensor], network.has_biases * (wide / tensor + hidden)
+
+
+def tokens_of(network: Transformer, block: Mapping[str, Any]) -> float:
+    """Return the tokens of a micro-batch on one rank."""
+    return float(block["microbatch"] * network.sequence_length / block["context"])
+
+
+def _kept(network: Transformer, block: Mapping[str, Any], kind: str) -> tuple[float, float]:
+    """Return the bytes that a layer keeps of a micro-batch, and what its backward pass needs besides."""
+    hidden, heads, size, tensor = network.hidden_size, network.num_heads, network.head_size, block["tensor"]
+    tokens, split = tokens_of(network, block), tensor if block["sequence_parallel"] else 1
+    latent = network.latent
+    value = size if latent is None else latent.value_size
+    stream, parted = float(_STREAMS[network.norm_position] * hidden), heads * value / tensor
+    if latent is None:
+        times = 2 if network.has_query_key_norms else 1
+        parted += times * size * (heads / tensor + 2 * network.num_kv_heads / min(tensor, network.num_kv_heads))
+    else:
+        stream += 2 * (latent.query_rank or 0) + 2 * latent.key_value_rank + latent.rope_size
+        parted += heads * (2 * size + value) / tensor
+    fed, widest, chosen = _fed(network, tensor, kind, block.get(IMBALANCE, 1.0))
+    numbers = (stream + chosen) / split + parted + fed
+    plain = tokens * NUMBER_BYTES * numbers
+    program, scores = program_of(block), 0.0
+    if program.keeps_scores:  # softmax; its mask, and what passes it
+        each = NUMBER_BYTES + (1 + NUMBER_BYTES if program.keeps_masks else 0)
+        scores = each * tokens * network.sequence_length * heads / tensor
+    else:
+        plain += tokens * _LOG_SUM_BYTES * heads / tensor
+    if program.keeps_masks:  # of both residual branches
+        plain += 2 * tokens * hidden / split
+    if block["context"] > 1 and program.copies_context:  # the all-to-all exchange of heads keeps its output twice
+        plain += tokens * NUMBER_BYTES * heads * value / tensor
+    gradients = tokens * NUMBER_BYTES * widest
+    if block["recompute"] == "none":
+        return plain + scores, gradients
+    if block["recompute"] == "selective":
+        return plain, scores + gradients
+    entry = tokens * NUMBER_BYTES * hidden / split
+    return entry, plain + scores - entry + gradients
+
+
+def _fed(network: Transformer, tensor: int, kind: str, imbalance: float) -> tuple[float, float, float]:
+    """Return the numbers a token that a feed-forward part keeps, its widest activation, and those of its router.
+
+    ``imbalance``: tokens of the fullest rank's experts, over the mean.
+    """
+    parts = 3 if network.is_gated else 2  # what enters the activation function, and what leaves it
+    if kind == "dense":
+        inner = parts * network.feed_forward_size / tensor
+        return inner, inner, 0.0
+    experts = network.experts
+    assert experts is not None, "a layer of the kind moe has experts"
+    inner = parts * experts.expert_size * experts.top_k * imbalance / tensor
+    shared = parts * experts.num_shared * experts.shared_size / tensor
+    # To the experts, and back: every rank of a tensor group has it.
+    sent = 2 * network.hidden_size * experts.top_k * imbalance
+    weighed = (network.hidden_size + 1) * experts.has_shared_gate  # what the shared experts give, and its weight
+    return sent + inner + shared, max(inner, shared), float(experts.num_experts + experts.top_k + weighed)

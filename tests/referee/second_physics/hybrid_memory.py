@@ -1,0 +1,321 @@
+"""Bytes of every stage of a hybrid layout, counted a second time: plain loops over stages, chunks and micro-batches.
+
+Nothing is taken from the cost model.
+
+* states (S. Rajbhandari et al., arXiv 1910.02054): bytes of a weight, a gradient, and of the optimiser, as the program
+  has them (:mod:`second_physics.hybrid_program`); ZeRO 1, 2, 3 spreads the last, the last two, all over ``d c`` ranks;
+* what layers keep (:mod:`second_physics.hybrid_layer`), times what is in flight: the stage's order of forwards and
+  backwards, walked through; fullest moments of layers and of both ends are added;
+* for a moment: what full recomputation brings back, gradients of the widest activation, and what ZeRO 2 and 3 gather.
+
+Of images, poolers, heads other than a language model's, and of an embedding's norm the parameters and some bytes are
+left out: for such networks the terms are compared from below; activations exceed the count by no more than
+:data:`LOOSE`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from planner.checks.report import SAME, Finding
+from planner.cluster import Device
+from planner.plan import Prediction
+from planner.problem import Problem
+from planner.transformer import LayerKind, Transformer
+from tests.referee.second_physics.facts import holds
+from tests.referee.second_physics.hybrid_layer import IMBALANCE, NUMBER_BYTES, Layer, layer_of, tokens_of
+from tests.referee.second_physics.hybrid_program import PROGRAM, program_of
+
+__all__ = ["LOOSE", "counted", "cuts_of", "fullest_bytes", "in_order", "memory_findings", "reserve_of", "rows_of"]
+
+LOOSE = 0.05  # by which activations may exceed a count that leaves something out
+_PADDING = 128
+_RESERVE_BYTES = 3.0 * 1024**3  # of a device that trains a transformer, at most, where the question says nothing
+_COPY_BYTES = 4.0  # of a logit that a loss which is not fused keeps, or needs for a moment
+_TERMS = ("weights", "gradients", "optimizer", "activations", "temporary", "reserve")
+
+
+# -- stages ------------------------------------------------------------------------------------------------------------
+
+
+def cuts_of(network: Transformer, block: Mapping[str, Any]) -> list[int]:
+    """Return the layers of every chunk in order.
+
+    As listed; else embedding and head take a layer's place each where that makes all chunks alike; else as evenly as
+    whole layers go.
+    """
+    if block.get("stages"):
+        return [one["layers"] for one in block["stages"]]
+    chunks, layers = block["pipeline"] * block["interleave"], network.num_layers
+    if layers % chunks and (layers + 2) % chunks == 0:
+        each = (layers + 2) // chunks
+        return [each - 1, *[each] * (chunks - 2), each - 1]
+    each, left = divmod(layers, chunks)
+    return [each + 1] * left + [each] * (chunks - left)
+
+
+def in_order(block: Mapping[str, Any], stage: int) -> Iterator[tuple[str, int, int]]:
+    """Yield what a stage does, in order: forward (F) or backward (B), chunk, micro-batch."""
+    pipeline, chunks = block["pipeline"], block["interleave"]
+    number = block["global_batch_size"] // (block["data"] * block["microbatch"])
+    every, turn = number * chunks, pipeline * chunks
+    if block["schedule"] == "gpipe":
+        warm = every
+    elif chunks > 1:
+        warm = min(every, 2 * (pipeline - stage - 1) + (chunks - 1) * pipeline)
+    else:
+        warm = min(every, pipeline - stage - 1)
+
+    def task(name: str, index: int) -> tuple[str, int, int]:
+        chunk = index % turn // pipeline
+        return name, chunk if name == "F" else chunks - 1 - chunk, index // turn * pipeline + index % pipeline
+
+    for index in range(warm):
+        yield task("F", index)
+    for index in range(every):
+        if warm + index < every:
+            yield task("F", warm + index)
+        yield task("B", index)
+
+
+def _most_in_flight(block: Mapping[str, Any], stage: int, chunk_bytes: Sequence[float]) -> float:
+    """Return the most bytes that wait for their backward at any time; after some turns the order repeats itself."""
+    pipeline, chunks = block["pipeline"], block["interleave"]
+    number = block["global_batch_size"] // (block["data"] * block["microbatch"])
+    if block["schedule"] == "gpipe":
+        return float(number * sum(chunk_bytes))
+    held = most = 0.0
+    for left, (name, chunk, _) in zip(range(6 * pipeline * chunks + 6), in_order(block, stage), strict=False):
+        del left
+        held += chunk_bytes[chunk] if name == "F" else -chunk_bytes[chunk]
+        most = max(most, held)
+    return most
+
+
+def _before_first_backward(block: Mapping[str, Any], stage: int) -> int:
+    """Return how many micro-batches have passed a stage's first chunk when it begins to run backward."""
+    found = 0
+    for name, chunk, _ in in_order(block, stage):
+        if name == "B":
+            break
+        found += chunk == 0
+    return found
+
+
+def rows_of(network: Transformer, block: Mapping[str, Any]) -> list[dict[str, float]]:
+    """Return the bytes of every stage by term, the caller's reserve left out."""
+    kinds = network.layer_kinds
+    layers = {kind: layer_of(network, block, kind) for kind in dict.fromkeys(kinds)}
+    cuts, first = cuts_of(network, block), 0
+    chunks: list[tuple[LayerKind, ...]] = []
+    for size in cuts:
+        chunks.append(tuple(kinds[first : first + size]))
+        first += size
+    pipeline = block["pipeline"]
+    return [_row(network, block, stage, chunks[stage::pipeline], layers) for stage in range(pipeline)]
+
+
+def _row(
+    network: Transformer,
+    block: Mapping[str, Any],
+    stage: int,
+    chunks: Sequence[tuple[LayerKind, ...]],
+    layers: Mapping[LayerKind, Layer],
+) -> dict[str, float]:
+    """Return the bytes of one stage, which holds chunks of kinds of layers."""
+    is_last = stage == block["pipeline"] - 1
+    held = [layers[kind] for chunk in chunks for kind in chunk]
+    first, last = _ends_parameters(network, block)
+    ends = (first if stage == 0 else 0.0, last if is_last else 0.0)
+    shared, routed = sum(one.shared for one in held) + sum(ends), sum(one.routed for one in held)
+    ranks, zero = block["data"] * block["context"], block["zero"]
+    spread = (shared + routed * block["expert"]) / ranks
+    kept = [sum(layers[kind].kept for kind in chunk) for chunk in chunks]
+    nothing = [0.0] * (len(chunks) - 1)
+    embedding = _embedding_kept(network, block) if stage == 0 else 0.0
+    head = _head_kept(network, block) if is_last else 0.0
+    waiting = (kept, [*nothing, head])  # their fullest moments may differ, and are added
+    program = program_of(block)
+    ahead = _before_first_backward(block, stage) if embedding else 0
+    return {
+        "weights": program.weight * (spread if zero >= 3 else shared + routed),
+        "gradients": program.gradient * (spread if zero >= 2 else shared + routed),
+        "optimizer": 0.0 if block["offload_optimizer"] else program.state * (spread if zero >= 1 else shared + routed),
+        "activations": sum(_most_in_flight(block, stage, one) for one in waiting if any(one)) + ahead * embedding,
+        "temporary": _temporary(network, block, held, ends, head),
+    }
+
+
+def _rows_of_words(network: Transformer, tensor: int) -> int:
+    """Return the rows of the padded vocabulary on one device."""
+    return -(-network.vocabulary_size // (_PADDING * tensor)) * _PADDING
+
+
+def _ends_parameters(network: Transformer, block: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the parameters before the first block and behind the last one, on one device."""
+    hidden, words = network.hidden_size, _rows_of_words(network, block["tensor"])
+    shift = network.has_norm_scales + (network.norm == "layer_norm" and network.has_norm_biases)
+    first = words * hidden + network.num_token_types * hidden + network.has_embedding_norm * hidden * shift
+    first += network.num_positions * hidden if network.positions == "learned" else 0
+    is_copied = not network.has_tied_embeddings or block["pipeline"] > 1
+    last = network.has_final_norm * hidden * shift + (words * hidden if is_copied and network.head != "none" else 0)
+    last += words if network.head == "language" and network.has_head_bias else 0
+    return float(first), float(last)
+
+
+def _stream(network: Transformer, block: Mapping[str, Any]) -> float:
+    """Return the bytes of a micro-batch between two layers, on one device."""
+    split = block["tensor"] if block["sequence_parallel"] else 1
+    return NUMBER_BYTES * tokens_of(network, block) * network.hidden_size / split
+
+
+def _embedding_kept(network: Transformer, block: Mapping[str, Any]) -> float:
+    """Return what the embedding keeps of a micro-batch: what its norm reads, a mask of dropout, and images."""
+    found = network.has_embedding_norm * _stream(network, block)
+    if program_of(block).keeps_masks:
+        found += _stream(network, block) / NUMBER_BYTES
+    if network.image is not None:
+        pixels = network.image.num_patches * network.image.patch_elements
+        split = block["context"] * (block["tensor"] if block["sequence_parallel"] else 1)
+        found += NUMBER_BYTES * block["microbatch"] * pixels / split
+    return found
+
+
+def _head_kept(network: Transformer, block: Mapping[str, Any]) -> float:
+    """Return what stands behind the last block keeps of a micro-batch: final norm, transformation, and logits.
+
+    The loss overwrites the logits, or keeps a copy of them. What a pooler gives is of a single token, and kept once
+    more where a classifier reads it; so is the mean of an image without a token of its class.
+    """
+    has_logits, is_masked = network.head in ("language", "masked_language"), network.head == "masked_language"
+    is_read = has_logits or network.has_pooler or network.head == "classes"
+    is_mean = network.image is not None and not network.image.has_class_token
+    single = (is_read and is_mean) + network.has_pooler * (1 + is_masked)
+    streams = network.has_final_norm + (is_read and not is_mean) + 3 * is_masked + single / network.sequence_length
+    if not has_logits:
+        return streams * _stream(network, block)
+    each = NUMBER_BYTES if program_of(block).fuses_loss else _COPY_BYTES
+    logits = each * tokens_of(network, block) * _rows_of_words(network, block["tensor"])
+    return streams * _stream(network, block) + logits
+
+
+def _temporary(
+    network: Transformer, block: Mapping[str, Any], held: Sequence[Layer], ends: tuple[float, float], head: float
+) -> float:
+    """Return what is there for a moment, and the empty gradients that Transformer Engine holds."""
+    program = program_of(block)
+    own = [0.0 if program.holds_gradients else NUMBER_BYTES * one.largest for one in held]  # a matrix's gradient
+    moment = max([one.working + more for one, more in zip(held, own, strict=True)], default=0.0) - head
+    if head:
+        whole = NUMBER_BYTES * tokens_of(network, block) * network.hidden_size
+        is_gathered = block["sequence_parallel"] and block["tensor"] > 1
+        matrix = NUMBER_BYTES * _rows_of_words(network, block["tensor"]) * network.hidden_size
+        copies = 0.0
+        if not program.fuses_loss and network.head in ("language", "masked_language"):  # a gradient, and another copy
+            logits = tokens_of(network, block) * _rows_of_words(network, block["tensor"])
+            copies = (NUMBER_BYTES + _COPY_BYTES) * logits
+        moment = max(moment, matrix + whole * (2 if is_gathered else 1) + copies)
+    found = max(moment, 0.0)
+    if program.holds_gradients:
+        found += NUMBER_BYTES * max([one.matrices for one in held], default=0.0)
+    if block["data"] * block["context"] > 1:
+        layer = max([one.shared + one.routed for one in held], default=0.0)
+        found += NUMBER_BYTES * layer if block["zero"] >= 2 else 0.0
+        ahead = layer if block["overlap_data"] else 0.0
+        found += NUMBER_BYTES * (max(layer, *ends) + ahead) if block["zero"] >= 3 else 0.0
+    return found
+
+
+# -- against a plan ----------------------------------------------------------------------------------------------------
+
+
+def _is_counted_whole(network: Transformer) -> bool:
+    """Whether nothing of the network is left out here."""
+    return (
+        network.head == "language"
+        and network.image is None
+        and not network.has_pooler
+        and not network.has_embedding_norm
+    )
+
+
+def counted(problem: Problem, block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a block with what the question says of experts and of the program."""
+    return {**block, IMBALANCE: problem.calibration.expert_imbalance, PROGRAM: problem.calibration.program}
+
+
+def reserve_of(problem: Problem, devices: Iterable[Device]) -> float:
+    """Return what every device keeps for itself: as given, else 3 GiB or a 20th of the largest device, the lesser."""
+    given = problem.calibration
+    if given.transformer_reserve_share == float("inf"):
+        return given.transformer_reserve_bytes
+    return min(_RESERVE_BYTES, max(one.memory_bytes for one in devices) / 20)
+
+
+def fullest_bytes(problem: Problem, network: Transformer, block: Mapping[str, Any], device: Device) -> float:
+    """Return the bytes of the fullest stage, of layers cut as the layout is launched."""
+    return max(sum(row.values()) for row in rows_of(network, counted(problem, block))) + reserve_of(problem, [device])
+
+
+def memory_findings(
+    problem: Problem, network: Transformer, block: Mapping[str, Any], found: Prediction, device: Device
+) -> Iterator[Finding]:
+    """Yield whether every term of every stage, and the fullest stage, are what is counted here."""
+    stated = found.details.get("stages", [])
+    rows = rows_of(network, counted(problem, block))
+    if len(stated) != len(rows):
+        yield Finding(
+            name="memory stages", is_ok=False, text=f"{len(stated)} stages are stated, and there are {len(rows)}"
+        )
+        return
+    for row in rows:
+        row["reserve"] = reserve_of(problem, [device])
+    for term in _TERMS:
+        yield _term(network, term, [row["terms_bytes"][term] for row in stated], [row[term] for row in rows])
+    sums = [sum(row["terms_bytes"].values()) for row in stated]
+    is_sum = all(_same(row["memory_bytes"], whole) for row, whole in zip(stated, sums, strict=True))
+    yield holds("memory by stage", is_sum, "terms sum up on every stage", "the terms of a stage do not sum up")
+    limit = found.memory_bytes["limit"]
+    rooms = [(row["room_bytes"], limit - row["memory_bytes"]) for row in stated]
+    is_room = all(one is None if limit == float("inf") else _near(one, other, limit) for one, other in rooms)
+    yield holds("room by stage", is_room, "the limit less the bytes", "a stage's room is not the limit less its bytes")
+    yield _fullest(stated, sums, found)
+    launched, total = fullest_bytes(problem, network, block, device), found.memory_bytes["total"]
+    text = f"{launched:.9g} bytes on the fullest stage as it is launched"
+    yield holds(
+        "memory as launched",
+        launched <= total * (1 + SAME),
+        text,
+        f"{text}, and no more than {total:.9g} are stated",
+    )
+
+
+def _term(network: Transformer, term: str, stated: Sequence[float], counted: Sequence[float]) -> Finding:
+    """Return whether a term is the counted one on every stage."""
+    is_whole, least, most = _is_counted_whole(network), 1 - SAME, 1 + SAME
+    if not is_whole and term != "reserve":
+        most = 1 + LOOSE if term == "activations" else float("inf")
+    for stage, (one, other) in enumerate(zip(stated, counted, strict=True)):
+        if not (other * least - 1 <= one and (most == float("inf") or one <= other * most + 1)):  # a byte of rounding
+            text = f"on stage {stage + 1} {one:.9g} bytes are stated, and {other:.9g} counted"
+            return Finding(name=f"memory {term}", is_ok=False, text=text)
+    text = "as counted on every stage" if is_whole else "no less than counted on every stage"
+    return Finding(name=f"memory {term}", is_ok=True, text=text)
+
+
+def _fullest(stated: Sequence[Mapping[str, Any]], sums: Sequence[float], found: Prediction) -> Finding:
+    """Return whether the bytes of a device are those of the stage with most."""
+    fullest = max(range(len(sums)), key=lambda index: sums[index])
+    wanted = {**stated[fullest]["terms_bytes"], "total": sums[fullest]}
+    wrong = [name for name in wanted if not _near(found.memory_bytes.get(name), wanted[name], sums[fullest])]
+    text = f"stage {fullest + 1} is the fullest"
+    return holds("memory of the fullest stage", not wrong, text, f"{text}; not as stated: {', '.join(wrong)}")
+
+
+def _same(one: float, other: float) -> bool:
+    """Whether two figures are the same but for rounding."""
+    return abs(one - other) <= SAME * max(abs(one), abs(other))
+
+
+def _near(one: float | None, other: float, size: float) -> bool:
+    """Whether two figures are the same but for rounding of figures of a size."""
+    return one is not None and abs(one - other) <= SAME * size

@@ -1,0 +1,65 @@
+"""What the program that trains keeps and computes, told a second time; nothing is taken from the cost model.
+
+Bytes of a parameter: S. Rajbhandari et al., arXiv 1910.02054, section 3.1 (2 + 2 + 12); gradients added up in four
+bytes (V. Korthikanti et al., arXiv 2205.05198, figure 1); DeepSpeed's first optimiser for bf16, whose sums and master
+copy lie whole on every device (docs/transformer_memory.md); PyTorch's sharded data parallel, all in four bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.checks.report import Finding
+from planner.plan import Prediction
+from planner.problem import Problem
+from tests.referee.second_physics.facts import holds
+
+__all__ = ["PROGRAM", "Program", "program_finding", "program_of"]
+
+PROGRAM = "program"  # a block's key for the name of the program; Megatron-Core without
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What a program does.
+
+    ``weight``, ``gradient``, ``state``: bytes of a parameter. ``keeps_scores``: attention is not one kernel; scores are
+    written, masked ones too. ``keeps_masks``: of dropout, a byte a number. ``fuses_loss``: in the logits' own place;
+    else copies of them in four bytes are made. ``holds_gradients``: an empty one of every shape of matrix.
+    ``copies_context``: of attention's output, where an all-to-all spreads the context. ``stops_early``: a layer's last
+    products are not computed again.
+    """
+
+    weight: float = 2.0
+    gradient: float = 2.0
+    state: float = 12.0
+    keeps_scores: bool = False
+    keeps_masks: bool = False
+    fuses_loss: bool = False
+    holds_gradients: bool = False
+    copies_context: bool = False
+    stops_early: bool = False
+
+
+_SHARDED = Program(weight=4.0, gradient=4.0, state=8.0, stops_early=True)
+_PROGRAMS: Mapping[str, Program] = {
+    "megatron-core": Program(gradient=4.0, fuses_loss=True, holds_gradients=True, copies_context=True),
+    "megatron-lm": Program(keeps_scores=True, keeps_masks=True),
+    "megatron-lm-fused": Program(gradient=4.0, keeps_scores=True, keeps_masks=True),
+    "megatron-deepspeed": Program(keeps_scores=True, keeps_masks=True),
+    "megatron-deepspeed-bf16": Program(gradient=2.0 + 4.0 + 4.0, state=8.0, keeps_scores=True, keeps_masks=True),
+    "composer-fsdp": _SHARDED,
+    "torchtitan": _SHARDED,
+    "torchtitan-eager": _SHARDED,
+}
+
+
+def program_finding(problem: Problem, found: Prediction) -> Finding:
+    """Return whether the figures are those of the program that the question names."""
+    asked, stated = problem.calibration.program, found.details.get("software")
+    return holds("program", asked == stated, asked, f"{asked} is asked for, and the figures are those of {stated}")
+
+
+def program_of(block: Mapping[str, Any]) -> Program:
+    """Return what the program of a block does."""
+    return _PROGRAMS[block.get(PROGRAM, "megatron-core")]

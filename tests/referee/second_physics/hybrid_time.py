@@ -1,0 +1,272 @@
+"""Seconds of a hybrid layout's step, a second time: the schedule replayed, and what no device can go below.
+
+The plan says what every stage takes for a micro-batch, chunk by chunk. From these seconds alone the step is replayed
+task by task, up to :data:`MOST_TASKS` forwards and backwards: a stage does its tasks in the order of its schedule, each
+as soon as what it reads has come, and computes nothing while it sends. The cost model's closed forms are lengths of
+paths of that schedule; so they are no longer than the replay, and may stay :data:`BELOW` of it below. A zero-bubble
+step is held between its busiest stage and a replay of 1F1B, which it improves on.
+
+The seconds of the stages are held against multiply-adds at the device's peak, and weights at its memory's bandwidth.
+Whether they are more than that by the right amount, only the cost model can say.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from planner.checks.report import SAME, Finding, agree, agreement
+from planner.cluster import Device
+from planner.plan import Prediction
+from planner.problem import Problem
+from planner.transformer import Transformer
+from tests.referee.second_physics.facts import holds
+from tests.referee.second_physics.hybrid_layer import layer_of
+from tests.referee.second_physics.hybrid_memory import counted, cuts_of, in_order
+from tests.referee.second_physics.hybrid_program import program_of
+
+__all__ = ["BELOW", "MOST_TASKS", "flop_per_token", "forward_again", "replay_s", "time_findings"]
+
+MOST_TASKS = 200_000
+BELOW = 0.002
+_DEVICE = ("compute", "recompute", "tensor", "expert", "context", "launch")
+_BEHIND = ("data", "optimizer", "input_stall")  # parts of a step that are outside the pipeline's schedule
+_FLOP = 6  # of a multiply-add forward and two backward
+_STATE_BYTES = 24  # of a parameter: master copy and two moments, read and written
+
+
+def flop_per_token(network: Transformer) -> float:
+    """Return the FLOP of one token, both ways, logits included, causal attention by half.
+
+    For a GPT that attends to all tokens, times ``B s``, it is ``72 B s L h^2 (1 + s / 6h + V / 12 L h)`` (D. Narayanan
+    et al., arXiv 2104.04473, section 5.1).
+    """
+    layers = sum(_multiply_adds(network, kind) for kind in network.layer_kinds)
+    words = network.vocabulary_size if network.head == "language" else 0
+    return _FLOP * (layers + network.hidden_size * words)
+
+
+def forward_again(network: Transformer, block: Mapping[str, Any]) -> float:
+    """Return what full recomputation computes of all layers' forward pass again, at least: some leave out the end."""
+    if block["recompute"] != "full":
+        return 0.0
+    if not program_of(block).stops_early:
+        return 1.0
+    kinds = network.layer_kinds
+    return 1 - sum(_last(network, kind) for kind in kinds) / sum(_multiply_adds(network, kind) for kind in kinds)
+
+
+def _last(network: Transformer, kind: str) -> float:
+    """Return the multiply-adds of a token in a layer's last products, whose outputs no gradient reads."""
+    experts = network.experts
+    if kind == "dense" or experts is None:
+        return float(network.hidden_size * network.feed_forward_size)
+    width = experts.top_k * experts.expert_size + experts.num_shared * experts.shared_size
+    return float(network.hidden_size * width)
+
+
+def _multiply_adds(network: Transformer, kind: str) -> float:
+    """Return those of a token forward in one layer."""
+    hidden, heads, size, latent = network.hidden_size, network.num_heads, network.head_size, network.latent
+    value = size if latent is None else latent.value_size
+    found = heads * value * hidden + network.sequence_length * heads * (size + value) / (2 if network.is_causal else 1)
+    if latent is None:
+        found += hidden * (heads + 2 * network.num_kv_heads) * size
+    else:
+        rank = latent.query_rank
+        found += heads * size * hidden if rank is None else rank * (hidden + heads * size)
+        found += hidden * (latent.key_value_rank + latent.rope_size)
+        found += latent.key_value_rank * heads * (latent.nope_size + latent.value_size)
+    matrices = 3 if network.is_gated else 2
+    experts = network.experts
+    if kind == "dense" or experts is None:
+        return found + matrices * hidden * network.feed_forward_size
+    width = experts.top_k * experts.expert_size + experts.num_shared * experts.shared_size
+    return found + matrices * hidden * width + hidden * (experts.num_experts + experts.has_shared_gate)
+
+
+# -- the schedule ------------------------------------------------------------------------------------------------------
+
+
+def replay_s(block: Mapping[str, Any], stages: Sequence[Mapping[str, Any]], transfer_s: float) -> float:
+    """Return the seconds from the first forward to the end of the last backward."""
+    pipeline, chunks = block["pipeline"], block["interleave"]
+    orders = [list(in_order(block, stage)) for stage in range(pipeline)]
+    at, clock = [0] * pipeline, [0.0] * pipeline
+    ended: dict[tuple[str, int, int], float] = {}  # by place in the line of all chunks, and micro-batch
+    is_moving = True
+    while is_moving:
+        is_moving = False
+        for stage, order in enumerate(orders):
+            while at[stage] < len(order):
+                name, chunk, batch = order[at[stage]]
+                place = chunk * pipeline + stage
+                ready = _ready_s(ended, name, place, batch, pipeline * chunks)
+                if ready is None:
+                    break
+                is_end = place == (pipeline * chunks - 1 if name == "F" else 0)
+                took = stages[stage]["forward_s" if name == "F" else "backward_s"][chunk]
+                clock[stage] = max(clock[stage], ready) + took + (0.0 if is_end else transfer_s)
+                ended[name, place, batch] = clock[stage]
+                at[stage] += 1
+                is_moving = True
+    if any(done < len(order) for done, order in zip(at, orders, strict=True)):
+        return float("inf")  # stages wait for each other
+    return max(clock)
+
+
+def _ready_s(
+    ended: Mapping[tuple[str, int, int], float], name: str, place: int, batch: int, places: int
+) -> float | None:
+    """Return when what a task reads has come, or None if it is not known yet."""
+    if name == "F":
+        return 0.0 if place == 0 else ended.get(("F", place - 1, batch))
+    own = ended.get(("F", place, batch))
+    return own if place == places - 1 else ended.get(("B", place + 1, batch))
+
+
+# -- against a plan ----------------------------------------------------------------------------------------------------
+
+
+def time_findings(
+    problem: Problem, network: Transformer, block: Mapping[str, Any], found: Prediction, device: Device
+) -> Iterator[Finding]:
+    """Yield whether the step's parts follow from its stages, and whether these are no quicker than can be."""
+    parts, stages = found.breakdown_s, found.details.get("stages", [])
+    chunks, transfer_s = block["interleave"], found.details.get("transfer_s", 0.0)
+    names = ("forward_s", "backward_s")
+    if len(stages) != block["pipeline"] or any(len(row.get(name, ())) != chunks for row in stages for name in names):
+        yield Finding(name="seconds by stage", is_ok=False, text="they are not stated for every stage and chunk")
+        return
+    number = block["global_batch_size"] // (block["data"] * block["microbatch"])
+    works_s = [sum(row["forward_s"]) + sum(row["backward_s"]) for row in stages]
+    sends_s = [times * transfer_s for times in _sends(len(stages), chunks)]
+    busy_s = max(work_s + sent_s for work_s, sent_s in zip(works_s, sends_s, strict=True))
+    stated_s = sum(parts[name] for name in _DEVICE)
+    sums = [
+        ("sum of all parts", found.iteration_time_s, sum(parts.values())),
+        ("computing, exchange, launching and sending", stated_s + parts["pipeline"], number * busy_s),
+    ]
+    yield agreement("seconds by part", sums)
+    # Stages that are as busy as one another may send differently often: any of them may be the one that is stated.
+    pairs = [
+        one
+        for one in zip(works_s, sends_s, strict=True)
+        if agree(stated_s, number * one[0]) and agree(parts["pipeline"], number * one[1])
+    ]
+    yield holds(
+        "busiest stage",
+        bool(pairs),
+        "its work and its sending are those of one stage",
+        f"no stage works {stated_s:.9g} s and sends {parts['pipeline']:.9g} s",
+    )
+    yield _replayed(block, found, number * busy_s)
+    peak = device.peak_flop_per_s.get(problem.training.dtype) or max(device.peak_flop_per_s.values(), default=1.0)
+    yield from _no_quicker(network, counted(problem, block), stages, peak, device.memory_bandwidth_bytes_per_s)
+    yield _optimizer(network, block, parts["optimizer"], device.memory_bandwidth_bytes_per_s)
+    yield from _figures(network, block, found, peak)
+    imbalance = problem.calibration.expert_imbalance if network.experts is not None else 1.0
+    stated = found.details.get("expert_imbalance", 1.0)
+    yield agreement("tokens of the fullest rank's experts, over the mean", [("expert_imbalance", stated, imbalance)])
+
+
+def _sends(stages: int, chunks: int) -> list[int]:
+    """Return how often each stage sends for a micro-batch: outputs, and errors back; at the ends one goes nowhere."""
+    if stages == 1:
+        return [0]
+    return [2 * chunks - (stage in (0, stages - 1)) for stage in range(stages)]
+
+
+def _replayed(block: Mapping[str, Any], found: Prediction, busy_s: float) -> Finding:
+    """Return whether the step without exchange of replicas, optimiser and input is what the schedule takes."""
+    stages, transfer_s = found.details["stages"], found.details["transfer_s"]
+    stated_s = found.iteration_time_s - sum(found.breakdown_s[name] for name in _BEHIND)
+    number = block["global_batch_size"] // (block["data"] * block["microbatch"])
+    tasks = 2 * number * block["pipeline"] * block["interleave"]
+    if tasks > MOST_TASKS:
+        text = (
+            f"{stated_s:.6g} s, no less than the busiest stage's {busy_s:.6g} s; {tasks} tasks are too many to replay"
+        )
+        return holds(
+            "replay", stated_s >= busy_s * (1 - SAME), text, f"{stated_s:.9g} s, and a stage works {busy_s:.9g} s"
+        )
+    replayed_s = replay_s(block, stages, transfer_s)
+    most_s = max(replayed_s, busy_s)
+    least_s = busy_s if block["schedule"] == "zero_bubble" else max(busy_s, replayed_s * (1 - BELOW))
+    return holds(
+        "replay",
+        least_s * (1 - SAME) <= stated_s <= most_s * (1 + SAME),
+        f"{stated_s:.6g} s of a schedule that replayed in plain loops takes {replayed_s:.6g} s",
+        f"replayed in plain loops the schedule takes {replayed_s:.9g} s, and its parts make {stated_s:.9g} s",
+        stated_s=stated_s,
+        replayed_s=replayed_s,
+    )
+
+
+def _layers(network: Transformer, block: Mapping[str, Any], stage: int) -> float:
+    """Return the layers of a stage; the cost model takes the mean where chunks differ by a layer."""
+    cuts = cuts_of(network, block)
+    if len({*cuts[1:-1]}) > 1 or (len(cuts) == 2 and cuts[0] != cuts[1]):
+        return float(network.num_layers / block["pipeline"])
+    return float(sum(cuts[stage :: block["pipeline"]]))
+
+
+def _no_quicker(
+    network: Transformer, block: Mapping[str, Any], stages: Sequence[Mapping[str, Any]], peak: float, bandwidth: float
+) -> Iterator[Finding]:
+    """Yield whether every stage takes as long as its FLOP at the peak, and as its weights to be read.
+
+    Layers of different kinds count by their mean, as the cost model deals them out. The forward pass alone is looked at
+    where a stage has as many layers as others.
+    """
+    kinds, count = network.layer_kinds, network.num_layers
+    tokens = block["microbatch"] * network.sequence_length / block["context"]
+    flop = 2 * sum(_multiply_adds(network, kind) for kind in kinds) / count * tokens / block["tensor"]
+    read = 2.0 * sum(layer_of(network, block, kind).read * kinds.count(kind) for kind in dict.fromkeys(kinds)) / count
+    words = network.vocabulary_size if network.head == "language" else 0
+    logits = 2 * network.hidden_size * words * tokens / block["tensor"]
+    again = forward_again(network, block)
+    faults: dict[str, list[int]] = {"FLOP at the peak": [], "weights at the bandwidth": []}
+    for stage, row in enumerate(stages):
+        layers, both_s = _layers(network, block, stage), sum(row["forward_s"]) + sum(row["backward_s"])
+        least = (3 + again) * layers * flop + (3 * logits if stage == len(stages) - 1 else 0.0)
+        ahead = layers * flop if layers * block["pipeline"] >= count else 0.0
+        if both_s < least / peak * (1 - SAME) or sum(row["forward_s"]) < ahead / peak * (1 - SAME):
+            faults["FLOP at the peak"].append(stage + 1)
+        if both_s < 3 * layers * read / bandwidth * (1 - SAME):
+            faults["weights at the bandwidth"].append(stage + 1)
+    for name, wrong in faults.items():
+        yield holds(name, not wrong, "every stage takes as long", f"stages {wrong} would be quicker")
+
+
+def _optimizer(network: Transformer, block: Mapping[str, Any], stated_s: float, bandwidth: float) -> Finding:
+    """Return whether the optimiser's state can be read and written in its seconds; that of the layers alone."""
+    kinds = network.layer_kinds
+    plain = {**block, "tensor": 1, "expert": 1}
+    layers = sum(layer_of(network, plain, kind).read * kinds.count(kind) for kind in dict.fromkeys(kinds))
+    ranks = block["tensor"] * block["pipeline"] * block["expert"]
+    if block["zero"] > 0:
+        ranks = block["tensor"] * block["pipeline"] * block["data"] * block["context"]
+    least_s = 0.0 if block["offload_optimizer"] else _STATE_BYTES * layers / ranks / bandwidth
+    text = f"no less than {least_s:.6g} s of its state's bytes"
+    return holds("optimizer", stated_s >= least_s * (1 - SAME), text, f"{stated_s:.9g} s is less than {least_s:.9g} s")
+
+
+def _figures(network: Transformer, block: Mapping[str, Any], found: Prediction, peak: float) -> Iterator[Finding]:
+    """Yield whether what the plan says beside its parts follows from them, the share of the peak from closed forms."""
+    details, whole_s, batch = found.details, found.iteration_time_s, block["global_batch_size"]
+    devices = block["tensor"] * block["context"] * block["pipeline"] * block["data"]
+    tokens, bubble_s = batch * network.sequence_length, found.breakdown_s["bubble"]
+    rows = [
+        ("num_devices", details["num_devices"], devices),
+        ("num_microbatches", details["num_microbatches"], batch // (block["data"] * block["microbatch"])),
+        ("global_batch_size", details["global_batch_size"], batch),
+        ("tokens_per_s", details["tokens_per_s"], tokens / whole_s),
+        ("bubble", details["bubble"], bubble_s / (whole_s - bubble_s)),
+    ]
+    yield agreement("figures", rows)
+    share = flop_per_token(network) * tokens / whole_s / devices / peak
+    stated = details["flop_utilisation"]
+    if network.head == "language" and network.image is None and not network.has_pooler:
+        is_ok, right = agree(stated, share), f"{share:.6g} of the peak by the closed formula"
+    else:  # small products of other heads are left out
+        is_ok, right = stated >= share * (1 - SAME), f"no less than {share:.6g} of the peak by the closed formula"
+    yield holds("FLOP of the step", is_ok, right, f"{right}, and {stated:.9g} is stated")

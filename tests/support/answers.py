@@ -1,0 +1,66 @@
+"""Answers as text and as pages, in one call each."""
+
+from typing import Any
+
+from planner.answer.case import case_answer
+from planner.answer.comparison import comparison_answer
+from planner.answer.explanation import explanation_answer
+from planner.answer.html import page_of
+from planner.answer.plan import plan_answer, prediction_answer
+from planner.answer.procurement import procurement_answer
+from planner.answer.refusal import refusal_answer
+from planner.answer.sweep import sweep_answer
+from planner.answer.text import text_of
+from planner.sweep.report import summary_document
+
+
+def plan_page(*given: Any, **options: Any) -> str:
+    return page_of(plan_answer(*given, **options))
+
+
+def plan_text(*given: Any, **options: Any) -> str:
+    return text_of(plan_answer(*given, **options))
+
+
+def prediction_page(*given: Any, **options: Any) -> str:
+    return page_of(prediction_answer(*given, **options))
+
+
+def prediction_text(*given: Any, **options: Any) -> str:
+    return text_of(prediction_answer(*given, **options))
+
+
+def procurement_page(*given: Any, **options: Any) -> str:
+    return page_of(procurement_answer(*given, **options))
+
+
+def procured_text(*given: Any, **options: Any) -> str:
+    return text_of(procurement_answer(*given, **options))
+
+
+def sweep_page(*given: Any, **options: Any) -> str:
+    return page_of(sweep_answer(*given, **options))
+
+
+def summary_text(found: Any, grid: Any) -> str:
+    return text_of(sweep_answer(summary_document(found, grid, identity="", is_complete=True)))
+
+
+def comparison_page(*given: Any, **options: Any) -> str:
+    return page_of(comparison_answer(*given, **options))
+
+
+def comparison_text(*given: Any, **options: Any) -> str:
+    return text_of(comparison_answer(*given, **options))
+
+
+def explanation_text(*given: Any, **options: Any) -> str:
+    return text_of(explanation_answer(*given, **options))
+
+
+def refusal_page(*given: Any, **options: Any) -> str:
+    return page_of(refusal_answer(*given, **options))
+
+
+def case_page(*given: Any, **options: Any) -> str:
+    return page_of(case_answer(*given, **options))

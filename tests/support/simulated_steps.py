@@ -1,0 +1,117 @@
+"""A training step of a transformer, task by task: the referee of the closed forms of schedules.
+
+Nothing is taken from the closed forms.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from planner.models.layouts import Schedule
+from planner.models.transformer_schedule import Events, device_order
+
+__all__ = ["StageTimes", "simulate_step"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTimes:
+    """Seconds of one stage (a chunk of a device): of one micro-batch, and once a step.
+
+    Attributes
+    ----------
+    forward_s, backward_s
+        The backward without the gradient of the weights where that is given apart.
+    weight_gradient_s
+        Of the weights, apart; 0 where it is part of ``backward_s``.
+    gather_s
+        Of the weights for one forward, and again for one backward (ZeRO-3); runs on the device's network beside
+        computing, one ahead.
+    buckets_s
+        Exchanges of the gradients of equal parts of the stage, the last part first, each as soon as the last
+        micro-batch's backward of that part is done.
+    update_s
+        Behind all of them.
+    """
+
+    forward_s: float
+    backward_s: float
+    weight_gradient_s: float = 0.0
+    gather_s: float = 0.0
+    buckets_s: tuple[float, ...] = ()
+    update_s: float = 0.0
+
+
+def simulate_step(
+    stages: Sequence[StageTimes],
+    transfer_s: float,
+    *,
+    num_microbatches: int,
+    schedule: Schedule,
+    interleave: int = 1,
+    is_blocking: bool = False,
+) -> float:
+    """Return the seconds of one step.
+
+    Parameters
+    ----------
+    stages
+        In the order of the layers; stage k lies on device ``k mod p`` with ``p = len(stages) / interleave``.
+    transfer_s
+        From a stage to the next, and back.
+    is_blocking
+        Whether a device that sends does nothing else; else one channel each way between neighbours sends, in the order
+        in which outputs come.
+    """
+    num_stages, p = len(stages), len(stages) // interleave
+    events = Events()
+    for device in range(p):
+        last_of: dict[int, int] = {}
+        for kind, stage, j in device_order(schedule, device, p, num_microbatches, interleave):
+            last_of[stage] = last_of.get(stage, 0) + (kind != "forward")
+            is_last = last_of[stage] == num_microbatches * (2 if stages[stage].weight_gradient_s else 1)
+            _add(events, stages[stage], (kind, stage, j), num_stages, device, is_last=is_last)
+            target = stage + {"forward": 1, "backward": -1}.get(kind, num_stages)
+            if 0 <= target < num_stages:
+                line = ("computing", device) if is_blocking else ("channel", device, kind)
+                events.add(("sent", kind, stage, j), transfer_s, [line], [(kind, stage, j)])
+    for stage, times in enumerate(stages):
+        events.add(("update", stage), times.update_s, [("computing", stage % p)], _last(events, stage))
+    return max(events.run().values())
+
+
+def _last(events: Events, stage: int) -> list[Hashable]:
+    """Return the exchanges that a stage's update waits for."""
+    return [task for task in events.seconds if isinstance(task, tuple) and task[:2] == ("bucket", stage)]
+
+
+def _add(
+    events: Events,
+    times: StageTimes,
+    task: tuple[str, int, int],
+    num_stages: int,
+    device: int,
+    *,
+    is_last: bool,
+) -> None:
+    """Add a forward, a backward or a gradient of weights, with the gather before it and the exchanges behind it."""
+    kind, stage, j = task
+    seconds = {"forward": times.forward_s, "backward": times.backward_s, "weights": times.weight_gradient_s}[kind]
+    source = _input(kind, stage, j, num_stages)
+    after = [source] if source else []
+    if times.gather_s and kind != "weights":
+        events.add(("gather", *task), times.gather_s, [("network", device)])
+        after.append(("gather", *task))
+    pieces = max(1, len(times.buckets_s)) if is_last else 1
+    for piece in range(pieces):
+        name = task if piece == pieces - 1 else ("piece", *task, piece)
+        events.add(name, seconds / pieces, [("computing", device)], after)
+        if is_last and times.buckets_s:
+            events.add(("bucket", stage, piece), times.buckets_s[piece], [("network", device)], [name])
+
+
+def _input(kind: str, stage: int, j: int, num_stages: int) -> Hashable:
+    """Return what a task reads: the transfer to it, or on the last stage the forward before it."""
+    if kind == "weights" or (kind == "forward" and stage == 0):
+        return None
+    if kind == "backward" and stage == num_stages - 1:
+        return ("forward", stage, j)
+    return ("sent", kind, stage - 1 if kind == "forward" else stage + 1, j)
