@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Machines are shared and noisy: no test is judged by its time.
-settings.register_profile("planner", deadline=None, print_blob=True)
-settings.load_profile("planner")
+# Machines are shared and noisy: no test is judged by its time. The same examples in every run; others are drawn with
+# HYPOTHESIS_PROFILE=explore.
+settings.register_profile("planner", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "planner"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
