@@ -389,7 +389,7 @@ class Split:
     context: Floats
     expert: Floats
     microbatch: Floats
-    is_sequence_parallel: Floats
+    sequence_parallel: Floats
 
     @classmethod
     def of(cls, layouts: Layouts) -> "Split":
@@ -404,7 +404,7 @@ class Split:
     @property
     def between(self) -> Floats:
         """Share of a micro-batch's tokens that a rank holds between the tensor-parallel products."""
-        return np.where(self.is_sequence_parallel > 0, 1 / self.tensor, 1.0) / self.context
+        return np.where(self.sequence_parallel > 0, 1 / self.tensor, 1.0) / self.context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

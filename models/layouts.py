@@ -55,11 +55,11 @@ class Layouts:
         ZeRO stage, 0 to 3, over ``data x context`` ranks.
     recompute, schedule
         See :class:`Recompute` and :class:`Schedule`.
-    is_sequence_parallel
+    sequence_parallel
         Whether what lies between the tensor-parallel products is split along the sequence.
-    overlaps_data, overlaps_tensor
+    overlap_data, overlap_tensor
         Whether gradients' and weights' exchange runs beside computing; whether the tensor-parallel exchange does.
-    is_offloaded
+    offload_optimizer
         Whether the optimiser's state lies in host memory.
     order
         Which permutation of the degrees, from the innermost tier outwards; an index into ``models.tiers.ORDERS``.
@@ -76,10 +76,10 @@ class Layouts:
     zero: Ints
     recompute: Ints
     schedule: Ints
-    is_sequence_parallel: Bools
-    overlaps_data: Bools
-    overlaps_tensor: Bools
-    is_offloaded: Bools
+    sequence_parallel: Bools
+    overlap_data: Bools
+    overlap_tensor: Bools
+    offload_optimizer: Bools
     order: Ints
 
     @classmethod
@@ -88,7 +88,7 @@ class Layouts:
         ones = {"schedule": int(Schedule.ONE_F_ONE_B), "zero": 0, "recompute": 0, "order": 0}
         found: dict[str, Ints | Bools] = {}
         for field in fields(cls):
-            is_flag = field.name.startswith(("is_", "overlaps_"))
+            is_flag = field.type == Bools
             value = decisions.pop(field.name, False if is_flag else ones.get(field.name, 1))
             found[field.name] = np.array([value], dtype=bool) if is_flag else np.array([value], dtype=np.int64)
         if decisions:

@@ -237,7 +237,7 @@ class Kept:
 
 def stream_split(layouts: Layouts) -> Floats:
     """Return over how many devices the stream between the tensor-parallel products is spread."""
-    return np.where(layouts.is_sequence_parallel, layouts.tensor, 1)
+    return np.where(layouts.sequence_parallel, layouts.tensor, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -524,7 +524,7 @@ class _Parts:
                 shared = shared + counts[place] * kind.parameters.shared
                 routed = routed + counts[place] * kind.parameters.routed
         precision, zero = self._precision, self._layouts.zero
-        on_device = ~self._layouts.is_offloaded
+        on_device = ~self._layouts.offload_optimizer
         state_bytes = precision.master_bytes + precision.optimizer_bytes
         return {
             "weights": precision.weight_bytes * self._sharded(shared, routed, zero >= 3),
@@ -592,7 +592,7 @@ class _Parts:
         layouts, precision = self._layouts, self._precision
         is_first, is_last = self._is_ends(stage)
         ends = np.maximum(is_first * self._embedding, is_last * self._head)
-        ahead = np.where(layouts.overlaps_data, block, 0.0)
+        ahead = np.where(layouts.overlap_data, block, 0.0)
         weights = (layouts.zero >= 3) * precision.activation_bytes * (np.maximum(block, ends) + ahead)
         gradients = (layouts.zero >= 2) * precision.activation_bytes * block
         return np.where(self._shards > 1, weights + gradients, 0.0)

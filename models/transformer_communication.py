@@ -145,7 +145,7 @@ def layer_communication(
     routed_bytes = size_bytes * transformer.experts.top_k * expert_imbalance
     # Without sequence parallelism one all-reduce sums the routed and the shared experts' output.
     shared = 1 if transformer.experts.num_shared else 0
-    split = layouts.is_sequence_parallel
+    split = layouts.sequence_parallel
     found += _tensor(layouts, size_bytes, np.where(split, halves - 1 + shared, halves))
     found += _tensor(layouts, routed_bytes, np.where(split, 1, 0), name="expert_tensor")[1:]
     found.append(_communication("experts", "expert", "all_to_all", layouts, routed_bytes / _split(layouts), 2, 2))
@@ -154,7 +154,7 @@ def layer_communication(
 
 def _tensor(layouts: Layouts, size_bytes: Floats, halves: ArrayLike, name: str = "tensor") -> tuple[Communication, ...]:
     """Return the all-reduces behind so many parts of a layer, or the gathers and reduce-scatters that replace them."""
-    split = layouts.is_sequence_parallel
+    split = layouts.sequence_parallel
     reduced, gathered = np.where(split, 0, halves), np.where(split, 2 * np.asarray(halves), 0)
     return (
         _communication(name, "tensor", "all_reduce", layouts, size_bytes, reduced, reduced),
@@ -207,7 +207,7 @@ def _tokens(transformer: Transformer, layouts: Layouts) -> Floats:
 
 def _split(layouts: Layouts) -> Floats:
     """Return over how many devices the sequence is split by sequence parallelism."""
-    return np.where(layouts.is_sequence_parallel, layouts.tensor, 1).astype(np.float64)
+    return np.where(layouts.sequence_parallel, layouts.tensor, 1).astype(np.float64)
 
 
 # -- ends of the pipeline, and between its stages ----------------------------------------------------------------------
@@ -222,7 +222,7 @@ def first_stage_communication(
     reduce-scatter, and the error is gathered.
     """
     size_bytes = element_bytes * _tokens(transformer, layouts) * transformer.hidden_size
-    split = layouts.is_sequence_parallel
+    split = layouts.sequence_parallel
     gathers = np.where(split, 1, 0)
     return (
         _communication("embedding", "tensor", "all_reduce", layouts, size_bytes, 1 - gathers, 0, is_recomputed=False),
@@ -241,7 +241,7 @@ def last_stage_communication(
     """
     tokens = _tokens(transformer, layouts)
     size_bytes = element_bytes * tokens * transformer.hidden_size
-    gathers = np.where(layouts.is_sequence_parallel, 1, 0)
+    gathers = np.where(layouts.sequence_parallel, 1, 0)
     return (
         _communication("logits", "tensor", "all_reduce", layouts, size_bytes, 0, 1 - gathers, is_recomputed=False),
         _communication(
@@ -267,7 +267,7 @@ def pipeline_communication(
     size_bytes = element_bytes * _tokens(transformer, layouts) * transformer.hidden_size
     has_pipeline = layouts.pipeline > 1
     sends = np.where(has_pipeline, layouts.interleave, 0)
-    gathers = np.where(layouts.is_sequence_parallel, 0, sends) if is_scattered else 0
+    gathers = np.where(layouts.sequence_parallel, 0, sends) if is_scattered else 0
     parts = layouts.tensor if is_scattered else _split(layouts)
     return (
         _communication("pipeline", "pipeline", "send", layouts, size_bytes / parts, sends, sends, is_recomputed=False),

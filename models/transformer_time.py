@@ -69,8 +69,8 @@ from planner.transformer import LayerKind, Transformer
 LAYER_PARTS = ("compute", "recompute", "tensor", "expert", "context", "launch")  # of what a device does for its layers
 PARTS = (*LAYER_PARTS, "bubble", "pipeline", "data", "optimizer")
 
-_COMPUTING = ("tensor", "context", "expert", "microbatch", "is_sequence_parallel")
-_COMMUNICATING = (*_COMPUTING, "pipeline", "data", "recompute", "overlaps_tensor", "order")
+_COMPUTING = ("tensor", "context", "expert", "microbatch", "sequence_parallel")
+_COMMUNICATING = (*_COMPUTING, "pipeline", "data", "recompute", "overlap_tensor", "order")
 _REPLICATING = ("tensor", "context", "expert", "pipeline", "data", "order", "zero", "num_microbatches")
 _LAUNCH_SHARPNESS = 3.0  # a layer's kernels differ: while some fill the device, others wait for the host
 _MOST_CODES = 2**40  # so that one more decision still fits 63 bits,
@@ -243,7 +243,7 @@ def _layer_parts(
     found = {
         "compute": compute,
         "recompute": layer.again_s(layouts.recompute, software),
-        "tensor": np.where(layouts.overlaps_tensor, common.beside(compute, tensor), tensor),
+        "tensor": np.where(layouts.overlap_tensor, common.beside(compute, tensor), tensor),
         "expert": times["experts"].total_s if "experts" in times else np.zeros(len(layouts)),
         "context": common.beside(attention, times["context"].total_s),
     }
@@ -281,7 +281,7 @@ def _behind_s(common: Common, layouts: Layouts, communicated: Pair, forward: Flo
     passes = np.where(is_whole, layouts.num_microbatches, 1)
     ahead = np.where(is_whole, gathered / 2, gathered)  # ZeRO-3 gathers half beside forward, half beside backward
     behind = reduced + np.where(is_whole, gathered / 2, 0.0)
-    overlaps = layouts.overlaps_data & (layouts.context * layouts.data > 1)
+    overlaps = layouts.overlap_data & (layouts.context * layouts.data > 1)
     hidden_ahead = common.beside(passes * forward, ahead)
     hidden_behind = common.beside(passes * (both - forward), behind)
     return np.where(overlaps, hidden_behind, behind), np.where(overlaps, hidden_ahead, ahead)
@@ -899,19 +899,19 @@ class Program:
 
 
 _OLD = KERNELS["megatron-2021"]
-_SHARDED = Program(kernels=KERNELS["fsdp"], precision=PRECISIONS["fsdp"], has=frozenset({"overlaps_data", "zero"}))
-_TITAN = replace(_SHARDED, has=_SHARDED.has | {"is_sequence_parallel"})
+_SHARDED = Program(kernels=KERNELS["fsdp"], precision=PRECISIONS["fsdp"], has=frozenset({"overlap_data", "zero"}))
+_TITAN = replace(_SHARDED, has=_SHARDED.has | {"sequence_parallel"})
 PROGRAMS: Mapping[str, Program] = {
     MEGATRON_CORE: Program(
         kernels=KERNELS["megatron-core"],
         precision=PRECISIONS["megatron"],
-        has=frozenset({"is_sequence_parallel", "overlaps_tensor", "overlaps_data", "zero"}),
+        has=frozenset({"sequence_parallel", "overlap_tensor", "overlap_data", "zero"}),
     ),
     "megatron-lm": Program(kernels=_OLD, precision=PRECISIONS["mixed"]),
     "megatron-lm-fused": Program(kernels=_OLD, precision=PRECISIONS["megatron"]),
     "megatron-deepspeed": Program(kernels=_OLD, precision=PRECISIONS["mixed"], has=frozenset({"zero"})),
     "megatron-deepspeed-bf16": Program(kernels=_OLD, precision=_WHOLE_MASTER, has=frozenset({"zero"})),
     "composer-fsdp": _SHARDED,
-    "torchtitan": replace(_TITAN, has=_TITAN.has | {"overlaps_tensor"}),
+    "torchtitan": replace(_TITAN, has=_TITAN.has | {"overlap_tensor"}),
     "torchtitan-eager": _TITAN,
 }

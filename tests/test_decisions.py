@@ -10,7 +10,7 @@ import planner
 from planner.checks import check, report_text
 from planner.decisions import DECISIONS, LAYOUT, Decision, row_of, written
 from planner.errors import InfeasibleError, PlannerError
-from planner.families.hybrid.configuration import DECIDED, HybridConfiguration
+from planner.families.hybrid.configuration import HybridConfiguration
 from planner.models.layouts import Layouts
 from planner.names import FAMILY_NAMES
 from planner.plan import Plan
@@ -157,7 +157,7 @@ def test_a_layout_has_the_same_decisions_in_spec_plan_and_cost_model() -> None:
     assert list(HybridSpec.model_fields)[: len(LAYOUT)] == list(LAYOUT)
     document = HybridConfiguration(global_batch_size=8).to_document()
     assert list(document) == ["global_batch_size", *LAYOUT]
-    assert set(Layouts.__slots__) - {"num_microbatches"} == set(DECIDED)
+    assert set(Layouts.__slots__) - {"num_microbatches"} == set(LAYOUT)
     assert row_of("tensor_parallel_size") is LAYOUT["tensor"]
 
 

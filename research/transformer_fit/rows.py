@@ -46,7 +46,7 @@ class Family:
         Fields of the transformer beside those that a row tells, or in their place.
     default_heads, default_microbatch
         Where a row tells none; 0: such a row is left out.
-    overlaps_data
+    overlap_data
         Whether gradients and weights are exchanged beside computing.
     never_recomputes
         Whether nothing is recomputed, whatever a row says.
@@ -63,7 +63,7 @@ class Family:
     sizes: Mapping[str, object] = field(default_factory=dict)
     default_heads: int = 0
     default_microbatch: int = 0
-    overlaps_data: bool = False
+    overlap_data: bool = False
     never_recomputes: bool = False
     devices_per_board: int = _MACHINE
     device_figures: Mapping[str, float] = field(default_factory=dict)
@@ -107,13 +107,13 @@ FAMILIES: Mapping[str, Family] = {
         reading="64 heads where none are recorded, as in the section that compares others with them; a machine of two "
         "boards of four devices ('NVLink 4 inter-gpu connects'), joined by PCI Express",
     ),
-    "llm-foundry": Family(software="composer-fsdp", machine_bytes_per_s=400e9, sizes=_MPT, overlaps_data=True),
-    "llm-foundry-a100": Family(software="composer-fsdp", machine_bytes_per_s=200e9, sizes=_MPT, overlaps_data=True),
+    "llm-foundry": Family(software="composer-fsdp", machine_bytes_per_s=400e9, sizes=_MPT, overlap_data=True),
+    "llm-foundry-a100": Family(software="composer-fsdp", machine_bytes_per_s=200e9, sizes=_MPT, overlap_data=True),
     "torchtitan-h100": Family(
         software="torchtitan",
         machine_bytes_per_s=400e9,
         sizes=_LLAMA,
-        overlaps_data=True,
+        overlap_data=True,
         # "2.4 TB/sec"; limited to 500 W, with a peak "between SXM and NVL", 989 and 835 TFLOP/s: the mean.
         device_figures={"peak_flop_per_s": 912e12, "memory_bandwidth_bytes_per_s": 2.4e12},
         reading="bf16 rows only, the B200 row left out (its power is limited); sequence parallel above tensor degree "
@@ -258,9 +258,9 @@ def _layout(name: str, family: Family, cells: Mapping[str, str], microbatch: int
         "num_microbatches": int(cells["global_batch"]) // (data * microbatch),
         "zero": _number(cells, "zero", 0),
         "recompute": int(recompute),
-        "is_sequence_parallel": "sequence" in cells["recompute"] or (name == "torchtitan-h100" and tensor > 1),
-        "overlaps_data": family.overlaps_data,
-        "overlaps_tensor": "async TP" in cells["note"],
+        "sequence_parallel": "sequence" in cells["recompute"] or (name == "torchtitan-h100" and tensor > 1),
+        "overlap_data": family.overlap_data,
+        "overlap_tensor": "async TP" in cells["note"],
     }
 
 
@@ -296,7 +296,7 @@ def _simumax_row(cells: Mapping[str, str]) -> Row:
             "microbatch": 1,
             "num_microbatches": microbatches,
             "zero": 1,
-            "is_sequence_parallel": tensor > 1,
+            "sequence_parallel": tensor > 1,
         },
         iteration_s=float(cells["iteration_s"]),
     )

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tight_memory import TIGHT
 
 from planner.data.fits import transformer_rates
+from planner.decisions import LAYOUT
 from planner.families.hybrid.bounds import Bounds, lower_bound
-from planner.families.hybrid.configuration import DECIDED
 from planner.families.hybrid.cost import GroupCost, costs_of
 from planner.families.hybrid.grid_search import searched
 from planner.families.hybrid.space import Space
@@ -172,7 +172,7 @@ def test_nothing_that_fits_tight_memory_is_missed(problem: Problem, which: int, 
 @pytest.mark.parametrize("transformer", [TINY, MOE])
 def test_the_grid_holds_each_layout_once(transformer: dict[str, Any]) -> None:
     points = every_point(costs_of(question(transformer))[0])
-    rows = set(zip(*(points[name].tolist() for name in DECIDED), strict=True))
+    rows = set(zip(*(points[name].tolist() for name in LAYOUT), strict=True))
     assert len(rows) == len(points["tensor"]) > 1000
 
 

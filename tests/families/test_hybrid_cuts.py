@@ -94,7 +94,7 @@ def test_no_cut_of_a_short_network_is_faster_than_the_plan(problem: Problem) -> 
     for stages in range(2, min(layers, problem.cluster.num_devices) + 1):
         for cut in cuts(layers, stages):
             codes = {**chosen.codes(), "tensor": 1, "context": 1, "data": 1, "pipeline": stages, "microbatch": 1}
-            codes |= {"is_sequence_parallel": 0, "overlaps_tensor": 0, "overlaps_data": 0, "zero": 0, "order": 0}
+            codes |= {"sequence_parallel": 0, "overlap_tensor": 0, "overlap_data": 0, "zero": 0, "order": 0}
             other = HybridConfiguration.of(codes, batch=chosen.global_batch_size, machines=None)
             told = hybrid.predict(problem, with_cut(other, cut))
             if told.memory_bytes["total"] <= told.memory_bytes["limit"]:

@@ -113,8 +113,8 @@ def test_the_second_count_agrees_for_every_program(
 ) -> None:
     if layout["pipeline"] > 1:
         layout = {**layout, "zero": min(layout["zero"], 1)}
-    is_sequence_parallel = layout["tensor"] > 1 and (transformer is MOE or layout["sequence_parallel"])
-    layout = {**layout, "sequence_parallel": is_sequence_parallel}
+    sequence_parallel = layout["tensor"] > 1 and (transformer is MOE or layout["sequence_parallel"])
+    layout = {**layout, "sequence_parallel": sequence_parallel}
     problem = question(program, transformer)
     try:
         block, found = predicted(problem, layout)
@@ -259,11 +259,6 @@ NAMES = {
     "norm": "norm",
     "biases": "has_biases",
 }
-FLAGS = {
-    "is_sequence_parallel": "sequence_parallel",
-    "overlaps_data": "overlap_data",
-    "overlaps_tensor": "overlap_tensor",
-}
 RECOMPUTE = ("none", "selective", "full")
 ROWS = {  # how many devices a machine's link inside is for, by device
     "a100-sxm4-80gb": "nvlink-3",
@@ -275,7 +270,7 @@ ROWS = {  # how many devices a machine's link inside is for, by device
 def asked_of(row: Row) -> dict[str, Any]:
     """A measured step as a question for ``predict``: network, machines, program and layout."""
     layout = {key: value for key, value in row.layout.items() if key != "num_microbatches"}
-    block: dict[str, Any] = {FLAGS.get(key, key): value for key, value in layout.items()}
+    block: dict[str, Any] = dict(layout)
     block["recompute"] = RECOMPUTE[int(block.get("recompute", 0))]
     number = block["tensor"] * block["context"] * block["pipeline"] * block["data"]
     machine = {

@@ -46,7 +46,7 @@ def test_a_part_of_a_layer_takes_less_time_but_not_less_in_all(transformer: Tran
 
 
 def test_sequence_parallelism_splits_what_lies_between_the_products() -> None:
-    plain, split = (seconds_of(GPT, "dense", tensor=4, is_sequence_parallel=flag) for flag in (False, True))
+    plain, split = (seconds_of(GPT, "dense", tensor=4, sequence_parallel=flag) for flag in (False, True))
     assert split.forward_s < plain.forward_s
     assert split.attention_s == pytest.approx(plain.attention_s)
 

@@ -79,7 +79,7 @@ def test_tensor_parallel_layers_reduce_two_streams_each_way() -> None:
 
 
 def test_sequence_parallel_layers_gather_and_scatter_as_much_and_gather_again_beside_backward() -> None:
-    found = layer_communication(GPT3, Layouts.one(tensor=8, is_sequence_parallel=True), "dense")
+    found = layer_communication(GPT3, Layouts.one(tensor=8, sequence_parallel=True), "dense")
     gathered = named(found, "tensor", "gather")
     assert counts(gathered) == (4, 4, 2, 0)
     assert gathered.size_bytes == pytest.approx(STREAM_BYTES)
@@ -91,7 +91,7 @@ def test_sequence_parallelism_moves_the_bytes_of_the_all_reduces_that_it_replace
     tiers = (Tier(size=16, bandwidth_bytes_per_s=300e9),)
     times = []
     for is_split in (False, True):
-        layout = Layouts.one(tensor=tensor, is_sequence_parallel=is_split)
+        layout = Layouts.one(tensor=tensor, sequence_parallel=is_split)
         times.append(
             communication_times(layer_communication(GPT3, layout, "dense"), groups_of(tiers, layout))["tensor"]
         )
@@ -132,7 +132,7 @@ def test_a_dense_layer_of_a_network_with_experts_sends_nothing_to_them() -> None
 
 
 def test_routed_tokens_are_gathered_as_often_as_each_goes_to_an_expert() -> None:
-    layout = Layouts.one(tensor=2, data=8, expert=8, is_sequence_parallel=True)
+    layout = Layouts.one(tensor=2, data=8, expert=8, sequence_parallel=True)
     found = layer_communication(MIXTRAL, layout, "moe")
     stream = 2 * 4096 * 4096
     assert counts(named(found, "tensor", "gather")) == (2, 2, 1, 0)
@@ -157,7 +157,7 @@ def test_a_boundary_passes_the_stream_once_each_way_for_every_chunk() -> None:
 def test_a_scattered_boundary_passes_a_part_and_gathers_it_unless_the_sequence_is_split(
     is_split: bool, gathers: int
 ) -> None:
-    layout = Layouts.one(tensor=8, pipeline=8, interleave=3, is_sequence_parallel=is_split)
+    layout = Layouts.one(tensor=8, pipeline=8, interleave=3, sequence_parallel=is_split)
     found = pipeline_communication(GPT3, layout)
     assert named(found, "pipeline", "send").size_bytes == pytest.approx(STREAM_BYTES / 8)
     assert counts(named(found, "pipeline", "gather")) == (gathers, gathers, 0, 0)
@@ -172,7 +172,7 @@ def test_one_stage_passes_nothing_on() -> None:
 
 @given(st.booleans())
 def test_the_ends_of_the_network_exchange_one_stream_each(is_split: bool) -> None:
-    layout = Layouts.one(tensor=8, is_sequence_parallel=is_split)
+    layout = Layouts.one(tensor=8, sequence_parallel=is_split)
     groups = groups_of((Tier(size=8, bandwidth_bytes_per_s=300e9),), layout)
     stream_s = 2 * 7 / 8 * STREAM_BYTES / 300e9
     first = communication_times(first_stage_communication(GPT3, layout), groups)["embedding"]
@@ -272,7 +272,7 @@ def test_many_layouts_at_once_are_each_by_itself() -> None:
     }
     drawn["expert"] = drawn["data"]
     drawn |= {"zero": rng.integers(0, 4, size=30), "recompute": rng.integers(0, 3, size=30)}
-    drawn["is_sequence_parallel"] = rng.integers(0, 2, size=30).astype(bool)
+    drawn["sequence_parallel"] = rng.integers(0, 2, size=30).astype(bool)
     many = Layouts(**{**plain, **drawn})
 
     def seconds(layouts: Layouts) -> np.ndarray:

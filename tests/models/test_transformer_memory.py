@@ -56,13 +56,13 @@ def test_a_gpt_layer_keeps_what_korthikanti_et_al_count(
     sbh, scores = tokens * samples * h, 5 * heads * tokens / h
     ways: dict[str, Any] = {"tensor": tensor, "microbatch": samples}
     assert kept(dnn, **ways) == pytest.approx(sbh * (10 + 24 / tensor + scores / tensor))
-    assert kept(dnn, **ways, is_sequence_parallel=True) == pytest.approx(sbh / tensor * (34 + scores))
+    assert kept(dnn, **ways, sequence_parallel=True) == pytest.approx(sbh / tensor * (34 + scores))
     selective = {**ways, "recompute": int(Recompute.SELECTIVE)}
     assert kept(dnn, **selective) == pytest.approx(sbh * (10 + 24 / tensor))
-    assert kept(dnn, **selective, is_sequence_parallel=True) == pytest.approx(sbh / tensor * 34)
+    assert kept(dnn, **selective, sequence_parallel=True) == pytest.approx(sbh / tensor * 34)
     full = {**ways, "recompute": int(Recompute.FULL)}
     assert kept(dnn, **full) == pytest.approx(2 * sbh)
-    assert kept(dnn, **full, is_sequence_parallel=True) == pytest.approx(2 * sbh / tensor)
+    assert kept(dnn, **full, sequence_parallel=True) == pytest.approx(2 * sbh / tensor)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_first_stage_holds_what_korthikanti_et_al_print(
 ) -> None:
     """Their figures leave out the embedding's dropout: here its masks are taken off."""
     ways: dict[str, Any] = {"tensor": 8, "pipeline": pipeline, "interleave": 3, "num_microbatches": 10 * pipeline}
-    lean = {**ways, "recompute": int(Recompute.SELECTIVE), "is_sequence_parallel": True}
+    lean = {**ways, "recompute": int(Recompute.SELECTIVE), "sequence_parallel": True}
     mask = (2 * pipeline - 1) * dnn.sequence_length * dnn.hidden_size
     for decisions, gib, split in ((ways, plain_gib, 1), (lean, lean_gib, 8)):
         stages = stage_memory_bytes(dnn, Layouts.one(**decisions), precision=MIXED, kernels=OLD)
@@ -191,7 +191,7 @@ VALUES: dict[str, tuple[int, ...]] = {
     **{"interleave": (1, 2, 3), "microbatch": (1, 2), "num_microbatches": (1, 2, 3, 5), "order": (0, 1)},
     **{"zero": (0, 1, 2, 3), "recompute": (0, 1, 2), "schedule": (0, 1, 2)},
 }
-FLAGS = ("is_sequence_parallel", "overlaps_data", "overlaps_tensor", "is_offloaded")
+FLAGS = ("sequence_parallel", "overlap_data", "overlap_tensor", "offload_optimizer")
 
 
 def layouts(size: int) -> st.SearchStrategy[Layouts]:
@@ -287,10 +287,10 @@ def test_what_saves_memory_saves_it_on_every_stage(dnn: Transformer, one: Layout
     assert (selective <= none + 1e-6).all()
     if dnn.norm_position in ("before", "both"):  # where the stream is read by the layer's own backward pass, and kept
         assert (full <= selective + 1e-6).all()
-    whole, spread = (terms(is_sequence_parallel=flag)["activations"] for flag in (False, True))
+    whole, spread = (terms(sequence_parallel=flag)["activations"] for flag in (False, True))
     assert (spread <= whole + 1e-6).all()
     assert (terms(microbatch=1)["activations"] <= terms(microbatch=2)["activations"]).all()
-    assert (terms(is_offloaded=True)["optimizer"] == 0).all()
+    assert (terms(offload_optimizer=True)["optimizer"] == 0).all()
 
 
 @settings(max_examples=40)

@@ -111,7 +111,7 @@ def b200_row(case: str, peak_gib: float) -> Row:
         **{key: number(short) for key, short in (("tensor", "tp"), ("context", "cp"), ("pipeline", "pp"))},
         **{key: number(short) for key, short in (("data", "dp"), ("expert", "ep"), ("num_microbatches", "mbc"))},
         zero=1,
-        is_sequence_parallel=number("tp") > 1,
+        sequence_parallel=number("tp") > 1,
     )
     ours = gib(replace(dnn, **fields), layout, PRECISIONS["megatron"], KERNELS["megatron-core"])
     return Row(name=case, measured_gib=peak_gib, ours_gib=ours)
@@ -130,9 +130,9 @@ def test_peaks_of_megatron_core_are_met(data_folder: Path) -> None:
 def test_shares_of_activations_with_each_remedy(data_folder: Path) -> None:
     """Korthikanti et al., figure 7: percent of tensor parallelism's activations; theirs are read off a plot."""
     ways: Mapping[str, dict[str, Any]] = {
-        "sequence-parallel": {"is_sequence_parallel": True},
+        "sequence-parallel": {"sequence_parallel": True},
         "selective": {"recompute": int(Recompute.SELECTIVE)},
-        "selective+sequence-parallel": {"recompute": int(Recompute.SELECTIVE), "is_sequence_parallel": True},
+        "selective+sequence-parallel": {"recompute": int(Recompute.SELECTIVE), "sequence_parallel": True},
         "full": {"recompute": int(Recompute.FULL)},
     }
 
@@ -243,7 +243,7 @@ def test_torchtitan_lies_between_no_and_full_recomputation(data_folder: Path) ->
             "microbatch": int(row["microbatch"]),
             "zero": 3,
         }
-        ways |= {"is_sequence_parallel": tensor > 1, "overlaps_data": True}
+        ways |= {"sequence_parallel": tensor > 1, "overlap_data": True}
         none, full = (
             gib(dnn, Layouts.one(**ways, recompute=int(way)), PRECISIONS["fsdp"], KERNELS["fsdp"])
             for way in (Recompute.NONE, Recompute.FULL)

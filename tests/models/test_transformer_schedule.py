@@ -377,7 +377,7 @@ def test_a_layout_with_all_its_exchanges_agrees_with_the_simulation(schedule: Sc
     )
     layout = Layouts.one(
         tensor=4, context=2, pipeline=4, data=2, num_microbatches=6, schedule=int(schedule), recompute=2,
-        is_sequence_parallel=is_split,
+        sequence_parallel=is_split,
     )  # fmt: skip
     tiers = (
         Tier(size=8, bandwidth_bytes_per_s=300e9, latency_s=3e-6),

@@ -24,7 +24,7 @@ LAYOUTS = st.fixed_dictionaries(
         "zero": st.sampled_from([0, 1]),
         "recompute": st.sampled_from([0, 1, 2]),
         "order": st.sampled_from([0, 1, 2, 3, 4]),
-        "overlaps_data": st.booleans(),
+        "overlap_data": st.booleans(),
         "num_microbatches": st.sampled_from([1, 4, 9]),
     }
 )
@@ -52,7 +52,7 @@ def step(known: GroupCost, layout: Layouts, layers: list[int], kinds: list[Devic
 @given(KNOWN, LAYOUTS)
 @settings(max_examples=60)
 def test_equal_stages_on_one_kind_take_what_the_even_model_says(known: GroupCost, drawn: dict[str, Any]) -> None:
-    layout = Layouts.one(**drawn, is_sequence_parallel=drawn["tensor"] > 1)
+    layout = Layouts.one(**drawn, sequence_parallel=drawn["tensor"] > 1)
     pipeline = drawn["pipeline"]
     kind = DeviceGroup(tiers=known.tiers, rates=known.rates)
     mixed = step(known, layout, [known.transformer.num_layers // pipeline] * pipeline, [kind], [0] * pipeline)

@@ -24,9 +24,9 @@ layouts_drawn: st.SearchStrategy[Decisions] = st.builds(
     num_microbatches=st.sampled_from([4, 8, 16]),
     zero=st.integers(0, 3),
     recompute=st.sampled_from([int(way) for way in Recompute]),
-    is_sequence_parallel=st.booleans(),
-    overlaps_data=st.booleans(),
-    overlaps_tensor=st.booleans(),
+    sequence_parallel=st.booleans(),
+    overlap_data=st.booleans(),
+    overlap_tensor=st.booleans(),
 )
 
 
@@ -106,7 +106,7 @@ def test_chunks_and_put_off_weight_gradients_make_the_bubble_smaller() -> None:
 
 def test_an_overlapped_exchange_hides_but_for_the_contention() -> None:
     plain, overlapped = (
-        seconds_of(GPT, Layouts.one(data=16, microbatch=8, overlaps_data=flag))["data"][0] for flag in (False, True)
+        seconds_of(GPT, Layouts.one(data=16, microbatch=8, overlap_data=flag))["data"][0] for flag in (False, True)
     )
     assert overlapped == pytest.approx(CONSTANTS.contention * plain)
 
@@ -180,7 +180,7 @@ def test_where_layers_do_not_divide_the_fullest_stages_count_and_the_last_has_on
 def test_a_tied_embedding_is_reduced_alone_however_much_is_overlapped() -> None:
     layout = {"pipeline": 4, "num_microbatches": 8, "data": 2}
     tied, untied = (
-        [seconds_of(network, Layouts.one(**layout, overlaps_data=flag))["data"][0] for flag in (False, True)]
+        [seconds_of(network, Layouts.one(**layout, overlap_data=flag))["data"][0] for flag in (False, True)]
         for network in (GPT, replace(GPT, has_tied_embeddings=False))
     )
     assert tied[0] - untied[0] == pytest.approx(tied[1] - untied[1])

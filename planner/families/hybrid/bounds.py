@@ -66,12 +66,12 @@ _IDEAL_TIERS = (Tier(size=1, bandwidth_bytes_per_s=inf),)
 _BEST = {
     "zero": 0,
     "recompute": 0,
-    "is_sequence_parallel": 1,
+    "sequence_parallel": 1,
     "schedule": int(Schedule.ONE_F_ONE_B),
     "interleave": 1,
-    "is_offloaded": 0,
-    "overlaps_data": 1,
-    "overlaps_tensor": 1,
+    "offload_optimizer": 0,
+    "overlap_data": 1,
+    "overlap_tensor": 1,
     "order": 0,
 }
 _FEW = ("tensor", "context", "expert", "microbatch")  # on which a layer's seconds depend where links cost nothing
@@ -230,7 +230,7 @@ class EvenBounds(Bounds):
         """Return bytes that no layout below nodes of the first level is under; infinity where there is none."""
         plain, schedules = int(Schedule.ONE_F_ONE_B), self.space.axes["schedule"].values
         free: dict[str, Sequence[int]] = {
-            "is_sequence_parallel": (0, 1),
+            "sequence_parallel": (0, 1),
             "schedule": (plain,) if plain in schedules else schedules,  # it keeps no more than the others
         }
         if len(set(self.cost.transformer.layer_kinds)) > 1:  # virtual stages may share layers out better than stages do
@@ -263,7 +263,7 @@ class EvenBounds(Bounds):
     def memory_s(self, nodes: Columns) -> Floats:
         """Return the seconds with all overlaps; infinity where it does not fit without any."""
         found = np.empty(len(nodes["tensor"]))
-        overlaps = {"overlaps_data": 0, "overlaps_tensor": 0}
+        overlaps = {"overlap_data": 0, "overlap_tensor": 0}
         for part in self.slices(len(found)):
             columns = {name: column[part] for name, column in nodes.items()}
             held = self._group.memory(self._group.layouts(_filled(columns, overlaps)))["total"]
@@ -290,7 +290,7 @@ class EvenBounds(Bounds):
         """Return the parts of a step at its best, the optimiser where its step is shorter."""
         layouts = self._group.layouts(_filled(columns))
         parts = self._group.parts(layouts)
-        if 1 in self.space.axes["is_offloaded"].values:
+        if 1 in self.space.axes["offload_optimizer"].values:
             shorter = np.minimum(parts["optimizer"], self._group.offload_s(layouts))
             parts["total"] = parts["total"] - parts["optimizer"] + shorter
             parts["optimizer"] = shorter
@@ -307,7 +307,7 @@ class EvenBounds(Bounds):
 
     def _smallest_memory(self, nodes: Columns, more: Mapping[str, Sequence[int]]) -> Floats:
         """Return the bytes with the best recomputation, ZeRO stage, and the optimiser on the host where it may be."""
-        free = {**more, "recompute": _EVERY_RECOMPUTE, "zero": _EVERY_ZERO, "is_offloaded": (0, 1)}
+        free = {**more, "recompute": _EVERY_RECOMPUTE, "zero": _EVERY_ZERO, "offload_optimizer": (0, 1)}
         found = np.full(len(nodes["tensor"]), inf)
         smallest = np.full(len(found), min(self.space.axes["microbatch"].values, default=1))  # needs least, where open
         kept = {"microbatch": smallest, **{name: nodes[name] for name in nodes if name != "order"}}
@@ -316,19 +316,19 @@ class EvenBounds(Bounds):
             rows = self._may_be_smallest(columns)
             columns, owner = {name: column[rows] for name, column in columns.items()}, owner[rows]
             if len(owner):
-                layouts = self._group.layouts(_filled(columns, {"overlaps_data": 0, "overlaps_tensor": 0}))
+                layouts = self._group.layouts(_filled(columns, {"overlap_data": 0, "overlap_tensor": 0}))
                 np.minimum.at(found[part], owner, self._group.memory(layouts)["total"])
         return found
 
     def _may_be_smallest(self, columns: Columns) -> Bools:
         """Return which layouts may need least memory: ZeRO 1 needs no more than 0, and the host is free."""
-        zero, is_offloaded = columns["zero"], columns["is_offloaded"] == 1
+        zero, offload_optimizer = columns["zero"], columns["offload_optimizer"] == 1
         is_alone = columns["context"] * columns["data"] == 1
         found = np.ones(len(zero), dtype=bool)
         if 1 in self.space.axes["zero"].values:
             found &= (zero > 0) | is_alone
-        if 1 in self.space.axes["is_offloaded"].values:
-            found &= is_offloaded | (zero > 1)
+        if 1 in self.space.axes["offload_optimizer"].values:
+            found &= offload_optimizer | (zero > 1)
         return found
 
 
@@ -429,7 +429,7 @@ class CutBounds(Bounds):
         for group in self.cost.groups:
             self._ask()
             rows = []
-            for is_parallel, order in product(axes["is_sequence_parallel"].values, orders.values()):
+            for is_parallel, order in product(axes["sequence_parallel"].values, orders.values()):
                 layouts = replace(
                     Layouts.one().of(np.zeros(size, dtype=np.int64)),
                     tensor=few["tensor"],
@@ -438,8 +438,8 @@ class CutBounds(Bounds):
                     microbatch=few["microbatch"],
                     data=few["expert"],
                     order=np.full(size, order),
-                    is_sequence_parallel=np.full(size, bool(is_parallel)),
-                    overlaps_tensor=(few["tensor"] > 1) & bool(is_parallel),
+                    sequence_parallel=np.full(size, bool(is_parallel)),
+                    overlap_tensor=(few["tensor"] > 1) & bool(is_parallel),
                 )
                 times = group.interval(layouts)
                 layer = sum((times[name] for name in LAYER_PARTS), np.zeros(size)) / self.cost.transformer.num_layers
@@ -478,7 +478,7 @@ class CutBounds(Bounds):
 
     def _filled(self, nodes: Columns, values: dict[str, int]) -> dict[str, Ints]:
         """Return nodes with values for the decisions that are open."""
-        best = {"recompute": 0, "zero": 0, "overlaps_data": 0, "overlaps_tensor": 0, **values}
+        best = {"recompute": 0, "zero": 0, "overlap_data": 0, "overlap_tensor": 0, **values}
         length = len(nodes["tensor"])
         return {**{name: np.full(length, value) for name, value in best.items()}, **nodes}
 
@@ -491,7 +491,7 @@ class CutBounds(Bounds):
     def _communication_s(self, nodes: Columns) -> Floats:
         """Return the same of some nodes."""
         columns = self._filled(nodes, {"recompute": int(Recompute.NONE)})
-        columns["overlaps_tensor"] = self._may_overlap(nodes)
+        columns["overlap_tensor"] = self._may_overlap(nodes)
         groups, parts = self.cost.group_seconds(columns), self.cost.parts_of(nodes)
         layers = self.cost.transformer.num_layers
         layer, transfer, embedding, head = (
@@ -515,11 +515,11 @@ class CutBounds(Bounds):
 
     def _may_overlap(self, nodes: Columns) -> Ints:
         """Return where tensor-parallel communication may run beside computing."""
-        return ((nodes["tensor"] > 1) & (nodes["is_sequence_parallel"] > 0)).astype(np.int64)
+        return ((nodes["tensor"] > 1) & (nodes["sequence_parallel"] > 0)).astype(np.int64)
 
     def best_path_s(self, nodes: Columns) -> Floats:
         """Return the bound with all overlaps, which never make a step longer and cost no memory here."""
-        return self.path_s({**self._filled(nodes, {"overlaps_data": 1}), "overlaps_tensor": self._may_overlap(nodes)})
+        return self.path_s({**self._filled(nodes, {"overlap_data": 1}), "overlap_tensor": self._may_overlap(nodes)})
 
     def path_s(self, nodes: Columns) -> Floats:
         """Return the bound with all decided but the schedule's waits; infinite where it does not fit."""

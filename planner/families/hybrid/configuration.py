@@ -16,19 +16,8 @@ NAME = "hybrid"
 RECOMPUTE_NAMES = LAYOUT["recompute"].names  # by planner.models.layouts.Recompute
 SCHEDULE_NAMES = LAYOUT["schedule"].names  # by planner.models.layouts.Schedule; 1f1b with chunks is interleaved
 ORDER_NAMES = LAYOUT["order"].names  # by planner.models.communication.ORDERS
-FLAGS = {  # of a spec's block, by the name of the array
-    "is_sequence_parallel": "sequence_parallel",
-    "overlaps_data": "overlap_data",
-    "overlaps_tensor": "overlap_tensor",
-    "is_offloaded": "offload_optimizer",
-}
-ARRAYS = {name: name for name in LAYOUT} | {key: array for array, key in FLAGS.items()}
-ROWS = {ARRAYS[name]: row for name, row in LAYOUT.items()}
-DECIDED = tuple(ROWS)
-# The keys of ``fix`` whose value is that of one array; what else the family decides is told in Space.
-PINS: Mapping[str, str] = {
-    row.key: ARRAYS[row.block[NAME]] for row in DECISIONS if NAME in row.block and not row.block_values
-}
+# The keys of ``fix`` whose value is that of one decision of a layout; what else the family decides is told in Space.
+PINS: Mapping[str, str] = {row.key: row.block[NAME] for row in DECISIONS if NAME in row.block and not row.block_values}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +69,13 @@ class HybridConfiguration(LayoutDecisions):
         return found if self.machines is None else {**found, "machines": self.machines}
 
     def codes(self) -> dict[str, int]:
-        """Return every decision as a number, by the name of its array."""
-        return {ARRAYS[name]: row.code(getattr(self, name)) for name, row in LAYOUT.items()}
+        """Return every decision as a number."""
+        return {name: row.code(getattr(self, name)) for name, row in LAYOUT.items()}
 
     @classmethod
     def of(cls, codes: Mapping[str, int], *, batch: int, machines: str | None) -> "HybridConfiguration":
         """Return the configuration of such numbers."""
-        found: dict[str, Any] = {name: row.decoded(codes[ARRAYS[name]]) for name, row in LAYOUT.items()}
+        found: dict[str, Any] = {name: row.decoded(codes[name]) for name, row in LAYOUT.items()}
         return cls(global_batch_size=batch, machines=machines, **found)
 
 
@@ -95,8 +84,8 @@ _MOST_WHOLE = 1 << 20  # samples of a micro-batch
 
 def layouts_of(columns: Mapping[str, Any], batch: int) -> Layouts:
     """Return layouts of columns of numbers, one column a decision; micro-batches follow from the batch."""
-    arrays = {name: np.asarray(columns[name]) for name in DECIDED}
-    found = {name: array.astype(bool) if name in FLAGS else array for name, array in arrays.items()}
+    arrays = {name: np.asarray(columns[name]) for name in LAYOUT}
+    found = {name: array.astype(bool) if LAYOUT[name].is_flag else array for name, array in arrays.items()}
     number = batch // (found["data"] * found["microbatch"])
     if found["microbatch"].max(initial=0) > _MOST_WHOLE:
         found["microbatch"] = found["microbatch"].astype(np.float64)  # times elements it is beyond what integers hold

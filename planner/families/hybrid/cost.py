@@ -67,7 +67,7 @@ Columns = Mapping[str, Ints]
 _DTYPES = ("bf16", "fp16")  # that the matrix multiplications are fitted for
 _HOST_LINK_BYTES_PER_S = 25e9  # PCIe 4.0 x16 as copies reach it, where the cluster does not say
 _HOST_MEMORY_BYTES_PER_S = 200e9  # of a machine: eight channels of DDR4-3200
-_CUT = {"interleave": 1, "schedule": int(Schedule.ONE_F_ONE_B), "is_offloaded": 0}  # in every layout with a cut
+_CUT = {"interleave": 1, "schedule": int(Schedule.ONE_F_ONE_B), "offload_optimizer": 0}  # in every layout with a cut
 _MOST_FEW = 2_000  # stages of all cuts of a setting together
 _MOST_CELLS = 200_000  # stages in one array
 TYPICAL_DEVICE = "a100-sxm4-80gb"  # whose fitted shares stand in for those of a device without
@@ -291,8 +291,8 @@ class GroupCost:
                 expert_imbalance=self.expert_imbalance,
             )
         )
-        if np.any(layouts.is_offloaded):
-            found["optimizer"] = np.where(layouts.is_offloaded, self.offload_s(layouts), found["optimizer"])
+        if np.any(layouts.offload_optimizer):
+            found["optimizer"] = np.where(layouts.offload_optimizer, self.offload_s(layouts), found["optimizer"])
             found["total"] = sum((found[name] for name in PARTS), np.zeros(len(layouts)))
         return found
 

@@ -18,7 +18,6 @@ from planner.cluster import Cluster
 from planner.decisions import LAYOUT
 from planner.errors import Fault, SpecError
 from planner.families.hybrid.configuration import (
-    ARRAYS,
     NAME,
     HybridConfiguration,
     MixedConfiguration,
@@ -136,7 +135,7 @@ def _check(cost: GroupCost, found: HybridConfiguration) -> None:
         return
     text, key = broken.words(codes), broken.key
     if key in LAYOUT and LAYOUT[key].is_flag:
-        given = bool(codes[ARRAYS[key]])
+        given = bool(codes[key])
         raise SpecError.of([fault_of(key, given, text, f"Write {str(not given).lower()}.")])
     values = nearest(rules, broken, codes, key)
     mend = f"The nearest values that can be: {' or '.join(map(str, values))}." if values else "Change another decision."
@@ -238,7 +237,7 @@ def _rule_faults(costs: Sequence[GroupCost], found: MixedConfiguration) -> Itera
         return
     text, key = broken.words(codes), broken.key
     if key in LAYOUT and LAYOUT[key].is_flag:
-        given = bool(codes[ARRAYS[key]])
+        given = bool(codes[key])
         yield fault_of(key, given, text, f"Write {key}: {str(not given).lower()}.")
         return
     yield fault_of(key, getattr(found, key), text, _mend(costs, found, broken, key))
@@ -411,7 +410,7 @@ class _PricedEven(_Priced):
         """See the base; communication as it would be beside no computing."""
         found = self.cost.first.parts(self._layout)
         stall_s = float(self.cost.stalls_s(self.columns, found["total"])[0])
-        alone = replace(self._layout, overlaps_data=np.array([False]), overlaps_tensor=np.array([False]))
+        alone = replace(self._layout, overlap_data=np.array([False]), overlap_tensor=np.array([False]))
         exposed = self.cost.first.parts(alone)
         parts = {name: float(found[name][0]) for name in PARTS} | {"input_stall": stall_s}
         return parts, {name: float(exposed[name][0]) for name in _COMMUNICATION}

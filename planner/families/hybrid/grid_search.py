@@ -36,9 +36,9 @@ from math import comb, factorial, inf
 import numpy as np
 
 from planner.cost import Floats
+from planner.decisions import LAYOUT
 from planner.families.hybrid.bounds import Bounds, CutBounds, peak_step_s
 from planner.families.hybrid.configuration import (
-    DECIDED,
     HybridConfiguration,
     MixedConfiguration,
     MixedReplicas,
@@ -113,9 +113,9 @@ def configuration_of_point(cost: HybridCost, point: Point) -> HybridConfiguratio
         return HybridConfiguration.of(point, batch=cost.batch, machines=cost.first.machines)
     columns = {name: np.array([value]) for name, value in point.items()}
     chosen = cost.finished(columns)
-    known = {"interleave": 1, "schedule": int(Schedule.ONE_F_ONE_B), "is_offloaded": 0}
+    known = {"interleave": 1, "schedule": int(Schedule.ONE_F_ONE_B), "offload_optimizer": 0}
     arrays = chosen.step.layouts.arrays()
-    codes = {name: known.get(name, int(np.broadcast_to(arrays[name], 1)[0])) for name in DECIDED}
+    codes = {name: known.get(name, int(np.broadcast_to(arrays[name], 1)[0])) for name in LAYOUT}
     on = chosen.step.classes[0].groups[:, 0].tolist()
     stages = [
         MixedStage(layers=layers, machines=None if cost.has_replicas else cost.names[group])
@@ -318,7 +318,7 @@ def even_improved(found: Found, best_s: float, search: Search) -> Found | None:
     best: tuple[float, Point] | None = None
     total = 0
     for seconds, row in found.rows[:_MOST_IMPROVED]:
-        if search.is_over or row["pipeline"] == 1 or row["is_offloaded"]:
+        if search.is_over or row["pipeline"] == 1 or row["offload_optimizer"]:
             continue
         point = {name: row[name] for name in bounds.space.axes if name in row} | {"stages_0": row["pipeline"]}
         columns = {name: np.array([value]) for name, value in point.items()}

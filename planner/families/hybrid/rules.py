@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.decisions import LAYOUT
-from planner.families.hybrid.configuration import ARRAYS, ORDER_NAMES
+from planner.families.hybrid.configuration import ORDER_NAMES
 from planner.models.communication import DEGREES, ORDERS
 from planner.models.layouts import Ints, Schedule
 from planner.models.transformer_time import MEGATRON_CORE, PROGRAMS
@@ -102,21 +102,21 @@ def _context_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     )
     yield _rule(
         "sequence_parallel",
-        ["tensor", "is_sequence_parallel"],
-        lambda one: (one["is_sequence_parallel"] == 0) | (one["tensor"] > 1),
+        ["tensor", "sequence_parallel"],
+        lambda one: (one["sequence_parallel"] == 0) | (one["tensor"] > 1),
         "sequence parallelism splits the sequence over a tensor group, and the tensor degree is {tensor}.",
     )
     yield _rule(
         "sequence_parallel",
-        ["tensor", "context", "is_sequence_parallel"],
-        lambda one: (one["is_sequence_parallel"] == 0) | (length // one["context"] % one["tensor"] == 0),
+        ["tensor", "context", "sequence_parallel"],
+        lambda one: (one["sequence_parallel"] == 0) | (length // one["context"] % one["tensor"] == 0),
         f"a sequence of {length:,} tokens, split over {{context}} context ranks, does not split again over a tensor "
         f"degree of {{tensor}}.",
     )
     yield _rule(
         "overlap_tensor",
-        ["tensor", "is_sequence_parallel", "overlaps_tensor"],
-        lambda one: (one["overlaps_tensor"] == 0) | (one["tensor"] == 1) | (one["is_sequence_parallel"] == 1),
+        ["tensor", "sequence_parallel", "overlap_tensor"],
+        lambda one: (one["overlap_tensor"] == 0) | (one["tensor"] == 1) | (one["sequence_parallel"] == 1),
         "Megatron-Core overlaps the tensor-parallel exchange under sequence parallelism only.",
     )
 
@@ -163,8 +163,8 @@ def _expert_rules(transformer: Transformer) -> Iterator[LayoutRule]:
         return
     yield _rule(
         "sequence_parallel",
-        ["tensor", "is_sequence_parallel"],
-        lambda one: (one["tensor"] == 1) | (one["is_sequence_parallel"] == 1),
+        ["tensor", "sequence_parallel"],
+        lambda one: (one["tensor"] == 1) | (one["sequence_parallel"] == 1),
         "Megatron-Core trains experts over a tensor degree of {tensor} under sequence parallelism only.",
     )
     number = transformer.experts.num_experts
@@ -239,8 +239,8 @@ def _sharding_rules() -> Iterator[LayoutRule]:
     )
     yield _rule(
         "offload_optimizer",
-        ["zero", "is_offloaded"],
-        lambda one: (one["zero"] < _SHARDS_WEIGHTS) | (one["is_offloaded"] == 0),
+        ["zero", "offload_optimizer"],
+        lambda one: (one["zero"] < _SHARDS_WEIGHTS) | (one["offload_optimizer"] == 0),
         "an optimiser on the host goes with ZeRO 0 and 1.",
     )
 
@@ -293,15 +293,15 @@ def unlike_rules() -> tuple[LayoutRule, ...]:
         ),
         _rule(
             "overlap_tensor",
-            ["tensor", "overlaps_tensor"],
-            lambda one: (one["tensor"] > 1) | (one["overlaps_tensor"] == 0),
+            ["tensor", "overlap_tensor"],
+            lambda one: (one["tensor"] > 1) | (one["overlap_tensor"] == 0),
             words,
         ),
         _rule("zero", ["context", "data", "zero"], lambda one: ~is_alone(one) | (one["zero"] == 0), words),
         _rule(
             "overlap_data",
-            ["context", "data", "overlaps_data"],
-            lambda one: ~is_alone(one) | (one["overlaps_data"] == 0),
+            ["context", "data", "overlap_data"],
+            lambda one: ~is_alone(one) | (one["overlap_data"] == 0),
             words,
         ),
         _rule("order", [*DEGREES, "order"], is_first, words),
@@ -364,17 +364,15 @@ def completed(problem: Problem, given: Mapping[str, Any], batch: int) -> dict[st
     for name in _OPEN:
         row = LAYOUT[name]
         if found[name] is None:
-            is_on = (
-                ARRAYS[name] in has and 1 not in problem.excluded.get(row.key, ()) and _has_meaning(rules, found, name)
-            )
+            is_on = name in has and 1 not in problem.excluded.get(row.key, ()) and _has_meaning(rules, found, name)
             found[name] = row.decoded(int(problem.fixed.get(row.key, is_on)))
     return found
 
 
 def _has_meaning(rules: tuple[LayoutRule, ...], block: Mapping[str, Any], name: str) -> bool:
     """Whether no rule that leads to a decision forbids that it is on beside those that are decided."""
-    codes = {ARRAYS[key]: row.code(block[key]) for key, row in LAYOUT.items() if block[key] is not None}
-    columns = {key: np.array([one]) for key, one in {**codes, ARRAYS[name]: 1}.items()}
+    codes = {key: row.code(block[key]) for key, row in LAYOUT.items() if block[key] is not None}
+    columns = {key: np.array([one]) for key, one in {**codes, name: 1}.items()}
     mine = [one for one in rules if one.key == name and columns.keys() >= set(one.names)]
     return all(bool(one.holds(columns)[0]) for one in mine)
 

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from planner.cost import Floats
-from planner.families.hybrid.configuration import DECIDED, PINS, ROWS, SCHEDULE_NAMES
+from planner.decisions import LAYOUT
+from planner.families.hybrid.configuration import PINS, SCHEDULE_NAMES
 from planner.families.hybrid.cost import HybridCost
 from planner.families.hybrid.rules import LayoutRule, launch_rules, rules_of, unlike_rules
 from planner.models.communication import ORDERS
@@ -30,15 +31,15 @@ COARSE = ("tensor", "context", "pipeline", "data", "expert")
 _FIRST_LEVELS = (  # the second has no decision but a bound: whether anything fits
     (*COARSE, "microbatch"),
     (),
-    ("is_sequence_parallel", "order"),
+    ("sequence_parallel", "order"),
     ("schedule", "interleave"),
-    ("recompute", "zero", "is_offloaded"),
+    ("recompute", "zero", "offload_optimizer"),
 )
 # The last level has what no other one decides.
-_EVEN_LEVELS = (*_FIRST_LEVELS, tuple(name for name in DECIDED if not any(name in level for level in _FIRST_LEVELS)))
+_EVEN_LEVELS = (*_FIRST_LEVELS, tuple(name for name in LAYOUT if not any(name in level for level in _FIRST_LEVELS)))
 # Of a batch of very many divisors the micro-batch is decided by itself, below the degrees, with bounds of their own.
 _SPLIT_EVEN_LEVELS = (COARSE, (), ("microbatch",), *_EVEN_LEVELS[1:])
-_FINE = (("is_sequence_parallel", "order"), ("recompute", "zero"), ("overlaps_data", "overlaps_tensor"))  # of a cut
+_FINE = (("sequence_parallel", "order"), ("recompute", "zero"), ("overlap_data", "overlap_tensor"))  # of a cut
 _MOST_PAIRS = 2_000  # data degrees times micro-batches that are decided at once
 _FEW_DEGREES, _FEW_SIZES = 60, 24  # of a narrow space
 _AT_ONCE = 1 << 18  # numbers that are tried as divisors together
@@ -114,7 +115,7 @@ class Space:
         """Every decision of an even cut and its values, pins and exclusions taken into account."""
         values = self._values()
         for key, name in PINS.items():
-            row = ROWS[name]
+            row = LAYOUT[name]
             if (pinned := self.problem.fixed.get(key)) is not None:
                 values[name] = [one for one in [row.code(pinned)] if one >= 1 or not row.is_count]
             out = {row.code(one) for one in self._excluded(key)}
@@ -150,7 +151,7 @@ class Space:
             schedules = [Schedule.ZERO_BUBBLE] if pinned is None else []
         chunks = sorted({*_divisors(layers, layers), *_divisors(layers + 2, layers)})  # or of these and both ends
         return {
-            **{name: list(range(len(row.values))) for name, row in ROWS.items() if row.values},
+            **{name: list(range(len(row.values))) for name, row in LAYOUT.items() if row.values},
             "tensor": self._kept("tensor", _divisors(network.num_heads, most)),
             "context": self._kept("context", _divisors(network.sequence_length, most)),
             "pipeline": self._kept("pipeline", range(1, min(layers, most) + 1)),
@@ -159,7 +160,7 @@ class Space:
             "microbatch": _divisors(self.batch, self.batch),
             "schedule": [int(one) for one in schedules],
             "interleave": [1] if pinned in ("gpipe", "1f1b") else chunks,
-            **{name: [0, 1] if name in has else [0] for name in ("overlaps_data", "overlaps_tensor")},
+            **{name: [0, 1] if name in has else [0] for name in ("overlap_data", "overlap_tensor")},
         }
 
     def _kept(self, name: str, values: Iterable[int]) -> list[int]:
@@ -199,7 +200,7 @@ class Space:
         if self.cost.is_even:
             return True
         is_plain = int(Schedule.ONE_F_ONE_B) in axes["schedule"].values and 1 in axes["interleave"].values
-        is_plain &= "1f1b" not in self._excluded("schedule") and 0 in axes["is_offloaded"].values
+        is_plain &= "1f1b" not in self._excluded("schedule") and 0 in axes["offload_optimizer"].values
         is_shared = not self.cost.has_replicas or "num_microbatches" not in fixed
         return bool(is_plain and is_shared and min(axes["zero"].values, default=9) <= _MOST_ZERO)
 
