@@ -42,7 +42,7 @@ from planner.exporters.machines import device_of, num_devices, require_kinds, us
 from planner.exporters.scripts import VERSION as PYTORCH
 from planner.exporters.scripts import Parsed, comment_lines, how_to_run, script_words, torchrun_script
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.hybrid.configuration import HybridConfiguration, MixedConfiguration
+from planner.families.hybrid.configuration import HybridConfiguration
 from planner.used_machines import UsedMachines
 
 __all__ = ["EXPORTERS", "DataParallel", "Ranks", "cycle_groups", "data_parallel_of"]
@@ -143,7 +143,7 @@ def data_parallel_of(job: Job, target: str) -> DataParallel:
             why = f"every device would hold the whole network, and the plan has {', '.join(split)}"
             raise refused(target, why, "Pin 1 and fix.zero_stage: 0 for one that copies the network.")
         steps: dict[str | None, int] = {None: chosen.num_microbatches}
-        if isinstance(chosen, MixedConfiguration):
+        if not chosen.is_even:
             steps |= {row.machines: row.num_microbatches for row in chosen.replicas}
         shares = {name: (number * chosen.microbatch, number) for name, number in steps.items()}
     ranks = []

@@ -17,7 +17,7 @@ from planner.exporters.machines import device_of, require_kinds, used_machines
 from planner.exporters.scripts import Parsed, comment_lines, how_to_run, torchrun_script
 from planner.families import FAMILIES
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, MixedConfiguration
+from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
 from planner.plan import Prediction
 from planner.transformer import Transformer
 from planner.units import Dimension, format_human
@@ -320,14 +320,14 @@ def layout_of(target: str, job: Job, *, kinds: Sequence[str] = ("gpu", "cpu")) -
         if family == "parameter_server":
             hint = f"`planner export --to tfjob` starts its machines. {hint}"
         raise refused(target, f"it trains by all-reduce and by degrees, and the plan is of the family {family}", hint)
-    if isinstance(chosen, MixedConfiguration) and chosen.replicas:
+    if chosen.replicas:
         raise refused(
             target,
             "it gives every replica the same number of micro-batches, and those of the plan do unlike numbers",
             "Pin fix.device, or limit the machines to one kind; or weigh gradients by samples in a script of your own.",
         )
     found = Layout(target=target, job=job, chosen=chosen, rows=rows)
-    if isinstance(chosen, MixedConfiguration) and len(chosen.groups) > 1:
+    if len(chosen.groups) > 1:
         order = ", then ".join(chosen.groups)
         found = found.noted(f"stages stand on unlike machines: give those of {order} their ranks in this order")
     return found
@@ -382,7 +382,7 @@ def stage_layers(layers: int, chosen: HybridConfiguration) -> tuple[int, ...]:
     ... )
     ((7, 8, 8, 7), (2, 2, 2, 2))
     """
-    if isinstance(chosen, MixedConfiguration):
+    if not chosen.is_even:
         return tuple(stage.layers for stage in chosen.stages)
     chunks = chosen.pipeline * chosen.interleave
     if layers % chunks == 0:

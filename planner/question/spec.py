@@ -234,7 +234,7 @@ class HybridSpec(_made_of({name: _of_layout(row) for name, row in LAYOUT.items()
     ``machines`` names a group where machines differ; the batch is by default the one that ``dnn`` asks for. Where
     stages hold unlike numbers of layers, or stand on machines of several kinds, ``stages`` lists them all; ``replicas``
     say how many whole replicas stand on each kind. ``zero``, ``sequence_parallel`` and the overlaps that are left out
-    are what ``plan`` takes by default: on where they mean something (:mod:`planner.families.hybrid.rules`).
+    are what ``plan`` takes by default: on where they mean something (:mod:`planner.families.hybrid.configuration`).
     """
 
     global_batch_size: Count | None = None

@@ -12,7 +12,7 @@ import planner
 from planner.exporters import accelerate, deepspeed, megatron, torchtitan
 from planner.exporters.export import Export, Job
 from planner.exporters.scripts import commands_of
-from planner.families.hybrid.configuration import MixedConfiguration, MixedStage
+from planner.families.hybrid.configuration import HybridConfiguration, PipelineStage
 
 EXPORTS: dict[str, Callable[[Job], Export]] = {
     "torchtitan": torchtitan.export,
@@ -75,8 +75,8 @@ def test_unlike_machines_start_their_own_number_of_processes(target: str, tmp_pa
             "objective": "iteration_time",
         }
     )
-    stages = (MixedStage(layers=1, machines="old"), MixedStage(layers=3, machines="new"))
-    chosen = MixedConfiguration(global_batch_size=16, pipeline=2, data=8, stages=stages)
+    stages = (PipelineStage(layers=1, machines="old"), PipelineStage(layers=3, machines="new"))
+    chosen = HybridConfiguration(global_batch_size=16, pipeline=2, data=8, stages=stages)
     job = job_of(problem, "hybrid", chosen)
     if target == "torchtitan":  # which has no fp16
         with pytest.raises(planner.errors.InfeasibleError, match="not in fp16"):

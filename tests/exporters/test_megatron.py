@@ -13,7 +13,7 @@ from planner.exporters.export import Job
 from planner.exporters.layouts import layout_of, pins_of, shared_pins
 from planner.exporters.megatron import KNOWN
 from planner.exporters.scripts import flags_of, launched
-from planner.families.hybrid.configuration import ORDER_NAMES, MixedConfiguration, MixedReplicas, MixedStage
+from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, PipelineStage, ReplicaGroup
 
 LAUNCH = Path("launch.sh")
 SMALL = {"layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 32000, "sequence_length": 1024}
@@ -113,10 +113,10 @@ def test_replicas_of_unlike_numbers_of_micro_batches_are_refused() -> None:
         }
     )
     rows = (
-        MixedReplicas(machines="old", data=4, num_microbatches=2),
-        MixedReplicas(machines="new", data=4, num_microbatches=4),
+        ReplicaGroup(machines="old", data=4, num_microbatches=2),
+        ReplicaGroup(machines="new", data=4, num_microbatches=4),
     )
-    chosen = MixedConfiguration(global_batch_size=24, data=8, stages=(MixedStage(layers=4),), replicas=rows)
+    chosen = HybridConfiguration(global_batch_size=24, data=8, stages=(PipelineStage(layers=4),), replicas=rows)
     with pytest.raises(InfeasibleError, match="unlike numbers"):
         megatron.export(job_of(problem, "hybrid", chosen))
 
@@ -137,8 +137,8 @@ def test_stages_on_unlike_machines_start_each_kind_with_its_own_number_of_proces
             "objective": "iteration_time",
         }
     )
-    stages = (MixedStage(layers=1, machines="old"), MixedStage(layers=3, machines="new"))
-    chosen = MixedConfiguration(global_batch_size=16, pipeline=2, data=8, stages=stages, order=ORDER_NAMES[0])
+    stages = (PipelineStage(layers=1, machines="old"), PipelineStage(layers=3, machines="new"))
+    chosen = HybridConfiguration(global_batch_size=16, pipeline=2, data=8, stages=stages, order=ORDER_NAMES[0])
     job = job_of(problem, "hybrid", chosen)
     found = megatron.export(job)
     assert "--nproc-per-node 4" in found.files["launch.sh"]

@@ -13,7 +13,7 @@ import planner
 from planner.errors import SpecError
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid.bounds import CutBounds
-from planner.families.hybrid.configuration import HybridConfiguration, MixedConfiguration, MixedStage
+from planner.families.hybrid.configuration import HybridConfiguration, PipelineStage
 from planner.families.hybrid.cost import HybridCost, Placement, all_cuts, costs_of, cut_columns, has_few_cuts
 from planner.families.hybrid.grid_search import OTHER_CUTS, all_cuts_bound_s, configuration_of_point, improved
 from planner.families.hybrid.search import plan
@@ -39,11 +39,11 @@ def question(
     )  # fmt: skip
 
 
-def with_cut(chosen: HybridConfiguration, layers: tuple[int, ...]) -> MixedConfiguration:
+def with_cut(chosen: HybridConfiguration, layers: tuple[int, ...]) -> HybridConfiguration:
     """The same layout in 1F1B with another cut."""
     codes = {**chosen.codes(), "interleave": 1, "schedule": 1}
-    stages = [MixedStage(layers=one) for one in layers]
-    return MixedConfiguration.mixed(codes, batch=chosen.global_batch_size, stages=stages, replicas=[])
+    stages = [PipelineStage(layers=one) for one in layers]
+    return HybridConfiguration.of(codes, batch=chosen.global_batch_size, stages=stages, replicas=[])
 
 
 def cuts(layers: int, stages: int) -> list[tuple[int, ...]]:
@@ -124,7 +124,7 @@ def test_the_cut_of_a_setting_with_few_is_the_best_of_all(stages: int) -> None:
     assert mixed.seconds(columns)[0] == pytest.approx(min(of_all), rel=1e-12)
     assert mixed.bound_s(columns)[0] <= min(of_all) * (1 + 1e-12)
     chosen = configuration_of_point(mixed, point)
-    assert isinstance(chosen, MixedConfiguration)
+    assert not chosen.is_even
     assert seconds_of(mixed, point, [one.layers for one in chosen.stages]) == min(of_all)
 
 
@@ -147,7 +147,8 @@ def test_a_long_network_with_few_micro_batches_gets_a_better_cut_than_that_of_th
     problem = question(61, 8, count=4, devices=4, fix={"num_stages": 12, "tensor_parallel_size": 1})
     found = plan(problem, Search())
     chosen = found.configuration
-    assert isinstance(chosen, MixedConfiguration) and not has_few_cuts(61, 12)
+    assert isinstance(chosen, HybridConfiguration)
+    assert not chosen.is_even and not has_few_cuts(61, 12)
     mixed, point = pipeline(problem, 12)
     point |= {name: code for name, code in chosen.codes().items() if name in point}
     columns = {name: np.array([value]) for name, value in point.items()}

@@ -14,11 +14,11 @@ from planner.errors import SpecError
 from planner.families.hybrid import family as hybrid
 from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid.bounds import CutBounds
-from planner.families.hybrid.configuration import MixedConfiguration
+from planner.families.hybrid.configuration import HybridConfiguration
 from planner.families.hybrid.cost import costs_of
 from planner.families.hybrid.grid_search import Found, configuration_of_point, placements_of, searched
 from planner.families.hybrid.search import plan
-from planner.plan import Plan
+from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import Status
@@ -128,12 +128,17 @@ def planned(problem: Problem) -> Plan:
     return plan(problem, Search(num_alternatives=6))
 
 
+def chosen_of(found: Plan | Alternative) -> HybridConfiguration:
+    assert isinstance(found.configuration, HybridConfiguration), "the family's own"
+    return found.configuration
+
+
 def test_a_plan_over_two_kinds_beats_each_kind_alone_and_is_checked_and_read_back() -> None:
     problem = question(batch=24, network="400 Gbit/s")
     found = planned(problem)
-    assert isinstance(found.configuration, MixedConfiguration)
+    assert not chosen_of(found).is_even
     assert found.status is Status.OPTIMAL
-    assert set(found.configuration.groups) == {"old", "new"}
+    assert set(chosen_of(found).groups) == {"old", "new"}
     names = " ".join(one.name for one in found.alternatives)
     assert "replicas on" in names and "stages on" in names
     for name in ("old", "new"):
@@ -174,9 +179,9 @@ def test_stages_of_unlike_layers_are_used_where_they_are_faster() -> None:
         fix={"tensor_parallel_size": 1, "context_parallel_size": 1, "num_stages": 2},
     )
     found = planned(problem)
-    assert isinstance(found.configuration, MixedConfiguration)
-    assert [one.layers for one in found.configuration.stages] == [4, 3]
-    assert found.configuration.machines is None
+    assert not chosen_of(found).is_even
+    assert [one.layers for one in chosen_of(found).stages] == [4, 3]
+    assert chosen_of(found).machines is None
     assert any("--pipeline-model-parallel-layout 'Et*4|t*3L'" in line for line in found.explanation)
 
 
@@ -186,9 +191,9 @@ def test_an_even_cut_on_one_kind_is_an_even_layout_and_none_of_unlike_stages() -
     fixed = {"data_parallel_size": 8, "pipeline_parallel_size": 8, "microbatch_size": 1, "recompute": "none"}
     asked = {"dnn": dnn, "cluster": {"machines": machines}, "families": ["hybrid"], "fix": fixed}
     found = planned(planner.load(asked))
-    for one in (found.configuration, *(other.configuration for other in found.alternatives)):
-        assert not isinstance(one, MixedConfiguration) or len({stage.layers for stage in one.stages}) > 1
-    assert not isinstance(found.configuration, MixedConfiguration)
+    for one in [chosen_of(found), *map(chosen_of, found.alternatives)]:
+        assert one.is_even or len({stage.layers for stage in one.stages}) > 1
+    assert chosen_of(found).is_even
 
 
 @pytest.mark.parametrize(("share", "is_mixed"), [(1 - 1e-12, False), (1 - 1e-6, True), (1 + 1e-6, False)])
@@ -203,7 +208,7 @@ def test_unlike_stages_win_by_more_than_rounding(share: float, is_mixed: bool, m
     monkeypatch.setattr(
         hybrid_search, "cuts_searched", lambda *_: [Found(cost=bounds.cost, answer=replace(other, others=()))]
     )
-    assert isinstance(planned(problem).configuration, MixedConfiguration) is is_mixed
+    assert chosen_of(planned(problem)).is_even is not is_mixed
 
 
 RANGES = {"sizes": {"devices": [64, 512], "hidden size": [1, 9999], "layers": [1, 99], "sequence length": [1, 9999],
@@ -229,7 +234,7 @@ RANGES = {"sizes": {"devices": [64, 512], "hidden size": [1, 9999], "layers": [1
 def test_unlike_layouts_say_what_even_ones_say(problem: Problem, words: str) -> None:
     names = ("v100-sxm2-16g", "a100-sxm4-80gb")
     found = planned(replace(problem, transformer_rates={**RATES, "ranges": dict.fromkeys(names, RANGES)}))
-    assert isinstance(found.configuration, MixedConfiguration)
+    assert not chosen_of(found).is_even
     for line in (f"outside of what was measured on {names[0]}", "binds", words):
         assert any(line in one for one in found.explanation), line
     for line in ("outside of what was measured", "calibration.memory_reserve is 0"):
@@ -241,7 +246,7 @@ def test_pins_are_kept() -> None:
     assert found.configuration.to_document()["recompute"] == "full"
     assert found.prediction.details["num_devices"] == 3
     alone = planned(question(batch=24, fix={"device": "a100-sxm4-80gb"}))
-    assert not (isinstance(alone.configuration, MixedConfiguration) and alone.configuration.groups == ("old",))
+    assert chosen_of(alone).is_even or chosen_of(alone).groups != ("old",)
     assert alone.prediction.details["num_devices"] <= 2
 
 
@@ -250,8 +255,8 @@ def test_micro_batches_of_replicas_follow_their_devices() -> None:
         batch=240, network="400 Gbit/s", fix={"num_stages": 1, "tensor_parallel_size": 1, "microbatch_size": 1}
     )
     found = planned(problem)
-    assert isinstance(found.configuration, MixedConfiguration)
-    numbers = {one.machines: one.num_microbatches for one in found.configuration.replicas}
+    assert not chosen_of(found).is_even
+    numbers = {one.machines: one.num_microbatches for one in chosen_of(found).replicas}
     assert numbers["new"] > numbers["old"]
     assert any("cannot launch" in line for line in found.explanation)
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import planner
 from planner.exporters.export import Job
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, MixedConfiguration, MixedStage
-from planner.families.hybrid.rules import broken_rule, rules_of
+from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, PipelineStage, broken_rule, rules_of
 from planner.plan import Configuration, Plan, Provenance
 from planner.problem import Problem
 from planner.solution import Status
@@ -65,8 +64,8 @@ def even_job(transformer: Mapping[str, Any] = TINY, *, num_microbatches: int = 2
 def uneven_job(layers: tuple[int, ...], *, num_microbatches: int = 4, **decisions: Any) -> Job:
     """A plan whose stages have these layers."""
     batch = decisions.get("data", 1) * decisions.get("microbatch", 1) * num_microbatches
-    stages = tuple(MixedStage(layers=one) for one in layers)
-    chosen = MixedConfiguration(global_batch_size=batch, pipeline=len(layers), stages=stages, **decisions)
+    stages = tuple(PipelineStage(layers=one) for one in layers)
+    chosen = HybridConfiguration(global_batch_size=batch, pipeline=len(layers), stages=stages, **decisions)
     return job_of(_question(chosen, {**TINY, "layers": sum(layers)}), "hybrid", chosen)
 
 
@@ -123,5 +122,5 @@ def drawn_jobs(draw: st.DrawFn) -> Job:
     if is_uneven:
         cuts = sorted(draw(st.permutations(range(1, layers)))[: chosen.pipeline - 1])
         parts = [end - start for start, end in zip([0, *cuts], [*cuts, layers], strict=True)]
-        chosen = MixedConfiguration(**decisions, stages=tuple(MixedStage(layers=one) for one in parts))
+        chosen = HybridConfiguration(**decisions, stages=tuple(PipelineStage(layers=one) for one in parts))
     return job_of(_question(chosen, transformer), "hybrid", chosen)

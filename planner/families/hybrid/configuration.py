@@ -1,102 +1,38 @@
-"""The decisions of the family ``hybrid``: one layout of a transformer, as a spec writes it and as arrays."""
+"""The decisions of the family ``hybrid``: one layout of a transformer, what it must keep to, and what is left open.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+A rule is asked by the search for many layouts at once, and by ``predict`` for the one given: both ask the same. What a
+decision is called, may be and means stands in its row (:data:`planner.decisions.LAYOUT`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from planner.decisions import DECISIONS, LAYOUT, LayoutDecisions
-from planner.errors import Fault, SpecError
-from planner.models.layouts import Layouts
+from planner.models.communication import DEGREES, ORDERS
+from planner.models.layouts import Bools, Ints, Layouts, Schedule
+from planner.models.transformer_time import MEGATRON_CORE, PROGRAMS
 from planner.problem import Problem
+from planner.transformer import Transformer
 
 NAME = "hybrid"
-RECOMPUTE_NAMES = LAYOUT["recompute"].names  # by planner.models.layouts.Recompute
-SCHEDULE_NAMES = LAYOUT["schedule"].names  # by planner.models.layouts.Schedule; 1f1b with chunks is interleaved
 ORDER_NAMES = LAYOUT["order"].names  # by planner.models.communication.ORDERS
 # The keys of ``fix`` whose value is that of one decision of a layout; what else the family decides is told in Space.
 PINS: Mapping[str, str] = {row.key: row.block[NAME] for row in DECISIONS if NAME in row.block and not row.block_values}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HybridConfiguration(LayoutDecisions):
-    """One layout.
-
-    Attributes
-    ----------
-    machines
-        The group of machines that trains; None where all are alike.
-    global_batch_size
-        Samples of a step.
-    """
-
-    global_batch_size: int
-    machines: str | None = None
-
-    @property
-    def num_devices(self) -> int:
-        """Devices that train."""
-        return self.tensor * self.context * self.pipeline * self.data
-
-    @property
-    def num_microbatches(self) -> int:
-        """Of one step, on one replica."""
-        return self.global_batch_size // (self.data * self.microbatch)
-
-    @property
-    def pipeline_layout(self) -> str | None:
-        """The layers of every stage as Megatron-LM writes them; None where they are dealt out evenly."""
-        return None
-
-    @property
-    def headline(self) -> str:
-        """The degrees that are not 1, and what goes with them."""
-        degrees = ("tensor", "context", "pipeline", "data", "expert")
-        listed = [f"{name} {getattr(self, name)}" for name in degrees if getattr(self, name) > 1] or []
-        chunks = [f"{self.interleave} chunks"] if self.interleave > 1 else []
-        extras = [f"ZeRO {self.zero}"] if self.zero else []
-        extras += [f"{self.recompute} recomputation"] if self.recompute != "none" else []
-        extras += ["optimiser on the host"] if self.offload_optimizer else []
-        batch = f"micro-batches of {self.microbatch}"
-        number = f"{self.num_devices} device{'s' * (self.num_devices > 1)}"
-        return f"{number}: {', '.join([*listed, *chunks, batch, *extras])}"
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the block that ``predict`` reads back."""
-        found = {"global_batch_size": self.global_batch_size, **{name: getattr(self, name) for name in LAYOUT}}
-        return found if self.machines is None else {**found, "machines": self.machines}
-
-    def codes(self) -> dict[str, int]:
-        """Return every decision as a number."""
-        return {name: row.code(getattr(self, name)) for name, row in LAYOUT.items()}
-
-    @classmethod
-    def of(cls, codes: Mapping[str, int], *, batch: int, machines: str | None) -> "HybridConfiguration":
-        """Return the configuration of such numbers."""
-        found: dict[str, Any] = {name: row.decoded(codes[name]) for name, row in LAYOUT.items()}
-        return cls(global_batch_size=batch, machines=machines, **found)
-
-
+Columns = Mapping[str, Ints]  # one column a decision
+_DEGREES = ("tensor", "context", "pipeline", "data", "expert")
 _MOST_WHOLE = 1 << 20  # samples of a micro-batch
-
-
-def layouts_of(columns: Mapping[str, Any], batch: int) -> Layouts:
-    """Return layouts of columns of numbers, one column a decision; micro-batches follow from the batch."""
-    arrays = {name: np.asarray(columns[name]) for name in LAYOUT}
-    found = {name: array.astype(bool) if LAYOUT[name].is_flag else array for name, array in arrays.items()}
-    number = batch // (found["data"] * found["microbatch"])
-    if found["microbatch"].max(initial=0) > _MOST_WHOLE:
-        found["microbatch"] = found["microbatch"].astype(np.float64)  # times elements it is beyond what integers hold
-    return Layouts(num_microbatches=number, **found)
-
-
-# --- The decisions of a hybrid layout with unlike stages or unlike replicas, as a spec writes them
+_MOST_TRIED = 1 << 20  # values of one key that are looked at for the nearest one
+_ZIGZAG = 2  # pieces of the sequence on each context rank: an early and a late one, so that causal attention is even
+_SHARDS_WEIGHTS = 2  # from this stage on, ZeRO frees gradients or weights between uses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MixedStage:
+class PipelineStage:
     """One pipeline stage: its layers, and the group of machines of all its devices (None where that is not asked)."""
 
     layers: int
@@ -108,7 +44,7 @@ class MixedStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MixedReplicas:
+class ReplicaGroup:
     """Whole replicas on one group of machines: how many, and the micro-batches of each."""
 
     machines: str
@@ -121,110 +57,489 @@ class MixedReplicas:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MixedConfiguration(HybridConfiguration):
-    """One layout whose stages, or whose replicas, are unlike; ``machines`` is None.
+class HybridConfiguration(LayoutDecisions):
+    """One layout.
 
     Attributes
     ----------
+    global_batch_size
+        Samples of a step.
+    machines
+        The group of machines that trains, where stages hold equal layers; None where all machines are equal.
     stages
-        One for each of ``pipeline``, in order; they name machines where there are several kinds and no ``replicas``.
+        Empty where the layers are cut evenly, on one group. Else one for each of ``pipeline``, in order; they name
+        machines where there are several kinds and no ``replicas``.
     replicas
         Empty, or one for each kind of machines; they add up to ``data``.
     """
 
-    stages: tuple[MixedStage, ...]
-    replicas: tuple[MixedReplicas, ...] = ()
+    global_batch_size: int
+    machines: str | None = None
+    stages: tuple[PipelineStage, ...] = ()
+    replicas: tuple[ReplicaGroup, ...] = ()
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all stages, on one group of machines, hold equal layers."""
+        return not self.stages
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Names of the groups of machines that train, in the order of the pipeline; none where all are alike."""
-        names = [one.machines for one in (self.replicas or self.stages)]
+        """Names of the groups of machines that train, in the order of the pipeline; none where all are equal."""
+        names = [one.machines for one in (self.replicas or self.stages)] or [self.machines]
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
     @property
     def devices_of(self) -> Mapping[str | None, int]:
-        """Devices by group; all stand under None where machines are alike."""
-        each = self.tensor * self.context
+        """Devices by group; all stand under None where machines are equal."""
         found: dict[str | None, int] = {}
-        if self.replicas:
-            for one in self.replicas:
-                found[one.machines] = found.get(one.machines, 0) + each * self.pipeline * one.data
-            return found
-        for stage in self.stages:
+        each = self.tensor * self.context
+        for one in self.replicas:
+            found[one.machines] = each * self.pipeline * one.data
+        for stage in () if self.replicas else self.stages:
             found[stage.machines] = found.get(stage.machines, 0) + each * self.data
-        return found
+        return found or {self.machines: self.num_devices}
+
+    @property
+    def num_devices(self) -> int:
+        """Devices that train."""
+        return self.tensor * self.context * self.pipeline * self.data
 
     @property
     def num_microbatches(self) -> int:
         """Of one step, on the replica that does most."""
-        if self.replicas:
-            return max(one.num_microbatches for one in self.replicas)
-        return self.global_batch_size // (self.data * self.microbatch)
+        each = [one.num_microbatches for one in self.replicas]
+        return max(each, default=self.global_batch_size // (self.data * self.microbatch))
 
     @property
     def pipeline_layout(self) -> str | None:
-        """The layers of every stage as Megatron-LM writes them: embedding, layers, head; None for one stage."""
-        if self.pipeline == 1:
+        """The layers of every stage as Megatron-LM writes them: embedding, layers, head; None where it cuts alike."""
+        if self.is_even or self.pipeline == 1:
             return None
         return f"E{'|'.join(f't*{one.layers}' for one in self.stages)}L"
 
     @property
+    def degree_words(self) -> str:
+        """The degrees that are not 1."""
+        return ", ".join(f"{name} {getattr(self, name)}" for name in _DEGREES if getattr(self, name) > 1)
+
+    @property
     def headline(self) -> str:
-        """The degrees that are not 1, and what is unlike."""
-        plain = HybridConfiguration(**{field.name: getattr(self, field.name) for field in fields(HybridConfiguration)})
+        """The degrees that are not 1, what goes with them, and what differs between stages or replicas."""
+        parts = [self.degree_words] if self.degree_words else []
+        parts += [f"{self.interleave} chunks"] if self.interleave > 1 else []
+        parts += [f"micro-batches of {self.microbatch}"]
+        parts += [f"ZeRO {self.zero}"] if self.zero else []
+        parts += [f"{self.recompute} recomputation"] if self.recompute != "none" else []
+        parts += ["optimiser on the host"] if self.offload_optimizer else []
+        found = f"{self.num_devices} device{'s' * (self.num_devices > 1)}: {', '.join(parts)}"
         if self.replicas:
             rows = [f"{one.data} on {one.machines} x {one.num_microbatches} micro-batches" for one in self.replicas]
-            return f"{plain.headline}; replicas: {', '.join(rows)}"
-        return f"{plain.headline}; {self.stage_words}"
+            return f"{found}; replicas: {', '.join(rows)}"
+        return found if self.is_even else f"{found}; {self.stage_words}"
 
     @property
     def stage_words(self) -> str:
-        """The layers of the stages, in short."""
-        runs = []
-        for (name, layers), run in groupby(self.stages, key=lambda one: (one.machines, one.layers)):
-            count = len(list(run))
-            times = f"{count} x {layers}" if count > 1 else str(layers)
-            runs.append((name, times))
-        words = [
-            f"{', '.join(times for _, times in run)}" + (f" on {name}" if name is not None else "")
-            for name, run in ((name, list(run)) for name, run in groupby(runs, key=lambda one: one[0]))
-        ]
+        """The layers of the stages, in short: ``layers by stage: 2 x 8, 7 on old; 9 on new``."""
+        words = []
+        for name, stages in groupby(self.stages, key=lambda one: one.machines):
+            runs = [(layers, len(list(run))) for layers, run in groupby(one.layers for one in stages)]
+            listed = ", ".join(f"{count} x {layers}" if count > 1 else str(layers) for layers, count in runs)
+            words.append(listed + (f" on {name}" if name is not None else ""))
         return f"layers by stage: {'; '.join(words)}"
 
     def to_document(self) -> dict[str, Any]:
         """Return the block that ``predict`` reads back."""
-        found = HybridConfiguration.to_document(self)
-        found["stages"] = [one.to_document() for one in self.stages]
+        found = {"global_batch_size": self.global_batch_size, **{name: getattr(self, name) for name in LAYOUT}}
+        found |= {} if self.machines is None else {"machines": self.machines}
+        found |= {"stages": [one.to_document() for one in self.stages]} if self.stages else {}
         return found | ({"replicas": [one.to_document() for one in self.replicas]} if self.replicas else {})
 
+    def codes(self) -> dict[str, int]:
+        """Return every decision as a number."""
+        return {name: row.code(getattr(self, name)) for name, row in LAYOUT.items()}
+
     @classmethod
-    def mixed(
+    def of(
         cls,
         codes: Mapping[str, int],
         *,
         batch: int,
-        stages: Sequence[MixedStage],
-        replicas: Sequence[MixedReplicas] = (),
-    ) -> "MixedConfiguration":
-        """Return the configuration of decisions as numbers, and of what is unlike."""
-        plain = HybridConfiguration.of(codes, batch=batch, machines=None)
-        known = {field.name: getattr(plain, field.name) for field in fields(HybridConfiguration)}
-        return cls(**known, stages=tuple(stages), replicas=tuple(replicas))
+        machines: str | None = None,
+        stages: Sequence[PipelineStage] = (),
+        replicas: Sequence[ReplicaGroup] = (),
+    ) -> "HybridConfiguration":
+        """Return the configuration of decisions as numbers, and of what differs between stages or replicas."""
+        found: dict[str, Any] = {name: row.decoded(codes[name]) for name, row in LAYOUT.items()}
+        return cls(global_batch_size=batch, machines=machines, stages=tuple(stages), replicas=tuple(replicas), **found)
 
 
-# --- What is wrong with a block ``configuration.hybrid``, key by key
+def layouts_of(columns: Mapping[str, Any], batch: int) -> Layouts:
+    """Return layouts of columns of numbers, one column a decision; micro-batches follow from the batch."""
+    found = {name: np.asarray(columns[name], dtype=bool if row.is_flag else None) for name, row in LAYOUT.items()}
+    number = batch // (found["data"] * found["microbatch"])
+    if found["microbatch"].max(initial=0) > _MOST_WHOLE:
+        found["microbatch"] = found["microbatch"].astype(np.float64)  # times elements it is beyond what integers hold
+    return Layouts(num_microbatches=number, **found)
 
 
-def given_batch(problem: Problem, given: int | None) -> int | None:
-    """Return the batch that is given, checked against the one asked for."""
-    fixed, most = problem.training.fixed_batch_size, problem.training.max_global_batch_size
-    if given is not None and ((fixed is not None and given != fixed) or (most is not None and given > most)):
-        text = f"dnn asks for a batch of {fixed or most}."
-        raise SpecError.of([fault_of("global_batch_size", given, text, f"Write {fixed or most}.")])
-    return given
+# -- rules -------------------------------------------------------------------------------------------------------------
 
 
-def fault_of(key: str, value: object, problem: str, mend: str) -> Fault:
-    """Return what is wrong with one key of the block."""
-    written = str(value).lower() if isinstance(value, bool) else str(value)
-    return Fault(field=f"configuration.{NAME}.{key}", value=written, problem=problem, mend=mend)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutRule:
+    """A condition on some decisions.
+
+    Attributes
+    ----------
+    key
+        Of a spec's block: the decision to change first.
+    names
+        The decisions that it asks for.
+    holds
+        Its answer for many layouts.
+    words
+        What is wrong with one that breaks it, by its decisions.
+    """
+
+    key: str
+    names: tuple[str, ...]
+    holds: Callable[[Columns], Bools]
+    words: Callable[[Mapping[str, int]], str]
+
+
+def rules_of(transformer: Transformer, batch: int) -> tuple[LayoutRule, ...]:
+    """Return the rules of every layout of a network and a batch, the cheapest to ask first."""
+    return (
+        *_tensor_rules(transformer),
+        *_context_rules(transformer),
+        *_pipeline_rules(transformer),
+        *_expert_rules(transformer),
+        *_batch_rules(batch),
+        *_schedule_rules(batch),
+        *_sharding_rules(),
+    )
+
+
+def _rule(key: str, names: Sequence[str], holds: Callable[[Columns], Bools], words: str) -> LayoutRule:
+    """Return a rule whose words take the decisions by name."""
+    return LayoutRule(key=key, names=tuple(names), holds=holds, words=lambda one: words.format(**one))
+
+
+def _tensor_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+    """Yield what the tensor degree divides: heads and widths."""
+    heads, keys = transformer.num_heads, transformer.num_kv_heads
+    widths = {"heads": heads, "columns of the feed-forward part": transformer.feed_forward_size}
+    if transformer.experts is not None:
+        widths["columns of an expert"] = transformer.experts.expert_size
+        if transformer.num_moe_layers == transformer.num_layers:
+            del widths["columns of the feed-forward part"]
+    for what, size in widths.items():
+        yield _rule(
+            "tensor",
+            ["tensor"],
+            lambda one, size=size: size % one["tensor"] == 0,  # type: ignore[misc]  # bound now
+            f"{size:,} {what} do not divide by a tensor degree of {{tensor}}.",
+        )
+    yield _rule(
+        "tensor",
+        ["tensor"],
+        lambda one: (keys % one["tensor"] == 0) | (one["tensor"] % keys == 0),
+        f"{keys} heads of keys and values can be neither shared out over a tensor degree of {{tensor}} nor copied "
+        f"evenly.",
+    )
+
+
+def _context_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+    """Yield how the sequence may be split."""
+    length = transformer.sequence_length
+    pieces = _ZIGZAG if transformer.is_causal else 1
+    each = f"{pieces} equal pieces for each context rank" if pieces > 1 else "equal pieces"
+    yield _rule(
+        "context",
+        ["context"],
+        lambda one: (one["context"] == 1) | (length % (pieces * one["context"]) == 0),
+        f"a sequence of {length:,} tokens does not split into {each} of {{context}}.",
+    )
+    yield _rule(
+        "sequence_parallel",
+        ["tensor", "sequence_parallel"],
+        lambda one: (one["sequence_parallel"] == 0) | (one["tensor"] > 1),
+        "sequence parallelism splits the sequence over a tensor group, and the tensor degree is {tensor}.",
+    )
+    yield _rule(
+        "sequence_parallel",
+        ["tensor", "context", "sequence_parallel"],
+        lambda one: (one["sequence_parallel"] == 0) | (length // one["context"] % one["tensor"] == 0),
+        f"a sequence of {length:,} tokens, split over {{context}} context ranks, does not split again over a tensor "
+        f"degree of {{tensor}}.",
+    )
+    yield _rule(
+        "overlap_tensor",
+        ["tensor", "sequence_parallel", "overlap_tensor"],
+        lambda one: (one["overlap_tensor"] == 0) | (one["tensor"] == 1) | (one["sequence_parallel"] == 1),
+        "Megatron-Core overlaps the tensor-parallel exchange under sequence parallelism only.",
+    )
+
+
+def _pipeline_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+    """Yield how layers are dealt out: evenly, or evenly with embedding and head in a layer's place each.
+
+    Chunks of one layer may leave the embedding alone on the first and the head alone on the last (Llama 3, arXiv
+    2407.21783, section 3.3.2). A stage holds a layer at least.
+    """
+    layers = transformer.num_layers
+
+    def is_even(one: Columns) -> Bools:
+        chunks = one["pipeline"] * one["interleave"]
+        with_ends = (layers % one["pipeline"] != 0) & ((layers + 2) % chunks == 0)
+        return np.asarray((layers % chunks == 0) | with_ends)
+
+    yield _rule(
+        "pipeline",
+        ["pipeline"],
+        lambda one: is_even({"pipeline": one["pipeline"], "interleave": np.ones_like(one["pipeline"])}),
+        f"neither {layers} layers, nor these with embedding and head as a layer each, divide by {{pipeline}} stages.",
+    )
+    yield _rule(
+        "pipeline",
+        ["pipeline"],
+        lambda one: one["pipeline"] <= layers,
+        f"{layers} layers are fewer than {{pipeline}} stages, and each holds one at least.",
+    )
+    yield _rule(
+        "interleave",
+        ["pipeline", "interleave"],
+        is_even,
+        f"neither {layers} layers, nor these with embedding and head as a layer each, divide by {{pipeline}} stages x "
+        f"{{interleave}} chunks.",
+    )
+
+
+def _expert_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+    """Yield over how many devices experts may be spread."""
+    if transformer.experts is None:
+        words = "the network has no experts, and an expert degree of {expert} is asked for."
+        yield _rule("expert", ["expert"], lambda one: one["expert"] == 1, words)
+        return
+    yield _rule(
+        "sequence_parallel",
+        ["tensor", "sequence_parallel"],
+        lambda one: (one["tensor"] == 1) | (one["sequence_parallel"] == 1),
+        "Megatron-Core trains experts over a tensor degree of {tensor} under sequence parallelism only.",
+    )
+    number = transformer.experts.num_experts
+    words = f"{number} experts do not spread evenly over an expert degree of {{expert}}."
+    yield _rule("expert", ["expert"], lambda one: number % one["expert"] == 0, words)
+    yield _rule(
+        "expert",
+        ["context", "data", "expert"],
+        lambda one: one["context"] * one["data"] % one["expert"] == 0,
+        "the expert degree {expert} does not divide the {context} context x {data} data ranks that hold the same "
+        "layers.",
+    )
+
+
+def _batch_rules(batch: int) -> Iterator[LayoutRule]:
+    """Yield how the batch is dealt out."""
+    yield _rule(
+        "data",
+        ["data"],
+        lambda one: batch % one["data"] == 0,
+        f"a batch of {batch:,} samples does not divide by {{data}} data ranks.",
+    )
+    yield _rule(
+        "microbatch",
+        ["data", "microbatch"],
+        lambda one: batch % (one["data"] * one["microbatch"]) == 0,
+        f"a batch of {batch:,} samples does not divide by {{data}} data ranks x micro-batches of {{microbatch}}.",
+    )
+
+
+def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
+    """Yield when chunks may be interleaved (Narayanan et al., arXiv 2104.04473, section 2.2), and what needs stages."""
+    yield _rule(
+        "pipeline",
+        ["pipeline", "schedule"],
+        lambda one: (one["schedule"] != Schedule.ZERO_BUBBLE) | (one["pipeline"] > 1),
+        "a zero-bubble schedule orders the work of a pipeline, and there is one stage.",
+    )
+    yield _rule(
+        "interleave",
+        ["pipeline", "interleave"],
+        lambda one: (one["interleave"] == 1) | (one["pipeline"] > 1),
+        "{interleave} chunks on a device are interleaved in a pipeline, and there is one stage.",
+    )
+    yield _rule(
+        "interleave",
+        ["schedule", "interleave"],
+        lambda one: (one["interleave"] == 1) | (one["schedule"] == Schedule.ONE_F_ONE_B),
+        "{interleave} chunks on a device go with the schedule 1f1b only.",
+    )
+    yield LayoutRule(
+        key="interleave",
+        names=("data", "microbatch", "pipeline", "interleave"),
+        holds=lambda one: (
+            (one["interleave"] == 1) | (batch // (one["data"] * one["microbatch"]) % one["pipeline"] == 0)
+        ),
+        words=lambda one: (
+            f"interleaved chunks need a number of micro-batches that is a multiple of the stages, and "
+            f"{batch // (one['data'] * one['microbatch'])} is none of {one['pipeline']}."
+        ),
+    )
+
+
+def _sharding_rules() -> Iterator[LayoutRule]:
+    """Yield what does not go with ZeRO 2 and 3 in the programs that do both."""
+    yield _rule(
+        "zero",
+        ["pipeline", "zero"],
+        lambda one: (one["zero"] < _SHARDS_WEIGHTS) | (one["pipeline"] == 1),
+        "ZeRO {zero} gathers and reduces anew for every micro-batch of each of {pipeline} stages, which DeepSpeed and "
+        "FSDP refuse with a pipeline.",
+    )
+    yield _rule(
+        "offload_optimizer",
+        ["zero", "offload_optimizer"],
+        lambda one: (one["zero"] < _SHARDS_WEIGHTS) | (one["offload_optimizer"] == 0),
+        "an optimiser on the host goes with ZeRO 0 and 1.",
+    )
+
+
+def launch_rules(program: str) -> tuple[LayoutRule, ...]:
+    """Return the rules of layouts that a program can start; a pinned order of ranks is not asked for its reasons.
+
+    With data ranks outside of a pipeline Megatron-Core asserts that experts are copied as often as all else, where a
+    sequence's ranks count as copies of experts (``megatron/core/parallel_state.py``, core 0.16.1,
+    ``initialize_model_parallel``); it does so without experts, too.
+    """
+    if program != MEGATRON_CORE:
+        return ()
+    has_pipeline_last = np.array([order[-1] == "pipeline" for order in ORDERS])
+    return (
+        _rule(
+            "order",
+            ["context", "pipeline", "expert", "order"],
+            lambda one: has_pipeline_last[one["order"]] | (one["pipeline"] == 1) | (one["expert"] == one["context"]),
+            "Megatron-Core makes groups of a pipeline inside of data ranks only if the expert degree {expert} is the "
+            "context degree {context}.",
+        ),
+    )
+
+
+# -- of layouts that are the same, one ---------------------------------------------------------------------------------
+
+
+def unlike_rules() -> tuple[LayoutRule, ...]:
+    """Return rules that keep one of layouts which differ in name only: what a degree of 1 leaves without a meaning.
+
+    The last decision of each has none.
+    """
+    table = _first_orders()
+
+    def is_first(one: Columns) -> Bools:
+        pattern = sum((one[name] > 1) * (1 << place) for place, name in enumerate(DEGREES))
+        return np.asarray(table[pattern, one["order"]])
+
+    def is_alone(one: Columns) -> Bools:
+        return np.asarray(one["context"] * one["data"] == 1)
+
+    words = "this decision has no meaning here."
+    return (
+        _rule(
+            "schedule",
+            ["pipeline", "schedule"],
+            lambda one: (one["pipeline"] > 1) | (one["schedule"] == Schedule.ONE_F_ONE_B),
+            words,
+        ),
+        _rule(
+            "overlap_tensor",
+            ["tensor", "overlap_tensor"],
+            lambda one: (one["tensor"] > 1) | (one["overlap_tensor"] == 0),
+            words,
+        ),
+        _rule("zero", ["context", "data", "zero"], lambda one: ~is_alone(one) | (one["zero"] == 0), words),
+        _rule(
+            "overlap_data",
+            ["context", "data", "overlap_data"],
+            lambda one: ~is_alone(one) | (one["overlap_data"] == 0),
+            words,
+        ),
+        _rule("order", [*DEGREES, "order"], is_first, words),
+    )
+
+
+def _first_orders() -> Bools:
+    """Return, by which degrees are more than 1 and by order, whether no earlier order ranks these alike."""
+    table = np.zeros((1 << len(DEGREES), len(ORDER_NAMES)), dtype=bool)
+    for pattern in range(len(table)):
+        seen = set()
+        for index, order in enumerate(ORDERS):
+            ranked = tuple(name for name in order if pattern >> DEGREES.index(name) & 1)
+            table[pattern, index] = ranked not in seen
+            seen.add(ranked)
+    return table
+
+
+# -- one layout --------------------------------------------------------------------------------------------------------
+
+
+def broken_rule(rules: Sequence[LayoutRule], codes: Mapping[str, int]) -> LayoutRule | None:
+    """Return the first rule that a layout breaks, or None."""
+    columns = {name: np.array([value]) for name, value in codes.items()}
+    return next((one for one in rules if not one.holds(columns)[0]), None)
+
+
+def nearest(rules: Sequence[LayoutRule], broken: LayoutRule, codes: Mapping[str, int], name: str) -> list[int]:
+    """Return the nearest values of one decision, one below and one above, that mend a layout.
+
+    Values that keep all rules are preferred; if there are none, those that keep the broken one.
+    """
+    given = codes[name]
+    tried = np.arange(0 if name == "zero" else 1, min(4 * given + 4096, _MOST_TRIED), dtype=np.int64)
+    columns = {key: np.full(len(tried), value) for key, value in codes.items()} | {name: tried}
+    alone = broken.holds(columns)
+    every = np.logical_and.reduce([one.holds(columns) for one in rules])
+    values = tried[every if every.any() else alone]
+    below, above = values[values < given], values[values > given]
+    return [*below[-1:].tolist(), *above[:1].tolist()]
+
+
+# -- what a block ``configuration.hybrid`` means by the keys that it leaves out ----------------------------------------
+#
+# What ``plan`` takes by default. A key is taken as a pin asks; else it is on where the program has it (PROGRAMS), the
+# rules of the search give it a meaning and the question does not exclude it: an overlap never makes a step longer,
+# and a step of the optimiser that data ranks share is shorter. The degrees, the schedule, the micro-batch,
+# recomputation and where the optimiser runs are what is asked about: left out they are their rows' defaults.
+
+_OPEN = [name for name, row in LAYOUT.items() if row.default is None]  # an overlap comes after what it needs
+
+
+def completed(problem: Problem, given: Mapping[str, Any], batch: int) -> dict[str, Any]:
+    """Return the decisions of a block, of a question whose network is a transformer."""
+    transformer = problem.dnn.transformer
+    assert transformer is not None, "asked by why_not"
+    found, rules = {name: given[name] for name in LAYOUT}, (*rules_of(transformer, batch), *unlike_rules())
+    has = PROGRAMS[problem.calibration.program].has
+    for name in _OPEN:
+        if found[name] is not None:
+            continue
+        row = LAYOUT[name]
+        # On, if no rule that leads to it forbids that beside what is decided already.
+        codes = {key: LAYOUT[key].code(value) for key, value in found.items() if value is not None} | {name: 1}
+        mine = [one for one in rules if one.key == name and codes.keys() >= set(one.names)]
+        is_on = name in has and 1 not in problem.excluded.get(row.key, ()) and broken_rule(mine, codes) is None
+        found[name] = row.decoded(int(problem.fixed.get(row.key, is_on)))
+    return found
+
+
+def left_out_words(problem: Problem, given: Mapping[str, Any], block: Mapping[str, Any]) -> list[str]:
+    """Return a line for each key that was left out and is on: ``overlap_data: on, as megatron-core has it``.
+
+    ``block``: what the layout is.
+    """
+    return [
+        f"{key}: {'on' if block[key] is True else block[key]}, as {problem.calibration.program} has it"
+        for key in _OPEN
+        if given[key] is None and block[key]
+    ]

@@ -19,7 +19,7 @@ stage may be worth its seconds. Of a setting with few cuts (:func:`has_few_cuts`
 bound is above the best.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -33,7 +33,7 @@ from planner.cluster import Cluster, MachineGroup
 from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
 from planner.errors import Fault, InfeasibleError, SpecError
-from planner.families.hybrid.configuration import HybridConfiguration, MixedConfiguration, layouts_of
+from planner.families.hybrid.configuration import HybridConfiguration, layouts_of
 from planner.models.communication import Tier, tiers_of
 from planner.models.compute import Constants, DeviceRates, Software
 from planner.models.input import InputTime, input_time, stall_s
@@ -434,11 +434,9 @@ class HybridCost:
     @classmethod
     def of(cls, problem: Problem, chosen: HybridConfiguration) -> "HybridCost":
         """Return the cost of the groups on which a configuration stands."""
-        names: Sequence[str | None] = [chosen.machines]
-        if not isinstance(chosen, MixedConfiguration):
-            placement = Placement.EVEN
-        else:
-            names, placement = [*chosen.groups] or [None], Placement.REPLICAS if chosen.replicas else Placement.STAGES
+        cut = Placement.REPLICAS if chosen.replicas else Placement.STAGES
+        placement = Placement.EVEN if chosen.is_even else cut
+        names = chosen.groups or (None,)
         return cls(tuple(cost_of_machines(problem, name, chosen.global_batch_size) for name in names), placement)
 
     @property

@@ -1,7 +1,7 @@
 """The family ``hybrid``: what a given layout of a transformer over tensor, context, pipeline, data and expert costs.
 
-Costs stand in :mod:`planner.families.hybrid.cost`, rules in :mod:`planner.families.hybrid.rules`, the search in
-:mod:`planner.families.hybrid.search`; see docs/hybrid.md.
+Decisions and rules stand in :mod:`planner.families.hybrid.configuration`, costs in :mod:`planner.families.hybrid.cost`,
+the search in :mod:`planner.families.hybrid.search`; see docs/hybrid.md.
 """
 
 from abc import ABC, abstractmethod
@@ -15,20 +15,22 @@ from typing import Any
 import numpy as np
 
 from planner.cluster import Cluster
-from planner.decisions import LAYOUT
+from planner.decisions import LAYOUT, written
 from planner.errors import Fault, SpecError
 from planner.families.hybrid.configuration import (
     NAME,
     HybridConfiguration,
-    MixedConfiguration,
-    MixedReplicas,
-    MixedStage,
-    fault_of,
-    given_batch,
+    LayoutRule,
+    PipelineStage,
+    ReplicaGroup,
+    broken_rule,
+    completed,
+    left_out_words,
+    nearest,
+    rules_of,
 )
 from planner.families.hybrid.cost import GroupCost, HybridCost, cost_of_machines
 from planner.families.hybrid.launch import launch_lines, launch_words, not_expressed, options, other_program
-from planner.families.hybrid.rules import LayoutRule, broken_rule, completed, left_out_words, nearest, rules_of
 from planner.families.hybrid.timeline import Pipeline, Tail, draw
 from planner.models.layouts import Ints, Layouts, Schedule
 from planner.models.memory import TERMS
@@ -74,12 +76,41 @@ _MEASURED = (
 )
 
 
+# -- what a spec's block ``configuration.hybrid`` means: refused with what it breaks and the nearest values ------------
+
+_OF_CUTS = {"schedule": "1f1b", "interleave": 1, "offload_optimizer": False}  # what any other cut goes with
+
+
 def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfiguration:
-    """Return the configuration that a spec's block means; raise SpecError where it means none."""
-    if is_mixed(given):
-        return parse_heterogeneous(problem, given)
-    even = {name: value for name, value in given.items() if name not in ("stages", "replicas")}
-    return parse_homogeneous(problem, even)
+    """Return the configuration that a spec's block means.
+
+    Raises
+    ------
+    SpecError
+        Where the network, the batch, the machines or another decision do not allow one of the decisions.
+    """
+    layers = 0 if problem.dnn.transformer is None else problem.dnn.transformer.num_layers
+    stages = tuple(PipelineStage(**one) for one in given.get("stages") or ())
+    replicas = tuple(ReplicaGroup(**one) for one in given.get("replicas") or ())
+    stages = stages or (PipelineStage(layers=layers),) * bool(replicas)
+    _raise(_shape_faults(problem, given, stages, replicas))
+    batch, training = given["global_batch_size"], problem.training
+    fixed, most = training.fixed_batch_size, training.max_global_batch_size
+    if batch is not None and ((fixed is not None and batch != fixed) or (most is not None and batch > most)):
+        text = f"dnn asks for a batch of {fixed or most}."
+        raise SpecError.of([_fault("global_batch_size", batch, text, f"Write {fixed or most}.")])
+    names = [one.machines for one in (replicas or stages)] or [given["machines"]]
+    costs = [cost_of_machines(problem, name, batch) for name in dict.fromkeys(names)]
+    found = HybridConfiguration(
+        global_batch_size=costs[0].batch,
+        machines=given["machines"],
+        stages=stages,
+        replicas=replicas,
+        **completed(problem, given, costs[0].batch),
+    )
+    _raise(_rule_faults(costs, found))
+    _raise(_sum_faults(costs, found, layers))
+    return found
 
 
 def left_out(problem: Problem, given: Mapping[str, Any], configuration: HybridConfiguration) -> tuple[str, ...]:
@@ -87,109 +118,16 @@ def left_out(problem: Problem, given: Mapping[str, Any], configuration: HybridCo
     return tuple(left_out_words(problem, given, configuration.to_document()))
 
 
-def _devices_of(configuration: HybridConfiguration) -> Mapping[str | None, int]:
-    """Return the devices of a layout by group."""
-    if isinstance(configuration, MixedConfiguration):
-        return configuration.devices_of
-    return {configuration.machines: configuration.num_devices}
-
-
 def machines(problem: Problem, configuration: HybridConfiguration) -> Iterator[UsedMachines]:
     """Yield the machines of a layout, filled one after the other."""
     groups = {group.name: group for group in problem.cluster.machine_groups}
-    for name, number in _devices_of(configuration).items():
+    for name, number in configuration.devices_of.items():
         yield from filled(problem.cluster.ring_groups if name is None else [groups[name]], number)
 
 
-# -- what a spec's block ``configuration.hybrid`` means: refused with the rule that it breaks and the nearest values
-
-_GIVEN_OWN = ("machines", "global_batch_size")
-
-
-def parse_homogeneous(problem: Problem, given: Mapping[str, Any]) -> HybridConfiguration:
-    """Return the configuration that a spec's block means.
-
-    Raises
-    ------
-    SpecError
-        Where the network, the batch, the machines or another decision do not allow one of the decisions.
-    """
-    if problem.variant != "corrected":
-        text = "hybrid parallelism has no printed form."
-        raise SpecError.of([Fault(field="variant", value=problem.variant, problem=text, mend="Leave it out.")])
-    cost = cost_of_machines(problem, given["machines"], given_batch(problem, given["global_batch_size"]))
-    found = HybridConfiguration(
-        global_batch_size=cost.batch,
-        machines=given["machines"],
-        **{name: value for name, value in completed(problem, given, cost.batch).items() if name not in _GIVEN_OWN},
-    )
-    _check(cost, found)
-    return found
-
-
-def _check(cost: GroupCost, found: HybridConfiguration) -> None:
-    """Refuse a layout that breaks a rule, with the nearest values that do not."""
-    rules, codes = (*rules_of(cost.transformer, cost.batch), _there_are(cost)), found.codes()
-    broken = broken_rule(rules, codes)
-    if broken is None:
-        return
-    text, key = broken.words(codes), broken.key
-    if key in LAYOUT and LAYOUT[key].is_flag:
-        given = bool(codes[key])
-        raise SpecError.of([fault_of(key, given, text, f"Write {str(not given).lower()}.")])
-    values = nearest(rules, broken, codes, key)
-    mend = f"The nearest values that can be: {' or '.join(map(str, values))}." if values else "Change another decision."
-    raise SpecError.of([fault_of(key, codes[key], text, mend)])
-
-
-def _there_are(cost: GroupCost) -> LayoutRule:
-    """Return the rule that a layout needs no more devices than there are."""
-    number = cost.cluster.num_devices
-    return LayoutRule(
-        key="data",
-        names=("tensor", "context", "pipeline", "data"),
-        holds=lambda one: one["tensor"] * one["context"] * one["pipeline"] * one["data"] <= number,
-        words=lambda one: (
-            f"tensor {one['tensor']} x context {one['context']} x pipeline {one['pipeline']} x data {one['data']} take "
-            f"{one['tensor'] * one['context'] * one['pipeline'] * one['data']:,} devices; there are {number:,}."
-        ),
-    )
-
-
-# -- what ``stages`` and ``replicas`` in a block ``configuration.hybrid`` mean; refused with what would mend them
-
-_MIXED_GIVEN_OWN = ("machines", "global_batch_size", "stages", "replicas")
-_FIXED = {"schedule": "1f1b", "interleave": 1, "offload_optimizer": False}
-
-
-def is_mixed(given: Mapping[str, Any]) -> bool:
-    """Whether a block says more than one kind of stage, or of replica."""
-    return bool(given.get("stages") or given.get("replicas"))
-
-
-def parse_heterogeneous(problem: Problem, given: Mapping[str, Any]) -> MixedConfiguration:
-    """Return the configuration that a spec's block means.
-
-    Raises
-    ------
-    SpecError
-        Where the network, the batch, the machines or another decision do not allow one of the decisions.
-    """
-    network = problem.dnn.transformer
-    layers = 0 if network is None else network.num_layers
-    rows = given.get("stages") or [{"layers": layers, "machines": None}]
-    stages = tuple(MixedStage(layers=one["layers"], machines=one["machines"]) for one in rows)
-    replicas = tuple(MixedReplicas(**one) for one in given.get("replicas") or ())
-    _raise(_shape_faults(problem, given, stages, replicas))
-    names = [one.machines for one in (replicas or stages)]
-    batch = given_batch(problem, given["global_batch_size"])
-    costs = [cost_of_machines(problem, name, batch) for name in dict.fromkeys(names)]
-    block = completed(problem, given, costs[0].batch)
-    decisions = {name: value for name, value in block.items() if name not in _MIXED_GIVEN_OWN}
-    found = MixedConfiguration(global_batch_size=costs[0].batch, stages=stages, replicas=replicas, **decisions)
-    _raise(_rule_faults(costs, found))
-    _raise(_dealt_faults(costs, found, layers))
-    return found
+def _fault(key: str, value: object, problem: str, mend: str) -> Fault:
+    """Return what is wrong with one key of the block."""
+    return Fault(field=f"configuration.{NAME}.{key}", value=written(value), problem=problem, mend=mend)
 
 
 def _raise(faults: Iterator[Fault]) -> None:
@@ -199,64 +137,74 @@ def _raise(faults: Iterator[Fault]) -> None:
 
 
 def _shape_faults(
-    problem: Problem, given: Mapping[str, Any], stages: Sequence[MixedStage], replicas: Sequence[MixedReplicas]
+    problem: Problem, given: Mapping[str, Any], stages: Sequence[PipelineStage], replicas: Sequence[ReplicaGroup]
 ) -> Iterator[Fault]:
-    """Yield what is wrong with the lists themselves."""
+    """Yield what is wrong with the lists of stages and replicas themselves."""
     if problem.variant != "corrected":
         text = "hybrid parallelism has no printed form."
         yield Fault(field="variant", value=problem.variant, problem=text, mend="Leave it out.")
+    if not stages:
+        return
     if given["machines"] is not None:
-        yield fault_of("machines", given["machines"], "stages or replicas say where they stand.", "Leave it out.")
+        yield _fault("machines", given["machines"], "stages or replicas say where they stand.", "Leave it out.")
     if len(stages) != given["pipeline"]:
         text = f"there are {given['pipeline']} pipeline stages, and {len(stages)} are listed."
-        yield fault_of("stages", len(stages), text, f"Write pipeline: {len(stages)}, or list as many stages.")
+        yield _fault("stages", len(stages), text, f"Write pipeline: {len(stages)}, or list as many stages.")
     named = [one.machines is not None for one in stages]
     if replicas and any(named):
-        yield fault_of("stages", "machines", "whole replicas stand on the machines of replicas.", "Leave machines out.")
+        yield _fault("stages", "machines", "whole replicas stand on the machines of replicas.", "Leave machines out.")
     if not replicas and any(named) and not all(named):
-        yield fault_of("stages", "machines", "some stages name machines, and others do not.", "Name them in each.")
+        yield _fault("stages", "machines", "some stages name machines, and others do not.", "Name them in each.")
     runs = [name for name, _ in groupby(one.machines for one in stages)]
     if len(runs) != len(set(runs)):
         text = "stages on one kind of machines must follow each other."
-        yield fault_of("stages", ", ".join(str(one) for one in runs), text, "Put them together.")
+        yield _fault("stages", ", ".join(str(one) for one in runs), text, "Put them together.")
     names = [one.machines for one in replicas]
     if len(names) != len(set(names)):
-        yield fault_of("replicas", ", ".join(names), "a group of machines stands twice.", "Add its replicas up.")
-    for key, value in _FIXED.items():
+        yield _fault("replicas", ", ".join(names), "a group of machines stands twice.", "Add its replicas up.")
+    for key, value in _OF_CUTS.items():
         if given[key] != value:
             text = "stages or replicas that are unlike go with it only."
-            yield fault_of(key, given[key], text, f"Write {key}: {str(value).lower()}.")
+            yield _fault(key, given[key], text, f"Write {key}: {written(value)}.")
     if (given["zero"] or 0) > 1:
-        yield fault_of("zero", given["zero"], "unlike stages or replicas go with ZeRO 0 and 1.", "Write zero: 1.")
+        yield _fault("zero", given["zero"], "unlike stages or replicas go with ZeRO 0 and 1.", "Write zero: 1.")
 
 
-def _rule_faults(costs: Sequence[GroupCost], found: MixedConfiguration) -> Iterator[Fault]:
-    """Yield the first rule of layouts that is broken, of those that ask for nothing which differs here."""
-    codes, key = found.codes(), ""
-    if (broken := broken_rule(_rules(costs[0], found), codes)) is None:
+def _rules(cost: GroupCost, found: HybridConfiguration) -> list[LayoutRule]:
+    """Return the rules of layouts, but those that ask for equal layers where they differ, or for equal replicas."""
+    return [
+        one
+        for one in rules_of(cost.transformer, cost.batch)
+        if (found.is_even or one.key not in ("pipeline", "interleave")) and not (found.replicas and "data" in one.names)
+    ]
+
+
+def _rule_faults(costs: Sequence[GroupCost], found: HybridConfiguration) -> Iterator[Fault]:
+    """Yield the first rule that is broken; of an even cut also that there are so many devices."""
+    codes, rules = found.codes(), _rules(costs[0], found)
+    broken = broken_rule([*rules, _device_rule(costs, found)] if found.is_even else rules, codes)
+    if broken is None:
         return
-    text, key = broken.words(codes), broken.key
-    if key in LAYOUT and LAYOUT[key].is_flag:
-        given = bool(codes[key])
-        yield fault_of(key, given, text, f"Write {key}: {str(not given).lower()}.")
+    key, text = broken.key, broken.words(codes)
+    if LAYOUT[key].is_flag:
+        other = written(not codes[key])
+        yield _fault(key, bool(codes[key]), text, f"Write {other}." if found.is_even else f"Write {key}: {other}.")
         return
-    yield fault_of(key, getattr(found, key), text, _mend(costs, found, broken, key))
+    yield _fault(key, codes[key], text, _mend(costs, found, broken, key))
 
 
-def _rules(cost: GroupCost, found: MixedConfiguration) -> list[LayoutRule]:
-    """Return the rules of layouts that hold here too."""
-    return [one for one in rules_of(cost.transformer, cost.batch) if _applies(one, found)]
-
-
-def _mend(costs: Sequence[GroupCost], found: MixedConfiguration, broken: LayoutRule, key: str) -> str:
+def _mend(costs: Sequence[GroupCost], found: HybridConfiguration, broken: LayoutRule, key: str) -> str:
     """Return the nearest values of a decision that keep a rule, and if there are any all others."""
     rules = [*_rules(costs[0], found), _expert_rule(found), _device_rule(costs, found)]
     values = nearest(rules, broken, found.codes(), key)
-    listed = " or ".join(f"{one:,}" for one in values)
-    return f"The nearest values of {key} that can be: {listed}." if values else "Change another decision."
+    if not values:
+        return "Change another decision."
+    if found.is_even:
+        return f"The nearest values that can be: {' or '.join(map(str, values))}."
+    return f"The nearest values of {key} that can be: {' or '.join(f'{one:,}' for one in values)}."
 
 
-def _expert_rule(found: MixedConfiguration) -> LayoutRule:
+def _expert_rule(found: HybridConfiguration) -> LayoutRule:
     """Return the rule that experts spread over the ranks of every kind by itself."""
 
     def uneven(one: Mapping[str, Any]) -> list[Any]:
@@ -273,65 +221,63 @@ def _expert_rule(found: MixedConfiguration) -> LayoutRule:
     )
 
 
-def _device_rule(costs: Sequence[GroupCost], found: MixedConfiguration) -> LayoutRule:
-    """Return the rule that no kind gives more devices than it has."""
-    name = "pipeline" if found.replicas else "data"
-    each = found.tensor * found.context * getattr(found, name)
-    parts = [(devices // each, one) for devices, one in zip(found.devices_of.values(), costs, strict=True)]
+def _device_rule(costs: Sequence[GroupCost], found: HybridConfiguration) -> LayoutRule:
+    """Return the rule that no group gives more devices than it has."""
+    shared = "pipeline" if found.replicas else "data"
+    there = [one.cluster.num_devices for one in costs]
+    each = found.tensor * found.context * getattr(found, shared)
+    parts = [number // each for number in found.devices_of.values()]
 
     def taken(one: Mapping[str, Any]) -> list[Any]:
-        return [part * one["tensor"] * one["context"] * one[name] for part, _ in parts]
+        whole = one["tensor"] * one["context"] * one[shared]
+        return [whole * part for part in ([one["pipeline"]] if found.is_even else parts)]
 
     def words(one: Mapping[str, int]) -> str:
-        rows = zip(taken(one), parts, strict=True)
-        devices, cost = next((number, cost) for number, (_, cost) in rows if number > cost.cluster.num_devices)
+        devices, cost = next(row for row in zip(taken(one), costs, strict=True) if row[0] > row[1].cluster.num_devices)
+        most = f"there are {cost.cluster.num_devices:,}."
+        if found.is_even:
+            degrees = " x ".join(f"{name} {one[name]}" for name in ("tensor", "context", "pipeline", "data"))
+            return f"{degrees} take {devices:,} devices; {most}"
         where = "" if cost.machines is None else f" of {cost.machines}"
-        return f"the layout takes {devices:,} devices{where}; there are {cost.cluster.num_devices:,}."
+        return f"the layout takes {devices:,} devices{where}; {most}"
 
     return LayoutRule(
-        key="replicas" if found.replicas else "stages",
-        names=("tensor", "context", name),
-        holds=lambda one: np.all(
-            [number <= cost.cluster.num_devices for number, (_, cost) in zip(taken(one), parts, strict=True)], axis=0
-        ),
+        key="data" if found.is_even else "replicas" if found.replicas else "stages",
+        names=("tensor", "context", shared, *(["pipeline"] if found.is_even else [])),
+        holds=lambda one: np.all([number <= most for number, most in zip(taken(one), there, strict=True)], axis=0),
         words=words,
     )
 
 
-def _applies(rule: LayoutRule, found: HybridConfiguration) -> bool:
-    """Whether a rule holds for unlike stages, and for unlike replicas."""
-    is_replicated = isinstance(found, MixedConfiguration) and bool(found.replicas)
-    return rule.key not in ("pipeline", "interleave") and not (is_replicated and "data" in rule.names)
-
-
-def _dealt_faults(costs: Sequence[GroupCost], found: MixedConfiguration, layers: int) -> Iterator[Fault]:
-    """Yield where layers, replicas, micro-batches or devices do not add up."""
+def _sum_faults(costs: Sequence[GroupCost], found: HybridConfiguration, layers: int) -> Iterator[Fault]:
+    """Yield where the layers, micro-batches or devices of stages and replicas do not add up."""
+    if found.is_even:
+        return
     cut = sum(one.layers for one in found.stages)
     if cut != layers:
         last = found.stages[-1].layers + layers - cut
         mend = f"Write layers: {last} in the last stage." if last > 0 else f"Take layers away until they are {layers}."
-        yield fault_of("stages", cut, f"the stages hold {cut} layers, and the network has {layers}.", mend)
+        yield _fault("stages", cut, f"the stages hold {cut} layers, and the network has {layers}.", mend)
     if found.replicas:
         data = sum(one.data for one in found.replicas)
         if data != found.data:
-            yield fault_of("data", found.data, f"the replicas add up to {data}.", f"Write data: {data}.")
+            yield _fault("data", found.data, f"the replicas add up to {data}.", f"Write data: {data}.")
         samples = sum(one.data * one.num_microbatches for one in found.replicas) * found.microbatch
         if samples != found.global_batch_size:
             text = f"the replicas do {samples} samples of a batch of {found.global_batch_size}."
-            yield fault_of("replicas", samples, text, _batch_mend(found))
+            yield _fault("replicas", samples, text, _batch_mend(found))
     codes = found.codes()
     rule = _expert_rule(found)
     if broken_rule([rule], codes) is not None:
-        yield fault_of("expert", found.expert, rule.words(codes), _mend(costs, found, rule, "expert"))
+        yield _fault("expert", found.expert, rule.words(codes), _mend(costs, found, rule, "expert"))
     rule = _device_rule(costs, found)
     if broken_rule([rule], codes) is not None:
-        keys = ("tensor",) if found.replicas else ("data", "tensor")
-        mends = [_mend(costs, found, rule, key) for key in keys]
+        mends = [_mend(costs, found, rule, key) for key in (("tensor",) if found.replicas else ("data", "tensor"))]
         mend = next((one for one in mends if one.startswith("The")), "Take fewer.")
-        yield fault_of(rule.key, found.num_devices, rule.words(codes), mend)
+        yield _fault(rule.key, found.num_devices, rule.words(codes), mend)
 
 
-def _batch_mend(found: MixedConfiguration) -> str:
+def _batch_mend(found: HybridConfiguration) -> str:
     """Return micro-batches of one kind, or their size, that make the replicas do the batch."""
     batch, rows = found.global_batch_size, found.replicas
     each = sum(one.data * one.num_microbatches for one in rows)
@@ -357,7 +303,7 @@ class _Priced(ABC):
     @classmethod
     def of(cls, problem: Problem, chosen: HybridConfiguration) -> "_Priced":
         """Return a configuration priced on its groups."""
-        kind = _PricedCut if isinstance(chosen, MixedConfiguration) else _PricedEven
+        kind = _PricedEven if chosen.is_even else _PricedCut
         return kind(cost=HybridCost.of(problem, chosen), chosen=chosen)
 
     @property
@@ -475,7 +421,7 @@ class _PricedCut(_Priced):
     @property
     def columns(self) -> dict[str, Ints]:
         """See the base; with the stages or replicas of each group."""
-        chosen = self._own
+        chosen = self.chosen
         if chosen.replicas:
             parts = [one.data for one in chosen.replicas]
         else:
@@ -483,22 +429,16 @@ class _PricedCut(_Priced):
         found = {name: np.array([code]) for name, code in chosen.codes().items()}
         return found | {name: np.array([part]) for name, part in zip(self.cost.part_names, parts, strict=True)}
 
-    @property
-    def _own(self) -> MixedConfiguration:
-        """The configuration."""
-        assert isinstance(self.chosen, MixedConfiguration), "asked before"
-        return self.chosen
-
     @cached_property
     def _numbers(self) -> Ints | None:
         """Micro-batches of one replica of each group."""
-        rows = [[one.num_microbatches] for one in self._own.replicas]
+        rows = [[one.num_microbatches] for one in self.chosen.replicas]
         return np.array(rows) if rows else None
 
     @cached_property
     def _step(self) -> Step:
         """The step."""
-        return self.cost.step(self.columns, np.array([[one.layers] for one in self._own.stages]), self._numbers)
+        return self.cost.step(self.columns, np.array([[one.layers] for one in self.chosen.stages]), self._numbers)
 
     def parts(self) -> tuple[dict[str, float], dict[str, float]]:
         """See the base: computing of the slowest stage of the last class; communication that nothing hides."""
@@ -549,7 +489,7 @@ class _PricedCut(_Priced):
         for index, one in enumerate(step.classes):
             rows, on = self._rows[index * size : (index + 1) * size], one.groups[:, 0].tolist()
             seconds = [step.groups[group] for group in on]
-            data = self._own.replicas[index].data if self._own.replicas else self.chosen.data
+            data = self.chosen.replicas[index].data if self.chosen.replicas else self.chosen.data
             yield Pipeline(
                 device=[self.cost.groups[group].group.device.name for group in on],
                 num_devices=self.chosen.tensor * self.chosen.context * data,
@@ -565,7 +505,7 @@ class _PricedCut(_Priced):
                 sends_s=None,
                 num_microbatches=int(one.num_microbatches[0]),
                 schedule=Schedule.ONE_F_ONE_B,
-                where=f"{self.cost.names[on[0]]}: " if self._own.replicas else "",
+                where=f"{self.cost.names[on[0]]}: " if self.chosen.replicas else "",
                 own_end_s=float(step.class_steps_s[index, 0]),
                 end_s=end_s,
                 tails=[Tail(row["exchange_s"], row["optimizer_s"], row["exchange_s"]) for row in rows],
@@ -583,7 +523,7 @@ def predict(problem: Problem, configuration: HybridConfiguration) -> Prediction:
     iteration_s = sum(parts.values())
     samples, epochs = problem.training.dataset_samples, problem.training.epochs
     epoch_s = None if samples is None else iteration_s * samples / batch
-    counts = list(zip(cost.groups, _devices_of(configuration).values(), strict=True))
+    counts = list(zip(cost.groups, configuration.devices_of.values(), strict=True))
     peak = sum(count * one.rates.peak_flop_per_s for one, count in counts)
     return Prediction(
         iteration_time_s=iteration_s,
@@ -631,7 +571,7 @@ def explain(problem: Problem, configuration: HybridConfiguration, prediction: Pr
     priced, details = _Priced.of(problem, configuration), prediction.details
     cost, rows = priced.cost, details["stages"]
     lines = [_binding_line(prediction)]
-    if isinstance(configuration, MixedConfiguration):
+    if not configuration.is_even:
         lines += [configuration.stage_words, _classes_line(configuration, details)]
     lines.append(
         f"{details['tokens_per_s']:,.0f} tokens/s; {details['flop_utilisation']:.0%} of the devices' peak goes into "
@@ -670,7 +610,7 @@ def _binding_line(prediction: Prediction) -> str:
     return f"{listed[0]} binds: {shares[listed[0]] / total:.0%} of an iteration" + "; ".join(["", *rest])
 
 
-def _classes_line(configuration: MixedConfiguration, details: Mapping[str, Any]) -> str:
+def _classes_line(configuration: HybridConfiguration, details: Mapping[str, Any]) -> str:
     """Return what each class of replicas takes, or what a micro-batch takes the stages of a pipeline."""
     if configuration.replicas:
         words = [

@@ -40,9 +40,8 @@ from planner.decisions import LAYOUT
 from planner.families.hybrid.bounds import Bounds, CutBounds, peak_step_s
 from planner.families.hybrid.configuration import (
     HybridConfiguration,
-    MixedConfiguration,
-    MixedReplicas,
-    MixedStage,
+    PipelineStage,
+    ReplicaGroup,
 )
 from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, cut_columns, has_few_cuts
 from planner.families.hybrid.space import Space
@@ -98,7 +97,7 @@ class Found:
         chosen = configuration_of_point(self.cost, point)
         names = ("tensor", "context", "pipeline", "data", "expert")
         listed = ", ".join(f"{name} {getattr(chosen, name)}" for name in names if getattr(chosen, name) > 1)
-        if isinstance(chosen, MixedConfiguration):
+        if not chosen.is_even:
             if chosen.replicas:
                 return f"{listed}, replicas on {' and '.join(chosen.groups)}"
             return (
@@ -118,14 +117,14 @@ def configuration_of_point(cost: HybridCost, point: Point) -> HybridConfiguratio
     codes = {name: known.get(name, int(np.broadcast_to(arrays[name], 1)[0])) for name in LAYOUT}
     on = chosen.step.classes[0].groups[:, 0].tolist()
     stages = [
-        MixedStage(layers=layers, machines=None if cost.has_replicas else cost.names[group])
+        PipelineStage(layers=layers, machines=None if cost.has_replicas else cost.names[group])
         for layers, group in zip(chosen.step.layers[:, 0].tolist(), on, strict=True)
     ]
     replicas = []
     if chosen.numbers is not None:
         rows = zip(cost.names, cost.parts_of(columns)[:, 0].tolist(), chosen.numbers[:, 0].tolist(), strict=True)
-        replicas = [MixedReplicas(machines=str(name), data=data, num_microbatches=count) for name, data, count in rows]
-    return MixedConfiguration.mixed(codes, batch=cost.batch, stages=stages, replicas=replicas)
+        replicas = [ReplicaGroup(machines=str(name), data=data, num_microbatches=count) for name, data, count in rows]
+    return HybridConfiguration.of(codes, batch=cost.batch, stages=stages, replicas=replicas)
 
 
 # -- one placement -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families.answer import TOO_SHORT, iterations_of, plan_of
 from planner.families.hybrid.bounds import EvenBounds, lower_bound
-from planner.families.hybrid.configuration import NAME, PINS, HybridConfiguration, MixedConfiguration
+from planner.families.hybrid.configuration import NAME, PINS, HybridConfiguration
 from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
 from planner.families.hybrid.family import NOT_MODELLED, explain, predict, warnings
 from planner.families.hybrid.grid_search import (
@@ -299,7 +299,7 @@ def idle_words(cost: HybridCost, chosen: HybridConfiguration, search: Search) ->
     if chosen.num_devices >= most or search.is_over:
         return []
     idle = f"{most - chosen.num_devices:,} of {most:,} devices"
-    if isinstance(chosen, MixedConfiguration) and most == there:  # else it is open of which group
+    if not chosen.is_even and most == there:  # else it is open of which group
         rows = [
             (name, own, chosen.devices_of.get(name, 0)) for name, own in zip(cost.names, space.devices, strict=True)
         ]

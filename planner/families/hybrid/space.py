@@ -17,9 +17,8 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.decisions import LAYOUT
-from planner.families.hybrid.configuration import PINS, SCHEDULE_NAMES
+from planner.families.hybrid.configuration import PINS, LayoutRule, launch_rules, rules_of, unlike_rules
 from planner.families.hybrid.cost import HybridCost
-from planner.families.hybrid.rules import LayoutRule, launch_rules, rules_of, unlike_rules
 from planner.models.communication import ORDERS
 from planner.models.layouts import Bools, Ints, Schedule
 from planner.models.transformer_time import PROGRAMS
@@ -146,7 +145,7 @@ class Space:
         schedules = [Schedule.ONE_F_ONE_B, Schedule.GPIPE]
         if pinned is not None:
             is_plain = pinned == "interleaved"
-            schedules = [Schedule.ONE_F_ONE_B if is_plain else Schedule(SCHEDULE_NAMES.index(pinned))]
+            schedules = [Schedule.ONE_F_ONE_B if is_plain else Schedule(LAYOUT["schedule"].names.index(pinned))]
         if self.problem.fixed.get("zero_bubble"):
             schedules = [Schedule.ZERO_BUBBLE] if pinned is None else []
         chunks = sorted({*_divisors(layers, layers), *_divisors(layers + 2, layers)})  # or of these and both ends
