@@ -27,7 +27,7 @@ import pytest
 from planner import data, zoo
 from planner.models.communication import ring_all_reduces
 from planner.models.compute import profile_from_flop
-from planner.models.schedule import Task, list_schedule
+from planner.models.list_schedule import Task, list_schedule
 from planner.models.ssgd import Iteration, Run, Strategy, run, task_graph, timeline
 from planner.timeline import timeline_document
 

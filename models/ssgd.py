@@ -21,7 +21,7 @@ from planner.cost import Floats
 from planner.errors import ModelError
 from planner.models.communication import Compression
 from planner.models.data_parallel import standard_maximum
-from planner.models.schedule import Schedule, Task, list_schedule, longest_path_s
+from planner.models.list_schedule import Schedule, Task, list_schedule, longest_path_s
 from planner.models.servers import LayerTimes, ServerNetwork, cut_into_pieces, exchange, num_packets, overlap_layers
 from planner.timeline import Flow, Span, Timeline
 

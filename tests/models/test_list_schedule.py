@@ -10,7 +10,7 @@ from strategies import Tensors, tensors
 from planner.channel import schedule
 from planner.cost import Affine
 from planner.errors import ModelError
-from planner.models.schedule import Schedule, Task, critical_path, list_schedule, longest_path_s, lower_bound_s
+from planner.models.list_schedule import Schedule, Task, critical_path, list_schedule, longest_path_s, lower_bound_s
 
 
 @st.composite

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.dnn import Dnn, Layer
-from planner.models.schedule import linearise
+from planner.models.stages import linearise
 
 
 @st.composite

@@ -7,7 +7,7 @@ from planner.cost import Affine, Profile
 from planner.dnn import Dnn, Layer, Tensor
 from planner.models.communication import ring_all_reduces, two_level_all_reduces
 from planner.models.memory import Precision, data_parallel_memory
-from planner.models.schedule import LayerBytes, Place, PlaceError, Stage, StageCosts, StageMachines, places_of
+from planner.models.stages import LayerBytes, Place, PlaceError, Stage, StageCosts, StageMachines, places_of
 
 ADAM = Precision.of("fp16", "adam")
 

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_steps import Events
 
-from planner.models.transformer_schedule import Events, one_forward_one_backward_s, path_bound_s
+from planner.models.schedule import one_forward_one_backward_s
+from planner.models.transformer_schedule import path_bound_s
 
 SECONDS = st.sampled_from([0.0, 0.25, 1.0, 1.5, 2.0, 3.0, 7.0])
 
