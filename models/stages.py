@@ -27,10 +27,9 @@ the collectives: :mod:`planner.models.communication`; the rest is bookkeeping of
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from planner.cost import Floats, Profile, TransferCost
 from planner.dnn import Dnn
@@ -44,6 +43,7 @@ from planner.models.communication import (
 from planner.models.memory import Precision
 
 Positions = int | NDArray[np.int64]
+Numbers = float | NDArray[np.int64] | Floats
 
 _STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32, as in planner.models.memory
 
@@ -69,19 +69,25 @@ class Linearisation:
     output_elements: NDArray[np.int64]
     cut_elements: NDArray[np.int64]
 
-    def producers_across(self, cut: int) -> tuple[int, ...]:
-        """Return the layers whose outputs cross the cut behind layer ``cut``."""
-        before = np.arange(cut + 1)
-        return tuple(before[self.last_reader[: cut + 1] > cut].tolist())
-
     def relayed_by(self, first: int, last: int) -> tuple[int, ...]:
-        """Return the earlier layers whose outputs the stage ``first`` to ``last`` must pass on to later ones."""
-        before = np.arange(first)
-        return tuple(before[self.last_reader[:first] > last].tolist())
+        """Return the earlier layers whose outputs a stage must pass on to later ones.
+
+        Parameters
+        ----------
+        first, last
+            Of the stage's layers, by position; an empty stage in front of ``first = last + 1`` passes on all that
+            crosses the cut there.
+        """
+        return tuple(np.flatnonzero(self.last_reader[:first] > last).tolist())
 
 
 def linearise(dnn: Dnn) -> Linearisation:
     """Return the network as a line.
+
+    Parameters
+    ----------
+    dnn
+        Of L layers.
 
     Notes
     -----
@@ -161,6 +167,13 @@ class PlaceError(ValueError):
 def places_of(stages: Iterable[Stage], machines: Sequence["StageMachines"]) -> tuple[Place, ...]:
     """Return where stages stand that take the devices of their groups in order.
 
+    Parameters
+    ----------
+    stages
+        In the order of the layers.
+    machines
+        The groups, by index.
+
     Raises
     ------
     PlaceError
@@ -170,27 +183,20 @@ def places_of(stages: Iterable[Stage], machines: Sequence["StageMachines"]) -> t
     --------
     Three stages on machines of four devices stand on one, two and one machine:
 
-    >>> [place.num_machines for place in _places([(0, 3), (0, 2), (0, 3)], [4])]
+    >>> group = StageMachines(name="a", num_machines=2, devices_per_machine=4, profile=None)
+    >>> stages = [Stage(first=0, last=0, replicas=number) for number in (3, 2, 3)]
+    >>> [place.num_machines for place in places_of(stages, [group])]
     [1, 2, 1]
     """
-    stages = tuple(stages)
-    places = _places([(stage.group, stage.replicas) for stage in stages], [one.devices_per_machine for one in machines])
-    for place in places:
-        if place.start + place.replicas > machines[place.group].num_devices:
-            needed = sum(stage.replicas for stage in stages if stage.group == place.group)
-            raise PlaceError(place.group, needed)
-    return places
-
-
-def _places(taken: Sequence[tuple[int, int]], devices_per_machine: Sequence[int]) -> tuple[Place, ...]:
-    """Return the places of (group, replicas), one after another."""
-    free = [0] * len(devices_per_machine)
+    taken = [0] * len(machines)
     places = []
-    for group, replicas in taken:
-        places.append(
-            Place(group=group, start=free[group], replicas=replicas, devices_per_machine=devices_per_machine[group])
-        )
-        free[group] += replicas
+    for one in stages:
+        each = machines[one.group].devices_per_machine
+        places.append(Place(group=one.group, start=taken[one.group], replicas=one.replicas, devices_per_machine=each))
+        taken[one.group] += one.replicas
+    for place in places:
+        if taken[place.group] > machines[place.group].num_devices:
+            raise PlaceError(place.group, taken[place.group])
     return tuple(places)
 
 
@@ -235,27 +241,31 @@ class StageMachines:
     def all_reduce(self, place: Place) -> TransferCost:
         """Return the cost of an all-reduce over the devices of a place, by its cheapest algorithm.
 
-        Two levels need equally many devices on every machine; where they are uneven, and no other algorithm is
-        allowed, the ring is taken.
+        Parameters
+        ----------
+        place
+            Of a replicated stage. Two levels need equally many devices on every machine; where they are uneven, and no
+            other algorithm is allowed, the ring is taken.
         """
         if curve := self.curves.get(place.replicas):
             return delayed(curve, self.delay_s)
         machines, most = place.num_machines, place.most_per_machine
-        spans = machines > 1
-        network = self.network_bytes_per_s if spans else float("inf")
-        inside = self.inside_bytes_per_s if most > 1 else float("inf")
-        inside_latency_s = self.inside_latency_s if most > 1 else 0.0
-        network_latency_s = self.network_latency_s if spans else 0.0
-        flat: dict[str, Any] = {
+        spans, overhead_s = machines > 1, self.overhead_s + self.delay_s
+        network, network_latency_s = (
+            (self.network_bytes_per_s, self.network_latency_s) if spans else (float("inf"), 0.0)
+        )
+        inside, inside_latency_s = (self.inside_bytes_per_s, self.inside_latency_s) if most > 1 else (float("inf"), 0.0)
+        flat = {
             "bandwidth_bytes_per_s": min(network, inside),
             "latency_s": max(network_latency_s, inside_latency_s),
-            "overhead_s": self.overhead_s + self.delay_s,
+            "overhead_s": overhead_s,
             "reduce_bytes_per_s": self.reduce_bytes_per_s,
         }
-        forms: dict[str, TransferCost] = {"ring": ring_all_reduces(num_devices=[place.replicas], **flat).at(0)}
         trees = double_binary_tree_all_reduces(num_devices=[machines if spans else most], **flat).at(0)
-        chain_s = 2 * (most - 1) * inside_latency_s if spans else 0.0
-        forms["tree"] = delayed(trees, chain_s)
+        forms: dict[str, TransferCost] = {
+            "ring": ring_all_reduces(num_devices=[place.replicas], **flat).at(0),
+            "tree": delayed(trees, 2 * (most - 1) * inside_latency_s if spans else 0.0),
+        }
         if place.is_even:
             forms["two_level"] = two_level_all_reduces(
                 num_machines=[machines],
@@ -264,11 +274,10 @@ class StageMachines:
                 network_bytes_per_s=network,
                 inside_latency_s=inside_latency_s,
                 network_latency_s=network_latency_s,
-                overhead_s=self.overhead_s + self.delay_s,
+                overhead_s=overhead_s,
                 reduce_bytes_per_s=self.reduce_bytes_per_s,
             ).at(0)
-        allowed = [forms[name] for name in self.algorithms if name in forms]
-        return cheapest_of(allowed or [forms["ring"]])
+        return cheapest_of([forms[name] for name in self.algorithms if name in forms] or [forms["ring"]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +298,13 @@ class LayerBytes:
 
     @classmethod
     def of(cls, dnn: Dnn, precision: Precision) -> "LayerBytes":
-        """Return the bytes of a network."""
+        """Return the bytes of a network.
+
+        Parameters
+        ----------
+        dnn, precision
+            L layers, and the bytes of their numbers.
+        """
         line = linearise(dnn)
         trainable = _prefix([layer.num_trainable for layer in dnn.layers])
         moving = _prefix([layer.num_moving for layer in dnn.layers])
@@ -317,14 +332,20 @@ class StageMemory:
         One outgoing and one incoming error.
     """
 
-    weights_bytes: Any
-    gradients_bytes: Any
-    optimizer_bytes: Any
-    in_flight_bytes: Any
-    error_bytes: Any
+    weights_bytes: Floats
+    gradients_bytes: Floats
+    optimizer_bytes: Floats
+    in_flight_bytes: Floats
+    error_bytes: Floats
 
-    def total_bytes(self, num_in_flight: Any) -> Any:
-        """Return the bytes with so many micro-batches in flight; the reserve comes on top, once a device."""
+    def total_bytes(self, num_in_flight: Numbers) -> Floats:
+        """Return the bytes of a stage; the reserve comes on top, once a device.
+
+        Parameters
+        ----------
+        num_in_flight
+            Micro-batches between forward and backward; a number, or one a stage.
+        """
         fixed = self.weights_bytes + self.gradients_bytes + self.optimizer_bytes + self.error_bytes
         return fixed + num_in_flight * self.in_flight_bytes
 
@@ -332,6 +353,9 @@ class StageMemory:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StageCosts:
     """What any stage of one question costs.
+
+    ``first`` and ``last`` of its methods are positions of layers, 0 to L - 1, as numbers or as arrays that broadcast;
+    what is returned has their shape, and ``num_samples`` are those of a micro-batch on one device, ``ceil(b / r)``.
 
     Parameters
     ----------
@@ -363,74 +387,121 @@ class StageCosts:
         """Costs of exchanges by place, as they are asked for: searches ask for few places, many times."""
         return {}
 
-    def forward_s(self, first: Positions, last: Positions, *, group: int, num_samples: Any) -> Any:
-        """Return the forward seconds of ``num_samples`` on one device: ``ceil(b / r)`` of a micro-batch."""
-        return _run(self._seconds[group][0], first, last) * num_samples
-
-    def backward_s(self, first: Positions, last: Positions, *, group: int, num_samples: Any) -> Any:
-        """Return the backward seconds of ``num_samples`` on one device."""
-        return _run(self._seconds[group][1], first, last) * num_samples
-
-    def update_s(self, first: Positions, last: Positions, *, group: int) -> Any:
-        """Return the seconds of the optimiser's step on the parameters of these layers."""
-        return _run(self.layers.trainable_share, first, last) * self.machines[group].profile.update_s
-
-    def gradient_bytes(self, first: Positions, last: Positions) -> Any:
-        """Return the bytes of the gradients of these layers, which replicas exchange."""
-        return _run(self.layers.gradients_bytes, first, last)
-
-    def sync_s(self, first: Positions, last: Positions, place: Place) -> Any:
-        """Return the seconds in which the replicas of a stage exchange its gradients; 0 for one replica."""
-        if isinstance(last, int):  # searches ask this for the same few stages, many times
-            key = (first, last, place)
-            if key not in self._syncs_s:
-                self._syncs_s[key] = self._sync_s(first, last, place)
-            return self._syncs_s[key]
-        return self._sync_s(first, last, place)
-
     @cached_property
-    def _syncs_s(self) -> dict[Any, float]:
+    def _syncs_s(self) -> dict[tuple[int, int, Place], float]:
         """Seconds of exchanges by first layer, last layer and place."""
         return {}
 
-    def _sync_s(self, first: Positions, last: Positions, place: Place) -> Any:
-        """Return the seconds of an exchange, computed."""
-        size = np.asarray(self.gradient_bytes(first, last), dtype=np.float64)
-        if place.replicas > 1 and place not in self._all_reduces:
-            self._all_reduces[place] = self.machines[place.group].all_reduce(place)
-        seconds = self._all_reduces[place](size) if place.replicas > 1 else size * 0.0
-        return seconds if size.ndim else float(seconds)
+    def forward_s(self, first: Positions, last: Positions, *, group: int, num_samples: Numbers) -> Floats:
+        """Return the forward seconds of a micro-batch on one device.
 
-    def boundary_bytes(self, position: Positions) -> Any:
-        """Return the bytes of one sample that cross the cut in front of layer ``position``, in each direction."""
-        return self.layers.cut_bytes[position]
+        Parameters
+        ----------
+        first, last, num_samples
+            Of the stage, see the class.
+        group
+            Index of the machines that it stands on.
+        """
+        return _run(self._seconds[group][0], first, last) * num_samples
 
-    def transfer_s(self, position: Positions, before: Place, after: Place, *, microbatch_size: int) -> Any:
-        """Return the seconds of one micro-batch over the cut in front of layer ``position``, in either direction.
+    def backward_s(self, first: Positions, last: Positions, *, group: int, num_samples: Numbers) -> Floats:
+        """Return the backward seconds of a micro-batch on one device.
 
-        ``microbatch_size`` counts the samples of all replicas together. Nothing crosses in 0 s.
+        Parameters
+        ----------
+        first, last, group, num_samples
+            As of :meth:`forward_s`.
+        """
+        return _run(self._seconds[group][1], first, last) * num_samples
+
+    def update_s(self, first: Positions, last: Positions, *, group: int) -> Floats:
+        """Return the seconds of the optimiser's step on the parameters of these layers.
+
+        Parameters
+        ----------
+        first, last, group
+            As of :meth:`forward_s`.
+        """
+        return _run(self.layers.trainable_share, first, last) * self.machines[group].profile.update_s
+
+    def gradient_bytes(self, first: Positions, last: Positions) -> Floats:
+        """Return the bytes of the gradients of these layers, which replicas exchange.
+
+        Parameters
+        ----------
+        first, last
+            Of the stage, see the class.
+        """
+        return _run(self.layers.gradients_bytes, first, last)
+
+    def sync_s(self, first: int, last: int, place: Place) -> float:
+        """Return the seconds in which the replicas of a stage exchange its gradients; 0 for one replica.
+
+        Parameters
+        ----------
+        first, last, place
+            Of one stage: its layers, and where it stands.
+        """
+        key = first, last, place
+        if key not in self._syncs_s:  # searches ask this for the same few stages, many times
+            if place.replicas > 1 and place not in self._all_reduces:
+                self._all_reduces[place] = self.machines[place.group].all_reduce(place)
+            size = np.asarray(self.gradient_bytes(first, last), dtype=np.float64)
+            self._syncs_s[key] = float(self._all_reduces[place](size)) if place.replicas > 1 else 0.0
+        return self._syncs_s[key]
+
+    def boundary_bytes(self, position: Positions) -> Floats:
+        """Return the bytes of one sample that cross a cut, in each direction.
+
+        Parameters
+        ----------
+        position
+            Of the layer behind the cut, 0 to L; a number or an array.
+        """
+        found: Floats = self.layers.cut_bytes[position]
+        return found
+
+    def transfer_s(self, position: int, before: Place, after: Place, *, microbatch_size: int) -> float:
+        """Return the seconds of one micro-batch over a cut, in either direction; nothing crosses in 0 s.
+
+        Parameters
+        ----------
+        position
+            Of the layer behind the cut.
+        before, after
+            Where the two stages stand.
+        microbatch_size
+            Samples of all replicas together.
         """
         latency_s, rate = self.boundary_link(before, after)
-        if isinstance(position, int):
-            size = float(self.boundary_bytes(position)) * microbatch_size
-            return latency_s + size / rate if size > 0 else 0.0
-        sizes = np.asarray(self.boundary_bytes(position), dtype=np.float64) * microbatch_size
-        seconds = np.where(sizes > 0, latency_s + sizes / rate, 0.0)
-        return seconds if seconds.ndim else float(seconds)
+        size = float(self.boundary_bytes(position)) * microbatch_size
+        return latency_s + size / rate if size > 0 else 0.0
 
     def boundary_link(self, before: Place, after: Place) -> tuple[float, float]:
-        """Return latency and bytes a second between the devices of two stages."""
+        """Return latency and bytes a second between the devices of two stages.
+
+        Parameters
+        ----------
+        before, after
+            Where they stand; chunks of the same devices send nothing.
+        """
         one, other = self.machines[before.group], self.machines[after.group]
         if before == after:
-            return 0.0, float("inf")  # the same devices: chunks of one device
+            return 0.0, float("inf")
         is_inside = before.group == after.group and before.num_machines == after.num_machines == 1
         if is_inside and before.first_machine == after.first_machine:
             return one.inside_latency_s, one.inside_bytes_per_s * min(before.replicas, after.replicas)
         rate = min(before.num_machines * one.network_bytes_per_s, after.num_machines * other.network_bytes_per_s)
         return float(self.latency_s[before.group, after.group]), rate
 
-    def memory(self, first: Positions, last: Positions, *, num_samples: Any) -> StageMemory:
-        """Return what each device of a stage holds, with ``num_samples`` of every micro-batch."""
+    def memory(self, first: Positions, last: Positions, *, num_samples: Numbers) -> StageMemory:
+        """Return what each device of a stage holds.
+
+        Parameters
+        ----------
+        first, last, num_samples
+            Of the stage, see the class.
+        """
         layers, end = self.layers, np.asarray(last) + 1
         received, sent = self.boundary_bytes(first), layers.cut_bytes[end]
         return StageMemory(
@@ -442,13 +513,14 @@ class StageCosts:
         )
 
 
-def _prefix(values: Any) -> Floats:
+def _prefix(values: ArrayLike) -> Floats:
     """Return prefix sums with a leading 0."""
     return np.concatenate(([0.0], np.cumsum(np.asarray(values, dtype=np.float64))))
 
 
-def _run(prefix: Floats, first: Positions, last: Positions) -> Any:
-    """Return the sum of ``first`` to ``last``, by number or by array."""
-    if isinstance(last, int):
-        return prefix[last + 1] - prefix[first]
-    return prefix[np.asarray(last) + 1] - prefix[first]
+def _run(prefix: Floats, first: Positions, last: Positions) -> Floats:
+    """Return the sum of ``first`` to ``last``."""
+    if not isinstance(last, int):
+        last = np.asarray(last)
+    found: Floats = prefix[last + 1] - prefix[first]
+    return found
