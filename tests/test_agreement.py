@@ -14,6 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import planner
+from planner.cases.forms.dag_model import (
+    AllReduce,
+    Iteration,
+    Prefetch,
+    run,
+    steady_time_s,
+    task_graph,
+    wait_free_time_s,
+)
 from planner.channel import schedule
 from planner.cost import Affine, Wait
 from planner.errors import SpecError
@@ -29,16 +38,7 @@ from planner.models.servers import (
     iteration_time_s,
     place_round_robin,
 )
-from planner.models.ssgd import (
-    AllReduce,
-    Iteration,
-    Prefetch,
-    Strategy,
-    run,
-    steady_time_s,
-    task_graph,
-    wait_free_time_s,
-)
+from planner.models.ssgd import Strategy
 
 seconds = st.floats(1e-3, 10)
 layers = st.lists(st.tuples(seconds, st.integers(1, 10**6)), min_size=1, max_size=8)
