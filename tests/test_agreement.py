@@ -29,7 +29,7 @@ from planner.errors import SpecError
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.cost import AllReduceCost
 from planner.fifo import fifo_end_s
-from planner.models.data_parallel import standard_maximum, unfused_update_time_s
+from planner.models.data_parallel import standard_maximum
 from planner.models.servers import (
     BspExchange,
     Links,
@@ -39,6 +39,7 @@ from planner.models.servers import (
     place_round_robin,
 )
 from planner.models.ssgd import Strategy
+from tests.referee.equations import unfused_update_time_s
 
 seconds = st.floats(1e-3, 10)
 layers = st.lists(st.tuples(seconds, st.integers(1, 10**6)), min_size=1, max_size=8)

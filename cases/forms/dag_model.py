@@ -198,7 +198,7 @@ def all_reduce_spans_s(iteration: Iteration) -> list[tuple[float, float]]:
     -----
     ``tau_c(L) = tau_b(L) + t_b(L)``, ``tau_c(l) = max(tau_c(l+1) + t_c(l+1), tau_b(l) + t_b(l))``: one channel, in
     ready order. The paper's text has the inequality of layer 1 alone. It is the recursion of eqs. 8 and 9 of the OSF
-    model (:func:`planner.models.data_parallel.unfused_update_time_s`), whose time begins ``t_b(L)`` later.
+    model (T. Liu et al., WWW '22), whose time begins ``t_b(L)`` later.
     """
     ready_s = _backward_ends_s(iteration)
     spans, free_s = [], 0.0

@@ -24,8 +24,8 @@ from planner.cases.forms.dag_model import (
 from planner.channel import schedule
 from planner.cost import Affine, Wait
 from planner.errors import ModelError
-from planner.models.data_parallel import unfused_update_time_s
 from planner.models.ssgd import Strategy
+from tests.referee.equations import unfused_update_time_s
 
 seconds = st.integers(0, 9).map(float) | st.floats(0, 10)
 prefetches = st.sampled_from(Prefetch)
