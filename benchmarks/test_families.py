@@ -27,12 +27,13 @@ import pytest
 
 import planner
 from planner.api import configuration_of
+from planner.cases.forms.dag_model import Iteration, steady_time_s
 from planner.families import FAMILIES
 from planner.families.all_reduce.bounds import AllReduceBoxes
 from planner.families.all_reduce.cost import AllReduceCost
 from planner.families.all_reduce.team import Team
 from planner.models.servers import BspExchange, algorithm_1_time_s, segments_time_s
-from planner.models.ssgd import Iteration, Strategy, steady_time_s
+from planner.models.ssgd import Strategy
 from planner.search import Search
 
 QUESTIONS: dict[str, dict[str, Any]] = {

@@ -36,7 +36,7 @@ from planner.errors import InfeasibleError
 from planner.families.pipeline.domain import Domain
 from planner.families.pipeline.rows import PlainSource, quick_shapes
 from planner.families.pipeline.search import plan
-from planner.models.schedule import simulate
+from planner.models.schedule import PipelineTimes, simulate
 from planner.problem import Problem
 from planner.search import Search
 from planner.solvers.chain_bounds import Schedule
@@ -145,7 +145,8 @@ def test_the_gap_after_2_s_of_a_batch_of_millions(benchmark: Any, batch: int) ->
 @pytest.mark.parametrize("number", [1_000, 1_000_000])
 def test_the_simulation_of_16_stages(benchmark: Any, number: int) -> None:
     stages, boundaries = [1.0 + 0.01 * (7 * k % 5) for k in range(16)], [0.3] * 15
-    run = benchmark(simulate, stages, stages, boundaries, boundaries, num_microbatches=number, schedule="1f1b")
+    times = PipelineTimes(forward_s=stages, backward_s=stages, output_s=boundaries, error_s=boundaries)
+    run = benchmark(simulate, times, num_microbatches=number, schedule="1f1b")
     assert run.makespan_s >= 2 * number * max(stages)
 
 

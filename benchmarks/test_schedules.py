@@ -13,7 +13,6 @@ the same, 8 iterations                                 151
 any graph of 1,000 tasks, 3 predecessors each          2.3
 the same, 10,000 tasks                                 24
 the same, 100,000 tasks                                342
-3 iterations with their trace document                 60
 =====================================================  =====
 
 Equal devices collapse: no growth from 8 devices to 1,024. With its tasks, or its iterations, time grows in proportion.
@@ -25,11 +24,10 @@ import numpy as np
 import pytest
 
 from planner import data, zoo
+from planner.cases.forms.dag_model import Iteration, Run, Task, list_schedule, run, task_graph
 from planner.models.communication import ring_all_reduces
 from planner.models.compute import profile_from_flop
-from planner.models.schedule import Task, list_schedule
-from planner.models.ssgd import Iteration, Run, Strategy, run, task_graph, timeline
-from planner.timeline import timeline_document
+from planner.models.ssgd import Strategy
 
 BATCH = 32
 
@@ -90,8 +88,3 @@ def test_growth_with_tasks(benchmark: Any, num_tasks: int) -> None:
         for index in range(num_tasks)
     ]
     benchmark.pedantic(list_schedule, (tasks,), rounds=3, warmup_rounds=1)
-
-
-def test_drawing_three_iterations(benchmark: Any) -> None:
-    iteration = resnet152(8)
-    benchmark(lambda: timeline_document(*timeline(iteration, Strategy.CAFFE_MPI, num_devices=8)))

@@ -759,7 +759,7 @@ def optimal_compression(*, scale_s: float, transfer_s: float) -> OptimalCompress
     tangent at 1 falls, so no x <= 1 takes less than ``A + k``. It pays where ``27 k < 4 A``.
 
     Exact only where all of A scales with the packets. Start-up, queueing and the part hidden behind the backward
-    pass do not: then scan the ratio with :func:`planner.models.ssgd.evaluate`.
+    pass do not: then scan the ratio with :func:`planner.cases.forms.gst.evaluate`.
 
     >>> round(optimal_compression(scale_s=0.032, transfer_s=1).removed, 9)
     0.6

@@ -1,13 +1,28 @@
-"""One iteration of synchronous data-parallel training: computation, gradients as they get ready, and what is exposed.
+"""Synchronous data parallelism: gradients as they get ready, what communication is exposed, and the slowest worker.
 
-Gradients become ready in the reverse of the forward order. Time runs from the start of the (last) backward pass. The
-overlap of communication and computation is that of T. Liu et al., WWW '22, doi:10.1145/3485447.3511981, eqs. 3 to 16.
+**Gradients** become ready in the reverse of the forward order. On one device gradient l of a share of b samples, the
+last c of them in the last micro-batch, is ready at ``(f + w) b - (w - r_l) c``: f and w are forward and backward of a
+sample, ``r_l`` the part of the backward up to it. It may be sent when the last device has it.
+
+**Overlap** [L]. Layers are in the paper's order: index 0 is layer 1, the last is layer n, nearest the loss; time 0 is
+the end of layer n's backward. ``SF = T_1 / (N T_N)`` (eq. 1), and without overlap the computation over computation and
+communication (eq. 2). A buffer of constant size is sent when the next gradient would not fit, or is late (eqs. 12 to
+16, as the paper's recursion runs). Any grouping, and all three meanings of the wait, are scheduled by
+:func:`planner.channel.schedule`, with which that recursion agrees under ``Wait.PAPER``.
+
+**The slowest of N workers** [Z]: synchronisation times are normal and independent, so the expected maximum is
+``E = low + integral from low of (1 - prod F_n)``, of equal workers ``mu + sigma e_N`` (eqs. 7 to 9). Left out: a time
+cannot be negative (matters only where sigma is not small beside the mean), and a slow worker stays as likely slow in
+the next iteration as any other.
+
+Sources: [L] T. Liu et al., Modeling and Optimizing the Scaling Performance in Distributed Deep Learning Training,
+WWW '22, doi:10.1145/3485447.3511981, section 2. [Z] X. Zhang et al., Performance Modeling and Analysis of Distributed
+Deep Neural Network Training with Parameter Server, section III-C.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +33,10 @@ from planner.dnn import Dnn
 from planner.errors import ModelError
 
 Ints = NDArray[np.int64]
+
+_REACH = 12  # standard deviations; less than 1e-32 of a normal lies beyond
+_KNOTS = np.arange(-_REACH, _REACH + 0.5, 0.5)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +58,8 @@ def gradients_of(dnn: Dnn, profile: Profile, *, gradient_bytes: int, unit: str =
 
     Parameters
     ----------
+    dnn, profile
+        L layers, and their seconds per sample.
     gradient_bytes
         Bytes of one number.
     unit
@@ -54,38 +75,11 @@ def gradients_of(dnn: Dnn, profile: Profile, *, gradient_bytes: int, unit: str =
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """Computation of one iteration on the device with the largest share, in ``num_microbatches`` passes.
-
-    Gradients are exchanged during the backward pass of the last micro-batch, which is one of the larger ones.
-    """
-
-    forward_s: float
-    backward_s: float
-    last_backward_s: float
-    update_s: float
-
-    @classmethod
-    def of(cls, profile: Profile, *, batch_per_device: int, num_microbatches: int = 1) -> "Step":
-        """Return the step of a share of ``batch_per_device`` samples."""
-        backward_s = float(profile.backward_s.sum())
-        return cls(
-            forward_s=float(profile.forward_s.sum()) * batch_per_device,
-            backward_s=backward_s * batch_per_device,
-            last_backward_s=backward_s * ceil(batch_per_device / num_microbatches),
-            update_s=profile.update_s,
-        )
-
-    @property
-    def computation_s(self) -> float:
-        """Forward and backward."""
-        return self.forward_s + self.backward_s
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kinds:
     """Several kinds of devices that train on one batch, T of them; L gradients in ready order.
+
+    Shares are asked for K at a time, a row each, so that a search prices many splits of a batch in one call.
 
     Attributes
     ----------
@@ -122,16 +116,34 @@ class Kinds:
         return most
 
     def microbatches(self, shares: Ints) -> Ints:
-        """Return the number of micro-batches of every share; K x T, as ``shares``."""
+        """Return the number of micro-batches of every share; K x T.
+
+        Parameters
+        ----------
+        shares
+            Samples of each kind's device, K rows of them; K x T.
+        """
         fewest = -(-shares // self.most_at_a_time)
         return fewest if self.num_microbatches is None else np.broadcast_to(self.num_microbatches, shares.shape)
 
     def last_samples(self, shares: Ints) -> Ints:
-        """Return the samples of the last backward pass, whose gradients are exchanged; K x T."""
+        """Return the samples of the last backward pass, whose gradients are exchanged; K x T.
+
+        Parameters
+        ----------
+        shares
+            Samples of each kind's device, K rows of them; K x T.
+        """
         return -(-shares // self.microbatches(shares))
 
     def computed_s(self, shares: Ints) -> Floats:
-        """Return when every kind has computed its share, from the start of the iteration; K x T."""
+        """Return when every kind has computed its share, in seconds from the start of the iteration; K x T.
+
+        Parameters
+        ----------
+        shares
+            Samples of each kind's device, K rows of them; K x T.
+        """
         seconds: Floats = (self.forward_s + self.backward_s) * shares
         return seconds
 
@@ -141,12 +153,23 @@ class Kinds:
         A device starts its last backward pass ``backward_s`` times that pass's samples before it has computed all.
         Never falls as a share grows: a larger share takes longer up to every gradient, also where it needs one
         micro-batch more and the last pass is therefore shorter, since all passes before it are longer by as much.
+
+        Parameters
+        ----------
+        shares
+            Samples of each kind's device, K rows of them; K x T.
         """
         ready_s: Floats = self.ready_by_kind_s(shares).max(axis=1)
         return ready_s
 
     def ready_by_kind_s(self, shares: Ints) -> Floats:
-        """Return when each kind of device has every gradient; K x T x L."""
+        """Return when each kind of device has every gradient, in seconds; K x T x L.
+
+        Parameters
+        ----------
+        shares
+            Samples of each kind's device, K rows of them; K x T.
+        """
         samples = self.last_samples(shares)
         start_s = self.computed_s(shares) - self.backward_s * samples
         ready_s: Floats = start_s[:, :, None] + samples[:, :, None] * self.ready_s_per_sample
@@ -158,7 +181,7 @@ class Kinds:
         Parameters
         ----------
         limit_s
-            Length K.
+            Seconds of the iteration; length K.
         tail_s
             Seconds from each gradient's being ready to the end of the last transfer, at least; K x L.
         update_s
@@ -170,34 +193,41 @@ class Kinds:
         most b and at most what memory holds. Each of the two gives a line in b; a share within the limit lies
         below both, and its computation and update end in time.
         """
+
+        def most(seconds: Floats, per_sample_s: Floats | float) -> Floats:
+            """Samples that take so long: infinitely many where one takes no time, none where time is short."""
+            per_sample = np.broadcast_to(np.asarray(per_sample_s, dtype=float), seconds.shape)
+            free = np.where(seconds >= 0, np.inf, -1.0)
+            return np.asarray(np.divide(seconds, per_sample, out=free, where=per_sample > 0))
+
         left_s = limit_s[:, None] - update_s - tail_s
         shares = np.empty((len(limit_s), len(self.forward_s)))
         for kind, (forward_s, backward_s) in enumerate(zip(self.forward_s, self.backward_s, strict=True)):
             ready_s, sample_s = self.ready_s_per_sample[kind], forward_s + backward_s
             held_s = (backward_s - ready_s) * self.most_at_a_time[kind]
-            own = _shares(limit_s - self.update_s[kind], sample_s)
+            own = most(limit_s - self.update_s[kind], sample_s)
             if ready_s.size:
-                own = np.minimum(own, _shares(left_s, forward_s + ready_s).min(axis=1))
-                own = np.minimum(own, _shares(left_s + held_s, sample_s).min(axis=1))
+                own = np.minimum(own, most(left_s, forward_s + ready_s).min(axis=1))
+                own = np.minimum(own, most(left_s + held_s, sample_s).min(axis=1))
             shares[:, kind] = own
         # What rounding could take away is given back: these are upper bounds.
-        most: Floats = np.minimum(np.floor(shares * (1 + 1e-12) + 1e-9), self.most_shares)
-        return most
-
-
-def _shares(seconds: Floats, per_sample_s: Floats | float) -> Floats:
-    """Return how many samples take ``seconds``; infinitely many where one takes no time, none where time is short."""
-    per_sample = np.broadcast_to(np.asarray(per_sample_s, dtype=float), seconds.shape)
-    free = np.where(seconds >= 0, np.inf, -1.0)
-    shares: Floats = np.divide(seconds, per_sample, out=free, where=per_sample > 0)
-    return shares
+        return np.asarray(np.minimum(np.floor(shares * (1 + 1e-12) + 1e-9), self.most_shares))
 
 
 def exposed_s(schedule: FusionSchedule, *, backward_end_s: float, negotiate_s: float) -> Mapping[str, float]:
     """Return the communication after the backward pass, by what the channel does: it sums to finish - backward_end.
 
-    all_reduce: transfers; negotiate: coordination before each; wait: a full buffer waiting for the next gradient;
-    misc: the channel idles.
+    Parameters
+    ----------
+    schedule
+        When buffers are ready, and transfers start and end, in seconds from the start of the backward pass.
+    backward_end_s, negotiate_s
+        End of the backward pass on that clock; and what each transfer begins with, in seconds.
+
+    Returns
+    -------
+    Seconds by name: all_reduce: transfers; negotiate: coordination before each; wait: a full buffer waiting for the
+    next gradient; misc: the channel idles.
     """
     total = dict.fromkeys(("all_reduce", "wait", "negotiate", "misc"), 0.0)
     now, free = backward_end_s, float("-inf")
@@ -212,13 +242,13 @@ def exposed_s(schedule: FusionSchedule, *, backward_end_s: float, negotiate_s: f
     return total
 
 
-# --- Scaling factors with and without overlap: equations 1 to 11 of the OSF model
-# Source: T. Liu et al., WWW '22, doi:10.1145/3485447.3511981, section 2.1. Layers are in the paper's order: index 0 is
-# layer 1, the last is layer n, nearest the loss. Time 0 is the end of layer n's backward.
-
-
 def scaling_factor(*, one_worker_s: float, many_workers_s: float, num_workers: int) -> float:
-    """Return ``SF = T_1 / (N T_N)`` for the same whole job (eq. 1).
+    """Return ``SF = T_1 / (N T_N)`` for the same whole job ([L], eq. 1).
+
+    Parameters
+    ----------
+    one_worker_s, many_workers_s, num_workers
+        ``T_1`` and ``T_N`` in seconds, and N.
 
     >>> scaling_factor(one_worker_s=9, many_workers_s=1.25, num_workers=8)
     0.9
@@ -227,33 +257,14 @@ def scaling_factor(*, one_worker_s: float, many_workers_s: float, num_workers: i
 
 
 def csf(*, computation_s: float, communication_s: float) -> float:
-    """Return the scaling factor if nothing overlapped, from the communication-to-computation ratio (eq. 2)."""
-    return computation_s / (computation_s + communication_s)
+    """Return the scaling factor if nothing overlapped, from the communication-to-computation ratio ([L], eq. 2).
 
-
-def osf(*, computation_s: float, update_s: float, overlap_s: float) -> float:
-    """Return the scaling factor considering overlap (eqs. 3 and 11).
-
-    ``update_s`` contains idle time between transfers; ``overlap_s`` is the backward time of all layers but the last
-    (eq. 10).
+    Parameters
+    ----------
+    computation_s, communication_s
+        Of one iteration, in seconds.
     """
-    return computation_s / (computation_s + update_s - overlap_s)
-
-
-def unfused_update_time_s(size_bytes: Sequence[float], backward_s: Sequence[float], cost: TransferCost) -> float:
-    """Return ``T_update`` with one transfer a layer, by the recursion of eqs. 8 and 9."""
-    transfer_s = np.asarray(cost(np.asarray(size_bytes, dtype=float))).tolist()
-    start_s, ready_s = 0.0, 0.0
-    for i in range(len(size_bytes) - 2, -1, -1):
-        ready_s += backward_s[i]
-        start_s = max(start_s + transfer_s[i + 1], ready_s)
-    return float(start_s + transfer_s[0])
-
-
-# --- Fusion by a buffer of constant size: equations 12 to 16 of the OSF model, as the paper's recursion runs
-# Source: T. Liu et al., Modeling and Optimizing the Scaling Performance in Distributed Deep Learning Training,
-# WWW '22, doi:10.1145/3485447.3511981, section 2.2. Any grouping, and all three meanings of the wait, are scheduled by
-# :func:`planner.channel.schedule`, with which this recursion agrees under ``Wait.PAPER``.
+    return computation_s / (computation_s + communication_s)
 
 
 def buffer_recursion_time_s(
@@ -271,6 +282,10 @@ def buffer_recursion_time_s(
     ----------
     size_bytes, backward_s
         ``D(i)`` and ``t_b(i)`` in the paper's order: index 0 is layer 1, the last is layer n, nearest the loss.
+    cost
+        Seconds of a transfer, by its bytes.
+    buffer_bytes, timeout_s
+        Of the fusion buffer: its size, and how long it waits for the next gradient.
     is_printed
         Eq. 13 with the printed ``t_b(i)``, where gradients are lost or sent twice; else with ``t_b(i-1)``, as the
         text, eq. 12 and eq. 14 have it.
@@ -299,19 +314,8 @@ def buffer_recursion_time_s(
     return start_s + sent_s  # eq. 16
 
 
-# --- The slowest of N workers: expected maximum of normal synchronisation times, equations 7 to 9 of the GST model
-# Source: X. Zhang et al., Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter
-# Server, section III-C. Workers are independent, and each worker's time to the barrier is normal. Left out: a time
-# cannot be negative (matters only where sigma is not small beside the mean), and a slow worker stays as likely slow in
-# the next iteration as any other.
-
-_REACH = 12  # standard deviations; less than 1e-32 of a normal lies beyond
-_KNOTS = np.arange(-_REACH, _REACH + 0.5, 0.5)
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
-
-
 def expected_maximum_s(mean_s: ArrayLike, sigma_s: ArrayLike) -> float:
-    """Return the expected time of the slowest of several workers, equal or not (eqs. 8 and 9).
+    """Return the expected seconds of the slowest of several workers, equal or not ([Z], eqs. 8 and 9).
 
     Parameters
     ----------
@@ -325,10 +329,10 @@ def expected_maximum_s(mean_s: ArrayLike, sigma_s: ArrayLike) -> float:
 
     Notes
     -----
-    ``E = low + integral from low of (1 - prod F_n)``, with ``low`` the largest ``mean - 12 sigma``, below which
-    the slowest worker never is. Gauss-Legendre in panels of half a standard deviation of every worker, so that a narrow
-    worker among wide ones is not stepped over. This is the mean of the density ``N f F^(N-1)`` of eq. 9 where all
-    are equal; print has ``E[f_max]``, the mean of the density itself.
+    ``low`` is the largest ``mean - 12 sigma``, below which the slowest worker never is. Gauss-Legendre in panels of
+    half a standard deviation of every worker, so that a narrow worker among wide ones is not stepped over. This is the
+    mean of the density ``N f F^(N-1)`` of eq. 9 where all are equal; print has ``E[f_max]``, the mean of the density
+    itself.
 
     >>> round(expected_maximum_s([10, 10], 1), 6)
     10.56419
@@ -361,6 +365,11 @@ def _expected_maximum_s(mean: Floats, sigma: Floats, counts: ArrayLike) -> float
 @cache
 def standard_maximum(num_workers: int) -> float:
     """Return ``e_N``, the expected maximum of N standard normals; 0 for one.
+
+    Parameters
+    ----------
+    num_workers
+        N, at least 1.
 
     Raises
     ------

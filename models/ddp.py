@@ -1,11 +1,43 @@
-"""The seconds of one all-reduce as a training run meets it, from what was measured on the idle links of its session.
+"""One iteration of synchronous training as PyTorch's DistributedDataParallel runs it over Gloo, on measured links.
 
-An isolated measurement has a barrier before it, links at rest and, with a delay, connections whose windows have not yet
-grown; a training run sends one all-reduce after another. The isolated medians therefore give the curve's shape, and its
-level comes from sizes that were measured in other ways as well: a train without pauses, again when the session ended,
-and two issued together (half the time of both). At such a size the level is the median of those other measurements over
-the isolated median; between such sizes it is interpolated over the logarithm of the size, beyond them it stays. No
-figure is fitted, but the rule is: the best of 51 on 22 measured runs (``docs/accuracy_runs.md``).
+::
+
+    zero the gradients, forward, backward ............................. | wait | copy out | update
+                              bucket ready -> all-reduce, in order .....|
+
+**One all-reduce** (:func:`steadied`). An isolated measurement has a barrier before it, links at rest and, with a delay,
+connections whose windows have not yet grown; a training run sends one all-reduce after another. The isolated medians
+therefore give the curve's shape, and its level comes from sizes that were measured in other ways as well: a train
+without pauses, again when the session ended, and two issued together (half the time of both). At such a size the level
+is the median of those other measurements over the isolated median; between such sizes it is interpolated over the
+logarithm of the size, beyond them it stays. No figure is fitted, but the rule is: the best of 51 on 22 measured runs
+(``docs/accuracy_runs.md``).
+
+**Several at once** (:func:`exchange`). What a collective does (facebookincubator/gloo, gloo/allreduce.cc): a buffer is
+cut into segments of at most 1 MiB, at least two for each worker; a reduce-scatter and an all-gather pass ``segments -
+segments / n`` of them each, two in flight at a time, and the next two leave when the last two have come. All
+collectives of a process share one connection to each neighbour, which sends its messages in the order in which they
+were given to it (gloo/transport/tcp/pair.cc). Two collectives at once therefore do not share the link evenly: each gets
+the link for a round in turn, so that a small one beside a large one waits for two of the large one's segments at every
+round of its own. On workers that start a collective together all links look the same, and one stands for all of them.
+The seconds of a collective alone are taken as measured: what its bytes need of the link is the link's, the rest is
+latency, in equal parts behind every round.
+
+**The iteration** (:func:`iterate`). A bucket is ready when the slowest worker has its last gradient, and all before it
+are ready. Beyond the textbook's recursion there are
+
+- *workers that vary*: of n equal workers the slowest counts. With normal variation the mean of the largest is ``z(n)``
+  standard deviations above the mean (Blom's approximation: G. Blom, Statistical Estimates and Transformed
+  Beta-Variables, 1958); the deviation is each worker's own, measured without communication;
+- *computing beside communicating*: while the link is busy a layer that only sleeps for its time wakes up late, because
+  the workers on its machine handle messages;
+- *copies*: without gradients as views of their buckets every byte is copied into its bucket, by the thread of the
+  backward pass, and out of it, bucket by bucket, after it has come back.
+
+Left out: what workers vary once communication has begun, retransmissions, and what sending and receiving take of a
+processor that computes. Traced iterations on one core a worker show the last: 3 to 6 ns of the backward pass for every
+byte all-reduced. Whole iterations do not show it beside profiles measured alone, which vary more than that (0 fits them
+best), so that it is not charged. Sources: as named; constants and their runs at :class:`DdpConstants`.
 """
 
 import heapq
@@ -21,7 +53,10 @@ from planner.cost import Floats, TransferCost
 from planner.errors import ModelError
 from planner.models.communication import MeasuredCurve
 
+LARGEST_SEGMENT_BYTES = 2**20  # gloo/allreduce.h, kMaxSegmentSize
 _LARGE_BYTES = 2 * 2**20  # from here on latency is below a hundredth, on the slowest of the measured networks
+_CLOSE_S = 1e-9
+_MOST_PASSES = 100  # 1e-9 of the first guess's error is left of a loss of 0.8 s a second, less of a smaller one
 
 
 def steadied(
@@ -32,7 +67,7 @@ def steadied(
     Parameters
     ----------
     size_bytes, isolated_s
-        The isolated medians, sizes strictly ascending.
+        The isolated medians, sizes strictly ascending; bytes and seconds.
     repeats_s
         Size -> seconds of the other measurements; sizes that the isolated ones lack are passed over.
 
@@ -41,10 +76,10 @@ def steadied(
     (1.9, 0.95)
     """
     sizes, seconds = np.asarray(size_bytes, dtype=float), np.asarray(isolated_s, dtype=float)
-    known = {float(size): float(time) for size, time in zip(sizes, seconds, strict=True)}
-    repeated = sorted(size for size, times in repeats_s.items() if times and float(size) in known)
+    measured = {float(size): float(time) for size, time in zip(sizes, seconds, strict=True)}
+    repeated = sorted(size for size, times in repeats_s.items() if times and float(size) in measured)
     if repeated:
-        levels = [float(np.median(repeats_s[size])) / known[float(size)] for size in repeated]
+        levels = [float(np.median(repeats_s[size])) / measured[float(size)] for size in repeated]
         seconds = seconds * np.exp(np.interp(np.log(sizes), np.log(repeated), np.log(levels)))
     return MeasuredCurve(size_bytes=tuple(sizes.tolist()), seconds=tuple(seconds.tolist()))
 
@@ -52,32 +87,25 @@ def steadied(
 def per_byte_s(size_bytes: Sequence[float], curve: MeasuredCurve) -> float:
     """Return the seconds that a byte of a large all-reduce takes of the link: the median over sizes of 2 MiB and more.
 
-    Where all are smaller, the largest tells.
+    Parameters
+    ----------
+    size_bytes
+        Sizes that were measured; where all are smaller, the largest counts.
+    curve
+        Seconds of an all-reduce by its bytes.
     """
     large = [size for size in size_bytes if size >= _LARGE_BYTES] or [max(size_bytes)]
     sizes = np.asarray(large, dtype=float)
     return float(np.median(curve(sizes) / sizes))
 
 
-# --- Gloo's ring all-reduces on one link: several at once, each in rounds of two segments, sent first come first served
-# What a collective does (facebookincubator/gloo, gloo/allreduce.cc): a buffer is cut into segments of at most 1 MiB, at
-# least two for each worker; a reduce-scatter and an all-gather pass ``segments - segments / n`` of them each, two in
-# flight at a time, and the next two leave when the last two have come. All collectives of a process share one
-# connection
-# to each neighbour, which sends its messages in the order in which they were given to it (gloo/transport/tcp/pair.cc).
-# Two collectives at once therefore do not share the link evenly: each gets the link for a round in turn, so that a
-# small
-# one beside a large one waits for two of the large one's segments at every round of its own. On workers that start a
-# collective together all links look the same, and one stands for all of them.
-#
-# The seconds of a collective alone are taken as measured; how they split tells how collectives delay one another: what
-# its bytes need of the link is the link's, the rest is latency, in equal parts behind every round.
-
-LARGEST_SEGMENT_BYTES = 2**20  # gloo/allreduce.h, kMaxSegmentSize
-
-
 def num_rounds(size_bytes: float, *, num_workers: int) -> int:
     """Return how many times a ring all-reduce hands two segments to the link and waits for two.
+
+    Parameters
+    ----------
+    size_bytes, num_workers
+        Of the buffer; and n. Nothing is sent of nothing, nor by one worker.
 
     >>> num_rounds(8_000_000, num_workers=2), num_rounds(1000, num_workers=8)
     (4, 14)
@@ -131,9 +159,18 @@ class Collectives:
         num_workers: int,
         num_concurrent: int = 1,
     ) -> "Collectives":
-        """Return ring all-reduces of these sizes, whose seconds alone a curve tells.
+        """Return ring all-reduces of these sizes.
 
-        ``per_byte_s`` is what a byte of a large one takes of the link.
+        Parameters
+        ----------
+        size_bytes
+            In the order in which they are started.
+        curve
+            Seconds of one alone, by its bytes.
+        per_byte_s
+            What a byte of a large one takes of the link, see :func:`per_byte_s`.
+        num_workers, num_concurrent
+            In the ring; and how many all-reduces may run at once.
         """
         return cls(
             size_bytes=tuple(size_bytes),
@@ -153,20 +190,36 @@ class Exchange:
     busy_from_s: Floats
     busy_to_s: Floats
 
+    @property
+    def _breaks_s(self) -> Floats:
+        """0, then start and end of every busy span."""
+        return np.concatenate([[0.0], np.stack([self.busy_from_s, self.busy_to_s], axis=1).ravel()])
+
     def busy_before_s(self, time_s: Floats) -> Floats:
-        """Return for how many seconds the link was busy before each time."""
-        spans_s = self.busy_to_s - self.busy_from_s
-        # Pairs of one time each: busy seconds before a span begins, and when it ends.
-        breaks_s = np.concatenate([[0.0], np.stack([self.busy_from_s, self.busy_to_s], axis=1).ravel()])
-        before_s = np.concatenate([[0.0], np.stack([np.cumsum(spans_s) - spans_s, np.cumsum(spans_s)], axis=1).ravel()])
-        return np.asarray(np.interp(np.asarray(time_s, dtype=float), breaks_s, before_s))
+        """Return for how many seconds the link was busy before each time.
+
+        Parameters
+        ----------
+        time_s
+            Seconds from the start of the exchange, >= 0; any shape, which the answer has, too.
+        """
+        ends_s = np.cumsum(self.busy_to_s - self.busy_from_s)
+        before_s = np.concatenate([[0.0], np.stack([np.concatenate([[0.0], ends_s[:-1]]), ends_s], axis=1).ravel()])
+        return np.asarray(np.interp(np.asarray(time_s, dtype=float), self._breaks_s, before_s))
 
     def disturbed_s(self, undisturbed_s: Floats, lost_share: float) -> Floats:
-        """Return when work is done that loses ``lost_share`` seconds for every second in which the link is busy.
+        """Return when work is done that loses time while the link is busy.
 
         That is the first time ``t`` with ``t - lost_share x busy(t)`` at what it would be with the link at rest.
+
+        Parameters
+        ----------
+        undisturbed_s
+            When it would be done with the link at rest; ascending.
+        lost_share
+            Seconds that are lost for every second in which the link is busy; from 0 to 1.
         """
-        breaks_s = np.concatenate([[0.0], np.stack([self.busy_from_s, self.busy_to_s], axis=1).ravel()])
+        breaks_s = self._breaks_s
         progress_s = np.maximum.accumulate(breaks_s - lost_share * self.busy_before_s(breaks_s))
         undisturbed_s = np.asarray(undisturbed_s, dtype=float)
         inside_s = np.interp(undisturbed_s, progress_s, breaks_s)
@@ -180,7 +233,9 @@ def exchange(ready_s: Sequence[float], collectives: Collectives) -> Exchange:
     ----------
     ready_s
         When the last worker could start each; a collective starts when it and all before it are ready, and one of
-        ``num_concurrent`` threads is free.
+        ``num_concurrent`` threads is free. Seconds, >= 0.
+    collectives
+        What is sent, one for each ready time.
 
     Raises
     ------
@@ -198,88 +253,44 @@ def exchange(ready_s: Sequence[float], collectives: Collectives) -> Exchange:
         raise ModelError("an exchange needs as many ready times as collectives.")
     if min(ready_s, default=0.0) < 0:
         raise ModelError("an exchange needs ready times of at least 0.")
-    return _Simulation(ready_s, collectives).run(collectives.num_concurrent)
+    could_start_s = np.maximum.accumulate(np.asarray([0.0, *ready_s]))[1:].tolist()
+    number = len(could_start_s)
+    left = [max(rounds, 1) for rounds in collectives.rounds]
+    on_link_s = [min(wire, alone) for wire, alone in zip(collectives.wire_s, collectives.alone_s, strict=True)]
+    wire_s = [used / rounds for used, rounds in zip(on_link_s, left, strict=True)]
+    latency_s = [
+        (alone - used) / rounds for alone, used, rounds in zip(collectives.alone_s, on_link_s, left, strict=True)
+    ]
+    start_s, end_s, busy_s = [0.0] * number, [0.0] * number, list[list[float]]()
+    events: list[tuple[float, int, int]] = []  # a collective hands a round to the link, or ends
+    ticket, following = count(), iter(range(number))  # equal times keep the order of their making
 
-
-class _Simulation:
-    """The events of one exchange: a collective hands a round to the link, or ends."""
-
-    def __init__(self, ready_s: Sequence[float], given: Collectives) -> None:
-        self._ready_s = np.maximum.accumulate(np.asarray([0.0, *ready_s]))[1:].tolist()
-        self._left = [max(number, 1) for number in given.rounds]
-        used_s = [min(wire, alone) for wire, alone in zip(given.wire_s, given.alone_s, strict=True)]
-        self._wire_s = [used / left for used, left in zip(used_s, self._left, strict=True)]
-        self._latency_s = [
-            (alone - used) / left for alone, used, left in zip(given.alone_s, used_s, self._left, strict=True)
-        ]
-        self._events: list[tuple[float, int, int]] = []
-        self._ticket = count()  # equal times keep the order of their making
-        self._started = 0
-        self._start_s = [0.0] * len(self._left)
-        self._end_s = [0.0] * len(self._left)
-        self._busy: list[list[float]] = []
-
-    def run(self, num_concurrent: int) -> Exchange:
-        """Play all events; return the times."""
-        for _ in range(min(num_concurrent, len(self._left))):
-            self._start(0.0)
-        while self._events:
-            now_s, _, index = heapq.heappop(self._events)
-            if self._left[index]:
-                self._send(now_s, index)
-            else:
-                self._end_s[index] = now_s
-                self._start(now_s)
-        busy = np.asarray(self._busy, dtype=float).reshape(-1, 2)
-        return Exchange(np.asarray(self._start_s), np.asarray(self._end_s), busy[:, 0], busy[:, 1])
-
-    def _start(self, free_s: float) -> None:
+    def start_next(free_s: float) -> None:
         """Give a thread that is free to the next collective, if there is one."""
-        if self._started < len(self._left):
-            index, self._started = self._started, self._started + 1
-            self._start_s[index] = max(free_s, self._ready_s[index])
-            heapq.heappush(self._events, (self._start_s[index], next(self._ticket), index))
+        for index in following:
+            start_s[index] = max(free_s, could_start_s[index])
+            heapq.heappush(events, (start_s[index], next(ticket), index))
+            return
 
-    def _send(self, now_s: float, index: int) -> None:
-        """Put one round behind what the link has to send."""
-        free_s = self._busy[-1][1] if self._busy else 0.0
+    for _ in range(min(collectives.num_concurrent, number)):
+        start_next(0.0)
+    while events:
+        now_s, _, index = heapq.heappop(events)
+        if not left[index]:
+            end_s[index] = now_s
+            start_next(now_s)
+            continue
+        free_s = busy_s[-1][1] if busy_s else 0.0  # behind what the link has to send
         from_s = max(now_s, free_s)
-        to_s = from_s + self._wire_s[index]
-        if self._busy and from_s <= free_s:
-            self._busy[-1][1] = to_s
+        to_s = from_s + wire_s[index]
+        if busy_s and from_s <= free_s:
+            busy_s[-1][1] = to_s
         else:
-            self._busy.append([from_s, to_s])
-        self._left[index] -= 1
-        heapq.heappush(self._events, (to_s + self._latency_s[index], next(self._ticket), index))
-
-
-# --- One iteration of synchronous training as PyTorch's DistributedDataParallel runs it, on workers that may be unlike
-# ::
-#
-#     zero the gradients, forward, backward ............................. | wait | copy out | update
-#                               bucket ready -> all-reduce, in order .....|
-#
-# A bucket is ready when the slowest worker has its last gradient, and all before it are ready. All-reduces are those of
-# :mod:`planner.models.ddp`. Beyond the textbook's recursion there are
-#
-# - *workers that vary*: of n equal workers the slowest counts. With normal variation the mean of the largest is
-# ``z(n)``
-# standard deviations above the mean (Blom's approximation: G. Blom, Statistical Estimates and Transformed
-# Beta-Variables, 1958); the deviation is each worker's own, measured without communication;
-# - *computing beside communicating*: while the link is busy a layer that only sleeps for its time wakes up late,
-# because
-# the workers on its machine handle messages;
-# - *copies*: without gradients as views of their buckets every byte is copied into its bucket, by the thread of the
-# backward pass, and out of it, bucket by bucket, after it has come back.
-#
-# Constants stand in :class:`DdpConstants`, with their source. Left out: what workers vary once communication has begun,
-# retransmissions, and what sending and receiving take of a processor that computes. Traced iterations on one core a
-# worker show the last: 3 to 6 ns of the backward pass for every byte all-reduced. Whole iterations do not show it
-# beside
-# profiles measured alone, which vary more than that (0 fits them best), so that it is not charged.
-
-_CLOSE_S = 1e-9
-_MOST_PASSES = 100  # 1e-9 of the first guess's error is left of a loss of 0.8 s a second, less of a smaller one
+            busy_s.append([from_s, to_s])
+        left[index] -= 1
+        heapq.heappush(events, (to_s + latency_s[index], next(ticket), index))
+    busy = np.asarray(busy_s, dtype=float).reshape(-1, 2)
+    return Exchange(np.asarray(start_s), np.asarray(end_s), busy[:, 0], busy[:, 1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,6 +363,11 @@ class DdpIteration:
 def expected_largest(number: int) -> float:
     """Return the mean of the largest of ``number`` standard normal figures, by Blom's approximation; 0 for one.
 
+    Parameters
+    ----------
+    number
+        At least 1.
+
     >>> round(expected_largest(2), 3), expected_largest(1)
     (0.589, 0.0)
     """
@@ -365,20 +381,47 @@ def iterate(
 
     Parameters
     ----------
+    workers
+        Each alone, equal ones once; at least one.
     buckets
         In order of communication.
+    update_s
+        Of the optimiser, behind all else.
     copy_s_per_byte
-        0 where gradients are views of their buckets.
+        Of a copy into a bucket, and of one out of it; 0 where gradients are views of their buckets.
 
     Raises
     ------
     ModelError
         If a worker has not one offset for each bucket, or there is no worker.
+
+    Notes
+    -----
+    Computing delays communication, which delays computing. A bucket is delayed by those before it alone. Once these are
+    settled, a guess that is too early is followed by one that is too late, since the bucket's own all-reduce disturbed
+    it, and that by the right one: two passes settle each. They settle together as well: where the link is busy a second
+    later, work is done at most ``lost_share`` seconds later. So the passes are as many as the buckets only where these
+    are few.
     """
     if not workers or any(len(worker.bucket_offset_s) != len(buckets.size_bytes) for worker in workers):
         raise ModelError("an iteration needs workers with one offset for each bucket.")
     copied_s = copy_s_per_byte * np.cumsum(np.asarray(buckets.size_bytes, dtype=float))
-    times_s, done = _disturbed(workers, np.stack([_undisturbed_s(worker, copied_s) for worker in workers]), buckets)
+    rows = []  # of each worker: when each bucket is ready and the backward pass ends, with the link at rest
+    for worker in workers:
+        offsets_s = np.maximum.accumulate(np.asarray(worker.bucket_offset_s, dtype=float)) + copied_s
+        end_s = max(worker.backward_s + float(copied_s[-1] if len(copied_s) else 0.0), offsets_s.max(initial=0.0))
+        rows.append((worker.before_s + np.append(offsets_s, end_s)) * worker.slowest_of_equal)
+    undisturbed_s = times_s = np.stack(rows)
+    done = exchange(times_s[:, :-1].max(axis=0).tolist(), buckets)
+    for _ in range(min(2 * len(buckets.size_bytes) + 2, _MOST_PASSES)):
+        later_s = np.stack(
+            [done.disturbed_s(row, worker.lost_share) for row, worker in zip(undisturbed_s, workers, strict=True)]
+        )
+        is_settled = bool(np.abs(later_s - times_s).max() <= _CLOSE_S)
+        times_s = later_s
+        if is_settled:
+            break
+        done = exchange(times_s[:, :-1].max(axis=0).tolist(), buckets)
     computed_s = float(times_s[:, -1].max())
     exchanged_s = copied_out_s(done.end_s.tolist(), buckets.size_bytes, copy_s_per_byte)
     return DdpIteration(
@@ -392,38 +435,15 @@ def iterate(
     )
 
 
-def _disturbed(workers: Sequence[DdpWorker], undisturbed_s: Floats, buckets: Collectives) -> tuple[Floats, Exchange]:
-    """Return when each worker has each bucket and ends its backward pass, beside the communication that this causes.
-
-    A bucket is delayed by those before it alone. Once these are settled, a guess that is too early is followed by one
-    that is too late, since the bucket's own all-reduce disturbed it, and that by the right one: two passes settle each.
-    They settle together as well: where the link is busy a second later, work is done at most ``lost_share`` seconds
-    later. So the passes are as many as the buckets only where these are few.
-    """
-    times_s = undisturbed_s
-    done = exchange(times_s[:, :-1].max(axis=0).tolist(), buckets)
-    for _ in range(min(2 * len(buckets.size_bytes) + 2, _MOST_PASSES)):
-        later_s = np.stack(
-            [done.disturbed_s(row, worker.lost_share) for row, worker in zip(undisturbed_s, workers, strict=True)]
-        )
-        is_settled = bool(np.abs(later_s - times_s).max() <= _CLOSE_S)
-        times_s = later_s
-        if is_settled:
-            break
-        done = exchange(times_s[:, :-1].max(axis=0).tolist(), buckets)
-    return times_s, done
-
-
-def _undisturbed_s(worker: DdpWorker, copied_s: Floats) -> Floats:
-    """Return when each bucket is ready and the backward pass ends, with the link at rest."""
-    offsets_s = np.maximum.accumulate(np.asarray(worker.bucket_offset_s, dtype=float)) + copied_s
-    last_copy_s = float(copied_s[-1]) if len(copied_s) else 0.0
-    ends_s = np.append(offsets_s, max(worker.backward_s + last_copy_s, float(offsets_s.max(initial=0.0))))
-    return np.asarray((worker.before_s + ends_s) * worker.slowest_of_equal)
-
-
 def copied_out_s(end_s: Sequence[float], size_bytes: Sequence[float], copy_s_per_byte: float) -> float:
     """Return when the last bucket is copied back; each waits for its all-reduce and for the one before it.
+
+    Parameters
+    ----------
+    end_s, size_bytes
+        Of each all-reduce, in order: when it ends, and its bytes.
+    copy_s_per_byte
+        Of a copy.
 
     >>> copied_out_s([1.0, 1.5], [10, 20], 0.1)
     4.0

@@ -53,6 +53,7 @@ from planner.models.compute import (
 )
 from planner.models.layouts import Bools, Ints, Layouts, Recompute
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
+from planner.models.schedule import one_forward_one_backward_s
 from planner.models.transformer_communication import (
     CommunicationTimes,
     communication_times,
@@ -63,7 +64,7 @@ from planner.models.transformer_communication import (
     replica_communication,
     replica_times,
 )
-from planner.models.transformer_schedule import Stages, one_forward_one_backward_s, path_bound_s, step_s
+from planner.models.transformer_schedule import Stages, path_bound_s, step_s
 from planner.transformer import LayerKind, Transformer
 
 LAYER_PARTS = ("compute", "recompute", "tensor", "expert", "context", "launch")  # of what a device does for its layers

@@ -14,13 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import planner
+from planner.cases.forms.dag_model import (
+    AllReduce,
+    Iteration,
+    Prefetch,
+    run,
+    steady_time_s,
+    task_graph,
+    wait_free_time_s,
+)
 from planner.channel import schedule
 from planner.cost import Affine, Wait
 from planner.errors import SpecError
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.cost import AllReduceCost
 from planner.fifo import fifo_end_s
-from planner.models.data_parallel import standard_maximum, unfused_update_time_s
+from planner.models.data_parallel import standard_maximum
 from planner.models.servers import (
     BspExchange,
     Links,
@@ -29,16 +38,8 @@ from planner.models.servers import (
     iteration_time_s,
     place_round_robin,
 )
-from planner.models.ssgd import (
-    AllReduce,
-    Iteration,
-    Prefetch,
-    Strategy,
-    run,
-    steady_time_s,
-    task_graph,
-    wait_free_time_s,
-)
+from planner.models.ssgd import Strategy
+from tests.referee.equations import unfused_update_time_s
 
 seconds = st.floats(1e-3, 10)
 layers = st.lists(st.tuples(seconds, st.integers(1, 10**6)), min_size=1, max_size=8)

@@ -11,14 +11,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from planner.cluster import Device, MachineGroup
-from planner.data import preset
-from planner.importers.profiles import read_layer_trace
-from planner.models.input import InputTime, input_time
-from planner.models.ssgd import (
+from planner.cases.forms.dag_model import (
     Iteration,
     Prefetch,
-    Strategy,
     exposed_all_reduce_s,
     naive_time_s,
     overlapped_time_s,
@@ -30,6 +25,11 @@ from planner.models.ssgd import (
     task_graph,
     wait_free_time_s,
 )
+from planner.cluster import Device, MachineGroup
+from planner.data import preset
+from planner.importers.profiles import read_layer_trace
+from planner.models.input import InputTime, input_time
+from planner.models.ssgd import Strategy
 from planner.names import find, fold
 from planner.question.blocks import MachineSpec
 from planner.question.values import Bytes, Count, Model, Name, Rate, Seconds

@@ -18,7 +18,7 @@ from pydantic import Field
 from planner import channel, zoo
 from planner.channel import Ends
 from planner.cluster import Device
-from planner.cost import Affine, Floats, TransferCost
+from planner.cost import Affine, Floats, Profile, TransferCost
 from planner.models.communication import (
     cheapest_of,
     double_binary_tree_all_reduces,
@@ -26,7 +26,7 @@ from planner.models.communication import (
     two_level_all_reduces,
 )
 from planner.models.compute import profile_from_flop
-from planner.models.data_parallel import Gradients, Step, gradients_of
+from planner.models.data_parallel import Gradients, gradients_of
 from planner.question.values import Count, Model, Name, Rate, Seconds
 from planner.solvers.fusion import mg_wfbp, one_group, unfused
 from research.measured import Folds, Measured, MeasuredRow, Parameters, fit_logs, left_out_each, share_of
@@ -90,7 +90,10 @@ class Predictor:
         """Return computation and what communication the backward pass does not hide."""
         cost = self._all_reduce(run, parameters)
         sent = channel.schedule(self._ends(run), self._ready_s, self._gradients.size_bytes, cost)
-        return self._step.computation_s + max(0.0, sent.finish_s - self._step.backward_s)
+        forward_s, backward_s = (
+            float(one.sum()) * self.batch_per_device for one in (self._profile.forward_s, self._profile.backward_s)
+        )
+        return forward_s + backward_s + max(0.0, sent.finish_s - backward_s)
 
     def _all_reduce(self, run: Run, parameters: Parameters) -> TransferCost:
         """Return the cost of one all-reduce; the slowest link bounds a ring or a tree."""
@@ -135,7 +138,7 @@ class Predictor:
         return found
 
     @cached_property
-    def _computed(self) -> tuple[Gradients, Step]:
+    def _computed(self) -> tuple[Gradients, Profile]:
         """Return gradients and computation, on a device as fast as the measured one."""
         dnn = zoo.build(self.inputs.dnn)
         device = Device(name="as measured", peak_flop_per_s={"fp32": 1.0})
@@ -143,14 +146,14 @@ class Predictor:
         seconds = float(one.forward_s.sum() + one.backward_s.sum()) * self.batch_per_device
         profile = profile_from_flop(dnn, device, dtype="fp32", utilisation=seconds / self.computation_s)
         gradients = gradients_of(dnn, profile, gradient_bytes=4, unit="tensor")
-        return gradients, Step.of(profile, batch_per_device=self.batch_per_device)
+        return gradients, profile
 
     @property
     def _gradients(self) -> Gradients:
         return self._computed[0]
 
     @property
-    def _step(self) -> Step:
+    def _profile(self) -> Profile:
         return self._computed[1]
 
     @cached_property

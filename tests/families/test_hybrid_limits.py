@@ -19,9 +19,10 @@ from planner.families.hybrid.configuration import layouts_of
 from planner.families.hybrid.cost import HybridCost, costs_of, has_few_cuts
 from planner.families.hybrid.search import plan
 from planner.families.hybrid.space import Space
-from planner.models import transformer_schedule as mixed_schedule
+from planner.models import schedule as pipeline_schedule
 from planner.models.layouts import Layouts, share_microbatches
-from planner.models.transformer_schedule import one_forward_one_backward_s, path_bound_s
+from planner.models.schedule import one_forward_one_backward_s
+from planner.models.transformer_schedule import path_bound_s
 from planner.problem import Problem
 from planner.search import Search
 
@@ -207,7 +208,7 @@ def test_rounds_that_are_leapt_over_are_never_too_short_and_hardly_too_long(
     forward_s, backward_s = (np.array(one)[:, None] for one in zip(*stages, strict=True))
     asked = forward_s, backward_s, np.array([len(stages)]), np.array([number])
     exact = one_forward_one_backward_s(*asked)[0]
-    with patch.object(mixed_schedule, "MOST_ROUNDS", 60):
+    with patch.object(pipeline_schedule, "MOST_ROUNDS", 60):
         leapt = one_forward_one_backward_s(*asked)[0]
     assert exact * (1 - 1e-12) <= leapt <= exact * 1.02
     assert path_bound_s(*asked)[0] <= leapt * (1 + 1e-12)

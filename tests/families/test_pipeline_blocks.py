@@ -10,7 +10,7 @@ from planner.errors import InfeasibleError
 from planner.families.pipeline import search as pipeline_search
 from planner.families.pipeline.cost import BlockCost, PipelineCost, block_starts
 from planner.families.pipeline.domain import Domain
-from planner.models.schedule import Stage
+from planner.models.stages import Stage
 from planner.problem import Problem
 from planner.search import Search
 from planner.zoo import build

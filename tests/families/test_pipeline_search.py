@@ -25,7 +25,7 @@ from planner.families.pipeline.domain import Domain
 from planner.families.pipeline.rows import PlainSource, StageRows, quick_shapes
 from planner.families.pipeline.search import InterleavedSource, plan
 from planner.models import schedule
-from planner.models.schedule import Stage
+from planner.models.stages import Stage
 from planner.plan import Plan
 from planner.problem import Limits, Problem
 from planner.search import Search

@@ -8,7 +8,6 @@ from planner.cluster import Device
 from planner.dnn import Dnn, Layer
 from planner.errors import ModelError
 from planner.models.compute import optimizer_step_s, peak_flop_per_s, profile_from_flop
-from planner.models.data_parallel import Step
 from planner.models.memory import Precision
 
 GPU = Device(
@@ -48,7 +47,7 @@ def test_times_scale_with_batch_peak_and_utilisation(batch: int, utilisation: fl
     def computation_s(batch: int, utilisation: float, peak: float) -> float:
         device = Device(name="any", peak_flop_per_s={"fp32": peak})
         found = profile_from_flop(LAYERS, device, dtype="fp32", utilisation=utilisation)
-        return Step.of(found, batch_per_device=batch).computation_s
+        return batch * float(found.forward_s.sum() + found.backward_s.sum())
 
     one_s = computation_s(1, utilisation, 1e13)
     assert one_s == pytest.approx(3 * 8e6 / (1e13 * utilisation))
@@ -61,7 +60,7 @@ def test_equations_4_to_6_for_vgg16() -> None:
     gpu = Device(name="v100-like", peak_flop_per_s={"fp32": 13.45e12})
     found = profile_from_flop(zoo.build("vgg16"), gpu, dtype="fp32", utilisation=0.62, flop_per_multiply_add=1)
     expected_s = 3 * 32 * 15.470e9 / (0.62 * 13.45e12)
-    assert Step.of(found, batch_per_device=32).computation_s == pytest.approx(expected_s, rel=1e-4)
+    assert 32 * float(found.forward_s.sum() + found.backward_s.sum()) == pytest.approx(expected_s, rel=1e-4)
 
 
 def test_a_data_type_without_a_rate_is_refused_with_those_there_are() -> None:

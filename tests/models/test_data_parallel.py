@@ -8,7 +8,7 @@ from planner import zoo
 from planner.channel import schedule
 from planner.cost import Affine, Profile, Wait
 from planner.dnn import Dnn, Layer, Tensor
-from planner.models.data_parallel import Step, exposed_s, gradients_of
+from planner.models.data_parallel import Kinds, exposed_s, gradients_of
 from tests.referee.exhaustive import all_groupings
 
 
@@ -89,19 +89,23 @@ def test_bytes_and_order_hold_for_any_chain(rows: list[tuple[str, int, int]], gr
 # -- one step ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_step_multiplies_the_profile_by_the_share() -> None:
-    step = Step.of(profile([2, 4], update_s=0.5), batch_per_device=8)
-    assert (step.forward_s, step.backward_s, step.last_backward_s, step.update_s) == pytest.approx((24, 48, 48, 0.5))
-    assert step.computation_s == pytest.approx(72)
-
-
 @pytest.mark.parametrize(("num_microbatches", "last_samples"), [(1, 8), (2, 4), (3, 3), (8, 1), (5, 2)])
 def test_only_the_last_micro_batch_one_of_the_larger_ones_hides_communication(
     num_microbatches: int, last_samples: int
 ) -> None:
-    step = Step.of(profile([2, 4]), batch_per_device=8, num_microbatches=num_microbatches)
-    assert step.backward_s == pytest.approx(48)
-    assert step.last_backward_s == pytest.approx(6 * last_samples)
+    kinds = Kinds(
+        forward_s=np.array([1.0]),
+        backward_s=np.array([6.0]),
+        update_s=np.array([0.5]),
+        ready_s_per_sample=np.array([[2.0, 6.0]]),
+        most_at_a_time=np.array([8]),
+        num_microbatches=np.array([num_microbatches]),
+    )
+    shares = np.array([[8]])
+    assert kinds.last_samples(shares).tolist() == [[last_samples]]
+    computed_s = 8 * (1.0 + 6.0)
+    assert kinds.computed_s(shares).tolist() == [[computed_s]]
+    assert kinds.ready_s(shares).tolist() == [[computed_s - 4.0 * last_samples, computed_s]]
 
 
 # -- what is exposed ---------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from strategies import Tensors, affine_costs, log_linear_costs, tensors, timeout
 
 from planner.channel import schedule
 from planner.cost import Affine, Floats, TransferCost, Wait
-from planner.models.data_parallel import buffer_recursion_time_s, unfused_update_time_s
+from planner.models.data_parallel import buffer_recursion_time_s
 from planner.solvers.fusion import constant_buffer, one_group
+from tests.referee.equations import unfused_update_time_s
 
 buffers = st.integers(0, 60).map(float) | st.just(math.inf)
 any_cost = affine_costs | log_linear_costs

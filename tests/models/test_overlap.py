@@ -8,8 +8,9 @@ from planner import zoo
 from planner.channel import schedule
 from planner.cost import Affine, TransferCost, Wait
 from planner.dnn import Dnn
-from planner.models.data_parallel import csf, osf, scaling_factor, unfused_update_time_s
+from planner.models.data_parallel import csf, scaling_factor
 from planner.solvers.fusion import unfused
+from tests.referee.equations import osf, unfused_update_time_s
 
 seconds = st.floats(0.01, 100)
 

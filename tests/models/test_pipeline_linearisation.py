@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.dnn import Dnn, Layer
-from planner.models.schedule import linearise
+from planner.models.stages import linearise
 
 
 @st.composite
@@ -33,7 +33,7 @@ def test_what_crosses_a_cut_is_every_producer_with_a_later_reader_once(dnn: Dnn)
     assert len(line.cut_elements) == len(dnn.layers) - 1
     for cut in range(len(dnn.layers) - 1):
         across = sizes_across(dnn, cut)
-        assert {line.names[index] for index in line.producers_across(cut)} == across
+        assert {line.names[index] for index in line.relayed_by(cut + 1, cut)} == across
         assert line.cut_elements[cut] == sum(outputs[name] for name in across)
 
 
@@ -65,7 +65,7 @@ def test_a_tensor_that_two_later_layers_read_crosses_once_and_a_skip_is_relayed(
     assert line.relayed_by(1, 1) == (0,)
     assert line.relayed_by(1, 2) == (0,)
     assert line.relayed_by(0, 2) == ()
-    assert line.producers_across(1) == (0, 1)
+    assert line.relayed_by(2, 1) == (0, 1)
 
 
 def test_a_long_chain_is_a_line_at_once() -> None:

@@ -7,7 +7,7 @@ from planner.cost import Affine, Profile
 from planner.dnn import Dnn, Layer, Tensor
 from planner.models.communication import ring_all_reduces, two_level_all_reduces
 from planner.models.memory import Precision, data_parallel_memory
-from planner.models.schedule import LayerBytes, Place, PlaceError, Stage, StageCosts, StageMachines, places_of
+from planner.models.stages import LayerBytes, Place, PlaceError, Stage, StageCosts, StageMachines, places_of
 
 ADAM = Precision.of("fp16", "adam")
 
@@ -80,15 +80,11 @@ def test_arrays_of_stages_are_answered_as_one_by_one() -> None:
             COSTS.forward_s(first, last, group=0, num_samples=2),
             [COSTS.forward_s(i, j, group=0, num_samples=2) for i, j in pairs],
         ),
-        (COSTS.sync_s(first, last, place(0, 8)), [COSTS.sync_s(i, j, place(0, 8)) for i, j in pairs]),
         (
             COSTS.memory(first, last, num_samples=2).total_bytes(2),
             [COSTS.memory(i, j, num_samples=2).total_bytes(2) for i, j in pairs],
         ),
-        (
-            COSTS.transfer_s(first, place(0, 4), place(4, 4), microbatch_size=3),
-            [COSTS.transfer_s(i, place(0, 4), place(4, 4), microbatch_size=3) for i, _ in pairs],
-        ),
+        (COSTS.gradient_bytes(first, last), [COSTS.gradient_bytes(i, j) for i, j in pairs]),
     ):
         assert np.asarray(many).tolist() == pytest.approx(each)
 

@@ -8,18 +8,16 @@ from hypothesis import strategies as st
 
 from planner.errors import ModelError
 from planner.models import schedule as pipeline_schedule
-from planner.models import schedule as pipeline_steady
-from planner.models.schedule import MOST_LISTED, least_microbatches, simulate, steady_end_s
+from planner.models.schedule import MOST_LISTED, PipelineTimes, least_microbatches, simulate, steady_end_s
 
 # Whole times make ties, close ones make devices drift apart slowly, others are of any size.
 seconds = st.one_of(
     st.integers(0, 9).map(float), st.sampled_from([1.0, 0.999, 1.001, 0.9999]), st.floats(1e-6, 10.0, allow_nan=False)
 )
-Times = tuple[list[float], list[float], list[float], list[float]]
 
 
 @st.composite
-def schedules(draw: st.DrawFn, most: int = 150) -> tuple[Times, str, int, int]:
+def schedules(draw: st.DrawFn, most: int = 150) -> tuple[PipelineTimes, str, int, int]:
     """Times of a pipeline, its schedule, micro-batches and chunks."""
     schedule, p = draw(st.sampled_from(["1f1b", "interleaved"])), draw(st.integers(1, 5))
     chunks = draw(st.integers(2, 3)) if schedule == "interleaved" else 1
@@ -30,73 +28,79 @@ def schedules(draw: st.DrawFn, most: int = 150) -> tuple[Times, str, int, int]:
         return draw(st.lists(seconds, min_size=number, max_size=number))
 
     k = p * chunks
-    return (some(k), some(k), some(k - 1), some(k - 1)), schedule, m, chunks
+    times = PipelineTimes(forward_s=some(k), backward_s=some(k), output_s=some(k - 1), error_s=some(k - 1))
+    return times, schedule, m, chunks
 
 
-def walked_end_s(times: Times, schedule: str, m: int, chunks: int) -> list[float]:
+def walked_end_s(times: PipelineTimes, schedule: str, m: int, chunks: int) -> list[float]:
     """From task to task; to list the tasks is what makes it do so."""
     with patch.object(pipeline_schedule, "MOST_LISTED", 10**9):
-        run = simulate(*times, num_microbatches=m, schedule=schedule, chunks_per_device=chunks, with_tasks=True)
+        run = simulate(times, num_microbatches=m, schedule=schedule, chunks_per_device=chunks, with_tasks=True)
     ends: list[float] = run.compute_end_s.tolist()
     return ends
 
 
 @settings(max_examples=150)
 @given(schedules())
-def test_a_schedule_with_leaps_ends_when_it_does_task_by_task(asked: tuple[Times, str, int, int]) -> None:
+def test_a_schedule_with_leaps_ends_when_it_does_task_by_task(asked: tuple[PipelineTimes, str, int, int]) -> None:
     times, schedule, m, chunks = asked
-    found = steady_end_s(*times, num_microbatches=m, schedule=schedule, chunks_per_device=chunks)
+    found = steady_end_s(times, num_microbatches=m, schedule=schedule, chunks_per_device=chunks)
     assert found.tolist() == pytest.approx(walked_end_s(*asked), rel=1e-12)
 
 
 @settings(max_examples=30)
 @given(schedules(), st.integers(10**6, 10**7))
 def test_a_million_micro_batches_more_are_leapt_over_in_a_few_rounds(
-    asked: tuple[Times, str, int, int], more: int
+    asked: tuple[PipelineTimes, str, int, int], more: int
 ) -> None:
     times, schedule, m, chunks = asked
-    p = len(times[0]) // chunks
+    p = len(times.forward_s) // chunks
     number = m + more // p * p
-    with patch.object(pipeline_steady, "MOST_TASKS", 200_000):
-        run = simulate(*times, num_microbatches=number, schedule=schedule, chunks_per_device=chunks)
-    work_s = [number * sum(times[0][d::p] + times[1][d::p]) for d in range(p)]
+    with patch.object(pipeline_schedule, "MOST_TASKS", 200_000):
+        run = simulate(times, num_microbatches=number, schedule=schedule, chunks_per_device=chunks)
+    work_s = [number * (sum(times.forward_s[d::p]) + sum(times.backward_s[d::p])) for d in range(p)]
     assert run.makespan_s >= max(work_s) * (1 - 1e-12)
+    columns = (times.forward_s, times.backward_s, times.output_s, times.error_s)
     # No slower than all tasks and transfers one after another.
-    assert run.makespan_s <= number * sum(map(sum, times)) * (1 + 1e-12)
+    assert run.makespan_s <= number * sum(map(sum, columns)) * (1 + 1e-12)
+
+
+# The first device gains 1 ms a micro-batch on the second, until the micro-batches in flight hold it up.
+DRIFTING = PipelineTimes(
+    forward_s=[0.4995, 0.5, 0.25], backward_s=[0.4995, 0.5, 0.25], output_s=[0.0, 0.1], error_s=[0.0, 0.1]
+)
 
 
 def test_devices_that_drift_apart_until_one_has_to_wait_are_followed_exactly() -> None:
-    """The first device gains 1 ms a micro-batch on the second, until the micro-batches in flight hold it up."""
-    times: Times = ([0.4995, 0.5, 0.25], [0.4995, 0.5, 0.25], [0.0, 0.1], [0.0, 0.1])
     for m in (100, 900, 1100, 4000):
-        found = steady_end_s(*times, num_microbatches=m, schedule="1f1b")
-        assert found.tolist() == pytest.approx(walked_end_s(times, "1f1b", m, 1), rel=1e-12)
+        found = steady_end_s(DRIFTING, num_microbatches=m, schedule="1f1b")
+        assert found.tolist() == pytest.approx(walked_end_s(DRIFTING, "1f1b", m, 1), rel=1e-12)
 
 
 def test_the_whole_numbers_are_exact() -> None:
     """0.1 is no multiple of a power of two in decimals, but its float is one divided by one."""
-    found = steady_end_s([0.1], [0.2], [], [], num_microbatches=10**7, schedule="1f1b")
+    found = steady_end_s(PipelineTimes(forward_s=[0.1], backward_s=[0.2]), num_microbatches=10**7, schedule="1f1b")
     above, below = (0.1).as_integer_ratio()
     other_above, other_below = (0.2).as_integer_ratio()
     assert found.tolist() == [10**7 * (above * other_below + other_above * below) / (below * other_below)]
 
 
 def test_a_schedule_that_does_not_become_regular_in_time_is_refused() -> None:
-    times: Times = ([0.4995, 0.5, 0.25], [0.4995, 0.5, 0.25], [0.0, 0.1], [0.0, 0.1])
     with (
-        patch.object(pipeline_steady, "MOST_TASKS", 12),
+        patch.object(pipeline_schedule, "MOST_TASKS", 12),
         pytest.raises(ModelError, match=r"4000 micro-batches are too many to simulate: .* Take fewer"),
     ):
-        steady_end_s(*times, num_microbatches=4000, schedule="1f1b")
+        steady_end_s(DRIFTING, num_microbatches=4000, schedule="1f1b")
 
 
 def test_gpipe_of_many_micro_batches_takes_its_slowest_stage_each_way() -> None:
     m = 10**7
-    run = simulate([1, 4, 2], [3, 2, 5], [6, 1], [2, 1], num_microbatches=m, schedule="gpipe")
+    times = PipelineTimes(forward_s=[1, 4, 2], backward_s=[3, 2, 5], output_s=[6, 1], error_s=[2, 1])
+    run = simulate(times, num_microbatches=m, schedule="gpipe")
     assert run.makespan_s == pytest.approx((1 + 4 + 2 + 6 + 1) + (m - 1) * 6 + (3 + 2 + 5 + 2 + 1) + (m - 1) * 5)
 
 
 def test_more_tasks_than_can_be_drawn_are_refused() -> None:
-    m = MOST_LISTED // 4 + 1
+    m, times = MOST_LISTED // 4 + 1, PipelineTimes(forward_s=[1, 1], backward_s=[1, 1])
     with pytest.raises(ModelError, match=f"Take {m - 1} micro-batches or fewer"):
-        simulate([1, 1], [1, 1], [0], [0], num_microbatches=m, schedule="gpipe", with_tasks=True)
+        simulate(times, num_microbatches=m, schedule="gpipe", with_tasks=True)

@@ -7,23 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import ModelError
-from planner.models.ssgd import (
+from planner.cases.forms.dag_model import (
     AllReduce,
     Iteration,
     Kind,
     Prefetch,
-    Strategy,
     all_reduce_spans_s,
     exposed_all_reduce_s,
     naive_time_s,
     run,
     steady_time_s,
     task_graph,
-    timeline,
     wait_free_time_s,
 )
-from planner.timeline import timeline_document
+from planner.errors import ModelError
+from planner.models.ssgd import Strategy
 
 seconds = st.integers(0, 9).map(float) | st.floats(0, 10)
 prefetches = st.sampled_from(Prefetch)
@@ -230,43 +228,3 @@ def test_one_device_that_stands_for_all_runs_as_each_of_them(
 def test_a_steady_iteration_needs_two() -> None:
     with pytest.raises(ModelError, match="2 iterations at least, not 1"):
         _ = run(task_graph(THREE, Strategy.NAIVE)).steady_time_s
-
-
-# -- the drawing -----------------------------------------------------------------------------------------------------
-
-
-def test_devices_and_links_are_rows() -> None:
-    drawn = timeline(THREE, Strategy.CAFFE_MPI, num_devices=8)
-    parts = ("disk", "PCIe", "compute")
-    assert drawn.rows == (*(f"each of 8 devices: {part}" for part in parts), "network")
-    every = timeline(THREE, Strategy.CAFFE_MPI, num_devices=2, is_expanded=True)
-    assert every.rows == (*(f"device {index}: {part}" for index in (0, 1) for part in parts), "network")
-
-
-def test_an_arrow_leads_from_each_gradient_to_the_all_reduce_that_carries_it() -> None:
-    groups = (
-        AllReduce(duration_s=1, layers=(2, 1), name="group 1"),
-        AllReduce(duration_s=1, layers=(0,), name="group 2"),
-    )
-    named = replace(THREE, all_reduces=groups, names=("conv", "relu", "fc"))
-    drawn = timeline(named, Strategy.CNTK, num_iterations=1)
-    arrows = {(drawn.spans[flow.source].name, drawn.spans[flow.target].name) for flow in drawn.flows}
-    assert arrows == {
-        ("backward fc #1", "group 1 #1"),
-        ("backward relu #1", "group 1 #1"),
-        ("backward conv #1", "group 2 #1"),
-    }
-
-
-def test_tasks_that_take_no_time_are_not_drawn() -> None:
-    drawn = timeline(replace(THREE, read_s=0, update_s=0), Strategy.CAFFE_MPI, num_iterations=2)
-    assert len(drawn.spans) == 2 * (12 - 2)
-    assert len(drawn.flows) == 2 * 3
-
-
-@given(iterations(), every_strategy, prefetches, st.booleans())
-def test_every_schedule_can_be_drawn(
-    iteration: Iteration, strategy: Strategy, prefetch: Prefetch, is_expanded: bool
-) -> None:
-    drawn = timeline(iteration, strategy, num_iterations=2, prefetch=prefetch, is_expanded=is_expanded)
-    assert timeline_document(*drawn)["traceEvents"]

@@ -6,15 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import Tensors, affine_costs, tensors, timeouts_s
 
-from planner.channel import schedule
-from planner.cost import Affine, Wait
-from planner.errors import ModelError
-from planner.models.data_parallel import unfused_update_time_s
-from planner.models.ssgd import (
+from planner.cases.forms.dag_model import (
     AllReduce,
     Iteration,
     Prefetch,
-    Strategy,
     all_reduce_spans_s,
     exposed_all_reduce_s,
     input_bound_s,
@@ -26,6 +21,11 @@ from planner.models.ssgd import (
     steady_time_s,
     wait_free_time_s,
 )
+from planner.channel import schedule
+from planner.cost import Affine, Wait
+from planner.errors import ModelError
+from planner.models.ssgd import Strategy
+from tests.referee.equations import unfused_update_time_s
 
 seconds = st.integers(0, 9).map(float) | st.floats(0, 10)
 prefetches = st.sampled_from(Prefetch)

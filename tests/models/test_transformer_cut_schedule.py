@@ -1,11 +1,16 @@
 """1F1B on unlike stages against an event simulation, task by task."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_steps import Events
 
-from planner.models.transformer_schedule import Events, one_forward_one_backward_s, path_bound_s
+from planner.models import schedule
+from planner.models.schedule import one_forward_one_backward_s
+from planner.models.transformer_schedule import path_bound_s
 
 SECONDS = st.sampled_from([0.0, 0.25, 1.0, 1.5, 2.0, 3.0, 7.0])
 
@@ -39,21 +44,21 @@ def simulated_s(rows: list[list[float]], number: int) -> float:
     return max(events.run().values())
 
 
-@given(pipelines(), pipelines())
+@given(st.lists(pipelines(), min_size=1, max_size=4), st.sampled_from([0, 16]))
 @settings(max_examples=150)
 def test_the_recurrence_is_the_event_simulation(
-    one: tuple[list[list[float]], int], other: tuple[list[list[float]], int]
+    both: list[tuple[list[list[float]], int]], columns_per_stage: int
 ) -> None:
-    both = [one, other]
     longest = max(len(rows) for rows, _ in both)
-    forward, backward = np.zeros((longest, 2)), np.zeros((longest, 2))
+    forward, backward = np.zeros((longest, len(both))), np.zeros((longest, len(both)))
     for column, (rows, _) in enumerate(both):
         for stage, (ahead, back, down, up) in enumerate(rows):
             forward[stage, column], backward[stage, column] = ahead + down, back + up
     stages = np.array([len(rows) for rows, _ in both])
     numbers = np.array([number for _, number in both])
     expected = [simulated_s(rows, number) for rows, number in both]
-    assert one_forward_one_backward_s(forward, backward, stages, numbers) == pytest.approx(expected)
+    with patch.object(schedule, "_COLUMNS_PER_STAGE", columns_per_stage):  # the running maximum, by either way
+        assert one_forward_one_backward_s(forward, backward, stages, numbers) == pytest.approx(expected)
     assert np.all(path_bound_s(forward, backward, stages, numbers) <= np.array(expected) * (1 + 1e-12))
 
 

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from simulated_steps import StageTimes, simulate_step
 
 from planner.cost import Floats
-from planner.errors import ModelError
 from planner.models.communication import Tier, groups_of
 from planner.models.layouts import Layouts, Schedule
-from planner.models.schedule import simulate
+from planner.models.schedule import PipelineTimes, simulate
 from planner.models.transformer_communication import (
     communication_times,
     layer_communication,
@@ -19,7 +18,7 @@ from planner.models.transformer_communication import (
     replica_communication,
     replica_times,
 )
-from planner.models.transformer_schedule import Events, Stages, lower_bound_s, step_s
+from planner.models.transformer_schedule import Stages, lower_bound_s, order_name, step_s
 from planner.transformer import Transformer
 
 
@@ -139,30 +138,19 @@ EXTRAS = [(0.0, 0.0), (0.1, 0.1), (0.5, 1.0), (1.0, 2.0), (-0.1, -0.3)]
 
 
 @given(questions())
-def test_the_two_simulations_agree_where_both_know_the_schedule(question: Question) -> None:
-    if question.schedule is Schedule.ZERO_BUBBLE or question.is_blocking:
-        return
-    names = {Schedule.GPIPE: "gpipe", Schedule.ONE_F_ONE_B: "1f1b" if question.interleave == 1 else "interleaved"}
-    forward, backward, _ = question.by_chunk()
+def test_the_longest_path_of_every_schedule_agrees_with_the_event_simulation(question: Question) -> None:
+    forward, backward, apart = question.by_chunk()
     sent = [question.transfer_s] * (len(forward) - 1)
     run = simulate(
-        forward,
-        backward,
-        sent,
-        sent,
+        PipelineTimes(
+            forward_s=forward, backward_s=backward, output_s=sent, error_s=sent, weights_s=[apart] * len(forward)
+        ),
+        schedule=order_name(question.schedule, question.interleave),
         num_microbatches=question.num_microbatches,
-        schedule=names[question.schedule],
         chunks_per_device=question.interleave,
+        is_blocking=question.is_blocking,
     )
     assert question.simulated_s == pytest.approx(run.makespan_s)
-
-
-def test_tasks_that_wait_for_one_another_are_refused() -> None:
-    events = Events()
-    events.add("a", 1.0, ["line"], after=["b"])
-    events.add("b", 1.0, ["line"])
-    with pytest.raises(ModelError, match="2 tasks wait for one another"):
-        events.run()
 
 
 # -- closed forms ------------------------------------------------------------------------------------------------------

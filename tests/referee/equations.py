@@ -1,22 +1,24 @@
 """Equations of the papers that no question asks for: closed forms, relaxations and grids, for tests to compare with.
 
 Sources: X. Zhang et al., Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter
-Server (the GST model), and the modules of :mod:`planner.models` that the tests hold against them.
+Server (the GST model); T. Liu et al., WWW '22, doi:10.1145/3485447.3511981, section 2.1
+(the OSF model); and the modules of :mod:`planner.models` that the tests hold against them.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from planner.cost import Floats
+from planner.cases.forms.gst import Evaluation, Workload, evaluate
+from planner.cost import Floats, TransferCost
 from planner.errors import ModelError
 from planner.models.communication import Compression
 from planner.models.data_parallel import expected_maximum_s, standard_maximum
 from planner.models.servers import ServerNetwork
-from planner.models.ssgd import Evaluation, Workload, evaluate
 
 
 def compressed_time_s(compression: Compression, *, transfer_s: ArrayLike) -> Floats:
@@ -96,3 +98,22 @@ def evaluate_grid(
     """Return every bandwidth (rows) with every compute speed (columns): the grid of the paper's Figure 5."""
     rows = replace(network, bandwidth_bytes_per_s=np.asarray(bandwidth_bytes_per_s, dtype=np.float64)[:, None])
     return evaluate(workload, rows, compute_speed=np.asarray(compute_speed)[None, :], sigma_s=sigma_s)
+
+
+def osf(*, computation_s: float, update_s: float, overlap_s: float) -> float:
+    """Return the scaling factor considering overlap (T. Liu et al., eqs. 3 and 11).
+
+    ``update_s`` contains idle time between transfers; ``overlap_s`` is the backward time of all layers but the last
+    (eq. 10).
+    """
+    return computation_s / (computation_s + update_s - overlap_s)
+
+
+def unfused_update_time_s(size_bytes: Sequence[float], backward_s: Sequence[float], cost: TransferCost) -> float:
+    """Return ``T_update`` with one transfer a layer, by the recursion of T. Liu et al., eqs. 8 and 9."""
+    transfer_s = np.asarray(cost(np.asarray(size_bytes, dtype=float))).tolist()
+    start_s, ready_s = 0.0, 0.0
+    for i in range(len(size_bytes) - 2, -1, -1):
+        ready_s += backward_s[i]
+        start_s = max(start_s + transfer_s[i + 1], ready_s)
+    return float(start_s + transfer_s[0])

@@ -15,7 +15,7 @@ import pytest
 from planner import solvers
 from planner.channel import schedule
 from planner.cost import Affine, Floats
-from planner.models.schedule import simulate
+from planner.models.schedule import PipelineTimes, simulate
 from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers import branch_and_bound, fusion, matching, placement, scalar, shares
@@ -212,7 +212,8 @@ def stages(seed: int) -> Instance:
         forwards = [float(forward_s[run].sum()) for run in runs]
         backwards = [float(backward_s[run].sum()) for run in runs]
         between = [1e-3] * (len(chosen) - 1)
-        return simulate(forwards, backwards, between, between, num_microbatches=3, schedule="1f1b").makespan_s
+        times = PipelineTimes(forward_s=forwards, backward_s=backwards, output_s=between, error_s=between)
+        return simulate(times, num_microbatches=3, schedule="1f1b").makespan_s
 
     return Instance(
         solve=lambda search: pipeline_cp_sat.best_pipeline(data, asked, 2, search, is_scheduled=True),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost import Floats
-from planner.models.schedule import simulate
+from planner.models.schedule import PipelineTimes, simulate
 from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers import chain
@@ -110,16 +110,15 @@ def times_of(costs: Drawn, stages: PipelineStages, schedule: Schedule) -> Times:
 
 
 def simulated_s(times: Times, schedule: Schedule) -> float:
-    run = simulate(
-        times.forward_s,
-        times.backward_s,
-        times.out_s,
-        times.back_s,
-        num_microbatches=schedule.num_microbatches,
-        schedule="gpipe" if schedule.is_gpipe else "1f1b",
+    asked = PipelineTimes(
+        forward_s=times.forward_s,
+        backward_s=times.backward_s,
+        output_s=times.out_s,
+        error_s=times.back_s,
         sync_s=times.flush_s,
     )
-    return run.makespan_s
+    name = "gpipe" if schedule.is_gpipe else "1f1b"
+    return simulate(asked, num_microbatches=schedule.num_microbatches, schedule=name).makespan_s
 
 
 def bound_of(times: Times, schedule: Schedule) -> float:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.models.schedule import simulate
+from planner.models.schedule import PipelineTimes, simulate
 from planner.search import Search
 from planner.solution import Status
 from planner.solvers.chain import BestFirst
@@ -112,7 +112,8 @@ def makespan_s(data: LinePipeline, schedule: Schedule, stages: PipelineStages) -
         rows[2].append(sum(data.flush_s[c][run]) + data.startup_s[c])
     sent = [data.boundary_s[last] for _, last, *_ in stages[:-1]]
     name = "gpipe" if schedule.is_gpipe else "1f1b"
-    return simulate(rows[0], rows[1], sent, sent, num_microbatches=m, schedule=name, sync_s=rows[2]).makespan_s
+    times = PipelineTimes(forward_s=rows[0], backward_s=rows[1], output_s=sent, error_s=sent, sync_s=rows[2])
+    return simulate(times, num_microbatches=m, schedule=name).makespan_s
 
 
 def plain(data: LinePipeline, stages: tuple[Stage, ...]) -> PipelineStages:

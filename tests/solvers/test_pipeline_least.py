@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.models.schedule import simulate
+from planner.models.schedule import PipelineTimes, simulate
 from planner.solvers.chain_bounds import Line, fits, least_s
 
 ENOUGH = 99
@@ -37,17 +37,10 @@ def simulated_s(work_s: list[float], share: float, num_devices: int, batch: int,
                     held = [number if schedule == "gpipe" else min(number, p - s) for s in range(p)]
                     if any(room // (j - i) < many for (i, j), many in zip(runs, held, strict=True)):
                         continue
-                    free = (0.0,) * (p - 1)
-                    run = simulate(
-                        [share * one for one in seconds],
-                        [(1 - share) * one for one in seconds],
-                        free,
-                        free,
-                        num_microbatches=number,
-                        schedule=schedule,
-                        sync_s=(0.0,) * p,
-                        update_s=(0.0,) * p,
+                    times = PipelineTimes(
+                        forward_s=[share * one for one in seconds], backward_s=[(1 - share) * one for one in seconds]
                     )
+                    run = simulate(times, num_microbatches=number, schedule=schedule)
                     best = min(best, run.makespan_s)
     return best
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from number_of_devices import PER_DEVICE, uses_all
 
 from planner.families.pipeline.cost import PipelineCost, Shape
-from planner.models.schedule import Stage
+from planner.models.stages import Stage
 from planner.problem import Problem
 from tests.referee.exhaustive import all_groupings, all_pipelines
 

@@ -1,15 +1,67 @@
 """A training step of a transformer, task by task: the referee of the closed forms of schedules.
 
-Nothing is taken from the closed forms.
+Nothing is taken from the closed forms, nor from the longest paths of the schedules: those have nodes with two
+predecessors in an order that is found once, here tasks may wait for any others.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 from planner.models.layouts import Schedule
-from planner.models.transformer_schedule import Events, device_order
+from planner.models.schedule import order_of
+from planner.models.transformer_schedule import order_name
 
-__all__ = ["StageTimes", "simulate_step"]
+__all__ = ["Events", "StageTimes", "simulate_step"]
+
+_KINDS = ("forward", "backward", "weights")
+
+
+@dataclass(slots=True)
+class Events:
+    """Tasks in the making: add them line by line in the order in which each line does them, then run.
+
+    >>> events = Events()
+    >>> events.add("a", 2.0, ["device"])
+    >>> events.add("b", 3.0, ["device"], after=["c"])
+    >>> events.add("c", 4.0, ["link"], after=["a"])
+    >>> events.run()["b"]
+    9.0
+    """
+
+    seconds: dict[Hashable, float] = field(default_factory=dict)
+    lines: dict[Hashable, list[Hashable]] = field(default_factory=dict)
+    after: dict[Hashable, list[Hashable]] = field(default_factory=dict)
+
+    def add(self, task: Hashable, seconds: float, lines: Sequence[Hashable], after: Sequence[Hashable] = ()) -> None:
+        """Append a task to the order of its lines."""
+        self.seconds[task] = seconds
+        self.after[task] = list(after)
+        for line in lines:
+            self.lines.setdefault(line, []).append(task)
+
+    def run(self) -> dict[Hashable, float]:
+        """Return the end of every task, in seconds from 0; none may wait for another that waits for it."""
+        before = {task: list(others) for task, others in self.after.items()}
+        for order in self.lines.values():
+            for one, other in pairwise(order):
+                before[other].append(one)
+        behind: dict[Hashable, list[Hashable]] = {task: [] for task in self.seconds}
+        missing = {task: len(others) for task, others in before.items()}
+        for task, others in before.items():
+            for other in others:
+                behind[other].append(task)
+        ready = [task for task, number in missing.items() if not number]
+        ends: dict[Hashable, float] = {}
+        while ready:
+            task = ready.pop()
+            ends[task] = max((ends[other] for other in before[task]), default=0.0) + self.seconds[task]
+            for other in behind[task]:
+                missing[other] -= 1
+                if not missing[other]:
+                    ready.append(other)
+        assert len(ends) == len(self.seconds), "tasks wait for one another"
+        return ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +115,10 @@ def simulate_step(
     """
     num_stages, p = len(stages), len(stages) // interleave
     events = Events()
-    for device in range(p):
+    for device, order in enumerate(order_of(order_name(schedule, interleave), p, num_microbatches, interleave)):
         last_of: dict[int, int] = {}
-        for kind, stage, j in device_order(schedule, device, p, num_microbatches, interleave):
+        for index, stage, j in order:
+            kind = _KINDS[index]
             last_of[stage] = last_of.get(stage, 0) + (kind != "forward")
             is_last = last_of[stage] == num_microbatches * (2 if stages[stage].weight_gradient_s else 1)
             _add(events, stages[stage], (kind, stage, j), num_stages, device, is_last=is_last)

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from traces import faults_of
 
 from planner.answer.timeline import num_devices, of_each_kind, thinned, with_all, with_parts
-from planner.models.ssgd import Iteration, Strategy, timeline
+from planner.cases.forms.dag_model import Iteration, run, task_graph
+from planner.models.ssgd import Strategy
 from planner.timeline import Counter, Flow, Process, Span, Timeline, repeated, timeline_document
 
 times_s = st.floats(0, 3)
@@ -23,7 +24,18 @@ def test_what_is_written_is_a_valid_trace(layers: list[tuple[float, float, float
     iteration = Iteration.layer_wise(
         forward_s=forward_s, backward_s=backward_s, all_reduce_s=all_reduce_s, read_s=1.7, copy_s=0.1, update_s=0.01
     )
-    assert faults_of(timeline_document(*timeline(iteration, strategy, num_devices=3, is_expanded=True))) == []
+    graph = task_graph(iteration, strategy, num_iterations=3, num_devices=3, is_expanded=True)
+    done = run(graph)
+    times = zip(done.tasks, done.schedule.start_s.tolist(), done.schedule.end_s.tolist(), strict=True)
+    spans = [Span(row=task.resource, name=task.name, start_s=start_s, end_s=end_s) for task, start_s, end_s in times]
+    index = {task: position for position, task in enumerate(done.tasks)}
+    flows = [
+        Flow(source=index[one], target=index[other])
+        for one, other in graph.edges
+        if set(one.layers) & set(other.layers) and one.resource != other.resource
+    ]
+    rows = dict.fromkeys(span.row for span in spans)
+    assert faults_of(timeline_document(spans, flows, tuple(rows))) == []
 
 
 def test_the_validator_finds_what_is_wrong() -> None:

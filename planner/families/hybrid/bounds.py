@@ -52,7 +52,8 @@ from planner.families.hybrid.space import COARSE, Bound, Space
 from planner.models.communication import ORDERS, Tier
 from planner.models.layouts import Bools, Ints, Layouts, Recompute, Schedule, shared_bound_s
 from planner.models.operators import flop_per_sample
-from planner.models.transformer_schedule import MOST_ROUNDS, Stages, lower_bound_s
+from planner.models.schedule import MOST_ROUNDS
+from planner.models.transformer_schedule import Stages, lower_bound_s
 from planner.models.transformer_time import LAYER_PARTS, stage_times
 from planner.networks import samples_of
 from planner.problem import Problem

@@ -16,8 +16,9 @@ from planner.errors import SpecError
 from planner.families.timeline_drawing import Drawing, draw_input
 from planner.models.input import InputTime
 from planner.models.layouts import Schedule
+from planner.models.schedule import PipelineTimes, simulate
 from planner.models.ssgd import Strategy
-from planner.models.transformer_schedule import Events, device_order
+from planner.models.transformer_schedule import order_name
 from planner.models.transformer_time import LAYER_PARTS
 from planner.plan import Prediction
 from planner.timeline import Timeline
@@ -262,34 +263,41 @@ def _of_task(line: Line, kind: str, stage: int) -> tuple[StagePass, float]:
 
 def _replayed(line: Line) -> tuple[dict[Any, float], list[list[tuple[str, int, int]]]]:
     """Return the end of every task and of its sending, and the order of tasks on every device."""
-    p, v, events = len(line.names), line.num_chunks, Events()
+    p, v = len(line.names), line.num_chunks
     if 2 * p * v * line.num_microbatches > _MOST_TASKS:
         raise SpecError(
             f"--trace: {line.num_microbatches} micro-batches through {p * v} stages are too many tasks to draw. Take "
             f"{_MOST_TASKS // (2 * p * v)} micro-batches or fewer, or leave out --trace."
         )
-    order = [device_order(line.schedule, device, p, line.num_microbatches, v) for device in range(p)]
-    has_weights = line.weights_s > 0
-    order = [[task for task in tasks if has_weights or task[0] != "weights"] for tasks in order]
-    last = p * v - 1
-    for device, tasks in enumerate(order):
-        for kind, stage, number in tasks:
-            passed, seconds = _of_task(line, kind, stage)
-            events.add((kind, stage, number), seconds, [device], _inputs(line, kind, stage, number, last))
-            if kind != "weights" and passed.sent_s:
-                events.add(("sent", kind, stage, number), passed.sent_s, [device], [(kind, stage, number)])
-    return events.run(), order
-
-
-def _inputs(line: Line, kind: str, stage: int, number: int, last: int) -> list[Any]:
-    """Return what a task waits for."""
-    if kind == "weights" or (kind == "forward" and stage == 0):
-        return []
-    if kind == "backward" and stage == last:
-        return [("forward", stage, number)]
-    source = stage - 1 if kind == "forward" else stage + 1
-    is_sent = _of_task(line, kind, source)[0].sent_s > 0
-    return [("sent", kind, source, number) if is_sent else (kind, source, number)]
+    has_weights, last = line.weights_s > 0, p * v - 1
+    seconds = {
+        kind: [_of_task(line, kind, stage)[1] for stage in range(p * v)] for kind in ("forward", "backward", "weights")
+    }
+    run = simulate(
+        PipelineTimes(
+            forward_s=seconds["forward"],
+            backward_s=seconds["backward"],
+            output_s=[_of_task(line, "forward", stage)[0].sent_s for stage in range(last)],
+            error_s=[_of_task(line, "backward", stage)[0].sent_s for stage in range(1, last + 1)],
+            weights_s=seconds["weights"],
+        ),
+        schedule=order_name(line.schedule, v),
+        num_microbatches=line.num_microbatches,
+        chunks_per_device=v,
+        is_blocking=True,
+        with_tasks=True,
+    )
+    ends: dict[Any, float] = {}
+    order: list[list[tuple[str, int, int]]] = [[] for _ in range(p)]
+    sent = {"send_output": "forward", "send_error": "backward"}
+    for task in run.tasks:
+        assert task.microbatch is not None, "nothing is exchanged or updated"
+        if task.kind in sent:
+            ends["sent", sent[task.kind], task.stage, task.microbatch] = task.end_s
+        elif has_weights or task.kind != "weights":
+            ends[task.kind, task.stage, task.microbatch] = task.end_s
+            order[task.device].append((task.kind, task.stage, task.microbatch))
+    return ends, order
 
 
 def _draw_task(drawing: Drawing, line: Line, task: tuple[str, int, int], times: tuple[float, float]) -> int | None:

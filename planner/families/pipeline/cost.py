@@ -1,6 +1,6 @@
 """The cost of a pipeline: one way from a question and its decisions to seconds and bytes.
 
-The stages' times come from :mod:`planner.models.schedule`, their schedule from a simulation
+The stages' times come from :mod:`planner.models.stages`, their schedule from a simulation
 (:mod:`planner.models.schedule`), input from :mod:`planner.models.input`. An iteration is the simulated
 makespan and what the devices then wait for input. Gradients are synchronous: the pipeline drains before the update.
 """
@@ -22,18 +22,9 @@ from planner.dnn import Dnn
 from planner.families.parsing import check_inner_links
 from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import Precision
-from planner.models.schedule import (
-    LayerBytes,
-    Place,
-    ScheduleRun,
-    Stage,
-    StageCosts,
-    StageMachines,
-    peak_weight,
-    places_of,
-    simulate,
-)
+from planner.models.schedule import PipelineTimes, ScheduleRun, peak_weight, simulate
 from planner.models.ssgd import Strategy
+from planner.models.stages import LayerBytes, Place, Stage, StageCosts, StageMachines, places_of
 from planner.problem import Problem
 
 # --- The decisions of the family ``pipeline``: stages by the names of their layers, and the schedule of micro-batches
@@ -266,14 +257,16 @@ class PipelineCost:
         found = times or self.times(shape)
         transfer_s = found.transfer_s if with_transfers else (0.0,) * len(found.transfer_s)
         return simulate(
-            found.forward_s,
-            found.backward_s,
-            transfer_s,
-            transfer_s,
+            PipelineTimes(
+                forward_s=found.forward_s,
+                backward_s=found.backward_s,
+                output_s=transfer_s,
+                error_s=transfer_s,
+                sync_s=found.sync_s,
+                update_s=found.update_s,
+            ),
             num_microbatches=shape.num_microbatches,
             schedule=shape.schedule,
-            sync_s=found.sync_s,
-            update_s=found.update_s,
             chunks_per_device=shape.chunks_per_device,
             with_tasks=with_tasks,
         )

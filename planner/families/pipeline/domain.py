@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from planner.cost import Floats, TransferCost
 from planner.families.answer import iterations_of
 from planner.families.pipeline.cost import BlockCost, PipelineCost, Shape, has_whole_blocks
-from planner.models.schedule import Place, Stage, StageCosts
 from planner.models.ssgd import Strategy
+from planner.models.stages import Place, Stage, StageCosts
 from planner.problem import Problem, Range
 from planner.search import Search
 from planner.solvers.chain import balanced_cuts

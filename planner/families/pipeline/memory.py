@@ -19,7 +19,7 @@ import numpy as np
 
 from planner.families.pipeline.cost import Shape
 from planner.families.pipeline.domain import CHUNKS, Domain, hopeless_numbers
-from planner.models.schedule import Stage
+from planner.models.stages import Stage
 from planner.search import Search
 from planner.solvers.chain_bounds import NONE, FewestDevices, Integers, Schedule
 

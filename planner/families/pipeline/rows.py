@@ -15,7 +15,7 @@ from planner.cost import Affine, Floats, TransferCost
 from planner.families.pipeline.cost import Shape
 from planner.families.pipeline.domain import ANY, Domain, Run, spread, table_cells
 from planner.models.communication import CheapestOf
-from planner.models.schedule import Stage
+from planner.models.stages import Stage
 from planner.search import Search
 from planner.solvers.chain import BestFirst, Tables, TablesOfOne, balanced_cuts_of, table_bytes
 from planner.solvers.chain_bounds import Candidate, Choice, Integers, PipelineCosts, Schedule, Stack, StageSeconds

@@ -51,8 +51,8 @@ from planner.families.pipeline.domain import (
 from planner.families.pipeline.family import NOT_MODELLED, explain, predict
 from planner.families.pipeline.memory import LeastMemory, fitting, least_memory, numbers_of_stages_that_fit
 from planner.families.pipeline.rows import Neighbours, PlainSource, quick_shapes
-from planner.models.schedule import Stage
 from planner.models.ssgd import Strategy
+from planner.models.stages import Stage
 from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import Search

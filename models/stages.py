@@ -1,0 +1,526 @@
+"""The stages of a pipeline: how a layer graph is cut, where stages stand, and what they cost in seconds and bytes.
+
+**A line.** Layers stand in the order of ``Dnn.layers``: topological, ties by insertion, so every edge leads forward. A
+stage is the run ``first`` to ``last`` of it, both included; every edge then stays in its stage or leads to a later one.
+What crosses a cut are the outputs of the *distinct producers* before it that some layer behind it still reads: a tensor
+that two later layers read crosses once, and one that skips over whole stages is relayed by each of them. Other orders
+of the same graph may cross less; choosing among them is left out.
+
+**Places.** A stage stands on ``replicas`` equal devices of one machine group; the stages of a group take its devices in
+their order, filling machine after machine.
+
+**Seconds.** A micro-batch of b samples is split over the r replicas: each computes ``ceil(b / r)`` samples. A
+replicated stage exchanges its gradients in one all-reduce, by the cheapest closed form that its placement allows; its
+update takes the share of the whole network's that its trainable parameters have. A boundary between two stages on the
+same one machine uses the link inside: ``latency + bytes / (min(r, r') B)``, each device with a link of its own. Any
+other uses the network: ``latency + bytes / min(k B, k' B')``, with the k machines that a stage stands on and their
+network cards together; that other stages on these machines may send at the same time is left out. Errors come back as
+large as the outputs went; images or words that are relayed are charged likewise.
+
+**Bytes** of a stage: weights, gradients and optimiser's state of its layers; for each micro-batch in flight the outputs
+of its layers and the input that it received; one outgoing and one incoming error; the reserve. No recomputation.
+
+All is answered from prefix sums, for arrays of ``first`` and ``last`` as well as for numbers. Source of
+the collectives: :mod:`planner.models.communication`; the rest is bookkeeping of our own.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from planner.cost import Floats, Profile, TransferCost
+from planner.dnn import Dnn
+from planner.models.communication import (
+    cheapest_of,
+    delayed,
+    double_binary_tree_all_reduces,
+    ring_all_reduces,
+    two_level_all_reduces,
+)
+from planner.models.memory import Precision
+
+Positions = int | NDArray[np.int64]
+Numbers = float | NDArray[np.int64] | Floats
+
+_STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32, as in planner.models.memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Linearisation:
+    """The order of the layers and, for each, how long its output is needed.
+
+    Attributes
+    ----------
+    names
+        Of the L layers, in order.
+    last_reader
+        By layer, the position of the last layer that reads its output; its own position where none does.
+    output_elements
+        By layer, of one sample.
+    cut_elements
+        L - 1 numbers: elements of one sample that cross the cut behind each layer but the last.
+    """
+
+    names: tuple[str, ...]
+    last_reader: NDArray[np.int64]
+    output_elements: NDArray[np.int64]
+    cut_elements: NDArray[np.int64]
+
+    def relayed_by(self, first: int, last: int) -> tuple[int, ...]:
+        """Return the earlier layers whose outputs a stage must pass on to later ones.
+
+        Parameters
+        ----------
+        first, last
+            Of the stage's layers, by position; an empty stage in front of ``first = last + 1`` passes on all that
+            crosses the cut there.
+        """
+        return tuple(np.flatnonzero(self.last_reader[:first] > last).tolist())
+
+
+def linearise(dnn: Dnn) -> Linearisation:
+    """Return the network as a line.
+
+    Parameters
+    ----------
+    dnn
+        Of L layers.
+
+    Notes
+    -----
+    The output of layer u crosses the cuts ``u .. last_reader(u) - 1``: one difference array, summed up, gives all cuts
+    in ``O(V + E)``.
+    """
+    position = {layer.name: index for index, layer in enumerate(dnn.layers)}
+    last_reader = np.arange(len(dnn.layers))
+    for source, target in dnn.graph.edges:
+        index = position[source]
+        last_reader[index] = max(last_reader[index], position[target])
+    elements = np.array([layer.num_output_elements for layer in dnn.layers], dtype=np.int64)
+    change = np.zeros(len(elements) + 1, dtype=np.int64)
+    np.add.at(change, np.arange(len(elements)), elements)
+    np.add.at(change, last_reader, -elements)
+    return Linearisation(
+        names=tuple(position),
+        last_reader=last_reader,
+        output_elements=elements,
+        cut_elements=np.cumsum(change)[: len(elements) - 1],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """The layers ``first`` to ``last`` on ``replicas`` devices of the machine group with index ``group``."""
+
+    first: int
+    last: int
+    group: int = 0
+    replicas: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The devices of a stage: so many of a group, from device ``start`` on, in machines of ``devices_per_machine``."""
+
+    group: int
+    start: int
+    replicas: int
+    devices_per_machine: int
+
+    @property
+    def first_machine(self) -> int:
+        """Index of its first machine in the group."""
+        return self.start // self.devices_per_machine
+
+    @property
+    def num_machines(self) -> int:
+        """Machines that it stands on, wholly or in part."""
+        return (self.start + self.replicas - 1) // self.devices_per_machine - self.first_machine + 1
+
+    @property
+    def most_per_machine(self) -> int:
+        """Devices on the machine that has most of them."""
+        first = self.devices_per_machine - self.start % self.devices_per_machine
+        if self.num_machines == 1:
+            return self.replicas
+        if self.num_machines > 2:
+            return self.devices_per_machine
+        return max(first, self.replicas - first)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all its machines hold equally many of its devices."""
+        return self.num_machines * self.most_per_machine == self.replicas
+
+
+class PlaceError(ValueError):
+    """A group has fewer devices than its stages take; ``group`` is its index, ``needed`` what they take."""
+
+    def __init__(self, group: int, needed: int) -> None:
+        super().__init__(group, needed)
+        self.group, self.needed = group, needed
+
+
+def places_of(stages: Iterable[Stage], machines: Sequence["StageMachines"]) -> tuple[Place, ...]:
+    """Return where stages stand that take the devices of their groups in order.
+
+    Parameters
+    ----------
+    stages
+        In the order of the layers.
+    machines
+        The groups, by index.
+
+    Raises
+    ------
+    PlaceError
+        If a group has too few devices.
+
+    Examples
+    --------
+    Three stages on machines of four devices stand on one, two and one machine:
+
+    >>> group = StageMachines(name="a", num_machines=2, devices_per_machine=4, profile=None)
+    >>> stages = [Stage(first=0, last=0, replicas=number) for number in (3, 2, 3)]
+    >>> [place.num_machines for place in places_of(stages, [group])]
+    [1, 2, 1]
+    """
+    taken = [0] * len(machines)
+    places = []
+    for one in stages:
+        each = machines[one.group].devices_per_machine
+        places.append(Place(group=one.group, start=taken[one.group], replicas=one.replicas, devices_per_machine=each))
+        taken[one.group] += one.replicas
+    for place in places:
+        if taken[place.group] > machines[place.group].num_devices:
+            raise PlaceError(place.group, taken[place.group])
+    return tuple(places)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StageMachines:
+    """A machine group as stages see it; rates are those that are reached, efficiency included.
+
+    Attributes
+    ----------
+    profile
+        Seconds per sample of every layer on its device, and ``update_s`` of the whole network.
+    memory_limit_bytes
+        What a device may hold.
+    network_bytes_per_s, network_latency_s
+        Of all network cards of a machine, one direction; between two of its machines.
+    inside_bytes_per_s, inside_latency_s
+        Of one device's link to another in the machine.
+    overhead_s, reduce_bytes_per_s, algorithms, curves
+        Of an all-reduce, as :mod:`planner.models.communication` takes them; a curve of so many devices goes before.
+    """
+
+    name: str
+    num_machines: int
+    devices_per_machine: int
+    profile: Profile
+    memory_limit_bytes: float = float("inf")
+    network_bytes_per_s: float = float("inf")
+    network_latency_s: float = 0.0
+    inside_bytes_per_s: float = float("inf")
+    inside_latency_s: float = 0.0
+    overhead_s: float = 0.0
+    delay_s: float = 0.0
+    reduce_bytes_per_s: float = float("inf")
+    algorithms: tuple[str, ...] = ("ring", "tree", "two_level")
+    curves: Mapping[int, TransferCost] = field(default_factory=dict)
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of all its machines."""
+        return self.num_machines * self.devices_per_machine
+
+    def all_reduce(self, place: Place) -> TransferCost:
+        """Return the cost of an all-reduce over the devices of a place, by its cheapest algorithm.
+
+        Parameters
+        ----------
+        place
+            Of a replicated stage. Two levels need equally many devices on every machine; where they are uneven, and no
+            other algorithm is allowed, the ring is taken.
+        """
+        if curve := self.curves.get(place.replicas):
+            return delayed(curve, self.delay_s)
+        machines, most = place.num_machines, place.most_per_machine
+        spans, overhead_s = machines > 1, self.overhead_s + self.delay_s
+        network, network_latency_s = (
+            (self.network_bytes_per_s, self.network_latency_s) if spans else (float("inf"), 0.0)
+        )
+        inside, inside_latency_s = (self.inside_bytes_per_s, self.inside_latency_s) if most > 1 else (float("inf"), 0.0)
+        flat = {
+            "bandwidth_bytes_per_s": min(network, inside),
+            "latency_s": max(network_latency_s, inside_latency_s),
+            "overhead_s": overhead_s,
+            "reduce_bytes_per_s": self.reduce_bytes_per_s,
+        }
+        trees = double_binary_tree_all_reduces(num_devices=[machines if spans else most], **flat).at(0)
+        forms: dict[str, TransferCost] = {
+            "ring": ring_all_reduces(num_devices=[place.replicas], **flat).at(0),
+            "tree": delayed(trees, 2 * (most - 1) * inside_latency_s if spans else 0.0),
+        }
+        if place.is_even:
+            forms["two_level"] = two_level_all_reduces(
+                num_machines=[machines],
+                devices_per_machine=most,
+                inside_bytes_per_s=inside,
+                network_bytes_per_s=network,
+                inside_latency_s=inside_latency_s,
+                network_latency_s=network_latency_s,
+                overhead_s=overhead_s,
+                reduce_bytes_per_s=self.reduce_bytes_per_s,
+            ).at(0)
+        return cheapest_of([forms[name] for name in self.algorithms if name in forms] or [forms["ring"]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBytes:
+    """The network in its linear order, in bytes: prefix sums with a leading 0, so that a run is one difference.
+
+    ``cut_bytes`` is by position in front of a layer: 0 in front of the first and behind the last.
+    """
+
+    names: tuple[str, ...]
+    weights_bytes: Floats
+    gradients_bytes: Floats
+    optimizer_bytes: Floats
+    activations_bytes: Floats
+    trainable_share: Floats
+    cut_bytes: Floats
+    line: Linearisation
+
+    @classmethod
+    def of(cls, dnn: Dnn, precision: Precision) -> "LayerBytes":
+        """Return the bytes of a network.
+
+        Parameters
+        ----------
+        dnn, precision
+            L layers, and the bytes of their numbers.
+        """
+        line = linearise(dnn)
+        trainable = _prefix([layer.num_trainable for layer in dnn.layers])
+        moving = _prefix([layer.num_moving for layer in dnn.layers])
+        return cls(
+            names=line.names,
+            weights_bytes=trainable * precision.weight_bytes + moving * _STATISTIC_BYTES,
+            gradients_bytes=trainable * precision.gradient_bytes,
+            optimizer_bytes=trainable * (precision.master_bytes + precision.optimizer_bytes),
+            activations_bytes=_prefix([layer.num_stored_elements for layer in dnn.layers]) * precision.activation_bytes,
+            trainable_share=trainable / max(1.0, float(trainable[-1])),
+            cut_bytes=np.array([0.0, *line.cut_elements.tolist(), 0.0]) * precision.activation_bytes,
+            line=line,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Bytes of a stage on each of its devices; arrays where the stages were.
+
+    Attributes
+    ----------
+    in_flight_bytes
+        Of one micro-batch in flight: outputs of the layers, and the input that the stage received.
+    error_bytes
+        One outgoing and one incoming error.
+    """
+
+    weights_bytes: Floats
+    gradients_bytes: Floats
+    optimizer_bytes: Floats
+    in_flight_bytes: Floats
+    error_bytes: Floats
+
+    def total_bytes(self, num_in_flight: Numbers) -> Floats:
+        """Return the bytes of a stage; the reserve comes on top, once a device.
+
+        Parameters
+        ----------
+        num_in_flight
+            Micro-batches between forward and backward; a number, or one a stage.
+        """
+        fixed = self.weights_bytes + self.gradients_bytes + self.optimizer_bytes + self.error_bytes
+        return fixed + num_in_flight * self.in_flight_bytes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StageCosts:
+    """What any stage of one question costs.
+
+    ``first`` and ``last`` of its methods are positions of layers, 0 to L - 1, as numbers or as arrays that broadcast;
+    what is returned has their shape, and ``num_samples`` are those of a micro-batch on one device, ``ceil(b / r)``.
+
+    Parameters
+    ----------
+    layers, machines
+        The network, and the groups that stages may stand on.
+    latency_s
+        Between a machine of one group and a machine of another, by their indices.
+    reserve_bytes
+        On every device, beside what stages hold.
+    """
+
+    layers: LayerBytes
+    machines: tuple[StageMachines, ...]
+    latency_s: Floats
+    reserve_bytes: float = 0.0
+
+    @property
+    def num_layers(self) -> int:
+        """L."""
+        return len(self.layers.names)
+
+    @cached_property
+    def _seconds(self) -> tuple[tuple[Floats, Floats], ...]:
+        """Prefix sums of forward and backward seconds of one sample, by group."""
+        return tuple((_prefix(one.profile.forward_s), _prefix(one.profile.backward_s)) for one in self.machines)
+
+    @cached_property
+    def _all_reduces(self) -> dict[Place, TransferCost]:
+        """Costs of exchanges by place, as they are asked for: searches ask for few places, many times."""
+        return {}
+
+    @cached_property
+    def _syncs_s(self) -> dict[tuple[int, int, Place], float]:
+        """Seconds of exchanges by first layer, last layer and place."""
+        return {}
+
+    def forward_s(self, first: Positions, last: Positions, *, group: int, num_samples: Numbers) -> Floats:
+        """Return the forward seconds of a micro-batch on one device.
+
+        Parameters
+        ----------
+        first, last, num_samples
+            Of the stage, see the class.
+        group
+            Index of the machines that it stands on.
+        """
+        return _run(self._seconds[group][0], first, last) * num_samples
+
+    def backward_s(self, first: Positions, last: Positions, *, group: int, num_samples: Numbers) -> Floats:
+        """Return the backward seconds of a micro-batch on one device.
+
+        Parameters
+        ----------
+        first, last, group, num_samples
+            As of :meth:`forward_s`.
+        """
+        return _run(self._seconds[group][1], first, last) * num_samples
+
+    def update_s(self, first: Positions, last: Positions, *, group: int) -> Floats:
+        """Return the seconds of the optimiser's step on the parameters of these layers.
+
+        Parameters
+        ----------
+        first, last, group
+            As of :meth:`forward_s`.
+        """
+        return _run(self.layers.trainable_share, first, last) * self.machines[group].profile.update_s
+
+    def gradient_bytes(self, first: Positions, last: Positions) -> Floats:
+        """Return the bytes of the gradients of these layers, which replicas exchange.
+
+        Parameters
+        ----------
+        first, last
+            Of the stage, see the class.
+        """
+        return _run(self.layers.gradients_bytes, first, last)
+
+    def sync_s(self, first: int, last: int, place: Place) -> float:
+        """Return the seconds in which the replicas of a stage exchange its gradients; 0 for one replica.
+
+        Parameters
+        ----------
+        first, last, place
+            Of one stage: its layers, and where it stands.
+        """
+        key = first, last, place
+        if key not in self._syncs_s:  # searches ask this for the same few stages, many times
+            if place.replicas > 1 and place not in self._all_reduces:
+                self._all_reduces[place] = self.machines[place.group].all_reduce(place)
+            size = np.asarray(self.gradient_bytes(first, last), dtype=np.float64)
+            self._syncs_s[key] = float(self._all_reduces[place](size)) if place.replicas > 1 else 0.0
+        return self._syncs_s[key]
+
+    def boundary_bytes(self, position: Positions) -> Floats:
+        """Return the bytes of one sample that cross a cut, in each direction.
+
+        Parameters
+        ----------
+        position
+            Of the layer behind the cut, 0 to L; a number or an array.
+        """
+        found: Floats = self.layers.cut_bytes[position]
+        return found
+
+    def transfer_s(self, position: int, before: Place, after: Place, *, microbatch_size: int) -> float:
+        """Return the seconds of one micro-batch over a cut, in either direction; nothing crosses in 0 s.
+
+        Parameters
+        ----------
+        position
+            Of the layer behind the cut.
+        before, after
+            Where the two stages stand.
+        microbatch_size
+            Samples of all replicas together.
+        """
+        latency_s, rate = self.boundary_link(before, after)
+        size = float(self.boundary_bytes(position)) * microbatch_size
+        return latency_s + size / rate if size > 0 else 0.0
+
+    def boundary_link(self, before: Place, after: Place) -> tuple[float, float]:
+        """Return latency and bytes a second between the devices of two stages.
+
+        Parameters
+        ----------
+        before, after
+            Where they stand; chunks of the same devices send nothing.
+        """
+        one, other = self.machines[before.group], self.machines[after.group]
+        if before == after:
+            return 0.0, float("inf")
+        is_inside = before.group == after.group and before.num_machines == after.num_machines == 1
+        if is_inside and before.first_machine == after.first_machine:
+            return one.inside_latency_s, one.inside_bytes_per_s * min(before.replicas, after.replicas)
+        rate = min(before.num_machines * one.network_bytes_per_s, after.num_machines * other.network_bytes_per_s)
+        return float(self.latency_s[before.group, after.group]), rate
+
+    def memory(self, first: Positions, last: Positions, *, num_samples: Numbers) -> StageMemory:
+        """Return what each device of a stage holds.
+
+        Parameters
+        ----------
+        first, last, num_samples
+            Of the stage, see the class.
+        """
+        layers, end = self.layers, np.asarray(last) + 1
+        received, sent = self.boundary_bytes(first), layers.cut_bytes[end]
+        return StageMemory(
+            weights_bytes=_run(layers.weights_bytes, first, last),
+            gradients_bytes=_run(layers.gradients_bytes, first, last),
+            optimizer_bytes=_run(layers.optimizer_bytes, first, last),
+            in_flight_bytes=(_run(layers.activations_bytes, first, last) + received) * num_samples,
+            error_bytes=(received + sent) * num_samples,
+        )
+
+
+def _prefix(values: ArrayLike) -> Floats:
+    """Return prefix sums with a leading 0."""
+    return np.concatenate(([0.0], np.cumsum(np.asarray(values, dtype=np.float64))))
+
+
+def _run(prefix: Floats, first: Positions, last: Positions) -> Floats:
+    """Return the sum of ``first`` to ``last``."""
+    if not isinstance(last, int):
+        last = np.asarray(last)
+    found: Floats = prefix[last + 1] - prefix[first]
+    return found
