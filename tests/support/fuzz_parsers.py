@@ -144,8 +144,17 @@ def _plain(path: Path) -> Any:
         if len(text) > _MOST_JUDGED:
             raise
         from ruamel.yaml import YAML
+        from ruamel.yaml.constructor import SafeConstructor
+
+        class Sharing(SafeConstructor):
+            """Keeps what merges bring in twice once: the library's own lists double with every merge of a merge."""
+
+            def flatten_mapping(self, node: Any) -> None:
+                super().flatten_mapping(node)
+                node.value = list({id(key): (key, value) for key, value in node.value}.values())
 
         reader = YAML(typ="safe", pure=True)
+        reader.Constructor = Sharing
         reader.max_depth = 64
         return reader.load(StringIO(text))
 
