@@ -368,7 +368,7 @@ def _store(folder: Path, draw: Random) -> None:
     from answers import summary_text
 
     from planner.answer.documents import dump
-    from planner.cli.sweep import _tell
+    from planner.cli.sweep import SweepOutput, _tell
     from planner.sweep.question import load_sweep
     from planner.sweep.report import export, summary_document, summary_of
     from planner.sweep.store import Store
@@ -386,7 +386,7 @@ def _store(folder: Path, draw: Random) -> None:
             store.document(key)
         store.begin(sweep, _TODAY)
         if draw.random() < 0.02:
-            _tell(sweep, store, None, folder / "page.html", folder / "spec.json", is_json=False)
+            _tell(sweep, store, SweepOutput(html=folder / "page.html"), folder / "spec.json")
 
 
 def _quantity(folder: Path, draw: Random) -> None:
