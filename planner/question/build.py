@@ -30,7 +30,7 @@ from planner.question.calibration import (
     samples_per_device,
     with_fitted_links,
 )
-from planner.question.cluster import ClusterBuilder, with_former_defaults
+from planner.question.cluster import cluster_of, with_former_defaults
 from planner.question.dnn import (
     batch_of_profile,
     check_names,
@@ -132,7 +132,7 @@ def _build(reading: Reading) -> Problem:
     calibration = notes.attempt(
         ("calibration",), lambda: read_calibration(spec.calibration, reading.source, reading.resolved)
     )
-    cluster = notes.attempt(("cluster",), lambda: ClusterBuilder(notes, reading.resolved).build(spec.cluster))
+    cluster = notes.attempt(("cluster",), lambda: cluster_of(spec.cluster, notes, reading.resolved))
     if network is None or calibration is None or cluster is None:
         raise SpecError.of(notes.faults)
     dnn, measured = network
