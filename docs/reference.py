@@ -1,7 +1,7 @@
 """The reference of the site, made when it is built: commands, keys of a question, documents, tables and the API.
 
 A hook of MkDocs (``mkdocs.yml``). Every page comes from the program itself, by way of its command line, so it cannot be
-stale. What the keys of a question mean stands in ``docs/keys.yaml``.
+stale. What the keys of a question mean stands in ``docs/keys.yaml``, and in the rows of decisions and constraints.
 """
 
 import contextlib
@@ -15,6 +15,8 @@ from ruamel.yaml import YAML
 
 from planner import models, solvers
 from planner.cli.run import run
+from planner.constraints import CONSTRAINTS
+from planner.decisions import DECISIONS, LAYOUT
 
 KEYS = Path(__file__).with_name("keys.yaml")
 TABLES = {"devices": "Devices", "links": "Links", "machines": "Machines", "dnn": "Networks", "prices": "Prices"}
@@ -85,14 +87,23 @@ def blocks_of(name: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+def phrase(words: str) -> str:
+    """Return a phrase as a sentence."""
+    return f"{words[:1].upper()}{words[1:]}."
+
+
 def sentences() -> dict[str, dict[str, str]]:
-    """Return what every key means, by block."""
+    """Return what every key means, by block: of decisions and constraints as their rows have it."""
     told = YAML(typ="safe").load(KEYS)
-    found = {}
+    found = {
+        "constraints": {row.key: row.description for row in CONSTRAINTS if row.description},
+        "fix": {row.key: phrase(row.words) for row in DECISIONS},
+        "configuration.hybrid": {key: phrase(row.words) for key, row in LAYOUT.items()},
+    }
     for block, keys in told.items():
         whole = {"like": keys} if isinstance(keys, str) else dict(keys)
         like = whole.pop("like", None)
-        found[block] = {**(found[like] if like in found else told.get(like, {})), **whole}
+        found[block] = {**found.get(block, {}), **(found[like] if like in found else told.get(like, {})), **whole}
     return found
 
 

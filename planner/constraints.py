@@ -125,7 +125,7 @@ class Constraint:
     limit
         The field of :class:`planner.problem.Limits` that holds its value; empty where there is none.
     description
-        What a value of the spec means, for the schema, where the key does not say it all.
+        What its key in a spec means, as a sentence: of the schema and of the reference.
     """
 
     name: str
@@ -740,9 +740,21 @@ class PinConstraint(Constraint):
 
 CONSTRAINTS: tuple[Constraint, ...] = (
     ClusterConstraint(name="cluster"),
-    NumberConstraint(name="constraints.devices", kind="range", limit="devices"),
-    NumberConstraint(name="constraints.machines", kind="range", limit="machines"),
-    MemoryConstraint(name="constraints.memory_per_device", kind=Dimension.DATA, limit="memory_per_device_bytes"),
+    NumberConstraint(
+        name="constraints.devices", kind="range", limit="devices", description="How many devices may be used."
+    ),
+    NumberConstraint(
+        name="constraints.machines",
+        kind="range",
+        limit="machines",
+        description="How many machines may be used, those that only serve included.",
+    ),
+    MemoryConstraint(
+        name="constraints.memory_per_device",
+        kind=Dimension.DATA,
+        limit="memory_per_device_bytes",
+        description="Memory of a device that a plan may use.",
+    ),
     RackPowerConstraint(
         name="constraints.power_per_rack",
         kind={"power": Dimension.POWER, "machines_per_rack": "count"},
@@ -751,10 +763,24 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         "those in use are spread evenly over the racks and draw the power of all their devices (device.power, or the "
         "device table; the host is not counted: leave room for it), all others are off.",
     ),
-    DeadlineConstraint(name="constraints.deadline", kind=Dimension.TIME, limit="deadline_s"),
-    StalenessConstraint(name="constraints.max_staleness", kind="staleness", limit="max_staleness"),
-    FamiliesConstraint(name="constraints.forbidden_families", kind="families"),
-    ExclusionConstraint(name="constraints.exclude", kind="exclude"),
+    DeadlineConstraint(
+        name="constraints.deadline",
+        kind=Dimension.TIME,
+        limit="deadline_s",
+        description="The most that the objective's time may be.",
+    ),
+    StalenessConstraint(
+        name="constraints.max_staleness",
+        kind="staleness",
+        limit="max_staleness",
+        description="Iterations by which gradients may lag; allows training without a barrier.",
+    ),
+    FamiliesConstraint(
+        name="constraints.forbidden_families", kind="families", description="Families that are left out."
+    ),
+    ExclusionConstraint(
+        name="constraints.exclude", kind="exclude", description="Values that decisions of `hybrid` must not take."
+    ),
     PinConstraint(name="fix"),
     BatchConstraint(name="dnn.global_batch"),
 )

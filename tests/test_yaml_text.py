@@ -1,5 +1,6 @@
 """The one reader of YAML: what it reads, and every way in which text is refused with its place."""
 
+import sys
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,37 @@ def test_merges_of_merges_do_not_multiply() -> None:
     bomb = "m0: &m0 {a: 1}\n" + "".join(f"m{n}: &m{n} {{<<: [*m{n - 1}, *m{n - 1}]}}\n" for n in range(1, 25))
     assert read_yaml(bomb).data["m24"] == {"a": 1}
     assert read_yaml_documents(bomb)[0]["m24"] == {"a": 1}
+
+
+def test_merges_of_merges_are_put_together_once() -> None:
+    """Calls are counted: twice as many merges take twice as many, where each doubled what it merges before."""
+
+    def num_calls(levels: int) -> int:
+        bomb = "m0: &m0 {a: 1}\n" + "".join(f"m{n}: &m{n} {{<<: [*m{n - 1}, *m{n - 1}]}}\n" for n in range(1, levels))
+        read_yaml("a: {<<: {}}")  # imports
+        calls = 0
+
+        def count(frame: object, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event == "call"
+            if calls > 1_000_000:
+                raise AssertionError("more than a million calls")
+
+        sys.setprofile(count)
+        try:
+            read_yaml(bomb)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    assert num_calls(100) < 2.2 * num_calls(50)
+
+
+def test_merges_of_what_nobody_keeps_are_limited_in_depth() -> None:
+    chain = "m0: &m0 {a: 1}\n"
+    chain += "".join(f"x{n}: {{<<: {{k: &m{n} {{<<: *m{n - 1}}}}}, k: 1}}\n" for n in range(1, 400))
+    with pytest.raises(SpecError, match="nested more than 64 levels deep"):
+        read_yaml(chain + "z: {<<: *m399}\n")
 
 
 def test_a_merge_bomb_in_a_launch_file_is_counted_before_its_values_are_made() -> None:

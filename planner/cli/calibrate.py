@@ -1,14 +1,14 @@
 """``planner calibrate``: parameters of devices, links and families from measurements, or constants of this machine."""
 
 import re
-from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import MemoryLimit
+from planner.cli.options import MemoryLimit, grouped
 
 if TYPE_CHECKING:
     from planner.calibration.fits import Fitted
@@ -36,7 +36,100 @@ class Form(StrEnum):
     CURVE = "curve"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsaid:
+    """What measurements do not say of themselves."""
+
+    devices: Annotated[
+        int | None, typer.Option(min=2, help="Number of devices of timings whose text lacks it.", rich_help_panel=_SAID)
+    ] = None
+    device: Annotated[
+        str | None, typer.Option(help="The device that a profile was taken on.", rich_help_panel=_SAID)
+    ] = None
+    dtype: Annotated[str | None, typer.Option(help="Its numbers: fp32, tf32, fp16, bf16.", rich_help_panel=_SAID)] = (
+        None
+    )
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples of its batch.", rich_help_panel=_SAID)] = None
+    date: Annotated[str, typer.Option(help="Of the measurement, for the file's source.", rich_help_panel=_SAID)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToMeasure:
+    """Which measurements would sharpen a decision most."""
+
+    plan_measurements: Annotated[
+        bool,
+        typer.Option(
+            "--plan-measurements",
+            help="DATA is a spec or a plan: say which measurements its decision depends on most.",
+            rich_help_panel=_WANTED,
+        ),
+    ] = False
+    range_: Annotated[
+        list[str] | None,
+        typer.Option("--range", help="How far a figure may be off, e.g. network=0.8..1.1.", rich_help_panel=_WANTED),
+    ] = None
+    time_limit: Annotated[str, typer.Option(help="For all questions that are asked anew.", rich_help_panel=_WANTED)] = (
+        "120 s"
+    )
+    memory_limit: MemoryLimit = None
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """How far figures may be off, by their names."""
+        from planner.cli.question import flag_fault
+
+        given = {}
+        for text in self.range_ or ():
+            match = _RANGE.fullmatch(text)
+            try:
+                given[match["name"] if match else ""] = (float(match["low"]), float(match["high"])) if match else (0, 0)
+            except ValueError:
+                match = None
+            if match is None:
+                raise flag_fault("--range", f"{text!r} is no range.", "Write e.g. --range network=0.8..1.1.", text)
+        return given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitOutput:
+    """Where a fit goes."""
+
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the calibration to this file, for a spec to name.")
+    ] = None
+    plot: Annotated[Path | None, typer.Option(help="Draw measured, predicted and residuals: .svg, .png, .pdf.")] = None
+    law_only: Annotated[
+        bool, typer.Option("--law-only", help="Write the law for any number of devices, and no curves; needs --spec.")
+    ] = False
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON document (planner.fit/1; planner.calibration/1) on stdout.")
+    ] = False
+
+    def give(self, fitted: "Fitted", date: str) -> None:
+        """Write what was asked for, and print the fit."""
+        from planner.answer.documents import dump
+        from planner.calibration.report import calibration_text, document, picture, residuals_of, text
+        from planner.cli.output import write_text
+
+        if self.plot:
+            picture(residuals_of(fitted), self.plot)
+        if self.out:
+            write_text(self.out, calibration_text(fitted, date=date, is_law_only=self.law_only))
+        if self.json:
+            print(dump(document(fitted, date=date, is_law_only=self.law_only)))
+            return
+        print(text(fitted, is_law_only=self.law_only))
+        print()
+        if self.out:
+            print(f"Written to {self.out}; name it in a spec: calibration: {self.out.name}")
+        else:
+            print("Add -o calibration.yaml to write what a spec can name.")
+
+
+@grouped
 def calibrate(
+    *,
     data: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -45,46 +138,12 @@ def calibrate(
         ),
     ] = None,
     spec: Annotated[Path | None, typer.Option(help="The question: its cluster, network and configurations.")] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the calibration to this file, for a spec to name.")
-    ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw measured, predicted and residuals: .svg, .png, .pdf.")] = None,
-    devices: Annotated[
-        int | None, typer.Option(min=2, help="Number of devices of timings whose text lacks it.", rich_help_panel=_SAID)
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="The device that a profile was taken on.", rich_help_panel=_SAID)
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Its numbers: fp32, tf32, fp16, bf16.", rich_help_panel=_SAID)
-    ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Samples of its batch.", rich_help_panel=_SAID)] = None,
-    date: Annotated[str, typer.Option(help="Of the measurement, for the file's source.", rich_help_panel=_SAID)] = "",
+    output: FitOutput,
+    unsaid: Unsaid,
     form: Annotated[Form | None, typer.Option(help="Take this form of curve; else cross-validation chooses.")] = None,
-    law_only: Annotated[
-        bool, typer.Option("--law-only", help="Write the law for any number of devices, and no curves; needs --spec.")
-    ] = False,
     template: Annotated[Template | None, typer.Option(help="Print a table to fill in, and stop.")] = None,
-    plan_measurements: Annotated[
-        bool,
-        typer.Option(
-            "--plan-measurements",
-            help="DATA is a spec or a plan: say which measurements its decision depends on most.",
-            rich_help_panel=_WANTED,
-        ),
-    ] = False,
-    range_: Annotated[
-        list[str] | None,
-        typer.Option("--range", help="How far a figure may be off, e.g. network=0.8..1.1.", rich_help_panel=_WANTED),
-    ] = None,
-    time_limit: Annotated[
-        str, typer.Option(help="For all questions that are asked anew.", rich_help_panel=_WANTED)
-    ] = "120 s",
-    memory_limit: MemoryLimit = None,
+    wanted: ToMeasure,
     measure: Annotated[bool, typer.Option("--measure", help="Run the canonical loops now, for a few seconds.")] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="One JSON document (planner.fit/1; planner.calibration/1) on stdout.")
-    ] = False,
 ) -> None:
     """Fit links, devices and families to measurements, and say how far off the fit is; or measure this machine.
 
@@ -104,10 +163,10 @@ def calibrate(
         from planner.calibration.canonical_loops import measure as measured
 
         here = measured()
-        print(dump(here.to_document()) if json else here.text())
+        print(dump(here.to_document()) if output.json else here.text())
         return
-    if plan_measurements:
-        _print_measurements(data or [], range_ or [], time_limit=time_limit, memory_limit=memory_limit, json=json)
+    if wanted.plan_measurements:
+        _print_measurements(data or [], wanted, is_json=output.json)
         return
     if not data:
         raise flag_fault("", "there is nothing to calibrate from.", "Name files, or write planner calibrate --measure.")
@@ -115,12 +174,12 @@ def calibrate(
     from planner.calibration.fits import Asked, fit_all
     from planner.cli.output import check_outputs
 
-    if plot:
+    if output.plot:
         from planner.calibration.report import check_picture
 
-        check_picture(plot)
-    found = read_files(data, num_devices=devices)
-    check_outputs({"--out": out, "--plot": plot}, spec, {f"an input, {one}": one for one in found.files})
+        check_picture(output.plot)
+    found = read_files(data, num_devices=unsaid.devices)
+    check_outputs({"--out": output.out, "--plot": output.plot}, spec, {f"an input, {one}": one for one in found.files})
     if found.runs:
         from planner.calibration.runs import compare
 
@@ -128,41 +187,18 @@ def calibrate(
             mend = "Give the runs in a command of their own."
             raise flag_fault("", "measured runs are compared, other measurements are fitted.", mend)
         result = compare(found.runs)
-        print(dump(result.to_document()) if json else result.text())
+        print(dump(result.to_document()) if output.json else result.text())
         return
-    fitted = fit_all(found, Asked(spec=spec, form=form, device=device, dtype=dtype, batch_size=batch))
-    if law_only and fitted.cluster_law is None:
+    fitted = fit_all(
+        found, Asked(spec=spec, form=form, device=unsaid.device, dtype=unsaid.dtype, batch_size=unsaid.batch)
+    )
+    if output.law_only and fitted.cluster_law is None:
         mend = "Add --spec with the cluster, and timings of all-reduces that fit its machines."
         raise flag_fault("--law-only", "there is no law of a cluster.", mend)
-    _print_fit(fitted, out, plot, date=date, is_law_only=law_only, json=json)
+    output.give(fitted, unsaid.date)
 
 
-def _print_fit(
-    fitted: "Fitted", out: Path | None, plot: Path | None, *, date: str, is_law_only: bool, json: bool
-) -> None:
-    """Write what was asked for, and print the fit."""
-    from planner.answer.documents import dump
-    from planner.calibration.report import calibration_text, document, picture, residuals_of, text
-    from planner.cli.output import write_text
-
-    if plot:
-        picture(residuals_of(fitted), plot)
-    if out:
-        write_text(out, calibration_text(fitted, date=date, is_law_only=is_law_only))
-    if json:
-        print(dump(document(fitted, date=date, is_law_only=is_law_only)))
-        return
-    print(text(fitted, is_law_only=is_law_only))
-    print()
-    if out:
-        print(f"Written to {out}; name it in a spec: calibration: {out.name}")
-    else:
-        print("Add -o calibration.yaml to write what a spec can name.")
-
-
-def _print_measurements(
-    questions: Sequence[Path], ranges: Sequence[str], *, time_limit: str, memory_limit: str | None, json: bool
-) -> None:
+def _print_measurements(questions: list[Path], wanted: ToMeasure, *, is_json: bool) -> None:
     """Print which measurements would sharpen the decision of a spec, or of a plan, most."""
     import planner
     from planner.answer.documents import dump
@@ -176,16 +212,8 @@ def _print_measurements(
     if len(questions) != 1:
         mend = "Name one spec, or one plan that `planner plan --out` wrote."
         raise flag_fault("--plan-measurements", f"{len(questions)} files are given.", mend)
-    given = {}
-    for one in ranges:
-        match = _RANGE.fullmatch(one)
-        try:
-            given[match["name"] if match else ""] = (float(match["low"]), float(match["high"])) if match else (0.0, 0.0)
-        except ValueError:
-            match = None
-        if match is None:
-            raise flag_fault("--range", f"{one!r} is no range.", "Write e.g. --range network=0.8..1.1.", one)
-    seconds, most_bytes = limit_s(time_limit), limit_bytes(memory_limit)
+    ranges = wanted.ranges
+    seconds, most_bytes = limit_s(wanted.time_limit), limit_bytes(wanted.memory_limit)
     search = Search(time_limit_s=seconds, memory_limit_bytes=most_bytes)
     if is_plan(questions[0]):
         problem, plan = plan_of_file(questions[0])
@@ -194,5 +222,5 @@ def _print_measurements(
         # Half of the time is for the questions that are asked anew.
         plan = planner.plan(problem, time_limit_s=seconds / 2, memory_limit_bytes=most_bytes)
     with search.interruptible():
-        found = measurements_to_make(problem, plan, search, ranges=given)
-    print(dump(found.to_document()) if json else measurements_text(found))
+        found = measurements_to_make(problem, plan, search, ranges=ranges)
+    print(dump(found.to_document()) if is_json else measurements_text(found))

@@ -1,9 +1,17 @@
-"""Options that several commands have, said once."""
+"""Options, said once: a command names groups of them, and the options that it has alone.
+
+A group is a frozen dataclass; each field is an option, with its words. :func:`grouped` makes of a command with groups
+the function with one parameter an option that typer wants.
+"""
 
 import re
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -13,25 +21,51 @@ if TYPE_CHECKING:
     from planner.problem import Problem
 
 __all__ = [
+    "MOST_WORKERS",
     "Html",
-    "MeasuredTrace",
     "MemoryLimit",
     "RunFactory",
-    "Scheduler",
-    "TimeLimit",
-    "Trace",
-    "TraceDevices",
-    "TraceIterations",
+    "SearchOptions",
     "TraceOptions",
-    "Workers",
     "check_helpers",
+    "grouped",
     "in_short",
     "json_of",
 ]
 
-_MOST_WORKERS = 1024
+MOST_WORKERS = 1024
 _CONNECT_S = 5.0
 _BY_SOCKET = ("", "tcp", "tls")  # addresses at which a plain connection shows that somebody listens
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the fields of each of its groups in the group's place, as options of its own."""
+    groups: dict[str, Any] = {}
+    parameters: list[Parameter] = []
+    kinds = get_type_hints(command, include_extras=True)
+    for name, parameter in signature(command).parameters.items():
+        kind = kinds[name]
+        if not is_dataclass(kind):
+            parameters.append(parameter.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY))
+            continue
+        groups[name] = kind
+        own = get_type_hints(kind, include_extras=True)
+        for field in fields(kind):
+            default = Parameter.empty if field.default is MISSING else field.default
+            parameters.append(
+                Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=own[field.name])
+            )
+
+    @wraps(command)
+    def called(**options: Any) -> None:
+        made = {
+            name: kind(**{one.name: options.pop(one.name) for one in fields(kind)}) for name, kind in groups.items()
+        }
+        command(**options, **made)
+
+    called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    called.__annotations__ = {one.name: one.annotation for one in parameters}
+    return called
 
 
 def in_short(text: str) -> Any:
@@ -51,32 +85,10 @@ def _address(text: str | None) -> str | None:
     return text
 
 
-Trace = Annotated[Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")]
-TraceDevices = Annotated[
-    str | None, typer.Option(help="With --trace: all, or kinds, one device of each kind; else all of up to 64.")
-]
-TraceIterations = Annotated[
-    int | None, typer.Option(min=1, max=100, help="With --trace: how many iterations; else one.")
-]
-MeasuredTrace = Annotated[
-    Path | None,
-    typer.Option(help="With --trace: a torch.profiler trace, whose modules are put beside the predicted layers."),
-]
 RunFactory = Annotated[
     str | None, typer.Option(help="Allow dnn.torch to run this factory of a PyTorch module, package:function.")
 ]
-Workers = Annotated[
-    int,
-    typer.Option(
-        min=1, max=_MOST_WORKERS, help="Processes on this machine that help with a long search, the answer is the same."
-    ),
-]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(callback=_address, help="Workers of a Dask scheduler that you trust help, tcp://host:port."),
-]
 Html = Annotated[Path | None, typer.Option(help="Write the answer as a page for a browser, too: one file, offline.")]
-TimeLimit = Annotated[str, typer.Option(help="Stop searching after this; the best so far is given with its bound.")]
 MemoryLimit = Annotated[
     str | None,
     typer.Option(
@@ -116,14 +128,66 @@ def check_helpers(workers: int, scheduler: str | None) -> None:
         raise typer.BadParameter(f"{problem} Start one with `dask scheduler`, or leave it out.") from None
 
 
-@dataclass(frozen=True, slots=True)
-class TraceOptions:
-    """What ``--trace`` and its like ask for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """Who searches, and within which limits."""
 
-    path: Path | None
-    devices: str | None
-    num_iterations: int | None
-    measured: Path | None
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=MOST_WORKERS,
+            help="Processes on this machine that help with a long search, the answer is the same.",
+        ),
+    ] = 1
+    scheduler: Annotated[
+        str | None,
+        typer.Option(callback=_address, help="Workers of a Dask scheduler that you trust help, tcp://host:port."),
+    ] = None
+    time_limit: Annotated[
+        str, typer.Option(help="Stop searching after this; the best so far is given with its bound.")
+    ] = "60 s"
+    memory_limit: MemoryLimit = None
+
+    def checked(self) -> tuple[float, float]:
+        """Return the limits of time and memory, in seconds and bytes; hold this process to the latter.
+
+        Raises
+        ------
+        SpecError
+            If a limit is no quantity, or a library is missing.
+        NoAnswerError
+            If this process holds more memory already.
+        """
+        from planner.cli.output import limit_bytes, limit_s
+
+        limits = limit_s(self.time_limit), limit_bytes(self.memory_limit, self.workers)
+        check_helpers(self.workers, self.scheduler)
+        return limits
+
+    @property
+    def words(self) -> list[str]:
+        """The limits as options, for the command that asks again."""
+        return ["--time-limit", self.time_limit, *(["--memory-limit", self.memory_limit] if self.memory_limit else [])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOptions:
+    """A schedule that is drawn."""
+
+    trace: Annotated[Path | None, typer.Option(help="Write the schedule as a Chrome trace, for ui.perfetto.dev.")] = (
+        None
+    )
+    trace_devices: Annotated[
+        str | None, typer.Option(help="With --trace: all, or kinds, one device of each kind; else all of up to 64.")
+    ] = None
+    trace_iterations: Annotated[
+        int | None, typer.Option(min=1, max=100, help="With --trace: how many iterations; else one.")
+    ] = None
+    measured: Annotated[
+        Path | None,
+        typer.Option(help="With --trace: a torch.profiler trace, whose modules are put beside the predicted layers."),
+    ] = None
 
     def checked(self) -> "Measured | None":
         """Return the measured step, read before anything is searched; refuse options that mean nothing.
@@ -136,26 +200,28 @@ class TraceOptions:
         from planner.errors import Fault, SpecError
 
         given = {
-            "--trace-devices": self.devices,
-            "--trace-iterations": self.num_iterations,
+            "--trace-devices": self.trace_devices,
+            "--trace-iterations": self.trace_iterations,
             "--measured": self.measured,
         }
         where, mend = "command line", "Add --trace FILE."
         faults = [
             Fault(file=where, field=name, value=str(value), problem="no trace is asked for.", mend=mend)
             for name, value in given.items()
-            if self.path is None and value is not None
+            if self.trace is None and value is not None
         ]
-        if self.devices not in (None, "all", "kinds"):
+        if self.trace_devices not in (None, "all", "kinds"):
             problem, mend = "this is neither all nor kinds.", "Write one of them."
-            faults.append(Fault(file=where, field="--trace-devices", value=self.devices, problem=problem, mend=mend))
+            faults.append(
+                Fault(file=where, field="--trace-devices", value=self.trace_devices, problem=problem, mend=mend)
+            )
         if self.measured is not None and not self.measured.is_file():
             problem = "this is not a regular file." if self.measured.exists() else "there is no such file."
             mend = "Name the file that torch.profiler's export_chrome_trace wrote."
             faults.append(Fault(file=str(self.measured), field="--measured", problem=problem, mend=mend))
         if faults:
             raise SpecError.of(faults)
-        if self.path is None or self.measured is None:
+        if self.trace is None or self.measured is None:
             return None
         from planner.answer.timeline import measured_step
 
@@ -168,10 +234,8 @@ class TraceOptions:
 
         With a measured step, predicted and measured seconds go to stderr as a table, too.
         """
-        if self.path is None:
+        if self.trace is None:
             return
-        import sys
-
         from planner.answer.timeline import pieces_of, table_text, timeline
         from planner.cli.output import write_pieces
 
@@ -179,12 +243,11 @@ class TraceOptions:
             problem,
             family,
             configuration,
-            devices=self.devices,
-            num_iterations=self.num_iterations or 1,
+            devices=self.trace_devices,
+            num_iterations=self.trace_iterations or 1,
             has_parts=True,
             measured=measured,
         )
-
-        write_pieces(self.path, pieces_of(found))
+        write_pieces(self.trace, pieces_of(found))
         if measured is not None:
             print(table_text(found["otherData"]["measured"]), file=sys.stderr)

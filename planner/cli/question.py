@@ -1,72 +1,124 @@
-"""Short questions: flags instead of a spec file."""
+"""Short questions: flags instead of a spec file, each a field."""
 
 import re
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from planner.cli.options import in_short
 from planner.errors import Fault, SpecError
 from planner.importers.text import is_there
 
-__all__ = ["code_of", "flag_fault", "purchase_of", "question_of", "source_of"]
+__all__ = ["ShortPurchase", "ShortQuestion", "flag_fault", "source_of"]
 
-_SAME = ("global_batch", "profile_batch", "sequence_length", "dataset_samples", "epochs")  # flags named as their key
 _LINKS = ("network", "nics", "latency", "inside")
-_PLAN = (
-    *("dnn", "machines", "cluster", *_LINKS, "batch", "global_batch", "profile_batch", "sequence_length"),
-    *("precision", "dataset_samples", "epochs", "objective", "families"),
-)
-_OF_DNN = ("dnn", "global_batch", "epochs", "dataset_samples")
-_OF_PURCHASE = ("deadline", "budget", "objective")
-_LISTS = ("providers", "terms", "families")
 _CODE = "torch:"
 _MACHINES = re.compile(r"(\d{1,12})\s*x\s*(?:(\d{1,12})\s*x\s*)?(.+)")
 
 
-def question_of(spec: Path | None, options: Mapping[str, Any]) -> Path | dict[str, Any]:
-    """Return the spec's path, or a mapping of the same keys made of flags; ``options``: all of the command.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortQuestion:
+    """How to train on given machines."""
 
-    Raises
-    ------
-    SpecError
-        If both or neither are given, or ``--machines`` has no meaning.
-    """
-    flags = {name: options[name] for name in _PLAN}
-    if spec is not None:
-        return _alone(spec, flags)
-    if flags["dnn"] is None:
-        raise flag_fault("", "there is no question.", "Give a spec (see `planner init`), or --dnn and --machines.")
-    dnn: dict[str, Any] = {source_of(flags["dnn"]): flags["dnn"].removeprefix(_CODE)}
-    for flag, key in (("batch", "batch_per_device"), ("precision", "dtype"), *((name, name) for name in _SAME)):
-        if flags[flag] is not None:
-            dnn[key] = flags[flag]
-    question: dict[str, Any] = {"dnn": dnn, "cluster": _cluster(flags)}
-    if flags["families"] is not None:
-        question["families"] = _listed(flags["families"])
-    return question if flags["objective"] is None else {**question, "objective": flags["objective"]}
+    dnn: Annotated[
+        str | None, in_short("Zoo name, model.onnx, config.json, profile, trace, or torch:package:factory.")
+    ] = None
+    machines: Annotated[
+        str | None, in_short("E.g. 4x8xrtx-2080-ti or 4xdgx-h100 (`planner show machines`); unlike ones after commas.")
+    ] = None
+    cluster: Annotated[str | None, in_short("A testbed by name, e.g. osf-testbed.")] = None
+    network: Annotated[
+        str | None, in_short("Of each network card, '25 Gbit/s', or of all of a machine, '8 x 400 Gbit/s'.")
+    ] = None
+    nics: Annotated[int | None, in_short("Network cards of a machine.")] = None
+    latency: Annotated[str | None, in_short("Per hop, e.g. '20 us'.")] = None
+    inside: Annotated[str | None, in_short("Link inside a machine, e.g. nvlink-3.")] = None
+    batch: Annotated[int | None, in_short("Samples per device.")] = None
+    global_batch: Annotated[int | None, in_short("Samples per iteration; then the number of devices is open.")] = None
+    profile_batch: Annotated[int | None, in_short("Samples of the batch that a profile was measured at.")] = None
+    sequence_length: Annotated[int | None, in_short("Tokens of a sample of a transformer.")] = None
+    precision: Annotated[str | None, in_short("fp32, tf32, fp16 or bf16 (dnn.dtype).")] = None
+    epochs: Annotated[float | None, in_short("Of the training, for training_time.")] = None
+    dataset_samples: Annotated[int | None, in_short("Samples of an epoch.")] = None
+    objective: Annotated[str | None, in_short("iteration_time, epoch_time or training_time.")] = None
+    families: Annotated[str | None, in_short("Those to try, e.g. all_reduce,pipeline; else all.")] = None
+
+    @property
+    def code(self) -> str | None:
+        """The factory that ``--dnn torch:package:function`` names, which may be run then."""
+        return self.dnn.removeprefix(_CODE) if self.dnn is not None and self.dnn.startswith(_CODE) else None
+
+    def asked(self, spec: Path | None) -> Path | dict[str, Any]:
+        """Return the spec's path, or a mapping of the same keys made of flags.
+
+        Raises
+        ------
+        SpecError
+            If both or neither are given, or ``--machines`` has no meaning.
+        """
+        flags = asdict(self)
+        if spec is not None:
+            return _alone(spec, flags)
+        if self.dnn is None:
+            raise flag_fault("", "there is no question.", "Give a spec (see `planner init`), or --dnn and --machines.")
+        given = {
+            source_of(self.dnn): self.dnn.removeprefix(_CODE),
+            "batch_per_device": self.batch,
+            "dtype": self.precision,
+            **{key: flags[key] for key in ("global_batch", "profile_batch", "sequence_length")},
+            **{key: flags[key] for key in ("dataset_samples", "epochs")},
+        }
+        question: dict[str, Any] = {
+            "dnn": {key: value for key, value in given.items() if value is not None},
+            "cluster": _cluster(flags),
+        }
+        if self.families is not None:
+            question["families"] = _listed(self.families)
+        return question if self.objective is None else {**question, "objective": self.objective}
 
 
-def purchase_of(spec: Path | None, options: Mapping[str, Any]) -> Path | dict[str, Any]:
-    """Return the same of a purchase.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortPurchase:
+    """What to buy or rent for a training."""
 
-    Raises
-    ------
-    SpecError
-        If both or neither are given.
-    """
-    flags = {name: options[name] for name in (*_OF_DNN, "prices", *_OF_PURCHASE, *_LISTS)}
-    if spec is not None:
-        return _alone(spec, flags)
-    given = {name: value for name, value in flags.items() if value is not None}
-    if "dnn" not in given:
-        raise flag_fault("", "there is no question.", "Give a spec with a block procure, or --dnn and a --deadline.")
-    lists = {name: _listed(given[name]) for name in _LISTS if name in given}
-    families = {"families": lists.pop("families")} if "families" in lists else {}
-    procure = {name: given[name] for name in _OF_PURCHASE if name in given} | lists
-    if "prices" in given:
-        procure["prices"] = str(given["prices"])
-    dnn = {source_of(given["dnn"]): given["dnn"], **{name: given[name] for name in _OF_DNN[1:] if name in given}}
-    return {"dnn": dnn, "procure": procure, **families}
+    dnn: Annotated[str | None, in_short("Zoo name, model.onnx, config.json, profile or trace.")] = None
+    global_batch: Annotated[int | None, in_short("Samples per iteration, of all devices.")] = None
+    epochs: Annotated[float | None, in_short("Of the training.")] = None
+    dataset_samples: Annotated[int | None, in_short("Samples of an epoch.")] = None
+    prices: Annotated[Path | None, in_short("A price list (CSV) instead of the built-in one.")] = None
+    deadline: Annotated[str | None, in_short("E.g. '24 h'.")] = None
+    budget: Annotated[str | None, in_short("E.g. '500 USD'.")] = None
+    objective: Annotated[str | None, in_short("cost (default), time or energy.")] = None
+    providers: Annotated[str | None, in_short("E.g. aws,lambda.")] = None
+    terms: Annotated[str | None, in_short("Of on-demand, spot, bought; else on-demand.")] = None
+    families: Annotated[str | None, in_short("Those to try.")] = None
+
+    def asked(self, spec: Path | None) -> Path | dict[str, Any]:
+        """Return the spec's path, or a mapping of the same keys made of flags.
+
+        Raises
+        ------
+        SpecError
+            If both or neither are given.
+        """
+        flags = asdict(self)
+        if spec is not None:
+            return _alone(spec, flags)
+        given = {name: value for name, value in flags.items() if value is not None}
+        if self.dnn is None:
+            raise flag_fault(
+                "", "there is no question.", "Give a spec with a block procure, or --dnn and a --deadline."
+            )
+        families = {"families": _listed(self.families)} if self.families is not None else {}
+        procure: dict[str, Any] = {}
+        for name in ("deadline", "budget", "objective", "providers", "terms", "prices"):
+            if name in given:
+                procure[name] = _listed(given[name]) if name in ("providers", "terms") else given[name]
+        if self.prices is not None:
+            procure["prices"] = str(self.prices)
+        of_dnn = {name: given[name] for name in ("global_batch", "epochs", "dataset_samples") if name in given}
+        return {"dnn": {source_of(self.dnn): self.dnn, **of_dnn}, "procure": procure, **families}
 
 
 def _alone(spec: Path, flags: Mapping[str, Any]) -> Path:
@@ -107,11 +159,6 @@ def source_of(dnn: str) -> str:
     if dnn.endswith((".json", ".yaml", ".yml")):
         return "file"
     return "trace" if is_table else "zoo"
-
-
-def code_of(dnn: str | None) -> str | None:
-    """Return the factory that ``--dnn torch:package:function`` names, which may be run then."""
-    return dnn.removeprefix(_CODE) if dnn is not None and dnn.startswith(_CODE) else None
 
 
 def _cluster(flags: Mapping[str, Any]) -> dict[str, Any]:

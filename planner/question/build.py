@@ -1,8 +1,12 @@
-"""What a plan must respect: the limits and families of a spec, and the devices that its batch is meant for."""
+"""From a question, a spec or a plan file, to a :class:`planner.problem.Problem`.
+
+Files are read, names looked up, and every assumption is said aloud. Each block is read by a module of its own; pins,
+limits and families, which span the blocks, are read here.
+"""
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,126 +15,34 @@ from pydantic import ValidationError
 from planner import data
 from planner.cluster import Cluster
 from planner.constraints import CONSTRAINTS
-from planner.cost import Profile
 from planner.data.devices import accelerator_memory_bytes
 from planner.data.fits import transformer_ranges, transformer_rates
-from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
-from planner.names import FAMILY_NAMES, OF_TRANSFORMERS
+from planner.names import FAMILY_NAMES
 from planner.networks import network_of
 from planner.plan import Goal
 from planner.problem import CompressionOption, Limits, Problem, Training, with_batch_per_device
-from planner.question.blocks import CalibrationSpec
 from planner.question.calibration import (
     Profiler,
     calibration_of,
-    has_rooflines,
     is_fitted,
-    note_doubts,
-    note_narrowed,
-    note_program,
     read_calibration,
     samples_per_device,
     with_fitted_links,
 )
-from planner.question.cluster import ClusterBuilder, with_former_defaults
+from planner.question.cluster import cluster_of, with_former_defaults
 from planner.question.dnn import (
     batch_of_profile,
     check_names,
-    drafts_of,
     goal_of,
     read_network,
-    substitution_of,
+    substitutions_of,
     training_of,
     with_network_files,
     with_networks,
 )
 from planner.question.source import Notes, Source, faults_of, read_source
-from planner.question.spec import CompressionOptionSpec, ConfigurationSpec, Reading, Spec
-from planner.substitution import Substitution
-
-
-def fixed_of(reading: Reading, cluster: Cluster) -> dict[str, Any]:
-    """Return the pinned decisions, a device by its proper name; refuse devices and groups that are not there."""
-    fixed = {key: value for key, value in reading.spec.fix.model_dump().items() if value is not None}
-    devices = tuple(dict.fromkeys(group.device.name for group in cluster.machine_groups))
-    if (device := fixed.get("device")) is not None and device not in devices:  # the spec's own keep their names
-        fixed["device"] = reading.notes.attempt(("fix", "device"), lambda: data.device(device).name)
-        if fixed["device"] not in (None, *devices):
-            _refuse(reading, "device", f"the cluster has no {fixed['device']}.", device, devices)
-    groups = tuple(group.name for group in cluster.machine_groups)
-    if (servers := fixed.get("servers")) is not None and servers not in groups:
-        _refuse(reading, "servers", f"the cluster has no group {servers!r}.", servers, groups)
-    stages = {fixed[key] for key in ("num_stages", "pipeline_parallel_size") if key in fixed}
-    if len(stages) > 1:
-        problem = "it contradicts fix.num_stages, which means the same."
-        reading.notes.fault(("fix", "pipeline_parallel_size"), problem, "Give one.", fixed["pipeline_parallel_size"])
-    return fixed
-
-
-def excluded_of(reading: Reading, fixed: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the excluded values, each once; refuse a value that is pinned, too."""
-    given = reading.spec.constraints.exclude.model_dump()
-    excluded = {key: tuple(dict.fromkeys(values)) for key, values in given.items() if values}
-    for key, values in excluded.items():
-        if fixed.get(key) in values:
-            what = f"fix.{key} asks for {fixed[key]}, which is excluded here."
-            reading.notes.fault(("constraints", "exclude", key), what, "Give one of both.", fixed[key])
-    return excluded
-
-
-def _refuse(reading: Reading, key: str, problem: str, given: str, known: Sequence[str]) -> None:
-    """Note that a pin names what is not there, and what there is."""
-    reading.notes.fault(("fix", key), problem, f"Write one of {', '.join(known)}.", given)
-
-
-def with_devices(
-    reading: Reading, training: Training, cluster: Cluster, limits: Limits, fixed: Mapping[str, Any], goal: Goal
-) -> Training:
-    """Return the training with the devices that a batch per device is meant for; refuse a trivial question."""
-    given, batch = reading.spec.constraints, training.batch_per_device
-    if batch is None or training.max_global_batch_size is not None:
-        return training
-    is_open = any(one is not None and one.exactly is None for one in (given.devices, given.machines))
-    if is_open and goal.name == "iteration_time" and "num_devices" not in fixed:
-        name = "machines" if given.devices is None or given.devices.exactly is not None else "devices"
-        problem = "with a fixed batch per device, fewer devices are trivially fastest per iteration."
-        mend = "Ask for epoch_time, fix dnn.global_batch, or say how many exactly."
-        reading.notes.fault(("constraints", name), problem, mend)
-        return training
-    meant = with_batch_per_device(training, batch, cluster, limits, fixed)
-    if meant.num_devices is None:
-        whole = meant.global_batch_size or 0
-        reading.notes.assumptions.append(
-            f"global batch: {whole}, {batch} samples for each of {whole // batch} unequal devices; how many of them "
-            f"work, and on which shares, is planned"
-        )
-    return meant
-
-
-def limits_of(reading: Reading, cluster: Cluster, training: Training) -> Limits:
-    """Return the limits; refuse those that no plan can meet."""
-    given = reading.spec.constraints.model_dump()
-    limits = Limits(**{one.limit: one.read(given[one.key]) for one in CONSTRAINTS if one.limit})
-    for one in CONSTRAINTS:
-        for problem, mend, value in one.faults(limits, cluster, training):
-            reading.notes.fault(("constraints", one.key), problem, mend, value)
-    return limits
-
-
-def families_of(reading: Reading) -> tuple[str, ...]:
-    """Return the families that may answer; refuse to forbid all that are asked for."""
-    asked = reading.spec.families or FAMILY_NAMES
-    forbidden = reading.spec.constraints.forbidden_families
-    if not (allowed := tuple(name for name in asked if name not in forbidden)):
-        reading.notes.fault(
-            ("constraints", "forbidden_families"), f"no family is left of {', '.join(asked)}.", "Allow one."
-        )
-    return allowed
-
-
-# --- From a checked spec to a :class:`planner.problem.Problem`
-# Files read, names looked up, and every assumption said aloud. Each block of a spec is read by a module of its own.
+from planner.question.spec import Reading, Spec
 
 
 def load(question: str | Path | Mapping[str, Any], *, allowed_code: str | None = None) -> Problem:
@@ -199,69 +111,71 @@ def problem_of(source: Source) -> Problem:
     except ValidationError as error:
         raise SpecError.of(faults_of(error, source, Spec)) from None
     notes = Notes(source, warnings=list(spec.dnn.warnings))
-    return _build(Reading(spec, source, notes, plain_copy(source.data)))
+    return _build(Reading(spec, source, notes, _copy(source.data)))
 
 
-def plain_copy(data: Any) -> Any:
+def _copy(data: Any) -> Any:
     """Return a copy of plain data, some ten times as fast as that of anything."""
     if isinstance(data, dict):
-        return {key: plain_copy(value) if isinstance(value, dict | list) else value for key, value in data.items()}
+        return {key: _copy(value) if isinstance(value, dict | list) else value for key, value in data.items()}
     if isinstance(data, list):
-        return [plain_copy(value) if isinstance(value, dict | list) else value for value in data]
+        return [_copy(value) if isinstance(value, dict | list) else value for value in data]
     return data
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
-    """What a spec names, found: the network, the seconds of a batch where they were measured, and the machines."""
-
-    dnn: Dnn
-    measured: Profile | None
-    profile_batch: int
-    calibration: CalibrationSpec
-    cluster: Cluster
 
 
 def _build(reading: Reading) -> Problem:
     """Return the problem, or raise all faults at once."""
     spec, notes = reading.spec, reading.notes
-    parts = _parts_of(reading)
-    dnn, cluster, calibration = parts.dnn, parts.cluster, parts.calibration
-    training = training_of(reading, dnn, parts.profile_batch, cluster)
+    profile_batch = batch_of_profile(reading)
+    key = "sequence_length" if spec.dnn.sequence_length is not None else spec.dnn.source
+    network = notes.attempt(("dnn", key), lambda: read_network(reading, profile_batch))
+    calibration = notes.attempt(
+        ("calibration",), lambda: read_calibration(spec.calibration, reading.source, reading.resolved)
+    )
+    cluster = notes.attempt(("cluster",), lambda: cluster_of(spec.cluster, notes, reading.resolved))
+    if network is None or calibration is None or cluster is None:
+        raise SpecError.of(notes.faults)
+    dnn, measured = network
+    training = training_of(reading, dnn, profile_batch, cluster)
     goal = goal_of(reading, training)
-    fixed = fixed_of(reading, cluster)
-    excluded = excluded_of(reading, fixed)
-    limits = limits_of(reading, cluster, training)
-    training = with_devices(reading, training, cluster, limits, fixed, goal)
-    families = families_of(reading)
+    fixed, excluded = _decisions_of(reading, cluster)
+    given = spec.constraints.model_dump()
+    limits = Limits(**{one.limit: one.read(given[one.key]) for one in CONSTRAINTS if one.limit})
+    for one in CONSTRAINTS:
+        for problem, mend, value in one.faults(limits, cluster, training):
+            notes.fault(("constraints", one.key), problem, mend, value)
+    training = _with_devices(reading, training, cluster, limits, fixed, goal)
+    asked = spec.families or FAMILY_NAMES
+    families = tuple(name for name in asked if name not in spec.constraints.forbidden_families)
+    if not families:
+        notes.fault(("constraints", "forbidden_families"), f"no family is left of {', '.join(asked)}.", "Allow one.")
     fitted = notes.attempt(("calibration",), lambda: calibration_of(calibration))
-    batch_per_device = samples_per_device(training, cluster, limits, fixed)
-    profiler = Profiler(reading, cluster, calibration, training, batch_per_device)
-    profiles = notes.attempt(("dnn",), lambda: profiler.profiles(dnn, parts.measured))
+    profiler = Profiler(
+        reading=reading,
+        cluster=cluster,
+        calibration=calibration,
+        training=training,
+        batch_per_device=samples_per_device(training, cluster, limits, fixed),
+    )
+    profiles = notes.attempt(("dnn",), lambda: profiler.profiles(dnn, measured))
     if notes.faults or fitted is None or profiles is None:
         raise SpecError.of(notes.faults)
-    substitutions = _substitutions_of(reading, parts, profiler)
-    is_by_rooflines = parts.measured is None and has_rooflines(dnn, training.dtype, calibration)
-    if is_by_rooflines:
+    blocks = substitutions_of(reading, dnn, profile_batch, is_measured=measured is not None)
+    substitutions = tuple(replace(one, profiles=profiler.profiles(one.block, seconds)) for one, seconds in blocks)
+    configured = spec.configuration
+    for path, names in (
+        (("fix", "substitutions"), spec.fix.substitutions),
+        (("configuration", "substitutions"), configured.substitutions if configured else None),
+    ):
+        if names and not notes.faults:  # not where the allowed ones are wrong already
+            notes.attempt(path, lambda names=names: check_names(names, substitutions))  # type: ignore[misc]
+    if measured is None and profiler.has_rooflines(dnn):
         fitted = with_fitted_links(fitted, calibration)
-    if dnn.transformer is not None and (is_by_rooflines or OF_TRANSFORMERS in families):
-        note_program(notes, calibration)
-    note_doubts(
-        notes,
-        dnn,
-        cluster,
-        calibration,
-        parts.measured,
-        training,
-        batch_per_device=batch_per_device,
-        is_by_rooflines=is_by_rooflines,
-        is_hybrid_alone=dnn.transformer is not None and families == (OF_TRANSFORMERS,),
-    )
-    if dnn.transformer is not None and OF_TRANSFORMERS in families:
-        note_narrowed(notes, cluster)
+    profiler.note_doubts(dnn, measured, families)
     if notes.faults:
         raise SpecError.of(notes.faults)
-    problem = Problem(
+    option = spec.compression
+    found = Problem(
         dnn=dnn,
         cluster=cluster,
         profiles=profiles,
@@ -272,76 +186,74 @@ def _build(reading: Reading) -> Problem:
         families=families,
         fixed=fixed,
         excluded=excluded,
-        compression=None if spec.compression is None else _compression_of(spec.compression),
+        compression=None if option is None else CompressionOption(scale_s=option.time, most_removed=option.at_most),
         substitutions=substitutions,
-        configuration=None if spec.configuration is None else _block_of(spec.configuration),
+        configuration=None if configured is None else configured.block,
         variant=spec.variant,
         transformer_rates={} if dnn.transformer is None else {**transformer_rates(), "ranges": transformer_ranges()},
         listed_memory_bytes={} if dnn.transformer is None else accelerator_memory_bytes(),
-        is_computation_measured=parts.measured is not None or calibration.utilisation is not None,
+        is_computation_measured=measured is not None or calibration.utilisation is not None,
         are_links_calibrated=is_fitted(calibration),
         key_assumptions=tuple(notes.key_assumptions),
         assumptions=tuple(dict.fromkeys(notes.assumptions)),
         warnings=tuple(dict.fromkeys(notes.warnings)),
         resolved=reading.resolved,
     )
-    return _as_configured(problem, spec.configuration)
+    if configured is None or not (substitutions or "substitutions" in fixed):
+        return found
+    chosen = fixed.get("substitutions", ()) if configured.substitutions is None else configured.substitutions
+    return network_of(found, chosen)  # that is predicted
 
 
-def _parts_of(reading: Reading) -> _Parts:
-    """Return what the spec names, or raise the faults of all that is not to be found."""
-    spec, notes = reading.spec, reading.notes
-    profile_batch = batch_of_profile(reading)
-    key = "sequence_length" if spec.dnn.sequence_length is not None else spec.dnn.source
-    network = notes.attempt(("dnn", key), lambda: read_network(reading, profile_batch))
-    calibration = notes.attempt(
-        ("calibration",), lambda: read_calibration(spec.calibration, reading.source, reading.resolved)
-    )
-    cluster = notes.attempt(("cluster",), lambda: ClusterBuilder(notes, reading.resolved).build(spec.cluster))
-    if network is None or calibration is None or cluster is None:
-        raise SpecError.of(notes.faults)
-    dnn, measured = network
-    return _Parts(dnn=dnn, measured=measured, profile_batch=profile_batch, calibration=calibration, cluster=cluster)
+def _decisions_of(reading: Reading, cluster: Cluster) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
+    """Return the pinned decisions, a device by its proper name, and the excluded values, each once.
+
+    Refused: devices and groups that are not there, pins that contradict each other, and a pin of what is excluded.
+    """
+    notes = reading.notes
+    fixed = {key: value for key, value in reading.spec.fix.model_dump().items() if value is not None}
+    devices = tuple(dict.fromkeys(group.device.name for group in cluster.machine_groups))
+    if (device := fixed.get("device")) is not None and device not in devices:  # the spec's own keep their names
+        fixed["device"] = notes.attempt(("fix", "device"), lambda: data.device(device).name)
+        if fixed["device"] not in (None, *devices):
+            problem = f"the cluster has no {fixed['device']}."
+            notes.fault(("fix", "device"), problem, f"Write one of {', '.join(devices)}.", device)
+    groups = tuple(group.name for group in cluster.machine_groups)
+    if (servers := fixed.get("servers")) is not None and servers not in groups:
+        problem = f"the cluster has no group {servers!r}."
+        notes.fault(("fix", "servers"), problem, f"Write one of {', '.join(groups)}.", servers)
+    stages = {fixed[key] for key in ("num_stages", "pipeline_parallel_size") if key in fixed}
+    if len(stages) > 1:
+        problem = "it contradicts fix.num_stages, which means the same."
+        notes.fault(("fix", "pipeline_parallel_size"), problem, "Give one.", fixed["pipeline_parallel_size"])
+    given = reading.spec.constraints.exclude.model_dump()
+    excluded = {key: tuple(dict.fromkeys(values)) for key, values in given.items() if values}
+    for key, values in excluded.items():
+        if fixed.get(key) in values:
+            problem = f"fix.{key} asks for {fixed[key]}, which is excluded here."
+            notes.fault(("constraints", "exclude", key), problem, "Give one of both.", fixed[key])
+    return fixed, excluded
 
 
-def _substitutions_of(reading: Reading, parts: _Parts, profiler: Profiler) -> tuple[Substitution, ...]:
-    """Return the allowed substitutions, with the seconds of their blocks; note which names are wrong."""
-    drafts = drafts_of(
-        reading.spec.dnn.substitutions,
-        parts.dnn,
-        profile_batch=parts.profile_batch,
-        measured=parts.measured,
-        notes=reading.notes,
-    )
-    allowed = tuple(substitution_of(one, profiler.profiles(one.block, one.measured)) for one in drafts)
-    _check_substitutions(reading, allowed)
-    return allowed
-
-
-def _check_substitutions(reading: Reading, allowed: tuple[Substitution, ...]) -> None:
-    """Refuse pinned or configured substitutions that cannot be; not where the allowed ones are wrong already."""
-    given = reading.spec.configuration
-    for path, names in (
-        (("fix", "substitutions"), reading.spec.fix.substitutions),
-        (("configuration", "substitutions"), given.substitutions if given else None),
-    ):
-        if not reading.notes.faults:
-            reading.notes.attempt(path, lambda names=names: check_names(names or (), allowed))  # type: ignore[misc]
-
-
-def _as_configured(problem: Problem, given: ConfigurationSpec | None) -> Problem:
-    """Return the problem of the network that a configuration or a pin chooses, if there is one to predict."""
-    if given is None or not (problem.substitutions or "substitutions" in problem.fixed):
-        return problem
-    names = problem.fixed.get("substitutions", ()) if given.substitutions is None else given.substitutions
-    return network_of(problem, names)
-
-
-def _compression_of(given: CompressionOptionSpec) -> CompressionOption:
-    """Return what may be compressed."""
-    return CompressionOption(scale_s=given.time, most_removed=given.at_most)
-
-
-def _block_of(configuration: ConfigurationSpec) -> tuple[str, dict[str, Any]]:
-    """Return the family of a configuration, and its block."""
-    return configuration.family, getattr(configuration, configuration.family).model_dump()
+def _with_devices(
+    reading: Reading, training: Training, cluster: Cluster, limits: Limits, fixed: Mapping[str, Any], goal: Goal
+) -> Training:
+    """Return the training with the devices that a batch per device is meant for; refuse a trivial question."""
+    given, batch = reading.spec.constraints, training.batch_per_device
+    if batch is None or training.max_global_batch_size is not None:
+        return training
+    is_open = any(one is not None and one.exactly is None for one in (given.devices, given.machines))
+    if is_open and goal.name == "iteration_time" and "num_devices" not in fixed:
+        name = "machines" if given.devices is None or given.devices.exactly is not None else "devices"
+        problem = "with a fixed batch per device, fewer devices are trivially fastest per iteration."
+        mend = "Ask for epoch_time, fix dnn.global_batch, or say how many exactly."
+        reading.notes.fault(("constraints", name), problem, mend)
+        return training
+    meant = with_batch_per_device(training, batch, cluster, limits, fixed)
+    if meant.num_devices is None:
+        whole = meant.global_batch_size or 0
+        reading.notes.assumptions.append(
+            f"global batch: {whole}, {batch} samples for each of {whole // batch} unequal devices; how many of them "
+            f"work, and on which shares, is planned"
+        )
+    return meant

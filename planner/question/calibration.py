@@ -1,6 +1,11 @@
-"""The ``calibration`` block of a spec, or the file that it names, made into a :class:`planner.problem.Calibration`."""
+"""The ``calibration`` block of a spec, the seconds of layers that follow from it, and what makes both doubtful.
 
-from collections.abc import Collection, Mapping
+The block, or the file that it names, becomes a :class:`planner.problem.Calibration`. Seconds of a layer on a device
+are, in this order: measured there; measured elsewhere and scaled; of a transformer in short numbers by the rooflines
+that ``hybrid`` counts with; else FLOP over a share of the device's peak, which is given, fitted, or assumed.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +23,10 @@ from planner.models.communication import MeasuredCurve, PiecewiseLogLinear, is_n
 from planner.models.compute import Constants, Software, optimizer_step_s, profile_from_flop, scaled_to
 from planner.models.memory import Precision
 from planner.models.transformer_time import device_rates, microbatch_of, transformer_profile
-from planner.names import fold
+from planner.names import OF_TRANSFORMERS, fold
 from planner.problem import Assumption, Calibration, Limits, Training
 from planner.question.blocks import MOST_POINTS, CalibrationSpec, CurveSpec
-from planner.question.source import Notes, Source, faults_of, nearest, read_source
+from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import Reading
 from planner.units import Dimension, format_exact, parse
 
@@ -34,21 +39,31 @@ UTILISATION = 0.5  # of a device's peak, where nothing was measured
 TRANSFORMER_RESERVE_BYTES = 3.0 * 2**30
 TRANSFORMER_RESERVE_SHARE = 0.05
 
+_SHORT = ("bf16", "fp16")  # the numbers of all fits
+_FITTED_TO = "resnet50"  # the network of the fitted shares of the peak
+_PROGRAM = CalibrationSpec.model_fields["program"].default
+# Of what was assumed, another value whose effect is told: a program that is used as often, links as often measured.
+_OTHER_PROGRAM, _OTHER_LINKS = "torchtitan", 0.7
+
 
 def read_calibration(given: str | CalibrationSpec, source: Source, resolved: dict[str, Any]) -> CalibrationSpec:
     """Return the calibration block, read from its file where the spec names one; put it into the resolved spec."""
+    path: tuple[str, ...] = ("program",)
     if isinstance(given, CalibrationSpec):
-        block, folder, found = source.data.get("calibration", {}), source.folder, given
-        _check_program(found.program, source, ("calibration", "program"))
+        block, calibration, path = source.data.get("calibration", {}), given, ("calibration", "program")
     else:
-        own = read_source(source.folder / given)
-        block, folder = _of_measurement(own), own.folder
+        source = read_source(source.folder / given)
+        block = _block_of(source)
         try:
-            found = CalibrationSpec.model_validate(block)
+            calibration = CalibrationSpec.model_validate(block)
         except ValidationError as error:
-            raise SpecError.of(faults_of(error, own, CalibrationSpec)) from None
-        _check_program(found.program, own, ("program",))
-    curves = [_curve_with_points(curve, folder) for curve in found.curves]
+            raise SpecError.of(faults_of(error, source, CalibrationSpec)) from None
+    program = calibration.program
+    if program != _PROGRAM and program not in (programs := transformer_rates()["software"]):  # which take long to read
+        raise SpecError.of(
+            [source.fault(path, f"{program!r} is not a known program.", nearest(program, programs), program)]
+        )
+    curves = [_curve_with_points(curve, source.folder) for curve in calibration.curves]
     if block:
         resolved["calibration"] = dict(block)
     if curves:
@@ -62,32 +77,28 @@ def read_calibration(given: str | CalibrationSpec, source: Source, resolved: dic
             }
             for curve in curves
         ]
-    return found.model_copy(update={"curves": curves})
+    return calibration.model_copy(update={"curves": curves})
 
 
-def _of_measurement(own: Source) -> dict[str, Any]:
+def _block_of(own: Source) -> dict[str, Any]:
     """Return a file's block; what `planner calibrate --measure --json` wrote is translated into the block's keys."""
     data: dict[str, Any] = own.data
     if data.get("schema") != "planner.calibration/1":
         return data
     try:
-        return _translated(data)
+        sizes = [[f"{row['working_set_bytes']!r} B", f"{row['seconds']!r} s"] for row in data["multiply_add"]]
+        return {
+            "cores": data.get("num_cores"),
+            "activation": f"{data.get('activation_s')!r} s",
+            "error": f"{data.get('error_s')!r} s",
+            "multiply_add": sizes,
+            "interference": [[row["num_threads"], row["factor"]] for row in data["interference"]],
+            "source": "planner calibrate --measure",
+        }
     except (KeyError, TypeError):
         problem = "this is no whole measurement: multiply_add or interference lacks rows, or figures of a row."
         mend = "Measure again: planner calibrate --measure --json."
         raise SpecError.of([own.fault(("schema",), problem, mend)]) from None
-
-
-def _translated(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a measurement as a block of a spec has it; KeyError or TypeError where it is not whole."""
-    return {
-        "cores": data.get("num_cores"),
-        "activation": f"{data.get('activation_s')!r} s",
-        "error": f"{data.get('error_s')!r} s",
-        "multiply_add": [[f"{one['working_set_bytes']!r} B", f"{one['seconds']!r} s"] for one in data["multiply_add"]],
-        "interference": [[one["num_threads"], one["factor"]] for one in data["interference"]],
-        "source": "planner calibrate --measure",
-    }
 
 
 def calibration_of(spec: CalibrationSpec) -> Calibration:
@@ -109,6 +120,9 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
             raise ValueError(f"there are two curves for {curve.num_devices} devices; keep one")
         sizes, seconds = zip(*(curve.points or []), strict=True)
         curves[curve.num_devices] = MeasuredCurve(size_bytes=sizes, seconds=seconds)
+    # A reserve that is given, even 0, counts for any device; else a typical one, and a share of memory.
+    has_reserve = "memory_reserve" in spec.model_fields_set
+    reserve_share = {} if has_reserve else {"transformer_reserve_share": TRANSFORMER_RESERVE_SHARE}
     return Calibration(
         bandwidth_efficiency=spec.bandwidth_efficiency or 1.0,
         inside_efficiency=spec.inside_efficiency or spec.bandwidth_efficiency or 1.0,
@@ -124,7 +138,8 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         strategy=spec.strategy,
         is_prefetch_pipelined=spec.prefetch == "pipelined",
         memory_reserve_bytes=spec.memory_reserve,
-        **_transformer_reserve(spec),
+        transformer_reserve_bytes=spec.memory_reserve if has_reserve else TRANSFORMER_RESERVE_BYTES,
+        **reserve_share,
         program=spec.program,
         expert_imbalance=spec.expert_imbalance,
         straggler_deviation_s=spec.straggler_deviation,
@@ -136,25 +151,6 @@ def calibration_of(spec: CalibrationSpec) -> Calibration:
         multiply_add_s=tuple(spec.multiply_add),
         interference=tuple(spec.interference),
     )
-
-
-def _transformer_reserve(spec: CalibrationSpec) -> dict[str, float]:
-    """Return the reserve that is given, even if it is 0, for any device; else a typical one, and a share of memory."""
-    if "memory_reserve" in spec.model_fields_set:
-        return {"transformer_reserve_bytes": spec.memory_reserve}
-    return {
-        "transformer_reserve_bytes": TRANSFORMER_RESERVE_BYTES,
-        "transformer_reserve_share": TRANSFORMER_RESERVE_SHARE,
-    }
-
-
-def _check_program(name: str, source: Source, path: tuple[str, ...]) -> None:
-    """Refuse a program of which nothing is known."""
-    if name == CalibrationSpec.model_fields["program"].default:  # known; and the table takes long to read
-        return
-    known = transformer_rates()["software"]
-    if name not in known:
-        raise SpecError.of([source.fault(path, f"{name!r} is not a known program.", nearest(name, known), name)])
 
 
 def _curve_with_points(curve: CurveSpec, folder: Path) -> CurveSpec:
@@ -179,126 +175,12 @@ def _curve_with_points(curve: CurveSpec, folder: Path) -> CurveSpec:
     return curve.model_copy(update={"points": points})
 
 
-# --- The share of a device's peak that a network reaches, where a spec does not say: as fitted, or assumed
-
-_SHORT = ("bf16", "fp16")
-_KIND = "convolution"
-_FITTED_TO = "resnet50"
-_UNCALIBRATED = "the devices are uncalibrated: give calibration.utilisation, or a measured profile"
+# --- Seconds of every layer on every device, and their doubts
 
 
-def _fitted(dnn: Dnn, device: str, dtype: str, calibration: CalibrationSpec) -> Mapping[str, Any] | None:
-    """Return the fitted row of a device, for convolutional networks in short numbers."""
-    is_short = dtype in _SHORT and not calibration.utilisation_by_kind and calibration.flop_per_multiply_add == 2
-    is_convolutional = is_short and any(layer.kind == _KIND for layer in dnn.layers)
-    return cnn_utilisation().get(device) if is_convolutional and dnn.transformer is None else None
-
-
-def default_utilisation(dnn: Dnn, device: str, dtype: str, calibration: CalibrationSpec) -> float:
-    """Return the share of its peak that a device is taken to reach, where the spec gives none."""
-    row = _fitted(dnn, device, dtype, calibration)
-    return UTILISATION if row is None else float(row["utilisation"])
-
-
-def note_default_utilisation(
-    notes: Notes,
-    dnn: Dnn,
-    devices: Collection[Device],
-    calibration: CalibrationSpec,
-    *,
-    dtype: str,
-    batch_per_device: float | None,
-) -> None:
-    """Say what share of its peak each device is taken to reach, and warn where that is uncalibrated."""
-    rows = {device.name: _fitted(dnn, device.name, dtype, calibration) for device in devices}
-    if not all(rows.values()):
-        others = [name for name, row in rows.items() if row is None]
-        who = "" if len(others) == len(rows) else f" {', '.join(others)}"
-        is_all = len(others) == len(rows)
-        notes.key_assumptions.append(
-            Assumption(
-                text=f"efficiency: {who[1:] or 'the devices'} at {100 * UTILISATION:g} % of the peak",
-                field=("calibration", "utilisation"),
-                flag="calibration.utilisation",
-                other=UTILISATION / 2 if is_all else None,
-            )
-        )
-        notes.warnings.append(_UNCALIBRATED if not who else _UNCALIBRATED.replace("the devices are", f"{who[1:]}:"))
-    for name, row in rows.items():
-        if row is not None:
-            _note_row(notes, name, row, batch_per_device)
-            if dnn.name != _FITTED_TO:
-                notes.warnings.append(
-                    f"the utilisation of {name} was fitted to {_FITTED_TO}: for {dnn.name} it is uncalibrated"
-                )
-
-
-def _note_row(notes: Notes, device: str, row: Mapping[str, Any], batch_per_device: float | None) -> None:
-    """Say what a fitted share rests on; warn of fewer samples than were measured."""
-    error = "" if row["error"] is None else f", off by up to {row['error']:.1%} for submitters left out"
-    notes.assumptions.append(
-        f"utilisation of {device}: {row['utilisation']:g}, fitted to {row['num_runs']} MLPerf run"
-        f"{'s' * (row['num_runs'] > 1)} of {_FITTED_TO} in 16-bit numbers{error}"
-    )
-    least = row["batch_per_device"][0]
-    if batch_per_device is not None and batch_per_device < least:
-        notes.warnings.append(
-            f"{batch_per_device:g} samples on a device are fewer than were measured on {device} ({least:g}): each "
-            f"takes longer then than this utilisation says, at 16 samples more than twice as long"
-        )
-
-
-# --- What makes the figures of a question doubtful, said as warnings
-
-# Of what was assumed, another value whose effect is told: a program that is used as often, links as often measured.
-_OTHER_PROGRAM = "torchtitan"
-_OTHER_LINKS = 0.7
-
-
-def note_doubts(
-    notes: Notes,
-    dnn: Dnn,
-    cluster: Cluster,
-    calibration: CalibrationSpec,
-    measured: Profile | None,
-    training: Training,
-    *,
-    batch_per_device: int,
-    is_by_rooflines: bool,
-    is_hybrid_alone: bool,
-) -> None:
-    """Warn of whatever makes the figures doubtful.
-
-    ``is_by_rooflines``: seconds of layers, and shares of links, are those that were fitted to transformers.
-    ``is_hybrid_alone``: only the family that has its own of both is asked.
-    """
-    devices = {group.device.name: group.device for group in cluster.machine_groups}.values()
-    _note_unverified(notes, devices)
-    if is_by_rooflines and not is_hybrid_alone:
-        _note_rooflines(notes, devices)
-    elif not is_hybrid_alone:
-        if measured is None and calibration.utilisation is None:
-            note_default_utilisation(
-                notes, dnn, devices, calibration, dtype=training.dtype, batch_per_device=batch_per_device
-            )
-        _note_utilisation(notes, dnn, calibration)
-        _note_links(notes, cluster, calibration)
-    _note_shares(notes, dnn, calibration)
-    _note_known_error(notes, calibration)
-    _note_memory(notes, devices)
-
-
-def note_narrowed(notes: Notes, cluster: Cluster) -> None:
-    """Say first of all that layouts of transformers see a network narrower than some of its links."""
-    if is_narrowed(cluster):
-        text = (
-            "hybrid counts the network between machines as one tier, as wide as its narrowest place: it is neither one "
-            "switch nor equal leaf switches under one spine, and machines that are closer to each other gain nothing"
-        )
-        field = ("cluster", "links" if "nodes" in notes.source.data["cluster"] else "machines")
-        notes.key_assumptions.insert(0, Assumption(text=text, field=field, flag=".".join(field)))
-        notes.assumptions.insert(0, text)
-        notes.warnings.append(text)
+def is_fitted(calibration: CalibrationSpec) -> bool:
+    """Whether anything about the links was measured."""
+    return bool(calibration.bandwidth_efficiency or calibration.curves or calibration.piecewise)
 
 
 def samples_per_device(training: Training, cluster: Cluster, limits: Limits, fixed: Mapping[str, Any]) -> int:
@@ -307,121 +189,6 @@ def samples_per_device(training: Training, cluster: Cluster, limits: Limits, fix
     most = limits.devices.pinned(fixed.get("num_devices")).most
     used = cluster.num_devices if most is None else min(most, cluster.num_devices)
     return training.batch_per_device or max(1, whole // max(1, used))
-
-
-def note_program(notes: Notes, calibration: CalibrationSpec) -> None:
-    """Say which program the figures of a transformer are those of; another than the default may lack layouts."""
-    program = calibration.program
-    if "program" not in calibration.model_fields_set:
-        notes.key_assumptions.append(
-            Assumption(
-                text=f"program: {program} trains",
-                field=("calibration", "program"),
-                flag="calibration.program",
-                other=_OTHER_PROGRAM,
-            )
-        )
-        return
-    words = (
-        ""
-        if program == CalibrationSpec.model_fields["program"].default
-        else ("; layouts are those of Megatron-Core, and what it lacks is to be pinned or excluded")
-    )
-    notes.assumptions.append(f"the program that trains: {program} (calibration.program){words}")
-
-
-def is_fitted(calibration: CalibrationSpec) -> bool:
-    """Whether anything about the links was measured."""
-    return bool(calibration.bandwidth_efficiency or calibration.curves or calibration.piecewise)
-
-
-def _note_unverified(notes: Notes, devices: Collection[Device]) -> None:
-    """Warn of devices whose figures nobody checked."""
-    for device in devices:
-        if not device.is_verified:
-            notes.warnings.append(f"the figures of {device.name} are unverified ({device.source})")
-
-
-def _note_rooflines(notes: Notes, devices: Collection[Device]) -> None:
-    """Warn of devices with another one's shares."""
-    fitted = transformer_rates()["devices"]
-    for device in devices:
-        if device.name not in fitted:
-            notes.warnings.append(
-                f"{device.name} is uncalibrated for transformers: the fitted efficiencies are those of another device"
-            )
-
-
-def _note_utilisation(notes: Notes, dnn: Dnn, calibration: CalibrationSpec) -> None:
-    """Warn of a utilisation that is more than a device has, or does not count for all families."""
-    used = calibration.utilisation
-    if dnn.transformer is not None:
-        notes.warnings.append(
-            "the family hybrid counts with rooflines fitted to transformers, the others with the seconds or the "
-            "utilisation that were given: where these disagree, families are not compared alike"
-        )
-    if used is not None and used > 1:
-        notes.warnings.append(
-            f"a utilisation of {used:.4g} is above 1: right only for counts of multiply-adds, or algorithms "
-            f"that save FLOP"
-        )
-
-
-def _note_shares(notes: Notes, dnn: Dnn, calibration: CalibrationSpec) -> None:
-    """Refuse the utilisation of a kind of layer that is not there; warn of shares above 1."""
-    by_kind = calibration.utilisation_by_kind
-    for kind in by_kind:
-        if kind not in {layer.kind for layer in dnn.layers}:
-            known = ", ".join(sorted({layer.kind for layer in dnn.layers if layer.num_multiply_adds}))
-            notes.fault(
-                ("calibration", "utilisation_by_kind", kind),
-                f"{dnn.name} has no layer of this kind.",
-                f"Known: {known}.",
-            )
-    for name, share in {"bandwidth_efficiency": calibration.bandwidth_efficiency or 0, **by_kind}.items():
-        if share > 1:
-            notes.warnings.append(f"calibration: {name} {share:.4g} is above 1")
-
-
-def _note_known_error(notes: Notes, calibration: CalibrationSpec) -> None:
-    """Say how far the calibration was off what it was not fitted to."""
-    for one in calibration.known_error:
-        where = f", of {one.source}" if one.source else ""
-        notes.assumptions.append(
-            f"known error of {one.of}, as calibrated: {one.mean:.1%} in the mean, {one.worst:.1%} at worst{where}"
-        )
-
-
-def _note_memory(notes: Notes, devices: Collection[Device]) -> None:
-    """Warn of devices that are taken to have memory without end."""
-    for device in devices:
-        if device.memory_bytes == float("inf"):
-            notes.warnings.append(f"the memory of {device.name} is not known: nothing is checked against it")
-
-
-def _note_links(notes: Notes, cluster: Cluster, calibration: CalibrationSpec) -> None:
-    """Warn of links that are taken to reach their nominal rate."""
-    if cluster.num_devices > 1 and not is_fitted(calibration):
-        notes.warnings.append("the links are uncalibrated: their nominal bandwidth is taken to be reached")
-        notes.key_assumptions.append(
-            Assumption(
-                text="efficiency: links reach 100 % of their nominal bandwidth",
-                field=("calibration", "bandwidth_efficiency"),
-                flag="calibration.bandwidth_efficiency",
-                other=_OTHER_LINKS,
-            )
-        )
-
-
-# --- Seconds of every layer on every device: by FLOP, or scaled from the device on which they were measured
-
-_FITTED_TYPES = ("bf16", "fp16")
-
-
-def has_rooflines(dnn: Dnn, dtype: str, calibration: CalibrationSpec) -> bool:
-    """Whether seconds of layers come from the fitted rooflines: of transformers in short numbers, if none are given."""
-    is_given = calibration.utilisation is not None or calibration.utilisation_by_kind
-    return dnn.transformer is not None and bool(dnn.repeats) and dtype in _FITTED_TYPES and not is_given
 
 
 def with_fitted_links(fitted: Calibration, given: CalibrationSpec) -> Calibration:
@@ -435,9 +202,9 @@ def with_fitted_links(fitted: Calibration, given: CalibrationSpec) -> Calibratio
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profiler:
-    """Profiles networks on the devices of one cluster."""
+    """Profiles networks on the devices of one cluster, and tells what makes the figures doubtful."""
 
     reading: Reading
     cluster: Cluster
@@ -445,33 +212,41 @@ class Profiler:
     training: Training
     batch_per_device: int
 
+    def has_rooflines(self, dnn: Dnn) -> bool:
+        """Whether seconds that were not measured come from the rooflines fitted to transformers in short numbers."""
+        is_given = self.calibration.utilisation is not None or self.calibration.utilisation_by_kind
+        is_short = self.training.dtype in _SHORT
+        return dnn.transformer is not None and bool(dnn.repeats) and is_short and not is_given
+
     def profiles(self, dnn: Dnn, measured: Profile | None) -> dict[str, Profile]:
         """Return the seconds of every layer on every device of the cluster."""
-        groups = self.cluster.machine_groups
-        if measured is None:
-            return {group.device.name: self._by_flop(dnn, group.device) for group in groups}
-        measured_on = self._profile_device(measured)
-        return {
-            group.device.name: replace(
-                self._scaled(measured, measured_on, group.device), update_s=self._update_s(dnn, group.device)
+        devices = {group.device.name: group.device for group in self.cluster.machine_groups}
+        if measured is not None:
+            measured_on = self._profile_device(measured)
+            return {name: self._scaled(dnn, measured, measured_on, device) for name, device in devices.items()}
+        if self.has_rooflines(dnn):
+            return {name: self._by_rooflines(dnn, device) for name, device in devices.items()}
+        found = {}
+        for name, device in devices.items():
+            row = self._fitted(dnn, name)
+            found[name] = profile_from_flop(
+                dnn,
+                device,
+                dtype=self.training.dtype,
+                utilisation=self.calibration.utilisation or (UTILISATION if row is None else float(row["utilisation"])),
+                flop_per_multiply_add=self.calibration.flop_per_multiply_add,
+                utilisation_by_kind=self.calibration.utilisation_by_kind,
+                update_s=self._update_s(dnn, device),
             )
-            for group in groups
-        }
+        return found
 
-    def _by_flop(self, dnn: Dnn, device: Device) -> Profile:
-        """Return the seconds of a device that was not measured: a transformer's by rooflines, unless told otherwise."""
-        if has_rooflines(dnn, self.training.dtype, self.calibration):
-            return self._by_rooflines(dnn, device)
-        return profile_from_flop(
-            dnn,
-            device,
-            dtype=self.training.dtype,
-            utilisation=self.calibration.utilisation
-            or default_utilisation(dnn, device.name, self.training.dtype, self.calibration),
-            flop_per_multiply_add=self.calibration.flop_per_multiply_add,
-            utilisation_by_kind=self.calibration.utilisation_by_kind,
-            update_s=self._update_s(dnn, device),
-        )
+    def _fitted(self, dnn: Dnn, device: str) -> Mapping[str, Any] | None:
+        """Return the fitted share of a device's peak and its basis: of convolutional networks in short numbers."""
+        given = self.calibration
+        is_short = self.training.dtype in _SHORT and not given.utilisation_by_kind and given.flop_per_multiply_add == 2
+        if not is_short or dnn.transformer is not None or all(layer.kind != "convolution" for layer in dnn.layers):
+            return None
+        return cnn_utilisation().get(device)
 
     def _by_rooflines(self, dnn: Dnn, device: Device) -> Profile:
         """Return the seconds that the family ``hybrid`` counts with, for a device's share of the batch at a time."""
@@ -493,13 +268,13 @@ class Profiler:
             update_s=self._update_s(dnn, device),
         )
 
-    def _scaled(self, measured: Profile, measured_on: Device, device: Device) -> Profile:
+    def _scaled(self, dnn: Dnn, measured: Profile, measured_on: Device, device: Device) -> Profile:
         """Return measured seconds on another device, and say how, or that they are taken as they are."""
         scaled, note = scaled_to(measured, measured_on, device, dtype=self.training.dtype)
         notes = self.reading.notes
         if note:
             (notes.warnings if scaled is measured else notes.assumptions).append(note)
-        return scaled
+        return replace(scaled, update_s=self._update_s(dnn, device))
 
     def _update_s(self, dnn: Dnn, device: Device) -> float:
         """Return the optimiser's step: as calibrated, else the time to move its memory."""
@@ -531,6 +306,112 @@ class Profiler:
                 f"the profile was measured on {first.name}; set dnn.profile_device if it was another device"
             )
         return first
+
+    def note_doubts(self, dnn: Dnn, measured: Profile | None, families: Sequence[str]) -> None:
+        """Say which program the figures are those of, and warn of whatever makes them doubtful."""
+        is_by_rooflines = measured is None and self.has_rooflines(dnn)
+        is_hybrid_asked = dnn.transformer is not None and OF_TRANSFORMERS in families
+        devices = {group.device.name: group.device for group in self.cluster.machine_groups}.values()
+        notes, given = self.reading.notes, self.calibration
+        if is_hybrid_asked or is_by_rooflines:
+            self._note_program()
+        for device in devices:
+            if not device.is_verified:
+                notes.warnings.append(f"the figures of {device.name} are unverified ({device.source})")
+        if not is_hybrid_asked or tuple(families) != (OF_TRANSFORMERS,):  # which has seconds and links of its own
+            if is_by_rooflines:
+                fitted = transformer_rates()["devices"]
+                notes.warnings += [
+                    f"{one.name} is uncalibrated for transformers: the fitted efficiencies are those of another device"
+                    for one in devices
+                    if one.name not in fitted
+                ]
+            else:
+                self._note_shares_of_peak(dnn, [one.name for one in devices], is_measured=measured is not None)
+                if self.cluster.num_devices > 1 and not is_fitted(given):
+                    notes.warnings.append("the links are uncalibrated: their nominal bandwidth is taken to be reached")
+                    text = "efficiency: links reach 100 % of their nominal bandwidth"
+                    notes.assume_aloud(text, ("calibration", "bandwidth_efficiency"), other=_OTHER_LINKS)
+        self._note_given(dnn)
+        for device in devices:
+            if device.memory_bytes == float("inf"):
+                notes.warnings.append(f"the memory of {device.name} is not known: nothing is checked against it")
+        if is_hybrid_asked and is_narrowed(self.cluster):
+            text = (
+                "hybrid counts the network between machines as one tier, as wide as its narrowest place: it is neither "
+                "one switch nor equal leaf switches under one spine, and machines that are closer to each other gain "
+                "nothing"
+            )
+            field = ("cluster", "links" if "nodes" in notes.source.data["cluster"] else "machines")
+            notes.key_assumptions.insert(0, Assumption(text=text, field=field, flag=".".join(field)))
+            notes.assumptions.insert(0, text)
+            notes.warnings.append(text)
+
+    def _note_given(self, dnn: Dnn) -> None:
+        """Warn of given shares above 1, refuse that of a kind of layer that is not there, and say known errors."""
+        notes = self.reading.notes
+        by_kind = self.calibration.utilisation_by_kind
+        for kind in by_kind:
+            if kind not in {layer.kind for layer in dnn.layers}:
+                kinds = ", ".join(sorted({layer.kind for layer in dnn.layers if layer.num_multiply_adds}))
+                path = ("calibration", "utilisation_by_kind", kind)
+                notes.fault(path, f"{dnn.name} has no layer of this kind.", f"Known: {kinds}.")
+        for name, share in {"bandwidth_efficiency": self.calibration.bandwidth_efficiency or 0, **by_kind}.items():
+            if share > 1:
+                notes.warnings.append(f"calibration: {name} {share:.4g} is above 1")
+        for error in self.calibration.known_error:
+            where = f", of {error.source}" if error.source else ""
+            words = f"{error.mean:.1%} in the mean, {error.worst:.1%} at worst{where}"
+            notes.assumptions.append(f"known error of {error.of}, as calibrated: {words}")
+
+    def _note_program(self) -> None:
+        """Say which program the figures of a transformer are those of; another than the default may lack layouts."""
+        notes, program = self.reading.notes, self.calibration.program
+        if "program" not in self.calibration.model_fields_set:
+            notes.assume_aloud(f"program: {program} trains", ("calibration", "program"), other=_OTHER_PROGRAM)
+            return
+        more = "; layouts are those of Megatron-Core, and what it lacks is to be pinned or excluded"
+        words = "" if program == _PROGRAM else more
+        notes.assumptions.append(f"the program that trains: {program} (calibration.program){words}")
+
+    def _note_shares_of_peak(self, dnn: Dnn, devices: Sequence[str], *, is_measured: bool) -> None:
+        """Say what share of its peak each device is taken to reach, and warn where that is uncalibrated or doubtful."""
+        notes, used = self.reading.notes, self.calibration.utilisation
+        rows = {} if is_measured or used is not None else {name: self._fitted(dnn, name) for name in devices}
+        if assumed := [name for name, row in rows.items() if row is None]:
+            is_all, names = len(assumed) == len(rows), ", ".join(assumed)
+            text = f"efficiency: {'the devices' if is_all else names} at {100 * UTILISATION:g} % of the peak"
+            notes.assume_aloud(text, ("calibration", "utilisation"), other=UTILISATION / 2 if is_all else None)
+            who = "the devices are" if is_all else f"{names}:"
+            notes.warnings.append(f"{who} uncalibrated: give calibration.utilisation, or a measured profile")
+        for name, row in rows.items():
+            if row is None:
+                continue
+            error = "" if row["error"] is None else f", off by up to {row['error']:.1%} for submitters left out"
+            notes.assumptions.append(
+                f"utilisation of {name}: {row['utilisation']:g}, fitted to {row['num_runs']} MLPerf run"
+                f"{'s' * (row['num_runs'] > 1)} of {_FITTED_TO} in 16-bit numbers{error}"
+            )
+            least, batch = row["batch_per_device"][0], self.batch_per_device
+            if batch < least:
+                notes.warnings.append(
+                    f"{batch:g} samples on a device are fewer than were measured on {name} ({least:g}): each "
+                    f"takes longer then than this utilisation says, at 16 samples more than twice as long"
+                )
+            if dnn.name != _FITTED_TO:
+                notes.warnings.append(
+                    f"the utilisation of {name} was fitted to {_FITTED_TO}: for {dnn.name} it is uncalibrated"
+                )
+        if dnn.transformer is not None:
+            notes.warnings.append(
+                "the family hybrid counts with rooflines fitted to transformers, the others with the seconds or the "
+                "utilisation that were given: where these disagree, families are not compared alike"
+            )
+        if used is not None and used > 1:
+            notes.warnings.append(
+                f"a utilisation of {used:.4g} is above 1: right only for counts of multiply-adds, or algorithms "
+                f"that save FLOP"
+            )
 
 
 def _is_named(measured_on: str, device: Device) -> bool:

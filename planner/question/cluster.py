@@ -14,7 +14,7 @@ from planner import data
 from planner.cluster import Cluster, Device, Link, MachineGroup, Switch
 from planner.errors import SpecError
 from planner.problem import Assumption
-from planner.question.blocks import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec
+from planner.question.blocks import ClusterSpec, DeviceSpec, LinkSpec, MachineSpec, NodeSpec
 from planner.question.source import Notes
 from planner.units import Dimension, format_exact, format_human
 from planner.words import percent_words
@@ -76,117 +76,91 @@ class _Taken:
         yield from self.links
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterBuilder:
-    """Builds one cluster; faults and assumptions go into ``notes``, and what was assumed into ``resolved``.
+def cluster_of(spec: ClusterSpec, notes: Notes, resolved: MutableMapping[str, Any]) -> Cluster:
+    """Return the cluster of a preset, of machine groups on one switch, or of a drawn graph.
 
-    ``resolved`` is the resolved question; the cluster of a preset stays there by its name.
+    Faults and assumptions are noted, and what was assumed goes into ``resolved``, the resolved question, where the
+    cluster of a preset stays by its name.
+
+    Raises
+    ------
+    SpecError
+        Without words of its own, where faults were noted.
     """
-
-    notes: Notes
-    resolved: MutableMapping[str, Any]
-
-    def build(self, spec: ClusterSpec) -> Cluster:
-        """Return the cluster of a preset, of machine groups, or of a drawn graph."""
-        taken = _Taken()
-        if spec.preset is not None:
-            given = data.preset(spec.preset)
-            cluster = self._of_machines(ClusterSpec.model_validate(given), spec.preset, given, taken)
-            places: _Path = ("cluster", "preset")
-            for one in taken.assumptions():
-                self._note(Assumption(text=one.text, field=places, flag="cluster.machines instead of the preset"))
-            return cluster
-        block = self.resolved["cluster"]
-        if spec.machines is not None:
-            cluster = self._of_machines(spec, spec.name or "cluster", block, taken)
-        else:
-            cluster = self._of_nodes(spec, block, taken)
-        for one in taken.assumptions():
-            self._note(one)
-        self._note_idle_links(cluster)
-        return cluster
-
-    def _note(self, one: Assumption) -> None:
-        """Note what was assumed: under the headline of an answer, and among all its assumptions."""
-        self.notes.key_assumptions.append(one)
-        self.notes.assumptions.append(one.text)
-
-    def _note_idle_links(self, cluster: Cluster) -> None:
-        """Say first of all which links of a drawn cluster no ring crosses: they carry nothing in any plan."""
-        idle = cluster.idle_links
-        if not idle or cluster.num_machines == 1:
-            return
-        names = ", ".join(f"{first} - {second} ({_bits(link)})" for first, second, link in idle[:3])
-        more = f" and {len(idle) - 3} more" if len(idle) > 3 else ""
-        all_links = cluster.graph.number_of_edges()
-        text = (
-            f"{len(idle)} of the {all_links} links drawn {'carries' if len(idle) == 1 else 'carry'} nothing, "
-            f"{percent_words(cluster.idle_share)} of the bandwidth: {names}{more}. "
-            f"Two machines communicate on one path, in the widest spanning tree"
+    taken, block, name = _Taken(), resolved["cluster"], spec.name
+    if spec.preset is not None:
+        block, name = data.preset(spec.preset), spec.preset
+        spec = ClusterSpec.model_validate(block)
+    key, given = ("machines", spec.machines or ()) if spec.nodes is None else ("nodes", spec.nodes)
+    is_drawn = key == "nodes"
+    is_alone = sum(one.count for one in given if not _is_switch(one)) == 1
+    linked = {end for cable in spec.links or () for end in cable.ends}
+    nodes: list[MachineGroup | Switch] = []
+    links = []
+    for index, machine in enumerate(given):
+        own = machine.name or f"machines-{index}"
+        if _is_switch(machine):
+            nodes.append(Switch(name=own))
+            continue
+        draft = _Draft(
+            machine=machine,
+            name=own,
+            place=("cluster", key, index),
+            keep=block[key][index],
+            has_network=not is_alone and (not is_drawn or own in linked),
+            is_only=not is_drawn and len(given) == 1,
+            notes=notes,
+            taken=taken,
         )
-        self.notes.key_assumptions.insert(0, Assumption(text=text, field=("cluster", "links"), flag="cluster.links"))
-        self.notes.assumptions.insert(0, text)
-        self.notes.warnings.append(text)
-
-    def _of_machines(self, spec: ClusterSpec, name: str, block: dict[str, Any], taken: _Taken) -> Cluster:
-        """Return machine groups on one switch."""
-        machines = spec.machines or []
-        is_alone = sum(machine.count for machine in machines) == 1
-        groups, links = [], []
-        for index, machine in enumerate(machines):
-            draft = _Draft(
-                machine=machine,
-                name=machine.name or f"machines-{index}",
-                place=("cluster", "machines", index),
-                keep=block["machines"][index],
-                has_network=not is_alone,
-                is_only=len(machines) == 1,
-                notes=self.notes,
-                taken=taken,
-            )
-            groups.append(draft.group())
-            if not is_alone:
-                links.append((draft.name, "network", draft.link()))
-        if self.notes.faults:
-            raise SpecError.of([])
-        if is_alone:
-            return Cluster(name, groups, [], source=spec.source)
-        return Cluster(name, [*groups, Switch(name="network")], links, source=spec.source)
-
-    def _of_nodes(self, spec: ClusterSpec, block: dict[str, Any], taken: _Taken) -> Cluster:
-        """Return a drawn cluster."""
-        is_alone = sum(node.count for node in spec.nodes or () if node.type == "machine") == 1
-        linked = set() if is_alone else {end for cable in spec.links or () for end in cable.ends}
-        nodes: list[MachineGroup | Switch] = []
-        for index, node in enumerate(spec.nodes or []):
-            if node.type == "switch":
-                nodes.append(Switch(name=node.name))
-                continue
-            draft = _Draft(
-                machine=node,
-                name=node.name,
-                place=("cluster", "nodes", index),
-                keep=block["nodes"][index],
-                has_network=node.name in linked,
-                is_only=False,
-                notes=self.notes,
-                taken=taken,
-            )
-            nodes.append(draft.group())
-        links = [
-            (cable.ends[0], cable.ends[1], Link(bandwidth_bytes_per_s=cable.bandwidth, latency_s=cable.latency))
-            for cable in spec.links or []
-        ]
-        if open_links := [cable for cable in spec.links or () if "latency" not in cable.model_fields_set]:
-            text = f"latency of {len(open_links)} of {len(links)} drawn links: 0, as none is given"
-            flag = "latency under cluster.links"
-            taken.links.append(Assumption(text=text, field=("cluster", "links"), flag=flag))
-        if self.notes.faults:
-            raise SpecError.of([])
-        return Cluster(spec.name or "cluster", nodes, links, source=spec.source)
+        nodes.append(draft.group())
+        if not is_drawn and not is_alone:
+            links.append((own, "network", draft.link()))
+    if not is_drawn and not is_alone:
+        nodes.append(Switch(name="network"))
+    for cable in spec.links or ():
+        first, second = cable.ends
+        links.append((first, second, Link(bandwidth_bytes_per_s=cable.bandwidth, latency_s=cable.latency)))
+    if num_open := sum("latency" not in cable.model_fields_set for cable in spec.links or ()):
+        text = f"latency of {num_open} of {len(links)} drawn links: 0, as none is given"
+        taken.links.append(Assumption(text=text, field=("cluster", "links"), flag="latency under cluster.links"))
+    if notes.faults:
+        raise SpecError.of([])
+    cluster = Cluster(name or "cluster", nodes, links, source=spec.source)
+    for one in taken.assumptions():
+        flag = "cluster.machines instead of the preset"
+        is_preset = block is not resolved["cluster"]
+        known = Assumption(text=one.text, field=("cluster", "preset"), flag=flag) if is_preset else one
+        notes.key_assumptions.append(known)
+        notes.assumptions.append(one.text)
+    if block is resolved["cluster"]:
+        _note_idle_links(cluster, notes)
+    return cluster
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _is_switch(machine: MachineSpec) -> bool:
+    """Whether a node of a drawn cluster is no machine."""
+    return isinstance(machine, NodeSpec) and machine.type == "switch"
+
+
+def _note_idle_links(cluster: Cluster, notes: Notes) -> None:
+    """Say first of all which links of a drawn cluster no ring crosses: they carry nothing in any plan."""
+    idle = cluster.idle_links
+    if not idle or cluster.num_machines == 1:
+        return
+    names = ", ".join(f"{first} - {second} ({_bits(link)})" for first, second, link in idle[:3])
+    more = f" and {len(idle) - 3} more" if len(idle) > 3 else ""
+    all_links = cluster.graph.number_of_edges()
+    text = (
+        f"{len(idle)} of the {all_links} links drawn {'carries' if len(idle) == 1 else 'carry'} nothing, "
+        f"{percent_words(cluster.idle_share)} of the bandwidth: {names}{more}. "
+        f"Two machines communicate on one path, in the widest spanning tree"
+    )
+    notes.key_assumptions.insert(0, Assumption(text=text, field=("cluster", "links"), flag="cluster.links"))
+    notes.assumptions.insert(0, text)
+    notes.warnings.append(text)
+
+
+@dataclass(slots=True, kw_only=True)
 class _Draft:
     """One group of machines while it is built.
 
@@ -196,6 +170,11 @@ class _Draft:
         Where the group stands in the question, and its mapping in the resolved one.
     has_network, is_only
         Whether a network joins it to others; whether the cluster has no other group.
+    device
+        By its name, or as the spec describes it.
+    reference
+        The machine that figures are taken from: the named one, or the device's, the largest where none that is sold has
+        as many devices; None of a user's device or a CPU.
     """
 
     machine: MachineSpec
@@ -206,23 +185,45 @@ class _Draft:
     is_only: bool
     notes: Notes
     taken: _Taken
+    device: Device = field(init=False)
+    reference: data.Machine | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look up the device and the reference machine."""
+        machine, given = self.machine, self.machine.device
+        self.reference = None if machine.machine is None else data.machine(machine.machine)
+        name = self.reference.device if self.reference is not None else str(given)
+        place = (*self.place, "device")
+        found = self.notes.attempt(
+            place, lambda: _device_of(given) if isinstance(given, DeviceSpec) else data.device(name)
+        )
+        self.device = found or Device(name="unknown")
+        if self.reference is None and not isinstance(given, DeviceSpec):
+            sold = data.machines_of(self.device.name)
+            fitting = data.reference_machine(self.device.name, machine.num_devices)
+            self.reference = fitting or max(sold, key=lambda one: one.num_devices, default=None)
 
     def group(self) -> MachineGroup:
         """Return the group; write what was taken from elsewhere into the resolved question."""
-        machine = self.machine
-        device = self.notes.attempt((*self.place, "device"), self._device) or Device(name="unknown")
+        machine, sold, num_devices = self.machine, self.reference, self.machine.num_devices
         if machine.machine is not None:
             named = data.machine(machine.machine)
             self.keep.pop("machine", None)
-            self.keep.update(device=named.device, devices=machine.num_devices)
-            self.notes.assumptions.append(_machine_words(machine.machine, named, machine.num_devices))
-        self._check_sold()
+            self.keep.update(device=named.device, devices=num_devices)
+            self.notes.assumptions.append(_machine_words(machine.machine, named, num_devices))
+        if sold and not sold.is_pcie and num_devices > sold.num_devices and machine.inside is None:
+            reach = f"{sold.inside} reaches no further" if sold.inside else "it has one device"
+            problem = (
+                f"no machine of {num_devices} {sold.device} is sold; {sold.title} has {sold.num_devices}, and {reach}."
+            )
+            mend = f"Write more machines of {sold.num_devices}, or say what joins all devices of one"
+            self.notes.fault((*self.place, "devices"), problem, f"{mend}: --inside, key inside.", num_devices)
         inside, host_link = self._inside()
         return MachineGroup(
             name=self.name,
             count=machine.count,
-            device=device,
-            devices_per_machine=machine.num_devices,
+            device=self.device,
+            devices_per_machine=num_devices,
             inside=inside,
             num_nics=self._num_nics(),
             storage=machine.storage.build() if machine.storage else None,
@@ -232,7 +233,7 @@ class _Draft:
 
     def link(self) -> Link:
         """Return the link of each network card: as said, or as the reference machine has it."""
-        machine, reference = self.machine, self._reference
+        machine, reference = self.machine, self.reference
         rate = machine.network
         if rate is None:
             rate = None if reference is None else reference.nic_bytes_per_s
@@ -254,78 +255,25 @@ class _Draft:
             self._assume(self.taken.latency, "network latency of ", end, "latency", _OTHER_LATENCY)
         return Link(bandwidth_bytes_per_s=rate, latency_s=latency_s)
 
-    @property
-    def _device_name(self) -> str:
-        """The proper name of the device."""
-        given = self.machine.device
-        if self.machine.machine is not None:
-            return data.machine(self.machine.machine).device
-        return data.device(given).name if isinstance(given, str) else "" if given is None else given.name
-
-    @property
-    def _label(self) -> str:
-        """What the group is called in an assumption: the user's name for it, or its device."""
-        if self.machine.name or self.is_only:
-            return self.machine.name or self._device_name
-        return f"{self.name} ({self._device_name})"
-
-    @property
-    def _reference(self) -> data.Machine | None:
-        """The machine that figures are taken from: the named one, or the device's; None of a user's device or a CPU.
-
-        Where none that is sold has as many devices, the largest.
-        """
-        if self.machine.machine is not None:
-            return data.machine(self.machine.machine)
-        if not isinstance(self.machine.device, str):
-            return None
-        fitting = data.reference_machine(self._device_name, self.machine.num_devices)
-        return fitting or max(data.machines_of(self._device_name), key=lambda one: one.num_devices, default=None)
-
     def _assume(self, among: list[_Assumed], begin: str, end: str, key: str, other: Any) -> None:
-        """Note what was assumed at a key of the group, whose label stands between ``begin`` and ``end``."""
-        among.append(_Assumed(begin=begin, label=self._label, end=end, place=(*self.place, key), other=other))
+        """Note what was assumed at a key of the group, whose label stands between ``begin`` and ``end``.
 
-    def _check_sold(self) -> None:
-        """Refuse more devices in a machine than any has that is sold, if it is not said what joins them."""
-        sold, num_devices = self._reference, self.machine.num_devices
-        if sold is None or sold.is_pcie or num_devices <= sold.num_devices or self.machine.inside is not None:
-            return
-        reach = f"{sold.inside} reaches no further" if sold.inside else "it has one device"
-        self.notes.fault(
-            (*self.place, "devices"),
-            f"no machine of {num_devices} {sold.device} is sold; {sold.title} has {sold.num_devices}, and {reach}.",
-            f"Write more machines of {sold.num_devices}, or say what joins all devices of one: --inside, key inside.",
-            num_devices,
-        )
-
-    def _device(self) -> Device:
-        """Return a device by name, or as the spec describes it."""
-        given = self.machine.device
-        if not isinstance(given, DeviceSpec):
-            return data.device(self._device_name)
-        peaks = {dtype: getattr(given, dtype) for dtype in ("fp32", "tf32", "fp16", "bf16")}
-        return Device(
-            name=given.name,
-            kind=given.kind,
-            peak_flop_per_s={dtype: peak for dtype, peak in peaks.items() if peak is not None},
-            memory_bytes=float("inf") if given.memory is None else given.memory,
-            memory_bandwidth_bytes_per_s=given.memory_bandwidth or float("inf"),
-            power_w=given.power,
-            is_verified=given.verified,
-            source=given.source,
-        )
+        The label is the user's name for the group, or its device.
+        """
+        label = self.device.name if self.is_only else f"{self.name} ({self.device.name})"
+        place = (*self.place, key)
+        among.append(_Assumed(begin=begin, label=self.machine.name or label, end=end, place=place, other=other))
 
     def _inside(self) -> tuple[Link | None, float]:
         """Return the link inside a machine, and the rate from its host to a device: a PCIe link by name is both."""
-        machine, reference = self.machine, self._reference
+        machine, reference = self.machine, self.reference
         if isinstance(machine.inside, LinkSpec):
             return Link(bandwidth_bytes_per_s=machine.inside.bandwidth, latency_s=machine.inside.latency), float("inf")
         if machine.inside is None and machine.num_devices == 1:
             return None, float("inf")
         name = machine.inside or (None if reference is None else reference.inside)
         if name is None:
-            name = data.link_of(self._device_name) or _INSIDE
+            name = data.link_of(self.device.name) or _INSIDE
             link = data.inside_link(name)
             self.keep["inside"] = {"bandwidth": format_exact(link.bandwidth_bytes_per_s, Dimension.RATE)}
             other = "pcie-4-x16" if name == _INSIDE else _OTHER_INSIDE.get(name)
@@ -341,7 +289,7 @@ class _Draft:
 
     def _num_nics(self) -> int:
         """Return the network cards of a machine: as said, as its reference machine has them, or one."""
-        machine, reference = self.machine, self._reference
+        machine, reference = self.machine, self.reference
         num_devices = machine.num_devices
         if machine.network is not None and machine.nics is not None and "nics" not in self.keep:  # 8 x 400 Gbit/s
             self.keep["network"] = format_exact(machine.network, Dimension.RATE)
@@ -359,6 +307,21 @@ class _Draft:
         other = 1 if num_nics > 1 else num_devices if reference is None else 2
         self._assume(self.taken.network, "a machine of ", end, "nics", other)
         return num_nics
+
+
+def _device_of(given: DeviceSpec) -> Device:
+    """Return a device as the spec describes it."""
+    peaks = {dtype: getattr(given, dtype) for dtype in ("fp32", "tf32", "fp16", "bf16")}
+    return Device(
+        name=given.name,
+        kind=given.kind,
+        peak_flop_per_s={dtype: peak for dtype, peak in peaks.items() if peak is not None},
+        memory_bytes=float("inf") if given.memory is None else given.memory,
+        memory_bandwidth_bytes_per_s=given.memory_bandwidth or float("inf"),
+        power_w=given.power,
+        is_verified=given.verified,
+        source=given.source,
+    )
 
 
 def with_former_defaults(question: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,12 @@
-"""Networks written as a spec's ``dnn`` block has them, so that a question, or a file, needs nothing else."""
+"""The ``dnn`` block of a spec: the network and its measured seconds, what may replace its layers, and the training.
+
+A network is one that is built in, the layers or a transformer's sizes that the spec lists, or what a file of another
+program holds. What was read is written back into the resolved question as layers or sizes (:func:`network_block`), so
+that this needs no other file.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from itertools import combinations
 from pathlib import Path
@@ -19,9 +24,9 @@ from planner.importers.imported import Imported, MeasuredLayer, MeasuredNetwork,
 from planner.importers.kinds import kind_of
 from planner.letters import visible
 from planner.plan import Goal
-from planner.problem import Assumption, Training
+from planner.problem import Training
 from planner.question.blocks import ELEMENT_BYTES, BlockSpec, LayerSpec, RunSpec, SubstitutionSpec
-from planner.question.source import Notes, Source, faults_of, nearest, read_source
+from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import NETWORK_KEYS, DnnSpec, Reading
 from planner.question.values import Dtype
 from planner.substitution import Substitution, check_fit, ends_of, run_between
@@ -45,8 +50,14 @@ def network_block(dnn: Dnn, profile: Profile | None = None, *, batch_size: int =
             {"first": one.first, "layers": one.num_layers, "count": one.count, "kind": one.kind} for one in dnn.repeats
         ]
     if profile is not None:
-        _add_seconds(rows, dnn, profile, batch_size)
         block["profile_batch"] = batch_size
+        # The reading of a sample is the forward time of the first input.
+        first = next((layer.name for layer in dnn.layers if layer.kind == "input"), None)
+        seconds = ((profile.forward_s * batch_size).tolist(), (profile.backward_s * batch_size).tolist())
+        for row, forward_s, backward_s in zip(rows, *seconds, strict=True):
+            reading_s = (profile.read_s or 0.0) * batch_size if row["name"] == first else 0.0
+            row["forward"] = format_exact(forward_s + reading_s, Dimension.TIME)
+            row["backward"] = format_exact(backward_s, Dimension.TIME)
     return block
 
 
@@ -79,18 +90,7 @@ def _row(dnn: Dnn, layer: Layer) -> dict[str, Any]:
     return {**row, "shape": list(layer.output_shape), **flag}
 
 
-def _add_seconds(rows: list[dict[str, Any]], dnn: Dnn, profile: Profile, batch_size: int) -> None:
-    """Put the measured seconds in; the reading of a sample is the forward time of the first input."""
-    inputs = [layer.name for layer in dnn.layers if layer.kind == "input"]
-    per_batch = ((profile.forward_s * batch_size).tolist(), (profile.backward_s * batch_size).tolist())
-    seconds = zip(*per_batch, strict=True)
-    for row, (forward_s, backward_s) in zip(rows, seconds, strict=True):
-        reading_s = (profile.read_s or 0.0) * batch_size if inputs and row["name"] == inputs[0] else 0.0
-        row["forward"] = format_exact(forward_s + reading_s, Dimension.TIME)
-        row["backward"] = format_exact(backward_s, Dimension.TIME)
-
-
-# --- Networks of other programs: which reader takes what, and code of the user's, which runs only if it is named
+# --- Networks of other programs; code of the user's runs only if it is named
 
 # Kind of a profile, as its content tells it, and the module and the name of its reader.
 PROFILE_KINDS = {
@@ -148,89 +148,50 @@ def read_foreign(
     if key == "onnx":
         from planner.importers.onnx_model import read_onnx  # noqa: PLC0415
 
-        return _as_searched(_seen(read_onnx(folder / name, sizes=sizes)))
-    if key == "huggingface":
-        return _seen(_of_config(folder / name, sequence_length, is_text_only=is_text_only))
-    if name != allowed_code:
+        found = read_onnx(folder / name, sizes=sizes)
+    elif key == "huggingface":
+        from planner.importers.huggingface import read_huggingface  # noqa: PLC0415
+
+        read = read_huggingface(folder / name, sequence_length=sequence_length, is_text_only=is_text_only)
+        dnn = dnn_of(read.transformer, read.name, source=f"Hugging Face configuration {(folder / name).name}")
+        found = Imported(dnn=dnn, dtype=read.dtype, notes=read.notes, warnings=read.warnings)
+    elif name != allowed_code:
         problem = f"{name!r} would run code of yours to build the network; a spec alone must not."
         mend = f"Allow it on the command line, --run {name}, or write the network to a file with `planner import`."
         raise SpecError.of([Fault(problem=problem, mend=mend, value=name)])
-    from planner.importers.torch_module import read_factory  # noqa: PLC0415
+    else:
+        from planner.importers.torch_module import read_factory  # noqa: PLC0415
 
-    return _as_searched(_seen(read_factory(name, folder)))
-
-
-def _of_config(path: Path, sequence_length: int | None, *, is_text_only: bool) -> Imported:
-    """Return the transformer of a Hugging Face ``config.json``."""
-    from planner.importers.huggingface import read_huggingface  # noqa: PLC0415
-
-    found = read_huggingface(path, sequence_length=sequence_length, is_text_only=is_text_only)
-    dnn = dnn_of(found.transformer, found.name, source=f"Hugging Face configuration {path.name}")
-    return Imported(dnn=dnn, dtype=found.dtype, notes=found.notes, warnings=found.warnings)
-
-
-def _seen(found: Imported) -> Imported:
-    """Return what a reader gives with every letter of its names and notes seen: they enter here."""
-    try:
+        found = read_factory(name, folder)
+    try:  # every letter of names and notes is seen: they enter here
         dnn = found.dnn.with_visible_names()
     except ValueError as error:
         raise SpecError.of([Fault(problem=f"{error}.", mend="Rename one of them.")]) from None
+    if key != "huggingface" and len(dnn.layers) <= MOST_LAYERS_CUT_ANYWHERE and dnn.repeats:
+        dnn = dnn.without_repeats()
     notes, warnings = (tuple(visible(line) for line in lines) for lines in (found.notes, found.warnings))
     return replace(found, dnn=dnn, notes=notes, warnings=warnings)
 
 
-def _as_searched(found: Imported) -> Imported:
-    """Return a network without its repeats where it is small enough to be cut anywhere."""
-    if len(found.dnn.layers) > MOST_LAYERS_CUT_ANYWHERE or not found.dnn.repeats:
-        return found
-    return replace(found, dnn=found.dnn.without_repeats())
+# --- Substitutions: runs of layers, and the blocks that may take their place
 
 
-# --- The ``dnn.substitutions`` of a spec, made into runs of layers and the blocks that may take their place
+def substitutions_of(
+    reading: Reading, dnn: Dnn, profile_batch: int, *, is_measured: bool
+) -> list[tuple[Substitution, Profile | None]]:
+    """Return the allowed substitutions without seconds on any device, and those that were measured of their blocks.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """A substitution whose block has no seconds on the cluster's devices yet, but those that were measured."""
-
-    name: str
-    removed: tuple[str, ...]
-    block: Dnn
-    measured: Profile | None
-    by: str
-    note: str
-
-
-def drafts_of(
-    given: Sequence[SubstitutionSpec], dnn: Dnn, *, profile_batch: int, measured: Profile | None, notes: Notes
-) -> list[Draft]:
-    """Return the substitutions of a network; faults go into ``notes``.
-
-    Parameters
-    ----------
-    profile_batch, measured
-        The network's measured seconds, and the batch they were measured at: the new layers' must be measured, too.
+    ``is_measured``: the network's seconds were, at the batch ``profile_batch``; the new layers' must be, too. Faults
+    are noted.
     """
-    drafts = []
-    for index, spec in enumerate(given):
+    blocks, notes = [], reading.notes
+    for index, spec in enumerate(reading.spec.dnn.substitutions):
         at = ("dnn", "substitutions", index)
-        draft = notes.attempt(at, lambda spec=spec: _draft(spec, dnn, profile_batch, is_measured=measured is not None))  # type: ignore[misc]
-        drafts += [draft] if draft is not None else []
-    if not notes.faults:
-        notes.attempt(("dnn", "substitutions"), lambda: _check_together(drafts))
-    return drafts
-
-
-def substitution_of(draft: Draft, profiles: Mapping[str, Profile]) -> Substitution:
-    """Return a draft with the seconds of its block by device name."""
-    return Substitution(
-        name=draft.name,
-        removed=draft.removed,
-        block=draft.block,
-        profiles=profiles,
-        by=draft.by,
-        note=draft.note,
-    )
+        made = notes.attempt(at, lambda spec=spec: _substitution(spec, dnn, profile_batch, is_measured=is_measured))  # type: ignore[misc]
+        blocks += [made] if made is not None else []
+    if blocks and not notes.faults:
+        notes.attempt(("dnn", "substitutions"), lambda: _check_together([one for one, _ in blocks]))
+    return blocks
 
 
 def check_names(chosen: Sequence[str], allowed: Sequence[Substitution]) -> None:
@@ -251,27 +212,21 @@ def check_names(chosen: Sequence[str], allowed: Sequence[Substitution]) -> None:
             raise ValueError(f"{one!r} and {other!r} take out the same layers. Keep one of them.")
 
 
-def per_sample(block: dict[str, Any], given: SubstitutionSpec, profile_batch: int) -> dict[str, Any]:
-    """Return a substitution as a spec has it, with measured seconds of one sample instead of ``profile_batch``."""
-    if not isinstance(given.by, BlockSpec):
-        return block
-    rows = []
-    for raw, layer in zip(block["by"]["layers"], given.by.layers, strict=True):
-        seconds = {"forward": layer.forward, "backward": layer.backward}
-        texts = {
-            key: format_exact(value / profile_batch, Dimension.TIME)
-            for key, value in seconds.items()
-            if value is not None
-        }
-        rows.append({**raw, **texts})
-    return {**block, "by": {**block["by"], "layers": rows}}
-
-
-def _draft(spec: SubstitutionSpec, dnn: Dnn, profile_batch: int, *, is_measured: bool) -> Draft:
-    """Return one substitution; raise ValueError or SpecError where it has no meaning."""
-    run = _run(spec, dnn)
+def _substitution(
+    spec: SubstitutionSpec, dnn: Dnn, profile_batch: int, *, is_measured: bool
+) -> tuple[Substitution, Profile | None]:
+    """Return one substitution and its measured seconds; raise ValueError or SpecError where it has no meaning."""
+    names = {layer.name for layer in dnn.layers}
+    given = [spec.layers.first, spec.layers.last] if isinstance(spec.layers, RunSpec) else spec.layers
+    for name in given:
+        if name not in names:
+            raise ValueError(f"{dnn.name} has no layer {name!r}. {nearest(name, names)}")
+    if isinstance(spec.layers, RunSpec):
+        run = run_between(dnn, spec.layers.first, spec.layers.last)
+    else:
+        run = tuple(layer.name for layer in dnn.layers if layer.name in given)
     if isinstance(spec.by, BlockSpec):
-        block = _given_block(spec.name, spec.by)
+        block = Dnn(spec.name, [(one.build(), one.inputs) for one in spec.by.layers], source=spec.by.source)
         measured = _measured(spec.by.layers, block, profile_batch) if is_measured else None
         if not is_measured and any(layer.forward is not None for layer in spec.by.layers):
             raise ValueError("the block's layers have seconds, the network's are counted; give multiply_adds instead")
@@ -284,19 +239,7 @@ def _draft(spec: SubstitutionSpec, dnn: Dnn, profile_batch: int, *, is_measured:
         run, block = _shipped_block(spec.by, dnn, run)
         measured, by, note = None, spec.by, str(data.block(spec.by)["accuracy"])
     check_fit(dnn, run, block)
-    return Draft(name=spec.name, removed=run, block=block, measured=measured, by=by, note=note)
-
-
-def _run(spec: SubstitutionSpec, dnn: Dnn) -> tuple[str, ...]:
-    """Return the layers that a substitution takes out, in the network's order."""
-    names = {layer.name for layer in dnn.layers}
-    given = [spec.layers.first, spec.layers.last] if isinstance(spec.layers, RunSpec) else spec.layers
-    for name in given:
-        if name not in names:
-            raise ValueError(f"{dnn.name} has no layer {name!r}. {nearest(name, names)}")
-    if isinstance(spec.layers, RunSpec):
-        return run_between(dnn, spec.layers.first, spec.layers.last)
-    return tuple(layer.name for layer in dnn.layers if layer.name in given)
+    return Substitution(name=spec.name, removed=run, block=block, profiles={}, by=by, note=note), measured
 
 
 def _shipped_block(name: str, dnn: Dnn, run: tuple[str, ...]) -> tuple[tuple[str, ...], Dnn]:
@@ -337,11 +280,6 @@ def _built(name: str, shape: tuple[int, ...]) -> Dnn:
     return Dnn(name, layers, source=described["source"])
 
 
-def _given_block(name: str, given: BlockSpec) -> Dnn:
-    """Return the block of layers that a spec lists."""
-    return Dnn(name, [(one.build(), one.inputs) for one in given.layers], source=given.source)
-
-
 def _measured(layers: Sequence[LayerSpec], block: Dnn, batch_size: int) -> Profile:
     """Return the measured seconds of a block; refuse one that lacks them where there is work."""
     for layer in layers:
@@ -359,12 +297,12 @@ def _measured(layers: Sequence[LayerSpec], block: Dnn, batch_size: int) -> Profi
     )
 
 
-def _check_together(drafts: Sequence[Draft]) -> None:
+def _check_together(substitutions: Sequence[Substitution]) -> None:
     """Refuse two substitutions of one name, and blocks that may stand in one network and share a layer's name."""
-    for one, other in combinations(drafts, 2):
+    for one, other in combinations(substitutions, 2):
         if one.name == other.name:
             raise ValueError(f"two substitutions are called {one.name!r}. Give each its own name.")
-        if not set(one.removed).isdisjoint(other.removed):
+        if one.overlaps(other):
             continue
         if shared := {layer.name for layer in one.block.layers} & {layer.name for layer in other.block.layers}:
             raise ValueError(
@@ -372,7 +310,7 @@ def _check_together(drafts: Sequence[Draft]) -> None:
             )
 
 
-# --- The network of a spec: built, or read with its measured profile, or made of the layers that the spec lists
+# --- The network of a spec
 
 # What the layers themselves say, or a transformer's sizes, in a spec that needs no other file.
 _REPLACED = (
@@ -406,27 +344,48 @@ def batch_of_profile(reading: Reading) -> int:
 
 def read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | None]:
     """Return the network, and its profile where it was measured; put what was read into the resolved spec."""
-    dnn = reading.spec.dnn
+    dnn, notes = reading.spec.dnn, reading.notes
+    profile: Profile | None = None
     if dnn.zoo is not None:
-        found_dnn = zoo.build(dnn.zoo, sequence_length=dnn.sequence_length)
-        _note_positions(reading, found_dnn)
-        _note_sequence(reading, found_dnn, ("dnn", "sequence_length"))
-        return found_dnn, None
+        network = zoo.build(dnn.zoo, sequence_length=dnn.sequence_length)
+        _note_sequence(reading, network, ("dnn", "sequence_length"))
+        return network, None
     if dnn.transformer is not None:
         return dnn_of(dnn.transformer.build(), dnn.name or "transformer", source="sizes of the spec"), None
     if dnn.layers is not None:
-        found, is_measured = _layers(reading, profile_batch)
-        if not is_measured:
+        found, has_seconds = _layers(reading, profile_batch)
+        if not has_seconds:
             return found.dnn, None
         network, profile, warnings = found.dnn, found.profile, found.warnings
     elif (file := dnn.profile or dnn.trace) is not None:
         measured = read_profile(reading.source.folder / file, batch_size=profile_batch)
         network, profile, warnings = measured.dnn, measured.profile, measured.warnings
     else:
-        network, warnings = _imported(reading)
-        profile = None
-    reading.notes.warnings.extend(warnings)
-    _inline(reading, network, profile, profile_batch)
+        imported = read_foreign(
+            dnn.source,
+            str(getattr(dnn, dnn.source)),
+            folder=reading.source.folder,
+            sizes=dnn.dimensions,
+            sequence_length=dnn.sequence_length,
+            allowed_code=reading.source.allowed_code,
+            is_text_only=dnn.text_only,
+        )
+        network, warnings = imported.dnn, imported.warnings
+        if not network.num_multiply_adds:
+            raise ValueError(
+                "the network has no multiply-adds, so that nothing is known of its time; give one that has"
+            )
+        notes.assumptions.extend(imported.notes)
+        if dnn.dtype is None and imported.dtype in get_args(Dtype):
+            notes.assumptions.append(f"dtype: {imported.dtype}, as the weights are stored")
+            reading.resolved["dnn"]["dtype"] = imported.dtype
+    notes.warnings.extend(warnings)
+    # The network goes into the resolved spec, figures of one sample, so that it needs no other file.
+    kept = {key: value for key, value in reading.resolved["dnn"].items() if key not in _REPLACED}
+    if dnn.substitutions:
+        pairs = zip(kept["substitutions"], dnn.substitutions, strict=True)
+        kept["substitutions"] = [_per_sample(raw, one, profile_batch) for raw, one in pairs]
+    reading.resolved["dnn"] = {**network_block(network, profile), **kept}
     if dnn.huggingface is not None:
         _note_sequence(reading, network, ("dnn", "transformer", "sequence_length"))
     if profile is None and warnings:  # of another program's file: they hold for whoever reads the answer, too
@@ -434,47 +393,34 @@ def read_network(reading: Reading, profile_batch: int) -> tuple[Dnn, Profile | N
     return network, profile
 
 
-def _imported(reading: Reading) -> tuple[Dnn, tuple[str, ...]]:
-    """Return the network of a file of another program, or of a module, and what makes it doubtful."""
-    dnn = reading.spec.dnn
-    found = read_foreign(
-        dnn.source,
-        str(getattr(dnn, dnn.source)),
-        folder=reading.source.folder,
-        sizes=dnn.dimensions,
-        sequence_length=dnn.sequence_length,
-        allowed_code=reading.source.allowed_code,
-        is_text_only=dnn.text_only,
-    )
-    if not found.dnn.num_multiply_adds:
-        raise ValueError("the network has no multiply-adds, so that nothing is known of its time; give one that has")
-    reading.notes.assumptions.extend(found.notes)
-    if dnn.dtype is None and found.dtype in get_args(Dtype):
-        reading.notes.assumptions.append(f"dtype: {found.dtype}, as the weights are stored")
-        reading.resolved["dnn"]["dtype"] = found.dtype
-    return found.dnn, found.warnings
-
-
-def _note_positions(reading: Reading, dnn: Dnn) -> None:
-    """Say aloud that a table of learned positions grew, which adds parameters."""
-    length = reading.spec.dnn.sequence_length
-    if length is None or dnn.transformer is None or dnn.transformer.positions != "learned":
-        return
-    published = transformers.row(dnn.name).transformer.num_positions
-    if published < length:
-        reading.notes.assumptions.append(
-            f"the table of learned positions grows from {published:,} to {length:,}, and the network with it"
-        )
-
-
 def _note_sequence(reading: Reading, dnn: Dnn, field: tuple[str, ...]) -> None:
-    """Note the length of the sequences of a network that reads text, where only the network itself says it."""
-    sizes = dnn.transformer
-    if reading.spec.dnn.sequence_length is not None or sizes is None or sizes.image is not None:
-        return
-    length = sizes.sequence_length
-    text = f"sequence length: {length:,} tokens, as the network has it"
-    reading.notes.key_assumptions.append(Assumption(text=text, field=field, flag="--sequence-length", other=2 * length))
+    """Note the length of the sequences of a network that reads text, where only the network itself says it.
+
+    Where the spec says it, a table of learned positions may grow, which adds parameters.
+    """
+    sizes, length = dnn.transformer, reading.spec.dnn.sequence_length
+    if length is not None and reading.spec.dnn.zoo is not None and sizes is not None and sizes.positions == "learned":
+        published = transformers.row(dnn.name).transformer.num_positions
+        if published < length:
+            reading.notes.assumptions.append(
+                f"the table of learned positions grows from {published:,} to {length:,}, and the network with it"
+            )
+    if length is None and sizes is not None and sizes.image is None:
+        length = sizes.sequence_length
+        text = f"sequence length: {length:,} tokens, as the network has it"
+        reading.notes.assume_aloud(text, field, flag="--sequence-length", other=2 * length)
+
+
+def _per_sample(block: dict[str, Any], given: SubstitutionSpec, profile_batch: int) -> dict[str, Any]:
+    """Return a substitution as a spec has it, with measured seconds of one sample instead of ``profile_batch``."""
+    if not isinstance(given.by, BlockSpec):
+        return block
+    rows = []
+    for raw, layer in zip(block["by"]["layers"], given.by.layers, strict=True):
+        measured = {"forward": layer.forward, "backward": layer.backward}
+        seconds = {key: value / profile_batch for key, value in measured.items() if value is not None}
+        rows.append({**raw, **{key: format_exact(value, Dimension.TIME) for key, value in seconds.items()}})
+    return {**block, "by": {**block["by"], "layers": rows}}
 
 
 def _layers(reading: Reading, profile_batch: int) -> tuple[MeasuredNetwork, bool]:
@@ -511,26 +457,14 @@ def _layers(reading: Reading, profile_batch: int) -> tuple[MeasuredNetwork, bool
 
 def _repeats(dnn: DnnSpec) -> tuple[Repeat, ...]:
     """Return the repeats that a spec names; refuse those that lie outside of its layers, or overlap."""
-    end = 0
+    end, number = 0, len(dnn.layers or ())
     for one in dnn.repeats:
         if one.first < end:
             raise ValueError(f"the repeat from layer {one.first} on overlaps the one before; give them in order")
         end = one.first + one.layers * one.count
-    if end > len(dnn.layers or ()):
-        raise ValueError(
-            f"repeats reach to layer {end}, there are {len(dnn.layers or ())}; mend first, layers or count"
-        )
+    if end > number:
+        raise ValueError(f"repeats reach to layer {end}, there are {number}; mend first, layers or count")
     return tuple(Repeat(first=one.first, num_layers=one.layers, count=one.count, kind=one.kind) for one in dnn.repeats)
-
-
-def _inline(reading: Reading, dnn: Dnn, profile: Profile | None, profile_batch: int) -> None:
-    """Put the network into the resolved spec, figures of one sample, so that it needs no other file."""
-    old = dict(reading.resolved["dnn"])
-    if given := reading.spec.dnn.substitutions:
-        pairs = zip(old["substitutions"], given, strict=True)
-        old["substitutions"] = [per_sample(raw, one, profile_batch) for raw, one in pairs]
-    block = network_block(dnn, profile)
-    reading.resolved["dnn"] = {**block, **{key: value for key, value in old.items() if key not in _REPLACED}}
 
 
 # --- What a spec trains for: batch, data set and types, and what is minimised
@@ -547,11 +481,8 @@ def training_of(reading: Reading, dnn: Dnn, profile_batch: int, cluster: Cluster
     if batch_per_device is None and spec.global_batch is None and spec.max_global_batch is None:
         batch_per_device = profile_batch if profile_batch > 1 else _BATCH
         keep["batch_per_device"] = batch_per_device
-        reading.notes.key_assumptions.append(
-            Assumption(
-                text=f"batch: {batch_per_device} samples a device", field=("dnn", "batch_per_device"), flag="--batch"
-            )
-        )
+        text = f"batch: {batch_per_device} samples a device"
+        reading.notes.assume_aloud(text, ("dnn", "batch_per_device"), flag="--batch")
     if batch_per_device and spec.max_global_batch and batch_per_device > spec.max_global_batch:
         reading.notes.fault(
             ("dnn", "max_global_batch"), "it is less than batch_per_device.", "Raise it.", spec.max_global_batch
@@ -579,29 +510,21 @@ def training_of(reading: Reading, dnn: Dnn, profile_batch: int, cluster: Cluster
 def _types_of(reading: Reading, dnn: Dnn, cluster: Cluster) -> tuple[str, str]:
     """Return the numbers' type and the optimiser: as given, else fp32 and momentum, for transformers short and Adam."""
     spec, keep, notes = reading.spec.dnn, reading.resolved["dnn"], reading.notes
-    devices = [group.device for group in cluster.machine_groups if group.device.kind != "cpu"]
-    common = [one for one in _SHORT if devices and all(one in device.peak_flop_per_s for device in devices)]
-    if dnn.transformer is None:
-        if spec.dtype is None and common and not is_measured(spec):
-            _note_precision(reading, "fp32", "", common[0])
-        return spec.dtype or "fp32", spec.optimizer or "momentum"
     dtype, optimizer = str(spec.dtype or ""), str(spec.optimizer or "")
+    devices = [group.device for group in cluster.machine_groups if group.device.kind != "cpu"]
+    short = next((one for one in _SHORT if devices and all(one in device.peak_flop_per_s for device in devices)), None)
+    if dnn.transformer is None:
+        if spec.dtype is None and short is not None and not is_measured(spec):
+            notes.assume_aloud("precision: fp32", ("dnn", "dtype"), flag="--precision", other=short)
+        return dtype or "fp32", optimizer or "momentum"
     if not dtype:
-        keep["dtype"] = dtype = common[0] if common else "fp32"
-        _note_precision(
-            reading, dtype, ", as transformers are trained on such devices", "fp32" if dtype != "fp32" else None
-        )
+        keep["dtype"] = dtype = short or "fp32"
+        text = f"precision: {dtype}, as transformers are trained on such devices"
+        notes.assume_aloud(text, ("dnn", "dtype"), flag="--precision", other=None if dtype == "fp32" else "fp32")
     if not optimizer:
         keep["optimizer"] = optimizer = "adam"
         notes.assumptions.append("optimizer: adam, as transformers are usually trained")
     return dtype, optimizer
-
-
-def _note_precision(reading: Reading, dtype: str, why: str, other: str | None) -> None:
-    """Note the type of numbers that was assumed."""
-    reading.notes.key_assumptions.append(
-        Assumption(text=f"precision: {dtype}{why}", field=("dnn", "dtype"), flag="--precision", other=other)
-    )
 
 
 def goal_of(reading: Reading, training: Training) -> Goal:

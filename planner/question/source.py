@@ -313,6 +313,14 @@ class Notes:
     assumptions: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
+    def assume_aloud(self, text: str, field: tuple[str | int, ...], *, flag: str = "", other: Any = None) -> None:
+        """Note what was assumed at a place of the spec, under the headline of an answer.
+
+        ``flag``: what sets it, by default the key; ``other``: another value, whose effect is told.
+        """
+        flag = flag or ".".join(map(str, field))
+        self.key_assumptions.append(Assumption(text=text, field=field, flag=flag, other=other))
+
     def fault(self, path: tuple[str | int, ...], problem: str, mend: str, value: object = "") -> None:
         """Note a fault at a place of the spec."""
         self.faults.append(self.source.fault(path, problem, mend, value))

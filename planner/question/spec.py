@@ -263,6 +263,11 @@ class ConfigurationSpec(Model):
         """The family whose block is given."""
         return next(name for name in FAMILY_NAMES if getattr(self, name) is not None)
 
+    @property
+    def block(self) -> tuple[str, dict[str, Any]]:
+        """The family, and its block."""
+        return self.family, getattr(self, self.family).model_dump()
+
 
 # --- The boundary: what a spec may say
 # Text with units comes in here and leaves as SI numbers; nothing is checked again later.

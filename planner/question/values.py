@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Literal, TypeGuard
+from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -14,34 +14,24 @@ _LEAST = 1e-9
 _MOST_COUNT = 10**15
 
 
-def _reader(dimension: Dimension) -> Callable[[object], float]:
-    """Return a validator that reads text with a unit of ``dimension``."""
+def _quantity(dimension: Dimension, *, is_positive: bool = False, is_signed: bool = False) -> tuple[Any, ...]:
+    """Return how text with a unit of ``dimension`` is read, and its JSON Schema: a bare number has no unit.
+
+    Not positive: also zero; signed: also less, an intercept.
+    """
 
     def read(value: object) -> float:
-        if isinstance(value, str):
-            return parse(value, dimension)
-        raise ValueError(f"{value!r} has no unit. Write e.g. {example_of(dimension)!r}.")
+        if not isinstance(value, str):
+            raise ValueError(f"{value!r} has no unit. Write e.g. {example_of(dimension)!r}.")
+        if is_signed and value.lstrip().startswith("-"):
+            return -parse(value.lstrip().removeprefix("-"), dimension)
+        number = parse(value, dimension)
+        if is_positive and number < _LEAST:  # a division would follow
+            raise ValueError(f"it must be greater than 0, and at least {_LEAST:g} in SI units. Check the unit.")
+        return number
 
-    return read
-
-
-def _signed_s(value: object) -> float:
-    """Return seconds that may be negative: an intercept."""
-    if isinstance(value, str) and value.lstrip().startswith("-"):
-        return -parse(value.lstrip().removeprefix("-"), Dimension.TIME)
-    return _reader(Dimension.TIME)(value)
-
-
-def _schema(dimension: Dimension) -> WithJsonSchema:
-    """Return the JSON Schema of a quantity: text, since a bare number has no unit."""
-    return WithJsonSchema({"type": "string", "description": f"{dimension.value}, e.g. {example_of(dimension)}"})
-
-
-def _positive(value: float) -> float:
-    """Refuse zero, and next to nothing, where a division would follow."""
-    if value < _LEAST:
-        raise ValueError(f"it must be greater than 0, and at least {_LEAST:g} in SI units. Check the unit.")
-    return value
+    words = f"{dimension.value}, e.g. {example_of(dimension)}"
+    return BeforeValidator(read), WithJsonSchema({"type": "string", "description": words})
 
 
 def _is_finite(value: object) -> TypeGuard[int | float]:
@@ -71,23 +61,17 @@ def _number(value: object) -> float:
     return float(value)
 
 
-Bytes = Annotated[float, BeforeValidator(_reader(Dimension.DATA)), _schema(Dimension.DATA)]
-Rate = Annotated[float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.RATE)), _schema(Dimension.RATE)]
-Seconds = Annotated[float, BeforeValidator(_reader(Dimension.TIME)), _schema(Dimension.TIME)]
-FlopRate = Annotated[
-    float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.FLOP_RATE)), _schema(Dimension.FLOP_RATE)
-]
-SampleRate = Annotated[
-    float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.SAMPLE_RATE)), _schema(Dimension.SAMPLE_RATE)
-]
-SignedSeconds = Annotated[float, BeforeValidator(_signed_s), _schema(Dimension.TIME)]
-Watts = Annotated[float, BeforeValidator(_reader(Dimension.POWER)), _schema(Dimension.POWER)]
-Usd = Annotated[float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.MONEY)), _schema(Dimension.MONEY)]
+Bytes = Annotated[float, *_quantity(Dimension.DATA)]
+PositiveBytes = Annotated[float, *_quantity(Dimension.DATA, is_positive=True)]
+Rate = Annotated[float, *_quantity(Dimension.RATE, is_positive=True)]
+Seconds = Annotated[float, *_quantity(Dimension.TIME)]
+SignedSeconds = Annotated[float, *_quantity(Dimension.TIME, is_signed=True)]
+FlopRate = Annotated[float, *_quantity(Dimension.FLOP_RATE, is_positive=True)]
+SampleRate = Annotated[float, *_quantity(Dimension.SAMPLE_RATE, is_positive=True)]
+Watts = Annotated[float, *_quantity(Dimension.POWER)]
+Usd = Annotated[float, *_quantity(Dimension.MONEY, is_positive=True)]
 Count = Annotated[int, BeforeValidator(whole), WithJsonSchema({"type": "integer", "minimum": 1})]
 Positive = Annotated[float, BeforeValidator(_number), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
-PositiveBytes = Annotated[
-    float, AfterValidator(_positive), BeforeValidator(_reader(Dimension.DATA)), _schema(Dimension.DATA)
-]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Index = Annotated[int, Field(ge=0, strict=True)]
 File = Annotated[str, Field(min_length=1)]  # as the system has it, whatever its letters; a factory of code, too

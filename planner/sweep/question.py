@@ -11,7 +11,7 @@ import math
 import re
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -416,10 +416,48 @@ def values_of(written: object) -> list[Any]:
         raise ValueError(f"a range has from, to, and one of step, factor and points. Write {_EXAMPLE}.")
     if ways[0] != "points" and written.get("scale") is not None:
         raise ValueError("scale belongs to points. Leave it out here.")
-    ends = _ends(written)
-    if ways[0] == "step":
-        return _by_step(ends, written["step"])
-    return _by_factor(ends, written["factor"]) if ways[0] == "factor" else _by_points(ends, written)
+    return _between(_ends(written), ways[0], written[ways[0]], written.get("scale"))
+
+
+def _between(ends: "_Ends", way: str, given: Any, scale: object) -> list[Any]:
+    """Return the values of a range by its step, its factor or its points; raise ValueError where it has none."""
+    first, last = ends.first, ends.last
+
+    def refuse(number: float, *, is_by_factors: bool = True) -> None:
+        """Refuse ranges by factors that start at nothing, and those of more values than anybody means."""
+        if is_by_factors and first <= 0:
+            raise ValueError(f"a range by factors cannot start at {first:g}. Start above 0, or use step.")
+        if not number < MOST_VALUES + 1:
+            raise ValueError(f"this range has {number:.6g} values, and {MOST_VALUES} is the most. Use larger steps.")
+
+    if way == "step":  # the last value may fall short of the range's end, by steps as by factors
+        step = ends.number(given)
+        if step <= 0:
+            raise ValueError(f"the step {given!r} leads nowhere. Write more than 0.")
+        number = (last - first) / step * (1 + 1e-12) + 1
+        refuse(number, is_by_factors=False)
+        return ends.written([first + index * step for index in range(int(number))], _LINEAR_DIGITS)
+    if way == "factor":
+        factor = _Ends(0.0, 0.0, "", None, is_whole=False).number(given)
+        if factor <= 1:
+            raise ValueError(f"the factor {given!r} leads nowhere. Write more than 1.")
+        number = math.log(last / first) / math.log(factor) + 1 + 1e-9 if first > 0 else 0.0
+        refuse(number)
+        return ends.written([first * factor**index for index in range(int(number))], _LINEAR_DIGITS)
+    points = given
+    if isinstance(points, bool) or not isinstance(points, int) or points < 2:
+        raise ValueError(f"points is {_short(points)}. Write a whole number of 2 or more.")
+    if scale not in ("linear", "log"):
+        raise ValueError(f"points needs a scale, and it is {_short(scale)}. Write scale: log, or scale: linear.")
+    refuse(points, is_by_factors=False)
+    shares = [index / (points - 1) for index in range(1, points - 1)]
+    if scale == "linear":
+        inner, digits = [first + (last - first) * share for share in shares], _LINEAR_DIGITS
+    else:
+        refuse(points)
+        inner, digits = [first * (last / first) ** share for share in shares], _LOG_DIGITS
+    begin, end = (ends.written([end], 17)[0] for end in (first, last))
+    return list(dict.fromkeys([begin, *ends.written(inner, digits), end]))  # whole ones may become fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,7 +500,7 @@ def _ends(written: dict[str, Any]) -> _Ends:
     unit, dimension = "", None
     if isinstance(first, str):
         found = _NUMBER.fullmatch(first) if len(first) <= _MOST_LETTERS else None
-        dimension = next(_dimensions(first), None) if found else None
+        dimension = _dimension_of(first) if found else None
         if found is None or dimension is None:
             raise ValueError(f"{_short(first)} is no quantity with a unit that is known. Write e.g. '10 Gbit/s'.")
         unit = found[2]
@@ -474,65 +512,15 @@ def _ends(written: dict[str, Any]) -> _Ends:
     return ends
 
 
-def _dimensions(text: str) -> Iterator[Dimension]:
-    """Yield what a quantity may be of."""
+def _dimension_of(text: str) -> Dimension | None:
+    """Return what a quantity is of, None where its unit is not known."""
     for dimension in Dimension:
         try:
             parse(text, dimension)
         except ValueError:
             continue
-        yield dimension
-
-
-def _by_step(ends: _Ends, step: Any) -> list[Any]:
-    """Return values a step apart; the last one may fall short of the range's end."""
-    size = ends.number(step)
-    if size <= 0:
-        raise ValueError(f"the step {step!r} leads nowhere. Write more than 0.")
-    number = (ends.last - ends.first) / size * (1 + 1e-12) + 1
-    _refuse_many(number)
-    return ends.written([ends.first + index * size for index in range(int(number))], _LINEAR_DIGITS)
-
-
-def _by_factor(ends: _Ends, factor: Any) -> list[Any]:
-    """Return values a factor apart; the last one may fall short of the range's end."""
-    ratio = _Ends(0.0, 0.0, "", None, is_whole=False).number(factor)
-    if ratio <= 1:
-        raise ValueError(f"the factor {factor!r} leads nowhere. Write more than 1.")
-    _refuse_zero(ends)
-    number = math.log(ends.last / ends.first) / math.log(ratio) + 1 + 1e-9
-    _refuse_many(number)
-    return ends.written([ends.first * ratio**index for index in range(int(number))], _LINEAR_DIGITS)
-
-
-def _by_points(ends: _Ends, written: dict[str, Any]) -> list[Any]:
-    """Return so many values, evenly apart on the scale asked for; whole ones are rounded and may become fewer."""
-    points, scale = written["points"], written.get("scale")
-    if isinstance(points, bool) or not isinstance(points, int) or points < 2:
-        raise ValueError(f"points is {_short(points)}. Write a whole number of 2 or more.")
-    if scale not in ("linear", "log"):
-        raise ValueError(f"points needs a scale, and it is {_short(scale)}. Write scale: log, or scale: linear.")
-    _refuse_many(points)
-    shares = [index / (points - 1) for index in range(1, points - 1)]
-    if scale == "linear":
-        inner, digits = [ends.first + (ends.last - ends.first) * share for share in shares], _LINEAR_DIGITS
-    else:
-        _refuse_zero(ends)
-        inner, digits = [ends.first * (ends.last / ends.first) ** share for share in shares], _LOG_DIGITS
-    first, last = (ends.written([end], 17)[0] for end in (ends.first, ends.last))
-    return list(dict.fromkeys([first, *ends.written(inner, digits), last]))
-
-
-def _refuse_zero(ends: _Ends) -> None:
-    """Refuse a range by factors that starts at nothing."""
-    if ends.first <= 0:
-        raise ValueError(f"a range by factors cannot start at {ends.first:g}. Start above 0, or use step.")
-
-
-def _refuse_many(number: float) -> None:
-    """Refuse ranges that nobody means."""
-    if not number < MOST_VALUES + 1:
-        raise ValueError(f"this range has {number:.6g} values, and {MOST_VALUES} is the most. Use larger steps.")
+        return dimension
+    return None
 
 
 def _plain(number: float) -> str:

@@ -1,4 +1,4 @@
-"""What a sweep found: rows, their files, and a summary as text for a terminal and as the document ``planner.sweep/1``.
+"""What a sweep found: rows, their files, and a summary as the document ``planner.sweep/1``.
 
 A *row* is one question with its answer: its position, the values of the fields that vary, what was answered. The
 *summary* counts outcomes, and compares the answers of the objective that most have: the best rows, those that none
@@ -17,7 +17,7 @@ from importlib import import_module
 from itertools import islice
 from math import exp, log
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,6 @@ from planner.sweep.answers import Answer, Outcome, writable
 from planner.sweep.question import Grid, Sweep
 from planner.sweep.store import Store
 from planner.targets import reason_of, whole
-from planner.units import Dimension
 
 __all__ = ["ANSWER_COLUMNS", "Effect", "Reason", "Row", "Summary", "SweepDocument", "check_export", "columns_of"]
 __all__ += [
@@ -63,21 +62,9 @@ _MOST_BEST = 10
 _MOST_LOG = 700.0  # of a ratio that is a float
 _MOST_REASONS = 10
 _MOST_KEPT = 100_000  # different reasons that are told apart
-_MOST_VALUES = 12  # of one field in the table of effects
 _PAIRS = (("time_s", "cost_usd"), ("objective", "num_devices"))  # of a trade-off, the first that is known
 _BLOCK_ROWS = 10_000
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
-_WORDS = {
-    Outcome.OPTIMAL: "proven optimal",
-    Outcome.FEASIBLE: "with a plan that is not proven",
-    Outcome.INFEASIBLE: "without any plan, proven",
-    Outcome.WRONG: "wrong",
-    Outcome.LIMIT: "stopped by a limit",
-    Outcome.FAILED: "failed",
-}
-_DIMENSIONS = (("_usd", Dimension.MONEY), ("_s", Dimension.TIME), ("_j", Dimension.ENERGY))
-
-
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
@@ -248,6 +235,9 @@ _WRITERS: dict[str, Callable[[Sweep, Iterator[Row], Path], int]] = {
 # -- the summary -------------------------------------------------------------------------------------------------------
 
 
+_PLAIN = ConfigDict(extra="forbid", populate_by_name=True)  # of all parts of the document
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
     """What a value of a field does, all else equal, against the first value of its axis that has any plan.
@@ -265,6 +255,8 @@ class Effect:
         The least objective of them.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = _PLAIN
+
     value: tuple[Any, ...]
     ratio: float | None
     num_pairs: int
@@ -275,6 +267,8 @@ class Effect:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     """Why questions have no plan, its numbers left out; ``example``: of the first of them, at its position."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _PLAIN
 
     outcome: Outcome
     reason: str
@@ -396,16 +390,13 @@ def _effects(sweep: Sweep, objectives: NDArray[np.float64]) -> list[tuple[tuple[
     return found
 
 
-# -- the summary as text -----------------------------------------------------------------------------------------------
-
-
 # -- the summary as a document -----------------------------------------------------------------------------------------
 
 
 class _Document(BaseModel):
     """A part of the document: seconds and dollars, as the keys say."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = _PLAIN
 
 
 class TradeOffDocument(_Document):
@@ -415,31 +406,11 @@ class TradeOffDocument(_Document):
     rows: list[dict[str, Any]]
 
 
-class ValueDocument(_Document):
-    """What a value does against the first one of its axis, all else equal: mean ``ratio`` over ``num_pairs``."""
-
-    value: list[Any]
-    ratio: float | None
-    num_pairs: int
-    num_answered: int
-    best: float | None
-
-
 class EffectDocument(_Document):
     """One field, or several that vary together."""
 
     fields_: list[str] = Field(alias="fields")
-    values: list[ValueDocument]
-
-
-class FailureDocument(_Document):
-    """Questions without a plan for one reason; ``example``: of the first of them, at its position."""
-
-    outcome: Outcome
-    reason: str
-    number: int
-    position: int
-    example: str
+    values: list[Effect]
 
 
 class SweepDocument(_Document):
@@ -457,7 +428,7 @@ class SweepDocument(_Document):
     best: list[dict[str, Any]]
     pareto: TradeOffDocument | None
     effects: list[EffectDocument]
-    failures: list[FailureDocument]
+    failures: list[Reason]
 
 
 def summary_document(found: Summary, grid: Grid, *, identity: str, is_complete: bool) -> dict[str, Any]:

@@ -333,10 +333,14 @@ def _is_alive(process: int, born: str) -> bool:
 
 
 def _born(process: int) -> str | None:
-    """Return when a process was started, in ticks of its host since which start; None where the system does not say."""
+    """Return when a process was started, in ticks of its host since which start.
+
+    None where the system does not say, and of a process that is dead and only not waited for yet (a zombie).
+    """
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}:{fields[19]}"
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return None if fields[0] in "ZX" else f"{boot}:{fields[19]}"
     except (OSError, IndexError):
         return None
 

@@ -227,7 +227,7 @@ class DaskWorkers(Generic[_Task, _Answer]):
         if self.local is None and time.monotonic() - self._counted_s >= _COUNT_S:  # some come, some go
             self._counted_s = time.monotonic()
             try:
-                self.num_workers = max(1, sum(self.client.nthreads().values()))
+                self.num_workers = max(1, sum(self.client.nthreads(callback_timeout=_RESULT_S).values()))
             except Exception:  # the next look at the client's status says what it is
                 logging.getLogger(__name__).debug("the workers could not be counted", exc_info=True)
         wanted = self.num_workers * _PER_WORKER * self._batch_size()

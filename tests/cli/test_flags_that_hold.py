@@ -9,7 +9,7 @@ import pytest
 from pytest import CaptureFixture, MonkeyPatch
 
 import planner
-from planner.cli.question import _LINKS, _cluster, source_of
+from planner.cli.question import ShortQuestion, source_of
 from planner.cli.run import run
 from planner.network_import import import_file
 
@@ -93,8 +93,8 @@ def test_show_alone_lists_what_can_be_shown(capsys: CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize(("one", "same"), [("dgx-h100", "1xdgx-h100"), ("2 x 4 x h100", "2x4xh100")])
 def test_machines_are_not_refused_for_how_people_write_them(one: str, same: str) -> None:
-    flags = dict.fromkeys(("cluster", *_LINKS))
-    assert _cluster({**flags, "machines": one}) == _cluster({**flags, "machines": same})
+    first, second = (ShortQuestion(dnn="vgg16", machines=machines).asked(None) for machines in (one, same))
+    assert first == second
 
 
 @pytest.fixture

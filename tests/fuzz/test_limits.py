@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fuzz_parsers import by_name
 from onnx_graphs import model_of, node, saved
 
 import planner
@@ -79,6 +80,13 @@ def test_yaml_that_would_take_minutes_or_gigabytes_is_refused(tmp_path: Path, te
 def test_merged_keys_do_not_multiply(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(MERGES)
     assert len(source.read_source(tmp_path / "spec.yaml").data["m11"]) == 12
+
+
+def test_the_judge_of_changed_inputs_reads_merges_of_merges_too(tmp_path: Path) -> None:
+    """It has the library's reader, whose lists double with every merge: this one would never end."""
+    levels = "".join(f"m{n}: &m{n} {{<<: [*m{n - 1}, *m{n - 1}]}}\n" for n in range(1, 80))
+    (tmp_path / "spec.yaml").write_text("dnn: {}\nm0: &m0 {a: 1}\n" + levels)
+    assert by_name()["spec"].recognises(tmp_path)
 
 
 def test_json_of_more_values_than_yaml_may_have_is_read(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from guards import GUARD_S
 
 Fresh = Callable[[], Path]
 PLANNER = f"{sys.executable} -m planner"
@@ -17,7 +18,9 @@ PLANNER = f"{sys.executable} -m planner"
 def shell(line: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
     """Run a line of bash, which fails where any part of it does."""
     words = ["bash", "-c", f"set -o pipefail; {line}"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, env={**os.environ, **environment}, check=False)
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, env={**os.environ, **environment}, check=False, timeout=GUARD_S
+    )
     for word in (b"Traceback", b"bug of ours", b"Exception ignored"):
         assert word not in done.stderr, done.stderr.decode()
     return done

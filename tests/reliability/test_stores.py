@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from faults import Server, can_mount, file_system, fill, wrong_of
+from guards import guarded
 from sweeps import BASE, TODAY, asked, batches, contents, left_over
 
 from planner.errors import SpecError
@@ -132,15 +133,14 @@ def test_three_sweeps_at_once_on_one_store_answer_each_question_once(tmp_path: P
         spec.write_text(json.dumps({**BASE, "sweep": block}))
         specs.append(spec)
     command = [sys.executable, "-m", "planner", "sweep", "--store", str(tmp_path / "s.sqlite")]
-    at_work = [
-        subprocess.Popen([*command, str(spec)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) for spec in specs
-    ]
-    time.sleep(0.5)
-    at_work.append(subprocess.Popen([*command, str(specs[0])], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-    time.sleep(1.0)
-    with at_work.pop() as one:  # in the middle, while the others go on
-        one.kill()
-    ended: list[Any] = [(one.communicate(timeout=300), one.returncode) for one in at_work]
+    nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+    at_work = [subprocess.Popen([*command, str(spec)], stdout=pipe, stderr=pipe, text=True) for spec in specs]
+    with guarded(*at_work):
+        time.sleep(0.5)
+        killed = subprocess.Popen([*command, str(specs[0])], stdout=nothing, stderr=nothing, text=True)
+        with guarded(killed):  # and killed in the middle, while the others go on
+            time.sleep(1.0)
+        ended: list[Any] = [(one.communicate(), one.returncode) for one in at_work]
     assert [code for _, code in ended] == [0, 0, 0], ended
     found = contents(tmp_path / "s.sqlite")
     assert len(found["results"]) == 20

@@ -6,6 +6,7 @@ thousand times. :func:`wrong_of` says what is wrong with how a command ended; no
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ SERVER = Path(__file__).parent / "faults_server.py"
 READ = os.O_RDONLY
 WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 CODES = (0, 1, 2, 3)
+_ANSWER_S = 600.0  # a guard against what hangs, no assertion of speed: the server's first answer waits for its imports
 _INTERNAL = ("Traceback", "a bug of ours", "Exception ignored", "Error in atexit", "Fatal Python error")
 
 
@@ -83,8 +85,11 @@ class Server:
     def close(self) -> None:
         """End the server."""
         os.close(self._requests)
-        self._process.wait(60)
-        self._answers.close()
+        try:
+            self._process.wait(60)
+        finally:
+            self._process.kill()
+            self._answers.close()
 
     def __enter__(self) -> "Server":
         return self
@@ -131,6 +136,9 @@ class Server:
             "umask": umask,
         }
         os.write(self._requests, (json.dumps(request) + "\n").encode())
+        if not select.select([self._answers], [], [], _ANSWER_S)[0]:
+            self._process.kill()
+            raise AssertionError(f"the server of commands gives no answer in {_ANSWER_S:g} s")
         found = json.loads(self._answers.readline())
         out, err = (_bytes(Path(own[number][0])) for number in (1, 2))
         return Ended(

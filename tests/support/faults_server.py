@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import resource
+import select
 import signal
 import sys
 import time
@@ -79,7 +80,7 @@ def main(requests: int, answers: int) -> None:
                 planner()
                 raise SystemExit(70)  # main never returns
             os.close(ready)
-            os.read(seen, 1)
+            select.select([seen], [], [], _MOST_S)  # one that hangs before it begins is killed below, as any other
             os.close(seen)
             begin_s = time.monotonic()
             status, is_stuck = wait(process, request["signals"], begin_s)

@@ -144,8 +144,17 @@ def _plain(path: Path) -> Any:
         if len(text) > _MOST_JUDGED:
             raise
         from ruamel.yaml import YAML
+        from ruamel.yaml.constructor import SafeConstructor
+
+        class Sharing(SafeConstructor):
+            """Keeps what merges bring in twice once: the library's own lists double with every merge of a merge."""
+
+            def flatten_mapping(self, node: Any) -> None:
+                super().flatten_mapping(node)
+                node.value = list({id(key): (key, value) for key, value in node.value}.values())
 
         reader = YAML(typ="safe", pure=True)
+        reader.Constructor = Sharing
         reader.max_depth = 64
         return reader.load(StringIO(text))
 
@@ -359,7 +368,7 @@ def _store(folder: Path, draw: Random) -> None:
     from answers import summary_text
 
     from planner.answer.documents import dump
-    from planner.cli.sweep import _tell
+    from planner.cli.sweep import SweepOutput, _tell
     from planner.sweep.question import load_sweep
     from planner.sweep.report import export, summary_document, summary_of
     from planner.sweep.store import Store
@@ -377,7 +386,7 @@ def _store(folder: Path, draw: Random) -> None:
             store.document(key)
         store.begin(sweep, _TODAY)
         if draw.random() < 0.02:
-            _tell(sweep, store, None, folder / "page.html", folder / "spec.json", is_json=False)
+            _tell(sweep, store, SweepOutput(html=folder / "page.html"), folder / "spec.json")
 
 
 def _quantity(folder: Path, draw: Random) -> None:

@@ -20,6 +20,8 @@ from planner.sweep.answers import Answer, Task, answer
 from planner.sweep.question import Sweep
 from planner.sweep.store import Store
 
+_MOST_S = 300  # of one run: no assertion of speed
+
 
 def work(sweep: Sweep, folder: Path) -> None:
     """Answer the sweep in this process, noting every question that is begun."""
@@ -38,6 +40,7 @@ def one_run(sweep: Sweep, folder: Path, delay_s: float | None) -> bool:
     """Run the sweep in a new process; kill it after a while, if one is given. Return whether it was killed."""
     process = os.fork()
     if not process:
+        signal.alarm(_MOST_S)  # whatever hangs ends by this signal, and the main process with a failure
         work(sweep, folder)
         os._exit(0)
     if delay_s is not None:

@@ -5,13 +5,15 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from guards import guarded
 from sweep_workers import POISON, failing, outdated, poisoned, suicidal
 from sweeps import TODAY, asked, batches, contents, left_over, num_answered, write_spec
 
@@ -101,13 +103,14 @@ def scheduler(*, num_workers: int = 1) -> Iterator[tuple[str, subprocess.Popen[s
         "0",
         "--no-dashboard",
     ]
-    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)]
-    try:
-        assert processes[0].stderr is not None
-        lines: list[str] = []
-        while not (found := re.search(r"tcp://127\.0\.0\.1:\d+", lines[-1] if lines else "")):
-            lines.append(processes[0].stderr.readline())
-            assert lines[-1], lines
+    with ExitStack() as stack:
+        # A file takes whatever is logged; a pipe that nobody reads from stops the scheduler once it is full.
+        log = stack.enter_context(tempfile.NamedTemporaryFile("r"))
+        master = subprocess.Popen(command, stderr=log.fileno(), text=True, env=environment)
+        stack.enter_context(guarded(master))
+        while not (found := re.search(r"tcp://127\.0\.0\.1:\d+", Path(log.name).read_text())):
+            assert master.poll() is None, Path(log.name).read_text()
+            time.sleep(0.05)
         worker = [
             sys.executable,
             "-m",
@@ -120,19 +123,11 @@ def scheduler(*, num_workers: int = 1) -> Iterator[tuple[str, subprocess.Popen[s
             "--death-timeout",
             "5",
         ]
+        nothing = subprocess.DEVNULL
         for _ in range(num_workers):
-            processes.append(
-                subprocess.Popen(
-                    worker, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, text=True, env=environment
-                )
-            )
-        yield found[0], processes[0]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        if processes[0].stderr is not None:
-            processes[0].stderr.close()
+            made = subprocess.Popen(worker, stderr=nothing, stdout=nothing, text=True, env=environment)
+            stack.enter_context(guarded(made))
+        yield found[0], master
 
 
 def test_a_scheduler_that_is_killed_ends_the_sweep_at_once_and_it_goes_on_elsewhere(tmp_path: Path) -> None:
@@ -167,7 +162,8 @@ def test_the_command_ends_with_code_three_and_the_command_that_goes_on(tmp_path:
     spec, store = write_spec(tmp_path / "s.yaml", batches(2000)), tmp_path / "s.sqlite"
     with scheduler() as (address, process):
         command = [sys.executable, "-m", "planner", "sweep", str(spec), "--scheduler", address]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweeping:
+        sweeping = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with guarded(sweeping):
             while sweeping.poll() is None and not num_answered(store):
                 time.sleep(0.05)
             process.send_signal(signal.SIGKILL)

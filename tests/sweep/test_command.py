@@ -7,10 +7,13 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from guards import guarded
 from pytest import CaptureFixture
 from sweeps import BASE, batches, contents, left_over, write_spec
 
@@ -31,10 +34,13 @@ def answer(capsys: CaptureFixture[str], *arguments: object) -> tuple[int, str, s
     return code, out, err
 
 
-def started(*arguments: object) -> subprocess.Popen[str]:
-    """A command in a process of its own."""
+@contextmanager
+def started(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """A command in a process of its own, which ends with the block."""
     command = [sys.executable, "-m", "planner", *(str(argument) for argument in arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with guarded(process):
+        yield process
 
 
 def wait_for_rows(store: Path, least: int, process: subprocess.Popen[str]) -> None:
@@ -180,7 +186,7 @@ def test_a_signal_ends_a_sweep_in_order_and_the_same_command_goes_on(tmp_path: P
     with started("sweep", spec) as process:
         wait_for_rows(store, 3, process)
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate()
     assert (process.returncode, out) == (code, "")
     assert f"of 2000 questions are answered. The same command goes on: planner sweep {spec}" in err
     assert "Traceback" not in err
@@ -196,7 +202,7 @@ def test_a_question_that_would_take_long_is_given_up_and_not_stored(tmp_path: Pa
     with started("sweep", spec) as process:
         wait_for_rows(store, 0, process)
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate()
     assert process.returncode == 143
     assert "0 of 2 questions are answered" in err
     assert contents(store)["results"] == []
@@ -207,8 +213,9 @@ def test_two_sweeps_at_once_on_one_store_share_the_work(tmp_path: Path) -> None:
     number = 150
     store = tmp_path / "s.sqlite"
     specs = [write_spec(tmp_path / f"{name}.yaml", batches(size)) for name, size in (("a", number), ("b", number + 20))]
-    processes = [started("sweep", spec, "--store", store, "--json") for spec in specs]
-    found = [(process.communicate(timeout=300), process.returncode) for process in processes]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(started("sweep", spec, "--store", store, "--json")) for spec in specs]
+        found = [(process.communicate(), process.returncode) for process in processes]
     assert [code for _, code in found] == [0, 0], found
     documents = [json.loads(out) for (out, _), _ in found]
     assert [(one["is_complete"], one["counts"]) for one in documents] == [
@@ -230,6 +237,6 @@ def test_a_killed_sweep_does_not_hold_up_another_that_runs(tmp_path: Path) -> No
         first.communicate()
     assert left_over(store)[1] == 1  # it had no time to take its leave
     with started("sweep", spec, "--json") as second:
-        out, err = second.communicate(timeout=120)
+        out, err = second.communicate()
     assert (second.returncode, json.loads(out)["counts"]) == (0, {"optimal": 60}), err
     assert left_over(store) == (0, 0)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from guards import GUARD_S
 from sweeps import TODAY, asked, batches, contents, left_over
 
 from planner.sweep.engine import OneWorker, run
@@ -20,7 +21,7 @@ DRIVER = Path(__file__).parents[1] / "support/sweep_kills.py"
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_sixty_kills_at_random_moments_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     command = [sys.executable, str(DRIVER), str(tmp_path), str(NUMBER), str(KILLS), "8"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3 * GUARD_S)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["kills"] == KILLS
