@@ -1,7 +1,8 @@
-"""How far predictions of a family were off where they were held against measurements.
+"""Fitted figures and known errors, from the files beside this one that ``make accuracy`` writes.
 
-``accuracy.yaml`` is written from the cases of measured data, by ``research.accuracy.bands_text``; a test
-compares both.
+How far predictions of a family were off where they were held against measurements (``accuracy.yaml``); utilisation of
+devices that train convolutional networks; errors of measured distributed runs; between which sizes transformers' steps
+were measured, and the fitted figures of their cost model.
 """
 
 from collections.abc import Mapping
@@ -15,13 +16,15 @@ from planner.plan import Configuration, Prediction
 from planner.problem import Problem
 from planner.yaml_text import plain_yaml
 
+Rows = Mapping[str, Mapping[str, Any]]
+
 
 @cache
-def _bands() -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the file's content."""
-    text = resources.files("planner.data").joinpath("accuracy.yaml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, dict[str, Any]]] = plain_yaml(text)
-    return found
+def _file(name: str) -> Rows:
+    """Return a file's content, whose mappings nobody can change."""
+    text = resources.files("planner.data").joinpath(name).read_text(encoding="utf-8")
+    rows: dict[str, Any] = plain_yaml(text)
+    return MappingProxyType({key: MappingProxyType(row) for key, row in rows.items() if isinstance(row, dict)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +59,8 @@ def error_band(family: str, *, is_calibrated: bool = False) -> Mapping[str, Any]
     >>> error_band("all_reduce")["from"], error_band("telepathy")
     ('measured-hkbu-resnet50', None)
     """
-    found = _bands().get(family, {}).get("calibrated" if is_calibrated else "uncalibrated")
-    return None if found is None else MappingProxyType(found)
+    band = _file("accuracy.yaml").get(family, {}).get("calibrated" if is_calibrated else "uncalibrated")
+    return None if band is None else MappingProxyType(band)
 
 
 def with_known_error(problem: Problem, family: str, configuration: Configuration, prediction: Prediction) -> Prediction:
@@ -79,14 +82,8 @@ def with_known_error(problem: Problem, family: str, configuration: Configuration
     return replace(prediction, relative_error=error_band(family, is_calibrated=problem.are_links_calibrated))
 
 
-# --- Utilisation of devices that train convolutional networks in short numbers, from the file beside this one
-# ``cnn_utilisation.yaml`` is written by ``make accuracy``; ``docs/accuracy_cnn.md`` says
-# how good it is.
-
-
-@cache
-def cnn_utilisation() -> Mapping[str, Mapping[str, Any]]:
-    """Return, by device: ``utilisation`` of its peak in short numbers, and what it rests on.
+def cnn_utilisation() -> Rows:
+    """Return, by device: ``utilisation`` of its peak in short numbers, and what it rests on; see docs/accuracy_cnn.md.
 
     ``error``: the largest error on submissions that the fit did not see, None where there is one submitter only;
     ``batch_per_device``: the least and the most samples on a device; ``num_runs``: how many it is fitted to.
@@ -94,37 +91,22 @@ def cnn_utilisation() -> Mapping[str, Mapping[str, Any]]:
     >>> 0 < cnn_utilisation()["h100-sxm"]["utilisation"] < 1
     True
     """
-    text = resources.files("planner.data").joinpath("cnn_utilisation.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = plain_yaml(text)
-    return MappingProxyType({name: MappingProxyType(row) for name, row in found["devices"].items()})
+    return _file("cnn_utilisation.yaml")["devices"]
 
 
-# --- Errors of predicted iterations of measured distributed runs, from the file beside this one
-# ``run_errors.yaml`` is written by ``make accuracy``; ``docs/accuracy_runs.md`` says how
-# they come about, run by run.
-
-
-@cache
-def run_errors() -> Mapping[str, Mapping[str, Any]]:
-    """Return, by family of runs: its ``name``, how many ``runs``, and their errors.
+def run_errors() -> Rows:
+    """Return, by family of measured distributed runs: its ``name``, how many ``runs``, and their errors.
 
     ``mean``, ``median`` and ``largest`` are absolute relative errors; ``regret`` is the mean over so many ``choices``,
-    None where there are none.
+    None where there are none. How they come about: docs/accuracy_runs.md.
 
     >>> 0 < run_errors()["allreduce_emulated"]["mean"] < 0.1
     True
     """
-    text = resources.files("planner.data").joinpath("run_errors.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = plain_yaml(text)
-    return MappingProxyType({name: MappingProxyType(row) for name, row in found.items()})
+    return _file("run_errors.yaml")
 
 
-# --- Between which sizes transformers' steps were measured, from the file beside this one
-# ``transformer_ranges.yaml`` is written by ``make accuracy``.
-
-
-@cache
-def transformer_ranges() -> Mapping[str, Mapping[str, Any]]:
+def transformer_ranges() -> Rows:
     """Return by device: ``rows``, how many; ``sizes``, least and most of each by its name; ``software``, programs.
 
     And ``families``, the same by family of measurements.
@@ -132,32 +114,24 @@ def transformer_ranges() -> Mapping[str, Mapping[str, Any]]:
     >>> transformer_ranges()["h100-sxm"]["sizes"]["experts"]
     [0, 0]
     """
-    text = resources.files("planner.data").joinpath("transformer_ranges.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = plain_yaml(text)
-    return MappingProxyType(found)
+    return _file("transformer_ranges.yaml")
 
-
-# --- Fitted figures of the transformers' cost model, from the file beside this one
-# ``transformer_rates.yaml`` is written by ``make accuracy``. Its names are
-# fields
-# of classes of :mod:`planner.models.compute` and :mod:`planner.models.compute`.
 
 TYPICAL_DEVICE = "a100-sxm4-80gb"  # whose shares stand in for those of a device that was not fitted: uncalibrated
 
 
 @cache
-def transformer_rates() -> Mapping[str, Mapping[str, Any]]:
+def transformer_rates() -> Rows:
     """Return the sections ``constants``, ``devices``, ``software``, ``bands``, ``device_bands``; all but one by name.
 
-    ``constants`` and an entry of ``software`` hold the fields of the classes of these names (but the name); an entry of
-    ``devices`` the number of multiprocessors and the three fitted shares; an entry of ``bands`` the 80 % band of
-    measured / predicted - 1 of a family of measurements, and how much of unseen groups others' bands cover; one of
-    ``device_bands`` the same of all families of a device.
+    ``constants`` and an entry of ``software`` hold the fields of the classes of these names (but the name) in
+    :mod:`planner.models.compute`; an entry of ``devices`` the number of multiprocessors and the three fitted shares; an
+    entry of ``bands`` the 80 % band of measured / predicted - 1 of a family of measurements, and how much of unseen
+    groups others' bands cover; one of ``device_bands`` the same of all families of a device.
 
     >>> transformer_rates()["devices"][TYPICAL_DEVICE]["num_multiprocessors"]
     108
     """
-    text = resources.files("planner.data").joinpath("transformer_rates.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = plain_yaml(text)
     sections = ("constants", "devices", "software", "bands", "device_bands")
-    return MappingProxyType({name: MappingProxyType(found.get(name, {})) for name in sections})
+    file = _file("transformer_rates.yaml")
+    return MappingProxyType({name: file.get(name, MappingProxyType({})) for name in sections})

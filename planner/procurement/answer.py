@@ -1,4 +1,8 @@
-"""What the question of a purchase is answered with: a fleet, what its run takes and costs, and what is proven."""
+"""What the question of a purchase is answered with: a fleet, what its run takes and costs, and what is proven.
+
+First the answer as data; then its words: what it rests on, what its reader should mind before paying, what binds; and
+last the document ``planner.procurement/1``.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -8,10 +12,10 @@ import numpy as np
 
 from planner.answer.documents import plan_document
 from planner.constraints import FLEET_LIMITS
+from planner.models.money import S_PER_H
 from planner.plan import Plan
-from planner.procurement.fleet import CRITERIA, Fleet, fleet_counts
+from planner.procurement.fleet import CRITERIA, Fleet
 from planner.procurement.prices import OLD_DAYS, Term
-from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets
 from planner.solution import Status, gap_of
 from planner.units import Dimension, format_human, parse
@@ -166,108 +170,17 @@ class Procured:
     problem: Mapping[str, Any]
 
 
-# --- What an answer rests on, and what its reader should mind before paying
+# --- In words: what an answer rests on, what its reader should mind before paying, and what binds
 
-_SHORT_S = 60.0  # of billing, which no run feels
-_CHEAP = 0.2  # of the price on demand; spot machines usually cost 0.3 to 0.6 of it
-
-
-def warnings_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
-    """Return what speaks against relying on an answer, that of its plans included."""
-    return (
-        *_contradictions(fleets),
-        *_age_warnings(fleets.procurement, choice),
-        *_spot_warnings(fleets.procurement, choice),
-        *_granule_warnings(fleets, choice),
-        *_plan_warnings(choice),
-    )
-
-
-def assumptions_of(fleets: Fleets) -> list[str]:
-    """Return what was assumed of the run and the error."""
-    run, stretch = fleets.procurement.asked.run, fleets.stretch
-    found = []
-    if run.mean_time_between_failures is None:
-        found.append("no machine fails (procure.run.mean_time_between_failures)")
-    if not run.start_up:
-        found.append("machines start at once (procure.run.start_up)")
-    found += _numbers(fleets)
-    if stretch != 1:
-        found.append(f"training takes {stretch - 1:.0%} longer than predicted (--robust)")
-    return found
-
-
-def _numbers(fleets: Fleets) -> list[str]:
-    """Return that a network is trained in fp32, where nobody asked for it."""
-    jobs = fleets.procurement.jobs
-    defaults = [oracle for job, oracle in zip(jobs, fleets.oracles, strict=True) if "dtype" not in job.question["dnn"]]
-    one = Fleet(offers=fleets.offers[:1], counts=(1,))
-    has_long = any(oracle.problem(one, has_pins=False).training.dtype == "fp32" for oracle in defaults)
-    return ["numbers of 32 bits (dnn.dtype: bf16 or fp16 uses what most devices are bought for)"] if has_long else []
-
-
-def _contradictions(fleets: Fleets) -> list[str]:
-    """Return that a family found less on some machines than it had proven for more, where that came up."""
-    number = fleets.num_contradictions
-    words = f"{number} bounds of plans on more machines were beaten by plans on fewer; none is relied on"
-    return [words] if number else []
-
-
-def _age_warnings(procurement: Procurement, choice: Choice) -> list[str]:
-    """Return that a price of the fleet is old, where it is."""
-    oldest = min(offer.date for offer in choice.fleet.offers)
-    age = (procurement.today - oldest).days
-    if age <= OLD_DAYS:
-        return []
-    return [f"a price is of {oldest.isoformat()}, {age} days old; ask for today's before buying"]
-
-
-def _granule_warnings(fleets: Fleets, choice: Choice) -> list[str]:
-    """Return how much more the runs of a month may cost where each is billed in granules: their sum leaves them out."""
-    if not fleets.procurement.is_monthly:
-        return []
-    rents = sum(
-        count * offer.usd_per_h * offer.billing_s / 3600
-        for offer, count in zip(choice.fleet.offers, choice.fleet.counts, strict=True)
-        if offer.billing_s > _SHORT_S
-    )
-    words = f"machines are billed in long granules: up to {usd_words(rents * fleets.account.num_runs)} a month more"
-    return [words] if rents else []
-
-
-def _spot_warnings(procurement: Procurement, choice: Choice) -> list[str]:
-    """Return what speaks against spot machines: no interruptions stated, or a price that is hardly to be had."""
-    listed = {
-        (offer.provider, offer.instance, offer.region): offer.usd_per_h
-        for offer in procurement.prices.offers
-        if offer.term is Term.ON_DEMAND
-    }
-    found = []
-    if any(offer.term is Term.SPOT and not offer.interruptions_per_h for offer in choice.fleet.offers):
-        found.append("spot machines are taken never to be taken away (procure.run.mean_time_between_interruptions)")
-    for offer in choice.fleet.offers:
-        usual = listed.get((offer.provider, offer.instance, offer.region))
-        if offer.term is Term.SPOT and usual and offer.usd_per_h < _CHEAP * usual:
-            share = offer.usd_per_h / usual
-            found.append(f"{offer.instance} is listed at {share:.0%} of its price on demand: see what it costs today")
-    return found
-
-
-def _plan_warnings(choice: Choice) -> list[str]:
-    """Return the warnings of the chosen plans, each once."""
-    plans = choice.plans.values()
-    return list(dict.fromkeys(warning for plan in plans for warning in (*plan.cautions, *plan.warnings)))
-
-
-# --- What binds a fleet, and over what it was proven, in words
-
-LIMITS = {  # how a limit is called, and in what it is counted
+LIMITS = {  # how a criterion is called, and in what it is counted
     "cost": ("cost", Dimension.MONEY),
     "energy": ("energy", Dimension.ENERGY),
-    **{one.criterion: (one.key, one.dimension) for one in FLEET_LIMITS},
+    **{limit.criterion: (limit.key, limit.dimension) for limit in FLEET_LIMITS},
 }
+_SHORT_S = 60.0  # of billing, which no run feels
+_CHEAP = 0.2  # of the price on demand; spot machines usually cost 0.3 to 0.6 of it
 _ALL = 0.9995  # of a training; what is beyond reads as all of it
-_CLOSE = 0.05  # of a limit: nearer to it, it is told
+_CLOSE = 0.05  # of a limit: nearer to it, it binds
 
 
 def amount(value: float, name: str) -> str:
@@ -286,6 +199,58 @@ def enough(value: float, name: str) -> str:
     return text
 
 
+def assumptions_of(fleets: Fleets) -> list[str]:
+    """Return what was assumed of the run, of the network's numbers and of the error."""
+    run, jobs = fleets.procurement.asked.run, fleets.procurement.jobs
+    lines = []
+    if run.mean_time_between_failures is None:
+        lines.append("no machine fails (procure.run.mean_time_between_failures)")
+    if not run.start_up:
+        lines.append("machines start at once (procure.run.start_up)")
+    machine = Fleet(offers=fleets.offers[:1], counts=(1,))
+    open_types = [
+        oracle for job, oracle in zip(jobs, fleets.oracles, strict=True) if "dtype" not in job.question["dnn"]
+    ]
+    if any(oracle.problem(machine, has_pins=False).training.dtype == "fp32" for oracle in open_types):
+        lines.append("numbers of 32 bits (dnn.dtype: bf16 or fp16 uses what most devices are bought for)")
+    if fleets.stretch != 1:
+        lines.append(f"training takes {fleets.stretch - 1:.0%} longer than predicted (--robust)")
+    return lines
+
+
+def warnings_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
+    """Return what speaks against relying on an answer, that of its plans included, each once."""
+    procurement, offers = fleets.procurement, choice.fleet.offers
+    lines = []
+    if number := fleets.num_contradictions:
+        lines.append(f"{number} bounds of plans on more machines were beaten by plans on fewer; none is relied on")
+    oldest = min(offer.date for offer in offers)
+    if (age := (procurement.today - oldest).days) > OLD_DAYS:
+        lines.append(f"a price is of {oldest.isoformat()}, {age} days old; ask for today's before buying")
+    if any(offer.term is Term.SPOT and not offer.interruptions_per_h for offer in offers):
+        lines.append("spot machines are taken never to be taken away (procure.run.mean_time_between_interruptions)")
+    listed = {
+        (offer.provider, offer.instance, offer.region): offer.usd_per_h
+        for offer in procurement.prices.offers
+        if offer.term is Term.ON_DEMAND
+    }
+    for offer in offers:
+        usual = listed.get((offer.provider, offer.instance, offer.region))
+        if offer.term is Term.SPOT and usual and offer.usd_per_h < _CHEAP * usual:
+            share = offer.usd_per_h / usual
+            lines.append(f"{offer.instance} is listed at {share:.0%} of its price on demand: see what it costs today")
+    granules_usd = sum(  # where each run of a month is billed in granules, which the sum of the month leaves out
+        count * offer.usd_per_h * offer.billing_s / S_PER_H
+        for offer, count in zip(offers, choice.fleet.counts, strict=True)
+        if offer.billing_s > _SHORT_S
+    )
+    if procurement.is_monthly and granules_usd:
+        most = usd_words(granules_usd * sum(job.runs_per_month for job in procurement.jobs))
+        lines.append(f"machines are billed in long granules: up to {most} a month more")
+    of_plans = [warning for plan in choice.plans.values() for warning in (*plan.cautions, *plan.warnings)]
+    return (*lines, *dict.fromkeys(of_plans))
+
+
 def domain_of(fleets: Fleets) -> tuple[str, ...]:
     """Return over what a fleet is proven to be best."""
     asked = fleets.procurement.asked
@@ -298,35 +263,25 @@ def domain_of(fleets: Fleets) -> tuple[str, ...]:
     )
 
 
-def _computing_words(seconds: float, least_s: float) -> str:
-    """Return how much of a training is computing, the rest communication and waiting."""
-    total, share = format_human(seconds, Dimension.TIME), least_s / seconds
-    if share > _ALL:
-        return f"communication costs nothing here: all {total} are computing"
-    return f"training takes {total}, of which {format_human(least_s, Dimension.TIME)} ({share:.0%}) are computing"
-
-
 def reasons_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
-    """Return what a fleet's devices do, and which limits are near."""
-    found = []
-    ideal_s = [
-        1 / sum(count * oracle.ideal_rate(offer) for offer, count in zip(fleet.offers, fleet.counts, strict=True))
-        for oracle in fleets.oracles
-        for fleet in [fleets.account.part_of(choice.fleet, oracle.job)]
-    ]
-    for (name, seconds), least_s in zip(choice.training_s.items(), ideal_s, strict=True):
-        what = "" if len(ideal_s) == 1 else f"{name}: "
-        found.append(f"{what}{_computing_words(seconds, least_s)}")
-    counts = fleet_counts(choice.fleet, fleets.offers)
-    work_s = np.array([fleets.work_s(choice.fleet, list(choice.training_s.values()))])
-    criteria = fleets.account.criteria(counts, work_s)
+    """Return how much of a training is computing, the rest communication and waiting, and which limits are near."""
+    account, lines = fleets.account, []
+    for oracle, (name, seconds) in zip(fleets.oracles, choice.training_s.items(), strict=True):
+        fleet = account.part_of(choice.fleet, oracle.job)
+        rate = sum(count * oracle.ideal_rate(offer) for offer, count in zip(fleet.offers, fleet.counts, strict=True))
+        total, share = format_human(seconds, Dimension.TIME), 1 / rate / seconds
+        words = f"training takes {total}, of which {format_human(1 / rate, Dimension.TIME)} ({share:.0%}) are computing"
+        if share > _ALL:
+            words = f"communication costs nothing here: all {total} are computing"
+        lines.append(words if len(fleets.oracles) == 1 else f"{name}: {words}")
+    used = account.usage(choice.fleet, list(choice.training_s.values())).criteria
     for name in CRITERIA:
-        limit, value = fleets.account.limits[name], float(criteria[name][0])
+        limit, value = account.limits[name], used[name]
         if np.isfinite(limit) and name in LIMITS:
             near = "binds" if value > limit * (1 - _CLOSE) else "holds"
             called = "month" if name == "time" and fleets.procurement.is_monthly else LIMITS[name][0]
-            found.append(f"the {called} {near}: {amount(value, name)} of {amount(limit, name)}")
-    return tuple(found)
+            lines.append(f"the {called} {near}: {amount(value, name)} of {amount(limit, name)}")
+    return tuple(lines)
 
 
 # --- ``planner.procurement/1``: the answer as plain data, seconds, joules, watts and dollars as the keys say
@@ -334,7 +289,7 @@ def reasons_of(fleets: Fleets, choice: Choice) -> tuple[str, ...]:
 
 def procurement_document(found: Procured) -> dict[str, Any]:
     """Return the document of an answer; each chosen plan is a whole ``planner.plan/1`` in it."""
-    certificate = found.certificate
+    certificate, pareto = found.certificate, found.pareto
     return {
         "schema": "planner.procurement/1",
         "status": certificate.status.value,
@@ -361,16 +316,34 @@ def procurement_document(found: Procured) -> dict[str, Any]:
         ],
         "break_even": [
             {
-                "rented": one.rented,
-                "bought": one.bought,
-                "hours_per_month": one.hours_per_month,
-                "rows": [{"hours": hours, "rent_usd": rent, "buy_usd": buy} for hours, rent, buy in one.rows],
-                "words": one.words,
+                "rented": row.rented,
+                "bought": row.bought,
+                "hours_per_month": row.hours_per_month,
+                "rows": [{"hours": hours, "rent_usd": rent, "buy_usd": buy} for hours, rent, buy in row.rows],
+                "words": row.words,
             }
-            for one in found.break_even
+            for row in found.break_even
         ],
-        "pareto": None if found.pareto is None else _pareto(found.pareto),
-        "what_if": [_what_if(one) for one in found.what_if],
+        "pareto": None
+        if pareto is None
+        else {
+            "status": pareto.status.value,
+            "gap": pareto.gap,
+            "points": [
+                {**_choice(point.choice), "is_tie": point.is_tie, "plans": _plans(point.choice)}
+                for point in pareto.points
+            ],
+        },
+        "what_if": [
+            {
+                "change": row.change,
+                "fleet": None if row.fleet is None else _fleet(row.fleet),
+                "objective": row.objective,
+                "changes_decision": row.changes_decision,
+                "words": row.words,
+            }
+            for row in found.what_if
+        ],
         "assumptions": [*found.choice.key_assumptions, *found.assumptions],
         "warnings": list(found.warnings),
         "not_modelled": list(found.not_modelled),
@@ -406,16 +379,6 @@ def _choice(choice: Choice) -> dict[str, Any]:
     }
 
 
-def _pareto(found: ParetoSet) -> dict[str, Any]:
-    """Return the trade-off of time against money, and what is proven of it."""
-    return {"status": found.status.value, "gap": found.gap, "points": [_tradeoff(one) for one in found.points]}
-
-
-def _tradeoff(one: Tradeoff) -> dict[str, Any]:
-    """Return a point of the trade-off, its plans by their family and configuration."""
-    return {**_choice(one.choice), "is_tie": one.is_tie, "plans": _plans(one.choice)}
-
-
 def _plans(choice: Choice) -> dict[str, dict[str, Any]]:
     """Return how each job trains on a fleet that is not the answer: its family and configuration, and their proof."""
     return {
@@ -427,15 +390,4 @@ def _plans(choice: Choice) -> dict[str, dict[str, Any]]:
             "configuration": plan.configuration.to_document(),
         }
         for name, plan in choice.plans.items()
-    }
-
-
-def _what_if(one: WhatIf) -> dict[str, Any]:
-    """Return what a change does."""
-    return {
-        "change": one.change,
-        "fleet": None if one.fleet is None else _fleet(one.fleet),
-        "objective": one.objective,
-        "changes_decision": one.changes_decision,
-        "words": one.words,
     }

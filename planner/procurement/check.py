@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,15 @@ from pydantic import ValidationError
 from planner.answer.plan_file import is_procurement, read_plan, read_procurement
 from planner.checks import checked_document, recomputed
 from planner.checks.report import SAME, CheckReport, Finding, agree, agreement, holds
-from planner.constraints import FLEET_LIMITS, is_within, read_range
+from planner.constraints import FLEET_LIMITS, is_within
 from planner.errors import ModelError, SpecError
-from planner.procurement.fleet import S_PER_MONTH, Account, Fleet, question_of
+from planner.models.money import S_PER_MONTH
+from planner.procurement.fleet import Account, Fleet, FleetUsage, question_of
+from planner.procurement.oracle import FROM_MACHINES
 from planner.procurement.prices import Offer, PriceList, Term
-from planner.procurement.question import Job, Procurement, ProcurementSpec, ProcureSpec, is_one_of, matches_offer
+from planner.procurement.question import Job, Procurement, ProcurementSpec, ProcureSpec, refusals
 from planner.question.source import Source, faults_of
+from planner.question.spec import DnnSpec
 from planner.units import Dimension, parse
 
 __all__ = ["check_file", "checked_procurement"]
@@ -38,7 +40,6 @@ _NOT_CHECKED = (
 _MARGIN = 1e-6
 _LIMITED = 1e-9  # relative: a limit that is met exactly is kept
 _TIE = 2 * SAME
-_TYPES = ("dtype", "optimizer")  # taken by the machines, where the question leaves them open
 _UNUSED = {  # what an offer on a term does not cost
     "on-demand": ("committed_s", "purchase_usd", "hosting_usd_per_month"),
     "spot": ("committed_s", "purchase_usd", "hosting_usd_per_month"),
@@ -47,13 +48,47 @@ _UNUSED = {  # what an offer on a term does not cost
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """The question of an answer, checked and as it stands, and by how much longer training was taken to be."""
+    """The question of an answer: as it stands, and as the account asks it; of the list of prices nothing is known here.
+
+    ``stretch``: by how much longer training was taken to be.
+    """
 
     spec: ProcurementSpec
-    resolved: Mapping[str, Any]
+    procurement: Procurement
     stretch: float
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], path: Path) -> "_Asked":
+        """Return the question of a document; raise SpecError where it is none."""
+        source = Source(data=document["problem"], file=str(path), folder=Path(), positions={})
+        try:
+            spec = ProcurementSpec.model_validate(document["problem"])
+        except ValidationError as error:
+            raise SpecError.of(faults_of(error, source, ProcurementSpec)) from None
+        jobs = tuple(
+            Job(
+                name=job.name,
+                question={},
+                runs_per_month=job.runs_per_month,
+                deadline_s=math.inf if job.deadline is None else job.deadline,
+                share=job.share,
+            )
+            for job in spec.procure.jobs or ()
+        )
+        procurement = Procurement(
+            asked=spec.procure,
+            source=source,
+            jobs=jobs or (Job(name="training", question={}),),
+            offers=(),
+            prices=PriceList(offers=()),
+            left_out={},
+            families=None,
+            today=date.min,
+            resolved=document["problem"],
+        )
+        return cls(spec=spec, procurement=procurement, stretch=float(document["stretch"]))
 
     @property
     def procure(self) -> ProcureSpec:
@@ -61,86 +96,28 @@ class _Asked:
         return self.spec.procure
 
     @property
-    def shares(self) -> dict[str, float]:
-        """The part of the machines that each job trains on."""
-        jobs = self.procure.jobs
-        return {"training": 1.0} if jobs is None else {job.name: job.share for job in jobs}
+    def jobs(self) -> dict[str, Job]:
+        """What is trained."""
+        return {job.name: job for job in self.procurement.jobs}
 
-    @cached_property
-    def procurement(self) -> Procurement:
-        """The question, as the account asks it; of the list of prices nothing is known here."""
-        jobs = tuple(
-            Job(name=job.name, question={}, runs_per_month=job.runs_per_month, share=job.share)
-            for job in self.procure.jobs or ()
-        )
-        return Procurement(
-            asked=self.procure,
-            source=Source(data={}, file="", folder=Path(), positions={}),
-            jobs=jobs or (Job(name="training", question={}),),
-            offers=(),
-            prices=PriceList(offers=()),
-            left_out={},
-            families=None,
-            today=date.min,
-            resolved=self.resolved,
-        )
+    def dnn_of(self, name: str) -> DnnSpec | None:
+        """Return the network that a job asks for."""
+        return next((job.dnn for job in self.procure.jobs or () if job.name == name), self.spec.dnn)
 
     def account(self, rows: Rows) -> tuple[Account, Fleet]:
         """Return the account of a fleet of the document, and the fleet."""
-        offers = tuple(_offer(row) for row in rows)
-        fleet = Fleet(offers=offers, counts=tuple(row["count"] for row in rows))
-        return Account(self.procurement, offers, stretch=self.stretch), fleet
+        offers = []
+        for row in rows:
+            given = {one.name: row[one.name] for one in fields(Offer) if row.get(one.name) is not None}
+            offers.append(Offer(**{**given, "term": Term(row["term"]), "date": date.min}))
+        fleet = Fleet(offers=tuple(offers), counts=tuple(row["count"] for row in rows))
+        return Account(self.procurement, fleet.offers, stretch=self.stretch), fleet
 
-    def taken(self, choice: Mapping[str, Any], longer: float = 1.0) -> "_Taken":
+    def usage(self, choice: Mapping[str, Any], longer: float = 1.0) -> FleetUsage:
         """Return what a fleet of the document takes and costs, training so many times as long as is stated."""
         account, fleet = self.account(choice["fleet"])
-        jobs = self.procurement.jobs
-        training_s = [choice["training_s"][job.name] * longer for job in jobs]
         with np.errstate(all="ignore"):  # a document may hold any figures: what they make is compared, not trusted
-            run_s = account.parts_s(fleet, training_s)
-            runs = account.runs(fleet, training_s)
-            wall_s = np.array([sum(run_s.values())])
-            counts = np.array(fleet.counts, dtype=np.float64)[:, None]
-            # Time is that of all runs; a single training's is read as such.
-            criteria = account.criteria(counts, wall_s if self.procurement.is_monthly else np.array(training_s))
-            money_usd = account.money(counts, wall_s)
-            objective = account.objective(criteria)
-        return _Taken(
-            run_s=run_s,
-            job_wall_s={job.name: float(run.wall_s[0]) for job, run in zip(jobs, runs, strict=True)},
-            money_usd={name: float(part[0]) for name, part in money_usd.items()},
-            criteria={name: float(part[0]) for name, part in criteria.items()},
-            objective=float(objective[0]),
-        )
-
-    def done_by_s(self, taken: "_Taken") -> dict[str, float]:
-        """Return by when each job is done, all asked for at once, the earliest deadline first; or on its own part."""
-        jobs = self.procure.jobs or []
-        if all(job.share < 1 for job in jobs):
-            return dict(taken.job_wall_s)
-        total, done = 0.0, {}
-        for job in sorted(jobs, key=lambda one: math.inf if one.deadline is None else one.deadline):
-            total += taken.job_wall_s[job.name]
-            done[job.name] = total
-        return done
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Taken:
-    """What a fleet takes and costs: parts of time and money, one run of each job, and the search's criteria."""
-
-    run_s: Mapping[str, float]
-    job_wall_s: Mapping[str, float]
-    money_usd: Mapping[str, float]
-    criteria: Mapping[str, float]
-    objective: float
-
-
-def _offer(row: Mapping[str, Any]) -> Offer:
-    """Return the offer of a row of a fleet."""
-    given = {one.name: row[one.name] for one in fields(Offer) if row.get(one.name) is not None}
-    life_s = math.inf if row.get("useful_life_s") is None else row["useful_life_s"]
-    return Offer(**{**given, "term": Term(row["term"]), "date": date.min, "useful_life_s": life_s})
+            return account.usage(fleet, [choice["training_s"][name] * longer for name in self.jobs])
 
 
 def check_file(path: Path) -> CheckReport:
@@ -164,29 +141,29 @@ def checked_procurement(document: Mapping[str, Any], path: Path) -> CheckReport:
     SpecError
         If its question is none.
     """
-    try:
-        spec = ProcurementSpec.model_validate(document["problem"])
-    except ValidationError as error:
-        source = Source(data=document["problem"], file=str(path), folder=Path(), positions={})
-        raise SpecError.of(faults_of(error, source, ProcurementSpec)) from None
-    choice = document["choice"]
-    asked = _Asked(spec=spec, resolved=document["problem"], stretch=float(document["stretch"]))
+    asked, choice = _Asked.of(document, path), document["choice"]
     headline = ", ".join(f"{row['count']} x {row['instance']}" for row in choice["fleet"])
-    if set(choice["training_s"]) != set(asked.shares) or set(choice["plans"]) != set(asked.shares):
-        text = f"the question's jobs are {', '.join(asked.shares)}; there are plans of {', '.join(choice['plans'])}"
-        return _report(headline, [Finding(name="jobs", is_ok=False, text=text)])
-    try:
-        return _report(headline, list(_findings(asked, document, path)))
-    except (ArithmeticError, ModelError, ValueError) as error:
-        text = f"its figures cannot be computed with: {error}"
-        return _report(headline, [Finding(name="figures", is_ok=False, text=text)])
+    if set(choice["training_s"]) != set(asked.jobs) or set(choice["plans"]) != set(asked.jobs):
+        text = f"the question's jobs are {', '.join(asked.jobs)}; there are plans of {', '.join(choice['plans'])}"
+        findings = [Finding(name="jobs", is_ok=False, text=text)]
+    else:
+        try:
+            findings = list(_findings(asked, document, path))
+        except (ArithmeticError, ModelError, ValueError) as error:
+            text = f"its figures cannot be computed with: {error}"
+            findings = [Finding(name="figures", is_ok=False, text=text)]
+    return CheckReport(family="procurement", headline=headline, findings=tuple(findings), not_checked=_NOT_CHECKED)
 
 
 def _findings(asked: _Asked, document: Mapping[str, Any], path: Path) -> Iterator[Finding]:
     """Yield everything that was looked at."""
     choice = document["choice"]
     yield from _certificate(asked, document)
-    yield from _robust(asked, document)
+    if asked.stretch != 1:
+        error = asked.procure.error
+        is_ok = asked.stretch > 1 and (error is None or agree(asked.stretch, 1 + error))
+        text = f"training is counted {asked.stretch:.6g} times as long as predicted"
+        yield holds("robust", is_ok, text, f"{text}; that is not the error of the question")
     yield from _plans(asked, choice, path)
     yield from _figures(asked, "choice", choice)
     yield from _limits(asked, "choice", choice)
@@ -194,21 +171,6 @@ def _findings(asked: _Asked, document: Mapping[str, Any], path: Path) -> Iterato
     yield from _others(asked, document)
     yield from _offers(document)
     yield from _counts(document)
-
-
-def _report(headline: str, findings: Sequence[Finding]) -> CheckReport:
-    """Return the report."""
-    return CheckReport(family="procurement", headline=headline, findings=tuple(findings), not_checked=_NOT_CHECKED)
-
-
-def _robust(asked: _Asked, document: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield whether a training that is longer than its plan is one that was asked for."""
-    if asked.stretch == 1:
-        return
-    error = asked.procure.error
-    is_ok = asked.stretch > 1 and (error is None or agree(asked.stretch, 1 + error))
-    text = f"training is counted {asked.stretch:.6g} times as long as predicted"
-    yield holds("robust", is_ok, text, f"{text}; that is not the error of the question")
 
 
 def _certificate(asked: _Asked, document: Mapping[str, Any]) -> Iterator[Finding]:
@@ -257,8 +219,7 @@ def _plans(asked: _Asked, choice: Mapping[str, Any], path: Path) -> Iterator[Fin
 
 def _same_training(asked: _Asked, name: str, plan: Mapping[str, Any]) -> Finding:
     """Return whether a plan trains what was asked for: all plain figures of the two questions that both give."""
-    jobs = asked.procure.jobs or []
-    given = next((job.dnn for job in jobs if job.name == name), asked.spec.dnn)
+    given = asked.dnn_of(name)
     try:
         planned = type(given).model_validate(plan["problem"].get("dnn")) if given is not None else None
     except ValidationError as error:
@@ -273,28 +234,29 @@ def _same_training(asked: _Asked, name: str, plan: Mapping[str, Any]) -> Finding
     return holds(f"plans.{name} training", not wrong, "as the question has it", "; ".join(wrong))
 
 
-def _same_machines(asked: _Asked, name: str, fleet: Rows, plan: Mapping[str, Any]) -> Finding:
+def _same_machines(asked: _Asked, name: str, rows: Rows, plan: Mapping[str, Any]) -> Finding:
     """Return whether a plan's machines are of the fleet, or of the job's share of it: all of them, or fewer."""
-    share = asked.shares[name]
+
+    def rounded(rate: float | None) -> float | None:
+        """Return a rate with the digits that text keeps."""
+        return None if rate is None else float(f"{rate:.9g}")
+
+    account, fleet = asked.account(rows)
     here: dict[tuple[Any, ...], int] = {}
-    for row in fleet:
-        rate = _rounded(row.get("network_bytes_per_s"))
-        key = row["device"], row["devices_per_machine"], rate, None if rate is None else _rounded(row["latency_s"])
-        here[key] = here.get(key, 0) + math.floor(row["count"] * share + _LIMITED)
+    for offer, count in zip(fleet.offers, account.part_of(fleet, asked.jobs[name]).counts, strict=True):
+        rate = rounded(offer.network_bytes_per_s)
+        key = offer.device, offer.devices_per_machine, rate, None if rate is None else rounded(offer.latency_s)
+        here[key] = here.get(key, 0) + count
     there: dict[tuple[Any, ...], int] = {}
     for group in plan["problem"].get("cluster", {}).get("machines", ()):
         device = group["device"] if isinstance(group["device"], str) else group["device"]["name"]
-        rate = None if group.get("network") is None else _rounded(parse(str(group["network"]), Dimension.RATE))
-        waits = None if group.get("latency") is None else _rounded(parse(str(group["latency"]), Dimension.TIME))
-        key = device, group.get("devices", 1), rate, waits
+        network, latency = group.get("network"), group.get("latency")
+        rate = None if network is None else rounded(parse(str(network), Dimension.RATE))
+        wait_s = None if latency is None else rounded(parse(str(latency), Dimension.TIME))
+        key = device, group.get("devices", 1), rate, wait_s
         there[key] = there.get(key, 0) + group.get("count", 1)
     is_ok = bool(there) and all(count <= here.get(key, 0) for key, count in there.items())
     return holds(f"plans.{name} machines", is_ok, "those of the fleet", f"the plan has {there}, the fleet {here}")
-
-
-def _rounded(rate: float | None) -> float | None:
-    """Return a rate with the digits that text keeps."""
-    return None if rate is None else float(f"{rate:.9g}")
 
 
 # -- time, money and limits ------------------------------------------------------------------------------------------
@@ -302,14 +264,11 @@ def _rounded(rate: float | None) -> float | None:
 
 def _figures(asked: _Asked, name: str, choice: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield whether the figures of a fleet are those that its trainings and its offers make."""
-    taken = asked.taken(choice)
-    for key, found in (
-        ("breakdown_s", taken.run_s),
-        ("breakdown_usd", taken.money_usd),
-        ("job_wall_s", taken.job_wall_s),
-    ):
+    usage = asked.usage(choice)
+    parts = {"breakdown_s": usage.run_s, "breakdown_usd": usage.money_usd, "job_wall_s": usage.wall_s}
+    for key, computed in parts.items():
         stated = choice[key]
-        pairs = [(part, stated.get(part, math.nan), found.get(part, math.nan)) for part in {**found, **stated}]
+        pairs = [(part, stated.get(part, math.nan), computed.get(part, math.nan)) for part in {**computed, **stated}]
         yield agreement(f"{name}.{key}", pairs)
     figures = {
         "wall_time_s": "time",
@@ -318,9 +277,9 @@ def _figures(asked: _Asked, name: str, choice: Mapping[str, Any]) -> Iterator[Fi
         "capital_usd": "capital",
         "energy_j": "energy",
         "power_w": "power",
+        "objective": "objective",
     }
-    pairs = [(key, choice[key], taken.criteria[criterion]) for key, criterion in figures.items()]
-    yield agreement(f"{name} figures", [*pairs, ("objective", choice["objective"], taken.objective)])
+    yield agreement(f"{name} figures", [(key, choice[key], usage.criteria[one]) for key, one in figures.items()])
     for key, whole in (("breakdown_s", "wall_time_s"), ("breakdown_usd", "cost_usd")):
         total = sum(choice[key].values())
         wrong = f"to {total:.12g}, not to {choice[whole]:.12g}"
@@ -329,77 +288,57 @@ def _figures(asked: _Asked, name: str, choice: Mapping[str, Any]) -> Iterator[Fi
 
 def _limits(asked: _Asked, name: str, choice: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield whether every limit of the question is kept."""
-    procure, fleet, taken = asked.procure, choice["fleet"], asked.taken(choice)
-    used = taken.criteria
-    given: dict[str, float | None] = {one.key: getattr(procure, one.key) for one in FLEET_LIMITS}
-    if procure.jobs is not None:
-        given["deadline"] = S_PER_MONTH
-    limits = [(one.key, given[one.key], used[one.criterion]) for one in FLEET_LIMITS]
-    done = asked.done_by_s(taken)
-    limits += [(f"deadline of {job.name}", job.deadline, done[job.name]) for job in procure.jobs or ()]
-    for key, limit, value in limits:
-        if limit is not None:
-            yield holds(
-                f"{name} {key}",
-                is_within(value, limit),
-                f"{value:.9g} of {limit:.9g}",
-                f"{value:.9g} exceeds {limit:.9g}",
-            )
-    number = sum(row["count"] for row in fleet)
-    wanted = read_range(None if procure.machines is None else procure.machines.model_dump())
+    procure, rows = asked.procure, choice["fleet"]
+    account, fleet = asked.account(rows)
+    usage, limits = asked.usage(choice), account.limits
+    keys = {limit.criterion: limit.key for limit in FLEET_LIMITS} | {one: one for one in account.quotas}
+    used = [(key, limits[criterion], usage.criteria[criterion]) for criterion, key in keys.items()]
+    used += [
+        (f"deadline of {job.name}", job.deadline_s, usage.done_s[job.name])
+        for job in asked.jobs.values()
+        if procure.jobs
+    ]
+    for key, limit, value in used:
+        if limit < math.inf:
+            wrong = f"{value:.9g} exceeds {limit:.9g}"
+            yield holds(f"{name} {key}", is_within(value, limit), f"{value:.9g} of {limit:.9g}", wrong)
+    number, wanted = fleet.num_machines, procure.num_machines
     wrong = f"{number}, and {wanted.least} to {'any number' if wanted.most is None else wanted.most} are allowed"
     yield holds(f"{name} machines", number in wanted, f"{number}", wrong)
-    is_ok = 1 <= len(fleet) <= procure.most_types and all(row["count"] >= 1 for row in fleet)
-    yield holds(f"{name} types", is_ok, f"{len(fleet)}", f"{len(fleet)}, and 1 to {procure.most_types} are allowed")
-    devices = max((row["count"] * row["devices_per_machine"] for row in fleet), default=0)
+    is_ok = 1 <= len(rows) <= procure.most_types and all(count >= 1 for count in fleet.counts)
+    yield holds(f"{name} types", is_ok, f"{len(rows)}", f"{len(rows)}, and 1 to {procure.most_types} are allowed")
+    devices = max((row["count"] * row["devices_per_machine"] for row in rows), default=0)
     wrong = f"{devices} of a type, and {procure.most_devices} are allowed"
     yield holds(f"{name} devices", devices <= procure.most_devices, f"{devices} of a type at most", wrong)
-    places = {(row["provider"], row["region"]) for row in fleet}
+    places = {(offer.provider, offer.region) for offer in fleet.offers}
     wrong = f"machines of {len(places)} regions do not train together"
     yield holds(f"{name} place", len(places) == 1, "one region", wrong)
-    tiers = {row.get("tier") for row in fleet if row["term"] == "bought"}
+    tiers = {offer.tier for offer in fleet.offers if offer.is_bought}
     wrong = f"bought machines of {len(tiers)} network tiers"
     yield holds(f"{name} network", len(tiers) <= 1, "one tier of bought machines at most", wrong)
-    for pattern, most_of in procure.quotas.items():
-        used_of = sum(row["count"] for row in fleet if matches_offer(_offer(row), [pattern]))
-        wrong = f"{used_of} exceeds {most_of}"
-        yield holds(f"{name} quota {pattern}", used_of <= most_of, f"{used_of} of {most_of}", wrong)
-    refusals = [problem for row in fleet for problem in _refusals(procure, row)]
-    yield holds(f"{name} offers", not refusals, "such as may be had", "; ".join(refusals))
-
-
-def _refusals(procure: ProcureSpec, row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why an offer may not be had."""
-    offer = _offer(row)
-    if row["term"] not in procure.terms:
-        yield f"{row['name']} is {row['term']}, and {', '.join(procure.terms)} is asked for"
-    for key, value in (("providers", "provider"), ("regions", "region"), ("devices", "device")):
-        wanted = getattr(procure, key)
-        if wanted is not None and not is_one_of(row[value], wanted):
-            yield f"{row['name']} is of other {key} than {', '.join(wanted)}"
-    if procure.instances is not None and not matches_offer(offer, procure.instances):
-        yield f"{row['name']} is none of {', '.join(procure.instances)}"
-    if procure.exclude is not None and matches_offer(offer, procure.exclude):
-        yield f"{row['name']} is excluded"
-    if row.get("most") is not None and row["count"] > row["most"]:
-        yield f"{row['count']} of {row['name']}, of which there are {row['most']}"
-    if row.get("network_bytes_per_s") is None and row["count"] > 1:
-        yield f"{row['count']} of {row['name']}, whose network is not known"
+    faults = []
+    for offer, count in zip(fleet.offers, fleet.counts, strict=True):
+        faults += [f"{offer.name} is {why}" for why in refusals(procure, offer)]
+        if offer.most is not None and count > offer.most:
+            faults.append(f"{count} of {offer.name}, of which there are {offer.most}")
+        if offer.network_bytes_per_s is None and count > 1:
+            faults.append(f"{count} of {offer.name}, whose network is not known")
+    yield holds(f"{name} offers", not faults, "such as may be had", "; ".join(faults))
 
 
 def _margin(asked: _Asked, document: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield whether the deadlines hold up to the stated margin, and no longer; of several jobs, and the month, too."""
-    margin, choice, procure = document["margin"], document["choice"], asked.procure
-    if margin is None or (procure.jobs is None and procure.deadline is None):
+    margin, choice = document["margin"], document["choice"]
+    limit_s = asked.account(choice["fleet"])[0].limits["time"]
+    if margin is None or limit_s == math.inf:
         yield holds("margin", margin is None, "none", f"{margin} is stated, and there is no deadline")
         return
 
     def rest(longer: float) -> float:
         """Return the largest share of a deadline that is used, with training so many times as long as predicted."""
-        taken = asked.taken(choice, longer)
-        used = taken.criteria["time"] / (procure.deadline or S_PER_MONTH)
-        done = asked.done_by_s(taken)
-        return max([used, *(done[job.name] / job.deadline for job in procure.jobs or () if job.deadline)])
+        usage = asked.usage(choice, longer)
+        jobs = [usage.done_s[job.name] / job.deadline_s for job in asked.jobs.values() if job.deadline_s]
+        return max([usage.criteria["time"] / (limit_s or S_PER_MONTH), *jobs])
 
     ends = [rest(1 + margin + more) for more in (-_MARGIN, _MARGIN)]
     is_ok = ends[0] <= 1 + _LIMITED and ends[1] > 1 - _LIMITED
@@ -416,7 +355,7 @@ def _others(asked: _Asked, document: Mapping[str, Any]) -> Iterator[Finding]:
     lists = (("alternatives", document["alternatives"]), ("pareto", _points(document)))
     for name, rows in lists:
         for index, row in enumerate(rows):
-            if set(row["training_s"]) != set(asked.shares):
+            if set(row["training_s"]) != set(asked.jobs):
                 yield Finding(name=f"{name}.{index}", is_ok=False, text="its jobs are not those of the question")
                 continue
             found = [*_figures(asked, f"{name}.{index}", row), *_limits(asked, f"{name}.{index}", row)]
@@ -446,23 +385,22 @@ def _others(asked: _Asked, document: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _planned_anew(
-    asked: _Asked, document: Mapping[str, Any], row: Mapping[str, Any], job: str, plan: Mapping[str, Any]
+    asked: _Asked, document: Mapping[str, Any], row: Mapping[str, Any], name: str, plan: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """Yield what is wrong about the plan of a job on another fleet, whose question is that of the answer's plan."""
     objective, bound = plan["objective"], plan["bound"]
-    yield agreement("", [(job, objective, row["training_s"].get(job, math.nan))])
-    if job not in asked.shares:
+    yield agreement("", [(name, objective, row["training_s"].get(name, math.nan))])
+    if name not in asked.jobs:
         return
     is_ok = 0 <= bound <= objective * (1 + SAME) and (plan["status"] == "optimal") == agree(bound, objective)
     wrong = f"{plan['status']}, with a bound of {bound:.9g} of {objective:.9g}"
     yield holds(" bound", is_ok, plan["status"], wrong)
-    chosen = document["choice"]["plans"][job]["problem"]
-    given = next((one.dnn for one in asked.procure.jobs or [] if one.name == job), asked.spec.dnn)
+    chosen, given = document["choice"]["plans"][name]["problem"], asked.dnn_of(name)
     stated = {} if given is None else given.model_dump(exclude_unset=True)
     # What the answer's own devices made of the network is another fleet's own.
-    dnn = {key: part for key, part in chosen["dnn"].items() if key in stated or key not in _TYPES}
+    dnn = {key: part for key, part in chosen["dnn"].items() if key in stated or key not in FROM_MACHINES}
     account, fleet = asked.account(row["fleet"])
-    part = account.part_of(fleet, next(one for one in asked.procurement.jobs if one.name == job))
+    part = account.part_of(fleet, asked.jobs[name])
     question = question_of(asked.procurement, {**chosen, "dnn": dnn}, part, [plan["family"]])
     for fault in recomputed(question, plan["family"], plan["configuration"], objective):
         yield replace(fault, name=f" {fault.name}")

@@ -1,8 +1,10 @@
-"""Reading a table of comma-separated values that a user wrote: every fault with its line, column, value and mend.
+"""Price lists: what may be bought or rented, one kind of machine at one price a row; ours and users' own.
 
-A column's unit stands in its name. Cells are separated by commas or, as some spreadsheets write them, by semicolons;
-a byte-order mark, Windows line ends, blank lines and lines that begin with ``#`` are no faults. Nothing is dropped in
-silence: a row that cannot be read is a fault.
+The columns, their units and what is assumed stand in docs/prices.md; a column's unit stands in its name. Nothing is
+dropped in silence: a row that says in its column ``unusable`` why nothing can be planned with it is kept with that
+reason, and any other row must be right in every cell, else it is a fault with its line, column, value and mend. Cells
+are separated by commas or, as some spreadsheets write them, by semicolons; a byte-order mark, Windows line ends, blank
+lines and lines that begin with ``#`` are no faults. An offer is read once and trusted from then on.
 """
 
 import csv
@@ -23,6 +25,7 @@ from planner import data
 from planner.data.presets import prices_text
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_text
+from planner.models.money import S_PER_H, S_PER_MONTH
 from planner.names import find, fold
 
 MOST_BYTES = 16 * 2**20
@@ -32,7 +35,12 @@ _MOST_CELL = 2000  # characters
 _MOST_SHOWN = 60  # of them in a message
 _LEAST, _MOST = 1e-9, 1e12  # beyond them no price, power or rate is meant
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _FIRST_DAY = date(2000, 1, 1)
+GBIT_BYTES, US_S = 1e9 / 8, 1e-6  # of the columns' units
+DEFAULT_LATENCY_S = 20e-6
+
+# --- A table of comma-separated values that a user wrote
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,37 +73,45 @@ class Row:
             self.fault(column, f"{_shown(self.text(column))} has a stroke in it.", "Write it without '/'.")
         return self.text(column)
 
+    def alone(self, column: str, name: str, key: str, lines: dict[str, int], mend: str) -> None:
+        """Add a fault where an earlier row, of those in ``lines``, has the same key of its name."""
+        first = lines.setdefault(key, self.line)
+        if first != self.line:
+            self.fault(column, f"{name} stands in line {first}, too.", mend)
+
+    def listed(self, column: str, name: str, look_up: Callable[[str], str]) -> str:
+        """Return the proper name of something in a table; nothing where it has none, which is a fault."""
+        try:
+            return look_up(name)
+        except SpecError as error:
+            self.fault(column, error.faults[0].problem, error.faults[0].mend)
+            return ""
+
     def choice(self, column: str, choices: Sequence[str]) -> str:
         """Return one of some words; nothing where it is none, which is a fault."""
         given = self.needed(column)
         if not given or given in choices:
             return given
-        try:
-            return find(given, {fold(choice): choice for choice in choices}, column)
-        except SpecError as error:
-            self.fault(column, error.faults[0].problem, error.faults[0].mend)
-            return ""
+        return self.listed(column, given, lambda name: find(name, {fold(one): one for one in choices}, column))
 
     def number(self, column: str, *, is_zero: bool = False) -> float | None:
         """Return a number above 0, or of at least 0; None where the cell is empty, or its content a fault."""
         given = self.text(column)
         if not given:
             return None
+        least = "0 or more" if is_zero else "more than 0"
         if not _NUMBER.fullmatch(given):
             mend = "Write digits with a point, without separators and without a unit: 1234.5."
             self.fault(column, f"{_shown(given)} is not a number.", mend)
-            return None
-        value = float(given)
-        if value == 0 and is_zero:
+        elif (value := float(given)) == 0 and is_zero:
             return 0.0
-        if value <= 0:
-            least = "0 or more" if is_zero else "more than 0"
+        elif value <= 0:
             self.fault(column, f"{_shown(given)} is not {least}.", f"Write a number of {least}.")
-            return None
-        if not _LEAST <= value <= _MOST:
+        elif not _LEAST <= value <= _MOST:
             self.fault(column, f"{_shown(given)} is beyond {_LEAST:g} to {_MOST:g}.", "Is it in the column's unit?")
-            return None
-        return value
+        else:
+            return value
+        return None
 
     def count(self, column: str, most: int) -> int | None:
         """Return a whole number of at least 1; None where the cell is empty, or its content a fault."""
@@ -113,16 +129,16 @@ class Row:
         if not given:
             return _FIRST_DAY
         try:
-            found = date.fromisoformat(given) if re.fullmatch(r"\d{4}-\d\d-\d\d", given, re.ASCII) else None
+            day = date.fromisoformat(given) if _DATE.fullmatch(given) else None
         except ValueError:
-            found = None
-        if found is None:
+            day = None
+        if day is None:
             self.fault(column, f"{_shown(given)} is not a date.", "Write year-month-day, e.g. 2026-07-20.")
-        elif found < _FIRST_DAY:
+        elif day < _FIRST_DAY:
             self.fault(column, f"{given} is before {_FIRST_DAY}.", "Check the year.")
-        elif today is not None and found > today:
+        elif today is not None and day > today:
             self.fault(column, f"{given} is in the future: today is {today}.", "Write the day on which the price held.")
-        return found or _FIRST_DAY
+        return day or _FIRST_DAY
 
 
 def text_of(path: Path) -> str:
@@ -156,21 +172,37 @@ def read_rows(
     lines = _lines(text, file, faults)
     line, header = next(lines, (1, []))
     columns = [name.strip() for name in header]
-    refuse(_header_faults(file, line, columns, required, optional))
-    found: list[Row] = []
+    known = {fold(name): name for name in (*required, *optional)}
+    wrong = [(name, "the column is missing.", f"Add {name!r}.") for name in required if name not in columns]
+    for index, name in enumerate(columns):
+        if name in columns[:index]:
+            wrong.append((_cut(name), f"the column {_shown(name)} stands twice.", "Remove one."))
+        elif name not in known.values():
+            try:
+                mend = f"Write {find(_cut(name), known, 'column')!r}."
+            except SpecError as error:
+                mend = f"{error.faults[0].mend} Text that is for people belongs into 'note'."
+            wrong.append((_cut(name), f"{_shown(name)} is not a known column.", mend))
+    refuse([Fault(file=file, line=line, field=n, value=n, problem=problem, mend=mend) for n, problem, mend in wrong])
+    rows: list[Row] = []
     for line, cells in lines:
-        if len(found) == MOST_ROWS:
-            faults.append(_huge(file, line))
+        if len(rows) == MOST_ROWS:
+            problem = f"there are more than {MOST_ROWS} rows; what follows was not read."
+            faults.append(
+                Fault(file=file, line=line, problem=problem, mend="Leave rows out that are not to be chosen from.")
+            )
             break
         if len(cells) != len(columns):
-            faults.append(_ragged(file, line, cells, len(columns)))
+            problem = f"{len(cells)} cells instead of {len(columns)}."
+            mend = "Write one cell for each column; put text that holds a separator into double quotation marks."
+            faults.append(Fault(file=file, line=line, value=_cut(",".join(cells)), problem=problem, mend=mend))
             continue
         row = Row(file=file, line=line, cells=dict(zip(columns, map(str.strip, cells), strict=True)), faults=faults)
-        found.append(_legible(row))
-    if not found and not faults:
+        rows.append(_legible(row))
+    if not rows and not faults:
         mend = "Add rows below the line of the columns' names."
         faults.append(Fault(file=file, line=1, problem="there is no row in it.", mend=mend))
-    return found
+    return rows
 
 
 def refuse(faults: Sequence[Fault]) -> None:
@@ -200,35 +232,6 @@ def _lines(text: str, file: str, faults: list[Fault]) -> Iterator[tuple[int, lis
         faults.append(Fault(file=file, line=before + 1, problem=problem, mend="Is every quotation mark closed?"))
 
 
-def _header_faults(
-    file: str, line: int, columns: Sequence[str], required: Collection[str], optional: Collection[str]
-) -> list[Fault]:
-    """Return what is wrong with the columns' names."""
-    known = {fold(name): name for name in (*required, *optional)}
-    faults = [
-        Fault(file=file, line=line, field=name, value=name, problem="the column is missing.", mend=f"Add {name!r}.")
-        for name in required
-        if name not in columns
-    ]
-    for index, name in enumerate(columns):
-        if name in columns[:index]:
-            problem, mend = f"the column {_shown(name)} stands twice.", "Remove one."
-        elif name in known.values():
-            continue
-        else:
-            problem, mend = f"{_shown(name)} is not a known column.", _nearest(name, known)
-        faults.append(Fault(file=file, line=line, field=_cut(name), value=_cut(name), problem=problem, mend=mend))
-    return faults
-
-
-def _nearest(name: str, known: Mapping[str, str]) -> str:
-    """Return how to mend an unknown column."""
-    try:
-        return f"Write {find(_cut(name), known, 'column')!r}."
-    except SpecError as error:
-        return f"{error.faults[0].mend} Text that is for people belongs into 'note'."
-
-
 def _legible(row: Row) -> Row:
     """Return a row without the cells that no message and no table could show, each of which is a fault."""
     cells = dict(row.cells)
@@ -240,20 +243,7 @@ def _legible(row: Row) -> Row:
         else:
             continue
         cells[column] = _cut("".join(letter if letter.isprintable() else "?" for letter in cell[: 2 * _MOST_SHOWN]))
-    return Row(file=row.file, line=row.line, cells=cells, faults=row.faults)
-
-
-def _ragged(file: str, line: int, cells: Sequence[str], expected: int) -> Fault:
-    """Return the fault of a row of another length than the header."""
-    mend = "Write one cell for each column; put text that holds a separator into double quotation marks."
-    problem = f"{len(cells)} cells instead of {expected}."
-    return Fault(file=file, line=line, value=_cut(",".join(cells)), problem=problem, mend=mend)
-
-
-def _huge(file: str, line: int) -> Fault:
-    """Return the fault of a table of too many rows."""
-    problem = f"there are more than {MOST_ROWS} rows; what follows was not read."
-    return Fault(file=file, line=line, problem=problem, mend="Leave rows out that are not to be chosen from.")
+    return replace(row, cells=cells)
 
 
 def _cut(text: str) -> str:
@@ -266,9 +256,7 @@ def _shown(text: str) -> str:
     return repr(_cut(text))
 
 
-# --- What may be bought or rented: one kind of machine at one price, and the list of them
-# An offer is read once (:mod:`planner.procurement.prices`) and trusted from then on. A row of a list that cannot be
-# used is kept with the reason why, so that nothing is dropped in silence.
+# --- Offers, and lists of them
 
 
 class Term(StrEnum):
@@ -333,13 +321,23 @@ class Offer:
     power_w: float | None = None
     inside: str | None = None
     network_bytes_per_s: float | None = None
-    latency_s: float = 20e-6
+    latency_s: float = DEFAULT_LATENCY_S
     memory_bytes: float | None = None
     vcpus: int | None = None
     interruptions_per_h: float = 0.0
     most: int | None = None
     note: str = ""
     tier: str | None = None
+
+    @property
+    def is_bought(self) -> bool:
+        """Whether its owner pays for electricity, hosting and wear."""
+        return self.term is Term.BOUGHT
+
+    @property
+    def owned_usd_per_s(self) -> float:
+        """What a machine that is always in use wears and is hosted for, a second; 0 where it is rented."""
+        return self.purchase_usd / self.useful_life_s + self.hosting_usd_per_month / S_PER_MONTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,12 +364,6 @@ class PriceList:
         return min(offer.date for offer in self.offers)
 
 
-# --- Price lists: the one that ships, and those of users, read by the same rules into offers
-# Every row is one kind of machine on one term. The columns, their units and what is assumed stand in docs/prices.md. A
-# row that says in its column ``unusable`` why nothing can be planned with it is kept with that reason; any other row
-# must
-# be right in every cell.
-
 BUILT_IN = "the built-in price list"
 OLD_DAYS = 90  # an older list deserves a warning
 REQUIRED = ("provider", "instance", "region", "term", "device", "devices", "date", "source")
@@ -383,9 +375,7 @@ OPTIONAL = (
     *("memory_gib", "vcpus", "most", "note", "unusable"),
 )
 _CURRENCY = "USD"
-_PRICE_LIST_HOUR_S, _YEAR_S = 3600.0, 8760 * 3600.0
-_GBIT, _GIB, _US = 1e9 / 8, 2.0**30, 1e-6
-_LATENCY_S = 20e-6
+_YEAR_S, _GIB = 12 * S_PER_MONTH, 2.0**30
 _MOST_DEVICES, _MOST_MACHINES = 2**20, 2**20
 
 
@@ -414,11 +404,14 @@ def read_price_list(path: Path | None, *, today: date | None = None, custom_devi
     lines: dict[str, int] = {}
     offers, unusable = [], []
     for row in rows:
-        name = _name(row, lines)
-        if row.text("unusable"):
-            unusable.append(Unusable(line=row.line, name=name, reason=row.text("unusable"), row=row.cells))
+        parts = [row.name(column) for column in ("provider", "instance", "region")]
+        term = row.choice("term", [str(term) for term in Term])
+        name = "/".join([*parts, term])
+        row.alone("instance", name, name.lower(), lines, "Remove one, or rename one's instance.")
+        if reason := row.text("unusable"):
+            unusable.append(Unusable(line=row.line, name=name, reason=reason, row=row.cells))
         else:
-            offers.append(_offer(row, name, latest, custom))
+            offers.append(_offer(row, name, Term(term) if term else None, latest, custom))
     if rows and not offers and not faults:
         problem = "no row of it can be used: each one gives a reason in 'unusable'."
         faults.append(Fault(file=file, problem=problem, mend="Add a row, or empty that cell of one."))
@@ -435,19 +428,18 @@ def merged(lists: Sequence[PriceList | None]) -> PriceList:
     """
     kept: dict[str, Offer] = {}
     unusable: list[Unusable] = []
-    files: list[str] = []
-    for found in lists:
-        if found is None:
-            continue
-        where = " and ".join(found.files)
-        for offer in found.offers:
-            key = offer.name.lower()
-            if key in kept:
-                unusable.append(_replaced(kept[key], where))
-            kept[key] = offer
-        unusable += found.unusable
-        files += found.files
-    return PriceList(offers=tuple(kept.values()), unusable=tuple(unusable), files=tuple(files))
+    given = [prices for prices in lists if prices is not None]
+    for prices in given:
+        reason = f"replaced by the row of the same name in {' and '.join(prices.files)}"
+        for offer in prices.offers:
+            if (before := kept.get(offer.name.lower())) is not None:
+                columns = ("provider", "instance", "region", "term", "device", "date", "source")
+                row = {column: str(getattr(before, column)) for column in columns}
+                unusable.append(Unusable(line=0, name=before.name, reason=reason, row=row))
+            kept[offer.name.lower()] = offer
+        unusable += prices.unusable
+    files = tuple(file for prices in given for file in prices.files)
+    return PriceList(offers=tuple(kept.values()), unusable=tuple(unusable), files=files)
 
 
 def age_days(prices: PriceList, today: date) -> int:
@@ -459,68 +451,11 @@ def age_days(prices: PriceList, today: date) -> int:
     return (today - prices.oldest).days
 
 
-def _replaced(offer: Offer, where: str) -> Unusable:
-    """Return an offer as a row that another list's took the place of; its line is not known any more."""
-    cells = {"provider": offer.provider, "instance": offer.instance, "region": offer.region, "term": str(offer.term)}
-    row = cells | {"device": offer.device, "date": offer.date.isoformat(), "source": offer.source}
-    return Unusable(line=0, name=offer.name, reason=f"replaced by the row of the same name in {where}", row=row)
-
-
-def _name(row: Row, lines: dict[str, int]) -> str:
-    """Return the name of a row's offer, which no earlier row may have."""
-    parts = [row.name(column) for column in ("provider", "instance", "region")]
-    name = "/".join([*parts, row.choice("term", [str(term) for term in Term])])
-    first = lines.setdefault(name.lower(), row.line)
-    if first != row.line:
-        row.fault("instance", f"{name} stands in line {first}, too.", "Remove one, or rename one's instance.")
-    return name
-
-
-def _offer(row: Row, name: str, today: date | None, custom: dict[str, str]) -> Offer:
-    """Return the offer of a row; where a cell is a fault, with whatever goes on."""
-    term = name.rsplit("/", 1)[1]  # empty where it is a fault
-    _check_currency(row)
-    device = _device(row, custom)
-    devices = row.count("devices", _MOST_DEVICES) if row.needed("devices") else None
-    gbit_per_s, latency_us = row.number("network_gbit_per_s"), row.number("latency_us", is_zero=True)
-    memory_gib = row.number("memory_gib")
-    offer = Offer(
-        name=name,
-        provider=row.text("provider"),
-        instance=row.text("instance"),
-        region=row.text("region"),
-        term=Term(term or Term.ON_DEMAND),
-        device=device,
-        devices_per_machine=devices or 1,
-        date=row.day("date", today),
-        source=row.needed("source"),
-        inside=_inside(row, devices or 1),
-        network_bytes_per_s=None if gbit_per_s is None else gbit_per_s * _GBIT,
-        latency_s=_LATENCY_S if latency_us is None else latency_us * _US,
-        memory_bytes=None if memory_gib is None else memory_gib * _GIB,
-        vcpus=row.count("vcpus", _MOST_MACHINES),
-        power_w=_power_w(row, device, devices or 1),
-        most=row.count("most", _MOST_MACHINES),
-        note=row.text("note"),
-    )
-    if not term:  # what its price must be like is not known
-        return offer
-    return _bought(row, offer) if offer.term is Term.BOUGHT else _rented(row, offer)
-
-
-def _check_currency(row: Row) -> None:
-    """Refuse another currency than the one in the columns' names."""
-    given = row.text("currency")
-    if given.upper() not in ("", _CURRENCY):
-        mend = f"Convert the prices and write {_CURRENCY}, or leave the cell empty."
-        row.fault("currency", f"{given!r} is not {_CURRENCY}, in which this list's prices are.", mend)
-
-
 @cache
 def _listed_device(name: str) -> tuple[str, float | None]:
     """Return the proper name and the power of a device of the table; raise SpecError where there is none."""
-    found = data.device(name)
-    return found.name, found.power_w
+    device = data.device(name)
+    return device.name, device.power_w
 
 
 @cache
@@ -530,98 +465,97 @@ def _listed_link(name: str) -> str:
     return next(link for link in data.inside_links() if fold(link) == fold(name))
 
 
-def _device(row: Row, custom: dict[str, str]) -> str:
-    """Return the proper name of a row's device."""
-    given = row.needed("device")
-    if not given or fold(given) in custom:
-        return custom.get(fold(given), given)
-    try:
-        return _listed_device(given)[0]
-    except SpecError as error:
-        row.fault("device", error.faults[0].problem, error.faults[0].mend)
-        return given
+def _offer(row: Row, name: str, term: Term | None, today: date | None, custom: Mapping[str, str]) -> Offer:
+    """Return the offer of a row; where a cell is a fault, with whatever goes on. ``term``: None where it is a fault."""
+    if (currency := row.text("currency")).upper() not in ("", _CURRENCY):
+        mend = f"Convert the prices and write {_CURRENCY}, or leave the cell empty."
+        row.fault("currency", f"{currency!r} is not {_CURRENCY}, in which this list's prices are.", mend)
+    device = row.needed("device")
+    if fold(device) in custom:
+        device = custom[fold(device)]
+    elif device:
+        device = row.listed("device", device, lambda given: _listed_device(given)[0]) or device
+    devices = (row.count("devices", _MOST_DEVICES) if row.needed("devices") else None) or 1
+    gbit_per_s, latency_us = row.number("network_gbit_per_s"), row.number("latency_us", is_zero=True)
+    memory_gib = row.number("memory_gib")
+    day, source = row.day("date", today), row.needed("source")
+    if inside := row.text("inside"):
+        inside = row.listed("inside", inside, _listed_link)
+    elif devices > 1:
+        mend = "Name a link of 'planner show links', e.g. pcie-4-x16."
+        row.fault("inside", f"{devices} devices in a machine, and no link between them.", mend)
+    vcpus = row.count("vcpus", _MOST_MACHINES)
+    power_w, host_w = row.number("power_w"), row.number("host_power_w", is_zero=True)
+    if power_w is None and host_w is not None and device in data.device_names():
+        device_w = _listed_device(device)[1]
+        power_w = None if device_w is None else devices * device_w + host_w
+    offer = Offer(
+        name=name,
+        provider=row.text("provider"),
+        instance=row.text("instance"),
+        region=row.text("region"),
+        term=term or Term.ON_DEMAND,
+        device=device,
+        devices_per_machine=devices,
+        date=day,
+        source=source,
+        inside=inside if inside and devices > 1 else None,
+        network_bytes_per_s=None if gbit_per_s is None else gbit_per_s * GBIT_BYTES,
+        latency_s=DEFAULT_LATENCY_S if latency_us is None else latency_us * US_S,
+        memory_bytes=None if memory_gib is None else memory_gib * _GIB,
+        vcpus=vcpus,
+        power_w=power_w,
+        most=row.count("most", _MOST_MACHINES),
+        note=row.text("note"),
+    )
+    if term is None:  # what its price must be like is not known
+        return offer
 
+    def leave_empty(*columns: str) -> None:
+        """Add a fault for each filled cell that means nothing on the term: it would be dropped in silence."""
+        for column in columns:
+            if row.text(column):
+                problem = f"{column} means nothing on the term {str(term)!r}."
+                row.fault(column, problem, "Empty the cell, or write another term.")
 
-def _inside(row: Row, devices: int) -> str | None:
-    """Return the name of the link between the devices of a machine."""
-    given = row.text("inside")
-    if not given:
-        if devices > 1:
-            mend = "Name a link of 'planner show links', e.g. pcie-4-x16."
-            row.fault("inside", f"{devices} devices in a machine, and no link between them.", mend)
-        return None
-    try:
-        known = _listed_link(given)
-    except SpecError as error:
-        row.fault("inside", error.faults[0].problem, error.faults[0].mend)
-        return None
-    return known if devices > 1 else None
+    def figure(column: str, problem: str) -> float | None:
+        """Return a number that the term asks for."""
+        if not row.text(column):
+            row.fault(column, problem, f"Give {column}; a row without it may say why in 'unusable'.")
+        return row.number(column)
 
-
-def _power_w(row: Row, device: str, devices: int) -> float | None:
-    """Return a machine's power: as given, else that of its devices and of its host; None where one is not known."""
-    whole_w, host_w = row.number("power_w"), row.number("host_power_w", is_zero=True)
-    if whole_w is not None or host_w is None or device not in data.device_names():
-        return whole_w
-    device_w = _listed_device(device)[1]
-    return None if device_w is None else devices * device_w + host_w
-
-
-def _rented(row: Row, offer: Offer) -> Offer:
-    """Return the offer with what a rented machine costs."""
-    _leave_empty(row, offer.term, _PURCHASE)
-    usd_per_h = row.number("usd_per_h")
-    _need(row, "usd_per_h", "a rented machine has no price.")
-    committed_h = row.number("committed_h")
-    if offer.term is Term.RESERVED:
-        _need(row, "committed_h", "nothing says for how long the machine is reserved.")
+    if term is Term.BOUGHT:
+        leave_empty(*_RENT)
+        years = "nothing says over how many years the purchase is written off."
+        return replace(
+            offer,
+            purchase_usd=figure("purchase_usd", "a bought machine has no price.") or 0.0,
+            useful_life_s=(figure("useful_life_years", years) or 1.0) * _YEAR_S,
+            hosting_usd_per_month=row.number("hosting_usd_per_month", is_zero=True) or 0.0,
+        )
+    leave_empty(*_PURCHASE)
+    usd_per_h, committed_h = figure("usd_per_h", "a rented machine has no price."), None
+    if term is Term.RESERVED:
+        committed_h = figure("committed_h", "nothing says for how long the machine is reserved.")
     else:
-        _leave_empty(row, offer.term, ("committed_h",))
-    if offer.term is not Term.SPOT:
-        _leave_empty(row, offer.term, ("interruptions_per_h",))
+        committed_h = row.number("committed_h")
+        leave_empty("committed_h")
+    if term is not Term.SPOT:
+        leave_empty("interruptions_per_h")
     return replace(
         offer,
         usd_per_h=usd_per_h or 0.0,
         billing_s=row.number("billing_s") or 1.0,
         least_billed_s=row.number("least_billed_s", is_zero=True) or 0.0,
-        committed_s=(committed_h or 0.0) * _PRICE_LIST_HOUR_S,
+        committed_s=(committed_h or 0.0) * S_PER_H,
         interruptions_per_h=row.number("interruptions_per_h", is_zero=True) or 0.0,
     )
 
 
-def _bought(row: Row, offer: Offer) -> Offer:
-    """Return the offer with what a bought machine costs."""
-    _leave_empty(row, offer.term, _RENT)
-    _need(row, "purchase_usd", "a bought machine has no price.")
-    _need(row, "useful_life_years", "nothing says over how many years the purchase is written off.")
-    return replace(
-        offer,
-        purchase_usd=row.number("purchase_usd") or 0.0,
-        useful_life_s=(row.number("useful_life_years") or 1.0) * _YEAR_S,
-        hosting_usd_per_month=row.number("hosting_usd_per_month", is_zero=True) or 0.0,
-    )
-
-
-def _need(row: Row, column: str, problem: str) -> None:
-    """Add a fault where a cell is empty."""
-    if not row.text(column):
-        row.fault(column, problem, f"Give {column}; a row without it may say why in 'unusable'.")
-
-
-def _leave_empty(row: Row, term: Term, columns: Sequence[str]) -> None:
-    """Add a fault for each filled cell that means nothing on a term: it would be dropped in silence."""
-    for column in columns:
-        if row.text(column):
-            problem = f"{column} means nothing on the term {str(term)!r}."
-            row.fault(column, problem, "Empty the cell, or write another term.")
-
-
 # --- A price list as a table: which rows are wanted, in which order, and what is computed for each
 # ``usd_per_petaflop_hour`` is the price of one machine for an hour over its dense peak in PFLOP/s in the data type of
-# its
-# figure ``dtype``: the first that its devices have of bf16, fp16, tf32 and fp32. A bought machine counts at its
-# purchase
-# over its useful life, used without a pause, and its hosting, without electricity.
+# its figure ``dtype``: the first that its devices have of bf16, fp16, tf32 and fp32. A bought machine counts at its
+# purchase over its useful life, used without a pause, and its hosting, without electricity.
 
 COLUMNS = (
     *("provider", "instance", "region", "term", "device", "devices", "network_gbit_per_s", "usd_per_h"),
@@ -640,10 +574,8 @@ _SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
 }
 _CONDITION = re.compile(r"\s*([\w-]+)\s*(<=|>=|!=|<|>|=)\s*(.*?)\s*", re.DOTALL)
-_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_MONTH_H, _YEAR_H, _PRICE_ROWS_HOUR_S = 730.0, 8760.0, 3600.0
 
-Cells = dict[str, Any]
+Cells = dict[str, Any]  # text, numbers, or None
 
 
 def price_rows(prices: PriceList, *, where: str = "", sort: str = "", unusable: bool = False) -> list[Cells]:
@@ -665,10 +597,25 @@ def price_rows(prices: PriceList, *, where: str = "", sort: str = "", unusable: 
     """
     conditions = [_condition(text) for text in where.split(",") if text.strip()]
     key = _column(sort.removeprefix("-"), "--sort") if sort else ""
+
+    def place(row: Cells) -> tuple[float, str]:
+        figure = _figure(row[key])
+        return (inf, str(row[key]).lower()) if figure is None or texts else (figure, "")
+
     groups = [[_offer_row(offer) for offer in prices.offers]]
-    groups += [[_unusable_row(one) for one in prices.unusable]] if unusable else []
-    wanted = [[row for row in rows if all(holds(row) for holds in conditions)] for rows in groups]
-    return [row for rows in wanted for row in (_sorted(rows, key, sort.startswith("-")) if key else rows)]
+    if unusable:  # as they are written, with the reason
+        groups.append(
+            [{**{k: one.row.get(k) or None for k in _KEYS}, "unusable": one.reason} for one in prices.unusable]
+        )
+    shown: list[Cells] = []
+    for group in groups:
+        rows = [row for row in group if all(holds(row) for holds in conditions)]
+        if key:
+            known = [row for row in rows if row[key] is not None]
+            texts = any(_figure(row[key]) is None for row in known)
+            rows = sorted(known, key=place, reverse=sort.startswith("-")) + [row for row in rows if row[key] is None]
+        shown += rows
+    return shown
 
 
 def price_totals(prices: PriceList, rows: Sequence[Cells], today: date) -> Cells:
@@ -687,10 +634,13 @@ def price_totals(prices: PriceList, rows: Sequence[Cells], today: date) -> Cells
 
 def _offer_row(offer: Offer) -> Cells:
     """Return the cells of an offer, figures in the units of the list; None where one is not known."""
-    dtype, peak_flop_per_s = _peak(offer)
-    is_bought = offer.term is Term.BOUGHT
-    years = offer.useful_life_s / (_YEAR_H * _PRICE_ROWS_HOUR_S) if is_bought else None
-    per_petaflop = _usd_per_h(offer) / (peak_flop_per_s / 1e15) if peak_flop_per_s else None
+    dtype = per_petaflop = None
+    if offer.device in data.device_names():  # of a question's own device no peak is compared
+        peaks = data.device(offer.device).peak_flop_per_s
+        dtype = next(one for one in _DATA_TYPES if one in peaks)
+        usd_per_h = offer.usd_per_h + offer.owned_usd_per_s * S_PER_H
+        per_petaflop = usd_per_h / (peaks[dtype] * offer.devices_per_machine / 1e15)
+    is_bought = offer.is_bought
     return {
         "provider": offer.provider,
         "instance": offer.instance,
@@ -706,10 +656,10 @@ def _offer_row(offer: Offer) -> Cells:
         "power_w": offer.power_w,
         "date": offer.date.isoformat(),
         "inside": offer.inside,
-        "memory_gib": None if offer.memory_bytes is None else offer.memory_bytes / 2**30,
+        "memory_gib": None if offer.memory_bytes is None else offer.memory_bytes / _GIB,
         "vcpus": offer.vcpus,
         "billing_s": None if is_bought else offer.billing_s,
-        "useful_life_years": years,
+        "useful_life_years": offer.useful_life_s / _YEAR_S if is_bought else None,
         "hosting_usd_per_month": offer.hosting_usd_per_month if is_bought else None,
         "most": offer.most,
         "source": offer.source,
@@ -718,47 +668,27 @@ def _offer_row(offer: Offer) -> Cells:
     }
 
 
-def _usd_per_h(offer: Offer) -> float:
-    """Return what an hour of a machine costs; of a bought one, at its capital's share and its hosting."""
-    share_usd = offer.purchase_usd / (offer.useful_life_s / _PRICE_ROWS_HOUR_S)
-    return offer.usd_per_h + share_usd + offer.hosting_usd_per_month / _MONTH_H
-
-
-def _peak(offer: Offer) -> tuple[str | None, float | None]:
-    """Return the data type and the peak that a machine's price is compared by; None of a question's own device."""
-    if offer.device not in data.device_names():
-        return None, None
-    peaks = data.device(offer.device).peak_flop_per_s
-    dtype = next(one for one in _DATA_TYPES if one in peaks)
-    return dtype, peaks[dtype] * offer.devices_per_machine
-
-
-def _unusable_row(row: Unusable) -> Cells:
-    """Return the cells of a row that cannot be used, as they are written, and its reason."""
-    return {**{key: row.row.get(key) or None for key in _KEYS}, "unusable": row.reason}
-
-
 def _column(name: str, option: str) -> str:
     """Return the proper name of a column."""
     try:
         return find(name, {fold(key): key for key in _KEYS}, "column")
     except SpecError as error:
         fault = error.faults[0]
-        raise SpecError.of([_fault(option, name, fault.problem, fault.mend)]) from None
+        raise _option_error(option, name, fault.problem, fault.mend) from None
 
 
 def _condition(text: str) -> Callable[[Cells], bool]:
     """Return a test of rows from its text."""
-    found = _CONDITION.fullmatch(text)
-    if not found:
+    parts = _CONDITION.fullmatch(text)
+    if not parts:
         mend = "Write e.g. provider=aws,device=a100*,usd_per_h<5."
-        raise SpecError.of([_fault("--where", text, f"{text.strip()!r} is not a condition.", mend)])
-    column, sign, value = _column(found[1], "--where"), found[2], found[3]
+        raise _option_error("--where", text, f"{text.strip()!r} is not a condition.", mend)
+    column, sign, value = _column(parts[1], "--where"), parts[2], parts[3]
     compare, wanted = _SIGNS[sign], _figure(value)
     is_date = column == "date"
     if sign not in ("=", "!=") and not (_DATE.fullmatch(value) if is_date else wanted is not None):
         mend = f"Write {'a day, e.g. 2026-07-20' if is_date else 'a number'}, or compare with = or !=."
-        raise SpecError.of([_fault("--where", text, f"{value!r} cannot be compared by its size.", mend)])
+        raise _option_error("--where", text, f"{value!r} cannot be compared by its size.", mend)
 
     def holds(row: Cells) -> bool:
         cell = row[column]
@@ -782,19 +712,6 @@ def _figure(cell: object) -> float | None:
         return None
 
 
-def _sorted(rows: Sequence[Cells], key: str, is_falling: bool) -> list[Cells]:
-    """Return rows in the order of a column, those without a figure last; equal ones as they stood."""
-    known = [row for row in rows if row[key] is not None]
-    figures = [_figure(row[key]) for row in known]
-
-    def place(index: int) -> tuple[float, str]:
-        figure = figures[index]
-        return (inf, str(known[index][key]).lower()) if None in figures or figure is None else (figure, "")
-
-    order = sorted(range(len(known)), key=place, reverse=is_falling)
-    return [known[index] for index in order] + [row for row in rows if row[key] is None]
-
-
-def _fault(option: str, value: str, problem: str, mend: str) -> Fault:
-    """Return a fault of the command line."""
-    return Fault(file="command line", field=option, value=value, problem=problem, mend=mend)
+def _option_error(option: str, value: str, problem: str, mend: str) -> SpecError:
+    """Return the error of an option of the command line."""
+    return SpecError.of([Fault(file="command line", field=option, value=value, problem=problem, mend=mend)])

@@ -1,18 +1,21 @@
-"""The answer to a question of a purchase: the best fleet, its proof, what else was weighed, and how sure it is."""
+"""The answer to a question of a purchase: the best fleet, its proof, what else was weighed, and how sure it is.
+
+The search (:mod:`planner.procurement.search`) says which fleet is best. Here it is asked: for the answer, fleets of one
+type first and then of more; for whatever is shown beside it, as other devices, the trade-off of time against money, and
+what changes of prices and hardware would do; and where no fleet keeps the limits, for how far they would have to give.
+A fleet that any of these finds and that is better than the answer becomes the answer.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from math import ceil, inf, isfinite
-from typing import Any
-
-import numpy as np
 
 from planner.constraints import FLEET_LIMITS
 from planner.data.fits import transformer_rates
 from planner.errors import Conflict, InfeasibleError, NoAnswerError, Relaxation, SpecError
-from planner.models.money import H_PER_MONTH, break_even_h_per_month, months_of_use
+from planner.models.money import H_PER_MONTH, S_PER_H, S_PER_MONTH, break_even_h_per_month, months_of_use
 from planner.names import OF_TRANSFORMERS
 from planner.perturb import faster_devices, wider_network
 from planner.plan import Plan
@@ -33,46 +36,48 @@ from planner.procurement.answer import (
     reasons_of,
     warnings_of,
 )
-from planner.procurement.fleet import S_PER_MONTH, Fleet, Market, fleet_counts, price_of, rates_of
+from planner.procurement.fleet import Fleet, Market, prices_of, rates_of
 from planner.procurement.oracle import Oracle, Trained
-from planner.procurement.prices import Offer, Term
+from planner.procurement.prices import Term
 from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets, Told
 from planner.search import Search
 from planner.solution import SAME, Status, gap_of
-from planner.solvers.branch_and_bound import Bounded, TradeOffs
-
-# --- A fleet that was chosen, with every part of its time and its cost, and how wrong its prediction may be
+from planner.solvers.branch_and_bound import Candidate, TradeOffs
 
 Planned = Callable[[Problem], Plan]  # the best plan of a question, with its provenance and its known error
 
-_STEPS = 60
+# --- A fleet that was chosen, with every part of its time and its cost, and how wrong its prediction may be
+
+_STEPS = 60  # of a bisection, which halves to the last digit
 
 
 def choice_of(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained]) -> Choice:
     """Return what a fleet takes and costs, from what was planned for each job."""
-    account, jobs = fleets.account, fleets.procurement.jobs
-    counts = fleet_counts(fleet, fleets.offers)
+    names = [job.name for job in fleets.procurement.jobs]
     training_s = [one.seconds for one in trained]
-    criteria = account.criteria(counts, np.array([fleets.work_s(fleet, training_s)]))
-    money = account.money(counts, criteria["time"])
-    is_known = all(offer.power_w is not None for offer in fleet.offers)
+    usage = fleets.account.usage(fleet, training_s)
+    has_power = all(offer.power_w is not None for offer in fleet.offers)
+    plans = {name: one.plan for name, one in zip(names, trained, strict=True) if one.plan is not None}
+    error, stated = None, fleets.procurement.asked.error
+    bands = [band for plan in plans.values() if (band := plan.prediction.relative_error) is not None]
+    if stated is not None:
+        error = -stated, stated
+    elif bands and len(bands) == len(trained):  # it is known for all of them
+        error = min(float(band["low"]) for band in bands), max(float(band["high"]) for band in bands)
     return Choice(
         fleet=fleet,
-        objective=float(account.objective(criteria)[0]),
-        training_s={job.name: seconds for job, seconds in zip(jobs, training_s, strict=True)},
-        wall_s={
-            job.name: float(run.wall_s[0])
-            for job, run in zip(jobs, fleets.account.runs(fleet, training_s), strict=True)
-        },
-        run_s=account.parts_s(fleet, training_s),
-        money_usd={name: float(part[0]) for name, part in money.items()},
-        energy_j=float(criteria["energy"][0]) if is_known else None,
-        power_w=float(criteria["power"][0]) if is_known else None,
-        capital_usd=float(criteria["capital"][0]),
-        spent_usd=float(criteria["spent"][0]),
-        plans={job.name: one.plan for job, one in zip(jobs, trained, strict=True) if one.plan is not None},
-        error=_error(trained, fleets.procurement.asked.error),
+        objective=usage.objective,
+        training_s=dict(zip(names, training_s, strict=True)),
+        wall_s=usage.wall_s,
+        run_s=usage.run_s,
+        money_usd=usage.money_usd,
+        energy_j=usage.criteria["energy"] if has_power else None,
+        power_w=usage.criteria["power"] if has_power else None,
+        capital_usd=usage.criteria["capital"],
+        spent_usd=usage.criteria["spent"],
+        plans=plans,
+        error=error,
     )
 
 
@@ -82,27 +87,17 @@ def planned_choice(fleets: Fleets, fleet: Fleet, trained: Sequence[Trained], pla
     Where the search stopped early on a fleet, since nothing better could come of it, its plan may be better now; then
     whatever is asked of the fleet later knows of it.
     """
-    found = []
+    anew = []
     for oracle, before in zip(fleets.oracles, trained, strict=True):
         part = fleets.account.part_of(fleet, oracle.job)
         try:
             plan = planned(oracle.problem(part))
         except NoAnswerError:  # interrupted, or out of time: what the search found is kept
-            found.append(before)
+            anew.append(before)
             continue
-        found.append(oracle.learned(part, plan) if plan.objective <= before.seconds else before)
-    fleets.look_at(fleet, found)
-    return choice_of(fleets, fleet, found)
-
-
-def _error(trained: Sequence[Trained], stated: float | None) -> tuple[float, float] | None:
-    """Return how far measured times may lie off the predicted ones: as the question states, or where it is known."""
-    if stated is not None:
-        return -stated, stated
-    bands = [one.plan.prediction.relative_error if one.plan is not None else None for one in trained]
-    if any(band is None for band in bands):
-        return None
-    return min(float(band["low"]) for band in bands if band), max(float(band["high"]) for band in bands if band)
+        anew.append(oracle.learned(part, plan) if plan.objective <= before.seconds else before)
+    fleets.look_at(fleet, anew)
+    return choice_of(fleets, fleet, anew)
 
 
 def margin_of(fleets: Fleets, choice: Choice) -> float | None:
@@ -111,18 +106,16 @@ def margin_of(fleets: Fleets, choice: Choice) -> float | None:
     Of several jobs, until the first one is late or the month is too short. None without a deadline, or where no error
     within floating point misses it.
     """
-    jobs = fleets.procurement.jobs
-    is_monthly = fleets.procurement.is_monthly
+    jobs, is_monthly = fleets.procurement.jobs, fleets.procurement.is_monthly
     if not is_monthly and jobs[0].deadline_s == inf:
         return None
-    training_s = [choice.training_s[job.name] for job in jobs]
 
     def keeps(stretch: float) -> bool:
-        times = [seconds * stretch for seconds in training_s]
+        times = [choice.training_s[job.name] * stretch for job in jobs]
         busy_s = sum(fleets.account.parts_s(choice.fleet, times).values())
         if not is_monthly:
             return busy_s <= jobs[0].deadline_s
-        return not fleets.is_late(choice.fleet, times) and busy_s <= S_PER_MONTH
+        return not fleets.account.is_late(choice.fleet, times) and busy_s <= S_PER_MONTH
 
     low, high = 0.0, 1.0
     while keeps(high):
@@ -133,9 +126,6 @@ def margin_of(fleets: Fleets, choice: Choice) -> float | None:
         middle = (low + high) / 2
         low, high = (middle, high) if keeps(middle) else (low, middle)
     return low - 1
-
-
-# --- Planning for the pessimistic end of what is known of the predictions' errors
 
 
 def stretch_of(fleets: Fleets) -> float:
@@ -164,9 +154,7 @@ def stretch_of(fleets: Fleets) -> float:
 # --- Which changes of prices, networks, devices and deadlines change the decision, not only its value
 
 _OF_CHOICE = "the chosen machines"
-_WHAT_IF_SHARE = (
-    0.8  # of a change's time, for its search; the rest to plan what is found on the question's own hardware
-)
+_WHAT_IF_SHARE = 0.8  # of a change's time, for its search; the rest to plan its fleet on the question's own hardware
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,31 +163,31 @@ class Changed:
 
     Attributes
     ----------
-    known
+    answers
         By the change and what its answer depends on besides: the changed question, and what no fleet of it beats.
     """
 
     fleets: Fleets
-    known: dict[tuple[Any, ...], tuple[Fleets, float]] = field(default_factory=dict)
+    answers: dict[tuple[str, int, tuple[str, ...]], tuple[Fleets, float]] = field(default_factory=dict)
 
     def best(self, words: str, make: Callable[[], Fleets], choice: Choice, search: Search) -> WhatIf:
         """Return the best fleet of a changed question, of as many types as were chosen, and whether it is another."""
         num_types = len(choice.fleet.offers)
         own = tuple(offer.name for offer in choice.fleet.offers) if words.startswith(_OF_CHOICE) else ()
-        changed, bound = self.known.get((words, num_types, own), (None, 0.0))
-        changed = changed or make()
+        changed, bound = self.answers.get((words, num_types, own)) or (make(), 0.0)
         markets = [market for number in range(1, num_types + 1) for market in changed.markets(number)]
         solution = changed.best(markets, search).solution
         bound = min(solution.objective, max(bound, solution.bound))
-        self.known[words, num_types, own] = changed, bound
-        if solution.value is None:
+        self.answers[words, num_types, own] = changed, bound
+        if (point := solution.value) is None:
             is_none = bound == inf
-            said = "no fleet keeps the limits" if is_none else "none was found in time"
-            return WhatIf(change=words, fleet=None, objective=inf, changes_decision=is_none, words=said)
-        point = solution.value
+            note = "no fleet keeps the limits" if is_none else "none was found in time"
+            return WhatIf(change=words, fleet=None, objective=inf, changes_decision=is_none, words=note)
         fleet = Fleet(offers=markets[point.root].offers, counts=point.counts)
-        now = {offer.name: count for offer, count in zip(choice.fleet.offers, choice.fleet.counts, strict=True)}
-        then = {offer.name: count for offer, count in zip(fleet.offers, fleet.counts, strict=True)}
+        now, then = (
+            {offer.name: count for offer, count in zip(one.offers, one.counts, strict=True)}
+            for one in (choice.fleet, fleet)
+        )
         gap = gap_of(solution.objective, bound)
         return WhatIf(
             change=words,
@@ -217,69 +205,63 @@ def what_ifs(asked: Changed, choice: Choice, search: Search, *, is_open: bool = 
     question's own, too, for it may be better.
     """
     changes = list(_changes(asked.fleets, choice))
-    found = []
-    for index, (words, changed) in enumerate(changes):
+    rows = []
+    for index, (words, make) in enumerate(changes):
         part = search.part(search.left_s / (len(changes) - index))
-        one = asked.best(words, changed, choice, part.part(part.left_s * (_WHAT_IF_SHARE if is_open else 1.0)))
-        found.append(one)
-        if is_open and one.fleet is not None:
-            market = Market(offers=one.fleet.offers, most=one.fleet.counts)
-            asked.fleets.trained(market, one.fleet.counts, part)
-    return tuple(found)
+        row = asked.best(words, make, choice, part.part(part.left_s * (_WHAT_IF_SHARE if is_open else 1.0)))
+        rows.append(row)
+        if is_open and row.fleet is not None:
+            market = Market(offers=row.fleet.offers, most=row.fleet.counts)
+            asked.fleets.trained(market, row.fleet.counts, part)
+    return tuple(rows)
 
 
 def _changes(fleets: Fleets, choice: Choice) -> Iterator[tuple[str, Callable[[], Fleets]]]:
     """Yield each change in words, and what makes the question with it."""
-    names = {offer.name for offer in choice.fleet.offers}
+    procurement = fleets.procurement
+    chosen = {offer.name for offer in choice.fleet.offers}
+
+    def priced(factor: float, names: set[str] | None) -> Fleets:
+        """Return the question with other prices of some offers, or of all; no fleet has to be planned again."""
+        offers = tuple(
+            offer
+            if names is not None and offer.name not in names
+            else replace(offer, usd_per_h=offer.usd_per_h * factor, purchase_usd=offer.purchase_usd * factor)
+            for offer in procurement.offers
+        )
+        return fleets.asked_otherwise(procurement=replace(procurement, offers=offers))
+
+    def on_other_hardware(change: Callable[[Problem], Problem]) -> Fleets:
+        oracles = tuple(Oracle(procurement, job, change=change) for job in procurement.jobs)
+        return Fleets(procurement=procurement, stretch=fleets.stretch, oracles=oracles)
+
+    def wider(factor: float) -> Fleets:
+        return on_other_hardware(lambda problem: wider_network(problem, factor))
+
+    def faster(factor: float) -> Fleets:
+        return on_other_hardware(lambda problem: faster_devices(problem, factor, problem.profiles))
+
     for factor in (0.8, 1.2):
-        yield f"{_OF_CHOICE} {factor - 1:+.0%} in price", partial(_priced, fleets, factor, names)
+        yield f"{_OF_CHOICE} {factor - 1:+.0%} in price", partial(priced, factor, chosen)
     for factor in (0.8, 1.2):
-        yield f"all prices {factor - 1:+.0%}", partial(_priced, fleets, factor, None)
+        yield f"all prices {factor - 1:+.0%}", partial(priced, factor, None)
     for factor in (0.5, 2.0):
-        yield f"networks {factor:g} times as wide", partial(_on_other_hardware, fleets, _network(factor))
+        yield f"networks {factor:g} times as wide", partial(wider, factor)
     for factor in (0.8, 1.2):
-        yield f"devices {factor - 1:+.0%} in speed", partial(_on_other_hardware, fleets, _devices(factor))
-    if any(job.deadline_s < inf for job in fleets.procurement.jobs):
+        yield f"devices {factor - 1:+.0%} in speed", partial(faster, factor)
+    if any(job.deadline_s < inf for job in procurement.jobs):
         for factor in (0.8, 1.2):
             yield f"deadline {factor - 1:+.0%}", partial(due, fleets, factor)
 
 
-def _network(factor: float) -> Callable[[Problem], Problem]:
-    """Return the change to networks so many times as wide."""
-    return lambda problem: wider_network(problem, factor)
-
-
-def _devices(factor: float) -> Callable[[Problem], Problem]:
-    """Return the change to devices so many times as fast."""
-    return lambda problem: faster_devices(problem, factor, problem.profiles)
-
-
-def _priced(fleets: Fleets, factor: float, names: set[str] | None) -> Fleets:
-    """Return the question with other prices of some offers, or of all; no fleet has to be planned again."""
-
-    def priced(offer: Offer) -> Offer:
-        if names is not None and offer.name not in names:
-            return offer
-        return replace(offer, usd_per_h=offer.usd_per_h * factor, purchase_usd=offer.purchase_usd * factor)
-
-    procurement = replace(fleets.procurement, offers=tuple(priced(offer) for offer in fleets.procurement.offers))
-    return fleets.asked_otherwise(procurement=procurement)
-
-
 def due(fleets: Fleets, factor: float) -> Fleets:
     """Return the question with other deadlines; no fleet has to be planned again."""
-    given: Procurement = fleets.procurement
-    asked = given.asked
+    procurement = fleets.procurement
+    asked = procurement.asked
     if asked.deadline is not None:
         asked = asked.model_copy(update={"deadline": asked.deadline * factor})
-    jobs = tuple(replace(job, deadline_s=job.deadline_s * factor) for job in given.jobs)
-    return fleets.asked_otherwise(procurement=replace(given, asked=asked, jobs=jobs))
-
-
-def _on_other_hardware(fleets: Fleets, change: Callable[[Problem], Problem]) -> Fleets:
-    """Return the question on changed hardware."""
-    oracles = tuple(Oracle(fleets.procurement, job, change=change) for job in fleets.procurement.jobs)
-    return Fleets(procurement=fleets.procurement, stretch=fleets.stretch, oracles=oracles)
+    jobs = tuple(replace(job, deadline_s=job.deadline_s * factor) for job in procurement.jobs)
+    return fleets.asked_otherwise(procurement=replace(procurement, asked=asked, jobs=jobs))
 
 
 # --- Rent or buy: from how many hours of use a month on a machine is worth its price
@@ -290,111 +272,82 @@ _HOURS = (50.0, 100.0, 200.0, 400.0, H_PER_MONTH)
 def break_evens(fleets: Fleets, choice: Choice) -> tuple[BreakEven, ...]:
     """Return, for every kind of machine that was chosen, renting it against buying one with as many of its devices.
 
-    The cheapest counterpart in the list of prices counts, asked for or not, at the prices of the question.
+    The cheapest counterpart in the list of prices counts, asked for or not, at the prices of the question. A machine to
+    buy whose power is not known has no counterpart's price where electricity is to be paid.
     """
-    found = []
+    procurement, rates = fleets.procurement, rates_of(fleets.procurement)
+    pays_power = procurement.asked.electricity is not None
+    rows = []
     for offer in choice.fleet.offers:
-        other = _counterpart(fleets, offer)
-        if other is not None:
-            rented, bought = (other, offer) if offer.term is Term.BOUGHT else (offer, other)
-            found.append(_of(fleets, rented, bought, None if bought is other else choice.total_wall_s / 3600))
-    return tuple(found)
-
-
-def _counterpart(fleets: Fleets, offer: Offer) -> Offer | None:
-    """Return the cheapest offer of as many equal devices that is bought where this one is rented, or rented.
-
-    A machine to buy whose power is not known has no counterpart's price where electricity is to be paid.
-    """
-    is_bought = offer.term is Term.BOUGHT
-    pays_power = fleets.procurement.asked.electricity is not None
-    alike = [
-        one
-        for one in fleets.procurement.priced
-        if (one.device, one.devices_per_machine) == (offer.device, offer.devices_per_machine)
-        and (one.term is Term.BOUGHT) is not is_bought
-        and one.term is not Term.SPOT
-        and not (one.term is Term.BOUGHT and pays_power and one.power_w is None)
-    ]
-    return min(alike, key=lambda one: (one.usd_per_h, one.purchase_usd, one.name), default=None)
-
-
-def _of(fleets: Fleets, rented: Offer, bought: Offer, used_h: float | None) -> BreakEven:
-    """Return the break-even of two offers of the same machine; ``used_h``: of the bought one, where it was chosen."""
-    rates = rates_of(fleets.procurement)
-    one, other = price_of(rented), price_of(bought)
-    hours = float(break_even_h_per_month(one, other, rates))
-    return BreakEven(
-        rented=rented.name,
-        bought=bought.name,
-        hours_per_month=hours if isfinite(hours) else None,
-        rows=tuple((month.use_h, month.rent_usd, month.buy_usd) for month in months_of_use(_HOURS, one, other, rates)),
-        words="; ".join(_words(fleets, rented, hours, used_h)),
-    )
-
-
-def _words(fleets: Fleets, rented: Offer, hours: float, used_h: float | None) -> Iterator[str]:
-    """Yield what the figures leave out, and that a bought machine is used too little to be worth its price."""
-    if rented.committed_s:
-        yield f"the commitment to {rented.committed_s / 3600:,.0f} h of rent is left out"
-    if used_h is None or used_h >= hours:
-        return
-    if fleets.procurement.is_monthly:
-        yield f"this month uses it {used_h:,.1f} h; the whole month of it is counted"
-    else:
-        yield f"this run uses it {used_h:,.1f} h; its share of {used_h:,.1f} h is counted as if it were always in use"
+        counterparts = [
+            other
+            for other in procurement.priced
+            if (other.device, other.devices_per_machine) == (offer.device, offer.devices_per_machine)
+            and other.is_bought is not offer.is_bought
+            and other.term is not Term.SPOT
+            and not (other.is_bought and pays_power and other.power_w is None)
+        ]
+        if not counterparts:
+            continue
+        other = min(counterparts, key=lambda one: (one.usd_per_h, one.purchase_usd, one.name))
+        rented, bought = (other, offer) if offer.is_bought else (offer, other)
+        prices = prices_of(rented), prices_of(bought), rates
+        hours, used_h = float(break_even_h_per_month(*prices)), choice.total_wall_s / S_PER_H
+        notes = []
+        if rented.committed_s:
+            notes.append(f"the commitment to {rented.committed_s / S_PER_H:,.0f} h of rent is left out")
+        if offer.is_bought and used_h < hours:  # it is used too little to be worth its price
+            if procurement.is_monthly:
+                notes.append(f"this month uses it {used_h:,.1f} h; the whole month of it is counted")
+            else:
+                share = f"its share of {used_h:,.1f} h is counted as if it were always in use"
+                notes.append(f"this run uses it {used_h:,.1f} h; {share}")
+        months = months_of_use(_HOURS, *prices)
+        rows.append(
+            BreakEven(
+                rented=rented.name,
+                bought=bought.name,
+                hours_per_month=hours if isfinite(hours) else None,
+                rows=tuple((month.use_h, month.rent_usd, month.buy_usd) for month in months),
+                words="; ".join(notes),
+            )
+        )
+    return tuple(rows)
 
 
 # --- Why no fleet keeps the limits, and by how much which of them would have to give
 
 _INFEASIBLE_SHARE = 0.5  # of the time that is left, for each limit
 _LATEST = 1024.0  # times the deadlines of jobs
-_CLOSE = 1.01  # factor within which the least is told
-_FIELDS = {one.criterion: one.field for one in FLEET_LIMITS}
-
-_Found = tuple[float, Market, tuple[int, ...]]
+_CLOSE = 1.01  # factor within which the least is found
+_FIELDS = {limit.criterion: limit.field for limit in FLEET_LIMITS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    """A way out, as text and as data."""
+class _WayOut:
+    """A limit that would have to give, as text and as data."""
 
     words: str
     relaxation: Relaxation
 
 
 def no_fleet(fleets: Fleets, search: Search) -> InfeasibleError:
-    """Return the error of a question that no fleet answers: every limit that settles it alone, with its least value."""
-    ways = list(_ways(fleets, _every(fleets), search))
-    if not ways:
-        reason = _training(fleets, search)
-        return InfeasibleError(reason or f"no fleet keeps {_limits(fleets)}, and no one of them alone settles it.")
-    lines = [f"no fleet keeps {_limits(fleets)}; {_settled(ways)}:", *(way.words for way in ways)]
-    return InfeasibleError.of("\n".join(lines), [_conflict(fleets, ways)])
-
-
-def _conflict(fleets: Fleets, ways: Sequence[_Way]) -> Conflict:
-    """Return the limits that have to give, and by how much.
+    """Return the error of a question that no fleet answers: every limit that settles it alone, with its least value.
 
     Every set of limits that leave no answer holds each limit that settles it alone. So where every limit of the
-    question does, there is an answer without any one of them.
+    question does, there is an answer without any one of them, and the conflict is minimal.
     """
-    rows = tuple(way.relaxation for way in ways)
-    alone = {row.field for row in rows if row.is_enough}
-    is_monthly = fleets.procurement.is_monthly  # a month is what it is
-    wanted = {_field(name) for name in _given(fleets) if not (name == "time" and is_monthly)}
+    ways = list(_ways_out(fleets, range(1, fleets.procurement.asked.most_types + 1), search))
+    limits = _limits_words(fleets)
+    if not ways:
+        reason = _no_training(fleets, search)
+        return InfeasibleError(reason or f"no fleet keeps {limits}, and no one of them alone settles it.")
+    lines = [f"no fleet keeps {limits}; {_settled(ways)}:", *(way.words for way in ways)]
+    relaxations = tuple(way.relaxation for way in ways)
+    wanted = {_FIELDS[name] for name in _movable(fleets)}
     wanted |= {"procure.jobs"} if _has_deadlines(fleets) else set()
-    return Conflict(relaxations=rows, is_minimal=alone == wanted)
-
-
-def _field(name: str) -> str:
-    """Return where a limit stands in the question."""
-    return _FIELDS.get(name, f"procure.{name}")
-
-
-def _has_deadlines(fleets: Fleets) -> bool:
-    """Whether one of several jobs has a deadline."""
-    return fleets.procurement.is_monthly and any(job.deadline_s < inf for job in fleets.procurement.jobs)
+    is_minimal = {row.field for row in relaxations if row.is_enough} == wanted
+    return InfeasibleError.of("\n".join(lines), [Conflict(relaxations=relaxations, is_minimal=is_minimal)])
 
 
 def not_found(fleets: Fleets, bounds: Mapping[int, float], search: Search) -> NoAnswerError:
@@ -407,83 +360,84 @@ def not_found(fleets: Fleets, bounds: Mapping[int, float], search: Search) -> No
     if search.was_interrupted:
         ended, mend = ("the search was interrupted", "Let it run")
     lines = [f"{ended} before the first fleet was found; nothing beats {least}. {mend}."]
-    proven = [number for number, bound in bounds.items() if bound == inf]
-    if proven:
+    if proven := [number for number, bound in bounds.items() if bound == inf]:
         types = " or ".join(map(str, proven))
-        lines[0] += f" Proven: no fleet of {types} type{'s' * (proven != [1])} of machines keeps {_limits(fleets)}"
-        ways = list(_ways(fleets, proven, search))
-        told = [way.words for way in ways]
-        lines = [f"{lines[0]}; with so many, {_settled(ways)}:", *told] if ways else [f"{lines[0]}."]
+        lines[0] += (
+            f" Proven: no fleet of {types} type{'s' * (proven != [1])} of machines keeps {_limits_words(fleets)}"
+        )
+        ways = list(_ways_out(fleets, proven, search))
+        lines[0] += f"; with so many, {_settled(ways)}:" if ways else "."
+        lines += [way.words for way in ways]
     return NoAnswerError("\n".join(lines))
 
 
-def _every(fleets: Fleets) -> Sequence[int]:
-    """Return all numbers of types that a fleet may have."""
-    return range(1, fleets.procurement.asked.most_types + 1)
+def _has_deadlines(fleets: Fleets) -> bool:
+    """Whether one of several jobs has a deadline."""
+    return fleets.procurement.is_monthly and any(job.deadline_s < inf for job in fleets.procurement.jobs)
 
 
-def _given(fleets: Fleets) -> list[str]:
-    """Return the limits that there are, and that have a value to tell."""
-    return [name for name, limit in fleets.account.limits.items() if limit < inf and name in LIMITS]
-
-
-def _limits(fleets: Fleets) -> str:
+def _limits_words(fleets: Fleets) -> str:
     """Return all limits in words."""
-    asked = fleets.procurement.asked
-    found = [f"{_called(fleets, name)} {amount(fleets.account.limits[name], name)}" for name in _given(fleets)]
+    asked, words = fleets.procurement.asked, []
+    for name, limit in fleets.account.limits.items():
+        if limit < inf and name in LIMITS:
+            called = "month of" if name == "time" and fleets.procurement.is_monthly else LIMITS[name][0]
+            words.append(f"{called} {amount(limit, name)}")
     if _has_deadlines(fleets):
-        found.append("the deadlines of the jobs")
+        words.append("the deadlines of the jobs")
     if asked.machines is not None:
-        found.append("the number of machines")
+        words.append("the number of machines")
     if asked.quotas or any(offer.most is not None for offer in fleets.offers):
-        found.append("what can be had of each")
-    return f"the limits ({', '.join(found)})" if found else "the question"
+        words.append("what can be had of each")
+    return f"the limits ({', '.join(words)})" if words else "the question"
 
 
-def _called(fleets: Fleets, name: str) -> str:
-    """Return how a limit is called: jobs that are done month after month have the month."""
-    return "month of" if name == "time" and fleets.procurement.is_monthly else LIMITS[name][0]
-
-
-def _settled(ways: Sequence[_Way]) -> str:
+def _settled(ways: Sequence[_WayOut]) -> str:
     return "this settles it" if len(ways) == 1 else "any one of these settles it"
 
 
-def _ways(fleets: Fleets, types: Sequence[int], search: Search) -> Iterator[_Way]:
+def _movable(fleets: Fleets) -> list[str]:
+    """Return the limits that there are and that can be another one: a month is what it is."""
+    is_monthly = fleets.procurement.is_monthly
+    limits = fleets.account.limits
+    return [name for name in limits if limits[name] < inf and name in _FIELDS and not (name == "time" and is_monthly)]
+
+
+def _ways_out(fleets: Fleets, types: Sequence[int], search: Search) -> Iterator[_WayOut]:
     """Yield the least value of a limit with which some fleet keeps all others; where none does alone, less of them."""
-    given = _given(fleets)
-    late = _late(fleets, types, search)
-    if late is not None:
-        yield late
-    for number in range(len(given)):
-        found = late is not None and not number
-        for name in given:
-            if name == "time" and fleets.procurement.is_monthly:
-                continue  # a month is what it is
-            for others in combinations([other for other in given if other != name], number):
-                if (way := _way(fleets, [name, *others], types, search)) is not None:
-                    found = True
+    later = _later(fleets, types, search)
+    if later is not None:
+        yield later
+    names = _movable(fleets)
+    others = [name for name in fleets.account.limits if fleets.account.limits[name] < inf and name in LIMITS]
+    for number in range(len(others)):
+        is_settled = later is not None and not number
+        for name in names:
+            for dropped in combinations([other for other in others if other != name], number):
+                if (way := _way_out(fleets, [name, *dropped], types, search)) is not None:
+                    is_settled = True
                     yield way
-        if found:
+        if is_settled:
             return
 
 
-def _way(fleets: Fleets, names: list[str], types: Sequence[int], search: Search) -> _Way | None:
+def _way_out(fleets: Fleets, names: list[str], types: Sequence[int], search: Search) -> _WayOut | None:
     """Return what the first of some limits has to be without the others, or None where that is not enough."""
     best, is_proven = _least(fleets, types, search, names)
     called, limit = LIMITS[names[0]][0], fleets.account.limits[names[0]]
     given = amount(limit, names[0])
     if best is None:
+        if is_proven:
+            return None
         note = "whether more of it is enough was not found out in time"
-        row = Relaxation(field=_field(names[0]), given=given, values=(), is_exact=False, is_enough=False, note=note)
-        return None if is_proven else _Way(words=f"  {called}: {note}", relaxation=row)
-    value, market, counts = best
-    fleet = Fleet(offers=market.offers, counts=counts)
+        row = Relaxation(field=_FIELDS[names[0]], given=given, values=(), is_exact=False, is_enough=False, note=note)
+        return _WayOut(words=f"  {called}: {note}", relaxation=row)
+    value, fleet = best
     others = "".join(f" and no limit on {LIMITS[name][0]}" for name in names[1:])
     least = "" if is_proven else ", or less: a limit struck before the least was proven"
     needed = enough(value, names[0])
     row = Relaxation(
-        field=_field(names[0]),
+        field=_FIELDS[names[0]],
         given=given,
         values=(needed,),
         is_exact=is_proven,
@@ -491,31 +445,32 @@ def _way(fleets: Fleets, names: list[str], types: Sequence[int], search: Search)
         change=value / limit - 1 if limit else None,
         note=f"{fleet.headline}{others}",
     )
-    return _Way(words=f"  {called} {needed}{others} ({fleet.headline}){least}", relaxation=row)
+    return _WayOut(words=f"  {called} {needed}{others} ({fleet.headline}){least}", relaxation=row)
 
 
-def _least(fleets: Fleets, types: Sequence[int], search: Search, names: Sequence[str]) -> tuple[_Found | None, bool]:
+def _least(
+    fleets: Fleets, types: Sequence[int], search: Search, names: Sequence[str]
+) -> tuple[tuple[float, Fleet] | None, bool]:
     """Return the fleet with the least of the first criterion, without limits on any of them, and whether it is proven.
 
     Without names: any fleet that keeps all limits.
     """
-    best: _Found | None = None
+    best: tuple[float, Fleet] | None = None
     is_proven = True
     for num_types in types:
-        markets = fleets.markets(num_types)
-        if not markets:
+        if not (markets := fleets.markets(num_types)):
             continue
         part = search.part(search.left_s * _INFEASIBLE_SHARE, good_enough=None if names else inf)
         most = inf if best is None else best[0] * (1 - SAME)  # else as good a fleet of more types takes its place
-        answer = fleets.best(markets, part, objective=names[0] if names else None, without=names, most=most)
-        is_proven &= answer.solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
-        if answer.solution.value is not None:
-            point = answer.solution.value
-            best = (answer.solution.objective, markets[point.root], point.counts)
+        objective = names[0] if names else "objective"
+        solution = fleets.best(markets, part, objective=objective, without=names, most=most).solution
+        is_proven &= solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+        if (point := solution.value) is not None:
+            best = solution.objective, Fleet(offers=markets[point.root].offers, counts=point.counts)
     return best, is_proven
 
 
-def _late(fleets: Fleets, types: Sequence[int], search: Search) -> _Way | None:
+def _later(fleets: Fleets, types: Sequence[int], search: Search) -> _WayOut | None:
     """Return by what factor all deadlines of jobs have to be later for some fleet to keep them and the limits."""
     if not _has_deadlines(fleets):
         return None
@@ -525,22 +480,21 @@ def _late(fleets: Fleets, types: Sequence[int], search: Search) -> _Way | None:
         return None
     while high > low * _CLOSE:
         middle = (low * high) ** 0.5
-        found = _least(due(fleets, middle), types, search, ())[0]
-        low, high, best = (middle, high, best) if found is None else (low, middle, found)
-    fleet = Fleet(offers=best[1].offers, counts=best[2])
-    times = f"{ceil(high * 100) / 100:g} times as late"
+        earlier = _least(due(fleets, middle), types, search, ())[0]
+        low, high, best = (middle, high, best) if earlier is None else (low, middle, earlier)
+    times, headline = f"{ceil(high * 100) / 100:g} times as late", best[1].headline
     row = Relaxation(
         field="procure.jobs",
         given="the deadlines of the jobs",
         values=(times,),
         is_exact=False,
         change=high - 1,
-        note=fleet.headline,
+        note=headline,
     )
-    return _Way(words=f"  deadlines of the jobs {times} ({fleet.headline})", relaxation=row)
+    return _WayOut(words=f"  deadlines of the jobs {times} ({headline})", relaxation=row)
 
 
-def _training(fleets: Fleets, search: Search) -> str | None:
+def _no_training(fleets: Fleets, search: Search) -> str | None:
     """Return why no fleet can train at all, from the largest fleets of a few offers; None where some can."""
     for market in fleets.markets(1):
         reading = fleets.trained(market, market.most, search)
@@ -548,11 +502,12 @@ def _training(fleets: Fleets, search: Search) -> str | None:
             return None
         if reading.payload:
             reason = next(iter(reading.payload[0].reason.splitlines()), "")
-            if reason:
-                return f"no fleet can train it; e.g. on {market.most[0]} x {market.offers[0].name}: {reason}"
-            return None
+            fleet = f"{market.most[0]} x {market.offers[0].name}"
+            return f"no fleet can train it; e.g. on {fleet}: {reason}" if reason else None
     return "no fleet can be made of the offers."
 
+
+# --- The answer
 
 _MOST_CALLS = 12  # fleets planned for each alternative
 _SHARES = (0.6, 0.7, 0.8)  # of the time that is left, for fleets of one type, of two, of three
@@ -569,10 +524,18 @@ class _Best:
     """The best fleet so far, and what is proven of fleets of so many types."""
 
     market: Market | None = None
-    found: Bounded | None = None
-    objective: float = inf
+    point: Candidate | None = None
     bounds: dict[int, float] = field(default_factory=dict)
     num_markets: int = 0
+
+    def take(self, market: Market, point: Candidate) -> None:
+        """Make a fleet the best one."""
+        self.market, self.point = market, point
+
+    @property
+    def objective(self) -> float:
+        """Of the best fleet; infinite where there is none."""
+        return inf if self.point is None else self.point.criteria[0]
 
     @property
     def bound(self) -> float:
@@ -611,9 +574,8 @@ def procure(
     fleets = Fleets(procurement=procurement)
     if is_robust:
         fleets = fleets.asked_otherwise(stretch=stretch_of(fleets))
-    part = _half(search, is_half=has_pareto or has_what_if)
-    best = _best(fleets, part, told)
-    if best.found is None or best.market is None:
+    best = _best(fleets, search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0)), told)
+    if best.point is None:
         if best.bound == inf:
             raise no_fleet(fleets, search)
         error = not_found(fleets, best.bounds, search)
@@ -621,21 +583,23 @@ def procure(
             raise error
     asked, trade_offs, what_if = Changed(fleets=fleets), None, tuple[WhatIf, ...]()
     while True:  # until nothing that was looked at for whatever is shown beside the answer is better than it
-        assert best.market is not None and best.found is not None
-        fleet = Fleet(offers=best.market.offers, counts=best.found.point.counts)
-        choice = planned_choice(fleets, fleet, best.found.point.payload, planned)
+        assert best.market is not None and best.point is not None
+        fleet = Fleet(offers=best.market.offers, counts=best.point.counts)
+        choice = planned_choice(fleets, fleet, best.point.payload, planned)
         alternatives = _alternatives(fleets, choice, search.num_alternatives, search)
         if _improved(fleets, best, choice.objective, search):
             continue
         if has_pareto and trade_offs is None:
-            trade_offs = _trade_offs(fleets, search.part(search.left_s * (0.5 if has_what_if else 1.0)))
+            markets = fleets.all_markets()
+            part = search.part(search.left_s * (0.5 if has_what_if else 1.0))
+            trade_offs = markets, fleets.trade_offs(markets, part)
             if _improved(fleets, best, choice.objective, search):
                 continue
         if has_what_if:
             what_if = what_ifs(asked, choice, search, is_open=best.bound < choice.objective * (1 - SAME))
         if not _improved(fleets, best, choice.objective, search):
             break
-    known = [choice, *(other for other, _ in alternatives)]
+    others = [choice, *(other for other, _ in alternatives)]
     return Procured(
         objective_name=procurement.asked.objective,
         choice=choice,
@@ -645,7 +609,7 @@ def procure(
         margin=margin_of(fleets, choice),
         stretch=fleets.stretch,
         break_even=break_evens(fleets, choice),
-        pareto=None if trade_offs is None else _pareto(fleets, known, *trade_offs),
+        pareto=None if trade_offs is None else _pareto(fleets, others, *trade_offs),
         what_if=what_if,
         assumptions=(*procurement.assumptions, *assumptions_of(fleets)),
         warnings=warnings_of(fleets, choice),
@@ -681,10 +645,8 @@ def _best(fleets: Fleets, search: Search, told: Told | None) -> _Best:
             best.bounds[num_types] = 0.0
             continue
         best.bounds[num_types] = min(answer.solution.bound, best.objective)
-        if answer.solution.value is not None:
-            point = answer.solution.value
-            best.market, best.objective = markets[point.root], answer.solution.objective
-            best.found = Bounded(point=point, bounds=point.criteria)
+        if (point := answer.solution.value) is not None:
+            best.take(markets[point.root], point)
     return best
 
 
@@ -692,12 +654,10 @@ def _improved(fleets: Fleets, best: _Best, objective: float, search: Search) -> 
     """Make a fleet that was looked at, and is better than the answer's objective, the best one, if there is any."""
     if best.bound >= objective * (1 - SAME) and not fleets.num_contradictions:
         return False  # proven
-    found = search.bounded(partial(fleets.best_looked_at, most=objective * (1 - SAME)), None)
-    if found is None:
+    better = search.bounded(partial(fleets.best_looked_at, most=objective * (1 - SAME)), None)
+    if better is None:
         return False
-    market, point = found
-    best.market, best.objective = market, point.criteria[0]
-    best.found = Bounded(point=point, bounds=point.criteria)
+    best.take(*better)
     return True
 
 
@@ -710,7 +670,7 @@ def _certificate(fleets: Fleets, best: _Best, choice: Choice) -> Certificate:
         status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
         objective=choice.objective,
         bound=choice.objective if is_proven else bound,
-        bounds={number: min(one, choice.objective) for number, one in best.bounds.items()},
+        bounds={number: min(of_types, choice.objective) for number, of_types in best.bounds.items()},
         domain=domain_of(fleets),
         num_offers=len(fleets.offers),
         num_markets=best.num_markets,
@@ -724,64 +684,51 @@ def _alternatives(fleets: Fleets, choice: Choice, most: int, search: Search) -> 
     Most offers are ruled out by bounds alone, so that nothing but these is known of them: what they would have come
     to is what a buyer asks next.
     """
-    found: list[tuple[Choice, str]] = []
+    others: list[tuple[Choice, str]] = []
     seen = {offer.device for offer in choice.fleet.offers}
     for market in fleets.promising(fleets.markets(1)):
         device = market.offers[0].device
-        if len(found) == most:
+        if len(others) == most:
             break
         if device in seen:
             continue
         seen.add(device)
-        answer = fleets.best([market], search, most_calls=_MOST_CALLS)
-        if answer.solution.value is not None:
-            point = answer.solution.value
+        solution = fleets.best([market], search, most_calls=_MOST_CALLS).solution
+        if (point := solution.value) is not None:
             other = choice_of(fleets, Fleet(offers=market.offers, counts=point.counts), point.payload)
-            is_proven = answer.solution.status is Status.OPTIMAL
-            found.append((other, "" if is_proven else f"or less, by {answer.solution.gap:.1%} at most"))
-    return tuple(sorted(found, key=lambda pair: pair[0].objective))
+            is_proven = solution.status is Status.OPTIMAL
+            others.append((other, "" if is_proven else f"or less, by {solution.gap:.1%} at most"))
+    return tuple(sorted(others, key=lambda pair: pair[0].objective))
 
 
-def _half(search: Search, *, is_half: bool) -> Search:
-    """Return a search of what time is left, or of half of it."""
-    return search.part(search.left_s * (0.5 if is_half else 1.0))
-
-
-def _trade_offs(fleets: Fleets, search: Search) -> tuple[list[Market], TradeOffs]:
-    """Return all markets, and the fleets of them that none beats in time and money."""
-    most = fleets.procurement.asked.most_types
-    markets = [market for num_types in range(1, most + 1) for market in fleets.markets(num_types)]
-    return markets, fleets.trade_offs(markets, search)
-
-
-def _pareto(fleets: Fleets, known: Sequence[Choice], markets: Sequence[Market], answer: TradeOffs) -> ParetoSet:
+def _pareto(fleets: Fleets, others: Sequence[Choice], markets: Sequence[Market], answer: TradeOffs) -> ParetoSet:
     """Return all fleets that none beats in time and money, fastest first, with ties by the known error marked.
 
-    ``known``: other fleets that were found; an unfinished search may not have come to them.
+    ``others``: fleets that were found elsewhere; an unfinished search may not have come to them.
     """
-    found = [*known] if answer.status is not Status.OPTIMAL else []
+    is_proven = answer.status is Status.OPTIMAL
+    choices = [] if is_proven else [*others]
     for one in answer.points:
         fleet = Fleet(offers=markets[one.point.root].offers, counts=one.point.counts)
-        found.append(choice_of(fleets, fleet, one.point.payload))
+        choices.append(choice_of(fleets, fleet, one.point.payload))
     points: list[Choice] = []
-    for choice in sorted(found, key=lambda one: (one.total_wall_s, one.cost_usd)):
+    for choice in sorted(choices, key=lambda one: (one.total_wall_s, one.cost_usd)):
         if points and choice.total_wall_s <= points[-1].total_wall_s * (1 + SAME) < inf:
             points[-1] = min(points[-1], choice, key=lambda one: one.cost_usd)  # as fast, but for rounding
         elif not points or choice.cost_usd < points[-1].cost_usd * (1 - SAME):
             points.append(choice)
-    is_agreed = not fleets.num_contradictions
-    status = answer.status if is_agreed or answer.status is not Status.OPTIMAL else Status.FEASIBLE
-    return ParetoSet(points=tuple(_with_ties(points)), status=status, gap=answer.gap)
+    status = Status.FEASIBLE if is_proven and fleets.num_contradictions else answer.status
+    return ParetoSet(points=tuple(with_ties(points)), status=status, gap=answer.gap)
 
 
-def _with_ties(front: Sequence[Choice]) -> list[Tradeoff]:
+def with_ties(front: Sequence[Choice]) -> list[Tradeoff]:
     """Mark points whose times differ by less than the prediction's known error: which is faster is not known."""
-    found: list[Tradeoff] = []
-    for one in front:
-        before = found[-1].choice if found else None
+    points: list[Tradeoff] = []
+    for choice in front:
+        before = points[-1].choice if points else None
         is_tie = False
-        if before is not None and before.error is not None and one.error is not None:
+        if before is not None and before.error is not None and choice.error is not None:
             slowest = before.total_wall_s * (1 + before.error[1])
-            is_tie = slowest >= one.total_wall_s * (1 + one.error[0])
-        found.append(Tradeoff(choice=one, is_tie=is_tie))
-    return found
+            is_tie = slowest >= choice.total_wall_s * (1 + choice.error[0])
+        points.append(Tradeoff(choice=choice, is_tie=is_tie))
+    return points

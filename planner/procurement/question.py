@@ -1,7 +1,9 @@
 """A question of what to buy or rent, read and checked: what is trained, what may be had, under which limits.
 
 The trainings are ordinary questions of the product that lack their machines: :mod:`planner.procurement.fleet` adds the
-machines of a fleet, so that whatever a plan can ask holds here, too.
+machines of a fleet, so that whatever a plan can ask holds here, too. The chapter reads in the order of a question: the
+block ``procure`` of a spec; the network tiers that bought machines may have; what may be had of a price list, at the
+prices that hold; what a training must say where its machines are what is asked; and all of it together.
 """
 
 import copy
@@ -17,10 +19,24 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
+from planner.constraints import read_range
 from planner.data.presets import networks_text
 from planner.errors import Fault, InfeasibleError, SpecError
 from planner.names import FamilyName, fold
-from planner.procurement.prices import Offer, PriceList, Row, Term, merged, read_price_list, read_rows, refuse, text_of
+from planner.problem import Range
+from planner.procurement.prices import (
+    DEFAULT_LATENCY_S,
+    GBIT_BYTES,
+    US_S,
+    Offer,
+    PriceList,
+    Term,
+    merged,
+    read_price_list,
+    read_rows,
+    refuse,
+    text_of,
+)
 from planner.question.blocks import CalibrationSpec as _CalibrationSpec
 from planner.question.blocks import DeviceSpec
 from planner.question.dnn import with_network_files, with_networks
@@ -36,13 +52,13 @@ TermName = Literal["on-demand", "spot", "reserved", "bought"]
 ObjectiveName = Literal["cost", "time", "energy", "value_of_time"]
 
 
-def _names(value: object) -> object:
+def _as_list(value: object) -> object:
     """Read one name as a list of one."""
     return [value] if isinstance(value, str) else value
 
 
-Files = Annotated[list[File], BeforeValidator(_names, json_schema_input_type=File | list[File]), Field(min_length=1)]
-Names = Annotated[list[Name], BeforeValidator(_names, json_schema_input_type=Name | list[Name]), Field(min_length=1)]
+Files = Annotated[list[File], BeforeValidator(_as_list, json_schema_input_type=File | list[File]), Field(min_length=1)]
+Names = Annotated[list[Name], BeforeValidator(_as_list, json_schema_input_type=Name | list[Name]), Field(min_length=1)]
 
 
 class RunSpec(Model):
@@ -126,11 +142,10 @@ NetworkOf = Annotated[
     | Annotated[Name, Tag("<name>")],
     Discriminator(_network_tag),
 ]
-
-
-def _networks(value: object) -> object:
-    """Read one network as a list of one."""
-    return [value] if isinstance(value, str | dict) else value
+_ONE_NETWORK = BeforeValidator(
+    lambda value: [value] if isinstance(value, str | dict) else value,
+    json_schema_input_type=NetworkOf | list[NetworkOf],
+)
 
 
 class JobSpec(Model):
@@ -158,7 +173,7 @@ class ProcureSpec(Model):
     devices: Names | None = None
     exclude: Names | None = None
     terms: Annotated[
-        list[TermName], BeforeValidator(_names, json_schema_input_type=TermName | list[TermName]), Field(min_length=1)
+        list[TermName], BeforeValidator(_as_list, json_schema_input_type=TermName | list[TermName]), Field(min_length=1)
     ] = ["on-demand"]
     most_types: Annotated[int, Field(ge=1, le=MOST_TYPES)] = 1
     machines: RangeOf | None = None
@@ -170,9 +185,7 @@ class ProcureSpec(Model):
     power: Watts | None = None
     discounts: dict[Name, Share] = {}
     reserved: ReservedSpec | None = None
-    networks: Annotated[
-        list[NetworkOf], BeforeValidator(_networks, json_schema_input_type=NetworkOf | list[NetworkOf])
-    ] = []
+    networks: Annotated[list[NetworkOf], _ONE_NETWORK] = []
     custom_devices: list[DeviceSpec] = []
     run: Annotated[RunSpec, _EMPTY] = RunSpec()
     storage: StorageSpec | None = None
@@ -196,9 +209,9 @@ class ProcureSpec(Model):
         return self
 
     @property
-    def allowed_terms(self) -> frozenset[Term]:
-        """The terms, as the list of prices has them."""
-        return frozenset(Term(name) for name in self.terms)
+    def num_machines(self) -> Range:
+        """How many machines a fleet may have."""
+        return read_range(None if self.machines is None else self.machines.model_dump())
 
 
 class ProcurementSpec(Model):
@@ -228,7 +241,6 @@ class ProcurementSpec(Model):
 BUILT_IN_TIERS = "the built-in network tiers"
 REQUIRED = ("name", "gbit_per_s_per_port", "ports", "usd_per_port", "date", "source")
 OPTIONAL = ("most", "latency_us", "power_w_per_port", "note")
-_GBIT, _US, _LATENCY_S = 1e9 / 8, 1e-6, 20e-6
 _MOST_PORTS, _MOST_MACHINES = 1024, 2**20
 
 
@@ -252,9 +264,23 @@ class NetworkTier:
     date: date
     source: str
     most: int | None = None
-    latency_s: float = _LATENCY_S
+    latency_s: float = DEFAULT_LATENCY_S
     power_w: float = 0.0
     note: str = ""
+
+    def joined(self, offer: Offer) -> Offer:
+        """Return a bought machine with this tier: its rate and latency, and what it costs and draws in addition."""
+        return replace(
+            offer,
+            name=f"{offer.name}/{self.name}",
+            tier=self.name,
+            network_bytes_per_s=self.network_bytes_per_s,
+            latency_s=self.latency_s,
+            purchase_usd=offer.purchase_usd + self.usd,
+            power_w=None if offer.power_w is None else offer.power_w + self.power_w,
+            most=min((number for number in (offer.most, self.most) if number is not None), default=None),
+            date=min(offer.date, self.date),
+        )
 
 
 def read_networks(path: Path | None, *, today: date | None = None) -> tuple[NetworkTier, ...]:
@@ -269,150 +295,74 @@ def read_networks(path: Path | None, *, today: date | None = None) -> tuple[Netw
         With file, line, column, value and mend of everything that is wrong, in one pass.
     """
     text, file = (networks_text(), BUILT_IN_TIERS) if path is None else (text_of(path), str(path))
-    faults: list[Fault] = []
-    rows = read_rows(text, file, required=REQUIRED, optional=OPTIONAL, faults=faults)
-    lines: dict[str, int] = {}
     latest = None if path is None else today  # what ships is not of the future, whatever a clock says
-    tiers = [_tier(row, latest, lines) for row in rows]
+    faults: list[Fault] = []
+    lines: dict[str, int] = {}
+    tiers = []
+    for row in read_rows(text, file, required=REQUIRED, optional=OPTIONAL, faults=faults):
+        name = row.name("name")
+        row.alone("name", name, fold(name), lines, "Remove one, or rename one.")
+        for column in ("gbit_per_s_per_port", "ports", "usd_per_port"):
+            row.needed(column)
+        ports = row.count("ports", _MOST_PORTS) or 1
+        latency_us = row.number("latency_us", is_zero=True)
+        tiers.append(
+            NetworkTier(
+                name=name,
+                network_bytes_per_s=ports * (row.number("gbit_per_s_per_port") or 1.0) * GBIT_BYTES,
+                usd=ports * (row.number("usd_per_port", is_zero=True) or 0.0),
+                date=row.day("date", latest),
+                source=row.needed("source"),
+                most=row.count("most", _MOST_MACHINES),
+                latency_s=DEFAULT_LATENCY_S if latency_us is None else latency_us * US_S,
+                power_w=ports * (row.number("power_w_per_port", is_zero=True) or 0.0),
+                note=row.text("note"),
+            )
+        )
     refuse(faults)
     return tuple(tiers)
 
 
-def asked_tiers(asked: Sequence[NetworkOf], source: Source, notes: Notes, today: date) -> tuple[NetworkTier, ...]:
+def _asked_tiers(asked: Sequence[NetworkOf], notes: Notes, today: date) -> list[NetworkTier]:
     """Return the tiers that a question names: of the table that ships, of files of the user's, and its own.
 
     Faults are noted: a file's with its own lines, a name that no tier of the table has, and a name that two tiers have.
     """
-    found: list[NetworkTier] = []
+    tiers: list[NetworkTier] = []
     places: dict[str, int] = {}
-    for index, one in enumerate(asked):
+    for index, entry in enumerate(asked):
         path = ("procure", "networks", index)
-        for tier in _tiers_of(one, path, source, notes, today):
-            if places.setdefault(fold(tier.name), index) != index:
-                problem = f"two tiers are called {tier.name!r}."
-                notes.fault(path, problem, f"Remove one, or rename one; the first is number {places[fold(tier.name)]}.")
-            else:
-                found.append(tier)
-    return tuple(found)
-
-
-def _tiers_of(
-    one: NetworkOf, path: tuple[str | int, ...], source: Source, notes: Notes, today: date
-) -> Sequence[NetworkTier]:
-    """Return the tiers that one entry of a question means."""
-    if isinstance(one, NetworkTierSpec):
-        latency_s = _LATENCY_S if one.latency is None else one.latency
-        own = NetworkTier(
-            name=one.name,
-            network_bytes_per_s=one.bandwidth,
-            usd=one.usd_per_machine,
-            date=today,
-            source="the question",
-            latency_s=latency_s,
-        )
-        return (own,)
-    if isinstance(one, NetworkFileSpec):
-        file = source.folder / one.file
-        return notes.attempt((*path, "file"), lambda: read_networks(file, today=today)) or ()
-    tiers = read_networks(None)
-    meant = [tier for tier in tiers if fnmatchcase(fold(tier.name), fold(one))]
-    if not meant:
-        notes.fault(path, f"no network tier is called {one!r}.", nearest(one, [tier.name for tier in tiers]), one)
-    return meant
-
-
-def with_tier(offer: Offer, tier: NetworkTier) -> Offer:
-    """Return a bought machine with a network tier: its rate and latency, and what it costs and draws in addition."""
-    most = [number for number in (offer.most, tier.most) if number is not None]
-    return replace(
-        offer,
-        name=f"{offer.name}/{tier.name}",
-        tier=tier.name,
-        network_bytes_per_s=tier.network_bytes_per_s,
-        latency_s=tier.latency_s,
-        purchase_usd=offer.purchase_usd + tier.usd,
-        power_w=None if offer.power_w is None else offer.power_w + tier.power_w,
-        most=min(most, default=None),
-        date=min(offer.date, tier.date),
-    )
-
-
-def _tier(row: Row, today: date | None, lines: dict[str, int]) -> NetworkTier:
-    """Return the tier of a row; where a cell is a fault, with whatever goes on."""
-    name = row.name("name")
-    first = lines.setdefault(fold(name), row.line)
-    if first != row.line:
-        row.fault("name", f"{name} stands in line {first}, too.", "Remove one, or rename one.")
-    for column in ("gbit_per_s_per_port", "ports", "usd_per_port"):
-        row.needed(column)
-    ports = row.count("ports", _MOST_PORTS) or 1
-    latency_us = row.number("latency_us", is_zero=True)
-    return NetworkTier(
-        name=name,
-        network_bytes_per_s=ports * (row.number("gbit_per_s_per_port") or 1.0) * _GBIT,
-        usd=ports * (row.number("usd_per_port", is_zero=True) or 0.0),
-        date=row.day("date", today),
-        source=row.needed("source"),
-        most=row.count("most", _MOST_MACHINES),
-        latency_s=_LATENCY_S if latency_us is None else latency_us * _US,
-        power_w=ports * (row.number("power_w_per_port", is_zero=True) or 0.0),
-        note=row.text("note"),
-    )
-
-
-# --- What may be had of a price list: every offer on every term and network that a question has, at the prices that
-# hold
-# One function makes these for the search and for the comparison of rent and purchase, so that both see the same prices.
-
-
-def allowed(asked: ProcureSpec, priced: Sequence[Offer]) -> tuple[tuple[Offer, ...], dict[str, int]]:
-    """Return the offers that are asked for, and why the others are not, with how many."""
-    found: list[Offer] = []
-    left_out: dict[str, int] = {}
-    for offer in priced:
-        why = _refusal(asked, offer)
-        if why is None:
-            found.append(offer)
+        meant: Sequence[NetworkTier]
+        if isinstance(entry, NetworkTierSpec):
+            own = NetworkTier(
+                name=entry.name,
+                network_bytes_per_s=entry.bandwidth,
+                usd=entry.usd_per_machine,
+                date=today,
+                source="the question",
+                latency_s=DEFAULT_LATENCY_S if entry.latency is None else entry.latency,
+            )
+            meant = [own]
+        elif isinstance(entry, NetworkFileSpec):
+            file = notes.source.folder / entry.file
+            meant = notes.attempt((*path, "file"), lambda file=file: read_networks(file, today=today)) or ()  # type: ignore[misc]
         else:
-            left_out[why] = left_out.get(why, 0) + 1
-    return tuple(found), left_out
+            shipped = read_networks(None)
+            meant = [tier for tier in shipped if fnmatchcase(fold(tier.name), fold(entry))]
+            if not meant:
+                names = [tier.name for tier in shipped]
+                notes.fault(path, f"no network tier is called {entry!r}.", nearest(entry, names), entry)
+        for tier in meant:
+            if places.setdefault(fold(tier.name), index) != index:
+                mend = f"Remove one, or rename one; the first is number {places[fold(tier.name)]}."
+                notes.fault(path, f"two tiers are called {tier.name!r}.", mend)
+            else:
+                tiers.append(tier)
+    return tiers
 
 
-def priced_offers(asked: ProcureSpec, tiers: Sequence[NetworkTier], prices: PriceList) -> tuple[Offer, ...]:
-    """Return all offers of a list, asked for or not, on every term and network, discounts taken off."""
-    return tuple(_discounted(asked, offer) for listed in prices.offers for offer in _variants(asked, tiers, listed))
-
-
-def _variants(asked: ProcureSpec, tiers: Sequence[NetworkTier], offer: Offer) -> Iterator[Offer]:
-    """Yield an offer on every term and network that it may be had with."""
-    if offer.term is Term.BOUGHT and tiers and offer.network_bytes_per_s is None:
-        yield from (with_tier(offer, tier) for tier in tiers)
-        return
-    yield offer
-    if offer.term is Term.ON_DEMAND and asked.reserved is not None:
-        name = f"{offer.name.removesuffix(f'/{Term.ON_DEMAND}')}/{Term.RESERVED}"
-        rent = offer.usd_per_h * (1 - asked.reserved.discount)
-        yield replace(offer, name=name, term=Term.RESERVED, usd_per_h=rent, committed_s=asked.reserved.commitment)
-
-
-def _refusal(asked: ProcureSpec, offer: Offer) -> str | None:
-    """Return why an offer may not be had; None where it may."""
-    if offer.term not in asked.allowed_terms:
-        return f"on other terms than {', '.join(asked.terms)}"
-    for key, value in (("providers", offer.provider), ("regions", offer.region), ("devices", offer.device)):
-        wanted = getattr(asked, key)
-        if wanted is not None and not is_one_of(value, wanted):
-            return f"of other {key} than {', '.join(wanted)}"
-    if asked.instances is not None and not matches_offer(offer, asked.instances):
-        return f"of other instances than {', '.join(asked.instances)}"
-    if asked.exclude is not None and matches_offer(offer, asked.exclude):
-        return "excluded"
-    if offer.most == 0:
-        return "with a quota of 0"
-    needs_power = asked.power is not None or asked.objective == "energy"
-    if offer.power_w is None and (needs_power or (asked.electricity is not None and offer.term is Term.BOUGHT)):
-        return "of unknown power"
-    return None
+# --- What may be had of a price list: every offer on every term and network of a question, at the prices that hold
+# These are made once, for the search and for the comparison of rent and purchase, so that both see the same prices.
 
 
 def is_one_of(value: str, patterns: Sequence[str]) -> bool:
@@ -427,24 +377,85 @@ def matches_offer(offer: Offer, patterns: Sequence[str]) -> bool:
     return any(is_one_of(name, patterns) for name in names)
 
 
-def _quota(asked: ProcureSpec, offer: Offer) -> int | None:
-    """Return how many machines of an offer alone its quotas leave; None: no limit."""
-    found = [number for name, number in asked.quotas.items() if matches_offer(offer, [name])]
-    found += [offer.most] if offer.most is not None else []
-    return min(found, default=None)
+def priced_offers(asked: ProcureSpec, tiers: Sequence[NetworkTier], prices: PriceList) -> tuple[Offer, ...]:
+    """Return all offers of a list, asked for or not, on every term and network.
+
+    The discounts of their providers are taken off, quotas of an offer alone are what can be had of it, and spot
+    machines are as often interrupted as the question says.
+    """
+    discounts = {name.lower(): share for name, share in asked.discounts.items()}
+    between_s = asked.run.mean_time_between_interruptions
+    offers: list[Offer] = []
+    for listed in prices.offers:
+        variants = [listed]
+        if listed.is_bought and tiers and listed.network_bytes_per_s is None:
+            variants = [tier.joined(listed) for tier in tiers]
+        elif listed.term is Term.ON_DEMAND and asked.reserved is not None:
+            name = f"{listed.name.removesuffix(f'/{Term.ON_DEMAND}')}/{Term.RESERVED}"
+            usd_per_h, committed_s = listed.usd_per_h * (1 - asked.reserved.discount), asked.reserved.commitment
+            term = Term.RESERVED
+            variants.append(replace(listed, name=name, term=term, usd_per_h=usd_per_h, committed_s=committed_s))
+        for offer in variants:
+            interruptions_per_h = offer.interruptions_per_h if between_s is None else 3600 / between_s
+            quotas = [number for pattern, number in asked.quotas.items() if matches_offer(offer, [pattern])]
+            offers.append(
+                replace(
+                    offer,
+                    usd_per_h=offer.usd_per_h * (1 - discounts.get(offer.provider.lower(), 0.0)),
+                    interruptions_per_h=interruptions_per_h if offer.term is Term.SPOT else 0.0,
+                    most=min([*quotas, *([] if offer.most is None else [offer.most])], default=None),
+                )
+            )
+    return tuple(offers)
 
 
-def _discounted(asked: ProcureSpec, offer: Offer) -> Offer:
-    """Return an offer less the discount of its provider, spot machines as often interrupted as the question says."""
-    discount = next((asked.discounts[name] for name in asked.discounts if name.lower() == offer.provider.lower()), 0.0)
-    often = asked.run.mean_time_between_interruptions
-    interruptions = offer.interruptions_per_h if often is None else 3600 / often
-    return replace(
-        offer,
-        usd_per_h=offer.usd_per_h * (1 - discount),
-        interruptions_per_h=interruptions if offer.term is Term.SPOT else 0.0,
-        most=_quota(asked, offer),
-    )
+def refusals(asked: ProcureSpec, offer: Offer) -> Iterator[str]:
+    """Yield why an offer may not be had."""
+    if offer.term.value not in asked.terms:
+        yield f"on other terms than {', '.join(asked.terms)}"
+    for key, value in (("providers", offer.provider), ("regions", offer.region), ("devices", offer.device)):
+        wanted = getattr(asked, key)
+        if wanted is not None and not is_one_of(value, wanted):
+            yield f"of other {key} than {', '.join(wanted)}"
+    if asked.instances is not None and not matches_offer(offer, asked.instances):
+        yield f"of other instances than {', '.join(asked.instances)}"
+    if asked.exclude is not None and matches_offer(offer, asked.exclude):
+        yield "excluded"
+    if offer.most == 0:
+        yield "with a quota of 0"
+    needs_power = asked.power is not None or asked.objective == "energy"
+    if offer.power_w is None and (needs_power or (asked.electricity is not None and offer.is_bought)):
+        yield "of unknown power"
+
+
+def _check_names(asked: ProcureSpec, prices: PriceList, priced: Sequence[Offer], notes: Notes) -> None:
+    """Refuse patterns that no offer of the list has: a name that was spelt wrong must not be taken for a wish."""
+
+    def refuse_name(place: tuple[str, str | int], problem: str, word: str, names: Sequence[str], value: str) -> None:
+        """Note the fault with the name that was meant, or of many names those that are most like it."""
+        known = sorted(set(names))
+        mend = nearest(word, known)
+        if not mend.startswith("Did") and len(known) > _MOST_NAMES:
+            like = sorted(known, key=lambda name: -SequenceMatcher(None, word.lower(), name.lower()).ratio())
+            mend = f"The nearest of {len(known)}: {', '.join(like[:_MOST_NAMES])}."
+        notes.fault(("procure", *place), problem, mend, value)
+
+    providers = [offer.provider for offer in prices.offers]
+    regions, devices = ([getattr(offer, name) for offer in prices.offers] for name in ("region", "device"))
+    for key, names in (("providers", providers), ("regions", regions), ("devices", devices)):
+        for index, pattern in enumerate(getattr(asked, key) or ()):
+            if not any(is_one_of(name, [pattern]) for name in names):
+                refuse_name((key, index), f"no offer has it: {pattern!r}.", pattern, names, pattern)
+    instances = [offer.instance for offer in prices.offers] + [row.name for row in prices.unusable]
+    instances += [offer.tier for offer in priced if offer.tier is not None]
+    for key in ("instances", "exclude", "quotas"):
+        for index, pattern in enumerate(getattr(asked, key) or ()):
+            if not any(matches_offer(offer, [pattern]) for offer in (*prices.offers, *priced)):
+                place = pattern if key == "quotas" else index
+                refuse_name((key, place), f"no offer is meant by {pattern!r}.", pattern, instances, pattern)
+    for name in asked.discounts:
+        if name.lower() not in {provider.lower() for provider in providers}:
+            refuse_name(("discounts", name), f"no provider is called {name!r}.", name, providers, "")
 
 
 # --- What a training must say, and must not, where its machines are what is asked
@@ -454,87 +465,60 @@ _UNDER_PROCURE = {
     "machines": "Write procure.machines.",
     "devices": "Write procure.machines, or procure.most_devices.",
 }
-_Path = tuple[str | int, ...]
 
 
-def block_faults(source: Source) -> list[Fault]:
+def _misplaced(source: Source) -> list[Fault]:
     """Return which blocks of a plan's question have no place here."""
-    found = []
+    faults = []
     if source.data.get("cluster") is not None:
         problem = "the machines are what is asked here, so a cluster has no place."
         mend = "Leave cluster out; say under procure what may be had, e.g. instances, devices and machines."
-        found.append(source.fault(("cluster",), problem, mend))
+        faults.append(source.fault(("cluster",), problem, mend))
     if source.data.get("objective") is not None:
         mend = "Write procure.objective: cost, time, energy or value_of_time."
-        found.append(source.fault(("objective",), "of a purchase it stands under procure.", mend))
+        faults.append(source.fault(("objective",), "of a purchase it stands under procure.", mend))
     constraints = source.data.get("constraints")
     for key, mend in _UNDER_PROCURE.items():
         if isinstance(constraints, dict) and constraints.get(key) is not None:
-            found.append(source.fault(("constraints", key), "of a purchase it is asked under procure.", mend))
-    return found
+            faults.append(source.fault(("constraints", key), "of a purchase it is asked under procure.", mend))
+    return faults
 
 
-def training_faults(spec: ProcurementSpec, source: Source) -> list[Fault]:
-    """Return what is wrong with the trainings, for any machines."""
-    return [
-        *(fault for path, dnn in _trainings(spec) for fault in _dnn_faults(path, dnn, source)),
-        *_job_faults(spec, source),
-    ]
-
-
-def _trainings(spec: ProcurementSpec) -> Iterator[tuple[_Path, DnnSpec]]:
-    """Yield every network with its place."""
-    if spec.dnn is not None:
-        yield ("dnn",), spec.dnn
-    for index, job in enumerate(spec.procure.jobs or ()):
-        yield ("procure", "jobs", index, "dnn"), job.dnn
-
-
-def _dnn_faults(path: _Path, dnn: DnnSpec, source: Source) -> Iterator[Fault]:
-    """Yield what keeps a training from being asked of any number of any machines."""
-    if dnn.global_batch is None and dnn.max_global_batch is None:
-        key = "global_batch" if dnn.batch_per_device is None else "batch_per_device"
-        problem = "how many machines work is open, so the batch of all of them must be fixed."
-        mend = f"Give {_last(path)}.global_batch, e.g. 1024" + (", instead." if dnn.batch_per_device else ".")
-        yield source.fault((*path, key), problem, mend, dnn.batch_per_device or "")
-    if dnn.profile_device is None and _is_measured(dnn):
-        problem = "the network's seconds were measured, and it is not said on which device."
-        mend = f"Give {_last(path)}.profile_device, e.g. v100; else they would be taken for those of every device."
-        yield source.fault((*path, "profile_device"), problem, mend)
-
-
-def _last(path: Sequence[str | int]) -> str:
-    return str(path[-1])
-
-
-def _is_measured(dnn: DnnSpec) -> bool:
-    """Whether the network comes with measured seconds."""
-    layers = dnn.layers or ()
-    return bool(dnn.profile or dnn.trace) or any(layer.forward is not None for layer in layers)
-
-
-def _job_faults(spec: ProcurementSpec, source: Source) -> Iterator[Fault]:
-    """Yield what contradicts between jobs."""
+def _training_faults(spec: ProcurementSpec, source: Source) -> Iterator[Fault]:
+    """Yield what keeps a training from being asked of any number of any machines, and what contradicts between jobs."""
     jobs = spec.procure.jobs or []
+    trainings: list[tuple[tuple[str | int, ...], DnnSpec]] = [] if spec.dnn is None else [(("dnn",), spec.dnn)]
+    trainings += [(("procure", "jobs", index, "dnn"), job.dnn) for index, job in enumerate(jobs)]
+    for path, dnn in trainings:
+        if dnn.global_batch is None and dnn.max_global_batch is None:
+            key = "global_batch" if dnn.batch_per_device is None else "batch_per_device"
+            problem = "how many machines work is open, so the batch of all of them must be fixed."
+            mend = "Give dnn.global_batch, e.g. 1024" + (", instead." if dnn.batch_per_device else ".")
+            yield source.fault((*path, key), problem, mend, dnn.batch_per_device or "")
+        is_measured = dnn.profile or dnn.trace or any(layer.forward is not None for layer in dnn.layers or ())
+        if dnn.profile_device is None and is_measured:
+            problem = "the network's seconds were measured, and it is not said on which device."
+            mend = "Give dnn.profile_device, e.g. v100; else they would be taken for those of every device."
+            yield source.fault((*path, "profile_device"), problem, mend)
     total = sum(job.share for job in jobs if job.share < 1)
     if total > 1 + 1e-9:
         problem = f"the jobs that have a share of the machines to themselves take {total:.0%} of them."
         yield source.fault(("procure", "jobs"), problem, "Lower a share.")
-    seen: Mapping[str, Any] = {}
     for index, job in enumerate(jobs):
-        if job.name in seen:
+        if job.name in {before.name for before in jobs[:index]}:
             problem = f"two jobs are called {job.name!r}."
             yield source.fault(("procure", "jobs", index, "name"), problem, "Give each a name of its own.", job.name)
-        seen = {**seen, job.name: job}
     if jobs and spec.procure.deadline is not None:
         problem = "of several jobs each has a deadline of its own."
         yield source.fault(("procure", "deadline"), problem, "Write it as deadline of the jobs that have one.")
 
 
+# --- All of it together
+
 BUILT_IN = "built-in"
 SCHEMA = "planner.procurement/1"
 _ABOUT_MACHINES = ("procure", "cluster", "objective")
-_MOST_NAMES = 5  # that are told where one was spelt wrong
+_MOST_NAMES = 5  # that are listed where one was spelt wrong
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -604,6 +588,8 @@ def load_procurement(question: str | Path | Mapping[str, Any], *, today: date) -
     ------
     SpecError
         With every fault of the text in one pass; of a price list with its own lines.
+    InfeasibleError
+        If no offer of the price list may be had.
     """
     if isinstance(question, Mapping):
         source = Source(data=copy.deepcopy(with_networks(question)), file="", folder=Path(), positions={})
@@ -612,68 +598,29 @@ def load_procurement(question: str | Path | Mapping[str, Any], *, today: date) -
     if source.data.get("schema") == SCHEMA:
         source = replace(source, data=source.data.get("problem"), positions={})
     if not isinstance(source.data, dict) or "procure" not in source.data:
-        raise _no_block(source)
+        problem = "there is no block procure, which says what may be bought or rented."
+        mend = "Add e.g. procure: {deadline: 24 h, budget: 500 USD}."
+        raise SpecError.of([source.fault(("procure",), problem, mend)])
     if source.data["procure"] is None:  # the block is there, and everything in it left as it is
         source = replace(source, data={**source.data, "procure": {}})
     source = with_network_files(source)
-    misplaced = block_faults(source)
-    places = {fault.field for fault in misplaced}
+    misplaced = _misplaced(source)
     try:
         spec = ProcurementSpec.model_validate(source.data)
     except ValidationError as error:
-        found = faults_of(error, source, ProcurementSpec)
-        raise SpecError.of([*misplaced, *(fault for fault in found if fault.field not in places)]) from None
+        places = {fault.field for fault in misplaced}
+        others = [fault for fault in faults_of(error, source, ProcurementSpec) if fault.field not in places]
+        raise SpecError.of([*misplaced, *others]) from None
     if misplaced:
         raise SpecError.of(misplaced)
-    return _built(spec, source, today)
+    return _build(spec, source, today)
 
 
-def _no_block(source: Source) -> SpecError:
-    """Return why a spec without the block is none."""
-    problem = "there is no block procure, which says what may be bought or rented."
-    return SpecError.of([source.fault(("procure",), problem, "Add e.g. procure: {deadline: 24 h, budget: 500 USD}.")])
-
-
-def _built(spec: ProcurementSpec, source: Source, today: date) -> Procurement:
+def _build(spec: ProcurementSpec, source: Source, today: date) -> Procurement:
     """Return the question of a checked spec."""
     asked, notes = spec.procure, Notes(source)
-    notes.faults += training_faults(spec, source)
-    tiers = asked_tiers(asked.networks, source, notes, today)
-    prices = _prices(asked, source, notes, today)
-    if prices is None:
-        raise SpecError.of(notes.faults)
-    priced = priced_offers(asked, tiers, prices)
-    offers, left_out = allowed(asked, priced)
-    _check_names(asked, prices, priced, notes)
-    if notes.faults:
-        raise SpecError.of(notes.faults)
-    jobs = _jobs(spec, source)
-    assumptions = []
-    if spec.families is None:
-        assumptions.append(
-            "families: hybrid for transformers, all_reduce for other networks; name others under families"
-        )
-    if not offers:
-        reasons = "; ".join(f"{number} {why}" for why, number in left_out.items())
-        number = len(prices.offers)
-        raise InfeasibleError(f"of {number} offer{'s' * (number != 1)} none may be had: {reasons}.")
-    return Procurement(
-        asked=_joined(asked, tiers),
-        source=source,
-        jobs=jobs,
-        offers=offers,
-        prices=prices,
-        priced=priced,
-        left_out=left_out,
-        families=None if spec.families is None else tuple(spec.families),
-        today=today,
-        resolved=copy.deepcopy(source.data),
-        assumptions=tuple(assumptions),
-    )
-
-
-def _prices(asked: ProcureSpec, source: Source, notes: Notes, today: date) -> PriceList | None:
-    """Return the lists that are named, as one."""
+    notes.faults += _training_faults(spec, source)
+    tiers = _asked_tiers(asked.networks, notes, today)
     custom = [device.name for device in asked.custom_devices]
     lists = [
         notes.attempt(
@@ -684,65 +631,60 @@ def _prices(asked: ProcureSpec, source: Source, notes: Notes, today: date) -> Pr
         )
         for index, name in enumerate(asked.prices)
     ]
-    return None if None in lists else notes.attempt(("procure", "prices"), lambda: merged(lists))
-
-
-def _joined(asked: ProcureSpec, tiers: Sequence[NetworkTier]) -> ProcureSpec:
-    """Return the question with the machines that a tier can join as one more quota of all offers that have it."""
-    most = {f"*/{Term.BOUGHT}/{escape(tier.name)}": tier.most for tier in tiers if tier.most is not None}
-    return asked.model_copy(update={"quotas": {**most, **asked.quotas}})
-
-
-def _known(word: str, names: Sequence[str]) -> str:
-    """Return the name that was meant, or of many names those that are most like it."""
-    known = sorted(set(names))
-    words = nearest(word, known)
-    if words.startswith("Did") or len(known) <= _MOST_NAMES:
-        return words
-    like = sorted(known, key=lambda name: -SequenceMatcher(None, word.lower(), name.lower()).ratio())
-    return f"The nearest of {len(known)}: {', '.join(like[:_MOST_NAMES])}."
-
-
-def _check_names(asked: ProcureSpec, prices: PriceList, priced: Sequence[Offer], notes: Notes) -> None:
-    """Refuse patterns that no offer of the list has: a name that was spelt wrong must not be taken for a wish."""
-    known = {
-        "providers": [offer.provider for offer in prices.offers],
-        "regions": [offer.region for offer in prices.offers],
-        "devices": [offer.device for offer in prices.offers],
-    }
-    for key, names in known.items():
-        for index, pattern in enumerate(getattr(asked, key) or ()):
-            if not any(is_one_of(name, [pattern]) for name in names):
-                notes.fault(("procure", key, index), f"no offer has it: {pattern!r}.", _known(pattern, names), pattern)
-    instances = [offer.instance for offer in prices.offers] + [one.name for one in prices.unusable]
-    instances += [offer.tier for offer in priced if offer.tier is not None]
-    for key in ("instances", "exclude", "quotas"):
-        for index, pattern in enumerate(getattr(asked, key) or ()):
-            if not any(matches_offer(offer, [pattern]) for offer in (*prices.offers, *priced)):
-                place = pattern if key == "quotas" else index
-                notes.fault(
-                    ("procure", key, place), f"no offer is meant by {pattern!r}.", _known(pattern, instances), pattern
-                )
-    for name in asked.discounts:
-        providers = sorted(set(known["providers"]))
-        if name.lower() not in {one.lower() for one in providers}:
-            notes.fault(("procure", "discounts", name), f"no provider is called {name!r}.", _known(name, providers))
+    if None in lists:
+        raise SpecError.of(notes.faults)
+    prices = merged(lists)
+    priced = priced_offers(asked, tiers, prices)
+    _check_names(asked, prices, priced, notes)
+    if notes.faults:
+        raise SpecError.of(notes.faults)
+    offers: list[Offer] = []
+    left_out: dict[str, int] = {}
+    for offer in priced:
+        if (why := next(refusals(asked, offer), None)) is None:
+            offers.append(offer)
+        else:
+            left_out[why] = left_out.get(why, 0) + 1
+    jobs = _jobs(spec, source)
+    if not offers:
+        reasons = "; ".join(f"{number} {why}" for why, number in left_out.items())
+        number = len(prices.offers)
+        raise InfeasibleError(f"of {number} offer{'s' * (number != 1)} none may be had: {reasons}.")
+    # The machines that a tier can join are one more quota of all offers that have it.
+    joined = {f"*/{Term.BOUGHT}/{escape(tier.name)}": tier.most for tier in tiers if tier.most is not None}
+    defaults = "families: hybrid for transformers, all_reduce for other networks; name others under families"
+    return Procurement(
+        asked=asked.model_copy(update={"quotas": {**joined, **asked.quotas}}),
+        source=source,
+        jobs=jobs,
+        offers=tuple(offers),
+        prices=prices,
+        priced=priced,
+        left_out=left_out,
+        families=None if spec.families is None else tuple(spec.families),
+        today=today,
+        resolved=copy.deepcopy(source.data),
+        assumptions=(defaults,) if spec.families is None else (),
+    )
 
 
 def _jobs(spec: ProcurementSpec, source: Source) -> tuple[Job, ...]:
     """Return what is trained, as questions that lack their machines."""
     common = {key: value for key, value in source.data.items() if key not in _ABOUT_MACHINES and value is not None}
     if spec.procure.jobs is None:
-        deadline = spec.procure.deadline
-        return (Job(name="training", question=common, deadline_s=inf if deadline is None else deadline),)
-    given = source.data["procure"]["jobs"]
+        return (Job(name="training", question=common, deadline_s=_or_never(spec.procure.deadline)),)
     return tuple(
         Job(
             name=job.name,
             question={**common, "dnn": dict(plain["dnn"])},
             runs_per_month=job.runs_per_month,
-            deadline_s=inf if job.deadline is None else job.deadline,
+            deadline_s=_or_never(job.deadline),
             share=job.share,
         )
-        for job, plain in zip(spec.procure.jobs, given, strict=True)
+        for job, plain in zip(spec.procure.jobs, source.data["procure"]["jobs"], strict=True)
     )
+
+
+def _or_never(deadline_s: float | None) -> float:
+    """Return a deadline, infinite where there is none."""
+    return inf if deadline_s is None else deadline_s

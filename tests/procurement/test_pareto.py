@@ -60,7 +60,7 @@ def test_points_closer_than_the_known_error_are_ties(front: ParetoSet) -> None:
         return [replace(first, run_s={"training": seconds}, error=error) for seconds in times_s]
 
     def ties(choices: list[Choice]) -> list[bool]:
-        return [one.is_tie for one in procure._with_ties(choices)]
+        return [one.is_tie for one in procure.with_ties(choices)]
 
     # 100 s may be 109 s, and 115 s may be 104 s, but 140 s is 127 s at least, and 115 s no more than 126 s
     assert ties(made([100, 115, 140], (-0.09, 0.09))) == [False, True, False]
