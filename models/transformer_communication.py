@@ -28,27 +28,18 @@ Leaves out single numbers, and norms' gradients under sequence parallelism. Sour
 al., SC20, arXiv 1910.02054.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.cost import Floats
-from planner.models.communication import Group, all_reduce_s, all_to_all_s, gather_s, send_s
+from planner.models.communication import Group, Operation, operation_s
 from planner.models.layouts import Ints, Layouts, Recompute
-from planner.models.operators import block_parameters, embedding_parameters, head_parameters, vocabulary_rows
+from planner.models.operators import stage_parameters
 from planner.transformer import LayerKind, Transformer
 
-Operation = Literal["all_reduce", "gather", "all_to_all", "send"]
-_SECONDS: Mapping[str, Callable[[Group, Floats], Floats]] = {
-    "all_reduce": all_reduce_s,
-    "gather": gather_s,
-    "all_to_all": all_to_all_s,
-    "send": send_s,
-}
 _LOSS_BYTES = 4  # of one token's largest logit, its own logit and its sum, in fp32
 _LOSS_REDUCTIONS = 3
 
@@ -106,7 +97,7 @@ def communication_times(
     """Return the seconds of communication by name: each operation's, times how many there are."""
     found: dict[str, CommunicationTimes] = {}
     for one in communicated:
-        seconds = _SECONDS[one.operation](groups[one.group], one.size_bytes)
+        seconds = operation_s(one.operation, groups[one.group], one.size_bytes)
         known = found.get(one.name, CommunicationTimes(*[np.zeros(1)] * 4))
         found[one.name] = CommunicationTimes(
             forward_s=known.forward_s + one.forward * seconds,
@@ -148,7 +139,7 @@ def layer_communication(
     split = layouts.is_sequence_parallel
     found += _tensor(layouts, size_bytes, np.where(split, halves - 1 + shared, halves))
     found += _tensor(layouts, routed_bytes, np.where(split, 1, 0), name="expert_tensor")[1:]
-    found.append(_communication("experts", "expert", "all_to_all", layouts, routed_bytes / _split(layouts), 2, 2))
+    found.append(_communication("experts", "expert", "all_to_all", layouts, routed_bytes / layouts.stream_split, 2, 2))
     return tuple(found)
 
 
@@ -203,11 +194,6 @@ def _tokens(transformer: Transformer, layouts: Layouts) -> Floats:
     """Return the tokens of one micro-batch on one rank of its context group."""
     tokens: Floats = layouts.microbatch * (transformer.sequence_length / layouts.context)
     return tokens
-
-
-def _split(layouts: Layouts) -> Floats:
-    """Return over how many devices the sequence is split by sequence parallelism."""
-    return np.where(layouts.is_sequence_parallel, layouts.tensor, 1).astype(np.float64)
 
 
 # -- ends of the pipeline, and between its stages ----------------------------------------------------------------------
@@ -268,7 +254,7 @@ def pipeline_communication(
     has_pipeline = layouts.pipeline > 1
     sends = np.where(has_pipeline, layouts.interleave, 0)
     gathers = np.where(layouts.is_sequence_parallel, 0, sends) if is_scattered else 0
-    parts = layouts.tensor if is_scattered else _split(layouts)
+    parts = layouts.tensor if is_scattered else layouts.stream_split
     return (
         _communication("pipeline", "pipeline", "send", layouts, size_bytes / parts, sends, sends, is_recomputed=False),
         _communication("pipeline", "tensor", "gather", layouts, size_bytes, gathers, gathers, is_recomputed=False),
@@ -276,52 +262,6 @@ def pipeline_communication(
 
 
 # -- gradients and weights of replicas ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StageParameters:
-    """Parameters on one device, by what they are; arrays of one element a layout.
-
-    Attributes
-    ----------
-    dense, experts
-        Of the layers of one stage: all but routed experts, and these.
-    first, last
-        More on the first stage (embedding), and on the last (head, and a copy of a tied embedding where it is another
-        stage).
-    tied
-        Of the matrix that first and last stage both hold; 0 where there is none or one stage.
-    """
-
-    dense: Floats
-    experts: Floats
-    first: Floats
-    last: Floats
-    tied: Floats
-
-    @property
-    def ends(self) -> Floats:
-        """More on the fuller end of the pipeline; what the ends hold together where they are one stage."""
-        return np.maximum(self.first, self.last)
-
-
-def stage_parameters(transformer: Transformer, layouts: Layouts) -> StageParameters:
-    """Return the parameters of one stage on one device."""
-    dense = experts = np.zeros(1)
-    for kind, count in Counter(transformer.layer_kinds).items():
-        held = block_parameters(transformer, kind, layouts)
-        dense, experts = dense + count * held.shared, experts + count * held.routed
-    first, last = embedding_parameters(transformer, layouts), head_parameters(transformer, layouts)
-    is_one = layouts.pipeline == 1
-    is_tied = transformer.has_tied_embeddings and transformer.head in ("language", "masked_language")
-    table = vocabulary_rows(transformer, layouts) * transformer.hidden_size
-    return StageParameters(
-        dense=dense / layouts.pipeline,
-        experts=experts / layouts.pipeline,
-        first=np.where(is_one, first + last, first),
-        last=np.where(is_one, first + last, last),
-        tied=np.where(is_one, 0.0, table if is_tied else 0.0),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -434,6 +374,8 @@ def replica_times(
     for one in communicated:
         group, pieces = groups[one.group], one.num_pieces
         reduced, gathered = one.gradient_bytes / pieces, one.weight_bytes / pieces
-        reduction_s = one.all_reduces * all_reduce_s(group, reduced) + one.reduce_scatters * gather_s(group, reduced)
-        found[one.name] = (pieces * reduction_s, pieces * one.gathers * gather_s(group, gathered))
+        reduction_s = one.all_reduces * operation_s("all_reduce", group, reduced) + one.reduce_scatters * operation_s(
+            "gather", group, reduced
+        )
+        found[one.name] = (pieces * reduction_s, pieces * one.gathers * operation_s("gather", group, gathered))
     return found

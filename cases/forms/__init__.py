@@ -1,8 +1,8 @@
 """The models of single papers, asked by a case: printed forms, and testbeds that no spec describes.
 
-A case's question may hold, instead of a spec, a block ``model: {name: ..., ...}``. Every module of this room reads one
-such block (``Inputs``, a pydantic model: quantities with units, as in a spec) and answers it by the functions of
-``planner.models`` (``answer``). Nothing is computed here that a model does not compute.
+A case's question may hold, instead of a spec, a block ``model: {name: ..., ...}``. Each of :data:`MODULES` reads one
+such block (``Inputs``, a pydantic model: quantities with units, as in a spec) and answers it (``answer``) by the
+functions of ``planner.models``, and by printed forms that nothing else asks for, such as ``training_flop``.
 """
 
 from collections.abc import Callable, Mapping

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from planner.models.communication import Tier, groups_of
 from planner.models.layouts import Layouts, Recompute
+from planner.models.operators import stage_parameters
 from planner.models.transformer_communication import (
     Communication,
     communication_times,
@@ -16,7 +17,6 @@ from planner.models.transformer_communication import (
     pipeline_communication,
     replica_communication,
     replica_times,
-    stage_parameters,
 )
 from planner.transformer import Experts, Transformer
 
