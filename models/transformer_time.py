@@ -74,6 +74,7 @@ from planner.models.layouts import Bools, Ints, Layouts, Recompute
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
 from planner.models.transformer_communication import (
     CommunicationTimes,
+    Reduction,
     communication_times,
     first_stage_communication,
     last_stage_communication,
@@ -109,6 +110,17 @@ class _Common:
     software: Software
     constants: Constants
     expert_imbalance: float
+
+    @property
+    def reduction(self) -> Reduction:
+        """How the program adds up gradients."""
+        software = self.software
+        return Reduction(
+            gradient_bytes=software.gradient_bytes,
+            bucket_bytes=software.bucket_bytes,
+            reduces_every_microbatch=software.reduces_every_microbatch,
+            shards_gradients=software.shards_gradients,
+        )
 
     def beside(self, computing: Floats, communication: Floats) -> Floats:
         """Return what communication adds to computing that it runs beside: what is longer, and some of the shorter."""
@@ -401,14 +413,7 @@ def _replicas_s(common: _Common, layouts: Layouts, forward: Floats, both: Floats
     """Return what nothing hides of the reductions and gathers of the fullest stage."""
     chosen, back = _distinct(layouts, _REPLICATING)
     few = layouts.of(chosen)
-    communicated = replica_communication(
-        common.transformer,
-        few,
-        gradient_bytes=common.software.gradient_bytes,
-        bucket_bytes=common.software.bucket_bytes,
-        reduces_every_microbatch=common.software.reduces_every_microbatch,
-        shards_gradients=common.software.shards_gradients,
-    )
+    communicated = replica_communication(common.transformer, few, common.reduction)
     times = dict(replica_times(communicated, groups_of(common.tiers, few)))
     # A tied embedding is reduced between the two ends after the last micro-batch: alone, nothing runs beside it.
     tied = np.broadcast_to(times.pop("tied")[0], len(few))[back]
@@ -749,15 +754,8 @@ class Step:
     @cached_property
     def exposed_s(self) -> Floats:
         """Seconds of reductions and gathers that nothing hides, the slowest group of each stage, shape (p, n)."""
-        software, rows = self._common.software, []
-        *spread, tied = replica_communication(
-            self._common.transformer,
-            self.layouts,
-            gradient_bytes=software.gradient_bytes,
-            bucket_bytes=software.bucket_bytes,
-            shards_gradients=software.shards_gradients,
-            layers=self.layers,
-        )
+        common, rows = self._common, []
+        *spread, tied = replica_communication(common.transformer, self.layouts, common.reduction, layers=self.layers)
         tied_s = []
         if np.any(tied.gradient_bytes):  # a tied embedding's gradient is added up by the first and the last stage
             for group in self.groups:
@@ -771,7 +769,7 @@ class Step:
                     times = replica_times(spread, group.groups).values()
                     reduced, gathered = (sum((row[way] for row in times), np.zeros(1)) for way in (0, 1))
                     ahead, whole = self.layers * group.computed_forward_s, self.layers * group.layer_s
-                    shown = _behind_s(self._common, self.layouts, (reduced, gathered), ahead, whole)
+                    shown = _behind_s(common, self.layouts, (reduced, gathered), ahead, whole)
                     found = np.where(is_here, shown[0] + shown[1], found)
             found = found * self.is_there
             if tied_s:
