@@ -158,7 +158,7 @@ def layer_communication(
     ring = _communication("context", "context", "send", token_bytes * width, steps, 2 * steps)
     halves = 1 if transformer.norm_position in ("shared", "parallel") else 2
     if kind == "dense" or transformer.experts is None:
-        communicated = (*tensor("tensor", size_bytes, halves), ring)
+        communicated: tuple[Communication, ...] = (*tensor("tensor", size_bytes, halves), ring)
     else:
         routed_bytes = size_bytes * transformer.experts.top_k * expert_imbalance
         # Without sequence parallelism one all-reduce sums the routed and the shared experts' output.
