@@ -244,7 +244,7 @@ class Constants:
     tensor_floor_ratio
         What tensor parallelism adds to a layer's launch floor.
     contention
-        Share of the shorter of two that run side by side (computing, exchange) that is not hidden by the longer.
+        Share of the shorter of two that run side by side (computing, communication) that is not hidden by the longer.
     inside_efficiency, outside_efficiency
         Share of the bandwidth that collectives reach, inside a machine and between machines.
     """
@@ -283,11 +283,11 @@ class Software:
     accumulation_bytes
         Moved per parameter and micro-batch to add up gradients.
     gradient_bytes
-        Of a gradient, as it is exchanged.
+        Of a gradient, as it is communicated.
     optimizer_bytes
         Moved per parameter by the optimiser's step.
     bucket_bytes
-        Largest piece of gradients that is exchanged at once.
+        Largest piece of gradients that is sent at once.
     reduces_every_microbatch
         Whether ZeRO-2 and 3 reduce the gradients of every micro-batch.
     shards_gradients

@@ -89,7 +89,7 @@ class Layouts:
     is_sequence_parallel
         Whether what lies between the tensor-parallel products is split along the sequence.
     overlaps_data, overlaps_tensor
-        Whether gradients' and weights' exchange runs beside computing; whether the tensor-parallel exchange does.
+        Whether gradients' and weights' communication runs beside computing; whether tensor-parallel one does.
     is_offloaded
         Whether the optimiser's state lies in host memory.
     order
@@ -421,9 +421,9 @@ def _levelled(most: Ints, total: Ints) -> Ints:
         middle = (low + high + 1) // 2
         is_below = np.minimum(most, middle).sum(axis=0) <= total
         low, high = np.where(is_below, middle, low), np.where(is_below, high, middle - 1)
-    found = np.minimum(most, low)
+    levels = np.minimum(most, low)
     may_have = most > low
-    return np.asarray(found + (may_have & (np.cumsum(may_have, axis=0) <= total - found.sum(axis=0))))
+    return np.asarray(levels + (may_have & (np.cumsum(may_have, axis=0) <= total - levels.sum(axis=0))))
 
 
 # -- micro-batches of replicas -----------------------------------------------------------------------------------------
@@ -494,12 +494,12 @@ def _adding_up(replicas: Sequence[int], most: Sequence[int], left: int) -> list[
     sums = [1]  # bit s is set where s can be left out by the classes so far
     whole = (1 << (over + 1)) - 1
     for number, count in zip(replicas, caps, strict=True):
-        found, power, rest = sums[-1], 1, min(count, over // number)
+        reached, power, rest = sums[-1], 1, min(count, over // number)
         while rest > 0:
             taken = min(power, rest)
-            found |= (found << (taken * number)) & whole
+            reached |= (reached << (taken * number)) & whole
             rest, power = rest - taken, power * 2
-        sums.append(found)
+        sums.append(reached)
     if not sums[-1] >> over & 1:
         return None
     chosen: list[int] = []

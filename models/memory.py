@@ -141,7 +141,7 @@ class MemoryUse:
         num_samples
             Whose activations are kept at a time.
         limit_bytes
-            The device's own, told as ``limit``.
+            The device's own; reported as ``limit``.
         """
         terms: dict[str, float] = {
             "weights": self.weights_bytes,
@@ -641,7 +641,7 @@ class CutMemory:
         """
         index, pipeline = np.arange(num_stages)[:, None], layouts.pipeline
         in_flight = np.minimum(layouts.num_microbatches, np.maximum(pipeline - index, 1))
-        found = np.full(np.broadcast_shapes(in_flight.shape, limit_bytes.shape), np.inf)
+        most = np.full(np.broadcast_shapes(in_flight.shape, limit_bytes.shape), np.inf)
         devices = self._devices(layouts)
 
         def line(place: Ints, is_moe: bool) -> tuple[Floats, Floats, Floats]:
@@ -665,8 +665,8 @@ class CutMemory:
                 for first, middle, last in zip(*(line(place, kind == "moe") for place in places), strict=True)
             )
             fitting = np.floor((limit_bytes - base) / (states + in_flight * kept) * (1 + 1e-12))
-            found = np.minimum(found, np.where(np.isfinite(limit_bytes), fitting, self.transformer.num_layers))
-        return np.asarray(np.clip(found, 0, self.transformer.num_layers), dtype=np.int64)
+            most = np.minimum(most, np.where(np.isfinite(limit_bytes), fitting, self.transformer.num_layers))
+        return np.asarray(np.clip(most, 0, self.transformer.num_layers), dtype=np.int64)
 
     def stage_bytes(self, layouts: Layouts, layers: Ints) -> dict[str, Floats]:
         """Return the bytes of every stage by term, and their total, shape (p, n); 0 where there is no stage.

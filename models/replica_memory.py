@@ -109,7 +109,7 @@ class ReplicaMemory:
         num_workers
             Of one replica of the model.
         """
-        found = np.zeros((3, num_workers), dtype=np.int64)
+        used = np.zeros((3, num_workers), dtype=np.int64)
         made: dict[tuple[int, LayerChoice, LayerChoice | None], tuple[Counts, Counts]] = {}
         before = None
         for index, choice in enumerate(layers):
@@ -117,9 +117,9 @@ class ReplicaMemory:
             if key not in made:  # equal layers are counted once
                 made[key] = np.ravel(choice.workers), self.of_layer(index, choice, before)
             workers, kept = made[key]
-            found[:, workers] += kept  # segments of a layer are on different workers (C3)
+            used[:, workers] += kept  # segments of a layer are on different workers (C3)
             before = choice
-        return found
+        return used
 
     def of_layer(self, index: int, choice: LayerChoice, before: LayerChoice | None) -> Counts:
         """Return the bytes of weights, gradients and activations (row) of every segment, replica after replica.
@@ -141,14 +141,14 @@ class ReplicaMemory:
         """Return, for every replica and segment, what a sample brings that is not on the worker, at most."""
         p_before = 1 if before is None else before.num_partitions
         counts = self._work.boundary(index, p_before, choice.num_partitions).needed
-        found = np.tile(counts.sum(axis=1), (choice.num_replicas, 1))
+        received = np.tile(counts.sum(axis=1), (choice.num_replicas, 1))
         if before is None or choice.num_replicas % before.num_replicas:
-            return found
+            return received
         if before.workers is choice.workers:  # every replica meets its like, with every segment on the same worker
-            return found - counts.diagonal()
+            return received - counts.diagonal()
         r_before, q = segments_beside(choice, before)
         is_met = (q >= 0) & (np.arange(choice.num_replicas)[:, np.newaxis] % before.num_replicas == r_before)
-        return np.asarray(found - is_met * counts[np.arange(choice.num_partitions), q])
+        return np.asarray(received - is_met * counts[np.arange(choice.num_partitions), q])
 
     def _segments(self, index: int, num_segments: int) -> _Segments:
         """Return the bytes of every segment, made once for equal layers."""
@@ -229,7 +229,7 @@ class ReplicaMemory:
             As for :meth:`by_worker`.
         """
         load = np.zeros(num_workers)
-        found: list[LayerChoice] = []
+        placed: list[LayerChoice] = []
         for index, layer in enumerate(layers):
             one = self._segments(index, layer.num_partitions)
             outputs = one.outputs
@@ -242,7 +242,7 @@ class ReplicaMemory:
             places = np.empty(sizes.size, dtype=np.int64)
             places[order] = free
             rows = places.reshape(layer.num_replicas, layer.num_partitions).tolist()
-            found.append(LayerChoice(num_threads=layer.num_threads, workers=tuple(map(tuple, rows))))
-            added = self.of_layer(index, found[-1], found[-2] if index else None).sum(axis=0)
+            placed.append(LayerChoice(num_threads=layer.num_threads, workers=tuple(map(tuple, rows))))
+            added = self.of_layer(index, placed[-1], placed[-2] if index else None).sum(axis=0)
             load[places] += added
-        return tuple(found)
+        return tuple(placed)

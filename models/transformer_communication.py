@@ -358,11 +358,11 @@ def replica_communication(
     gathers = np.where(zero == 3, 2 * passes if by.frees_weights else 1, np.where(zero >= 1, 1, 0))
     is_whole = (zero == 0) | ((zero == 1) & (not by.shards_gradients))
     scatters = np.where((zero >= 2) & by.reduces_every_microbatch, passes, np.where(is_whole, 0, 1))
-    found = []
+    communicated = []
     for name, group, parameters in (("dense", "replicas", dense), ("experts", "expert_replicas", experts)):
         reduced = by.gradient_bytes * parameters
         pieces = np.maximum(transformer.num_layers / layouts.pipeline, 1.0)
-        found.append(
+        communicated.append(
             ReplicaCommunication(
                 name=name,
                 group=group,
@@ -385,7 +385,7 @@ def replica_communication(
         reduce_scatters=nothing,
         gathers=nothing,
     )
-    return (*found, tied)
+    return (*communicated, tied)
 
 
 def replica_times(

@@ -224,7 +224,7 @@ def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     groups = groups_of(common.tiers, layouts)
     layer_of, to_layer = _distinct(layouts, _COMPUTING)
     few = layouts.of(layer_of)
-    found = {name: np.zeros(len(layouts)) for name in (*LAYER_PARTS, "forward")}
+    interval = {name: np.zeros(len(layouts)) for name in (*LAYER_PARTS, "forward")}
     for kind in dict.fromkeys(network.layer_kinds):
         layer = layer_seconds(
             network,
@@ -237,9 +237,9 @@ def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
         )
         layer = LayerSeconds(**{name: getattr(layer, name)[to_layer] for name in LayerSeconds.__slots__})
         for name, seconds in _layer_parts(common, layouts, kind, layer, groups).items():
-            found[name] = found[name] + network.layer_kinds.count(kind) * seconds
+            interval[name] = interval[name] + network.layer_kinds.count(kind) * seconds
     sent = communication_times(pipeline_communication(network, layouts), groups)
-    found["transfer"] = _sum_of(layouts, (one.forward_s for one in sent.values())) / layouts.interleave
+    interval["transfer"] = _sum_of(layouts, (one.forward_s for one in sent.values())) / layouts.interleave
     # The ends' tensor-parallel communication is exposed, but for the gather beside the head's backward product.
     embedding = embedding_s(network, few, rates=common.rates, constants=constants)
     head = head_s(network, few, rates=common.rates, software=software, constants=constants)
@@ -249,9 +249,9 @@ def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
         ("head", head[to_layer], last_stage_communication(network, layouts)),
     ):
         (times,) = communication_times(communicated, groups).values()
-        found[name] = seconds + common.exposed_s(seconds, times)
-        found[f"{name}_forward"] = _FORWARD_OF_ENDS * seconds + times.forward_s
-    return {name: array[to_interval] for name, array in found.items()}
+        interval[name] = seconds + common.exposed_s(seconds, times)
+        interval[f"{name}_forward"] = _FORWARD_OF_ENDS * seconds + times.forward_s
+    return {name: array[to_interval] for name, array in interval.items()}
 
 
 def _layer_parts(
@@ -271,7 +271,7 @@ def _layer_parts(
     is_full = layouts.recompute == Recompute.FULL
     tensor = sum((common.exposed_s(compute, times[name]) for name in times if "tensor" in name), np.zeros(1))
     attention = 3 * layer.attention_s + np.where(is_full, layer.attention_s, 0.0)
-    found = {
+    parts = {
         "compute": compute,
         "recompute": layer.again_s(layouts.recompute, software),
         "tensor": np.where(layouts.overlaps_tensor, common.beside(compute, tensor), tensor),
@@ -280,10 +280,10 @@ def _layer_parts(
     }
     # Launching a layer's kernels takes a floor of the host's time, of which the device's own is no part: backward twice
     # forward.
-    device_s = _sum_of(layouts, found.values())
+    device_s = _sum_of(layouts, parts.values())
     floor_s = software.launch_s * (3.0 + is_full) * (1 + common.constants.tensor_floor_ratio * (layouts.tensor > 1))
-    found["launch"] = longer_of(device_s, floor_s, _LAUNCH_SHARPNESS) - device_s
-    return {**found, "forward": layer.forward_s}
+    parts["launch"] = longer_of(device_s, floor_s, _LAUNCH_SHARPNESS) - device_s
+    return {**parts, "forward": layer.forward_s}
 
 
 # -- behind the schedule: replicas' communication and the optimiser, of any stages -------------------------------------
@@ -442,14 +442,14 @@ def stage_times(transformer: Transformer, layouts: Layouts, interval: Mapping[st
     # Communication and launching fall to both ways as computing does.
     ahead = both * interval["forward"] / (interval["compute"] + interval["recompute"])
     counts_ends = _counts_ends(transformer, layouts.pipeline)
-    found = {"middle": (ahead, both)}
+    times = {"middle": (ahead, both)}
     for place, name, has_less in (
         ("first", "embedding", counts_ends),
         ("last", "head", counts_ends | (layers % layouts.pipeline != 0)),
     ):
         less_ahead, less = (np.where(has_less, seconds / (layers * share), 0.0) for seconds in (ahead, both))
-        found[place] = (interval[f"{name}_forward"] - less_ahead, interval[name] - less)
-    return found
+        times[place] = (interval[f"{name}_forward"] - less_ahead, interval[name] - less)
+    return times
 
 
 def _counts_ends(transformer: Transformer, stages: Ints) -> Bools:
@@ -599,17 +599,19 @@ def group_seconds(
         As for :func:`iteration_times`.
     """
     common = _common_of(transformer, group.tiers, group.rates, software, constants, expert_imbalance)
-    found, layers = _intervals(common, own), transformer.num_layers
-    layer = {name: np.broadcast_to(found[name], len(own)) / layers for name in LAYER_PARTS}
+    interval, layers = _intervals(common, own), transformer.num_layers
+    layer = {name: np.broadcast_to(interval[name], len(own)) / layers for name in LAYER_PARTS}
     return GroupSeconds(
         layer=layer,
-        layer_forward_s=_sum_of(own, layer.values()) * found["forward"] / (found["compute"] + found["recompute"]),
-        computed_forward_s=found["forward"] / layers,
-        embedding_s=found["embedding"],
-        head_s=found["head"],
-        embedding_forward_s=found["embedding_forward"],
-        head_forward_s=found["head_forward"],
-        transfer_s=found["transfer"],
+        layer_forward_s=_sum_of(own, layer.values())
+        * interval["forward"]
+        / (interval["compute"] + interval["recompute"]),
+        computed_forward_s=interval["forward"] / layers,
+        embedding_s=interval["embedding"],
+        head_s=interval["head"],
+        embedding_forward_s=interval["embedding_forward"],
+        head_forward_s=interval["head_forward"],
+        transfer_s=interval["transfer"],
         common=common,
         group=group,
         own=own,
@@ -762,7 +764,7 @@ class Step:
                 seconds = replica_times([tied], group.groups)["tied"][0]
                 tied_s.append(np.broadcast_to(seconds, len(self.layouts)))
         for one in self.classes:
-            found = np.zeros(self.layers.shape)
+            exposed = np.zeros(self.layers.shape)
             for index, group in enumerate(self.groups):
                 is_here = one.groups == index
                 if is_here.any():
@@ -770,13 +772,13 @@ class Step:
                     reduced, gathered = (sum((row[way] for row in times), np.zeros(1)) for way in (0, 1))
                     ahead, whole = self.layers * group.computed_forward_s, self.layers * group.layer_s
                     shown = _behind_s(common, self.layouts, (reduced, gathered), ahead, whole)
-                    found = np.where(is_here, shown[0] + shown[1], found)
-            found = found * self.is_there
+                    exposed = np.where(is_here, shown[0] + shown[1], exposed)
+            exposed = exposed * self.is_there
             if tied_s:
                 last = np.take_along_axis(one.groups, (self.layouts.pipeline - 1)[None, :], axis=0)
                 both = [np.take_along_axis(np.array(tied_s), end, axis=0)[0] for end in (one.groups[:1], last)]
-                found = found + (self._is_first | self._is_last) * np.maximum(*both)
-            rows.append(found)
+                exposed = exposed + (self._is_first | self._is_last) * np.maximum(*both)
+            rows.append(exposed)
         return np.asarray(np.max(rows, axis=0))
 
     @cached_property
@@ -785,11 +787,11 @@ class Step:
         network, has_end = self._common.transformer, self._is_first | self._is_last
         share = self.layers / network.num_layers
         moved = _optimizer_bytes(network, self._common.software, self.layouts, share, has_end)
-        found = np.zeros(self.layers.shape)
+        slowest = np.zeros(self.layers.shape)
         for one in self.classes:
             for index, group in enumerate(self.groups):
-                found = np.where(one.groups == index, np.maximum(found, move_s(moved, group.group.rates)), found)
-        return np.asarray(found * self.is_there)
+                slowest = np.where(one.groups == index, np.maximum(slowest, move_s(moved, group.group.rates)), slowest)
+        return np.asarray(slowest * self.is_there)
 
     def parts(self) -> dict[str, Floats]:
         """Return the seconds of the step by part, which sum to the total.
@@ -810,12 +812,12 @@ class Step:
             row["compute"] = row["compute"] + number * self.ends_s(one)[stage, columns]
             row["pipeline"] = number * (down + up)[stage, columns]
             rows.append(row)
-        found = {name: np.array([row[name] for row in rows])[longest, columns] for name in rows[0]}
-        busy = _sum_of(self.layouts, found.values())
-        found["bubble"] = np.maximum(self.class_steps_s[longest, columns] - busy, 0.0)
+        parts = {name: np.array([row[name] for row in rows])[longest, columns] for name in rows[0]}
+        busy = _sum_of(self.layouts, parts.values())
+        parts["bubble"] = np.maximum(self.class_steps_s[longest, columns] - busy, 0.0)
         slowest = np.argmax(self.tail_s, axis=0)
-        found["data"], found["optimizer"] = self.exposed_s[slowest, columns], self.optimizer_s[slowest, columns]
-        return found
+        parts["data"], parts["optimizer"] = self.exposed_s[slowest, columns], self.optimizer_s[slowest, columns]
+        return parts
 
 
 # -- a profile layer by layer -----------------------------------------------------------------------------------------
