@@ -560,6 +560,11 @@ class Group:
         hops = self.num_members / self.members * (1 - 1 / self.units)
         return np.asarray((hops * self.latency_s).sum(axis=0))
 
+    @property
+    def slowest_bytes_per_s(self) -> Floats:
+        """What a ring or a tree through all members carries; infinite for one member."""
+        return np.where(self.is_crossed, self.members * self.share_bytes_per_s, inf).min(axis=0)
+
     def ends(self) -> "Group":
         """Return the groups of two that the first and the last member of each form: they meet on the outermost tier."""
         is_outermost = (np.cumsum(self.is_crossed[::-1], axis=0)[::-1] == 1) & self.is_crossed
@@ -658,18 +663,13 @@ def all_reduces(group: Group) -> tuple[Affines, Affines, Affines]:
     group
         Of n layouts; costs are of shape (n,).
     """
-    rates = group.members * group.share_bytes_per_s
-    levels = ring_all_reduces(num_devices=group.units, bandwidth_bytes_per_s=rates, latency_s=group.latency_s)
-    # What a ring or a tree through all members carries; infinite for one member.
-    slowest = np.where(group.is_crossed, rates, inf).min(axis=0)
     hops_s = np.ceil(np.log2(group.units)) * group.latency_s
-    return (
-        Affines(startup_s=levels.startup_s.sum(axis=0), per_byte_s=levels.per_byte_s.sum(axis=0)),
-        ring_all_reduces(num_devices=group.num_members, bandwidth_bytes_per_s=slowest, overhead_s=2 * group.path_s),
-        double_binary_tree_all_reduces(
-            num_devices=group.num_members, bandwidth_bytes_per_s=slowest, overhead_s=2 * hops_s.sum(axis=0)
-        ),
+    tree = double_binary_tree_all_reduces(
+        num_devices=group.num_members,
+        bandwidth_bytes_per_s=group.slowest_bytes_per_s,
+        overhead_s=2 * hops_s.sum(axis=0),
     )
+    return (*_rings(group), tree)
 
 
 def gathers(group: Group) -> tuple[Affines, Affines]:
@@ -680,11 +680,26 @@ def gathers(group: Group) -> tuple[Affines, Affines]:
     group
         As for :func:`all_reduces`, whose halves these are.
     """
-    levels, flat, _ = all_reduces(group)
+    levels, flat = _rings(group)
     return (
         Affines(startup_s=levels.startup_s / 2, per_byte_s=levels.per_byte_s / 2),
         Affines(startup_s=flat.startup_s / 2, per_byte_s=flat.per_byte_s / 2),
     )
+
+
+def _rings(group: Group) -> tuple[Affines, Affines]:
+    """Return the costs of an all-reduce over levels and over a flat ring."""
+    levels = ring_all_reduces(
+        num_devices=group.units,
+        bandwidth_bytes_per_s=group.members * group.share_bytes_per_s,
+        latency_s=group.latency_s,
+    )
+    flat = ring_all_reduces(
+        num_devices=group.num_members,
+        bandwidth_bytes_per_s=group.slowest_bytes_per_s,
+        overhead_s=2 * group.path_s,
+    )
+    return Affines(startup_s=levels.startup_s.sum(axis=0), per_byte_s=levels.per_byte_s.sum(axis=0)), flat
 
 
 def all_to_alls(group: Group) -> tuple[Affines, Affines]:
