@@ -563,7 +563,7 @@ class Group:
     @property
     def slowest_bytes_per_s(self) -> Floats:
         """What a ring or a tree through all members carries; infinite for one member."""
-        return np.where(self.is_crossed, self.members * self.share_bytes_per_s, inf).min(axis=0)
+        return np.asarray(np.where(self.is_crossed, self.members * self.share_bytes_per_s, inf).min(axis=0))
 
     def ends(self) -> "Group":
         """Return the groups of two that the first and the last member of each form: they meet on the outermost tier."""
