@@ -1,14 +1,48 @@
-"""Seconds of one all-reduce, as a function of its bytes.
+"""Seconds of collective communication: by its bytes over plain links, and of groups of ranks on the tiers of a cluster.
 
-Closed forms (ring, double binary tree, two levels) are affine and come back as :class:`planner.cost.Affine`; the
-piecewise log-linear form (eq. 18 of the OSF model) and a measured curve are transfer costs of their own. All take 0 s
-for 0 bytes.
+**One all-reduce** of D bytes over equal links. Closed forms (ring, double binary tree, two levels) are affine in D and
+come back as :class:`planner.cost.Affine`; the piecewise log-linear form (eq. 18 of the OSF model) and a measured curve
+are transfer costs of their own. All take 0 s for 0 bytes.
+
+**Tiers.** Tier 0 joins devices (a machine, or an NVLink domain), tier 1 joins units of tier 0 by rails, and so on
+outwards. Ranks are numbered from the innermost degree outwards (D. Narayanan et al., SC21, arXiv 2104.04473, section 3;
+orders of degrees: Megatron-Core's ``parallel_state``), so that a group of N ranks with stride S holds the devices
+``r, r + S, ..., r + (N - 1) S``: what lies inside a tier follows from N, S and the tier's size alone.
+
+**A group on tiers.** ``u_j`` units of tier j hold members of a group of N, ``u_-1 = N`` and at last 1. So
+``k_j = u_(j-1) / u_j`` units communicate on tier j, and a unit below it holds ``M_j = N / u_(j-1)`` members. All groups
+of a layout do the same at the same time, so every device gets an equal share ``beta_j`` of what its unit can send on
+tier j: ``rails x bandwidth / oversubscription / devices of the unit``, never more than the rails next to it, nor than
+on the tiers that lie below and are passed on the way; likewise a hop's latency is never shorter than those of the tiers
+below. D is the whole buffer, on each device for an all-reduce, gathered for the others.
+
+- *Levels* (reduce-scatter from the inside outwards, and all-gather back): on tier j a ring of k_j units over
+  ``D / M_j`` bytes at ``beta_j``. Source: M. Cho et al., BlueConnect, IBM J. Res. Dev. 63(6), 2019.
+- *Flat ring*: of all N members at ``min_j (M_j beta_j)`` over the tiers it crosses: it leaves a unit by the rails of
+  all its members in it. A chunk passes ``u_(j-1) - u_j`` hops of tier j each time round. Source: P. Patarasuk and X.
+  Yuan, J. Parallel Distrib. Comput. 69(2), 2009, doi:10.1016/j.jpdc.2008.09.002.
+- *Double tree*: at the same rate, with ``ceil(log2 k_j)`` hops of tier j down and as many up. Source: P. Sanders, J.
+  Speck, J. L. Traeff, Parallel Computing 35(12), 2009, doi:10.1016/j.parco.2009.09.001.
+- *All-to-all* of D bytes from each device: by pairs, ``sum_j (u_(j-1) - u_j) latency_j + max_j D_j / beta_j`` with
+  ``D_j = D (1 - M_j / N)`` the part that leaves the unit below tier j (inside a machine: that stays in it); tiers work
+  at the same time. Or in ``ceil(log2 k_j)`` rounds of half the bytes each, where latency counts. Source: R. Thakur,
+  R. Rabenseifner, W. Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005.
+
+Where sizes do not divide, k_j is the mean of the worst placed group, a fraction; latency is then that of the fraction.
+Leaves out: sums on the devices, reduction in switches, contention between kinds of groups.
+
+**Compression of gradients**: what it saves on the wire, what it costs to compute, and the best ratio. Source: X. Zhang
+et al., Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter Server, section
+V-C. The ratio ``r`` is the share of the gradient that is *removed*: packets are multiplied by 1 - r, and compressing
+takes ``k / (1 - r)^2``, the text's "inverse square" in the only reading with an optimum (``k / r^2`` falls with r, as
+does the transfer). Left out: decompression, and what a lossy gradient does to convergence.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,7 +50,9 @@ from numpy.typing import ArrayLike
 from planner.cluster import Cluster, Link, MachineGroup, Switch
 from planner.cost import Affine, Floats, TransferCost
 from planner.errors import ModelError
-from planner.models.layouts import Ints, Layouts
+from planner.models.layouts import Bools, Ints, Layouts
+
+# -- one all-reduce over equal links -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +63,13 @@ class Affines:
     per_byte_s: Floats
 
     def at(self, index: int) -> Affine:
-        """Return one of the costs."""
+        """Return one of the costs.
+
+        Parameters
+        ----------
+        index
+            Of the setting, from 0.
+        """
         return Affine(startup_s=float(self.startup_s[index]), per_byte_s=float(self.per_byte_s[index]))
 
 
@@ -36,10 +78,10 @@ def ring_all_reduces(
     num_devices: ArrayLike,
     bandwidth_bytes_per_s: ArrayLike,
     latency_s: ArrayLike = 0.0,
-    overhead_s: float = 0.0,
-    reduce_bytes_per_s: ArrayLike = float("inf"),
+    overhead_s: ArrayLike = 0.0,
+    reduce_bytes_per_s: ArrayLike = inf,
 ) -> Affines:
-    """Return the costs of all-reduces over rings.
+    """Return the costs of all-reduces over rings; arguments of any shapes that broadcast.
 
     Parameters
     ----------
@@ -52,21 +94,21 @@ def ring_all_reduces(
     reduce_bytes_per_s
         Bytes of gradient a device adds up in a second: peak FLOP/s x bytes per number.
 
-    Notes ----- ``overhead + 2 (N-1) latency + 2 (N-1)/N D/beta + (N-1)/N D/(pi s)``: a reduce-scatter, then an
-    all-gather, in N-1 steps each. Source: T. Liu et al., WWW '22, doi:10.1145/3485447.3511981, eq. 7, with its
-    ``delta`` split into overhead and hops; the ring: P. Patarasuk and X. Yuan, J. Parallel Distrib. Comput. 69(2),
-    2009, doi:10.1016/j.jpdc.2008.09.002.
+    Notes
+    -----
+    ``overhead + 2 (N-1) latency + 2 (N-1)/N D/beta + (N-1)/N D/(pi s)``: a reduce-scatter, then an all-gather, in N-1
+    steps each. Source: T. Liu et al., WWW '22, doi:10.1145/3485447.3511981, eq. 7, with its ``delta`` split into
+    overhead and hops; the ring: P. Patarasuk and X. Yuan, see the opening of this module.
 
     >>> cost = ring_all_reduces(num_devices=[4], bandwidth_bytes_per_s=1e9).at(0)
     >>> float(cost(np.float64(4e9)))
     6.0
     """
     n = np.asarray(num_devices, dtype=float)
-    share = (n - 1) / n
-    return _where_many(
-        n,
-        overhead_s + 2 * (n - 1) * np.asarray(latency_s),
-        2 * share / np.asarray(bandwidth_bytes_per_s) + share / np.asarray(reduce_bytes_per_s),
+    share = (n - 1) / n  # 0 for one device
+    return Affines(
+        startup_s=np.where(n > 1, overhead_s + 2 * (n - 1) * np.asarray(latency_s), 0.0),
+        per_byte_s=2 * share / np.asarray(bandwidth_bytes_per_s) + share / np.asarray(reduce_bytes_per_s),
     )
 
 
@@ -75,10 +117,15 @@ def double_binary_tree_all_reduces(
     num_devices: ArrayLike,
     bandwidth_bytes_per_s: ArrayLike,
     latency_s: ArrayLike = 0.0,
-    overhead_s: float = 0.0,
-    reduce_bytes_per_s: ArrayLike = float("inf"),
+    overhead_s: ArrayLike = 0.0,
+    reduce_bytes_per_s: ArrayLike = inf,
 ) -> Affines:
-    """Return the costs of all-reduces over two complementary binary trees, pipelined; parameters as for the ring.
+    """Return the costs of all-reduces over two complementary binary trees, pipelined.
+
+    Parameters
+    ----------
+    num_devices, bandwidth_bytes_per_s, latency_s, overhead_s, reduce_bytes_per_s
+        As for :func:`ring_all_reduces`.
 
     Notes
     -----
@@ -88,10 +135,10 @@ def double_binary_tree_all_reduces(
     doi:10.1016/j.parco.2009.09.001. Leaves out the fill of the pipeline, which is short for large buffers.
     """
     n = np.asarray(num_devices, dtype=float)
-    return _where_many(
-        n,
-        overhead_s + 2 * np.ceil(np.log2(n)) * np.asarray(latency_s),
-        2 / np.asarray(bandwidth_bytes_per_s) + 1 / np.asarray(reduce_bytes_per_s),
+    per_byte_s = 2 / np.asarray(bandwidth_bytes_per_s) + 1 / np.asarray(reduce_bytes_per_s)
+    return Affines(
+        startup_s=np.where(n > 1, overhead_s + 2 * np.ceil(np.log2(n)) * np.asarray(latency_s), 0.0),
+        per_byte_s=np.where(n > 1, per_byte_s, 0.0),
     )
 
 
@@ -103,15 +150,21 @@ def two_level_all_reduces(
     network_bytes_per_s: ArrayLike,
     inside_latency_s: ArrayLike = 0.0,
     network_latency_s: ArrayLike = 0.0,
-    overhead_s: float = 0.0,
-    reduce_bytes_per_s: ArrayLike = float("inf"),
+    overhead_s: ArrayLike = 0.0,
+    reduce_bytes_per_s: ArrayLike = inf,
 ) -> Affines:
     """Return the costs of reduce-scatter inside machines, all-reduce between them, all-gather inside.
 
     Parameters
     ----------
-    network_bytes_per_s
+    num_machines, devices_per_machine
+        Both >= 1; one device in all costs nothing.
+    inside_bytes_per_s, inside_latency_s
+        Of a machine's inner links, one direction, per hop.
+    network_bytes_per_s, network_latency_s
         Of a machine: all its network cards together, which the rails of its devices share.
+    overhead_s, reduce_bytes_per_s
+        As for :func:`ring_all_reduces`.
 
     Notes
     -----
@@ -132,17 +185,22 @@ def two_level_all_reduces(
         latency_s=network_latency_s,
         reduce_bytes_per_s=np.asarray(reduce_bytes_per_s) * g,
     )
-    return _where_many(n * g, overhead_s + inside.startup_s + between.startup_s, inside.per_byte_s + between.per_byte_s)
-
-
-def _where_many(num_devices: Floats, startup_s: Floats, per_byte_s: Floats) -> Affines:
-    """Return the costs, 0 where there is one device."""
-    many = num_devices > 1
-    return Affines(startup_s=np.where(many, startup_s, 0.0), per_byte_s=np.where(many, per_byte_s, 0.0))
+    return Affines(
+        startup_s=np.where(n * g > 1, overhead_s, 0.0) + inside.startup_s + between.startup_s,
+        per_byte_s=inside.per_byte_s + between.per_byte_s,
+    )
 
 
 def delayed(cost: TransferCost, startup_s: float) -> TransferCost:
-    """Return the cost with so many seconds more for every transfer."""
+    """Return a cost with a start-up more for every transfer of more than 0 bytes; source: the caller's own.
+
+    Parameters
+    ----------
+    cost
+        Seconds by bytes.
+    startup_s
+        What each transfer takes besides.
+    """
     if isinstance(cost, Affine):
         return Affine(startup_s=cost.startup_s + startup_s, per_byte_s=cost.per_byte_s)
     return _Delayed(cost, startup_s) if startup_s else cost
@@ -161,16 +219,31 @@ class _Delayed:
 
 
 def cheapest_of(costs: Sequence[TransferCost]) -> TransferCost:
-    """Return the cheapest cost at every size; one of them, where it is the cheapest at all sizes."""
-    for cost in costs:
-        if isinstance(cost, Affine) and all(_is_never_dearer(cost, other) for other in costs):
-            return cost
+    """Return the cheapest cost at every size; one of them, where it is the cheapest at all sizes.
+
+    Parameters
+    ----------
+    costs
+        At least one: of the algorithms that may be chosen from.
+    """
+    affine = [cost for cost in costs if isinstance(cost, Affine)]
+    if len(affine) == len(costs):
+        startup_s, per_byte_s = min(one.startup_s for one in affine), min(one.per_byte_s for one in affine)
+        for cost in affine:
+            if cost.startup_s == startup_s and cost.per_byte_s == per_byte_s:
+                return cost
     return CheapestOf(tuple(costs)) if len(costs) > 1 else costs[0]
 
 
-def _is_never_dearer(cost: Affine, other: TransferCost) -> bool:
-    """Whether both terms of an affine cost are at most the other's."""
-    return isinstance(other, Affine) and cost.startup_s <= other.startup_s and cost.per_byte_s <= other.per_byte_s
+@dataclass(frozen=True, slots=True)
+class CheapestOf:
+    """The cheapest of several costs for every size: which algorithm an all-reduce of that size would use."""
+
+    costs: tuple[TransferCost, ...]
+
+    def __call__(self, size_bytes: Floats, /) -> Floats:
+        """Return seconds, in the shape of ``size_bytes``."""
+        return np.min([cost(size_bytes) for cost in self.costs], axis=0)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +277,12 @@ class MeasuredCurve:
     ----------
     size_bytes, seconds
         At least two points, sizes strictly ascending and positive. Noise that makes a larger transfer faster is taken
-        out by isotonic
-        regression (least squares under monotony), so that the curve never falls.
+        out by isotonic regression (least squares under monotony), so that the curve never falls.
+
+    Raises
+    ------
+    ModelError
+        Where the table is no such thing.
 
     Notes
     -----
@@ -233,8 +310,7 @@ class MeasuredCurve:
             from scipy.optimize import isotonic_regression  # noqa: PLC0415  # 0.4 s of import, seldom needed
 
             seconds = np.asarray(isotonic_regression(seconds).x)
-        tail = int(np.searchsorted(sizes, sizes[-1] / 4))
-        tail = min(tail, len(sizes) - 2)
+        tail = min(int(np.searchsorted(sizes, sizes[-1] / 4)), len(sizes) - 2)
         is_short = sizes[-1] < 2 * sizes[tail]  # points that near would make a slope of noise
         slope = 0.0 if is_short else float((seconds[-1] - seconds[tail]) / (sizes[-1] - sizes[tail]))
         object.__setattr__(self, "_knots", (sizes, seconds, slope or float(seconds[-1] / sizes[-1])))
@@ -247,40 +323,7 @@ class MeasuredCurve:
         return np.where(size > 0, inside + slope * np.maximum(size - sizes[-1], 0.0), 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class CheapestOf:
-    """The cheapest of several costs for every size: which algorithm an all-reduce of that size would use."""
-
-    costs: tuple[TransferCost, ...]
-
-    def __call__(self, size_bytes: Floats, /) -> Floats:
-        """Return seconds, in the shape of ``size_bytes``."""
-        return np.min([cost(size_bytes) for cost in self.costs], axis=0)  # type: ignore[no-any-return]
-
-
-# --- A hierarchical cluster as tiers, and which ranks of a layout lie how far apart
-# Tier 0 joins devices (a machine, or a NVLink domain), tier 1 joins units of tier 0 by rails, and so on outwards. Ranks
-# are numbered from the innermost degree outwards, so that a group of N ranks with stride S holds the devices
-# ``r, r + S, ..., r + (N - 1) S``: what lies inside a tier follows from N, S and the tier's size alone.
-#
-# Sources: the numbering: D. Narayanan et al., SC21, arXiv 2104.04473, section 3; orders of degrees: Megatron-Core's
-# ``parallel_state``, whose default is tensor, context, data, pipeline from the inside outwards.
-
-DEGREES = ("tensor", "context", "data", "pipeline")
-# From the innermost degree outwards; ``Layouts.order`` is an index. Context lies next to data but for order 1, inside.
-ORDERS: tuple[tuple[str, ...], ...] = (
-    ("tensor", "context", "data", "pipeline"),
-    ("tensor", "context", "pipeline", "data"),
-    ("tensor", "pipeline", "context", "data"),
-    ("context", "data", "tensor", "pipeline"),
-    ("pipeline", "tensor", "context", "data"),
-)
-# [order, degree, other]: whether the other degree lies inside the degree.
-_IS_INSIDE = np.array(
-    [[[order.index(other) < order.index(degree) for other in DEGREES] for degree in DEGREES] for order in ORDERS]
-)
-
-Axes = tuple[tuple[Ints, Ints], ...]  # degree and stride of each degree that a group extends over
+# -- tiers of a cluster ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +342,11 @@ class Tier:
         Rails by which one unit of the tier below is joined: a machine's network cards, a leaf switch's uplinks.
     oversubscription
         How many times less all units get together than their rails add up to; 1 for a full fat tree.
+
+    Raises
+    ------
+    ModelError
+        If a number is out of range.
     """
 
     size: int
@@ -324,46 +372,17 @@ class Tier:
         return self.num_rails * self.bandwidth_bytes_per_s / self.oversubscription
 
 
-def axes_of(layouts: Layouts) -> Mapping[str, Axes]:
-    """Return which ranks exchange what: by kind of group, degree and stride of the degrees that it extends over.
-
-    ``tensor``, ``context``, ``data``, ``pipeline``: of one degree. ``replicas``: all that hold the same dense weights
-    (context x data; ZeRO shards over them). ``expert``: the ranks over which a layer's experts are spread, the
-    innermost of the replicas. ``expert_replicas``: those that hold the same experts.
-    """
-    degrees = {name: getattr(layouts, name) for name in DEGREES}
-    stride = {name: _stride(name, degrees, layouts.order) for name in DEGREES}
-    context, data = degrees["context"], degrees["data"]
-    in_context = np.gcd(layouts.expert, context)
-    in_data = layouts.expert // in_context
-    axes: dict[str, Axes] = {name: ((degrees[name], stride[name]),) for name in DEGREES}
-    axes["replicas"] = ((context, stride["context"]), (data, stride["data"]))
-    axes["expert"] = ((in_context, stride["context"]), (in_data, stride["data"]))
-    axes["expert_replicas"] = (
-        (context // in_context, stride["context"] * in_context),
-        (np.maximum(data // in_data, 1), stride["data"] * in_data),
-    )
-    return axes
-
-
-def _stride(name: str, degrees: Mapping[str, Ints], order: Ints) -> Ints:
-    """Return the product of the degrees that lie inside one."""
-    row = DEGREES.index(name)
-    found = np.ones(1, dtype=np.int64)
-    for column, other in enumerate(DEGREES):
-        found = found * np.where(_IS_INSIDE[order, row, column], degrees[other], 1)
-    return found
-
-
-# -- from a cluster ----------------------------------------------------------------------------------------------------
-
-
 def tiers_of(cluster: Cluster) -> tuple[Tier, ...]:
-    """Return the tiers of a cluster of equal machines.
+    """Return the tiers of a cluster of equal machines, from the inside outwards.
 
     One machine is one tier. Machines on one switch are two. Machines on leaf switches, as many on each, that hang on
     one switch more are three; the uplinks of a leaf are its rail. Any other network counts as one tier, as wide as the
     narrowest place of a ring through all machines (:meth:`planner.cluster.Cluster.ring_link`).
+
+    Parameters
+    ----------
+    cluster
+        Machines and their network.
 
     Raises
     ------
@@ -387,10 +406,9 @@ def tiers_of(cluster: Cluster) -> tuple[Tier, ...]:
     if leaves is not None:
         return (inside, *leaves)
     ring = cluster.ring_link(cluster.num_machines)
-    rail_bytes_per_s = ring.bandwidth_bytes_per_s / machine.num_nics
     between = Tier(
         size=cluster.num_machines,
-        bandwidth_bytes_per_s=rail_bytes_per_s,
+        bandwidth_bytes_per_s=ring.bandwidth_bytes_per_s / machine.num_nics,
         latency_s=ring.latency_s,
         num_rails=machine.num_nics,
     )
@@ -401,6 +419,11 @@ def is_narrowed(cluster: Cluster) -> bool:
     """Whether a network counts as one tier that is narrower than the own links of some machine.
 
     Then pairs of machines that are close to each other are counted as if they were not.
+
+    Parameters
+    ----------
+    cluster
+        Machines and their network; those of several kinds are no tiers, and never narrowed.
     """
     if cluster.num_machines == 1 or not cluster.has_equal_machines or _leaves(cluster) is not None:
         return False
@@ -423,8 +446,7 @@ def _leaves(cluster: Cluster) -> tuple[Tier, Tier] | None:
     down: set[Link] = set()
     machines_of: Counter[str] = Counter()
     for one, other, data in graph.edges(data=True):
-        groups = [graph.nodes[end]["node"] for end in (one, other)]
-        machines = [node for node in groups if isinstance(node, MachineGroup)]
+        machines = [node for end in (one, other) if isinstance(node := graph.nodes[end]["node"], MachineGroup)]
         if len(machines) > 1:
             return None
         (down if machines else up).add(data["link"])
@@ -435,13 +457,12 @@ def _leaves(cluster: Cluster) -> tuple[Tier, Tier] | None:
     if not is_tree or (len(up), len(down), len(set(machines_of.values()))) != (1, 1, 1):
         return None
     leaf, spine = next(iter(down)), next(iter(up))
-    machine = cluster.machine_groups[0]
     return (
         Tier(
             size=next(iter(machines_of.values())),
             bandwidth_bytes_per_s=leaf.bandwidth_bytes_per_s,
             latency_s=leaf.latency_s,
-            num_rails=machine.num_nics,
+            num_rails=cluster.machine_groups[0].num_nics,
         ),
         Tier(
             size=len(machines_of),
@@ -451,30 +472,54 @@ def _leaves(cluster: Cluster) -> tuple[Tier, Tier] | None:
     )
 
 
-# --- What the exchanges of many groups of ranks cost on the tiers of a cluster: one kind of group, one element a layout
-# ``u_j`` units of tier j hold members of a group of N, ``u_-1 = N`` and at last 1. So ``k_j = u_(j-1) / u_j`` units
-# exchange on tier j, and a unit below it holds ``M_j = N / u_(j-1)`` members. All groups of a layout do the same at the
-# same time, so every device gets an equal share ``beta_j`` of what its unit can send on tier j:
-# ``rails x bandwidth / oversubscription / devices of the unit``, never more than the rails next to it, nor than on the
-# tiers that lie below and are passed on the way; likewise a hop's latency is never shorter than those of the tiers
-# below.
-#
-# - **Levels** (reduce-scatter from the inside outwards, and all-gather back): on tier j a ring of k_j units over
-# ``D / M_j`` bytes: ``2 (k_j - 1) latency_j + 2 (k_j - 1) / k_j D / (M_j beta_j)``. Source: M. Cho et al.,
-# BlueConnect, IBM J. Res. Dev. 63(6), 2019.
-# - **Flat ring**: ``2 (N - 1) / N D / min_j (M_j beta_j)`` over the tiers it crosses: it leaves a unit by the rails of
-# all its members in it. A chunk passes ``u_(j-1) - u_j`` hops of tier j each time round. Source: P. Patarasuk and X.
-# Yuan, J. Parallel Distrib. Comput. 69(2), 2009.
-# - **Double tree**: ``2 sum_j ceil(log2 k_j) latency_j + 2 D / min_j (M_j beta_j)``. Source: P. Sanders, J. Speck,
-# J. L. Traeff, Parallel Computing 35(12), 2009.
-# - **All-to-all** of D bytes from each device: by pairs, ``sum_j (u_(j-1) - u_j) latency_j + max_j D_j / beta_j`` with
-# ``D_j = D (1 - M_j / N)`` the part that leaves the unit below tier j (inside a machine: that stays in it); tiers work
-# at the same time. Or in ``ceil(log2 k_j)`` rounds of half the bytes each, where latency counts. Source: R. Thakur,
-# R. Rabenseifner, W. Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005.
-#
-# Where sizes do not divide, k_j is the mean of the worst placed group, a fraction; latency is then that of the
-# fraction.
-# Leaves out: sums on the devices, reduction in switches, contention between kinds of groups.
+# -- which ranks of a layout communicate, and how far apart they lie ---------------------------------------------------
+
+DEGREES = ("tensor", "context", "data", "pipeline")
+# From the innermost degree outwards; ``Layouts.order`` is an index. Context lies next to data but for order 1, inside.
+ORDERS: tuple[tuple[str, ...], ...] = (
+    ("tensor", "context", "data", "pipeline"),
+    ("tensor", "context", "pipeline", "data"),
+    ("tensor", "pipeline", "context", "data"),
+    ("context", "data", "tensor", "pipeline"),
+    ("pipeline", "tensor", "context", "data"),
+)
+# [order, degree, other]: whether the other degree lies inside the degree.
+_IS_INSIDE = np.array(
+    [[[order.index(other) < order.index(degree) for other in DEGREES] for degree in DEGREES] for order in ORDERS]
+)
+
+Axes = tuple[tuple[Ints, Ints], ...]  # degree and stride of each degree that a group extends over
+
+
+def axes_of(layouts: Layouts) -> Mapping[str, Axes]:
+    """Return which ranks communicate: by kind of group, degree and stride of the degrees that it extends over.
+
+    ``tensor``, ``context``, ``data``, ``pipeline``: of one degree. ``replicas``: all that hold the same dense weights
+    (context x data; ZeRO shards over them). ``expert``: the ranks over which a layer's experts are spread, the
+    innermost of the replicas. ``expert_replicas``: those that hold the same experts.
+
+    Parameters
+    ----------
+    layouts
+        n of them; degrees and strides are of shape (n,).
+    """
+    degrees: dict[str, Ints] = {name: getattr(layouts, name) for name in DEGREES}
+    stride: dict[str, Ints] = {}
+    for row, name in enumerate(DEGREES):  # the product of the degrees that lie inside
+        inside = [np.where(_IS_INSIDE[layouts.order, row, i], degrees[one], 1) for i, one in enumerate(DEGREES)]
+        stride[name] = prod(inside, start=np.ones(1, dtype=np.int64))
+    context, data = degrees["context"], degrees["data"]
+    in_context = np.gcd(layouts.expert, context)
+    in_data = layouts.expert // in_context
+    return {
+        **{name: ((degrees[name], stride[name]),) for name in DEGREES},
+        "replicas": ((context, stride["context"]), (data, stride["data"])),
+        "expert": ((in_context, stride["context"]), (in_data, stride["data"])),
+        "expert_replicas": (
+            (context // in_context, stride["context"] * in_context),
+            (np.maximum(data // in_data, 1), stride["data"] * in_data),
+        ),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -486,7 +531,7 @@ class Group:
     num_members
         N, of shape (layouts,).
     units
-        ``k_j``: units of the tier below that exchange on each tier; 1 where the group does not cross it.
+        ``k_j``: units of the tier below that communicate on each tier; 1 where the group does not cross it.
     members
         ``M_j``: members in one unit of the tier below.
     share_bytes_per_s
@@ -505,14 +550,24 @@ class Group:
     latency_s: Floats
 
     @property
-    def is_crossed(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
+    def is_crossed(self) -> Bools:
         """Whether a group has members in several units of the tier below."""
-        return self.units > 1
+        return np.asarray(self.units > 1)
+
+    @property
+    def path_s(self) -> Floats:
+        """Latency of all hops through a group: ``u_(j-1) - u_j`` of each tier."""
+        hops = self.num_members / self.members * (1 - 1 / self.units)
+        return np.asarray((hops * self.latency_s).sum(axis=0))
+
+    @property
+    def slowest_bytes_per_s(self) -> Floats:
+        """What a ring or a tree through all members carries; infinite for one member."""
+        return np.asarray(np.where(self.is_crossed, self.members * self.share_bytes_per_s, inf).min(axis=0))
 
     def ends(self) -> "Group":
         """Return the groups of two that the first and the last member of each form: they meet on the outermost tier."""
-        outer = np.cumsum(self.is_crossed[::-1], axis=0)[::-1] == 1
-        is_outermost = outer & self.is_crossed
+        is_outermost = (np.cumsum(self.is_crossed[::-1], axis=0)[::-1] == 1) & self.is_crossed
         # Of each unit below, as many devices join in as there are groups: none shares a rail with its own group.
         return Group(
             num_members=np.minimum(self.num_members, 2.0),
@@ -532,9 +587,14 @@ def group_of(tiers: Sequence[Tier], axes: Axes, num_devices: Ints) -> Group:
     tiers
         From the inside outwards. The outermost one joins whatever is left, however many its ``size`` says.
     axes
-        Degree and stride of each degree; see :func:`planner.models.communication.axes_of`.
+        Degree and stride of each degree, of shape (n,); see :func:`axes_of`.
     num_devices
-        Devices of each layout; they fill one unit after the other.
+        Devices of each layout, of shape (n,); they fill one unit after the other.
+
+    Raises
+    ------
+    ModelError
+        If there is no tier.
     """
     if not tiers:
         raise ModelError("a cluster needs at least one tier.")
@@ -544,33 +604,25 @@ def group_of(tiers: Sequence[Tier], axes: Axes, num_devices: Ints) -> Group:
     rows: list[tuple[Floats, Floats, Floats, Floats]] = []
     for index, tier in enumerate(tiers):
         joined = size * tier.size
-        is_outermost = index == len(tiers) - 1
-        found = np.ones_like(below) if is_outermost else np.minimum(_units(axes, joined, num_devices), below)
+        units = np.ones_like(below)
+        if index < len(tiers) - 1:
+            units = np.minimum(_units(axes, joined, num_devices), below)
         members = num_members / below
         active = np.minimum(size, num_devices)
         most = min(tier.unit_bytes_per_s, tier.bandwidth_bytes_per_s * max(1.0, tier.num_rails / size))
         share = np.minimum(tier.unit_bytes_per_s / active, most)
         alone = np.minimum(tier.unit_bytes_per_s * members / active, most)
-        rows.append((below / found, members, np.broadcast_to(share, below.shape), alone))
-        below, size = found, joined
-    units, members_of, shares, alones = (np.array(column) for column in zip(*rows, strict=True))
-    shares, alones = (np.minimum.accumulate(rates, axis=0) for rates in (shares, alones))
-    latency_s = np.maximum.accumulate([[tier.latency_s] for tier in tiers])
+        rows.append((below / units, members, np.broadcast_to(share, below.shape), alone))
+        below, size = units, joined
+    units_of, members_of, shares, alones = (np.array(column) for column in zip(*rows, strict=True))
     return Group(
         num_members=num_members,
-        units=units,
+        units=units_of,
         members=members_of,
-        share_bytes_per_s=shares,
-        alone_bytes_per_s=alones,
-        latency_s=latency_s,
+        share_bytes_per_s=np.minimum.accumulate(shares, axis=0),
+        alone_bytes_per_s=np.minimum.accumulate(alones, axis=0),
+        latency_s=np.maximum.accumulate([[tier.latency_s] for tier in tiers]),
     )
-
-
-def groups_of(tiers: Sequence[Tier], layouts: Layouts) -> Mapping[str, Group]:
-    """Return every kind of group of some layouts: those of ``axes_of``, and the ``ends`` of the pipeline."""
-    num_devices = layouts.num_devices
-    groups = {name: group_of(tiers, axes, num_devices) for name, axes in axes_of(layouts).items()}
-    return {**groups, "ends": groups["pipeline"].ends()}
 
 
 def _units(axes: Axes, size: int, num_devices: Ints) -> Floats:
@@ -579,110 +631,144 @@ def _units(axes: Axes, size: int, num_devices: Ints) -> Floats:
     Blocks of N S ranks start at multiples of ``gcd(size, N S)`` in their first unit, at worst at the last of these.
     Exact for one degree, and for several that divide or are divided by ``size``.
     """
-    found = np.ones(1)
+    number = np.ones(1)
     for degree, stride in axes:
         block = degree * stride
         touched = -((np.gcd(size, block) - size - block) // size)
-        found = found * np.where(stride >= size, degree, np.minimum(degree, touched))
-    return np.where(num_devices <= size, 1.0, found)
+        number = number * np.where(stride >= size, degree, np.minimum(degree, touched))
+    return np.where(num_devices <= size, 1.0, number)
 
 
-# -- collectives: D is the whole buffer, on each device for an all-reduce, gathered for the others ---------------------
+def groups_of(tiers: Sequence[Tier], layouts: Layouts) -> Mapping[str, Group]:
+    """Return every kind of group of some layouts: those of :func:`axes_of`, and the ``ends`` of the pipeline.
+
+    Parameters
+    ----------
+    tiers, layouts
+        As for :func:`group_of` and :func:`axes_of`.
+    """
+    num_devices = layouts.num_devices
+    groups = {name: group_of(tiers, axes, num_devices) for name, axes in axes_of(layouts).items()}
+    return {**groups, "ends": groups["pipeline"].ends()}
 
 
-def gathers(group: Group) -> tuple[Affines, Affines]:
-    """Return the costs of an all-gather, or of a reduce-scatter, over levels and over a flat ring."""
-    levels, flat, _ = all_reduces(group)
-    return _halved(levels), _halved(flat)
+# -- collectives of a group: see the opening of this module ------------------------------------------------------------
 
 
 def all_reduces(group: Group) -> tuple[Affines, Affines, Affines]:
-    """Return the costs of an all-reduce over levels, over a flat ring and over two trees."""
+    """Return the costs of an all-reduce over levels, over a flat ring and over two trees.
+
+    Parameters
+    ----------
+    group
+        Of n layouts; costs are of shape (n,).
+    """
+    hops_s = np.ceil(np.log2(group.units)) * group.latency_s
+    tree = double_binary_tree_all_reduces(
+        num_devices=group.num_members,
+        bandwidth_bytes_per_s=group.slowest_bytes_per_s,
+        overhead_s=2 * hops_s.sum(axis=0),
+    )
+    return (*_rings(group), tree)
+
+
+def gathers(group: Group) -> tuple[Affines, Affines]:
+    """Return the costs of an all-gather, or of a reduce-scatter, over levels and over a flat ring.
+
+    Parameters
+    ----------
+    group
+        As for :func:`all_reduces`, whose halves these are.
+    """
+    levels, flat = _rings(group)
+    return (
+        Affines(startup_s=levels.startup_s / 2, per_byte_s=levels.per_byte_s / 2),
+        Affines(startup_s=flat.startup_s / 2, per_byte_s=flat.per_byte_s / 2),
+    )
+
+
+def _rings(group: Group) -> tuple[Affines, Affines]:
+    """Return the costs of an all-reduce over levels and over a flat ring."""
     levels = ring_all_reduces(
         num_devices=group.units,
         bandwidth_bytes_per_s=group.members * group.share_bytes_per_s,
         latency_s=group.latency_s,
     )
-    slowest = _slowest_bytes_per_s(group)
-    n = group.num_members
-    depth = np.ceil(np.log2(group.units))
-    flat = Affines(startup_s=2 * _path_s(group), per_byte_s=2 * (n - 1) / n / slowest)
-    tree = Affines(startup_s=2 * (depth * group.latency_s).sum(axis=0), per_byte_s=2 / slowest)
-    return Affines(startup_s=levels.startup_s.sum(axis=0), per_byte_s=levels.per_byte_s.sum(axis=0)), flat, tree
+    flat = ring_all_reduces(
+        num_devices=group.num_members,
+        bandwidth_bytes_per_s=group.slowest_bytes_per_s,
+        overhead_s=2 * group.path_s,
+    )
+    return Affines(startup_s=levels.startup_s.sum(axis=0), per_byte_s=levels.per_byte_s.sum(axis=0)), flat
 
 
 def all_to_alls(group: Group) -> tuple[Affines, Affines]:
-    """Return the costs of an all-to-all of D bytes from each device, its own part included: by pairs, and in rounds."""
+    """Return the costs of an all-to-all of D bytes from each device, its own part included: by pairs, and in rounds.
+
+    Parameters
+    ----------
+    group
+        As for :func:`all_reduces`.
+    """
     outside = np.where(group.is_crossed, 1 - group.members / group.num_members, 0.0)
     inner = np.concatenate([outside[1:], np.zeros_like(outside[:1])])
     inside = np.where(np.arange(len(outside))[:, None] == 0, outside - inner, outside)
-    per_byte_s = (inside / group.share_bytes_per_s).max(axis=0)
     depth = np.ceil(np.log2(group.units))
-    rounds_s = (depth / 2 / group.share_bytes_per_s).sum(axis=0)
-    pairs = Affines(startup_s=_path_s(group), per_byte_s=per_byte_s)
-    return pairs, Affines(startup_s=(depth * group.latency_s).sum(axis=0), per_byte_s=rounds_s)
-
-
-def send(group: Group) -> Affines:
-    """Return the cost of a transfer from one member to the next, over the slowest boundary that the group has."""
-    per_byte_s = np.where(group.is_crossed, 1 / group.alone_bytes_per_s, 0.0)
-    return Affines(
-        startup_s=np.where(group.is_crossed, group.latency_s, 0.0).max(axis=0), per_byte_s=per_byte_s.max(axis=0)
+    return (
+        Affines(startup_s=group.path_s, per_byte_s=(inside / group.share_bytes_per_s).max(axis=0)),
+        Affines(
+            startup_s=(depth * group.latency_s).sum(axis=0),
+            per_byte_s=(depth / 2 / group.share_bytes_per_s).sum(axis=0),
+        ),
     )
 
 
-def all_reduce_s(group: Group, size_bytes: Floats) -> Floats:
-    """Return the seconds of an all-reduce of so many bytes by the quickest way."""
-    return _cheapest_s(all_reduces(group), size_bytes)
+def send(group: Group) -> tuple[Affines]:
+    """Return the cost of a transfer from one member to the next, over the slowest boundary that the group has.
+
+    Parameters
+    ----------
+    group
+        As for :func:`all_reduces`.
+    """
+    return (
+        Affines(
+            startup_s=np.where(group.is_crossed, group.latency_s, 0.0).max(axis=0),
+            per_byte_s=np.where(group.is_crossed, 1 / group.alone_bytes_per_s, 0.0).max(axis=0),
+        ),
+    )
 
 
-def gather_s(group: Group, size_bytes: Floats) -> Floats:
-    """Return the seconds of an all-gather, or of a reduce-scatter, of so many bytes by the quickest way."""
-    return _cheapest_s(gathers(group), size_bytes)
+Operation = Literal["all_reduce", "gather", "all_to_all", "send"]
+_COSTS: Mapping[Operation, Callable[[Group], tuple[Affines, ...]]] = {
+    "all_reduce": all_reduces,
+    "gather": gathers,
+    "all_to_all": all_to_alls,
+    "send": send,
+}
 
 
-def all_to_all_s(group: Group, size_bytes: Floats) -> Floats:
-    """Return the seconds in which every device sends so many bytes, its own part included, evenly to all members."""
-    return _cheapest_s(all_to_alls(group), size_bytes)
+def operation_s(operation: Operation, group: Group, size_bytes: Floats) -> Floats:
+    """Return the seconds of an operation by the quickest of its algorithms; 0 for 0 bytes.
+
+    Parameters
+    ----------
+    operation
+        ``gather`` stands for an all-gather and for a reduce-scatter, which cost the same.
+    group
+        Of n layouts.
+    size_bytes
+        D, of shape (n,): on each device, or gathered; of an all-to-all what each device sends to all members, its own
+        part included; of one transfer to the next member.
+    """
+    first, *others = _COSTS[operation](group)
+    seconds = first.startup_s + first.per_byte_s * size_bytes
+    for cost in others:
+        seconds = np.minimum(seconds, cost.startup_s + cost.per_byte_s * size_bytes)
+    return np.where(size_bytes > 0, seconds, 0.0)
 
 
-def send_s(group: Group, size_bytes: Floats) -> Floats:
-    """Return the seconds of a transfer of so many bytes to the next member."""
-    return _cheapest_s((send(group),), size_bytes)
-
-
-def _cheapest_s(costs: Sequence[Affines], size_bytes: Floats) -> Floats:
-    """Return the seconds of the cheapest cost; 0 for 0 bytes."""
-    found = costs[0].startup_s + costs[0].per_byte_s * size_bytes
-    for cost in costs[1:]:
-        found = np.minimum(found, cost.startup_s + cost.per_byte_s * size_bytes)
-    return np.where(size_bytes > 0, found, 0.0)
-
-
-def _halved(cost: Affines) -> Affines:
-    """Return half of an all-reduce over rings: its reduce-scatter or its all-gather."""
-    return Affines(startup_s=cost.startup_s / 2, per_byte_s=cost.per_byte_s / 2)
-
-
-def _path_s(group: Group) -> Floats:
-    """Return the latency of all hops through a group: ``u_(j-1) - u_j`` of each tier."""
-    hops = group.num_members / group.members * (1 - 1 / group.units)
-    path_s: Floats = (hops * group.latency_s).sum(axis=0)
-    return path_s
-
-
-def _slowest_bytes_per_s(group: Group) -> Floats:
-    """Return what a ring through all members carries; infinite for one member."""
-    rates = np.where(group.is_crossed, group.members * group.share_bytes_per_s, np.inf)
-    slowest: Floats = rates.min(axis=0)
-    return slowest
-
-
-# --- Gradient compression: what it saves on the wire, what it costs to compute, and the best ratio
-# Source: X. Zhang et al., Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter
-# Server, section V-C. The ratio ``r`` is the share of the gradient that is *removed*: packets are multiplied by 1 - r,
-# and compressing takes ``k / (1 - r)^2``, the text's "inverse square" in the only reading with an optimum (``k / r^2``
-# falls with r, as does the transfer). Left out: decompression, and what a lossy gradient does to convergence.
+# -- compression of gradients ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -702,7 +788,7 @@ class Compression:
         share = np.asarray(self.removed)
         if not ((share >= 0) & (share < 1)).all():
             raise ModelError(f"removed is {self.removed}. It must be a share from 0 to below 1: 1 sends nothing.")
-        if not 0 <= self.scale_s < float("inf"):
+        if not 0 <= self.scale_s < inf:
             raise ModelError(f"scale_s is {self.scale_s}. It must be finite and not negative.")
 
     @property
@@ -764,15 +850,14 @@ def optimal_compression(*, scale_s: float, transfer_s: float) -> OptimalCompress
     >>> round(optimal_compression(scale_s=0.032, transfer_s=1).removed, 9)
     0.6
     """
-    if not (0 < scale_s < float("inf") and 0 < transfer_s < float("inf")):
+    if not (0 < scale_s < inf and 0 < transfer_s < inf):
         raise ModelError(f"scale_s is {scale_s} and transfer_s {transfer_s}. Both must be positive and finite.")
     kept = min(1.0, float(np.cbrt(2 * scale_s / transfer_s)))
     is_interior = kept < 1
-    time_s = transfer_s * kept + scale_s / kept**2
     means_s = 3 * float(np.cbrt(scale_s) * np.cbrt(transfer_s / 2) ** 2)
     return OptimalCompression(
         removed=1 - kept,
-        time_s=time_s,
+        time_s=transfer_s * kept + scale_s / kept**2,
         bound_s=means_s if is_interior else transfer_s + scale_s,
         is_interior=is_interior,
         pays=27 * scale_s < 4 * transfer_s,
@@ -780,5 +865,11 @@ def optimal_compression(*, scale_s: float, transfer_s: float) -> OptimalCompress
 
 
 def optimal_scale_s(*, removed: float, transfer_s: float) -> float:
-    """Return the ``k`` for which a ratio is the best one: ``A (1 - r)^3 / 2``."""
+    """Return the ``k`` for which a ratio is the best one: ``A (1 - r)^3 / 2``.
+
+    Parameters
+    ----------
+    removed, transfer_s
+        The ratio ``r`` and the seconds ``A`` without compression.
+    """
     return float(transfer_s * Compression(removed=removed, scale_s=0.0).kept ** 3 / 2)

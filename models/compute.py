@@ -1,32 +1,66 @@
-"""Seconds of computation: FLOP, a device's peak, and the share of it that is used.
+"""Seconds of computation on one device: of any network's layers, of single kernels, and of a transformer's layers.
 
-Forward counts 2 FLOP a multiply-add; backward is twice forward (gradient of the input and of the weights), eqs. 4 to 6
-of T. Liu et al., WWW '22, doi:10.1145/3485447.3511981. Layers without multiply-adds (pooling, activation,
-normalisation) are taken to cost nothing, as there; what they do cost sits in the fitted utilisation. Seconds measured
-on one device are scaled to another by the ratio of their peaks.
+**Any layer.** FLOP over a device's peak and the share of it that is used. Forward counts 2 FLOP a multiply-add;
+backward is twice forward (gradient of the input and of the weights), eqs. 4 to 6 of T. Liu et al., WWW '22,
+doi:10.1145/3485447.3511981. Layers without multiply-adds (pooling, activation, normalisation) are taken to cost
+nothing, as there; what they do cost sits in the fitted utilisation. Seconds measured on one device are scaled to
+another by the ratio of their peaks.
+
+**A kernel.** A matrix product takes as long as its multiply-adds at a share of the device's peak, or as its operands
+take to move, whichever is longer (the roofline: S. Williams, A. Waterman, D. Patterson, Communications of the ACM
+52(4), 2009, doi:10.1145/1498765.1498785). Three things make small or odd products slower:
+
+- *Waves.* The result is cut into tiles, one at a time for each multiprocessor, and the last wave of tiles is not full
+  (NVIDIA, Matrix Multiplication Background User's Guide, sections "Tile quantization" and "Wave quantization").
+- *Start-up.* A tile pays for its first loads and its last stores, whatever its inner width. That time is the same on
+  each multiprocessor, so in inner width it grows with the multiplications that one does a second.
+- *Alignment.* Tensor cores want widths that are multiples of 8 numbers of two bytes (same guide, "Tensor Core
+  requirements"); other widths fall back to slower kernels.
+
+Products of less than half a wave of tiles are taken to be split among all multiprocessors whatever their inner width:
+too quick for tiny ones, which launching covers. Leaves out caches between kernels, clocks that sink under load (they
+are in the fitted shares), and sparsity.
+
+**A transformer's layer, embedding and head**, for many layouts at once: every operator of
+:mod:`planner.models.operators`. Tensor parallelism cuts the columns of a part's first product and the inner width of
+its last (M. Shoeybi et al., arXiv 1909.08053, section 3); context parallelism cuts the tokens; experts see the tokens
+of all ranks that share them. Backward has two products for one of forward (section 5.1 of D. Narayanan et al., SC21,
+arXiv 2104.04473). Leaves out communication and the floor that launching kernels sets:
+:mod:`planner.models.transformer_time`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.cluster import Device
-from planner.cost import Profile
+from planner.cost import Floats, Profile
 from planner.dnn import Dnn
 from planner.errors import ModelError
 from planner.models.layouts import Ints, Layouts, Recompute
 from planner.models.memory import Precision
-from planner.models.operators import Operator, Product, block_operators, embedding_operators, head_operators
+from planner.models.operators import (
+    BACKWARD_PER_FORWARD,
+    FLOP_PER_MULTIPLY_ADD,
+    ROUTED,
+    Operator,
+    block_operators,
+    embedding_operators,
+    head_operators,
+)
 from planner.transformer import LayerKind, Transformer
 
-BACKWARD_PER_FORWARD = 2  # eq. 6
+# -- any layer ---------------------------------------------------------------------------------------------------------
 
 
 def peak_flop_per_s(device: Device, dtype: str) -> float:
     """Return the device's peak for a data type.
+
+    Parameters
+    ----------
+    device, dtype
+        A device of the table, and a type such as ``bf16``.
 
     Raises
     ------
@@ -46,7 +80,7 @@ def profile_from_flop(
     *,
     dtype: str,
     utilisation: float,
-    flop_per_multiply_add: int = 2,
+    flop_per_multiply_add: int = FLOP_PER_MULTIPLY_ADD,
     utilisation_by_kind: Mapping[str, float] | None = None,
     update_s: float = 0.0,
 ) -> Profile:
@@ -54,17 +88,20 @@ def profile_from_flop(
 
     Parameters
     ----------
+    dnn, device, dtype
+        The layers, and the device and the data type whose peak ``pi`` they are computed at.
     utilisation, utilisation_by_kind
         Share ``c`` of the peak that is reached, in general and for some kinds of layer. It may exceed 1 where it was
         fitted to counts of multiply-adds or to algorithms that save FLOP.
     flop_per_multiply_add
         2; or 1, to read ``c`` as a fit on multiply-adds.
+    update_s
+        Of the optimiser's step, passed on.
     """
-    peak = peak_flop_per_s(device, dtype)
     by_kind = utilisation_by_kind or {}
     used = np.array([by_kind.get(layer.kind, utilisation) for layer in dnn.layers])
     flop = np.array([layer.num_multiply_adds for layer in dnn.layers], dtype=float) * flop_per_multiply_add
-    forward_s = flop / (used * peak)
+    forward_s = flop / (used * peak_flop_per_s(device, dtype))
     return Profile(
         forward_s=forward_s,
         backward_s=BACKWARD_PER_FORWARD * forward_s,
@@ -78,6 +115,13 @@ def optimizer_step_s(num_trainable: int, device: Device, precision: Precision) -
 
     Read the gradient, read and write the master weights and the optimiser's state, and write the weights where they are
     kept in another type: own estimate from the device's memory bandwidth, a lower bound on the real step.
+
+    Parameters
+    ----------
+    num_trainable
+        Parameters that the device steps.
+    device, precision
+        Whose memory is moved, and the bytes of a parameter.
     """
     state_bytes = precision.master_bytes + precision.optimizer_bytes
     is_mixed = precision.master_bytes > 0
@@ -88,23 +132,30 @@ def optimizer_step_s(num_trainable: int, device: Device, precision: Precision) -
 def scaled_to(profile: Profile, measured_on: Device, device: Device, *, dtype: str) -> tuple[Profile, str]:
     """Return a measured profile for another device, and what to tell the reader; nothing where it is the same.
 
-    Seconds of all layers are scaled by the ratio of the devices' peaks: of ``dtype``, or of fp32 where one of them has
-    no such peak. Every layer is thus taken to use the same share of either peak; layers that wait for memory do not.
-    Without any common peak the profile comes back as it is. Reading and the update stay: neither is the device's
-    arithmetic.
+    Seconds of all layers are scaled by the ratio of the devices' peaks: every layer is taken to use the same share of
+    either peak; layers that wait for memory do not. Without any common peak the profile comes back as it is. Reading
+    and the update stay: neither is the device's arithmetic.
+
+    Parameters
+    ----------
+    profile, measured_on
+        Seconds, and the device that they were measured on.
+    device
+        The device to scale to.
+    dtype
+        Whose peaks are compared; those of fp32 where one of the devices has no such peak.
     """
     if device.name == measured_on.name:
         return profile, ""
-    common = [
-        name for name in (dtype, "fp32") if name in device.peak_flop_per_s and name in measured_on.peak_flop_per_s
-    ]
-    if not common:
+    peaks, old_peaks = device.peak_flop_per_s, measured_on.peak_flop_per_s
+    common = next((name for name in (dtype, "fp32") if name in peaks and name in old_peaks), None)
+    if common is None:
         return profile, (
             f"seconds on {device.name} are taken to be those measured on {measured_on.name}: there is no peak of both "
             f"to scale by"
         )
-    ratio = measured_on.peak_flop_per_s[common[0]] / device.peak_flop_per_s[common[0]]
-    how = f"scaled from {measured_on.name} by {ratio:.4g}, the ratio of their {common[0]} peaks"
+    ratio = old_peaks[common] / peaks[common]
+    how = f"scaled from {measured_on.name} by {ratio:.4g}, the ratio of their {common} peaks"
     scaled = replace(
         profile,
         forward_s=profile.forward_s * ratio,
@@ -114,24 +165,7 @@ def scaled_to(profile: Profile, measured_on: Device, device: Device, *, dtype: s
     return scaled, f"seconds on {device.name} {how}"
 
 
-# --- Seconds of single kernels: matrix products, attention, and what only moves memory
-# A product takes as long as its multiply-adds at a share of the device's peak, or as its operands take to move,
-# whichever
-# is longer (the roofline: S. Williams, A. Waterman, D. Patterson, Communications of the ACM 52(4), 2009,
-# doi:10.1145/1498765.1498785). Three things make small or odd products slower:
-#
-# - *Waves.* The result is cut into tiles, one at a time for each multiprocessor, and the last wave of tiles is not full
-# (NVIDIA, Matrix Multiplication Background User's Guide, sections "Tile quantization" and "Wave quantization").
-# - *Start-up.* A tile pays for its first loads and its last stores, whatever its inner width. That time is the same on
-# each multiprocessor, so in inner width it grows with the multiplications that one does a second.
-# - *Alignment.* Tensor cores want widths that are multiples of 8 numbers of two bytes (same guide, "Tensor Core
-# requirements"); other widths fall back to slower kernels.
-#
-# Products of less than half a wave of tiles are taken to be split among all multiprocessors whatever their inner width:
-# too quick for tiny ones, which launching covers. Leaves out caches between kernels, clocks that sink under load (they
-# are in the fitted shares), and sparsity.
-
-Floats = NDArray[np.float64]
+# -- single kernels ----------------------------------------------------------------------------------------------------
 
 _ALIGNED = 8  # numbers of two bytes in the 16 bytes that a load takes at once
 _TILES = ((256, 128, 1.0), (128, 128, 0.85), (128, 64, 0.72))  # rows, columns, share of the largest tile's rate
@@ -210,7 +244,7 @@ class Constants:
     tensor_floor_ratio
         What tensor parallelism adds to a layer's launch floor.
     contention
-        Share of the shorter of two that run side by side (computing, exchange) that is not hidden by the longer.
+        Share of the shorter of two that run side by side (computing, communication) that is not hidden by the longer.
     inside_efficiency, outside_efficiency
         Share of the bandwidth that collectives reach, inside a machine and between machines.
     """
@@ -228,99 +262,6 @@ class Constants:
     contention: float
     inside_efficiency: float
     outside_efficiency: float
-
-
-def longer_of(first: Floats | float, second: Floats | float, sharpness: float = _SHARPNESS) -> Floats:
-    """Return about the larger of two times: a little more where they are close, as work is then never all hidden.
-
-    Notes
-    -----
-    The norm ``(x**n + y**n) ** (1/n)``, n being the sharpness: at least the larger, at most 2 ** (1/n) times it, which
-    for 6 is 1.12. Own choice; a sharp maximum is what it tends to.
-    """
-    larger, smaller = np.maximum(first, second), np.minimum(first, second)
-    share = np.divide(smaller, larger, out=np.zeros(np.shape(larger)), where=np.asarray(larger) > 0)
-    return np.asarray(larger * (1 + share**sharpness) ** (1 / sharpness), dtype=float)
-
-
-def misalignment(width: int) -> int:
-    """Return how often a load is halved until it divides a width: 0 for multiples of 8 numbers, 3 for odd widths.
-
-    >>> [misalignment(width) for width in (128, 108, 225)]
-    [0, 1, 3]
-    """
-    return int(misalignments(width))
-
-
-def misalignments(widths: Floats | int) -> Floats:
-    """Return :func:`misalignment` of many widths."""
-    return np.asarray(np.log2(_ALIGNED // np.gcd(np.asarray(widths, dtype=np.int64), _ALIGNED)), dtype=float)
-
-
-def move_s(moved_bytes: Floats | float, rates: DeviceRates) -> Floats:
-    """Return the seconds of kernels that do nothing but read and write so many bytes."""
-    return np.asarray(moved_bytes / rates.moved_bytes_per_s, dtype=float)
-
-
-def product_s(
-    rows: Floats | float,
-    inner: Floats | float,
-    columns: Floats | float,
-    *,
-    count: Floats | float = 1.0,
-    rates: DeviceRates,
-    constants: Constants,
-) -> Floats:
-    """Return the seconds of ``count`` products of ``rows x inner`` by ``inner x columns`` numbers of two bytes.
-
-    Notes
-    -----
-    ``w waves + (1 - w) ideal``, times ``1 + startup / inner``, and at least about as long as its bytes take. The
-    tile is the fastest of three for each product. More than eight waves are taken to fill the last one half on average.
-    """
-    rows, inner, columns, count = (np.asarray(one, dtype=float) for one in (rows, inner, columns, count))
-    flop = 2 * rows * inner * columns * count
-    ideal = flop / rates.multiplied_flop_per_s
-    waves = np.full(np.shape(ideal), np.inf)
-    for tile_rows, tile_columns, share in _TILES:
-        tiles = np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns) * count / rates.num_multiprocessors
-        whole = np.where(tiles > 8, tiles + 0.5, np.ceil(tiles)) * rates.num_multiprocessors
-        took = 2 * whole * tile_rows * tile_columns * inner / (rates.multiplied_flop_per_s * share)
-        waves = np.minimum(waves, np.where(tiles < _FEW_TILES, ideal / (share * _SPLIT), took))
-    quantised = constants.wave_share * waves + (1 - constants.wave_share) * ideal
-    rate = rates.peak_flop_per_s / rates.num_multiprocessors
-    startup = constants.startup_width * rate / _REFERENCE_FLOP_PER_S
-    moved = 2 * (rows * inner + inner * columns + rows * columns) * count
-    return longer_of(quantised * (1 + startup / inner), move_s(moved, rates))
-
-
-def attention_s(flop: Floats | float, rates: DeviceRates) -> Floats:
-    """Return the seconds of fused attention (T. Dao, arXiv 2307.08691), which keeps its scores on the chip."""
-    return np.asarray(flop / (rates.peak_flop_per_s * rates.attention_efficiency), dtype=float)
-
-
-# --- Seconds that a transformer's layers, embedding and head compute on one device, for many layouts at once
-# Every operator of :mod:`planner.models.operators` is timed by :mod:`planner.models.compute`. Tensor
-# parallelism cuts the columns of a part's first product and the inner width of its last (M. Shoeybi et al., arXiv
-# 1909.08053, section 3); context parallelism cuts the tokens; experts see the tokens of all ranks that share them.
-# Backward has two products for one of forward (section 5.1 of D. Narayanan et al., SC21, arXiv 2104.04473). Cost
-# depends
-# on few decisions, so distinct ones are computed once; equal layers are one layer, times their number.
-#
-# Leaves out exchange between devices and the floor that launching kernels sets: :mod:`planner.models.transformer_time`.
-
-_BYTES = 2  # of an activation
-SCORE_BACKWARD = 1.7  # bytes moved backward over forward, per score: counted below
-ELEMENT_BACKWARD = 1.9  # the same of norms, activations and residual additions
-FLASH_BACKWARD = 2.5  # five products for two: the scores are computed again (T. Dao, arXiv 2307.08691, section 3)
-_LOSS_BYTES = 42.0  # of one logit both ways, not fused: in four bytes, read or written ten times, once in two
-_DROPOUT_BYTES = 5  # read, write, and the mask
-_ROUTED = "feed_forward.experts"  # what the operators of routed experts are called
-_ROW_PARALLEL = ("attention.output", "feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down")
-_LAST = ("feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down")
-_ROUTERS = ("feed_forward.router", "feed_forward.shared.gate")
-_REPLICATED = ("attention.query_down", "attention.key_value_down", *_ROUTERS)
-_BETWEEN = ("norm", "residual")  # kinds that tensor parallelism does not split, but sequence parallelism does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,11 +283,11 @@ class Software:
     accumulation_bytes
         Moved per parameter and micro-batch to add up gradients.
     gradient_bytes
-        Of a gradient, as it is exchanged.
+        Of a gradient, as it is communicated.
     optimizer_bytes
         Moved per parameter by the optimiser's step.
     bucket_bytes
-        Largest piece of gradients that is exchanged at once.
+        Largest piece of gradients that is sent at once.
     reduces_every_microbatch
         Whether ZeRO-2 and 3 reduce the gradients of every micro-batch.
     shards_gradients
@@ -381,30 +322,102 @@ class Software:
     element_passes: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
-    """The decisions that a layer's computation depends on, as arrays of floats."""
+def longer_of(first: Floats | float, second: Floats | float, sharpness: float = _SHARPNESS) -> Floats:
+    """Return about the larger of two times: a little more where they are close, as work is then never all hidden.
 
-    tensor: Floats
-    context: Floats
-    expert: Floats
-    microbatch: Floats
-    sequence_parallel: Floats
+    Parameters
+    ----------
+    first, second
+        Seconds, of shapes that broadcast.
+    sharpness
+        n of the norm ``(x**n + y**n) ** (1/n)``: at least the larger, at most 2 ** (1/n) times it, which for 6 is 1.12.
+        Own choice; a sharp maximum is what it tends to.
+    """
+    larger, smaller = np.maximum(first, second), np.minimum(first, second)
+    share = np.divide(smaller, larger, out=np.zeros(np.shape(larger)), where=np.asarray(larger) > 0)
+    return np.asarray(larger * (1 + share**sharpness) ** (1 / sharpness), dtype=float)
 
-    @classmethod
-    def of(cls, layouts: Layouts) -> "Split":
-        """Return the decisions of some layouts."""
-        length = len(layouts)
 
-        def floats(name: str) -> Floats:
-            return np.broadcast_to(np.asarray(layouts.arrays()[name], dtype=float), length)
+def misalignment(width: Ints | int) -> Floats:
+    """Return how often a load is halved until it divides a width: 0 for multiples of 8 numbers, 3 for odd widths.
 
-        return cls(**{name: floats(name) for name in cls.__slots__})
+    Parameters
+    ----------
+    width
+        In numbers of two bytes; any shape.
 
-    @property
-    def between(self) -> Floats:
-        """Share of a micro-batch's tokens that a rank holds between the tensor-parallel products."""
-        return np.where(self.sequence_parallel > 0, 1 / self.tensor, 1.0) / self.context
+    >>> misalignment(np.array([128, 108, 225])).tolist()
+    [0.0, 1.0, 3.0]
+    """
+    return np.asarray(np.log2(_ALIGNED // np.gcd(width, _ALIGNED)), dtype=float)
+
+
+def move_s(moved_bytes: Floats | float, rates: DeviceRates) -> Floats:
+    """Return the seconds of kernels that do nothing but read and write.
+
+    Parameters
+    ----------
+    moved_bytes, rates
+        How much, in any shape, and the device.
+    """
+    return np.asarray(moved_bytes / rates.moved_bytes_per_s, dtype=float)
+
+
+def product_s(
+    rows: Floats | float,
+    inner: Floats | float,
+    columns: Floats | float,
+    *,
+    count: Floats | float = 1.0,
+    rates: DeviceRates,
+    constants: Constants,
+) -> Floats:
+    """Return the seconds of ``count`` products of ``rows x inner`` by ``inner x columns`` numbers of two bytes.
+
+    Parameters
+    ----------
+    rows, inner, columns, count
+        Of shapes that broadcast; > 0.
+    rates, constants
+        The device, and what is fitted for all.
+
+    Notes
+    -----
+    ``w waves + (1 - w) ideal``, times ``1 + startup / inner``, and at least about as long as its bytes take. The
+    tile is the fastest of three for each product. More than eight waves are taken to fill the last one half on average.
+    """
+    rows, inner, columns, count = (np.asarray(number, dtype=float) for number in (rows, inner, columns, count))
+    flop = 2 * rows * inner * columns * count
+    ideal = flop / rates.multiplied_flop_per_s
+    waves = np.full(np.shape(ideal), np.inf)
+    for tile_rows, tile_columns, share in _TILES:
+        tiles = np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns) * count / rates.num_multiprocessors
+        whole = np.where(tiles > 8, tiles + 0.5, np.ceil(tiles)) * rates.num_multiprocessors
+        took = 2 * whole * tile_rows * tile_columns * inner / (rates.multiplied_flop_per_s * share)
+        waves = np.minimum(waves, np.where(tiles < _FEW_TILES, ideal / (share * _SPLIT), took))
+    quantised = constants.wave_share * waves + (1 - constants.wave_share) * ideal
+    rate = rates.peak_flop_per_s / rates.num_multiprocessors
+    startup = constants.startup_width * rate / _REFERENCE_FLOP_PER_S
+    moved = 2 * (rows * inner + inner * columns + rows * columns) * count
+    return longer_of(quantised * (1 + startup / inner), move_s(moved, rates))
+
+
+# -- a transformer's layers, embedding and head ------------------------------------------------------------------------
+
+_BYTES = 2  # of an activation
+SCORE_BACKWARD = 1.7  # bytes moved backward over forward, per score: counted below
+ELEMENT_BACKWARD = 1.9  # the same of norms, activations and residual additions
+FLASH_BACKWARD = 2.5  # five products for two: the scores are computed again (T. Dao, arXiv 2307.08691, section 3)
+_LOSS_BYTES = 42.0  # of one logit both ways, not fused: in four bytes, read or written ten times, once in two
+_DROPOUT_BYTES = 5  # read, write, and the mask
+_LAST = ("feed_forward.down", "feed_forward.experts.down", "feed_forward.shared.down")
+_ROW_PARALLEL = ("attention.output", *_LAST)
+_REPLICATED = (
+    "attention.query_down",
+    "attention.key_value_down",
+    "feed_forward.router",
+    "feed_forward.shared.gate",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,37 +433,25 @@ class LayerSeconds:
     last_s: Floats
 
     def again_s(self, recompute: Ints, software: Software) -> Floats:
-        """Return what the backward pass computes again."""
-        full = np.asarray(recompute) == Recompute.FULL
-        selective = np.asarray(recompute) == Recompute.SELECTIVE
+        """Return what the backward pass computes again.
+
+        Parameters
+        ----------
+        recompute
+            A :class:`planner.models.layouts.Recompute` for each layout, shape (n,).
+        software
+            What it repeats of a layer.
+        """
         whole = self.forward_s - self.last_s if software.stops_early else self.forward_s
         share = software.selective_share
         some = share * (self.forward_s - self.attention_s) if share else self.attention_s
-        return np.where(full, whole, np.where(selective, some, 0.0))
-
-
-@cache
-def _block(transformer: Transformer, kind: LayerKind) -> tuple[Operator, ...]:
-    """Return the operators of one block, built once."""
-    return block_operators(transformer, kind)
-
-
-@cache
-def _embedding(transformer: Transformer) -> tuple[Operator, ...]:
-    """Return the operators of the embedding, built once."""
-    return embedding_operators(transformer)
-
-
-@cache
-def _head(transformer: Transformer) -> tuple[Operator, ...]:
-    """Return the operators of the head, built once."""
-    return head_operators(transformer)
+        return np.where(recompute == Recompute.FULL, whole, np.where(recompute == Recompute.SELECTIVE, some, 0.0))
 
 
 def layer_seconds(
     transformer: Transformer,
     kind: LayerKind,
-    split: Split,
+    layouts: Layouts,
     *,
     rates: DeviceRates,
     software: Software,
@@ -459,134 +460,133 @@ def layer_seconds(
 ) -> LayerSeconds:
     """Return the seconds of one layer of a kind, gradients' accumulation left out.
 
-    ``expert_imbalance``: tokens of the fullest rank's experts, over the mean; >= 1.
+    Parameters
+    ----------
+    transformer, kind
+        The network, and the kind of layer.
+    layouts
+        n of them, whose degrees and micro-batch count; the result is of shape (n,).
+    rates, software, constants
+        Of device and program, and of all.
+    expert_imbalance
+        Tokens of the fullest rank's experts, over the mean; >= 1.
+
+    Notes
+    -----
+    Unfused attention writes each score by the first product, reads and writes it by softmax and by dropout (with a mask
+    of one byte), and reads it by the second product: 11 bytes. Backward moves 19: counted for the kernels of
+    Megatron-LM. Fused attention keeps its scores on the chip (T. Dao, arXiv 2307.08691).
     """
-    forward, backward, last = (np.zeros(np.shape(split.tensor)) for _ in range(3))
-    operators = _block(transformer, kind)
+    operators = block_operators(transformer, kind)
+    forward, backward, last = (np.zeros(len(layouts)) for _ in range(3))
     for one in operators:
-        if one.kind == "attention":
+        if one.name.startswith("attention") and one.kind in ("attention", "softmax"):
             continue
-        fuller = expert_imbalance if one.name.startswith(_ROUTED) else 1.0
+        tokens = expert_imbalance if one.name.startswith(ROUTED) else 1.0
         if one.product is not None:
-            ahead, back = _product_pair_s(one, split, rates=rates, constants=constants, tokens=fuller)
-        elif one.kind == "softmax" and one.name.startswith("attention"):
-            continue
+            ahead, back = _products_s(one, layouts, rates, constants, tokens)
         else:
-            ahead = _element_s(one, split, rates=rates, software=software) * constants.element_ratio * fuller
+            ahead = _element_s(one, layouts, rates, software, constants) * tokens
             back = ELEMENT_BACKWARD * ahead
         forward, backward = forward + ahead, backward + back
         last = last + ahead if one.name in _LAST or one == operators[-1] else last
-    attention, attention_back = _attention_pair_s(
-        transformer, operators, split, rates=rates, software=software, constants=constants
-    )
+    ranks = layouts.microbatch / (layouts.tensor * layouts.context)
+    flop = sum(one.forward_flop for one in operators if one.kind == "attention") * ranks
+    if software.has_flash_attention:
+        attention = flop / software.attention_ratio / (rates.peak_flop_per_s * rates.attention_efficiency)
+        attention_back = FLASH_BACKWARD * attention
+    else:
+        # A masked score is computed all the same.
+        products = flop * (2 if transformer.is_causal else 1) / rates.multiplied_flop_per_s
+        moved = move_s(transformer.num_heads * transformer.sequence_length**2 * ranks * constants.score_bytes, rates)
+        slow = 1 + constants.misaligned_head_cost * misalignment(transformer.head_size)
+        attention, attention_back = slow * (products + moved), slow * (2 * products + SCORE_BACKWARD * moved)
     return LayerSeconds(
         forward_s=forward + attention, backward_s=backward + attention_back, attention_s=attention, last_s=last
     )
 
 
-def _shape(one: Operator, product: Product, split: Split) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return rows, inner width, columns and count of an operator's product on one rank."""
-    rows = product.rows * split.microbatch / split.context
-    inner, columns, count = (np.full(np.shape(rows), float(n)) for n in (product.inner, product.columns, product.count))
-    if one.name.startswith(_ROUTED):
-        rows, count = rows * split.expert, count / split.expert
-    if one.name in _REPLICATED:
-        rows = product.rows * split.microbatch * split.between
-    elif one.name in _ROW_PARALLEL:
-        inner = inner / split.tensor
-    else:
-        columns = columns / split.tensor
-    return rows, inner, columns, count
-
-
-def _product_pair_s(
-    one: Operator, split: Split, *, rates: DeviceRates, constants: Constants, tokens: float = 1.0
+def _products_s(
+    one: Operator, layouts: Layouts, rates: DeviceRates, constants: Constants, tokens: float = 1.0
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of a product, and of the two that give the gradients of its input and its weights.
+    """Return the seconds of an operator's product, and of the two that give the gradients of its input and weights.
 
     ``tokens``: how many there are, over those that the operator says.
     """
-    if one.product is None:
-        raise ValueError(f"the operator {one.name} is no product")
-    rows, inner, columns, count = _shape(one, one.product, split)
+    assert one.product is not None, "asked of products alone"
+    rows = one.product.rows * layouts.microbatch / layouts.context
+    inner, columns, count = (np.asarray(n) for n in (one.product.inner, one.product.columns, one.product.count))
+    if one.name.startswith(ROUTED):
+        rows, count = rows * layouts.expert, count / layouts.expert
+    if one.name in _REPLICATED:
+        rows = rows / layouts.stream_split
+    elif one.name in _ROW_PARALLEL:
+        inner = inner / layouts.tensor
+    else:
+        columns = columns / layouts.tensor
     rows = rows * tokens
-    forward = product_s(rows, inner, columns, count=count, rates=rates, constants=constants)
-    input_gradient = product_s(rows, columns, inner, count=count, rates=rates, constants=constants)
-    weight_gradient = product_s(inner, rows, columns, count=count, rates=rates, constants=constants)
+    forward, input_gradient, weight_gradient = (
+        product_s(*shape, count=count, rates=rates, constants=constants)
+        for shape in ((rows, inner, columns), (rows, columns, inner), (inner, rows, columns))
+    )
     return forward, input_gradient + weight_gradient
 
 
-def _element_s(one: Operator, split: Split, *, rates: DeviceRates, software: Software) -> Floats:
-    """Return the seconds of an operator that moves memory: every number read or written once."""
+def _element_s(one: Operator, layouts: Layouts, rates: DeviceRates, software: Software, constants: Constants) -> Floats:
+    """Return the seconds of an operator that moves memory, forward: every number read or written once."""
     moved = _BYTES * (one.input_elements + one.output_elements)
     if one.kind == "residual" and software.has_dropout:
         moved += _DROPOUT_BYTES * one.output_elements
-    is_between = one.kind in _BETWEEN
-    share = split.between if is_between else 1 / (split.tensor * split.context)
-    return move_s(moved * software.element_passes * split.microbatch * share, rates)
+    # Tensor parallelism does not split norms and additions, but sequence parallelism does.
+    split = layouts.stream_split if one.kind in ("norm", "residual") else layouts.tensor
+    tokens = layouts.microbatch / (split * layouts.context)
+    return move_s(moved * software.element_passes * tokens, rates) * constants.element_ratio
 
 
-def _attention_pair_s(
-    transformer: Transformer,
-    operators: tuple[Operator, ...],
-    split: Split,
-    *,
-    rates: DeviceRates,
-    software: Software,
-    constants: Constants,
-) -> tuple[Floats, Floats]:
-    """Return the seconds of scores, softmax and their product with the values, forward and backward.
+def embedding_s(transformer: Transformer, layouts: Layouts, *, rates: DeviceRates, constants: Constants) -> Floats:
+    """Return the seconds of the embedding of one micro-batch, both ways, shape (n,).
 
-    Unfused, each score is written by the first product, read and written by softmax and by dropout (with a mask of one
-    byte), and read by the second product: 11 bytes. Backward moves 19: counted for the kernels of Megatron-LM.
+    Parameters
+    ----------
+    transformer, layouts, rates, constants
+        As for :func:`layer_seconds`.
     """
-    pair = [one for one in operators if one.kind == "attention"]
-    ranks = split.microbatch / (split.tensor * split.context)
-    if software.has_flash_attention:
-        forward = attention_s(sum(one.forward_flop for one in pair) * ranks / software.attention_ratio, rates)
-        return forward, FLASH_BACKWARD * forward
-    whole = 2 if transformer.is_causal else 1  # a masked score is computed all the same
-    flop = sum(one.forward_flop for one in pair) * whole * ranks
-    scores = transformer.num_heads * transformer.sequence_length**2 * ranks
-    slow = 1 + constants.misaligned_head_cost * misalignment(transformer.head_size)
-    products = flop / rates.multiplied_flop_per_s
-    moved = move_s(scores * constants.score_bytes, rates)
-    return slow * (products + moved), slow * (2 * products + SCORE_BACKWARD * moved)
-
-
-def embedding_s(transformer: Transformer, split: Split, *, rates: DeviceRates, constants: Constants) -> Floats:
-    """Return the seconds of the embedding of one micro-batch, both ways."""
-    total = np.zeros(np.shape(split.tensor))
-    for one in _embedding(transformer):
+    total = np.zeros(len(layouts))
+    for one in embedding_operators(transformer):
         if one.product is not None:
-            total = total + sum(_product_pair_s(one, split, rates=rates, constants=constants))
+            total = total + sum(_products_s(one, layouts, rates, constants))
         elif one.kind != "input":
-            moved = _BYTES * 2 * one.output_elements * split.microbatch * split.between
+            moved = _BYTES * 2 * one.output_elements * layouts.microbatch / (layouts.stream_split * layouts.context)
             total = total + constants.element_ratio * (1 + ELEMENT_BACKWARD) * move_s(moved, rates)
     return total
 
 
 def head_s(
     transformer: Transformer,
-    split: Split,
+    layouts: Layouts,
     *,
     rates: DeviceRates,
     software: Software,
     constants: Constants,
 ) -> Floats:
-    """Return the seconds of the head and the loss of one micro-batch, both ways; the vocabulary is split by tensor."""
-    total = np.zeros(np.shape(split.tensor))
-    for one in _head(transformer):
+    """Return the seconds of the head and the loss of one micro-batch, both ways; the vocabulary is split by tensor.
+
+    Parameters
+    ----------
+    transformer, layouts, rates, software, constants
+        As for :func:`layer_seconds`; the result is of shape (n,).
+    """
+    total = np.zeros(len(layouts))
+    for one in head_operators(transformer):
         if one.product is not None:
             slow: Floats | float = 1.0
             if not software.pads_vocabulary:
-                slow = 1 + constants.misaligned_cost * misalignments(transformer.vocabulary_size // split.tensor)
-            total = total + slow * sum(_product_pair_s(one, split, rates=rates, constants=constants))
+                slow = 1 + constants.misaligned_cost * misalignment(transformer.vocabulary_size // layouts.tensor)
+            total = total + slow * sum(_products_s(one, layouts, rates, constants))
         elif one.kind == "loss":
             moved_bytes = 4.0 * _BYTES if software.has_fused_loss else _LOSS_BYTES
-            logits = one.input_elements * split.microbatch / (split.tensor * split.context)
+            logits = one.input_elements * layouts.microbatch / (layouts.tensor * layouts.context)
             total = total + move_s(logits * moved_bytes, rates)
         else:
-            ahead = _element_s(one, split, rates=rates, software=software) * constants.element_ratio
-            total = total + (1 + ELEMENT_BACKWARD) * ahead
+            total = total + (1 + ELEMENT_BACKWARD) * _element_s(one, layouts, rates, software, constants)
     return total

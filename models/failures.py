@@ -101,6 +101,11 @@ class RunTime:
         """Return the times of so many such runs, one after another.
 
         That is not one run as long: without checkpoints a failure loses the run that it strikes, and no other.
+
+        Parameters
+        ----------
+        num_runs
+            0 or more; one number, or one for each fleet.
         """
         num = checked_amounts("num_runs", num_runs)
         return RunTime(
@@ -184,8 +189,10 @@ def run_time(
         checked_amounts("start_up_s", start_up_s),
         checked_amounts("evaluation_s", evaluation_s),
         checked_amounts("write_s", points.write_s),
-        _interval_s(inf if points.interval_s is None else points.interval_s),
+        checked_amounts("interval_s", inf if points.interval_s is None else points.interval_s),
     )
+    if (interval == 0).any():
+        raise ModelError("interval_s: 0 s of work between checkpoints is no work. Give more than 0, or none at all.")
     with np.errstate(over="ignore"):  # beyond floating point is infinite
         work = training + evaluation
         if points.interval_s is None:
@@ -209,6 +216,13 @@ def best_interval_s(write_s: ArrayLike, rate_per_s: ArrayLike) -> Floats:
 
     Infinite without failures; 0 where a checkpoint costs nothing. It does not depend on the restart time.
 
+    Parameters
+    ----------
+    write_s
+        ``d``: of a checkpoint, while training stands still.
+    rate_per_s
+        ``1 / M``: of failures of all machines together.
+
     Notes
     -----
     The derivative by ``tau`` vanishes where ``(1 - x) e^(x + d/M) = 1`` with ``x = tau/M``: with ``x = 1 - e^(-y)``,
@@ -227,6 +241,13 @@ def best_interval_s(write_s: ArrayLike, rate_per_s: ArrayLike) -> Floats:
 def checked_amounts(name: str, given: ArrayLike) -> Floats:
     """Return numbers of 0 or more, infinite ones included, as an array.
 
+    Parameters
+    ----------
+    name
+        By which the message calls them.
+    given
+        The numbers, in any shape and unit.
+
     Raises
     ------
     ModelError
@@ -239,7 +260,13 @@ def checked_amounts(name: str, given: ArrayLike) -> Floats:
 
 
 def product(factor: Floats, other: Floats) -> Floats:
-    """Return the product, 0 where a factor is 0: also beside an infinite or unknown one. It grows to infinity."""
+    """Return the product, 0 where a factor is 0: also beside an infinite or unknown one. It grows to infinity.
+
+    Parameters
+    ----------
+    factor, other
+        Of shapes that broadcast.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where((factor == 0) | (other == 0), 0.0, factor * other)
 
@@ -304,28 +331,8 @@ def _excess(exponent: Floats) -> Floats:
 
 
 def _rate(given_per_s: ArrayLike) -> Floats:
-    """Return rates that were given.
-
-    Raises
-    ------
-    ModelError
-        If one is infinite.
-    """
+    """Return rates that were given; refuse infinite ones."""
     rate = checked_amounts("rate_per_s", given_per_s)
     if np.isinf(rate).any():
         raise ModelError("rate_per_s: machines that always fail never start. Give a finite rate.")
     return rate
-
-
-def _interval_s(given_s: ArrayLike) -> Floats:
-    """Return intervals that were given.
-
-    Raises
-    ------
-    ModelError
-        If one is 0.
-    """
-    interval = checked_amounts("interval_s", given_s)
-    if (interval == 0).any():
-        raise ModelError("interval_s: 0 s of work between checkpoints is no work. Give more than 0, or none at all.")
-    return interval

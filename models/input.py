@@ -36,7 +36,20 @@ def stall_s(time: InputTime, busy_s: float, strategy: Strategy) -> float:
 
     A framework that reads and copies ahead waits only for what takes longer than the work; one that copies when the
     work is done waits for the copy, and for reading that takes longer; a naive one waits for everything
+<<<<<<< HEAD
     (S. Shi et al., section IV-C).
+=======
+    (S. Shi et al., section IV-C, see :func:`planner.models.ssgd.steady_time_s`).
+
+    Parameters
+    ----------
+    time
+        Of one iteration's input.
+    busy_s
+        That the devices compute and communicate in an iteration.
+    strategy
+        What the framework does ahead.
+>>>>>>> wt-phys
     """
     if strategy.copies_ahead:
         return max(0.0, time.bound_s - busy_s)
@@ -63,8 +76,12 @@ def input_time(
 
     Parameters
     ----------
+    group
+        The machines: their storage, processors and host links.
     num_machines, devices_per_machine
         Those that read at the same time: a shared store divides by the machines, a machine's disk by its devices.
+    batch_per_device
+        Samples of one iteration on one device.
     sample_bytes, device_sample_bytes
         Of one sample as stored, and as copied to the device.
     whole_batch
@@ -72,6 +89,8 @@ def input_time(
         A store that all share reads them. None: as many on every machine as on this one.
     read_s_per_sample
         Measured reading of one device's sample; then storage and sample size are not asked.
+    is_pipelined
+        Whether reading, decoding and copying overlap one another.
     """
     on_machine = batch_per_device * devices_per_machine
     read_s = 0.0

@@ -3,9 +3,40 @@
 Every cost of the hybrid family is a function of such arrays, so that a million layouts are one call. Ranks are counted
 as Megatron does: ``tensor x context x data x pipeline`` devices; experts are spread over ``expert`` of the ``context x
 data`` ranks that hold the same layers, and each of these groups of experts is copied ``context x data / expert`` times.
+
+**Even cuts.** The ``L`` layers are cut into ``p v`` equal virtual stages; where only ``L + 2`` divides by that, the
+first has a layer less for the embedding, and the last one less for the head (Llama 3, arXiv 2407.21783, section 3.3.2);
+else as evenly as whole layers go, the first ones getting those left over. Device ``i`` holds the virtual stages
+``i, i + p, i + 2p, ...`` (D. Narayanan et al., SC21, arXiv 2104.04473, section 2.2).
+
+Of stages that hold the same layers the earliest has most in flight, so that only a few of them can be the fullest: the
+first, the last, and the first of each make. Their number does not grow with the layers. Where the virtual stages of a
+device differ, so does what is in flight from moment to moment: those moments are kept that no other exceeds in layers
+of both kinds.
+
+**Cuts by speed.** Sets. Stages ``i`` of a layout, each on a machine group. Data. ``t_i`` seconds of a layer on stage i,
+``e_i`` of what it does besides, ``c_i`` the most layers that fit in its memory, L layers in all. Variables. Whole
+numbers ``1 <= n_i <= c_i`` with ``sum n_i = L``. Objective. ``min max_i (e_i + n_i t_i)``.
+
+For a given T, stage i holds ``floor((T - e_i) / t_i)`` layers at most, between 1 and c_i; the smallest T for which
+these add up to L or more is found by bisection, and then among the values that stages can take. What they are too many
+is taken away from the groups that are slowest per layer first, evenly within a group, the later stages first (whose
+micro-batches have more stages to pass before them): so the slowest stage stays what it is, and one micro-batch through
+all stages takes as little as can be.
+
+**Micro-batches of replicas.** Sets. Classes k, ``d_k`` replicas each. Data. ``a_k + m x_k``: seconds of m
+micro-batches, N micro-batches in all. Variables. Whole numbers ``m_k >= 1`` with ``sum d_k m_k = N``. Objective.
+``min max_k (a_k + m_k x_k)``.
+
+The optimum is one of the values ``a_k + m x_k``. For a given T class k does ``floor((T - a_k) / x_k)`` at most; if all
+do, that is too many by some replicas' micro-batches, and whether as many can be left out is a bounded subset sum: the
+sums that can be made are the bits of one integer, to which powers of two of a class's replicas are added by shifting
+it. What can be done until T can be done until any later one, so the smallest T is found by bisection over the sorted
+values from the time that fractions would take on, as many of them as are needed: neither the list nor the integers grow
+with N. Where not even millions too many can be left out (replicas by the thousand of odd numbers), there is no answer.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from math import floor, gcd
@@ -58,7 +89,7 @@ class Layouts:
     sequence_parallel
         Whether what lies between the tensor-parallel products is split along the sequence.
     overlap_data, overlap_tensor
-        Whether gradients' and weights' exchange runs beside computing; whether the tensor-parallel exchange does.
+        Whether gradients' and weights' communication runs beside computing; whether tensor-parallel one does.
     offload_optimizer
         Whether the optimiser's state lies in host memory.
     order
@@ -84,27 +115,44 @@ class Layouts:
 
     @classmethod
     def one(cls, **decisions: int | bool) -> "Layouts":
-        """Return a single layout; whatever is left out is 1, False, plain 1F1B or the first order."""
-        ones = {"schedule": int(Schedule.ONE_F_ONE_B), "zero": 0, "recompute": 0, "order": 0}
-        found: dict[str, Ints | Bools] = {}
+        """Return a single layout.
+
+        Parameters
+        ----------
+        decisions
+            By field; whatever is left out is 1, False, plain 1F1B or the first order.
+
+        Raises
+        ------
+        TypeError
+            If one is no field.
+        """
+        defaults = {"schedule": int(Schedule.ONE_F_ONE_B), "zero": 0, "recompute": 0, "order": 0}
+        arrays: dict[str, Ints | Bools] = {}
         for field in fields(cls):
             is_flag = field.type == Bools
-            value = decisions.pop(field.name, False if is_flag else ones.get(field.name, 1))
-            found[field.name] = np.array([value], dtype=bool) if is_flag else np.array([value], dtype=np.int64)
+            value = decisions.pop(field.name, False if is_flag else defaults.get(field.name, 1))
+            arrays[field.name] = np.array([value], dtype=bool if is_flag else np.int64)
         if decisions:
             raise TypeError(f"no such decision: {', '.join(sorted(decisions))}")
-        return cls(**found)  # type: ignore[arg-type]  # arrays of both kinds, by the name of the field
+        return cls(**arrays)  # type: ignore[arg-type]  # arrays of both kinds, by the name of the field
 
     def __len__(self) -> int:
         """Return how many layouts there are."""
         return max([len(getattr(self, name)) for name in self.__slots__])
 
-    def arrays(self) -> Mapping[str, "Ints | Bools"]:
+    def arrays(self) -> Mapping[str, Ints | Bools]:
         """Return the arrays by name."""
         return {name: getattr(self, name) for name in self.__slots__}
 
-    def of(self, kept: "Ints | Bools | slice") -> "Layouts":
-        """Return some of the layouts: by index, mask or slice."""
+    def of(self, kept: Ints | Bools | slice) -> "Layouts":
+        """Return some of the layouts, their arrays of full length.
+
+        Parameters
+        ----------
+        kept
+            Which: indices, a mask of shape (n,), or a slice.
+        """
         number = len(self)
         taken = {
             name: (array if len(array) == number else np.broadcast_to(array, number))[kept]
@@ -117,18 +165,13 @@ class Layouts:
         """Devices of each layout."""
         return self.tensor * self.context * self.pipeline * self.data
 
+    @property
+    def stream_split(self) -> Ints:
+        """Devices over which what lies between the tensor-parallel GEMMs is split along the sequence."""
+        return np.where(self.sequence_parallel, self.tensor, 1)
 
-# -- even cuts: the layers on every stage, and how many micro-batches' activations it keeps at a time ------------------
-#
-# The ``L`` layers are cut into ``p v`` equal virtual stages; where only ``L + 2`` divides by that, the first has a
-# layer less for the embedding, and the last one less for the head (Llama 3, arXiv 2407.21783, section 3.3.2); else as
-# evenly as whole layers go, the first ones getting those left over. Device ``i`` holds the virtual stages ``i, i + p, i
-# + 2p, ...`` (D. Narayanan et al., SC21, arXiv 2104.04473, section 2.2).
-#
-# Of stages that hold the same layers the earliest has most in flight, so that only a few of them can be the fullest:
-# the first, the last, and the first of each make. Their number does not grow with the layers. Where the virtual stages
-# of a device differ, so does what is in flight from moment to moment: those moments are kept that no other exceeds in
-# layers of both kinds.
+
+# -- stages of even cuts -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,7 +195,21 @@ class Stage:
     moe_in_flight: Ints
 
 
-def in_flight_chunks(layouts: Layouts, stage: Ints) -> Ints:
+def chunk_in_flight(layouts: Layouts, stage: Ints, chunk: int | Ints) -> Ints:
+    """Return how many micro-batches of one chunk of a stage are in flight when it begins to run backward.
+
+    Parameters
+    ----------
+    layouts
+        n of them.
+    stage, chunk
+        Indices from 0, of shape (n,). Forwards take the chunks in turn, ``p`` micro-batches at a time.
+    """
+    number, turn = _in_flight_chunks(layouts, stage), layouts.pipeline * layouts.interleave
+    return number // turn * layouts.pipeline + np.clip(number % turn - chunk * layouts.pipeline, 0, layouts.pipeline)
+
+
+def _in_flight_chunks(layouts: Layouts, stage: Ints) -> Ints:
     """Return how many chunks' activations a stage keeps at the fullest moment, one micro-batch each.
 
     GPipe: all ``m v``. 1F1B and ZB-H1: ``min(m, p - i)``. Interleaved: ``min(m v, 2 (p - i - 1) + (v - 1) p + 1)``,
@@ -165,15 +222,6 @@ def in_flight_chunks(layouts: Layouts, stage: Ints) -> Ints:
     return np.where(layouts.schedule == Schedule.GPIPE, every, np.minimum(every, warm))
 
 
-def chunk_in_flight(layouts: Layouts, stage: Ints, chunk: "int | Ints") -> Ints:
-    """Return how many micro-batches of one chunk of a stage are in flight when it begins to run backward.
-
-    Forwards take the chunks in turn, ``p`` micro-batches at a time.
-    """
-    number, turn = in_flight_chunks(layouts, stage), layouts.pipeline * layouts.interleave
-    return number // turn * layouts.pipeline + np.clip(number % turn - chunk * layouts.pipeline, 0, layouts.pipeline)
-
-
 def fullest_stages(
     transformer: Transformer, layouts: Layouts, pipeline_layers: Sequence[int] | None = None
 ) -> tuple[Stage, ...]:
@@ -181,6 +229,8 @@ def fullest_stages(
 
     Parameters
     ----------
+    transformer, layouts
+        The network, and n layouts of it.
     pipeline_layers
         Layers of every stage, where they are not to be spread evenly; all layouts then have that many stages.
     """
@@ -189,73 +239,77 @@ def fullest_stages(
     is_met = np.zeros(int(code.max(initial=0)) + 1, dtype=bool)
     is_met[code] = True
     where = (np.cumsum(is_met) - 1)[code]
-    cutter = _Cutter(transformer, pipeline_layers)
-    rows = [_candidates(cutter.chunks(*divmod(int(pair), widest))) for pair in np.flatnonzero(is_met)]
-    found = []
-    for rank in range(max(map(len, rows))):
-        table = np.array([row[min(rank, len(row) - 1)] for row in rows], dtype=np.int64).T
-        found.append(_stage(layouts, table[:, where]))
-    return tuple(found)
+    chunks_of = _cutter(transformer, pipeline_layers)
+    rows: list[list[_Row]] = []
+    for pair in np.flatnonzero(is_met):
+        chunks = chunks_of(*divmod(int(pair), widest))
+        number = chunks.shape[-1]
+        first: dict[bytes, int] = {}  # of every make
+        for stage in range(number):
+            first.setdefault(chunks[:, :, stage].tobytes(), stage)
+        rows.append([row for stage in sorted({*first.values(), number - 1}) for row in _moments(chunks, stage)])
+    tables = [[row[min(rank, len(row) - 1)] for row in rows] for rank in range(max(map(len, rows)))]
+    return tuple(_stage(layouts, np.array(table, dtype=np.int64).T[:, where]) for table in tables)
 
 
 def every_stage(
     transformer: Transformer, layouts: Layouts, pipeline_layers: Sequence[int] | None = None
 ) -> tuple[Layouts, Stage]:
-    """Return a single layout once for each moment of each of its stages, and these stages, in order."""
+    """Return a single layout once for each moment of each of its stages, and these stages, in order.
+
+    Parameters
+    ----------
+    transformer, layouts, pipeline_layers
+        As for :func:`fullest_stages`, and one layout.
+
+    Raises
+    ------
+    ValueError
+        If there is not exactly one layout.
+    """
     if len(layouts) != 1:
         raise ValueError(f"the stages of one layout are asked for, and {len(layouts)} are given.")
     pipeline = int(layouts.pipeline[0])
-    table = _Cutter(transformer, pipeline_layers).chunks(pipeline, int(layouts.interleave[0]))
-    rows = np.array([row for stage in range(pipeline) for row in _moments(table, stage)], dtype=np.int64).T
+    chunks = _cutter(transformer, pipeline_layers)(pipeline, int(layouts.interleave[0]))
+    rows = np.array([row for stage in range(pipeline) for row in _moments(chunks, stage)], dtype=np.int64).T
     repeated = layouts.of(np.zeros(rows.shape[1], dtype=np.int64))
     return repeated, _stage(repeated, rows)
 
 
-class _Cutter:
-    """Cuts the layers of a transformer into chunks."""
+def _cutter(transformer: Transformer, pipeline_layers: Sequence[int] | None) -> Callable[[int, int], Ints]:
+    """Return what cuts the layers for p stages of v chunks: layers without and with experts, shape (2, v, p)."""
+    layers = transformer.num_layers
+    moe_before = np.concatenate([[0], np.cumsum([kind == "moe" for kind in transformer.layer_kinds], dtype=np.int64)])
+    if pipeline_layers is not None and (sum(pipeline_layers) != layers or min(pipeline_layers) < 0):
+        raise ValueError(
+            f"pipeline_layers {list(pipeline_layers)} add up to {sum(pipeline_layers)} layers; "
+            f"the network has {layers}."
+        )
 
-    def __init__(self, transformer: Transformer, pipeline_layers: Sequence[int] | None) -> None:
-        is_moe = np.array([kind == "moe" for kind in transformer.layer_kinds], dtype=np.int64)
-        self._moe_before = np.concatenate([[0], np.cumsum(is_moe)])
-        self._given = None if pipeline_layers is None else tuple(pipeline_layers)
-        if self._given is not None and (sum(self._given) != transformer.num_layers or min(self._given) < 0):
-            raise ValueError(
-                f"pipeline_layers {list(self._given)} add up to {sum(self._given)} layers; "
-                f"the network has {transformer.num_layers}."
-            )
-
-    def chunks(self, pipeline: int, interleave: int) -> Ints:
-        """Return layers without and with experts (first axis) of chunk (second) and stage (third)."""
-        if self._given is None:
+    def chunks(pipeline: int, interleave: int) -> Ints:
+        if pipeline_layers is None:
             number = pipeline * interleave
-            layers = len(self._moe_before) - 1
             has_ends = layers % number > 0 and (layers + 2) % number == 0
             each, left = divmod(layers + 2 * has_ends, number)
             sizes = np.full(number, each, dtype=np.int64)
             sizes[:left] += 1
             sizes[[0, -1]] -= has_ends
-        elif (len(self._given), 1) == (pipeline, interleave):
-            sizes = np.array(self._given, dtype=np.int64)
+        elif (len(pipeline_layers), 1) == (pipeline, interleave):
+            sizes = np.array(pipeline_layers, dtype=np.int64)
         else:
             raise ValueError(
-                f"pipeline_layers names {len(self._given)} stages of one chunk each; "
+                f"pipeline_layers names {len(pipeline_layers)} stages of one chunk each; "
                 f"a layout has {pipeline} stages of {interleave}."
             )
-        moe = np.diff(self._moe_before[np.concatenate([[0], np.cumsum(sizes)])])
+        moe = np.diff(moe_before[np.concatenate([[0], np.cumsum(sizes)])])
         return np.stack([sizes - moe, moe]).reshape(2, interleave, pipeline)
+
+    return chunks
 
 
 # Of a stage at one moment: its index; its layers of both kinds; and those in flight, or else -1, -1, where it holds as
 # many in each chunk, and they follow from the number of chunks in flight.
 _Row = tuple[int, int, int, int, int]
-
-
-def _candidates(table: Ints) -> list[_Row]:
-    """Return the moments of the first stage, of the first of every make, and of the last."""
-    first: dict[bytes, int] = {}
-    for stage in range(table.shape[-1]):
-        first.setdefault(table[:, :, stage].tobytes(), stage)
-    return [row for stage in sorted({*first.values(), table.shape[-1] - 1}) for row in _moments(table, stage)]
 
 
 def _moments(table: Ints, stage: int) -> list[_Row]:
@@ -280,7 +334,7 @@ def _moments(table: Ints, stage: int) -> list[_Row]:
 def _stage(layouts: Layouts, rows: Ints) -> Stage:
     """Return a stage of every layout."""
     index, dense, moe, *moment = rows
-    number = in_flight_chunks(layouts, index)
+    number = _in_flight_chunks(layouts, index)
     is_gpipe = layouts.schedule == Schedule.GPIPE
 
     def in_flight(layers: Ints, at: Ints) -> Ints:
@@ -296,17 +350,7 @@ def _stage(layouts: Layouts, rows: Ints) -> Stage:
     )
 
 
-# -- cuts: layers of stages, so that the slowest stage is as quick as can be -------------------------------------------
-#
-# Sets. Stages ``i`` of a layout, each on a machine group. Data. ``t_i`` seconds of a layer on stage i, ``e_i`` of what
-# it does besides, ``c_i`` the most layers that fit in its memory, L layers in all.
-# Variables. Whole numbers ``1 <= n_i <= c_i`` with ``sum n_i = L``. Objective. ``min max_i (e_i + n_i t_i)``.
-#
-# For a given T, stage i holds ``floor((T - e_i) / t_i)`` layers at most, between 1 and c_i; the smallest T for which
-# these add up to L or more is found by bisection, and then among the values that stages can take. What they are too
-# many is taken away from the groups that are slowest per layer first, evenly within a group, the later stages first
-# (whose micro-batches have more stages to pass before them): so the slowest stage stays what it is, and one micro-batch
-# through all stages takes as little as can be.
+# -- cuts by speed -----------------------------------------------------------------------------------------------------
 
 _BISECTIONS = 32
 _ROUNDING = 1e-9
@@ -360,9 +404,8 @@ def balanced_layers(
     layers = held(np.where(next_is_enough & ~low_is_enough, following, high))
     number = int(groups.max(initial=0)) + 1
     slowness = np.array([np.where(is_there & (groups == one), layer_s, -1.0).max(axis=0) for one in range(number)])
-    for slowest in np.argsort(
-        -slowness, axis=0, kind="stable"
-    ):  # those too many are taken from the slowest group first
+    # Those too many are taken from the slowest group first.
+    for slowest in np.argsort(-slowness, axis=0, kind="stable"):
         surplus = np.maximum(layers.sum(axis=0) - num_layers, 0)
         is_own = is_there & (groups == slowest)
         spare = np.where(is_own, layers - 1, 0).sum(axis=0)
@@ -378,23 +421,12 @@ def _levelled(most: Ints, total: Ints) -> Ints:
         middle = (low + high + 1) // 2
         is_below = np.minimum(most, middle).sum(axis=0) <= total
         low, high = np.where(is_below, middle, low), np.where(is_below, high, middle - 1)
-    found = np.minimum(most, low)
+    levels = np.minimum(most, low)
     may_have = most > low
-    return np.asarray(found + (may_have & (np.cumsum(may_have, axis=0) <= total - found.sum(axis=0))))
+    return np.asarray(levels + (may_have & (np.cumsum(may_have, axis=0) <= total - levels.sum(axis=0))))
 
 
-# -- micro-batches of replicas, so that the slowest class is as quick as can be ----------------------------------------
-#
-# Sets. Classes k, ``d_k`` replicas each. Data. ``a_k + m x_k``: seconds of m micro-batches, N micro-batches in all.
-# Variables. Whole numbers ``m_k >= 1`` with ``sum d_k m_k = N``. Objective. ``min max_k (a_k + m_k x_k)``.
-#
-# The optimum is one of the values ``a_k + m x_k``. For a given T class k does ``floor((T - a_k) / x_k)`` at most; if
-# all do, that is too many by some replicas' micro-batches, and whether as many can be left out is a bounded subset sum:
-# the sums that can be made are the bits of one integer, to which powers of two of a class's replicas are added by
-# shifting it. What can be done until T can be done until any later one, so the smallest T is found by bisection over
-# the sorted values from the time that fractions would take on, as many of them as are needed: neither the list nor the
-# integers grow with N. Where not even millions too many can be left out (replicas by the thousand of odd numbers), none
-# is found.
+# -- micro-batches of replicas -----------------------------------------------------------------------------------------
 
 _MOST_BITS = 1 << 20  # micro-batches too many that are looked at
 _MOST_STEPS = 1 << 14  # micro-batches of the slowest class that a stretch may hold
@@ -462,12 +494,12 @@ def _adding_up(replicas: Sequence[int], most: Sequence[int], left: int) -> list[
     sums = [1]  # bit s is set where s can be left out by the classes so far
     whole = (1 << (over + 1)) - 1
     for number, count in zip(replicas, caps, strict=True):
-        found, power, rest = sums[-1], 1, min(count, over // number)
+        reached, power, rest = sums[-1], 1, min(count, over // number)
         while rest > 0:
             taken = min(power, rest)
-            found |= (found << (taken * number)) & whole
+            reached |= (reached << (taken * number)) & whole
             rest, power = rest - taken, power * 2
-        sums.append(found)
+        sums.append(reached)
     if not sums[-1] >> over & 1:
         return None
     chosen: list[int] = []
@@ -488,6 +520,14 @@ def shared_bound_s(
     each_s: NDArray[np.float64],
     total: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return seconds that no numbers of micro-batches are under, fractions allowed; classes first, shape (k, n)."""
+    """Return seconds that no numbers of micro-batches are under, fractions allowed, shape (n,).
+
+    Parameters
+    ----------
+    replicas, start_s, each_s
+        ``d``, ``a`` and ``x`` of each class, shape (k, n).
+    total
+        N, shape (n,).
+    """
     rates = replicas / each_s
     return np.asarray((total + (rates * start_s).sum(axis=0)) / rates.sum(axis=0))

@@ -43,30 +43,31 @@ Transfers and update follow one another (J. Ren et al., ZeRO-Offload, arXiv 2101
 step that is delayed by one iteration (their section 5.2), and reads of the host's memory by the input.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
 from planner.cost import Floats
 from planner.dnn import Dnn
-from planner.models.layouts import Bools, Ints, Layouts, Recompute, Stage, chunk_in_flight, every_stage, fullest_stages
+from planner.models.layouts import Ints, Layouts, Recompute, Stage, chunk_in_flight, every_stage, fullest_stages
 from planner.models.operators import (
     COLUMN_SPLIT,
     INPUT,
     Operator,
-    Parameters,
     block_operators,
     block_parameters,
     embedding_operators,
     embedding_parameters,
     head_operators,
     head_parameters,
+    stage_parameters,
     vocabulary_rows,
 )
 from planner.transformer import LayerKind, Transformer
 
-_STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32
+STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32
 # State per parameter beyond the weight: none; one fp32 momentum; two fp32 moments.
 OPTIMIZER_BYTES = {"sgd": 0, "momentum": 4, "adam": 8}
 
@@ -87,7 +88,15 @@ class Precision:
 
     @classmethod
     def of(cls, dtype: str, optimizer: str) -> "Precision":
-        """Return the precision of a data type (fp32 or tf32; fp16 or bf16 for mixed) and an optimiser."""
+        """Return the precision of a data type and an optimiser.
+
+        Parameters
+        ----------
+        dtype
+            fp32 or tf32; fp16 or bf16 for mixed precision.
+        optimizer
+            A key of :data:`OPTIMIZER_BYTES`.
+        """
         is_mixed = dtype in ("fp16", "bf16")
         size = 2 if is_mixed else 4
         return cls(
@@ -115,11 +124,25 @@ class MemoryUse:
         return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes + self.reserve_bytes
 
     def total_bytes(self, num_samples: int) -> float:
-        """Return the bytes with ``num_samples`` in flight."""
+        """Return the bytes with some samples in flight.
+
+        Parameters
+        ----------
+        num_samples
+            Whose activations are kept at a time.
+        """
         return self.fixed_bytes + num_samples * self.activations_per_sample_bytes
 
     def terms_bytes(self, num_samples: int, *, limit_bytes: float) -> dict[str, float]:
-        """Return every term with ``num_samples`` in flight, their total, and what a device may hold."""
+        """Return every term with some samples in flight, their total, and what a device may hold.
+
+        Parameters
+        ----------
+        num_samples
+            Whose activations are kept at a time.
+        limit_bytes
+            The device's own; reported as ``limit``.
+        """
         terms: dict[str, float] = {
             "weights": self.weights_bytes,
             "gradients": self.gradients_bytes,
@@ -130,10 +153,16 @@ class MemoryUse:
         return {**terms, "total": sum(terms.values()), "limit": limit_bytes}
 
     def most_samples(self, limit_bytes: float) -> int:
-        """Return how many samples fit at a time; 0 where not even one does."""
-        if self.fixed_bytes + self.activations_per_sample_bytes > limit_bytes:
+        """Return how many samples fit at a time; 0 where not even one does, 2**62 where any number does.
+
+        Parameters
+        ----------
+        limit_bytes
+            What a device may hold; may be infinite.
+        """
+        if self.total_bytes(1) > limit_bytes:
             return 0
-        if not self.activations_per_sample_bytes or limit_bytes == float("inf"):
+        if not self.activations_per_sample_bytes or limit_bytes == inf:
             return 2**62
         return int((limit_bytes - self.fixed_bytes) // self.activations_per_sample_bytes)
 
@@ -142,11 +171,18 @@ def data_parallel_memory(dnn: Dnn, precision: Precision, *, reserve_bytes: float
     """Return what one device holds: every weight, its gradient, the optimiser's state, and activations.
 
     Every output is kept for the backward pass, except of operators that work in place; fusion buffers hold the
-    gradients themselves. Leaves out workspaces and the framework's own context: give them as ``reserve_bytes``.
+    gradients themselves.
+
+    Parameters
+    ----------
+    dnn, precision
+        The network, and the bytes of its numbers.
+    reserve_bytes
+        Workspaces and the framework's own context, which are left out otherwise.
     """
     per_parameter = precision.master_bytes + precision.optimizer_bytes
     return MemoryUse(
-        weights_bytes=dnn.num_trainable * precision.weight_bytes + dnn.num_moving * _STATISTIC_BYTES,
+        weights_bytes=dnn.num_trainable * precision.weight_bytes + dnn.num_moving * STATISTIC_BYTES,
         gradients_bytes=dnn.num_trainable * precision.gradient_bytes,
         optimizer_bytes=dnn.num_trainable * per_parameter,
         activations_per_sample_bytes=dnn.num_stored_elements * precision.activation_bytes,
@@ -210,7 +246,7 @@ KERNELS: Mapping[str, Kernels] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class _Kept:
     """Numbers of one sample, by how they are spread.
 
     ``stream``: by sequence parallelism alone. ``tensor``: over tensor-parallel devices. ``keys``: over these, as far as
@@ -226,18 +262,12 @@ class Kept:
     def on_device(self, transformer: Transformer, layouts: Layouts, expert_imbalance: float) -> Floats:
         """Return the numbers of one micro-batch on one device."""
         samples, tensor = layouts.microbatch / layouts.context, layouts.tensor
-        sent = self.dispatched + self.routed / tensor
         return samples * (
-            self.stream / stream_split(layouts)
+            self.stream / layouts.stream_split
             + self.tensor / tensor
             + self.keys / np.minimum(tensor, transformer.num_kv_heads)
-            + sent * expert_imbalance
+            + (self.dispatched + self.routed / tensor) * expert_imbalance
         )
-
-
-def stream_split(layouts: Layouts) -> Floats:
-    """Return over how many devices the stream between the tensor-parallel products is spread."""
-    return np.where(layouts.sequence_parallel, layouts.tensor, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -265,106 +295,80 @@ def layer_bytes(
     kernels: Kernels,
     expert_imbalance: float = 1.0,
 ) -> LayerBytes:
-    """Return what a layer keeps, and what its backward pass needs beside it."""
+    """Return what a layer keeps, and what its backward pass needs beside it.
+
+    Parameters
+    ----------
+    transformer, kind
+        The network, and the kind of layer.
+    layouts
+        n of them; the result is of shape (n,).
+    activation_bytes
+        Of one number.
+    kernels
+        What the software keeps.
+    expert_imbalance
+        Tokens of the busiest device's experts over the mean; >= 1.
+    """
     operators = block_operators(transformer, kind)
-    entry = transformer.hidden_size * transformer.sequence_length
-    products, others = kept_elements(transformer, operators)
-    size = kernels.product_input_bytes or activation_bytes
-    plain = size * products.on_device(transformer, layouts, expert_imbalance)
-    plain = plain + activation_bytes * others.on_device(transformer, layouts, expert_imbalance)
-    plain = plain + _attention_bytes(transformer, layouts, activation_bytes, kernels)
-    plain = plain + kernels.has_dropout * 2 * stream_bytes(entry, layouts, 1)
-    scores = _score_bytes(transformer, layouts, activation_bytes, kernels)
-    only_input = stream_bytes(entry, layouts, activation_bytes)
+
+    def numbers(kept: _Kept) -> Floats:
+        return kept.on_device(transformer, layouts, expert_imbalance)
+
+    products, others = _kept_elements(transformer, operators)
+    stream = _Kept(stream=transformer.hidden_size * transformer.sequence_length)
+    plain = (kernels.product_input_bytes or activation_bytes) * numbers(products) + activation_bytes * numbers(others)
+    # Flash attention keeps the softmax's logarithm, others the softmax and, with dropout, its mask and what passes it.
+    rows = transformer.num_heads * transformer.sequence_length * layouts.microbatch / layouts.context / layouts.tensor
+    plain = plain + rows * _LOG_SUM_BYTES * kernels.is_flash
+    score_bytes = 0.0 if kernels.is_flash else activation_bytes + kernels.has_dropout * (1 + activation_bytes)
+    scores = score_bytes * transformer.sequence_length * rows
+    if kernels.copies_context:
+        plain = plain + (layouts.context > 1) * rows * transformer.value_head_size * activation_bytes
+    plain = plain + kernels.has_dropout * 2 * numbers(stream)
+    only_input = activation_bytes * numbers(stream)
+    widest: Floats = np.zeros(1)  # gradients of an activation function, at its input and its output
+    for one in operators:
+        if one.kind == "activation":
+            way = "routed" if one.name in _ROUTED_SPLIT else "tensor"
+            widest = np.maximum(widest, numbers(_Kept(**{way: one.input_elements + one.output_elements})))
     is_full, is_none = layouts.recompute == Recompute.FULL, layouts.recompute == Recompute.NONE
-    widest = activation_bytes * _widest(transformer, operators, layouts, expert_imbalance)
     again = np.where(is_full, plain + scores - only_input, np.where(is_none, 0.0, scores))
     return LayerBytes(
-        kept=np.where(is_full, only_input, plain + np.where(is_none, scores, 0.0)), working=again + widest
+        kept=np.where(is_full, only_input, plain + np.where(is_none, scores, 0.0)),
+        working=again + activation_bytes * widest,
     )
 
 
-def stream_bytes(elements: float, layouts: Layouts, number_bytes: float) -> Floats:
-    """Return the bytes of a micro-batch's numbers that lie between the tensor-parallel products, on one device."""
-    return number_bytes * elements * layouts.microbatch / layouts.context / stream_split(layouts)
-
-
-def kept_elements(transformer: Transformer, operators: Iterable[Operator]) -> tuple[Kept, Kept]:
+def _kept_elements(transformer: Transformer, operators: Sequence[Operator]) -> tuple[_Kept, _Kept]:
     """Return the numbers of one sample that some backward pass reads: those that GEMMs alone read, and the others.
 
     Scores, and what leaves the last operator, are left out; logits too.
     """
-    listed = tuple(operators)
     readers: dict[str, set[str]] = {}
-    for operator in listed:
+    for operator in operators:
         for name in operator.inputs:
             readers.setdefault(name, set()).add(operator.kind)
-    sizes = {one.name: one.output_elements for one in listed}
-    sizes.setdefault(INPUT, transformer.hidden_size * transformer.sequence_length)
+    sizes = {INPUT: transformer.hidden_size * transformer.sequence_length}
+    sizes.update({one.name: one.output_elements for one in operators})
     sums: tuple[dict[str, int], dict[str, int]] = ({}, {})
     for name, kinds in readers.items():
         if name in _SCORES or not kinds & _NEED_INPUT:
             continue
-        is_product_input = (kinds & _NEED_INPUT) <= _PRODUCTS and name != "attention.context"
-        found = sums[not is_product_input]
-        for way, elements in _ways(transformer, name, sizes[name]).items():
-            found[way] = found.get(way, 0) + elements
-    return Kept(**sums[0]), Kept(**sums[1])
-
-
-def _ways(transformer: Transformer, name: str, elements: int) -> Mapping[str, int]:
-    """Return a tensor's numbers by how they are spread."""
-    if name in _STATES and transformer.latent is None:
-        keys = 2 * transformer.num_kv_heads * transformer.head_size * transformer.sequence_length
-        return {"tensor": elements - keys, "keys": keys}
-    if name in _TENSOR_SPLIT:
-        return {"tensor": elements}
-    if name in _ROUTED_SPLIT:
-        return {"routed": elements}
-    return {"dispatched" if name in _DISPATCHED else "stream": elements}
-
-
-def _attention_bytes(
-    transformer: Transformer, layouts: Layouts, activation_bytes: float, kernels: Kernels
-) -> "Floats | float":
-    """Return the logarithm of flash attention's softmax, and the second copy of its output."""
-    rows = transformer.num_heads * transformer.sequence_length * layouts.microbatch / layouts.context / layouts.tensor
-    found = rows * _LOG_SUM_BYTES * kernels.is_flash
-    if kernels.copies_context:
-        found = found + (layouts.context > 1) * rows * transformer.value_head_size * activation_bytes
-    return found
-
-
-def _score_bytes(transformer: Transformer, layouts: Layouts, activation_bytes: float, kernels: Kernels) -> Floats:
-    """Return the softmax and, with dropout, its mask and what passes it: 0 for flash attention."""
-    each = 0.0 if kernels.is_flash else activation_bytes + kernels.has_dropout * (1 + activation_bytes)
-    number = transformer.num_heads * transformer.sequence_length**2
-    return each * number * layouts.microbatch / layouts.context / layouts.tensor
-
-
-def _widest(
-    transformer: Transformer, operators: Iterable[Operator], layouts: Layouts, expert_imbalance: float
-) -> Floats:
-    """Return the numbers of the widest activation function's gradients, at its input and its output."""
-    found: Floats = np.zeros(1)
-    for one in operators:
-        if one.kind == "activation":
-            ways = {"routed" if one.name in _ROUTED_SPLIT else "tensor": one.input_elements + one.output_elements}
-            found = np.maximum(found, Kept(**ways).on_device(transformer, layouts, expert_imbalance))
-    return found
-
-
-def embedding_bytes(transformer: Transformer, layouts: Layouts, activation_bytes: float, kernels: Kernels) -> Floats:
-    """Return what the embedding keeps of one micro-batch: the input of its norm, patches, and the mask of dropout."""
-    products, others = kept_elements(transformer, embedding_operators(transformer))
-    mask = kernels.has_dropout * transformer.hidden_size * transformer.sequence_length
-    return stream_bytes(products.stream + others.stream, layouts, activation_bytes) + stream_bytes(mask, layouts, 1)
-
-
-def head_bytes(transformer: Transformer, layouts: Layouts, activation_bytes: float) -> Floats:
-    """Return what stands behind the last block and before the logits keeps of one micro-batch."""
-    products, others = kept_elements(transformer, head_operators(transformer))
-    return stream_bytes(products.stream + others.stream, layouts, activation_bytes)
+        way, elements = "stream", sizes[name]
+        total = sums[not ((kinds & _NEED_INPUT) <= _PRODUCTS and name != "attention.context")]
+        if name in _STATES and transformer.latent is None:
+            keys = 2 * transformer.num_kv_heads * transformer.head_size * transformer.sequence_length
+            total["keys"] = total.get("keys", 0) + keys
+            way, elements = "tensor", elements - keys
+        elif name in _TENSOR_SPLIT:
+            way = "tensor"
+        elif name in _ROUTED_SPLIT:
+            way = "routed"
+        elif name in _DISPATCHED:
+            way = "dispatched"
+        total[way] = total.get(way, 0) + elements
+    return _Kept(**sums[0]), _Kept(**sums[1])
 
 
 # -- every pipeline stage ----------------------------------------------------------------------------------------------
@@ -400,6 +404,8 @@ def memory_bytes(
 
     Parameters
     ----------
+    transformer, layouts
+        The network, and n layouts of it.
     precision
         E.g. one of :data:`PRECISIONS`.
     kernels
@@ -415,12 +421,11 @@ def memory_bytes(
     -------
     The terms :data:`TERMS`, and ``total``, their sum; arrays of shape (n,).
     """
-    layouts = layouts.of(slice(None))
-    parts = _Parts(transformer, layouts, precision, kernels or Kernels(), expert_imbalance)
-    stages = fullest_stages(transformer, layouts, pipeline_layers)
-    best = parts.terms(stages[0], reserve_bytes)
-    for stage in stages[1:]:
-        other = parts.terms(stage, reserve_bytes)
+    devices = _Devices(
+        transformer, layouts.of(slice(None)), precision, kernels or Kernels(), reserve_bytes, expert_imbalance
+    )
+    best, *others = map(devices.terms, fullest_stages(transformer, layouts, pipeline_layers))
+    for other in others:
         is_fuller = other["total"] > best["total"]
         best = {name: np.where(is_fuller, other[name], best[name]) for name in best}
     return best
@@ -436,26 +441,27 @@ def stage_memory_bytes(
     pipeline_layers: Sequence[int] | None = None,
     expert_imbalance: float = 1.0,
 ) -> Mapping[str, Floats]:
-    """Return the same of every stage of one layout; arrays of shape (stages,)."""
+    """Return the same of every stage of one layout; arrays of shape (stages,).
+
+    Parameters
+    ----------
+    transformer, layout
+        The network, and a single layout of it.
+    precision, kernels, reserve_bytes, pipeline_layers, expert_imbalance
+        As for :func:`memory_bytes`.
+    """
     repeated, stage = every_stage(transformer, layout, pipeline_layers)
-    parts = _Parts(transformer, repeated, precision, kernels or Kernels(), expert_imbalance)
-    moments = parts.terms(stage, reserve_bytes)
+    moments = _Devices(transformer, repeated, precision, kernels or Kernels(), reserve_bytes, expert_imbalance).terms(
+        stage
+    )
     # Of the moments of a stage the fullest: sorted by stage and then by bytes, it is the last one.
     order = np.lexsort((moments["total"], stage.index))
     last = order[np.flatnonzero(np.diff(stage.index[order], append=-1))]
     return {name: array[last] for name, array in moments.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Kind:
-    """One kind of layer: its parameters on a device, and the bytes of a micro-batch."""
-
-    parameters: Parameters
-    bytes: LayerBytes
-
-
-class _Parts:
-    """What does not depend on the stage, computed once; and the terms of any stage."""
+class _Devices:
+    """What a device of any stage holds; what does not depend on the stage is computed once."""
 
     def __init__(
         self,
@@ -463,139 +469,86 @@ class _Parts:
         layouts: Layouts,
         precision: Precision,
         kernels: Kernels,
+        reserve_bytes: float,
         expert_imbalance: float,
     ) -> None:
-        self._transformer, self._layouts = transformer, layouts
-        self._precision, self._kernels = precision, kernels
+        self._layouts, self._precision, self._kernels = layouts, precision, kernels
+        self._reserve_bytes = reserve_bytes
         number = precision.activation_bytes
-
-        def of(kind: LayerKind) -> _Kind:
-            counted = layer_bytes(
-                transformer,
-                kind,
-                layouts,
-                activation_bytes=number,
-                kernels=kernels,
-                expert_imbalance=expert_imbalance,
+        self._layers = {
+            kind: (
+                block_parameters(transformer, kind, layouts),
+                layer_bytes(
+                    transformer,
+                    kind,
+                    layouts,
+                    activation_bytes=number,
+                    kernels=kernels,
+                    expert_imbalance=expert_imbalance,
+                ),
             )
-            return _Kind(parameters=block_parameters(transformer, kind, layouts), bytes=counted)
-
-        kinds = transformer.num_moe_layers
-        self._dense = of("dense") if kinds < transformer.num_layers else None
-        self._moe = of("moe") if kinds else None
+            for kind in dict.fromkeys(transformer.layer_kinds)
+        }
         self._embedding = embedding_parameters(transformer, layouts)
         self._head = head_parameters(transformer, layouts)
-        self._embedding_kept = embedding_bytes(transformer, layouts, number, kernels)
-        self._head_kept = head_bytes(transformer, layouts, number) + self._logits(
-            number if kernels.is_loss_fused else _LOSS_COPY_BYTES
+        samples, stream = layouts.microbatch / layouts.context, transformer.hidden_size * transformer.sequence_length
+        # The embedding keeps the input of its norm, patches, and the mask of dropout; the head what is before logits.
+        embedding, head = (
+            sum(one.stream for one in _kept_elements(transformer, operators)) * number
+            for operators in (embedding_operators(transformer), head_operators(transformer))
         )
-        self._shards = layouts.data * layouts.context
+        rows = vocabulary_rows(transformer, layouts)
+        has_logits = transformer.head in ("language", "masked_language")
+        logits = has_logits * samples * transformer.sequence_length * rows
+        is_fused = kernels.is_loss_fused
+        self._embedding_kept = (embedding + kernels.has_dropout * stream) * samples / layouts.stream_split
+        self._head_kept = head * samples / layouts.stream_split + (number if is_fused else _LOSS_COPY_BYTES) * logits
+        # Its backward pass needs the gradients of logits, of their matrix, and of the stream, which is gathered there.
+        gathered = np.where(layouts.stream_split > 1, 2, 1) * number * stream * samples
+        loss = 0.0 if is_fused else (number + _LOSS_COPY_BYTES) * logits
+        self._head_working = number * rows * transformer.hidden_size + gathered + loss
 
-    def terms(self, stage: Stage, reserve_bytes: float) -> dict[str, Floats]:
+    def terms(self, stage: Stage) -> dict[str, Floats]:
         """Return the terms of a stage of every layout, and their total."""
-        size = len(stage.index)
-        found = {
-            **self._states(stage),
-            "activations": self._activations(stage),
-            "temporary": self._temporary(stage),
-            "reserve": np.full(size, float(reserve_bytes)),
-        }
-        found = {name: np.broadcast_to(found[name], size) for name in TERMS}
-        return {**found, "total": sum(found.values(), np.zeros(size))}
-
-    def _kinds(self) -> tuple[tuple[_Kind | None, int], ...]:
-        """Return the kinds of layers with their place in a pair of counts."""
-        return (self._dense, 0), (self._moe, 1)
-
-    def _is_ends(self, stage: Stage) -> tuple[Floats, Floats]:
-        """Return 1 where a stage is the first, and where it is the last."""
-        return (stage.index == 0) * 1.0, (stage.index == self._layouts.pipeline - 1) * 1.0
-
-    # -- weights, gradients, optimiser
-
-    def _states(self, stage: Stage) -> dict[str, Floats]:
-        """Return the bytes that do not depend on the micro-batch."""
-        is_first, is_last = self._is_ends(stage)
-        shared = is_first * self._embedding + is_last * self._head
-        routed = np.zeros(1)
-        counts = stage.dense, stage.moe
-        for kind, place in self._kinds():
-            if kind is not None:
-                shared = shared + counts[place] * kind.parameters.shared
-                routed = routed + counts[place] * kind.parameters.routed
-        precision, zero = self._precision, self._layouts.zero
-        on_device = ~self._layouts.offload_optimizer
-        state_bytes = precision.master_bytes + precision.optimizer_bytes
-        return {
-            "weights": precision.weight_bytes * self._sharded(shared, routed, zero >= 3),
-            "gradients": precision.gradient_bytes * self._sharded(shared, routed, zero >= 2),
-            "optimizer": state_bytes * self._sharded(shared, routed, zero >= 1) * on_device,
-        }
-
-    def _sharded(self, shared: Floats, routed: Floats, is_sharded: Bools) -> Floats:
-        """Return the parameters that a device keeps, where ZeRO spreads those of equal ranks over them or not."""
-        return np.where(is_sharded, (shared + routed * self._layouts.expert) / self._shards, shared + routed)
-
-    # -- activations
-
-    def _activations(self, stage: Stage) -> Floats:
-        """Return the bytes that wait for a backward pass at the fullest moment."""
-        counts = stage.dense_in_flight, stage.moe_in_flight
-        is_first, is_last = self._is_ends(stage)
-        first = is_first * chunk_in_flight(self._layouts, stage.index, 0) * self._embedding_kept
-        behind = chunk_in_flight(self._layouts, stage.index, self._layouts.interleave - 1)
-        found = first + is_last * behind * self._head_kept
-        for kind, place in self._kinds():
-            if kind is not None:
-                found = found + counts[place] * kind.bytes.kept
-        return found
-
-    def _logits(self, number_bytes: float) -> Floats:
-        """Return the bytes of a micro-batch's logits on one device."""
-        samples = self._layouts.microbatch / self._layouts.context * self._transformer.sequence_length
-        has_logits = self._transformer.head in ("language", "masked_language")
-        return number_bytes * has_logits * samples * vocabulary_rows(self._transformer, self._layouts)
-
-    # -- what is there for a moment
-
-    def _temporary(self, stage: Stage) -> Floats:
-        """Return the bytes of the fullest moment beyond weights, gradients, optimiser and activations."""
-        number = self._precision.activation_bytes
-        counts = stage.dense, stage.moe
-        layer, held, block = np.zeros(1), np.zeros(1), np.zeros(1)
-        for kind, place in self._kinds():
-            if kind is None:
-                continue
-            is_here, own = counts[place] > 0, kind.parameters
-            gradient = 0.0 if self._kernels.has_placeholders else number * own.largest
-            layer = np.maximum(layer, is_here * (kind.bytes.working + gradient))
-            block = np.maximum(block, is_here * own.all)
-            if self._kernels.has_placeholders:
-                held = np.maximum(held, is_here * number * own.matrices)
-        _, is_last = self._is_ends(stage)
+        layouts, precision, size = self._layouts, self._precision, len(stage.index)
+        number, zero, has_placeholders = precision.activation_bytes, layouts.zero, self._kernels.has_placeholders
+        is_first, is_last = (stage.index == 0) * 1.0, (stage.index == layouts.pipeline - 1) * 1.0
+        shared, routed = is_first * self._embedding + is_last * self._head, np.zeros(1)
+        first = chunk_in_flight(layouts, stage.index, 0)
+        last = chunk_in_flight(layouts, stage.index, layouts.interleave - 1)
+        activations = is_first * first * self._embedding_kept + is_last * last * self._head_kept
+        working = placeholders = block = np.zeros(1)
+        for kind, (held, layer) in self._layers.items():
+            count, in_flight = (
+                (stage.moe, stage.moe_in_flight) if kind == "moe" else (stage.dense, stage.dense_in_flight)
+            )
+            shared, routed = shared + count * held.shared, routed + count * held.routed
+            activations = activations + in_flight * layer.kept
+            gradient = 0.0 if has_placeholders else number * held.largest
+            working = np.maximum(working, (count > 0) * (layer.working + gradient))
+            block = np.maximum(block, (count > 0) * held.all)
+            if has_placeholders:
+                placeholders = np.maximum(placeholders, (count > 0) * number * held.matrices)
         # A micro-batch's logits are gone by the time that its layers run backward.
-        moment = np.maximum(layer - is_last * self._head_kept, is_last * self._head_working())
-        return np.maximum(moment, 0.0) + held + self._gathered(stage, block)
-
-    def _head_working(self) -> Floats:
-        """Return what the backward pass of the logits needs: their gradient, their matrix's, and the stream's."""
-        number, layouts = self._precision.activation_bytes, self._layouts
-        matrix = number * vocabulary_rows(self._transformer, layouts) * self._transformer.hidden_size
-        whole = number * self._transformer.hidden_size * self._transformer.sequence_length
-        stream = whole * layouts.microbatch / layouts.context
-        gathered = np.where(stream_split(layouts) > 1, 2 * stream, stream)
-        loss = 0.0 if self._kernels.is_loss_fused else self._logits(number + _LOSS_COPY_BYTES)
-        return matrix + gathered + loss
-
-    def _gathered(self, stage: Stage, block: Floats) -> Floats:
-        """Return whole gradients (ZeRO 2 and 3) and weights (ZeRO 3) of the layers at work, where these are spread."""
-        layouts, precision = self._layouts, self._precision
-        is_first, is_last = self._is_ends(stage)
+        moment = np.maximum(working - is_last * self._head_kept, is_last * self._head_working)
+        # ZeRO 2 and 3 gather the gradients of the layer at work, ZeRO 3 its weights, and the next one's ahead.
         ends = np.maximum(is_first * self._embedding, is_last * self._head)
         ahead = np.where(layouts.overlap_data, block, 0.0)
-        weights = (layouts.zero >= 3) * precision.activation_bytes * (np.maximum(block, ends) + ahead)
-        gradients = (layouts.zero >= 2) * precision.activation_bytes * block
-        return np.where(self._shards > 1, weights + gradients, 0.0)
+        shards = layouts.data * layouts.context
+        gathered = number * ((zero >= 3) * (np.maximum(block, ends) + ahead) + (zero >= 2) * block)
+        states = [
+            np.where(zero >= least, (shared + routed * layouts.expert) / shards, shared + routed) for least in (3, 2, 1)
+        ]
+        terms = {
+            "weights": precision.weight_bytes * states[0],
+            "gradients": precision.gradient_bytes * states[1],
+            "optimizer": (precision.master_bytes + precision.optimizer_bytes) * states[2] * ~layouts.offload_optimizer,
+            "activations": activations,
+            "temporary": np.maximum(moment, 0.0) + placeholders + np.where(shards > 1, gathered, 0.0),
+            "reserve": np.full(size, float(self._reserve_bytes)),
+        }
+        terms = {name: np.broadcast_to(terms[name], size) for name in TERMS}
+        return {**terms, "total": sum(terms.values(), np.zeros(size))}
 
 
 # -- an optimiser on the host ------------------------------------------------------------------------------------------
@@ -621,20 +574,15 @@ def state_parameters(transformer: Transformer, layouts: Layouts) -> Floats:
     """Return the parameters whose optimiser's state one device keeps: of its share of the layers, and of one end.
 
     ZeRO of any stage shares out dense ones over data x context devices, experts over data x context / expert.
+
+    Parameters
+    ----------
+    transformer, layouts
+        The network, and n layouts of it; the result is of shape (n,).
     """
-    num_moe, num_layers = transformer.num_moe_layers, transformer.num_layers
-    shared, routed = np.zeros(1), np.zeros(1)
-    if num_moe < num_layers:
-        dense = block_parameters(transformer, "dense", layouts)
-        shared = shared + (num_layers - num_moe) * dense.shared
-    if num_moe:
-        moe = block_parameters(transformer, "moe", layouts)
-        shared, routed = shared + num_moe * moe.shared, num_moe * moe.routed
-    first, last = embedding_parameters(transformer, layouts), head_parameters(transformer, layouts)
-    ends = np.where(layouts.pipeline > 1, np.maximum(first, last), first + last)
+    held = stage_parameters(transformer, layouts)
     shards = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
-    held = shared / layouts.pipeline + ends
-    return held / shards + routed / layouts.pipeline / np.maximum(shards / layouts.expert, 1)
+    return (held.dense + held.ends) / shards + held.experts / np.maximum(shards / layouts.expert, 1)
 
 
 def offload_s(
@@ -650,6 +598,10 @@ def offload_s(
 
     Parameters
     ----------
+    transformer, layouts
+        The network, and n layouts of it; the result is of shape (n,).
+    host
+        As one device sees it.
     gradient_bytes, weight_bytes
         Of one parameter, as it goes down, and as it comes back.
     optimizer_bytes
@@ -689,8 +641,8 @@ class CutMemory:
         """
         index, pipeline = np.arange(num_stages)[:, None], layouts.pipeline
         in_flight = np.minimum(layouts.num_microbatches, np.maximum(pipeline - index, 1))
-        found = np.full(np.broadcast_shapes(in_flight.shape, limit_bytes.shape), np.inf)
-        parts = self._parts(layouts)
+        most = np.full(np.broadcast_shapes(in_flight.shape, limit_bytes.shape), np.inf)
+        devices = self._devices(layouts)
 
         def line(place: Ints, is_moe: bool) -> tuple[Floats, Floats, Floats]:
             """Return what a stage holds without layers, what one layer adds, and what it adds a micro-batch."""
@@ -699,7 +651,7 @@ class CutMemory:
                 counts, nothing = [np.full(len(place), one) for one in (layers, microbatches)], np.zeros_like(place)
                 dense, moe = ([nothing, nothing], counts) if is_moe else (counts, [nothing, nothing])
                 stage = Stage(index=place, dense=dense[0], moe=moe[0], dense_in_flight=dense[1], moe_in_flight=moe[1])
-                return parts.terms(stage, self.reserve_bytes)["total"]
+                return devices.terms(stage)["total"]
 
             one = held(1, 1)
             kept = held(1, 2) - one
@@ -713,13 +665,21 @@ class CutMemory:
                 for first, middle, last in zip(*(line(place, kind == "moe") for place in places), strict=True)
             )
             fitting = np.floor((limit_bytes - base) / (states + in_flight * kept) * (1 + 1e-12))
-            found = np.minimum(found, np.where(np.isfinite(limit_bytes), fitting, self.transformer.num_layers))
-        return np.asarray(np.clip(found, 0, self.transformer.num_layers), dtype=np.int64)
+            most = np.minimum(most, np.where(np.isfinite(limit_bytes), fitting, self.transformer.num_layers))
+        return np.asarray(np.clip(most, 0, self.transformer.num_layers), dtype=np.int64)
 
     def stage_bytes(self, layouts: Layouts, layers: Ints) -> dict[str, Floats]:
-        """Return the bytes of every stage by term, and their total, shape (p, n); 0 where there is no stage."""
+        """Return the bytes of every stage by term, and their total, shape (p, n); 0 where there is no stage.
+
+        Parameters
+        ----------
+        layouts
+            n of them; ``pipeline`` counts all stages.
+        layers
+            Of each stage, shape (p, n).
+        """
         before = np.concatenate([[0], np.cumsum([kind == "moe" for kind in self.transformer.layer_kinds])])
-        ends, rows, parts = np.cumsum(layers, axis=0), [], self._parts(layouts)
+        ends, rows, devices = np.cumsum(layers, axis=0), [], self._devices(layouts)
         for index, held in enumerate(layers):
             moe = before[ends[index]] - before[ends[index] - held]
             number = np.minimum(layouts.num_microbatches, np.maximum(layouts.pipeline - index, 1))
@@ -730,10 +690,17 @@ class CutMemory:
                 dense_in_flight=(held - moe) * number,
                 moe_in_flight=moe * number,
             )
-            terms = parts.terms(stage, self.reserve_bytes)
+            terms = devices.terms(stage)
             rows.append({name: np.where(index < layouts.pipeline, row, 0.0) for name, row in terms.items()})
         return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
-    def _parts(self, layouts: Layouts) -> _Parts:
+    def _devices(self, layouts: Layouts) -> _Devices:
         """Return what does not depend on the stage."""
-        return _Parts(self.transformer, layouts.of(slice(None)), self.precision, self.kernels, self.expert_imbalance)
+        return _Devices(
+            self.transformer,
+            layouts.of(slice(None)),
+            self.precision,
+            self.kernels,
+            self.reserve_bytes,
+            self.expert_imbalance,
+        )

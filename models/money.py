@@ -33,6 +33,7 @@ S_PER_H = 3600.0
 S_PER_MONTH = H_PER_MONTH * S_PER_H
 J_PER_KWH = 3.6e6
 _BYTES_PER_GB = 1e9
+_UNKNOWN_POWER = "power_w: a bought machine's power is unknown, but its electricity is to be paid. Give it."
 _ROUNDING = 1e-12  # relative: a wall time that is over a whole granule by less has not begun another
 
 
@@ -116,38 +117,31 @@ def cost_parts(
 ) -> Mapping[str, Floats]:
     """Return the dollars of runs by what they are paid for, each of shape (fleets,); :func:`total_usd` adds them up.
 
-    ``rent`` is on demand or spot, ``capital`` the run's share in what was bought.
+    Parameters
+    ----------
+    counts, prices, wall_s
+        Machines, what they cost, and the wall time; see the opening of this module for their shapes.
+    rates
+        Prices that do not depend on the machine.
+    stored_bytes, egress_bytes
+        Kept during the run; and sent out of the provider's network, once.
+
+    Returns
+    -------
+    - ``rent``: on demand and spot, the wall time in whole granules, and at least the least time;
+    - ``reserved``: the same with the discount, and for at least the committed time, used or not. Time beyond it is paid
+      at the reserved price, too. One run pays the whole commitment: share it out among several runs by giving each its
+      part of the committed time;
+    - ``capital``: a run's share in bought machines, the purchase times wall time over useful life, in a straight line.
+      That is the cost of a machine which is always in use; :func:`break_even_h_per_month` asks for one that is not;
+    - ``hosting``: room, rack and hands for bought machines, from their price for a month;
+    - ``electricity``: of bought machines, power x PUE x price x wall time. Rent includes that of rented ones;
+    - ``storage``: a price for GiB is 1.0737 times that for GB; and ``egress``.
 
     Raises
     ------
     ModelError
-        If bought machines of unknown power run, and electricity costs something.
-
-    >>> prices = MachinePrices(usd_per_h=[32.77, 0], is_bought=[False, True], purchase_usd=[0, 30000], power_w=2000,
-    ...     useful_life_s=4 * 365 * 86400)
-    >>> parts = cost_parts([1, 2], prices, 10 * 3600, Rates(electricity_usd_per_kwh=0.15, pue=1.25))
-    >>> {name: round(float(usd), 2) for name, usd in parts.items() if usd}
-    {'rent': 327.7, 'capital': 17.12, 'electricity': 7.5}
-    """
-    parts = {
-        "rent": rent_usd(counts, prices, wall_s),
-        "reserved": reserved_usd(counts, prices, wall_s),
-        "capital": capital_share_usd(counts, prices, wall_s),
-        "hosting": hosting_usd(counts, prices, wall_s),
-        "electricity": electricity_usd(counts, prices, wall_s, rates),
-        "storage": storage_usd(stored_bytes, wall_s, rates),
-        "egress": egress_usd(egress_bytes, rates),
-    }
-    return dict(zip(parts, np.broadcast_arrays(*parts.values()), strict=True))
-
-
-def total_usd(parts: Mapping[str, Floats]) -> Floats:
-    """Return the sum of the parts."""
-    return np.asarray(sum(parts.values(), np.zeros(())))
-
-
-def rent_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike) -> Floats:
-    """Return the rent of machines on demand and spot: the wall time in whole granules, and at least the least time.
+        If bought machines of unknown power run, and electricity costs something; or an amount is negative.
 
     Notes
     -----
@@ -155,131 +149,113 @@ def rent_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike) -> Flo
     StartInstances); others bill whole hours. A failure does not begin another granule: a failed machine is taken to be
     started again, or replaced, at its own place in the same bill. Where a replacement is a bill of its own, this leaves
     out at most one granule, or the least time, for each failure.
+
+    >>> prices = MachinePrices(usd_per_h=[32.77, 0], is_bought=[False, True], purchase_usd=[0, 30000], power_w=2000,
+    ...     useful_life_s=4 * 365 * 86400)
+    >>> parts = cost_parts([1, 2], prices, 10 * 3600, Rates(electricity_usd_per_kwh=0.15, pue=1.25))
+    >>> {name: round(float(usd), 2) for name, usd in parts.items() if usd}
+    {'rent': 327.7, 'capital': 17.12, 'electricity': 7.5}
     """
-    machines, run_s = _aligned(_rented(prices), counts, wall_s)
-    return _sum(machines, product(_column(prices.usd_per_h, machines) / S_PER_H, _billed_s(prices, machines, run_s)))
+    machines, run_s = _aligned(counts, wall_s)
+    months = run_s / S_PER_MONTH
+
+    def column(values: ArrayLike) -> Floats:
+        return _column(values, machines)
+
+    is_bought = np.asarray(prices.is_bought, dtype=np.bool_)
+    is_reserved = ((np.asarray(prices.committed_s) > 0) | (np.asarray(prices.discount) > 0)) & ~is_bought
+    bought, reserved, rented = (
+        np.where(column(kinds), machines, 0.0) for kinds in (is_bought, is_reserved, ~(is_reserved | is_bought))
+    )
+    given_s = column(prices.billing_s)
+    granule_s = np.where(given_s > 0, given_s, 1.0)
+    whole_s = np.ceil(run_s / granule_s * (1 - _ROUNDING)) * granule_s
+    billed_s = np.maximum(np.where(given_s > 0, whole_s, run_s), column(prices.least_billed_s))
+    reserved_s = np.maximum(billed_s, column(prices.committed_s))
+    electricity = np.zeros(())
+    if rates.electricity_usd_per_kwh:
+        used_j = _sum(bought, product(column(np.multiply(prices.power_w, rates.pue)), run_s))
+        if np.isnan(used_j).any():
+            raise ModelError(_UNKNOWN_POWER)
+        electricity = used_j / J_PER_KWH * rates.electricity_usd_per_kwh
+    stored_gb, egress_gb = (
+        checked_amounts(name, sent) / _BYTES_PER_GB
+        for name, sent in (("stored_bytes", stored_bytes), ("egress_bytes", egress_bytes))
+    )
+    parts = {
+        "rent": _sum(rented, product(column(prices.usd_per_h) / S_PER_H, billed_s)),
+        "reserved": _sum(reserved, product(column(_rent_usd_per_h(prices)) / S_PER_H, reserved_s)),
+        "capital": _sum(bought, product(column(np.divide(prices.purchase_usd, prices.useful_life_s)), run_s)),
+        "hosting": _sum(bought, product(column(prices.hosting_usd_per_month), months)),
+        "electricity": electricity,
+        "storage": product(stored_gb * rates.storage_usd_per_gb_month, months),
+        "egress": egress_gb * rates.egress_usd_per_gb,
+    }
+    return dict(zip(parts, np.broadcast_arrays(*parts.values()), strict=True))
 
 
-def reserved_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike) -> Floats:
-    """Return the rent of reserved machines: with the discount, and for at least the committed time, used or not.
+def total_usd(parts: Mapping[str, Floats]) -> Floats:
+    """Return the sum of the parts, shape (fleets,).
 
-    Notes
-    -----
-    Time beyond the commitment is paid at the reserved price, too. One run pays the whole commitment: share it out among
-    several runs by giving each its part of the committed time.
+    Parameters
+    ----------
+    parts
+        Of :func:`cost_parts`.
     """
-    machines, run_s = _aligned(_reserved(prices), counts, wall_s)
-    paid_s = np.maximum(_billed_s(prices, machines, run_s), _column(prices.committed_s, machines))
-    return _sum(machines, product(_column(rent_usd_per_h(prices), machines) / S_PER_H, paid_s))
-
-
-def capital_share_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike) -> Floats:
-    """Return a run's share in bought machines: the purchase times wall time over useful life, in a straight line.
-
-    That is the cost of a machine which is always in use; :func:`break_even_h_per_month` asks for one that is not.
-    """
-    machines, run_s = _aligned(_bought(prices), counts, wall_s)
-    usd_per_s = np.divide(prices.purchase_usd, prices.useful_life_s)
-    return _sum(machines, product(_column(usd_per_s, machines), run_s))
+    return np.asarray(sum(parts.values(), np.zeros(())))
 
 
 def capital_usd(counts: ArrayLike, prices: MachinePrices) -> Floats:
-    """Return what has to be paid to buy the bought machines, whatever they run: for a limit on capital."""
-    machines, _ = _aligned(_bought(prices), counts, 0.0)
-    return _sum(machines, _column(prices.purchase_usd, machines))
+    """Return what has to be paid to buy the bought machines, whatever they run: for a limit on capital.
 
-
-def hosting_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike) -> Floats:
-    """Return what room, rack and hands for bought machines cost during the run, from their price for a month."""
-    machines, run_s = _aligned(_bought(prices), counts, wall_s)
-    return _sum(machines, product(_column(prices.hosting_usd_per_month, machines), run_s / S_PER_MONTH))
-
-
-def electricity_usd(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike, rates: Rates) -> Floats:
-    """Return the electricity of bought machines: power x PUE x price x wall time. Rent includes that of rented ones.
-
-    Raises
-    ------
-    ModelError
-        If bought machines of unknown power run, and electricity costs something.
+    Parameters
+    ----------
+    counts, prices
+        As for :func:`cost_parts`.
     """
-    machines, run_s = _aligned(_bought(prices), counts, wall_s)
-    if not rates.electricity_usd_per_kwh:
-        return np.zeros(np.broadcast_shapes(machines.shape[1:], run_s.shape))
-    used_j = _energy_j(machines, prices, run_s, rates.pue)
-    if np.isnan(used_j).any():
-        raise ModelError("power_w: a bought machine's power is unknown, but its electricity is to be paid. Give it.")
-    return used_j / J_PER_KWH * rates.electricity_usd_per_kwh
-
-
-def storage_usd(stored_bytes: ArrayLike, wall_s: ArrayLike, rates: Rates) -> Floats:
-    """Return what it costs to keep data during the run; a price for GiB is 1.0737 times that for GB."""
-    months = checked_amounts("wall_s", wall_s) / S_PER_MONTH
-    return product(
-        checked_amounts("stored_bytes", stored_bytes) / _BYTES_PER_GB * rates.storage_usd_per_gb_month, months
-    )
-
-
-def egress_usd(egress_bytes: ArrayLike, rates: Rates) -> Floats:
-    """Return what it costs to send data out of the provider's network, once, at one price."""
-    return checked_amounts("egress_bytes", egress_bytes) / _BYTES_PER_GB * rates.egress_usd_per_gb
+    machines, _ = _aligned(counts, 0.0)
+    bought = np.where(_column(np.asarray(prices.is_bought, dtype=np.bool_), machines), machines, 0.0)
+    return _sum(bought, _column(prices.purchase_usd, machines))
 
 
 def energy_j(counts: ArrayLike, prices: MachinePrices, wall_s: ArrayLike, *, pue: float = 1.0) -> Floats:
     """Return the energy of all machines, rented ones too, under load all the time; not a number where one is unknown.
 
     Machines that wait draw less: this is an upper estimate. Switches count where they are in ``power_w``.
+
+    Parameters
+    ----------
+    counts, prices, wall_s
+        As for :func:`cost_parts`.
+    pue
+        Facility energy over machines' energy, >= 1.
     """
-    machines, run_s = _aligned(True, counts, wall_s)
-    return _energy_j(machines, prices, run_s, pue)
+    machines, run_s = _aligned(counts, wall_s)
+    return _sum(machines, product(_column(np.multiply(prices.power_w, pue), machines), run_s))
 
 
 def peak_power_w(counts: ArrayLike, prices: MachinePrices, *, pue: float = 1.0) -> Floats:
     """Return the power of all machines under load; not a number where one is unknown.
 
-    With a ``pue`` of 1 it is what the racks must feed; with the facility's own, what its connection must.
+    Parameters
+    ----------
+    counts, prices
+        As for :func:`cost_parts`.
+    pue
+        With 1 it is what the racks must feed; with the facility's own, what its connection must.
     """
     return energy_j(counts, prices, 1.0, pue=pue)
 
 
-def rent_usd_per_h(prices: MachinePrices) -> Floats:
+def _rent_usd_per_h(prices: MachinePrices) -> Floats:
     """Return the hourly rent after the discount."""
     return np.asarray(np.multiply(prices.usd_per_h, 1 - np.asarray(prices.discount)))
 
 
-def _bought(prices: MachinePrices) -> Bools:
-    """Return which kinds are bought."""
-    return np.asarray(prices.is_bought, dtype=np.bool_)
-
-
-def _reserved(prices: MachinePrices) -> Bools:
-    """Return which kinds are reserved."""
-    return ((np.asarray(prices.committed_s) > 0) | (np.asarray(prices.discount) > 0)) & ~_bought(prices)
-
-
-def _rented(prices: MachinePrices) -> Bools:
-    """Return which kinds are rented on demand or spot."""
-    return ~(_reserved(prices) | _bought(prices))
-
-
-def _billed_s(prices: MachinePrices, machines: Floats, run_s: Floats) -> Floats:
-    """Return the wall time in whole granules, at least the least time, for each kind and fleet."""
-    given_s, least_s = _column(prices.billing_s, machines), _column(prices.least_billed_s, machines)
-    granule_s = np.where(given_s > 0, given_s, 1.0)
-    whole_s = np.ceil(run_s / granule_s * (1 - _ROUNDING)) * granule_s
-    return np.maximum(np.where(given_s > 0, whole_s, run_s), least_s)
-
-
-def _energy_j(machines: Floats, prices: MachinePrices, run_s: Floats, pue: float) -> Floats:
-    """Return the facility's energy for some machines."""
-    return _sum(machines, product(_column(np.multiply(prices.power_w, pue), machines), run_s))
-
-
-def _aligned(kinds: ArrayLike, counts: ArrayLike, wall_s: ArrayLike) -> tuple[Floats, Floats]:
-    """Return the counts of some kinds alone, with axes for all fleets, and the wall time."""
+def _aligned(counts: ArrayLike, wall_s: ArrayLike) -> tuple[Floats, Floats]:
+    """Return the counts, with axes for all fleets, and the wall time."""
     machines, run_s = checked_amounts("counts", counts), checked_amounts("wall_s", wall_s)
-    machines = machines.reshape(machines.shape + (1,) * (run_s.ndim + 1 - machines.ndim))
-    return np.where(_column(kinds, machines), machines, 0.0), run_s
+    return machines.reshape(machines.shape + (1,) * (run_s.ndim + 1 - machines.ndim)), run_s
 
 
 def _column(values: ArrayLike, machines: Floats) -> Floats:
@@ -293,7 +269,7 @@ def _sum(machines: Floats, each: Floats) -> Floats:
     return np.asarray(product(machines, each).sum(axis=0))
 
 
-# --- A machine month by month: rented by the hour, or bought and kept; from how many hours of use on it pays to buy
+# -- a machine month by month: rented by the hour, or bought and kept --------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +293,13 @@ def break_even_h_per_month(rented: MachinePrices, bought: MachinePrices, rates: 
 
     Element by element; infinite where renting costs less even for a whole month's 730 hours ("never").
 
+    Parameters
+    ----------
+    rented, bought
+        The two machines; fields of any shapes that broadcast.
+    rates
+        Of electricity.
+
     Raises
     ------
     ModelError
@@ -333,7 +316,7 @@ def break_even_h_per_month(rented: MachinePrices, bought: MachinePrices, rates: 
     200.0
     """
     fixed_usd, running_usd_per_h = _owning_usd(bought, rates)
-    fixed, saved = np.broadcast_arrays(fixed_usd, rent_usd_per_h(rented) - running_usd_per_h)
+    fixed, saved = np.broadcast_arrays(fixed_usd, _rent_usd_per_h(rented) - running_usd_per_h)
     hours = np.divide(fixed, saved, out=np.full(fixed.shape, inf), where=saved > 0)
     hours = np.where((fixed == 0) & (saved >= 0), 0.0, hours)
     return np.where(hours <= H_PER_MONTH, hours, inf)
@@ -343,6 +326,13 @@ def months_of_use(
     use_h_per_month: Sequence[float], rented: MachinePrices, bought: MachinePrices, rates: Rates
 ) -> tuple[Month, ...]:
     """Return what one machine costs a month, rented and bought, for each number of hours; as in the break-even.
+
+    Parameters
+    ----------
+    use_h_per_month
+        Hours, 0 to 730.
+    rented, bought, rates
+        As for :func:`break_even_h_per_month`, of one machine each.
 
     Raises
     ------
@@ -360,7 +350,7 @@ def months_of_use(
     if wrong := [use_h for use_h in use_h_per_month if not 0 <= use_h <= H_PER_MONTH]:
         raise ModelError(f"a month has no {wrong[0]} hours of use. Give 0 to {H_PER_MONTH:g}.")
     fixed_usd, running_usd_per_h = (float(usd) for usd in _owning_usd(bought, rates))
-    usd_per_h = float(rent_usd_per_h(rented))
+    usd_per_h = float(_rent_usd_per_h(rented))
     return tuple(
         Month(use_h=use_h, rent_usd=usd_per_h * use_h, buy_usd=fixed_usd + running_usd_per_h * use_h)
         for use_h in use_h_per_month
@@ -373,6 +363,6 @@ def _owning_usd(bought: MachinePrices, rates: Rates) -> tuple[Floats, Floats]:
     price = rates.electricity_usd_per_kwh
     kwh_per_h = np.multiply(bought.power_w, S_PER_H / J_PER_KWH * rates.pue)
     if price and np.isnan(kwh_per_h).any():
-        raise ModelError("power_w: a bought machine's power is unknown, but its electricity is to be paid. Give it.")
+        raise ModelError(_UNKNOWN_POWER)
     running = kwh_per_h * price if price else np.zeros(np.shape(bought.power_w))
     return np.asarray(aging + np.asarray(bought.hosting_usd_per_month)), np.asarray(running)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost import Floats
-from planner.models.memory import MemoryUse, Precision
+from planner.models.memory import STATISTIC_BYTES, MemoryUse, Precision
 from planner.models.replica_segments import (
     Counts,
     LayerChoice,
@@ -35,15 +35,6 @@ from planner.models.replica_segments import (
     stripe_sizes,
 )
 from planner.models.replicas import LayerStates
-
-# --- What an optimiser of the Adam model chooses: servers, replicas, workers, and every layer's P, H, R and map
-# Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.2783270, figure 7, whose constraints
-# C1 to C4 are checked here. (Footnote 5 and the text disagree on whether P, H and R are the same for all layers; they
-# may
-# differ.) Everything is counted from 0.
-
-
-_STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +82,13 @@ class ReplicaMemory:
     # -- a configuration
 
     def fullest(self, layers: Sequence[LayerChoice], num_workers: int) -> MemoryUse:
-        """Return what the fullest of the workers of a replica holds, with all threads of its segments busy."""
+        """Return what the fullest of the workers of a replica holds, with all threads of its segments busy.
+
+        Parameters
+        ----------
+        layers, num_workers
+            As for :meth:`by_worker`.
+        """
         weights, gradients, activations = by_worker = self.by_worker(layers, num_workers)
         worker = int(by_worker.sum(axis=0).argmax())
         return MemoryUse(
@@ -103,8 +100,16 @@ class ReplicaMemory:
         )
 
     def by_worker(self, layers: Sequence[LayerChoice], num_workers: int) -> Counts:
-        """Return the bytes of weights, gradients and activations (row) on every worker (column)."""
-        found = np.zeros((3, num_workers), dtype=np.int64)
+        """Return the bytes of weights, gradients and activations (row) on every worker (column).
+
+        Parameters
+        ----------
+        layers
+            What is chosen for each layer.
+        num_workers
+            Of one replica of the model.
+        """
+        used = np.zeros((3, num_workers), dtype=np.int64)
         made: dict[tuple[int, LayerChoice, LayerChoice | None], tuple[Counts, Counts]] = {}
         before = None
         for index, choice in enumerate(layers):
@@ -112,12 +117,20 @@ class ReplicaMemory:
             if key not in made:  # equal layers are counted once
                 made[key] = np.ravel(choice.workers), self.of_layer(index, choice, before)
             workers, kept = made[key]
-            found[:, workers] += kept  # segments of a layer are on different workers (C3)
+            used[:, workers] += kept  # segments of a layer are on different workers (C3)
             before = choice
-        return found
+        return used
 
     def of_layer(self, index: int, choice: LayerChoice, before: LayerChoice | None) -> Counts:
-        """Return the bytes of weights, gradients and activations (row) of every segment, replica after replica."""
+        """Return the bytes of weights, gradients and activations (row) of every segment, replica after replica.
+
+        Parameters
+        ----------
+        index, choice
+            Of the layer, from 0; and what is chosen for it.
+        before
+            What is chosen for the layer before; None for the first.
+        """
         one = self._segments(index, choice.num_partitions)
         received = self._received(index, choice, before) * self._precision.activation_bytes
         rows = [np.tile(bytes_, choice.num_replicas) for bytes_ in (one.weights, one.gradients)]
@@ -128,14 +141,14 @@ class ReplicaMemory:
         """Return, for every replica and segment, what a sample brings that is not on the worker, at most."""
         p_before = 1 if before is None else before.num_partitions
         counts = self._work.boundary(index, p_before, choice.num_partitions).needed
-        found = np.tile(counts.sum(axis=1), (choice.num_replicas, 1))
+        received = np.tile(counts.sum(axis=1), (choice.num_replicas, 1))
         if before is None or choice.num_replicas % before.num_replicas:
-            return found
+            return received
         if before.workers is choice.workers:  # every replica meets its like, with every segment on the same worker
-            return found - counts.diagonal()
+            return received - counts.diagonal()
         r_before, q = segments_beside(choice, before)
         is_met = (q >= 0) & (np.arange(choice.num_replicas)[:, np.newaxis] % before.num_replicas == r_before)
-        return np.asarray(found - is_met * counts[np.arange(choice.num_partitions), q])
+        return np.asarray(received - is_met * counts[np.arange(choice.num_partitions), q])
 
     def _segments(self, index: int, num_segments: int) -> _Segments:
         """Return the bytes of every segment, made once for equal layers."""
@@ -153,7 +166,7 @@ class ReplicaMemory:
         trained, moving = (-(-number * channels // stage.output_shape[0]) for number in numbers)
         outputs = -(-kept.num_stored * sizes // stage.num_neurons)
         return _Segments(
-            weights=trained * precision.weight_bytes + moving * _STATISTIC_BYTES,
+            weights=trained * precision.weight_bytes + moving * STATISTIC_BYTES,
             gradients=trained * precision.gradient_bytes,
             outputs=outputs * precision.activation_bytes,
         )
@@ -161,7 +174,13 @@ class ReplicaMemory:
     # -- bounds, for a search
 
     def most_bytes(self, num_threads: int) -> float:
-        """Return no less than any worker of any configuration holds: all layers, and all that they read once more."""
+        """Return no less than any worker of any configuration holds: all layers, and all that they read once more.
+
+        Parameters
+        ----------
+        num_threads
+            The most of any segment.
+        """
         total = self.reserve_bytes
         for index in range(len(self._kept)):
             one = self._segments(index, 1)
@@ -173,14 +192,15 @@ class ReplicaMemory:
         """Return the bytes of a layer in each state: of all its segments in a replica, and of the largest one.
 
         No map has less: nothing is counted that another layer's segment may bring. No reserve.
+
+        Parameters
+        ----------
+        index, states
+            Of the layer, from 0; and n states of it. Both results are of shape (n,).
         """
         key = (self._first_alike[index], id(states))  # equal layers share their states, which are kept beside
-        if key not in self._tables:
-            self._tables[key] = states, *self._of_states(index, states)
-        return self._tables[key][1:]
-
-    def _of_states(self, index: int, states: LayerStates) -> tuple[Floats, Floats]:
-        """Return the table of one layer."""
+        if key in self._tables:
+            return self._tables[key][1:]
         partitions, place = np.unique(states.partitions, return_inverse=True)
         cut = StripeCut.of(self._work, index, partitions)
         one = self._bytes(index, cut.channels, cut.size)
@@ -193,16 +213,8 @@ class ReplicaMemory:
             segments, some = one.weights + one.gradients + h * outputs, states.threads == h
             every[some] = np.add.reduceat(segments * cut.number, cut.first)[place[some]] * states.replicas[some]
             largest[some] = np.maximum.reduceat(segments, cut.first)[place[some]]
+        self._tables[key] = states, every, largest
         return every, largest
-
-    def _alone(self, index: int, num_segments: int) -> tuple[Counts, Counts]:
-        """Return what each segment holds of its own, whatever the samples and for each of them."""
-        one = self._segments(index, num_segments)
-        outputs = one.outputs
-        if index == 0:  # samples come from outside, whatever the map
-            read = self._work.boundary(0, 1, num_segments).needed.sum(axis=1)
-            outputs = outputs + read * self._precision.activation_bytes
-        return one.weights + one.gradients, outputs
 
     # -- a map that saves memory
 
@@ -210,22 +222,27 @@ class ReplicaMemory:
         """Return the same layers, each segment on the worker that is least full, the largest segments first.
 
         It minds memory alone: what neighbours have to send each other is not asked. Ties go to the lower index.
+
+        Parameters
+        ----------
+        layers, num_workers
+            As for :meth:`by_worker`.
         """
         load = np.zeros(num_workers)
-        found: list[LayerChoice] = []
+        placed: list[LayerChoice] = []
         for index, layer in enumerate(layers):
-            fixed, outputs = self._alone(index, layer.num_partitions)
-            sizes = np.tile(fixed + layer.num_threads * outputs, layer.num_replicas)
+            one = self._segments(index, layer.num_partitions)
+            outputs = one.outputs
+            if index == 0:  # samples come from outside, whatever the map
+                read = self._work.boundary(0, 1, layer.num_partitions).needed.sum(axis=1)
+                outputs = outputs + read * self._precision.activation_bytes
+            sizes = np.tile(one.weights + one.gradients + layer.num_threads * outputs, layer.num_replicas)
             order = np.argsort(-sizes, kind="stable")
             free = np.argsort(load, kind="stable")[: sizes.size]
             places = np.empty(sizes.size, dtype=np.int64)
             places[order] = free
             rows = places.reshape(layer.num_replicas, layer.num_partitions).tolist()
-            found.append(LayerChoice(num_threads=layer.num_threads, workers=tuple(map(tuple, rows))))
-            added = self.of_layer(index, found[-1], found[-2] if index else None).sum(axis=0)
+            placed.append(LayerChoice(num_threads=layer.num_threads, workers=tuple(map(tuple, rows))))
+            added = self.of_layer(index, placed[-1], placed[-2] if index else None).sum(axis=0)
             load[places] += added
-        return tuple(found)
-
-
-# --- Constants of the Adam model: what the canonical loops and the network take, and what every layer takes
-# Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.2783270, section 4 and eq. 9.
+        return tuple(placed)

@@ -28,29 +28,22 @@ Leaves out single numbers, and norms' gradients under sequence parallelism. Sour
 al., SC20, arXiv 1910.02054.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.cost import Floats
-from planner.models.communication import Group, all_reduce_s, all_to_all_s, gather_s, send_s
+from planner.models.communication import Group, Operation, operation_s
 from planner.models.layouts import Ints, Layouts, Recompute
-from planner.models.operators import block_parameters, embedding_parameters, head_parameters, vocabulary_rows
+from planner.models.operators import stage_parameters
 from planner.transformer import LayerKind, Transformer
 
-Operation = Literal["all_reduce", "gather", "all_to_all", "send"]
-_SECONDS: Mapping[str, Callable[[Group, Floats], Floats]] = {
-    "all_reduce": all_reduce_s,
-    "gather": gather_s,
-    "all_to_all": all_to_all_s,
-    "send": send_s,
-}
 _LOSS_BYTES = 4  # of one token's largest logit, its own logit and its sum, in fp32
 _LOSS_REDUCTIONS = 3
+_REDUCTIONS: tuple[Operation, Operation] = ("all_reduce", "gather")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,18 +96,26 @@ class CommunicationTimes:
 def communication_times(
     communicated: Sequence[Communication], groups: Mapping[str, Group]
 ) -> Mapping[str, CommunicationTimes]:
-    """Return the seconds of communication by name: each operation's, times how many there are."""
-    found: dict[str, CommunicationTimes] = {}
+    """Return the seconds of communication by name: each operation's, times how many there are.
+
+    Parameters
+    ----------
+    communicated
+        Of n layouts.
+    groups
+        Of the same layouts, by name; see :func:`planner.models.communication.groups_of`.
+    """
+    times: dict[str, CommunicationTimes] = {}
     for one in communicated:
-        seconds = _SECONDS[one.operation](groups[one.group], one.size_bytes)
-        known = found.get(one.name, CommunicationTimes(*[np.zeros(1)] * 4))
-        found[one.name] = CommunicationTimes(
-            forward_s=known.forward_s + one.forward * seconds,
-            backward_s=known.backward_s + one.backward * seconds,
-            hidden_backward_s=known.hidden_backward_s + one.hidden_backward * seconds,
-            recomputed_s=known.recomputed_s + one.recomputed * seconds,
+        seconds = operation_s(one.operation, groups[one.group], one.size_bytes)
+        sums = times.get(one.name, CommunicationTimes(*[np.zeros(1)] * 4))
+        times[one.name] = CommunicationTimes(
+            forward_s=sums.forward_s + one.forward * seconds,
+            backward_s=sums.backward_s + one.backward * seconds,
+            hidden_backward_s=sums.hidden_backward_s + one.hidden_backward * seconds,
+            recomputed_s=sums.recomputed_s + one.recomputed * seconds,
         )
-    return found
+    return times
 
 
 # -- layers ------------------------------------------------------------------------------------------------------------
@@ -132,82 +133,71 @@ def layer_communication(
 
     Parameters
     ----------
+    transformer, layouts, kind
+        The network, n layouts of it, and the kind of layer.
     element_bytes
         Of one activation, and of one gradient of it.
     expert_imbalance
         Tokens of the fullest device's experts, over the mean; >= 1.
     """
-    size_bytes = element_bytes * _tokens(transformer, layouts) * transformer.hidden_size
-    halves = 1 if transformer.norm_position in ("shared", "parallel") else 2
-    found = [_ring(transformer, layouts, element_bytes)]
-    if kind == "dense" or transformer.experts is None:
-        return (*_tensor(layouts, size_bytes, halves), *found)
-    routed_bytes = size_bytes * transformer.experts.top_k * expert_imbalance
-    # Without sequence parallelism one all-reduce sums the routed and the shared experts' output.
-    shared = 1 if transformer.experts.num_shared else 0
+    token_bytes = element_bytes * _tokens(transformer, layouts)
+    size_bytes = token_bytes * transformer.hidden_size
     split = layouts.sequence_parallel
-    found += _tensor(layouts, size_bytes, np.where(split, halves - 1 + shared, halves))
-    found += _tensor(layouts, routed_bytes, np.where(split, 1, 0), name="expert_tensor")[1:]
-    found.append(_communication("experts", "expert", "all_to_all", layouts, routed_bytes / _split(layouts), 2, 2))
-    return tuple(found)
 
+    def tensor(name: str, bytes_each: Floats, halves: ArrayLike) -> tuple[Communication, Communication]:
+        """Return the all-reduces behind so many parts, or the gathers and reduce-scatters that replace them."""
+        reduced, gathered = np.where(split, 0, halves), np.where(split, 2 * np.asarray(halves), 0)
+        return (
+            _communication(name, "tensor", "all_reduce", bytes_each, reduced, reduced),
+            _communication(name, "tensor", "gather", bytes_each, gathered, gathered, gathered / 2),
+        )
 
-def _tensor(layouts: Layouts, size_bytes: Floats, halves: ArrayLike, name: str = "tensor") -> tuple[Communication, ...]:
-    """Return the all-reduces behind so many parts of a layer, or the gathers and reduce-scatters that replace them."""
-    split = layouts.sequence_parallel
-    reduced, gathered = np.where(split, 0, halves), np.where(split, 2 * np.asarray(halves), 0)
-    return (
-        _communication(name, "tensor", "all_reduce", layouts, size_bytes, reduced, reduced),
-        _communication(name, "tensor", "gather", layouts, size_bytes, gathered, gathered, hidden=gathered / 2),
-    )
-
-
-def _ring(transformer: Transformer, layouts: Layouts, element_bytes: float) -> Communication:
-    """Return the keys and values that pass round the ring of a context group; backward their gradients, too."""
-    # Fewer heads of keys and values than devices: some hold the same.
-    heads = np.maximum(transformer.num_kv_heads / layouts.tensor, 1.0)
+    # Keys and values pass round the ring of a context group. With fewer heads of them than devices some hold the same.
+    heads, steps = np.maximum(transformer.num_kv_heads / layouts.tensor, 1.0), layouts.context - 1
     width = heads * (transformer.head_size + transformer.value_head_size)
-    steps = layouts.context - 1
-    return _communication(
-        "context", "context", "send", layouts, element_bytes * _tokens(transformer, layouts) * width, steps, 2 * steps
-    )
+    ring = _communication("context", "context", "send", token_bytes * width, steps, 2 * steps)
+    halves = 1 if transformer.norm_position in ("shared", "parallel") else 2
+    if kind == "dense" or transformer.experts is None:
+        communicated: tuple[Communication, ...] = (*tensor("tensor", size_bytes, halves), ring)
+    else:
+        routed_bytes = size_bytes * transformer.experts.top_k * expert_imbalance
+        # Without sequence parallelism one all-reduce sums the routed and the shared experts' output.
+        shared = 1 if transformer.experts.num_shared else 0
+        communicated = (
+            ring,
+            *tensor("tensor", size_bytes, np.where(split, halves - 1 + shared, halves)),
+            tensor("expert_tensor", routed_bytes, np.where(split, 1, 0))[1],
+            _communication("experts", "expert", "all_to_all", routed_bytes / layouts.stream_split, 2, 2),
+        )
+    is_again = layouts.recompute == Recompute.FULL  # a layer's forward part
+    return tuple(replace(one, recomputed=np.where(is_again, one.forward, 0.0)) for one in communicated)
 
 
 def _communication(
     name: str,
     group: str,
     operation: Operation,
-    layouts: Layouts,
     size_bytes: Floats,
     forward: ArrayLike,
     backward: ArrayLike,
     hidden: ArrayLike = 0.0,
-    is_recomputed: bool = True,
 ) -> Communication:
-    """Return equal operations; full recomputation does a layer's forward part again."""
-    again = np.where(layouts.recompute == Recompute.FULL, forward, 0) if is_recomputed else 0
-    counts = [np.asarray(count, dtype=np.float64) for count in (forward, backward, hidden, again)]
+    """Return equal operations, none of them repeated by recomputation."""
     return Communication(
         name=name,
         group=group,
         operation=operation,
-        size_bytes=np.asarray(size_bytes, dtype=np.float64),
-        forward=counts[0],
-        backward=counts[1],
-        hidden_backward=counts[2],
-        recomputed=counts[3],
+        size_bytes=size_bytes,
+        forward=np.asarray(forward, dtype=np.float64),
+        backward=np.asarray(backward, dtype=np.float64),
+        hidden_backward=np.asarray(hidden, dtype=np.float64),
+        recomputed=np.zeros(1),
     )
 
 
 def _tokens(transformer: Transformer, layouts: Layouts) -> Floats:
     """Return the tokens of one micro-batch on one rank of its context group."""
-    tokens: Floats = layouts.microbatch * (transformer.sequence_length / layouts.context)
-    return tokens
-
-
-def _split(layouts: Layouts) -> Floats:
-    """Return over how many devices the sequence is split by sequence parallelism."""
-    return np.where(layouts.sequence_parallel, layouts.tensor, 1).astype(np.float64)
+    return np.asarray(layouts.microbatch * (transformer.sequence_length / layouts.context))
 
 
 # -- ends of the pipeline, and between its stages ----------------------------------------------------------------------
@@ -220,13 +210,17 @@ def first_stage_communication(
 
     Backward needs no sum: every device keeps its rows' gradients. Under sequence parallelism the sum is a
     reduce-scatter, and the error is gathered.
+
+    Parameters
+    ----------
+    transformer, layouts, element_bytes
+        As for :func:`layer_communication`.
     """
     size_bytes = element_bytes * _tokens(transformer, layouts) * transformer.hidden_size
-    split = layouts.sequence_parallel
-    gathers = np.where(split, 1, 0)
+    gathers = np.where(layouts.sequence_parallel, 1, 0)
     return (
-        _communication("embedding", "tensor", "all_reduce", layouts, size_bytes, 1 - gathers, 0, is_recomputed=False),
-        _communication("embedding", "tensor", "gather", layouts, size_bytes, gathers, gathers, is_recomputed=False),
+        _communication("embedding", "tensor", "all_reduce", size_bytes, 1 - gathers, 0),
+        _communication("embedding", "tensor", "gather", size_bytes, gathers, gathers),
     )
 
 
@@ -238,18 +232,19 @@ def last_stage_communication(
     Forward: three numbers a token (largest logit, the right word's logit, sum of exponentials); backward: the sum of
     the error behind the logits. Under sequence parallelism that is a gather forward, another hidden one and a
     reduce-scatter.
+
+    Parameters
+    ----------
+    transformer, layouts, element_bytes
+        As for :func:`layer_communication`.
     """
     tokens = _tokens(transformer, layouts)
     size_bytes = element_bytes * tokens * transformer.hidden_size
     gathers = np.where(layouts.sequence_parallel, 1, 0)
     return (
-        _communication("logits", "tensor", "all_reduce", layouts, size_bytes, 0, 1 - gathers, is_recomputed=False),
-        _communication(
-            "logits", "tensor", "gather", layouts, size_bytes, gathers, gathers, gathers, is_recomputed=False
-        ),
-        _communication(
-            "logits", "tensor", "all_reduce", layouts, _LOSS_BYTES * tokens, _LOSS_REDUCTIONS, 0, is_recomputed=False
-        ),
+        _communication("logits", "tensor", "all_reduce", size_bytes, 0, 1 - gathers),
+        _communication("logits", "tensor", "gather", size_bytes, gathers, gathers, gathers),
+        _communication("logits", "tensor", "all_reduce", _LOSS_BYTES * tokens, _LOSS_REDUCTIONS, 0),
     )
 
 
@@ -260,68 +255,23 @@ def pipeline_communication(
 
     Parameters
     ----------
+    transformer, layouts, element_bytes
+        As for :func:`layer_communication`.
     is_scattered
         Whether the devices of a tensor group, which hold the same, send a part each and gather behind the boundary
         ([N] section 4.1). Under sequence parallelism each holds a part, and nothing is gathered.
     """
     size_bytes = element_bytes * _tokens(transformer, layouts) * transformer.hidden_size
-    has_pipeline = layouts.pipeline > 1
-    sends = np.where(has_pipeline, layouts.interleave, 0)
+    sends = np.where(layouts.pipeline > 1, layouts.interleave, 0)
     gathers = np.where(layouts.sequence_parallel, 0, sends) if is_scattered else 0
-    parts = layouts.tensor if is_scattered else _split(layouts)
+    parts = layouts.tensor if is_scattered else layouts.stream_split
     return (
-        _communication("pipeline", "pipeline", "send", layouts, size_bytes / parts, sends, sends, is_recomputed=False),
-        _communication("pipeline", "tensor", "gather", layouts, size_bytes, gathers, gathers, is_recomputed=False),
+        _communication("pipeline", "pipeline", "send", size_bytes / parts, sends, sends),
+        _communication("pipeline", "tensor", "gather", size_bytes, gathers, gathers),
     )
 
 
 # -- gradients and weights of replicas ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StageParameters:
-    """Parameters on one device, by what they are; arrays of one element a layout.
-
-    Attributes
-    ----------
-    dense, experts
-        Of the layers of one stage: all but routed experts, and these.
-    first, last
-        More on the first stage (embedding), and on the last (head, and a copy of a tied embedding where it is another
-        stage).
-    tied
-        Of the matrix that first and last stage both hold; 0 where there is none or one stage.
-    """
-
-    dense: Floats
-    experts: Floats
-    first: Floats
-    last: Floats
-    tied: Floats
-
-    @property
-    def ends(self) -> Floats:
-        """More on the fuller end of the pipeline; what the ends hold together where they are one stage."""
-        return np.maximum(self.first, self.last)
-
-
-def stage_parameters(transformer: Transformer, layouts: Layouts) -> StageParameters:
-    """Return the parameters of one stage on one device."""
-    dense = experts = np.zeros(1)
-    for kind, count in Counter(transformer.layer_kinds).items():
-        held = block_parameters(transformer, kind, layouts)
-        dense, experts = dense + count * held.shared, experts + count * held.routed
-    first, last = embedding_parameters(transformer, layouts), head_parameters(transformer, layouts)
-    is_one = layouts.pipeline == 1
-    is_tied = transformer.has_tied_embeddings and transformer.head in ("language", "masked_language")
-    table = vocabulary_rows(transformer, layouts) * transformer.hidden_size
-    return StageParameters(
-        dense=dense / layouts.pipeline,
-        experts=experts / layouts.pipeline,
-        first=np.where(is_one, first + last, first),
-        last=np.where(is_one, first + last, last),
-        tied=np.where(is_one, 0.0, table if is_tied else 0.0),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -355,21 +305,11 @@ class ReplicaCommunication:
         return (2 * self.all_reduces + self.reduce_scatters) * self.gradient_bytes + self.gathers * self.weight_bytes
 
 
-def replica_communication(
-    transformer: Transformer,
-    layouts: Layouts,
-    *,
-    gradient_bytes: float = 2.0,
-    weight_bytes: float = 2.0,
-    bucket_bytes: float = float("inf"),
-    frees_weights: bool = True,
-    reduces_every_microbatch: bool = False,
-    shards_gradients: bool = True,
-    layers: Ints | None = None,
-) -> tuple[ReplicaCommunication, ...]:
-    """Return what replicas communicate in one step: dense parameters, experts, and a tied embedding.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction:
+    """How a program adds up gradients of replicas, and gathers their weights.
 
-    Parameters
+    Attributes
     ----------
     gradient_bytes, weight_bytes
         Of one parameter, as it travels.
@@ -382,9 +322,31 @@ def replica_communication(
         Whether ZeRO-2 and 3 reduce the gradients of every micro-batch, rather than of the step.
     shards_gradients
         Whether ZeRO-1 reduces by a reduce-scatter; else by an all-reduce, as without ZeRO.
+    """
+
+    gradient_bytes: float = 2.0
+    weight_bytes: float = 2.0
+    bucket_bytes: float = inf
+    frees_weights: bool = True
+    reduces_every_microbatch: bool = False
+    shards_gradients: bool = True
+
+
+def replica_communication(
+    transformer: Transformer, layouts: Layouts, reduction: Reduction | None = None, *, layers: Ints | None = None
+) -> tuple[ReplicaCommunication, ...]:
+    """Return what replicas communicate in one step: dense parameters, experts, and a tied embedding.
+
+    Parameters
+    ----------
+    transformer, layouts
+        The network, and n layouts of it.
+    reduction
+        How the program does it; by default in half precision and in one piece.
     layers
         Of every stage, shape (p, n), for what each of them communicates; left out: equal stages, and the fullest.
     """
+    by = reduction or Reduction()
     held = stage_parameters(transformer, layouts)
     dense, experts = held.dense + held.ends, held.experts
     if layers is not None:
@@ -393,20 +355,20 @@ def replica_communication(
         dense = held.dense * share * layers + (index == 0) * held.first + np.where(is_last, held.last, 0.0)
         experts = held.experts * share * layers
     zero, passes = layouts.zero, layouts.num_microbatches
-    gathers = np.where(zero == 3, 2 * passes if frees_weights else 1, np.where(zero >= 1, 1, 0))
-    is_whole = (zero == 0) | ((zero == 1) & (not shards_gradients))
-    scatters = np.where((zero >= 2) & reduces_every_microbatch, passes, np.where(is_whole, 0, 1))
-    found = []
+    gathers = np.where(zero == 3, 2 * passes if by.frees_weights else 1, np.where(zero >= 1, 1, 0))
+    is_whole = (zero == 0) | ((zero == 1) & (not by.shards_gradients))
+    scatters = np.where((zero >= 2) & by.reduces_every_microbatch, passes, np.where(is_whole, 0, 1))
+    communicated = []
     for name, group, parameters in (("dense", "replicas", dense), ("experts", "expert_replicas", experts)):
-        reduced = gradient_bytes * parameters
+        reduced = by.gradient_bytes * parameters
         pieces = np.maximum(transformer.num_layers / layouts.pipeline, 1.0)
-        found.append(
+        communicated.append(
             ReplicaCommunication(
                 name=name,
                 group=group,
                 gradient_bytes=reduced,
-                weight_bytes=weight_bytes * parameters,
-                num_pieces=np.where(zero == 3, pieces, np.maximum(np.ceil(reduced / bucket_bytes), 1.0)),
+                weight_bytes=by.weight_bytes * parameters,
+                num_pieces=np.where(zero == 3, pieces, np.maximum(np.ceil(reduced / by.bucket_bytes), 1.0)),
                 all_reduces=np.where(is_whole, 1.0, 0.0),
                 reduce_scatters=scatters.astype(np.float64),
                 gathers=gathers.astype(np.float64),
@@ -416,24 +378,31 @@ def replica_communication(
     tied = ReplicaCommunication(
         name="tied",
         group="ends",
-        gradient_bytes=gradient_bytes * held.tied,
+        gradient_bytes=by.gradient_bytes * held.tied,
         weight_bytes=nothing,
         num_pieces=np.ones(1),
         all_reduces=np.where(layouts.pipeline > 1, 1.0, 0.0),
         reduce_scatters=nothing,
         gathers=nothing,
     )
-    return (*found, tied)
+    return (*communicated, tied)
 
 
 def replica_times(
     communicated: Sequence[ReplicaCommunication], groups: Mapping[str, Group]
 ) -> Mapping[str, tuple[Floats, Floats]]:
-    """Return, by name, the seconds of a step's reductions and of its gathers, if nothing hides them."""
-    found = {}
+    """Return, by name, the seconds of a step's reductions and of its gathers, if nothing hides them.
+
+    Parameters
+    ----------
+    communicated, groups
+        Of the same n layouts.
+    """
+    times = {}
     for one in communicated:
         group, pieces = groups[one.group], one.num_pieces
         reduced, gathered = one.gradient_bytes / pieces, one.weight_bytes / pieces
-        reduction_s = one.all_reduces * all_reduce_s(group, reduced) + one.reduce_scatters * gather_s(group, reduced)
-        found[one.name] = (pieces * reduction_s, pieces * one.gathers * gather_s(group, gathered))
-    return found
+        whole_s, scattered_s = (operation_s(way, group, reduced) for way in _REDUCTIONS)
+        reduction_s = one.all_reduces * whole_s + one.reduce_scatters * scattered_s
+        times[one.name] = (pieces * reduction_s, pieces * one.gathers * operation_s("gather", group, gathered))
+    return times

@@ -24,13 +24,33 @@ equal, so that three stand for all and closed forms for the schedule; it knows e
 stages, too. Tests hold one against the other.
 
 Leaves out stragglers, input, checkpoints, and the memory that a nearly full device is short of.
+
+**A profile layer by layer**, for families that know layers only. In all it takes what :func:`iteration_times` says of
+one device, so that every family computes as long as ``hybrid`` does with the same samples at a time. Blocks, embedding
+and head take what :mod:`planner.models.compute` gives them; inside each, seconds are shared out by multiply-adds, so
+that cuts inside a block, and when a gradient in it is ready, are estimates.
+
+**Programs** that train transformers: what they keep in memory, and what they have. What they take in seconds stands,
+under the same names, in :mod:`planner.data.fits`. Sources:
+
+- ``megatron-lm``, ``megatron-deepspeed`` (2021 and 2022, fp16): 16 bytes a parameter (S. Rajbhandari et al., arXiv
+  1910.02054, section 3.1); scores and masks of dropout are kept (V. Korthikanti et al., arXiv 2205.05198, section 4);
+- ``megatron-lm-fused``: 18 bytes, as the GEMM that gives a gradient adds it up in four (the same, figure 1);
+- ``megatron-deepspeed-bf16``: DeepSpeed's optimiser for bf16 as it stood early in 2022: gradients in two bytes, their
+  sums and the master copy in four, whole on every device; only the moments are sharded (docs/transformer_memory.md);
+- ``composer-fsdp``, ``torchtitan``: PyTorch's fully sharded data parallel. What selective recomputation of torchtitan
+  frees is left out: it counts as if it freed nothing, which is too much memory, never too little.
+
+What a program has is by its own options: Megatron-Core 0.16 (``--overlap-grad-reduce``, ``--tp-comm-overlap``,
+``--sequence-parallel``, ``--use-distributed-optimizer``); torchtitan splits the sequence with every tensor degree, and
+overlaps that communication where the model is compiled; fully sharded data parallelism always gathers ahead. Those of
+2021 and 2022 send gradients behind the backward pass, and overlap no tensor-parallel communication.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import inf
-from typing import Any
 
 import numpy as np
 
@@ -43,7 +63,6 @@ from planner.models.compute import (
     DeviceRates,
     LayerSeconds,
     Software,
-    Split,
     embedding_s,
     head_s,
     layer_seconds,
@@ -56,6 +75,7 @@ from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
 from planner.models.schedule import one_forward_one_backward_s
 from planner.models.transformer_communication import (
     CommunicationTimes,
+    Reduction,
     communication_times,
     first_stage_communication,
     last_stage_communication,
@@ -82,7 +102,7 @@ Pair = tuple[Floats, Floats]  # forward, and both ways
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Common:
+class _Common:
     """All that the layouts share; ``tiers`` with the bandwidths that collectives reach."""
 
     transformer: Transformer
@@ -92,24 +112,15 @@ class Common:
     constants: Constants
     expert_imbalance: float
 
-    @classmethod
-    def of(
-        cls,
-        transformer: Transformer,
-        tiers: Sequence[Tier],
-        rates: DeviceRates,
-        software: Software,
-        constants: Constants,
-        expert_imbalance: float,
-    ) -> "Common":
-        """Return it for tiers with the bandwidths that links are sold by."""
-        return cls(
-            transformer=transformer,
-            tiers=reached_tiers(tiers, constants),
-            rates=rates,
-            software=software,
-            constants=constants,
-            expert_imbalance=expert_imbalance,
+    @property
+    def reduction(self) -> Reduction:
+        """How the program adds up gradients."""
+        software = self.software
+        return Reduction(
+            gradient_bytes=software.gradient_bytes,
+            bucket_bytes=software.bucket_bytes,
+            reduces_every_microbatch=software.reduces_every_microbatch,
+            shards_gradients=software.shards_gradients,
         )
 
     def beside(self, computing: Floats, communication: Floats) -> Floats:
@@ -118,8 +129,12 @@ class Common:
         both = np.maximum(computing, communication) + self.constants.contention * shorter
         return np.asarray(both - computing)
 
+    def exposed_s(self, compute: Floats, times: CommunicationTimes) -> Floats:
+        """Return the seconds of communication, those that backward computes beside only as far as they show."""
+        return times.total_s + self.beside(compute / 2, times.hidden_backward_s)
 
-def reached_tiers(tiers: Sequence[Tier], constants: Constants) -> tuple[Tier, ...]:
+
+def _reached_tiers(tiers: Sequence[Tier], constants: Constants) -> tuple[Tier, ...]:
     """Return tiers with the bandwidths that collectives reach, and their start-up for each hop."""
     return tuple(
         replace(
@@ -132,12 +147,12 @@ def reached_tiers(tiers: Sequence[Tier], constants: Constants) -> tuple[Tier, ..
     )
 
 
-def sum_of(layouts: Layouts, arrays: Iterable[Floats]) -> Floats:
+def _sum_of(layouts: Layouts, arrays: Iterable[Floats]) -> Floats:
     """Return the sum of some arrays, one element a layout."""
     return sum(arrays, start=np.zeros(len(layouts)))
 
 
-def distinct(layouts: Layouts, names: Sequence[str]) -> tuple[Ints, Ints]:
+def _distinct(layouts: Layouts, names: Sequence[str]) -> tuple[Ints, Ints]:
     """Return the index of one layout of each combination of some decisions, and for each layout which."""
     arrays = layouts.arrays()
     code, size = np.zeros(len(layouts), dtype=np.int64), 1
@@ -169,79 +184,95 @@ def interval_times(
 ) -> Mapping[str, Floats]:
     """Return the seconds of one micro-batch through all layers, by part, and of what is no layer.
 
-    Parameters are those of :func:`iteration_times`.
+    Parameters
+    ----------
+    transformer, layouts, tiers, rates, software, constants, expert_imbalance
+        As for :func:`iteration_times`.
 
     Returns
     -------
     :data:`LAYER_PARTS`; besides ``forward`` (of ``compute``, what the forward pass takes), ``embedding`` and ``head``,
     both ways and with their communication, ``embedding_forward`` and ``head_forward`` of them, and ``transfer``, one
-    virtual stage's passage to the next.
+    virtual stage's passage to the next. Arrays of shape (n,).
     """
-    return _intervals(Common.of(transformer, tiers, rates, software, constants, expert_imbalance), layouts)
+    return _intervals(_common_of(transformer, tiers, rates, software, constants, expert_imbalance), layouts)
 
 
-def _intervals(common: Common, layouts: Layouts) -> Mapping[str, Floats]:
+def _common_of(
+    transformer: Transformer,
+    tiers: Sequence[Tier],
+    rates: DeviceRates,
+    software: Software,
+    constants: Constants,
+    expert_imbalance: float,
+) -> _Common:
+    """Return what layouts share, for tiers with the bandwidths that links are sold by."""
+    return _Common(
+        transformer=transformer,
+        tiers=_reached_tiers(tiers, constants),
+        rates=rates,
+        software=software,
+        constants=constants,
+        expert_imbalance=expert_imbalance,
+    )
+
+
+def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     """Return the same, computed once for each combination of the few decisions on which it depends."""
-    chosen, back = distinct(layouts, _COMMUNICATING)
-    return {name: array[back] for name, array in _interval(common, layouts.of(chosen)).items()}
-
-
-def _interval(common: Common, layouts: Layouts) -> dict[str, Floats]:
-    """Return the seconds of all layers of one micro-batch, by part, of embedding and head, and of one transfer."""
-    network, constants = common.transformer, common.constants
+    network, constants, software = common.transformer, common.constants, common.software
+    interval_of, to_interval = _distinct(layouts, _COMMUNICATING)
+    layouts = layouts.of(interval_of)
     groups = groups_of(common.tiers, layouts)
-    chosen, back = distinct(layouts, _COMPUTING)
-    few = Split.of(layouts.of(chosen))
-    found = {name: np.zeros(len(layouts)) for name in (*LAYER_PARTS, "forward")}
+    layer_of, to_layer = _distinct(layouts, _COMPUTING)
+    few = layouts.of(layer_of)
+    interval = {name: np.zeros(len(layouts)) for name in (*LAYER_PARTS, "forward")}
     for kind in dict.fromkeys(network.layer_kinds):
         layer = layer_seconds(
             network,
             kind,
             few,
             rates=common.rates,
-            software=common.software,
+            software=software,
             constants=constants,
             expert_imbalance=common.expert_imbalance,
         )
-        layer = LayerSeconds(**{name: getattr(layer, name)[back] for name in LayerSeconds.__slots__})
+        layer = LayerSeconds(**{name: getattr(layer, name)[to_layer] for name in LayerSeconds.__slots__})
         for name, seconds in _layer_parts(common, layouts, kind, layer, groups).items():
-            found[name] = found[name] + network.layer_kinds.count(kind) * seconds
+            interval[name] = interval[name] + network.layer_kinds.count(kind) * seconds
     sent = communication_times(pipeline_communication(network, layouts), groups)
-    found["transfer"] = sum_of(layouts, (one.forward_s for one in sent.values())) / layouts.interleave
+    interval["transfer"] = _sum_of(layouts, (one.forward_s for one in sent.values())) / layouts.interleave
     # The ends' tensor-parallel communication is exposed, but for the gather beside the head's backward product.
-    floor = constants.head_floor_ratio * common.software.launch_s
-    ends = {
-        "embedding": embedding_s(network, few, rates=common.rates, constants=constants)[back],
-        "head": head_s(network, few, rates=common.rates, software=common.software, constants=constants)[back] + floor,
-    }
-    communicated = {
-        "embedding": communication_times(first_stage_communication(network, layouts), groups)["embedding"],
-        "head": communication_times(last_stage_communication(network, layouts), groups)["logits"],
-    }
-    for name, seconds in ends.items():
-        found[name] = seconds + _exposed_s(common, seconds, communicated[name])
-        found[f"{name}_forward"] = _FORWARD_OF_ENDS * seconds + communicated[name].forward_s
-    return found
+    embedding = embedding_s(network, few, rates=common.rates, constants=constants)
+    head = head_s(network, few, rates=common.rates, software=software, constants=constants)
+    head = head + constants.head_floor_ratio * software.launch_s
+    for name, seconds, communicated in (
+        ("embedding", embedding[to_layer], first_stage_communication(network, layouts)),
+        ("head", head[to_layer], last_stage_communication(network, layouts)),
+    ):
+        (times,) = communication_times(communicated, groups).values()
+        interval[name] = seconds + common.exposed_s(seconds, times)
+        interval[f"{name}_forward"] = _FORWARD_OF_ENDS * seconds + times.forward_s
+    return {name: array[to_interval] for name, array in interval.items()}
 
 
 def _layer_parts(
-    common: Common, layouts: Layouts, kind: LayerKind, layer: LayerSeconds, groups: Mapping[str, Group]
+    common: _Common, layouts: Layouts, kind: LayerKind, layer: LayerSeconds, groups: Mapping[str, Group]
 ) -> dict[str, Floats]:
     """Return what the device does for one layer and micro-batch, both ways."""
-    network, software, split = common.transformer, common.software, Split.of(layouts)
+    network, software = common.transformer, common.software
     times = communication_times(
         layer_communication(network, layouts, kind, expert_imbalance=common.expert_imbalance), groups
     )
     routed = 0
     if kind == "moe" and network.experts is not None:
         routed = network.experts.num_experts * network.expert_parameters
-    held = (network.block_parameters(kind) - routed) / split.tensor + routed / (split.tensor * split.expert)
+    held = (network.block_parameters(kind) - routed) / layouts.tensor + routed / (layouts.tensor * layouts.expert)
     added_s = move_s(held * software.accumulation_bytes * common.constants.accumulation_ratio, common.rates)
     compute = layer.forward_s + layer.backward_s + added_s
     is_full = layouts.recompute == Recompute.FULL
-    tensor = sum((_exposed_s(common, compute, times[name]) for name in times if "tensor" in name), np.zeros(1))
+    tensor = sum((common.exposed_s(compute, times[name]) for name in times if "tensor" in name), np.zeros(1))
     attention = 3 * layer.attention_s + np.where(is_full, layer.attention_s, 0.0)
-    found = {
+    parts = {
         "compute": compute,
         "recompute": layer.again_s(layouts.recompute, software),
         "tensor": np.where(layouts.overlap_tensor, common.beside(compute, tensor), tensor),
@@ -250,21 +281,16 @@ def _layer_parts(
     }
     # Launching a layer's kernels takes a floor of the host's time, of which the device's own is no part: backward twice
     # forward.
-    device_s = sum_of(layouts, found.values())
+    device_s = _sum_of(layouts, parts.values())
     floor_s = software.launch_s * (3.0 + is_full) * (1 + common.constants.tensor_floor_ratio * (layouts.tensor > 1))
-    found["launch"] = longer_of(device_s, floor_s, _LAUNCH_SHARPNESS) - device_s
-    return {**found, "forward": layer.forward_s}
-
-
-def _exposed_s(common: Common, compute: Floats, times: CommunicationTimes) -> Floats:
-    """Return the seconds of communication, those that backward computes beside only as far as they show."""
-    return times.total_s + common.beside(compute / 2, times.hidden_backward_s)
+    parts["launch"] = longer_of(device_s, floor_s, _LAUNCH_SHARPNESS) - device_s
+    return {**parts, "forward": layer.forward_s}
 
 
 # -- behind the schedule: replicas' communication and the optimiser, of any stages -------------------------------------
 
 
-def _behind_s(common: Common, layouts: Layouts, communicated: Pair, forward: Floats, both: Floats) -> Pair:
+def _behind_s(common: _Common, layouts: Layouts, communicated: Pair, forward: Floats, both: Floats) -> Pair:
     """Return what nothing hides of a step's reductions, and of its gathers.
 
     Beside the stage's work, launching included: ZeRO-3 in every micro-batch, the others beside the last one's backward
@@ -289,7 +315,7 @@ def _behind_s(common: Common, layouts: Layouts, communicated: Pair, forward: Flo
 
 
 def _optimizer_bytes(
-    transformer: Transformer, software: Software, layouts: Layouts, share: Floats, has_end: "Bools | bool" = True
+    transformer: Transformer, software: Software, layouts: Layouts, share: Floats, has_end: Bools | bool = True
 ) -> Floats:
     """Return the bytes of state that a stage's step of the optimiser moves on one device; ZeRO of any stage shards it.
 
@@ -300,13 +326,14 @@ def _optimizer_bytes(
     has_end
         Whether it holds embedding or head.
     """
-    split, experts = Split.of(layouts), transformer.experts
+    experts = transformer.experts
     routed = experts.num_experts * transformer.expert_parameters * transformer.num_moe_layers if experts else 0
     both = transformer.embedding_parameters + transformer.head_parameters
     ends = np.where(layouts.pipeline > 1, max(transformer.embedding_parameters, transformer.head_parameters), both)
     ranks = np.where(layouts.zero > 0, layouts.data * layouts.context, 1)
-    dense = ((transformer.num_parameters - both - routed) * share + ends * has_end) / split.tensor
-    held = dense / ranks + routed * share / (split.tensor * split.expert) / np.maximum(ranks / split.expert, 1)
+    dense = ((transformer.num_parameters - both - routed) * share + ends * has_end) / layouts.tensor
+    experts_held = routed * share / (layouts.tensor * layouts.expert) / np.maximum(ranks / layouts.expert, 1)
+    held = dense / ranks + experts_held
     return np.asarray(held * software.optimizer_bytes)
 
 
@@ -327,6 +354,8 @@ def iteration_times(
 
     Parameters
     ----------
+    transformer, layouts
+        The network, and n layouts of it.
     tiers
         Of the cluster, from the inside outwards, with the bandwidths that links are sold by; the fitted shares and
         start-up are put to them here.
@@ -345,7 +374,7 @@ def iteration_times(
     2407.21783, section 3.3.2; BLOOM, arXiv 2211.05100). Where layers do not divide otherwise, all stages count as many
     as the fullest, and the last, which has the head, one less.
     """
-    common = Common.of(transformer, tiers, rates, software, constants, expert_imbalance)
+    common = _common_of(transformer, tiers, rates, software, constants, expert_imbalance)
     interval = _intervals(common, layouts)
     number, stages, transfer = layouts.num_microbatches, layouts.pipeline, interval["transfer"]
     share = _share(transformer, stages)
@@ -374,29 +403,22 @@ def iteration_times(
         ),
         layouts,
     )
-    parts["bubble"] = np.maximum(scheduled - sum_of(layouts, parts.values()), 0.0)
+    parts["bubble"] = np.maximum(scheduled - _sum_of(layouts, parts.values()), 0.0)
     parts["data"] = _replicas_s(common, layouts, interval["forward"] * share, both)
     parts["optimizer"] = move_s(_optimizer_bytes(transformer, software, layouts, share), rates)
     parts = {name: np.broadcast_to(parts[name], len(layouts)) for name in PARTS}
-    return {**parts, "total": sum_of(layouts, parts.values())}
+    return {**parts, "total": _sum_of(layouts, parts.values())}
 
 
-def _replicas_s(common: Common, layouts: Layouts, forward: Floats, both: Floats) -> Floats:
+def _replicas_s(common: _Common, layouts: Layouts, forward: Floats, both: Floats) -> Floats:
     """Return what nothing hides of the reductions and gathers of the fullest stage."""
-    chosen, back = distinct(layouts, _REPLICATING)
+    chosen, back = _distinct(layouts, _REPLICATING)
     few = layouts.of(chosen)
-    communicated = replica_communication(
-        common.transformer,
-        few,
-        gradient_bytes=common.software.gradient_bytes,
-        bucket_bytes=common.software.bucket_bytes,
-        reduces_every_microbatch=common.software.reduces_every_microbatch,
-        shards_gradients=common.software.shards_gradients,
-    )
+    communicated = replica_communication(common.transformer, few, common.reduction)
     times = dict(replica_times(communicated, groups_of(common.tiers, few)))
     # A tied embedding is reduced between the two ends after the last micro-batch: alone, nothing runs beside it.
     tied = np.broadcast_to(times.pop("tied")[0], len(few))[back]
-    reduced, gathered = (sum_of(few, (one[way] for one in times.values()))[back] for way in (0, 1))
+    reduced, gathered = (_sum_of(few, (one[way] for one in times.values()))[back] for way in (0, 1))
     behind, ahead = _behind_s(common, layouts, (reduced, gathered), forward, both)
     return tied + behind + ahead
 
@@ -406,6 +428,8 @@ def stage_times(transformer: Transformer, layouts: Layouts, interval: Mapping[st
 
     Parameters
     ----------
+    transformer, layouts
+        The network, and n layouts of it.
     interval
         Of :func:`interval_times`.
 
@@ -415,18 +439,18 @@ def stage_times(transformer: Transformer, layouts: Layouts, interval: Mapping[st
     have a layer less.
     """
     layers, share = transformer.num_layers, _share(transformer, layouts.pipeline)
-    both = sum_of(layouts, (interval[name] for name in LAYER_PARTS)) * share
+    both = _sum_of(layouts, (interval[name] for name in LAYER_PARTS)) * share
     # Communication and launching fall to both ways as computing does.
     ahead = both * interval["forward"] / (interval["compute"] + interval["recompute"])
     counts_ends = _counts_ends(transformer, layouts.pipeline)
-    found = {"middle": (ahead, both)}
+    times = {"middle": (ahead, both)}
     for place, name, has_less in (
         ("first", "embedding", counts_ends),
         ("last", "head", counts_ends | (layers % layouts.pipeline != 0)),
     ):
         less_ahead, less = (np.where(has_less, seconds / (layers * share), 0.0) for seconds in (ahead, both))
-        found[place] = (interval[f"{name}_forward"] - less_ahead, interval[name] - less)
-    return found
+        times[place] = (interval[f"{name}_forward"] - less_ahead, interval[name] - less)
+    return times
 
 
 def _counts_ends(transformer: Transformer, stages: Ints) -> Bools:
@@ -510,7 +534,7 @@ class GroupSeconds:
     embedding_forward_s: Floats
     head_forward_s: Floats
     transfer_s: Floats
-    common: Common
+    common: _Common
     group: DeviceGroup
     own: Layouts
     joint: Layouts
@@ -523,7 +547,7 @@ class GroupSeconds:
     @cached_property
     def groups(self) -> Mapping[str, Group]:
         """Groups of the data ranks of all machine groups, as if they stood here, by name."""
-        return groups_of(reached_tiers(self.group.joint_tiers, self.common.constants), self.joint)
+        return groups_of(_reached_tiers(self.group.joint_tiers, self.common.constants), self.joint)
 
     @cached_property
     def between_s(self) -> Floats:
@@ -547,7 +571,7 @@ class GroupSeconds:
         sending = replace(own, pipeline=np.maximum(own.pipeline, 2))  # one stage here has a next one elsewhere
         groups = {**groups_of(self.common.tiers, own), "pipeline": pair}
         times = communication_times(pipeline_communication(self.common.transformer, sending), groups)
-        return sum_of(own, (one.forward_s for one in times.values()))
+        return _sum_of(own, (one.forward_s for one in times.values()))
 
 
 def group_seconds(
@@ -564,23 +588,31 @@ def group_seconds(
 
     Parameters
     ----------
+    transformer
+        The network.
     own
         What stands on this group: its own number of stages and of data ranks, at least 1 each.
     joint
         The same with the data ranks of all groups.
+    group
+        Its devices, and how they are joined.
+    software, constants, expert_imbalance
+        As for :func:`iteration_times`.
     """
-    common = Common.of(transformer, group.tiers, group.rates, software, constants, expert_imbalance)
-    found, layers = _intervals(common, own), transformer.num_layers
-    layer = {name: np.broadcast_to(found[name], len(own)) / layers for name in LAYER_PARTS}
+    common = _common_of(transformer, group.tiers, group.rates, software, constants, expert_imbalance)
+    interval, layers = _intervals(common, own), transformer.num_layers
+    layer = {name: np.broadcast_to(interval[name], len(own)) / layers for name in LAYER_PARTS}
     return GroupSeconds(
         layer=layer,
-        layer_forward_s=sum_of(own, layer.values()) * found["forward"] / (found["compute"] + found["recompute"]),
-        computed_forward_s=found["forward"] / layers,
-        embedding_s=found["embedding"],
-        head_s=found["head"],
-        embedding_forward_s=found["embedding_forward"],
-        head_forward_s=found["head_forward"],
-        transfer_s=found["transfer"],
+        layer_forward_s=_sum_of(own, layer.values())
+        * interval["forward"]
+        / (interval["compute"] + interval["recompute"]),
+        computed_forward_s=interval["forward"] / layers,
+        embedding_s=interval["embedding"],
+        head_s=interval["head"],
+        embedding_forward_s=interval["embedding_forward"],
+        head_forward_s=interval["head_forward"],
+        transfer_s=interval["transfer"],
         common=common,
         group=group,
         own=own,
@@ -622,7 +654,7 @@ class Step:
     classes: Sequence[ReplicaClass]
 
     @property
-    def _common(self) -> Common:
+    def _common(self) -> _Common:
         """What all groups share, of the first."""
         return self.groups[0].common
 
@@ -642,17 +674,37 @@ class Step:
         return np.asarray((np.arange(len(self.layers)) == 0)[:, None])
 
     def of_group(self, one: ReplicaClass, name: str) -> Floats:
-        """Return a figure of the group on which each stage of a class lies, shape (p, n)."""
+        """Return a figure of the group on which each stage of a class lies, shape (p, n).
+
+        Parameters
+        ----------
+        one, name
+            The class, and a field of :class:`GroupSeconds`.
+        """
         table = np.array([np.broadcast_to(getattr(group, name), len(self.layouts)) for group in self.groups])
         return np.asarray(np.take_along_axis(table, one.groups, axis=0))
 
     def ends_s(self, one: ReplicaClass, way: str = "") -> Floats:
-        """Return what embedding and head take on each stage of a class, shape (p, n): both ways, or ``_forward``."""
+        """Return what embedding and head take on each stage of a class, shape (p, n).
+
+        Parameters
+        ----------
+        one
+            The class.
+        way
+            Nothing for both ways, or ``_forward``.
+        """
         first, last = self.of_group(one, f"embedding{way}_s"), self.of_group(one, f"head{way}_s")
         return np.asarray(self._is_first * first + self._is_last * last)
 
     def sends_s(self, one: ReplicaClass) -> tuple[Floats, Floats]:
-        """Return how long each stage of a class sends: its output forward, and the error back."""
+        """Return how long each stage of a class sends: its output forward, and the error back; both of shape (p, n).
+
+        Parameters
+        ----------
+        one
+            The class.
+        """
         same = self.of_group(one, "transfer_s")
         down = np.zeros(same.shape)
         crosses = one.groups[:-1] != one.groups[1:]
@@ -664,7 +716,13 @@ class Step:
         return down, np.concatenate([np.zeros((1, same.shape[1])), down[:-1]])
 
     def passes_s(self, one: ReplicaClass) -> tuple[Floats, Floats]:
-        """Return forward and backward of one micro-batch on each stage of a class, sending included."""
+        """Return forward and backward of one micro-batch on each stage of a class, sending included; shape (p, n).
+
+        Parameters
+        ----------
+        one
+            The class.
+        """
         ends, ends_ahead, (down, up) = self.ends_s(one), self.ends_s(one, "_forward"), self.sends_s(one)
         ahead = self.layers * self.of_group(one, "layer_forward_s")
         both = self.layers * self.of_group(one, "layer_s")
@@ -699,36 +757,29 @@ class Step:
     @cached_property
     def exposed_s(self) -> Floats:
         """Seconds of reductions and gathers that nothing hides, the slowest group of each stage, shape (p, n)."""
-        software, rows = self._common.software, []
-        *spread, tied = replica_communication(
-            self._common.transformer,
-            self.layouts,
-            gradient_bytes=software.gradient_bytes,
-            bucket_bytes=software.bucket_bytes,
-            shards_gradients=software.shards_gradients,
-            layers=self.layers,
-        )
+        common, rows = self._common, []
+        *spread, tied = replica_communication(common.transformer, self.layouts, common.reduction, layers=self.layers)
         tied_s = []
         if np.any(tied.gradient_bytes):  # a tied embedding's gradient is added up by the first and the last stage
             for group in self.groups:
                 seconds = replica_times([tied], group.groups)["tied"][0]
                 tied_s.append(np.broadcast_to(seconds, len(self.layouts)))
         for one in self.classes:
-            found = np.zeros(self.layers.shape)
+            exposed = np.zeros(self.layers.shape)
             for index, group in enumerate(self.groups):
                 is_here = one.groups == index
                 if is_here.any():
                     times = replica_times(spread, group.groups).values()
                     reduced, gathered = (sum((row[way] for row in times), np.zeros(1)) for way in (0, 1))
                     ahead, whole = self.layers * group.computed_forward_s, self.layers * group.layer_s
-                    shown = _behind_s(self._common, self.layouts, (reduced, gathered), ahead, whole)
-                    found = np.where(is_here, shown[0] + shown[1], found)
-            found = found * self.is_there
+                    shown = _behind_s(common, self.layouts, (reduced, gathered), ahead, whole)
+                    exposed = np.where(is_here, shown[0] + shown[1], exposed)
+            exposed = exposed * self.is_there
             if tied_s:
                 last = np.take_along_axis(one.groups, (self.layouts.pipeline - 1)[None, :], axis=0)
                 both = [np.take_along_axis(np.array(tied_s), end, axis=0)[0] for end in (one.groups[:1], last)]
-                found = found + (self._is_first | self._is_last) * np.maximum(*both)
-            rows.append(found)
+                exposed = exposed + (self._is_first | self._is_last) * np.maximum(*both)
+            rows.append(exposed)
         return np.asarray(np.max(rows, axis=0))
 
     @cached_property
@@ -737,11 +788,11 @@ class Step:
         network, has_end = self._common.transformer, self._is_first | self._is_last
         share = self.layers / network.num_layers
         moved = _optimizer_bytes(network, self._common.software, self.layouts, share, has_end)
-        found = np.zeros(self.layers.shape)
+        slowest = np.zeros(self.layers.shape)
         for one in self.classes:
             for index, group in enumerate(self.groups):
-                found = np.where(one.groups == index, np.maximum(found, move_s(moved, group.group.rates)), found)
-        return np.asarray(found * self.is_there)
+                slowest = np.where(one.groups == index, np.maximum(slowest, move_s(moved, group.group.rates)), slowest)
+        return np.asarray(slowest * self.is_there)
 
     def parts(self) -> dict[str, Floats]:
         """Return the seconds of the step by part, which sum to the total.
@@ -762,20 +813,15 @@ class Step:
             row["compute"] = row["compute"] + number * self.ends_s(one)[stage, columns]
             row["pipeline"] = number * (down + up)[stage, columns]
             rows.append(row)
-        found = {name: np.array([row[name] for row in rows])[longest, columns] for name in rows[0]}
-        busy = sum_of(self.layouts, found.values())
-        found["bubble"] = np.maximum(self.class_steps_s[longest, columns] - busy, 0.0)
+        parts = {name: np.array([row[name] for row in rows])[longest, columns] for name in rows[0]}
+        busy = _sum_of(self.layouts, parts.values())
+        parts["bubble"] = np.maximum(self.class_steps_s[longest, columns] - busy, 0.0)
         slowest = np.argmax(self.tail_s, axis=0)
-        found["data"], found["optimizer"] = self.exposed_s[slowest, columns], self.optimizer_s[slowest, columns]
-        return found
+        parts["data"], parts["optimizer"] = self.exposed_s[slowest, columns], self.optimizer_s[slowest, columns]
+        return parts
 
 
-# -- a profile layer by layer, for families that know layers only ------------------------------------------------------
-#
-# In all it takes what :func:`iteration_times` says of one device, so that every family computes as long as ``hybrid``
-# does with the same samples at a time. Blocks, embedding and head take what :mod:`planner.models.compute` gives them;
-# inside each, seconds are shared out by multiply-adds, so that cuts inside a block, and when a gradient in it is ready,
-# are estimates.
+# -- a profile layer by layer -----------------------------------------------------------------------------------------
 
 _MOST_TOKENS = 32768  # at a time: more make matrix multiplications no faster that are worth telling apart
 _FEW_TOKENS = 2048  # of a micro-batch on a device of a pipeline, or one sample where that is longer
@@ -785,6 +831,11 @@ _ALONE = (Tier(size=1, bandwidth_bytes_per_s=inf),)
 def microbatch_of(transformer: Transformer, samples_per_device: int) -> int:
     """Return the samples at a time that a profile is stated for: a device's, but no more than 32,768 tokens.
 
+    Parameters
+    ----------
+    transformer, samples_per_device
+        The network, and the samples that a device has to do.
+
     >>> from planner.zoo.transformers import row
     >>> [microbatch_of(row("bert-large").transformer, samples) for samples in (1, 2, 512)]
     [1, 2, 64]
@@ -792,13 +843,21 @@ def microbatch_of(transformer: Transformer, samples_per_device: int) -> int:
     return max(1, min(samples_per_device, _MOST_TOKENS // transformer.sequence_length))
 
 
-def device_rates(device: Device, dtype: str, fitted: Mapping[str, Any]) -> DeviceRates:
-    """Return a device's figures with fitted shares: a mapping of fields of :class:`DeviceRates`, others passed over."""
+def device_rates(device: Device, dtype: str, fitted: Mapping[str, object]) -> DeviceRates:
+    """Return a device's figures with fitted shares.
+
+    Parameters
+    ----------
+    device, dtype
+        A device of the table, and the data type of the products.
+    fitted
+        Fields of :class:`DeviceRates`; others are passed over.
+    """
     return DeviceRates(
         name=device.name,
         peak_flop_per_s=peak_flop_per_s(device, dtype),
         memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s,
-        **{name: value for name, value in fitted.items() if name in DeviceRates.__slots__},
+        **{name: value for name, value in fitted.items() if name in DeviceRates.__slots__},  # type: ignore[arg-type]  # by name
     )
 
 
@@ -814,6 +873,17 @@ def transformer_profile(
 ) -> Profile:
     """Return the seconds of every layer of one sample, where ``microbatch`` samples pass the network together.
 
+    Parameters
+    ----------
+    dnn
+        A transformer of the zoo.
+    microbatch
+        See :func:`microbatch_of`.
+    rates, software, constants
+        As for :func:`iteration_times`.
+    update_s
+        Of the optimiser's step, passed on.
+
     Raises
     ------
     ValueError
@@ -823,7 +893,7 @@ def transformer_profile(
     if network is None:
         raise ValueError(f"{dnn.name} is not known as a transformer")
     forward_s, backward_s = np.zeros(len(dnn.layers)), np.zeros(len(dnn.layers))
-    split = Split.of(Layouts.one(microbatch=microbatch))
+    alone = Layouts.one(microbatch=microbatch)
 
     def share_out(layers: slice, ahead_s: float, back_s: float) -> None:
         """Add the seconds of some layers by their multiply-adds; all to the last one where none has any."""
@@ -834,14 +904,14 @@ def transformer_profile(
         backward_s[layers] += back_s * (work / work.sum())
 
     for one in repeats:
-        layer = layer_seconds(network, one.kind, split, rates=rates, software=software, constants=constants)  # type: ignore[arg-type]  # a repeat's kind is a layer's
+        layer = layer_seconds(network, one.kind, alone, rates=rates, software=software, constants=constants)  # type: ignore[arg-type]  # a repeat's kind is a layer's
         end = one.first + one.num_layers * one.count
         for start in range(one.first, end, one.num_layers):
             share_out(slice(start, start + one.num_layers), float(layer.forward_s[0]), float(layer.backward_s[0]))
     last = repeats[-1].first + repeats[-1].num_layers * repeats[-1].count
     for at, seconds in (
-        (slice(0, repeats[0].first), embedding_s(network, split, rates=rates, constants=constants)),
-        (slice(last, len(dnn.layers)), head_s(network, split, rates=rates, software=software, constants=constants)),
+        (slice(0, repeats[0].first), embedding_s(network, alone, rates=rates, constants=constants)),
+        (slice(last, len(dnn.layers)), head_s(network, alone, rates=rates, software=software, constants=constants)),
     ):
         if at.start < at.stop:
             both_s = float(seconds[0])
@@ -849,8 +919,8 @@ def transformer_profile(
 
     def sample_s(samples: int) -> float:
         """Return the seconds that a device computes for a sample, of so many that pass together."""
-        alone = Layouts.one(microbatch=samples)
-        parts = iteration_times(network, alone, tiers=_ALONE, rates=rates, software=software, constants=constants)
+        layout = Layouts.one(microbatch=samples)
+        parts = iteration_times(network, layout, tiers=_ALONE, rates=rates, software=software, constants=constants)
         return float(parts["compute"][0] + parts["launch"][0]) / samples
 
     total_s = sample_s(microbatch)
@@ -865,22 +935,7 @@ def transformer_profile(
     )
 
 
-# -- what programs that train transformers keep in memory, and what they have ------------------------------------------
-#
-# What they take in seconds stands, under the same names, in :mod:`planner.data.fits`. Sources:
-#
-# * ``megatron-lm``, ``megatron-deepspeed`` (2021 and 2022, fp16): 16 bytes a parameter (S. Rajbhandari et al., arXiv
-#   1910.02054, section 3.1); scores and masks of dropout are kept (V. Korthikanti et al., arXiv 2205.05198, section 4);
-# * ``megatron-lm-fused``: 18 bytes, as the GEMM that gives a gradient adds it up in four (the same, figure 1);
-# * ``megatron-deepspeed-bf16``: DeepSpeed's optimiser for bf16 as it stood early in 2022: gradients in two bytes, their
-#   sums and the master copy in four, whole on every device; only the moments are sharded (docs/transformer_memory.md);
-# * ``composer-fsdp``, ``torchtitan``: PyTorch's fully sharded data parallel. What selective recomputation of torchtitan
-#   frees is left out: it counts as if it freed nothing, which is too much memory, never too little.
-#
-# What a program has is by its own options: Megatron-Core 0.16 (``--overlap-grad-reduce``, ``--tp-comm-overlap``,
-# ``--sequence-parallel``, ``--use-distributed-optimizer``); torchtitan splits the sequence with every tensor degree,
-# and overlaps that communication where the model is compiled; fully sharded data parallelism always gathers ahead.
-# Those of 2021 and 2022 send gradients behind the backward pass, and overlap no tensor-parallel communication.
+# -- programs ----------------------------------------------------------------------------------------------------------
 
 MEGATRON_CORE = "megatron-core"
 _WHOLE_MASTER = Precision(weight_bytes=2, gradient_bytes=10, activation_bytes=2, master_bytes=0, optimizer_bytes=8)

@@ -14,9 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from planner import zoo
 from planner.cases.forms import Hertz
-from planner.errors import Fault, SpecError
-from planner.importers.text import read_text
-from planner.models.operators import (
+from planner.cases.forms.training_flop import (
     FLOP_PER_BIAS,
     FLOP_PER_WEIGHT,
     Counting,
@@ -27,6 +25,8 @@ from planner.models.operators import (
     num_biases,
     num_pushes,
 )
+from planner.errors import Fault, SpecError
+from planner.importers.text import read_text
 from planner.models.servers import (
     BspExchange,
     accuracy,
@@ -54,7 +54,7 @@ def _shares(value: dict[int, float]) -> dict[int, float]:
 
 
 class CountingInput(Model):
-    """How FLOP and pushes are counted, see :class:`planner.models.operators.Counting`."""
+    """How FLOP and pushes are counted, see :class:`planner.cases.forms.training_flop.Counting`."""
 
     flop_per_weight: _Amount = FLOP_PER_WEIGHT
     flop_per_bias: _Amount = FLOP_PER_BIAS

@@ -19,7 +19,8 @@ from planner.calibration.tables import LayerTime, LayerTimes
 from planner.cluster import Device
 from planner.cost import Floats
 from planner.errors import ModelError
-from planner.models.compute import BACKWARD_PER_FORWARD, peak_flop_per_s
+from planner.models.compute import peak_flop_per_s
+from planner.models.operators import BACKWARD_PER_FORWARD
 
 __all__ = ["FEWEST", "Explained", "Kind", "Utilisation", "fit_utilisation"]
 

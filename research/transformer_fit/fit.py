@@ -13,8 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
+from planner.cost import Floats
 from planner.data.devices import device
-from planner.models.compute import Constants, DeviceRates, Floats, Software
+from planner.models.compute import Constants, DeviceRates, Software
 from planner.models.layouts import Layouts
 from planner.models.transformer_time import iteration_times
 from research.transformer_fit.rows import Row

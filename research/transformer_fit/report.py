@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.models.compute import Floats
+from planner.cost import Floats
 from planner.models.layouts import Ints
 from research.transformer_fit.fit import Parameters, Table, fit, predict
 from research.transformer_fit.rows import Row

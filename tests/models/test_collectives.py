@@ -301,6 +301,12 @@ def test_a_curve_that_noise_left_flat_still_rises_beyond_its_end() -> None:
     assert curve(np.array([4000, 8000, 16_000])) == pytest.approx(np.array([8, 8, 16]))
 
 
+def test_last_points_nearer_than_a_factor_of_two_make_no_slope() -> None:
+    wide, narrow = curve_of([(1000, 1), (2000, 4)]), curve_of([(1000, 1), (1999, 4)])
+    assert seconds(wide, 4000) == pytest.approx(4 + 3 / 1000 * 2000)
+    assert seconds(narrow, 3998) == pytest.approx(8)  # the mean slope from zero
+
+
 @pytest.mark.parametrize(
     ("sizes", "took", "message"),
     [

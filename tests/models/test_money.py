@@ -13,18 +13,11 @@ from planner.models.money import (
     MachinePrices,
     Rates,
     break_even_h_per_month,
-    capital_share_usd,
     capital_usd,
     cost_parts,
-    egress_usd,
-    electricity_usd,
     energy_j,
-    hosting_usd,
     months_of_use,
     peak_power_w,
-    rent_usd,
-    reserved_usd,
-    storage_usd,
     total_usd,
 )
 
@@ -56,6 +49,10 @@ walls_s = (st.integers(0, 10**10) | st.integers(0, 100).map(lambda hours: hours 
 def prices_of(drawn: list[Kind]) -> MachinePrices:
     defaults = {field.name: field.default for field in fields(MachinePrices)}
     return MachinePrices(**{name: [kind.get(name, default) for kind in drawn] for name, default in defaults.items()})
+
+
+def part(name: str, counts: Any, prices: MachinePrices, wall_s: Any, common: Rates | None = None, **sent: float) -> Any:
+    return cost_parts(counts, prices, wall_s, common or Rates(), **sent)[name]
 
 
 def one_machine_usd(kind: Kind, wall_s: float, common: Rates) -> float:
@@ -131,25 +128,25 @@ def test_rent_is_for_whole_granules_and_a_least_time(
     wall_s: float, billing_s: float, least_s: float, billed_s: float
 ) -> None:
     prices = MachinePrices(usd_per_h=7.2, billing_s=billing_s, least_billed_s=least_s)
-    assert float(rent_usd([5], prices, wall_s)) == pytest.approx(5 * 7.2 / 3600 * billed_s)
+    assert float(part("rent", [5], prices, wall_s)) == pytest.approx(5 * 7.2 / 3600 * billed_s)
 
 
 def test_reserved_machines_pay_their_commitment_with_the_discount_and_what_is_beyond() -> None:
     prices = MachinePrices(usd_per_h=10, committed_s=100 * 3600, discount=0.4, billing_s=3600)
-    assert reserved_usd([[2, 2, 0]], prices, np.array([1, 150.5, 500]) * 3600).tolist() == pytest.approx(
+    assert part("reserved", [[2, 2, 0]], prices, np.array([1, 150.5, 500]) * 3600).tolist() == pytest.approx(
         [1200, 1812, 0]
     )
-    assert rent_usd([2], prices, 3600) == 0
+    assert part("rent", [2], prices, 3600) == 0
     only_cheaper = MachinePrices(usd_per_h=10, discount=0.4)
-    assert float(reserved_usd([1], only_cheaper, 3600)) == pytest.approx(6)
+    assert float(part("reserved", [1], only_cheaper, 3600)) == pytest.approx(6)
 
 
 def test_a_machine_used_for_all_its_life_costs_its_price() -> None:
     prices = MachinePrices(
         is_bought=[True, False], purchase_usd=[20_000, 7], useful_life_s=[4 * YEAR_S, 1], usd_per_h=0
     )
-    assert float(capital_share_usd([3, 1], prices, 4 * YEAR_S)) == pytest.approx(60_000)
-    assert float(capital_share_usd([3, 1], prices, YEAR_S)) == pytest.approx(15_000)
+    assert float(part("capital", [3, 1], prices, 4 * YEAR_S)) == pytest.approx(60_000)
+    assert float(part("capital", [3, 1], prices, YEAR_S)) == pytest.approx(15_000)
     assert capital_usd([[3, 0], [1, 1]], prices).tolist() == [60_000, 0]
 
 
@@ -158,16 +155,18 @@ def test_hosting_and_electricity_are_paid_for_bought_machines_alone() -> None:
         is_bought=[True, False], power_w=[1000, 5000], hosting_usd_per_month=[146, 9], usd_per_h=[0, 1]
     )
     common = Rates(electricity_usd_per_kwh=0.2, pue=1.5)
-    assert float(hosting_usd([2, 4], prices, 73 * 3600)) == pytest.approx(2 * 14.6)
-    assert float(electricity_usd([2, 4], prices, 10 * 3600, common)) == pytest.approx(2 * 10 * 1.5 * 0.2)
+    assert float(part("hosting", [2, 4], prices, 73 * 3600)) == pytest.approx(2 * 14.6)
+    assert float(part("electricity", [2, 4], prices, 10 * 3600, common)) == pytest.approx(2 * 10 * 1.5 * 0.2)
     rented = cost_parts([0, 4], prices, 10 * 3600, common)
     assert {name for name, part in rented.items() if part} == {"rent"}
 
 
 def test_a_gigabyte_kept_for_a_month_costs_the_months_price() -> None:
     common = Rates(storage_usd_per_gb_month=0.08, egress_usd_per_gb=0.09)
-    assert float(storage_usd(50e9, H_PER_MONTH * 3600, common)) == pytest.approx(4)
-    assert float(egress_usd(50e9, common)) == pytest.approx(4.5)
+    assert float(part("storage", [1], MachinePrices(), H_PER_MONTH * 3600, common, stored_bytes=50e9)) == pytest.approx(
+        4
+    )
+    assert float(part("egress", [1], MachinePrices(), 1, common, egress_bytes=50e9)) == pytest.approx(4.5)
 
 
 def test_energy_is_of_all_machines_and_peak_power_is_what_they_draw_together() -> None:

@@ -76,6 +76,8 @@ def test_stripes_of_a_convolution_hold_all_of_its_weights_and_some_of_its_rows()
         (((0,),), ((0,), (1,)), [0, 4]),  # two replicas after one: the first has all of it at hand
         (((0,), (1,)), ((0,),), [4]),  # half of the samples come from worker 1, each of which needs its place
         (((0,), (1,)), ((1,), (0,)), [4, 4]),  # replicas that never have the same sample
+        (((0,), (1,)), ((2,), (3,), (0,), (1,)), [4, 4, 0, 0]),  # the third has the samples of the first, and so on
+        (((0,), (1,)), ((2,), (0,), (1,), (3,)), [4, 4, 4, 4]),  # and these stand beside the others' samples
     ],
 )
 def test_a_segment_has_at_hand_only_what_its_worker_holds_of_all_its_samples(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE
 
-from planner.models.compute import ELEMENT_BACKWARD, LayerSeconds, Split, embedding_s, head_s, layer_seconds
+from planner.models.compute import ELEMENT_BACKWARD, LayerSeconds, embedding_s, head_s, layer_seconds
 from planner.models.layouts import Layouts, Recompute
 from planner.models.operators import Operator, block_operators, embedding_operators, head_operators
 from planner.transformer import LayerKind, Transformer
@@ -14,16 +14,13 @@ from planner.transformer import LayerKind, Transformer
 KINDS: list[tuple[Transformer, LayerKind]] = [(GPT, "dense"), (MIXTURE, "dense"), (MIXTURE, "moe")]
 
 
-def split_of(**decisions: int | bool) -> Split:
-    return Split.of(Layouts.one(**decisions))
-
-
 def seconds_of(
     transformer: Transformer, kind: LayerKind, is_flash: bool = True, **decisions: int | bool
 ) -> LayerSeconds:
     software = replace(SOFTWARE, has_flash_attention=is_flash)
-    split = split_of(**decisions)
-    return layer_seconds(transformer, kind, split, rates=RATES, software=software, constants=CONSTANTS)
+    return layer_seconds(
+        transformer, kind, Layouts.one(**decisions), rates=RATES, software=software, constants=CONSTANTS
+    )
 
 
 @pytest.mark.parametrize(("transformer", "kind"), KINDS)
@@ -49,6 +46,12 @@ def test_sequence_parallelism_splits_what_lies_between_the_products() -> None:
     plain, split = (seconds_of(GPT, "dense", tensor=4, sequence_parallel=flag) for flag in (False, True))
     assert split.forward_s < plain.forward_s
     assert split.attention_s == pytest.approx(plain.attention_s)
+
+
+def test_fused_attention_takes_its_multiplications_at_the_fitted_share_of_the_peak() -> None:
+    flop = sum(one.forward_flop for one in block_operators(GPT, "dense") if one.kind == "attention")
+    found = seconds_of(GPT, "dense", tensor=2, microbatch=4)
+    assert found.attention_s == pytest.approx(2 * flop / (RATES.peak_flop_per_s * RATES.attention_efficiency))
 
 
 def test_scores_that_are_written_to_memory_cost_more_than_fused_ones() -> None:
@@ -81,28 +84,28 @@ def test_experts_that_are_spread_wider_see_the_tokens_of_all_that_share_them() -
 
 @given(st.sampled_from([1, 2, 4]), st.integers(1, 8))
 def test_the_head_grows_with_the_vocabulary_and_shrinks_with_the_tensor_degree(tensor: int, microbatch: int) -> None:
-    split = split_of(tensor=tensor, microbatch=microbatch)
+    layout = Layouts.one(tensor=tensor, microbatch=microbatch)
     narrow, wide = (
-        head_s(replace(GPT, vocabulary_size=words), split, rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+        head_s(replace(GPT, vocabulary_size=words), layout, rates=RATES, software=SOFTWARE, constants=CONSTANTS)
         for words in (25600, 51200)
     )
     assert 1.2 * narrow < wide < 2.5 * narrow
-    alone = head_s(GPT, split_of(microbatch=microbatch), rates=RATES, software=SOFTWARE, constants=CONSTANTS)
+    alone = head_s(GPT, Layouts.one(microbatch=microbatch), rates=RATES, software=SOFTWARE, constants=CONSTANTS)
     assert wide <= alone * (1 + 1e-9)
 
 
 def test_an_embedding_costs_little_beside_a_layer() -> None:
-    found = embedding_s(GPT, split_of(microbatch=4), rates=RATES, constants=CONSTANTS)
+    found = embedding_s(GPT, Layouts.one(microbatch=4), rates=RATES, constants=CONSTANTS)
     assert 0 < found < 0.5 * seconds_of(GPT, "dense", microbatch=4).forward_s
 
 
 @given(imbalance=st.floats(1.0, 4.0), expert=st.sampled_from([1, 2, 8]))
 def test_more_tokens_on_the_fullest_rank_lengthen_experts_and_nothing_else(imbalance: float, expert: int) -> None:
-    split = split_of(expert=expert, microbatch=4)
+    layout = Layouts.one(expert=expert, microbatch=4)
     shared = {"rates": RATES, "software": SOFTWARE, "constants": CONSTANTS}
     for kind in ("dense", "moe"):
-        even = layer_seconds(MIXTURE, kind, split, **shared)  # type: ignore[arg-type]  # fields by their names
-        uneven = layer_seconds(MIXTURE, kind, split, **shared, expert_imbalance=imbalance)  # type: ignore[arg-type]
+        even = layer_seconds(MIXTURE, kind, layout, **shared)  # type: ignore[arg-type]  # fields by their names
+        uneven = layer_seconds(MIXTURE, kind, layout, **shared, expert_imbalance=imbalance)  # type: ignore[arg-type]
         grown = uneven.forward_s / even.forward_s
         assert grown == pytest.approx(1.0) if kind == "dense" else 1.0 <= grown <= imbalance * 1.2
         assert uneven.attention_s == pytest.approx(even.attention_s)
@@ -125,9 +128,9 @@ def test_a_program_may_recompute_a_share_of_its_products_in_place_of_attention()
 
 def test_a_slower_attention_kernel_and_more_passes_over_memory_take_longer_in_proportion() -> None:
     shared = {"rates": RATES, "constants": CONSTANTS}
-    split = split_of()
+    layout = Layouts.one()
     plain, slow, eager = (
-        layer_seconds(GPT, "dense", split, software=software, **shared)  # type: ignore[arg-type]  # by their names
+        layer_seconds(GPT, "dense", layout, software=software, **shared)  # type: ignore[arg-type]  # by their names
         for software in (
             SOFTWARE,
             replace(SOFTWARE, attention_ratio=0.5),
@@ -145,7 +148,7 @@ def test_a_vocabulary_that_is_not_filled_up_costs_by_the_width_of_each_ranks_par
     software = replace(SOFTWARE, pads_vocabulary=False)
     padded, not_padded = (
         [
-            float(head_s(words, split_of(tensor=tensor), rates=RATES, software=one, constants=CONSTANTS)[0])
+            float(head_s(words, Layouts.one(tensor=tensor), rates=RATES, software=one, constants=CONSTANTS)[0])
             for tensor in (1, 2, 4)
         ]
         for one in (SOFTWARE, software)
@@ -165,18 +168,18 @@ def elements_s(operators: tuple[Operator, ...], microbatch: int) -> float:
 
 @pytest.mark.parametrize("ratio", [0.8, 1.7])
 def test_what_moves_memory_takes_its_bytes_times_the_fitted_ratio(ratio: float) -> None:
-    split, constants = split_of(microbatch=2), replace(CONSTANTS, element_ratio=ratio)
+    layout, constants = Layouts.one(microbatch=2), replace(CONSTANTS, element_ratio=ratio)
     layers = [
-        layer_seconds(GPT, "dense", split, rates=RATES, software=SOFTWARE, constants=one)
+        layer_seconds(GPT, "dense", layout, rates=RATES, software=SOFTWARE, constants=one)
         for one in (CONSTANTS, constants)
     ]
     more_s = (ratio - CONSTANTS.element_ratio) * elements_s(block_operators(GPT, "dense"), 2)
     assert layers[1].forward_s - layers[0].forward_s == pytest.approx(more_s)
     assert layers[1].backward_s - layers[0].backward_s == pytest.approx(ELEMENT_BACKWARD * more_s)
-    heads = [head_s(GPT, split, rates=RATES, software=SOFTWARE, constants=one) for one in (CONSTANTS, constants)]
+    heads = [head_s(GPT, layout, rates=RATES, software=SOFTWARE, constants=one) for one in (CONSTANTS, constants)]
     both = (1 + ELEMENT_BACKWARD) * (ratio - CONSTANTS.element_ratio)
     assert heads[1] - heads[0] == pytest.approx(both * elements_s(head_operators(GPT), 2))
-    ends = [embedding_s(GPT, split, rates=RATES, constants=one) for one in (CONSTANTS, constants)]
+    ends = [embedding_s(GPT, layout, rates=RATES, constants=one) for one in (CONSTANTS, constants)]
     # A table is read and written as wide as the stream, however many of its rows there are.
     written = sum(4 * one.output_elements for one in embedding_operators(GPT) if one.kind != "input")
     assert ends[1] - ends[0] == pytest.approx(both * 2 * written / RATES.moved_bytes_per_s)

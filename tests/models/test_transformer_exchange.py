@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from planner.models.communication import Tier, groups_of
 from planner.models.layouts import Layouts, Recompute
+from planner.models.operators import stage_parameters
 from planner.models.transformer_communication import (
     Communication,
+    Reduction,
     communication_times,
     first_stage_communication,
     last_stage_communication,
@@ -16,7 +18,6 @@ from planner.models.transformer_communication import (
     pipeline_communication,
     replica_communication,
     replica_times,
-    stage_parameters,
 )
 from planner.transformer import Experts, Transformer
 
@@ -212,7 +213,7 @@ def test_the_table_of_zero_stages_in_volume() -> None:
     volumes = []
     for zero in range(4):
         layout = Layouts.one(data=8, zero=zero)
-        volumes.append(replica_communication(GPT3, layout, frees_weights=True)[0].volume_bytes)
+        volumes.append(replica_communication(GPT3, layout)[0].volume_bytes)
     parameters = stage_parameters(GPT3, Layouts.one(data=8))
     whole = 2 * 2 * (parameters.dense + parameters.first)
     assert volumes[0] == pytest.approx(whole)
@@ -224,7 +225,7 @@ def test_the_table_of_zero_stages_in_volume() -> None:
 @given(st.integers(1, 64), st.booleans())
 def test_weights_that_are_freed_are_gathered_for_every_micro_batch(passes: int, frees: bool) -> None:
     layout = Layouts.one(data=8, zero=3, num_microbatches=passes)
-    dense = replica_communication(GPT3, layout, frees_weights=frees, reduces_every_microbatch=frees)[0]
+    dense = replica_communication(GPT3, layout, Reduction(frees_weights=frees, reduces_every_microbatch=frees))[0]
     assert dense.gathers == (2 * passes if frees else 1)
     assert dense.reduce_scatters == (passes if frees else 1)
 
@@ -243,10 +244,10 @@ def test_buckets_cost_their_latency_and_no_more_bytes() -> None:
     tiers = (Tier(size=8, bandwidth_bytes_per_s=100e9, latency_s=1e-6),)
     groups = groups_of(tiers, layout)
     whole, cut = (
-        replica_times(replica_communication(GPT3, layout, bucket_bytes=size), groups)["dense"][0]
+        replica_times(replica_communication(GPT3, layout, Reduction(bucket_bytes=size)), groups)["dense"][0]
         for size in (1e15, 1e8)
     )
-    pieces = replica_communication(GPT3, layout, bucket_bytes=1e8)[0].num_pieces
+    pieces = replica_communication(GPT3, layout, Reduction(bucket_bytes=1e8))[0].num_pieces
     assert cut - whole == pytest.approx((pieces - 1) * 14e-6)
 
 

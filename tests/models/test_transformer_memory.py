@@ -358,3 +358,37 @@ def test_equal_layers_are_counted_once_whatever_their_number() -> None:
         dnn = gpt(num_layers=layers, hidden_size=64, num_heads=8)
         totals.append(float(memory_bytes(dnn, Layouts.one(pipeline=2), precision=MIXED)["total"][0]))
     assert totals[2] - totals[1] == pytest.approx(totals[1] - totals[0])
+
+
+@pytest.mark.parametrize("is_fused", [True, False])
+@pytest.mark.parametrize("is_split", [True, False])
+def test_the_head_keeps_logits_and_needs_their_gradients_by_hand(is_fused: bool, is_split: bool) -> None:
+    dnn, used = gpt(num_layers=2, hidden_size=64, num_heads=4, sequence_length=128), Kernels(is_loss_fused=is_fused)
+    layout = Layouts.one(tensor=2, pipeline=2, microbatch=4, sequence_parallel=is_split)
+    found = stage_memory_bytes(dnn, layout, precision=MIXED, kernels=used)
+    rows, stream = 51200 / 2, 4 * 128 * 64
+    logits = 4 * 128 * rows
+    layer = layer_bytes(dnn, "dense", layout, activation_bytes=2, kernels=used).kept[0]
+    # The last norm reads the stream, and the logits' product what the norm puts out, each in two bytes.
+    kept_bytes = 2 * 2 * stream / (2 if is_split else 1) + (2 if is_fused else 4) * logits
+    assert found["activations"][1] - layer == pytest.approx(kept_bytes)
+    # The matrix's gradient, the stream's, gathered where it is split, and the logits' in two bytes beside their copy.
+    working_bytes = 2 * rows * 64 + (2 if is_split else 1) * 2 * stream + (0 if is_fused else 2 + 4) * logits
+    assert found["temporary"][1] == pytest.approx(working_bytes)
+
+
+@pytest.mark.parametrize("overlaps", [True, False])
+def test_zero_gathers_gradients_and_weights_of_the_layer_at_work_by_hand(overlaps: bool) -> None:
+    dnn = gpt(num_layers=3, hidden_size=64, num_heads=4, vocabulary_size=128)
+    plain, gradients, weights = (
+        stage_memory_bytes(dnn, Layouts.one(pipeline=3, data=4, zero=zero, overlap_data=overlaps), precision=MIXED)
+        for zero in (1, 2, 3)
+    )
+    block = block_parameters(dnn, "dense", Layouts.one()).all[0]
+    table = (128 + 2048) * 64  # of words and of positions: larger than a block, and on the first stage alone
+    assert gradients["temporary"] - plain["temporary"] == pytest.approx(np.full(3, 2 * block))
+    gathered = [table, block, block] if table > block else [block] * 3
+    ahead = block if overlaps else 0
+    assert weights["temporary"] - gradients["temporary"] == pytest.approx(2 * (np.array(gathered) + ahead))
+    alone = stage_memory_bytes(dnn, Layouts.one(pipeline=3, zero=3), precision=MIXED)
+    assert alone["temporary"] == pytest.approx(plain["temporary"])

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.families.hybrid.cost import GroupCost, costs_of
+from planner.models.communication import operation_s
 from planner.models.layouts import Layouts
 from planner.models.memory import KERNELS, PRECISIONS, CutMemory, memory_bytes, stage_memory_bytes
 from planner.models.transformer_time import DeviceGroup, ReplicaClass, Step, group_seconds, iteration_times
@@ -125,3 +126,17 @@ def test_layers_with_experts_and_without_are_counted_by_those_with_more_bytes() 
     most = memory.most_layers(layout, 2, limit)
     layers = np.minimum(most, 2)
     assert layers.min() >= 1 and np.all(memory.stage_bytes(layout, layers)["total"] <= limit)
+
+
+def test_a_tied_embedding_is_added_up_by_both_ends_and_by_no_other_stage() -> None:
+    layout = Layouts.one(pipeline=4, data=2, tensor=2, num_microbatches=4)
+    tied, untied = (
+        step(known, layout, [1] * 4, [DeviceGroup(tiers=known.tiers, rates=known.rates)], [0] * 4)
+        for known in (costs_of(question(TINY, machines=4, devices=4))[0], PLAIN)
+    )
+    network = tied.groups[0].common.transformer
+    rows = -(-network.vocabulary_size // 256) * 128  # padded, of which each of two devices has a half
+    size_bytes = np.array([tied.groups[0].common.software.gradient_bytes * rows * network.hidden_size])
+    added_s = operation_s("all_reduce", tied.groups[0].groups["ends"], size_bytes)[0]
+    assert network.has_tied_embeddings and added_s > 0
+    assert (tied.exposed_s - untied.exposed_s)[:, 0] == pytest.approx([added_s, 0, 0, added_s])
