@@ -34,7 +34,8 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError
-from planner.families.model_replicas.cost import group_of, memory_limit_bytes, memory_of
+from planner.families.model_replicas.configuration import group_of
+from planner.families.model_replicas.cost import memory_limit_bytes, memory_of
 from planner.families.model_replicas.layers import Layers, of_each
 from planner.models.replica_memory import ReplicaMemory
 from planner.models.replica_segments import LayerChoice
