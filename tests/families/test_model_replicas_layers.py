@@ -26,12 +26,12 @@ from planner.models.replica_segments import (
     Stage,
     broken_constraints,
     chain_of,
-    remote_counts,
 )
 from planner.models.replicas import ReplicaModel, worthwhile_threads
 from planner.search import Search
 from planner.solution import Status
 from planner.zoo.builder import Builder
+from tests.referee.segments import remote_counts
 
 
 @pytest.mark.parametrize(
