@@ -26,7 +26,7 @@ simulate. Latency is paid once by a push and once by a pull, where anything cros
 Faster links or a looser condition do not always help: order on a first come first served network is not monotone, and a
 fast worker that is let go may delay a slow one that others wait for. On an idle network they do.
 
-Left out: what staleness does to convergence (see :func:`break_even_epochs`); overlap of the push with the backward
+Left out: what staleness does to convergence; overlap of the push with the backward
 pass; the servers' own work; a switch that queues. While a server's queue holds back a pull, the worker's own link
 rests, and may then catch up with its pace: the worker's link bounds the time of a pull, not every moment of it.
 """
@@ -38,7 +38,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import repeat
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,10 +45,13 @@ from numpy.typing import NDArray
 from planner.cost import Floats
 from planner.errors import ModelError
 
-# --- What an asynchronous training is asked about: workers, servers' links, and when a worker may go on
-# The words of :mod:`planner.models.asynchronous`, which simulates it, and the numbers that follow from one worker or
-# one
-# link alone.
+Log = list[tuple[int, str, float, float]]  # worker; pull, compute, push or wait; start and end in seconds
+_DRAWS = 64  # random numbers drawn at a time
+_MOST_EXCHANGES = 20_000  # at most five events each
+_LEAST_ITERATIONS, _DEFAULT_ITERATIONS = 4, 400
+_NUM_BATCHES = 8
+
+# -- what is asked: workers, servers' links, and when a worker may go on -----------------------------------------------
 
 
 class Synchronisation(StrEnum):
@@ -151,11 +153,11 @@ class Exchange:
             bound=bound,
             home=tuple(home) if home is not None else (None,) * len(workers),
         )
-        exchange._check_servers()
-        exchange._check_workers()
+        exchange._check()
         return exchange
 
-    def _check_servers(self) -> None:
+    def _check(self) -> None:
+        """Refuse numbers out of range."""
         rates = self.server_bytes_per_s
         if rates.ndim != 1 or not rates.size or not (np.isfinite(rates).all() and (rates > 0).all()):
             raise ModelError(f"server_bytes_per_s must be at least one finite number > 0, not {rates.tolist()}.")
@@ -164,8 +166,6 @@ class Exchange:
                 raise ModelError(f"{name} must be {len(rates)} finite numbers >= 0, one a server: {sizes.tolist()}.")
         if not 0 <= self.latency_s < math.inf:
             raise ModelError(f"latency_s is {self.latency_s}. It must be finite and >= 0.")
-
-    def _check_workers(self) -> None:
         if not self.workers:
             raise ModelError("there is no worker. Give at least one kind.")
         if self.bound < (least := int(self.synchronisation is Synchronisation.LOCAL_SGD)):
@@ -242,7 +242,7 @@ class Exchange:
         return [delay_s + max(own_s, slowest[server]) for delay_s, own_s, server in links]
 
 
-# --- How many exchanges a second no asynchronous training exceeds in the long run: the bound to search with
+# -- how many exchanges a second no training exceeds in the long run ---------------------------------------------------
 
 
 def exchanges_per_s_bound(exchange: Exchange) -> Floats:
@@ -317,18 +317,14 @@ def _asynchronous(exchange: Exchange) -> Floats:
     home = np.array([-1 if server is None else server for server in exchange.home])
     best = most
     for _, size_s in exchange.directions():
-        for server in _worth_looking_at(exchange, size_s):
+        servers = np.flatnonzero(size_s).tolist()
+        if servers and not exchange.has_homes:  # of equal remote workers only the busiest link can be the bottleneck
+            servers = [int(np.argmax(size_s))]
+        for server in servers:
             rates = _knapsack(most, samples, home != server, 1.0 / float(size_s[server]))
             if rates @ samples < best @ samples:
                 best = rates
     return best
-
-
-def _worth_looking_at(exchange: Exchange, size_s: Floats) -> list[int]:
-    """Return the servers whose link can be the bottleneck: of equal remote workers only the busiest."""
-    if exchange.has_homes:
-        return np.flatnonzero(size_s).tolist()
-    return [int(np.argmax(size_s))] if size_s.any() else []
 
 
 def _knapsack(most: Floats, samples: Floats, is_remote: NDArray[np.bool_], per_s: float) -> Floats:
@@ -340,23 +336,12 @@ def _knapsack(most: Floats, samples: Floats, is_remote: NDArray[np.bool_], per_s
     return rates
 
 
-# --- Servers' links in an asynchronous training, from event to event: how long what is sent now waits and takes
-
-
-class ServerLinks(Protocol):
-    """The servers' links in one direction; a transfer is a stream that the worker's own link paces.
-
-    Work is counted in seconds: bytes over the server's bandwidth. A link works whenever work waits, in the order of
-    arrival, so that what arrives now has gone through after as many seconds as work waits. What arrives at the same
-    moment is served mixed, as are streams that overlap: an unlimited worker's link is the limit of a fast one.
-    """
-
-    def open(self, now: float, worker: int) -> None:
-        """Let a worker's stream begin; all of it arrives at once if the worker's own link is unlimited."""
-
-    def close(self, now: float, worker: int) -> float:
-        """Let it end; return the seconds until its last byte is through the slowest link."""
-        ...
+# -- servers' links from event to event: how long what is sent now waits and takes -------------------------------------
+# A transfer is a stream that the worker's own link paces: ``open`` lets it begin (all of it arrives at once if that
+# link is unlimited), ``close`` lets it end, and returns the seconds until its last byte is through the slowest link.
+# Work is counted in seconds: bytes over the server's bandwidth. A link works whenever work waits, in the order of
+# arrival, so that what arrives now has gone through after as many seconds as work waits. What arrives at the same
+# moment is served mixed, as are streams that overlap: an unlimited worker's link is the limit of a fast one.
 
 
 class _Streams:
@@ -453,20 +438,7 @@ class _AllLinks:
         return float(max(self._work_s[:home].max(initial=0.0), self._work_s[home + 1 :].max(initial=0.0)))
 
 
-def server_links(exchange: Exchange, size_bytes: Floats, size_s: Floats) -> ServerLinks:
-    """Return the servers' links in one direction, for transfers of so many bytes, and seconds, at each server."""
-    own_s = exchange.own_s(size_bytes)
-    if exchange.has_homes:
-        return _AllLinks(size_s, own_s, exchange.home)
-    return _OneLink(float(size_s.max()), own_s)
-
-
-# --- The events of an asynchronous training: every worker computes, pushes, waits if it must, pulls, and starts again
-# The engine behind :func:`planner.models.asynchronous.simulate`, where the model is described.
-
-Log = list[tuple[int, str, float, float]]  # worker; pull, compute, push or wait; start and end in seconds
-
-_DRAWS = 64  # random numbers drawn at a time
+# -- the events: every worker computes, pushes, waits if it must, pulls, and starts again ------------------------------
 
 
 @dataclass(slots=True)
@@ -522,37 +494,44 @@ def play(exchange: Exchange, *, num_exchanges: int, num_warm_up: int, seed: int,
 
     ``log``: where to put what every worker does, in the order in which it ends.
     """
-    game = _Play(exchange, num_exchanges=num_exchanges, num_warm_up=num_warm_up, seed=seed)
-    game.log = log
-    return game.run()
+    return _Play(exchange, num_exchanges=num_exchanges, num_warm_up=num_warm_up, seed=seed, log=log).run()
 
 
 class _Play:
     """The state of all workers; events are (time, number, what, worker), and equal times come in order of number."""
 
-    def __init__(self, exchange: Exchange, *, num_exchanges: int, num_warm_up: int, seed: int) -> None:
+    def __init__(self, exchange: Exchange, *, num_exchanges: int, num_warm_up: int, seed: int, log: Log | None) -> None:
         size, both = exchange.num_workers, (exchange.push_bytes, exchange.pull_bytes)
         self.num_workers, self.slack = size, exchange.slack
         self.num_exchanges, self.num_warm_up = num_exchanges, num_warm_up
         self.compute_s = [
-            _compute_s(kind, exchange.num_steps, seed, index) for index, kind in enumerate(exchange.workers)
+            _drawn_s(kind, exchange.num_steps, seed, index) for index, kind in enumerate(exchange.workers)
         ]
-        self.push, self.pull = (server_links(exchange, *direction) for direction in exchange.directions())
         self.pushes, self.pulls = map(exchange.remote_bytes, both)
         self.push_s, self.pull_s = map(exchange.own_s, both)
+        self.push, self.pull = (
+            _AllLinks(size_s, own_s, exchange.home) if exchange.has_homes else _OneLink(float(size_s.max()), own_s)
+            for own_s, (_, size_s) in zip((self.push_s, self.pull_s), exchange.directions(), strict=True)
+        )
         self.push_delay_s, self.pull_delay_s = map(exchange.delays_s, both)
-        self.clock = _first_clocks(exchange)
+        # Equal workers without variation would for ever stay in step after a common start, and queue up every time:
+        # starts are spread evenly over a cycle. Behind a barrier that is forgotten after one round. Under SSP a worker
+        # that alone is faster than the slowest gets ahead until s stops it. Where the two differ little that takes
+        # longer than any simulation; so it starts there.
+        cycles_s = exchange.cycles_s()
+        self.released_s = [cycle_s * index / size for index, cycle_s in enumerate(cycles_s)]
+        slowest_s, ahead = max(cycles_s), exchange.bound if 0 < exchange.slack < math.inf else 0
+        self.clock = [0 if math.isclose(cycle_s, slowest_s) else ahead for cycle_s in cycles_s]
         self.least_clock = min(self.clock)
         self.at_clock = Counter(self.clock)
         self.waiting: set[int] = set()  # read in sorted order only
         self.applied_s, self.computed_s = [0.0] * size, [0.0] * size
         self.computed_at_s = [0.0] * size  # kept for the log alone
-        self.released_s = _starts_s(exchange)
         self.is_counted = [False] * size  # the cycle under way began after the warm-up
         self.seen = [0] * size  # updates in the parameters that each worker has
         self.num_applied = self.number = 0
         self.events: list[tuple[float, int, int, int]] = []
-        self.log: Log | None = None
+        self.log = log
         self.record = Record([0] * size, [0.0] * size, [0] * size, [0.0] * size)
 
     def run(self) -> Record:
@@ -652,35 +631,13 @@ class _Play:
         self.compute_from(now + self.pull.close(now, worker), worker)
 
 
-def _starts_s(exchange: Exchange) -> list[float]:
-    """Return when each worker first computes: spread evenly over a cycle.
-
-    Equal workers without variation would for ever stay in step after a common start, and queue up every time. Behind a
-    barrier the start is forgotten after one round.
-    """
-    return [cycle_s * index / exchange.num_workers for index, cycle_s in enumerate(exchange.cycles_s())]
-
-
-def _first_clocks(exchange: Exchange) -> list[int]:
-    """Return how far each worker is ahead at the start.
-
-    Under SSP a worker that alone is faster than the slowest gets ahead until s stops it. Where the two differ little
-    that takes longer than any simulation; so it starts there.
-    """
-    if not 0 < exchange.slack < math.inf:
-        return [0] * exchange.num_workers
-    cycles_s = exchange.cycles_s()
-    slowest_s = max(cycles_s)
-    return [0 if math.isclose(cycle_s, slowest_s) else exchange.bound for cycle_s in cycles_s]
-
-
-def _compute_s(kind: WorkerKind, num_steps: int, seed: int, worker: int) -> Iterator[float]:
-    """Return the seconds that a worker computes between exchanges; the same numbers under every synchronisation."""
-    return _drawn_s(kind, num_steps, seed, worker) if kind.deviation_s else repeat(num_steps * kind.compute_s)
-
-
 def _drawn_s(kind: WorkerKind, num_steps: int, seed: int, worker: int) -> Iterator[float]:
-    """Yield sums of independent draws, each normal and not negative."""
+    """Yield the seconds that a worker computes between exchanges; the same numbers under every synchronisation.
+
+    Where they vary, sums of independent draws, each normal and not negative.
+    """
+    if not kind.deviation_s:
+        yield from repeat(num_steps * kind.compute_s)
     rng = np.random.default_rng((seed, worker))
     while True:
         drawn = rng.normal(kind.compute_s, kind.deviation_s, (_DRAWS, num_steps))
@@ -689,9 +646,7 @@ def _drawn_s(kind: WorkerKind, num_steps: int, seed: int, worker: int) -> Iterat
         yield from drawn.sum(axis=1).tolist()
 
 
-_MOST_EXCHANGES = 20_000  # at most five events each
-_LEAST_ITERATIONS, _DEFAULT_ITERATIONS = 4, 400
-_NUM_BATCHES = 8
+# -- what a run says ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -811,30 +766,21 @@ def simulate(
         bound=bound,
         home=home,
     )
-    rounds = _num_rounds(exchange.num_workers, num_iterations)
-    num_exchanges, num_warm_up = rounds * exchange.num_workers, rounds // 4 * exchange.num_workers
+    num_workers, rounds = exchange.num_workers, num_iterations
+    if rounds is None:
+        rounds = max(_LEAST_ITERATIONS, min(_DEFAULT_ITERATIONS, _MOST_EXCHANGES // num_workers))
+    if rounds < _LEAST_ITERATIONS:
+        raise ModelError(f"num_iterations is {rounds}. It must be >= {_LEAST_ITERATIONS}: some are warm-up.")
+    num_exchanges, num_warm_up = rounds * num_workers, rounds // 4 * num_workers
     record = play(exchange, num_exchanges=num_exchanges, num_warm_up=num_warm_up, seed=seed, log=log)
-    return _run_of(exchange, record, rounds)
-
-
-def _num_rounds(num_workers: int, num_iterations: int | None) -> int:
-    """Return how many exchanges a worker makes on average."""
-    if num_iterations is None:
-        return max(_LEAST_ITERATIONS, min(_DEFAULT_ITERATIONS, _MOST_EXCHANGES // num_workers))
-    if num_iterations < _LEAST_ITERATIONS:
-        raise ModelError(f"num_iterations is {num_iterations}. It must be >= {_LEAST_ITERATIONS}: some are warm-up.")
-    return num_iterations
-
-
-def _run_of(exchange: Exchange, record: Record, rounds: int) -> AsynchronousRun:
-    """Return what a record of so many rounds says."""
-    per_s = _exchanges_per_s(record)
+    # Each worker's rate: after the warm-up; of the whole run if it did not end a cycle since; else 0.
+    later, ever = np.array([record.num_cycles, record.cycles_s]), np.array([record.all_cycles, record.all_s])
+    number, seconds = np.where(later[0] > 0, later, ever)
+    per_s = np.divide(number, seconds, out=np.zeros(num_workers), where=number > 0)
     measured, limit = float(per_s @ _samples(exchange)), samples_per_s_bound(exchange)
-    mean_staleness, most_staleness = (
-        missed / exchange.num_workers for missed in (record.missed.mean, record.missed.most)
-    )
+    mean_staleness, most_staleness = (missed / num_workers for missed in (record.missed.mean, record.missed.most))
     if exchange.num_steps > 1:
-        most_staleness = (exchange.num_steps - 1) * (exchange.num_workers - 1) / exchange.num_workers
+        most_staleness = (exchange.num_steps - 1) * (num_workers - 1) / num_workers
         mean_staleness = most_staleness / 2
     cycles_s, num_cycles = sum(record.cycles_s), sum(record.num_cycles)
     push, pull = (_utilisation(exchange, per_s, size_s) for _, size_s in exchange.directions())
@@ -850,16 +796,8 @@ def _run_of(exchange: Exchange, record: Record, rounds: int) -> AsynchronousRun:
         exchanges_s=max(0.0, (cycles_s - record.waits_s - record.computes_s) / num_cycles),
         push_utilisation=push,
         pull_utilisation=pull,
-        num_exchanges=rounds * exchange.num_workers,
+        num_exchanges=num_exchanges,
     )
-
-
-def _exchanges_per_s(record: Record) -> Floats:
-    """Return each worker's rate: after the warm-up; of the whole run if it did not end a cycle since; else 0."""
-    later, ever = np.array([record.num_cycles, record.cycles_s]), np.array([record.all_cycles, record.all_s])
-    number, seconds = np.where(later[0] > 0, later, ever)
-    rates: Floats = np.divide(number, seconds, out=np.zeros(len(number)), where=number > 0)
-    return rates
 
 
 def _utilisation(exchange: Exchange, per_s: Floats, size_s: Floats) -> tuple[float, ...]:
@@ -896,15 +834,3 @@ def samples_per_s_bound(exchange: Exchange) -> float:
 def _samples(exchange: Exchange) -> Floats:
     """Return the samples of each worker between two of its exchanges."""
     return np.array([worker.samples for worker in exchange.workers], dtype=np.float64) * exchange.num_steps
-
-
-def break_even_epochs(*, samples_per_s: float, synchronous_samples_per_s: float) -> float:
-    """Return how many times the epochs a run may need before the synchronous one is done first: the ratio of rates.
-
-    >>> break_even_epochs(samples_per_s=150.0, synchronous_samples_per_s=100.0)
-    1.5
-    """
-    if not (0 < samples_per_s < math.inf and 0 < synchronous_samples_per_s < math.inf):
-        rates = f"samples_per_s {samples_per_s} and synchronous_samples_per_s {synchronous_samples_per_s}"
-        raise ModelError(f"{rates} must be finite and > 0.")
-    return samples_per_s / synchronous_samples_per_s

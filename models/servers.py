@@ -1,14 +1,28 @@
-"""Several parameter servers in lockstep: tensors spread over them, each server and each worker with its own link.
+"""Parameter servers in lockstep: pushes, aggregation and pulls of one iteration, on links and by packets.
 
-Beyond Y. Zeng et al., Int. J. Intelligent Systems, 2023, doi:10.1155/2023/2663115, who name it as future work; with one
-server and unlimited workers' links it is their Algorithm 1, Algorithm 2 or its segments, by what is given as ready
-times.
+*Several servers* (:class:`Links`, :func:`push_end_s`, :func:`pull_time_s`): tensors spread over them, each server and
+each worker with its own link. Beyond Y. Zeng et al., Int. J. Intelligent Systems, 2023, doi:10.1155/2023/2663115, who
+name it as future work; with one server and unlimited workers' links it is their Algorithm 1, Algorithm 2 or its
+segments, by what is given as ready times. Links are full duplex, behind a switch that is never the bottleneck. A worker
+sends its tensors one after the other, as they get ready, at the speed of its own link; what has arrived waits at the
+server's link, which works whenever something waits. Bytes flow on while the rest of their tensor is still being sent.
+What a worker owes the server on its own machine takes no link: it is there when it is computed. Leaves out latency,
+headers, the switch's finite buffers (a congested server slows no sender down), and the servers' own work.
 
-Links are full duplex, behind a switch that is never the bottleneck. A worker sends its tensors one after the other, as
-they get ready, at the speed of its own link; what has arrived waits at the server's link, which works whenever
-something waits. Bytes flow on while the rest of their tensor is still being sent. What a worker owes the server on its
-own machine takes no link: it is there when it is computed. Leaves out latency, headers, the switch's finite buffers (a
-congested server slows no sender down), and the servers' own work.
+*By packets* (:class:`ServerNetwork`, :func:`exchange`): equations 10 to 18 of the GST model, X. Zhang et al.,
+Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter Server, section IV. Print
+counts bits and packets; here packets have bytes, and rates are bytes/s. A layer's packets may be fractional, since
+compression keeps a share of them. Left out, as there: the worker's link and the server's delay are added although the
+same packets pass both, and nothing depends on how many layers are on the way.
+
+*The pipeline of layers* (:func:`overlap_layers`): equations 3, 4 and 6 of the same paper, section III. Its processes
+are forward and backward (FP, BP), push (its forward communication, FC), aggregation (AG) and pull (its backward
+communication, BC). The last axis of every array is the pipeline's: layers in backward order.
+
+*One server and unequal workers* (:class:`BspExchange`, :func:`algorithm_1_time_s`): Zeng et al., equations 28 to 33,
+Algorithms 1 and 2. Every worker computes, pushes all gradients through the server's link, which serves one push after
+the other, and pulls; the pulls come last, all together, and overlap with nothing. Leaves out the server's own work,
+latency, and the workers' links.
 """
 
 import math
@@ -54,10 +68,6 @@ class Links:
             raise ModelError(f"server_bytes_per_s must be finite and > 0, not {self.server_bytes_per_s}.")
         if not all(rate > 0 for rate in self.worker_bytes_per_s):
             raise ModelError(f"worker_bytes_per_s must be > 0, not {self.worker_bytes_per_s}.")
-        self._check_workers()
-
-    def _check_workers(self) -> None:
-        """Refuse counts and homes that do not fit the workers."""
         kinds, homes = len(self.worker_bytes_per_s), [home for home in self.worker_homes if home is not None]
         if len(self.worker_counts) not in (0, kinds) or len(self.worker_homes) not in (0, kinds):
             raise ModelError(
@@ -152,7 +162,7 @@ def _rates(server_bytes_per_s: ArrayLike) -> Floats:
     return np.array(Links(server_bytes_per_s=tuple(rates.tolist()), worker_bytes_per_s=(1.0,)).server_bytes_per_s)
 
 
-# -- times -----------------------------------------------------------------------------------------------------------
+# -- several servers: times --------------------------------------------------------------------------------------------
 
 
 def push_end_s(ready_s: ArrayLike, placed_bytes: ArrayLike, links: Links) -> Floats:
@@ -183,15 +193,15 @@ def push_end_s(ready_s: ArrayLike, placed_bytes: ArrayLike, links: Links) -> Flo
             at_home[home] = kind
     sent = {kind: _Sent.of(np.frombuffer(kind[0]), placed, kind[1], kind[2]) for kind in kinds}
     ends: dict[tuple[int, float, _Kind | None], float] = {}
-    found = []
+    all_ends = []
     for server, rate in enumerate(links.server_bytes_per_s):
         alike = (column_of[server], rate, at_home.get(server))
         if alike not in ends:
             numbers = kinds - Counter([alike[2]] if alike[2] else [])
             remote_s = _server_end_s([(sent[kind], number) for kind, number in numbers.items()], alike[0], rate)
             ends[alike] = max(remote_s, _local_end_s(alike[2], placed[:, server]))
-        found.append(ends[alike])
-    return np.array(found)
+        all_ends.append(ends[alike])
+    return np.array(all_ends)
 
 
 def sliced_push_end_s(
@@ -364,12 +374,7 @@ def iteration_time_s(
     return pushed_s + pull_time_s(pulled, links) + overhead_s
 
 
-# --- Push, aggregation and pull through parameter servers, by packets: equations 10 to 18 of the GST model
-# Source: X. Zhang et al., Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter
-# Server, section IV. Print counts bits and packets; here packets have bytes, and rates are bytes/s. A layer's packets
-# may
-# be fractional, since compression keeps a share of them. Left out, as there: the worker's link and the server's
-# delay are added although the same packets pass both, and nothing depends on how many layers are on the way.
+# -- by packets: equations 10 to 18 of the GST model -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -442,9 +447,6 @@ class ServerNetwork:
         return np.asarray(self.packet_bytes / np.asarray(self.bandwidth_bytes_per_s))
 
 
-# -- communication ---------------------------------------------------------------------------------------------------
-
-
 def num_packets(size_bytes: ArrayLike, packet_bytes: float) -> Floats:
     """Return ``PN``, the packets that carry so many bytes, rounded up.
 
@@ -499,9 +501,6 @@ def transfer_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
     return np.where(number > 0, start + volume, 0.0)
 
 
-# -- aggregation -----------------------------------------------------------------------------------------------------
-
-
 def granularity_packets(network: ServerNetwork, packets: ArrayLike) -> Floats:
     """Return ``G``, what a server adds up at once: its share ``PN / K`` unless a smaller one is given (eq. 13)."""
     share = np.asarray(packets, dtype=np.float64) / network.num_servers
@@ -539,9 +538,6 @@ def aggregation_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
     return np.where(number > 0, delay_s + network.num_workers * rounds * each_s, 0.0)
 
 
-# -- a layer's whole exchange ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NetworkExchange:
     """Seconds of every layer's push, aggregation and pull, nothing overlapped."""
@@ -557,13 +553,7 @@ def exchange(network: ServerNetwork, packets: ArrayLike) -> NetworkExchange:
     return NetworkExchange(push_s=one_way_s, aggregate_s=aggregation_s(network, packets), pull_s=one_way_s)
 
 
-# --- The two pipelines of an iteration with parameter servers, and its barrier: equations 1 to 6 of the GST model
-# Source: X. Zhang et al., Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter
-# Server, section III. The paper's processes are input (IO), forward and backward (FP, BP), push (its forward
-# communication, FC), aggregation (AG), pull (its backward communication, BC) and update (UP). The last axis of every
-# array is the pipeline's: iterations of one worker, or layers in backward order.
-
-# -- two kinds of processes ------------------------------------------------------------------------------------------
+# -- the pipeline of layers: equations 3, 4 and 6 ----------------------------------------------------------------------
 
 
 def type_one_s(duration_s: ArrayLike) -> Floats:
@@ -593,32 +583,6 @@ def type_two_s(previous_s: ArrayLike, duration_s: ArrayLike) -> Floats:
     sums = type_one_s(duration_s)
     before = sums - np.asarray(duration_s)
     return np.asarray(sums + np.maximum.accumulate(np.asarray(previous_s) - before, axis=-1))
-
-
-def explicit_input_s(input_s: ArrayLike, rest_s: ArrayLike) -> Floats:
-    """Return the seconds of input in each iteration that the rest of the previous one does not hide (eq. 5).
-
-    Parameters
-    ----------
-    input_s, rest_s
-        Of each iteration: input, and all other processes together.
-
-    Notes
-    -----
-    ``max(0, tau_io(m) - tau_rest(m-1))``, all of the first. These and the rest's seconds sum to the end of the last
-    iteration. Reading runs ahead without limit; leaves out that it also goes on while a worker waits at the barrier,
-    so that for unequal workers these are an upper bound.
-
-    >>> explicit_input_s([2, 2, 2], [1, 1, 1]).tolist()
-    [2.0, 1.0, 1.0]
-    """
-    read = type_one_s(input_s)
-    before = np.zeros_like(ended := type_two_s(read, rest_s))
-    before[..., 1:] = ended[..., :-1]
-    return np.maximum(0.0, read - before)
-
-
-# -- the layers of one iteration -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -685,63 +649,7 @@ def cut_into_pieces(size_bytes: ArrayLike, backward_s: ArrayLike, piece_bytes: f
     return cut, ready
 
 
-# -- iterations ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Steps:
-    """Explicit seconds of every process: a row for each worker, a column for each iteration."""
-
-    input_s: Floats
-    forward_s: Floats
-    backward_s: Floats
-    push_s: Floats
-    aggregate_s: Floats
-    pull_s: Floats
-    update_s: Floats
-
-
-def global_synchronization_times_s(steps: Steps, *, is_printed: bool = False) -> Floats:
-    """Return ``GST(n, m)``, each worker's seconds from one complete aggregation to the next (eq. 1).
-
-    Parameters
-    ----------
-    is_printed
-        The second case as printed, without push and aggregation: from the second iteration on they then vanish from
-        the epoch.
-    """
-    compute = steps.input_s + steps.forward_s + steps.backward_s
-    exchange = steps.push_s + steps.aggregate_s
-    times = compute + exchange
-    after = (steps.pull_s + steps.update_s)[..., :-1]
-    times[..., 1:] = after + (compute if is_printed else times)[..., 1:]
-    return times
-
-
-def tail_s(steps: Steps) -> float:
-    """Return the slowest worker's last pull and update, the end of eq. 2."""
-    return float(np.max((steps.pull_s + steps.update_s)[..., -1]))
-
-
-def epoch_time_s(steps: Steps, *, is_printed: bool = False) -> float:
-    """Return the seconds of an epoch, all workers meeting when each aggregation is complete (last line of eq. 2).
-
-    Notes
-    -----
-    ``sum over m of max over n of GST(n, m), + tail``. Print equates this with the slowest worker's own sum, which
-    is only a lower bound: different workers may be the slowest in different iterations.
-    """
-    times = global_synchronization_times_s(steps, is_printed=is_printed)
-    return float(times.max(axis=0).sum()) + tail_s(steps)
-
-
-# --- One parameter server and unequal workers in lockstep: the iteration time of the heterogeneous-PS model
-# Source: Y. Zeng et al., Modeling the Training Iteration Time for Heterogeneous Distributed Deep Learning Systems,
-# Int. J. Intelligent Systems, 2023, doi:10.1155/2023/2663115: equations 28 to 33, Algorithms 1 and 2. Every worker
-# computes, pushes all gradients through the server's link, which serves one push after the other, and pulls; the pulls
-# come last, all together, and
-# overlap with nothing. Leaves out the server's own work, latency, and the workers' links (see
-# :mod:`planner.models.servers`).
+# -- one server and unequal workers in lockstep ------------------------------------------------------------------------
 
 _ROUNDING = 1e-9  # relative: what floating point may lose
 
@@ -804,9 +712,6 @@ def _per_worker(name: str, value: ArrayLike) -> Floats:
     return seconds
 
 
-# -- computing -------------------------------------------------------------------------------------------------------
-
-
 def cpu_time_s(flop: float, *, clock_hz: float, values_per_cycle: float) -> float:
     """Return the computing time on a CPU (eq. 28): ``FLOP / (cpuhz simd)``.
 
@@ -838,9 +743,6 @@ def gpu_time_s(flop: float, *, clock_hz: float, num_stream_processors: float, fl
     _positive("num_stream_processors", num_stream_processors)
     _positive("flop_per_cycle", flop_per_cycle)
     return flop / (clock_hz * num_stream_processors * flop_per_cycle)
-
-
-# -- closed forms ----------------------------------------------------------------------------------------------------
 
 
 def equal_workers_time_s(compute_s: float, exchange: BspExchange, *, num_workers: int) -> float:
@@ -887,9 +789,6 @@ def fastest_worker_time_s(compute_s: ArrayLike, exchange: BspExchange) -> float:
             f"the pushes before it end at {compute[0] + index * exchange.push_s:.4g} s. Use Algorithm 1."
         )
     return equal_workers_time_s(float(compute[0]), exchange, num_workers=len(compute))
-
-
-# -- algorithms ------------------------------------------------------------------------------------------------------
 
 
 def algorithm_1_time_s(compute_s: ArrayLike, exchange: BspExchange) -> float:

@@ -33,6 +33,7 @@ from planner.models.servers import (
     push_end_s,
     queueing_s,
     sliced_push_end_s,
+    type_two_s,
 )
 from planner.models.ssgd import Strategy
 from planner.plan import Prediction
@@ -71,9 +72,7 @@ def ready_times_s(problem: Problem, group: MachineGroup, gradients: Gradients, s
         bandwidth_bytes_per_s=group.inside.bandwidth_bytes_per_s * problem.calibration.inside_efficiency,
         latency_s=group.inside.latency_s,
     ).at(0)
-    done_s = np.cumsum(inside(gradients.size_bytes))
-    # The recursion without a loop: the last wait was for some gradient, and from there on the link was busy.
-    return np.asarray(np.maximum.accumulate(own_s - np.append(0.0, done_s[:-1]), axis=-1) + done_s)
+    return type_two_s(own_s, inside(gradients.size_bytes))
 
 
 def network_bytes_per_s(problem: Problem, group: MachineGroup) -> float:
