@@ -135,7 +135,23 @@ class Exchange:
         bound: int = 0,
         home: Sequence[int | None] | None = None,
     ) -> "Exchange":
-        """Return the question, as :func:`planner.models.asynchronous.simulate` is asked it.
+        """Return the question of one training.
+
+        Parameters
+        ----------
+        kinds
+            The workers, numbered kind by kind.
+        push_bytes, pull_bytes
+            What one worker pushes to, and pulls from, each server, shape (servers,); >= 0.
+        server_bytes_per_s
+            Each server's link, per direction; > 0 and finite.
+        latency_s
+            One way between a worker and a server, start-up included; once a push and once a pull; >= 0.
+        synchronisation, bound
+            ``bound`` is s of SSP (>= 0) and H of local SGD (>= 1); BSP and ASP have none and ignore it.
+        home
+            For each worker the server on its own machine, or None: to and from that server nothing crosses the
+            network. Left out, none.
 
         Raises
         ------
@@ -202,19 +218,37 @@ class Exchange:
             yield size_bytes, size_bytes / self.server_bytes_per_s
 
     def remote_bytes(self, size_bytes: Floats) -> list[float]:
-        """Return what crosses the network for each worker: all but its own machine's share."""
+        """Return what crosses the network for each worker: all but its own machine's share.
+
+        Parameters
+        ----------
+        size_bytes
+            Of one worker's transfer at each server, shape (servers,).
+        """
         total, own = float(size_bytes.sum()), size_bytes.tolist()
         # All at home is exactly 0, whatever rounding says.
         alone = [not np.delete(size_bytes, server).any() for server in range(len(own))]
         return [total if server is None else 0.0 if alone[server] else total - own[server] for server in self.home]
 
     def own_s(self, size_bytes: Floats) -> list[float]:
-        """Return the seconds of each worker's transfer on its own link, were servers' links unlimited."""
+        """Return the seconds of each worker's transfer on its own link, were servers' links unlimited.
+
+        Parameters
+        ----------
+        size_bytes
+            Of one worker's transfer at each server, shape (servers,).
+        """
         remote = self.remote_bytes(size_bytes)
         return [size / worker.link_bytes_per_s for size, worker in zip(remote, self.workers, strict=True)]
 
     def delays_s(self, size_bytes: Floats) -> list[float]:
-        """Return the latency that each worker's transfer pays: none where nothing crosses the network."""
+        """Return the latency that each worker's transfer pays: none where nothing crosses the network.
+
+        Parameters
+        ----------
+        size_bytes
+            Of one worker's transfer at each server, shape (servers,).
+        """
         return [self.latency_s if size else 0.0 for size in self.remote_bytes(size_bytes)]
 
     def num_remote(self) -> Floats:
@@ -247,6 +281,11 @@ class Exchange:
 
 def exchanges_per_s_bound(exchange: Exchange) -> Floats:
     """Return exchanges a second of each worker, such that no run does more samples a second in total.
+
+    Parameters
+    ----------
+    exchange
+        The workers, the servers, and how they keep in step.
 
     Notes
     -----
@@ -493,6 +532,17 @@ def play(exchange: Exchange, *, num_exchanges: int, num_warm_up: int, seed: int,
     """Return what happens until so many updates were applied; the first ``num_warm_up`` of them are not counted.
 
     ``log``: where to put what every worker does, in the order in which it ends.
+
+    Parameters
+    ----------
+    exchange
+        The workers, the servers, and how they keep in step.
+    num_exchanges, num_warm_up
+        Updates that are applied in all; the first of them that are not counted.
+    seed
+        Of the iterations' seconds.
+    log
+        Where to put what every worker does, in the order in which it ends; None for nowhere.
     """
     return _Play(exchange, num_exchanges=num_exchanges, num_warm_up=num_warm_up, seed=seed, log=log).run()
 
@@ -699,47 +749,26 @@ class AsynchronousRun:
 
 
 def simulate(
-    kinds: Sequence[WorkerKind],
-    *,
-    push_bytes: Sequence[float],
-    pull_bytes: Sequence[float],
-    server_bytes_per_s: Sequence[float],
-    latency_s: float = 0.0,
-    synchronisation: Synchronisation,
-    bound: int = 0,
-    num_iterations: int | None = None,
-    seed: int = 0,
-    home: Sequence[int | None] | None = None,
-    log: Log | None = None,
+    exchange: Exchange, *, num_iterations: int | None = None, seed: int = 0, log: Log | None = None
 ) -> AsynchronousRun:
     """Return the steady state of a training without a barrier, or with one.
 
     Parameters
     ----------
-    kinds
-        The workers, numbered kind by kind.
-    push_bytes, pull_bytes
-        What one worker pushes to, and pulls from, each server; >= 0.
-    server_bytes_per_s
-        Each server's link, per direction; > 0 and finite.
-    latency_s
-        One way between a worker and a server, start-up included; once a push and once a pull.
-    synchronisation, bound
-        ``bound`` is s of SSP (>= 0) and H of local SGD (>= 1); BSP and ASP have none and ignore it.
+    exchange
+        The workers, the servers, and how they keep in step.
     num_iterations
         Exchanges per worker, on average; >= 4. The first quarter is the warm-up. Left out, 400, or as many as make
         20,000 exchanges of all workers together: 20 for 1,000 workers. The error that this leaves is reported.
     seed
         Of the iterations' seconds; worker and iteration have the same number under every synchronisation.
-    home
-        For each worker the server on its own machine, or None: to and from that server nothing crosses the network.
     log
         Where to put what every worker does, the start included; it does not change what is found.
 
     Raises
     ------
     ModelError
-        If a number is out of range.
+        If there are too few iterations.
 
     Notes
     -----
@@ -749,23 +778,14 @@ def simulate(
 
     >>> fast, slow = (WorkerKind(count=1, compute_s=seconds, samples=8) for seconds in (1.0, 2.0))
     >>> for name, s in (("bsp", 0), ("ssp", 3), ("asp", 0)):
-    ...     run = simulate([fast, slow], push_bytes=[1e6], pull_bytes=[1e6], server_bytes_per_s=[1e9],
-    ...                    synchronisation=Synchronisation(name), bound=s)
+    ...     exchange = Exchange.of([fast, slow], push_bytes=[1e6], pull_bytes=[1e6], server_bytes_per_s=[1e9],
+    ...                            synchronisation=Synchronisation(name), bound=s)
+    ...     run = simulate(exchange)
     ...     print(name, round(run.samples_per_s, 2), round(run.waiting_share, 2), run.most_clock_difference <= s)
     bsp 7.99 0.25 True
     ssp 7.99 0.25 True
     asp 11.98 0.0 False
     """
-    exchange = Exchange.of(
-        kinds,
-        push_bytes=push_bytes,
-        pull_bytes=pull_bytes,
-        server_bytes_per_s=server_bytes_per_s,
-        latency_s=latency_s,
-        synchronisation=synchronisation,
-        bound=bound,
-        home=home,
-    )
     num_workers, rounds = exchange.num_workers, num_iterations
     if rounds is None:
         rounds = max(_LEAST_ITERATIONS, min(_DEFAULT_ITERATIONS, _MOST_EXCHANGES // num_workers))
@@ -822,6 +842,11 @@ def samples_per_s_bound(exchange: Exchange) -> float:
     """Return samples a second that no run exceeds in the long run, whatever its seed.
 
     Proof: :func:`planner.models.asynchronous.exchanges_per_s_bound`.
+
+    Parameters
+    ----------
+    exchange
+        The workers, the servers, and how they keep in step.
 
     >>> four = [WorkerKind(count=4, compute_s=1.0, samples=8)]
     >>> samples_per_s_bound(Exchange.of(four, push_bytes=[5e8], pull_bytes=[5e8], server_bytes_per_s=[1e9],

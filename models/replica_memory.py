@@ -36,13 +36,6 @@ from planner.models.replica_segments import (
 )
 from planner.models.replicas import LayerStates
 
-# --- What an optimiser of the Adam model chooses: servers, replicas, workers, and every layer's P, H, R and map
-# Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.2783270, figure 7, whose constraints
-# C1 to C4 are checked here. (Footnote 5 and the text disagree on whether P, H and R are the same for all layers; they
-# may
-# differ.) Everything is counted from 0.
-
-
 _STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32
 
 
@@ -91,7 +84,15 @@ class ReplicaMemory:
     # -- a configuration
 
     def fullest(self, layers: Sequence[LayerChoice], num_workers: int) -> MemoryUse:
-        """Return what the fullest of the workers of a replica holds, with all threads of its segments busy."""
+        """Return what the fullest of the workers of a replica holds, with all threads of its segments busy.
+
+        Parameters
+        ----------
+        layers
+            The choice of every layer, mapped to workers.
+        num_workers
+            Of a replica.
+        """
         weights, gradients, activations = by_worker = self.by_worker(layers, num_workers)
         worker = int(by_worker.sum(axis=0).argmax())
         return MemoryUse(
@@ -103,7 +104,15 @@ class ReplicaMemory:
         )
 
     def by_worker(self, layers: Sequence[LayerChoice], num_workers: int) -> Counts:
-        """Return the bytes of weights, gradients and activations (row) on every worker (column)."""
+        """Return the bytes of weights, gradients and activations (row) on every worker (column).
+
+        Parameters
+        ----------
+        layers
+            The choice of every layer, mapped to workers.
+        num_workers
+            Of a replica.
+        """
         found = np.zeros((3, num_workers), dtype=np.int64)
         made: dict[tuple[int, LayerChoice, LayerChoice | None], tuple[Counts, Counts]] = {}
         before = None
@@ -117,7 +126,15 @@ class ReplicaMemory:
         return found
 
     def of_layer(self, index: int, choice: LayerChoice, before: LayerChoice | None) -> Counts:
-        """Return the bytes of weights, gradients and activations (row) of every segment, replica after replica."""
+        """Return the bytes of weights, gradients and activations (row) of every segment, replica after replica.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        choice, before
+            Of the layer, and of the one before it; None for the first.
+        """
         one = self._segments(index, choice.num_partitions)
         received = self._received(index, choice, before) * self._precision.activation_bytes
         rows = [np.tile(bytes_, choice.num_replicas) for bytes_ in (one.weights, one.gradients)]
@@ -161,7 +178,13 @@ class ReplicaMemory:
     # -- bounds, for a search
 
     def most_bytes(self, num_threads: int) -> float:
-        """Return no less than any worker of any configuration holds: all layers, and all that they read once more."""
+        """Return no less than any worker of any configuration holds: all layers, and all that they read once more.
+
+        Parameters
+        ----------
+        num_threads
+            The most that a worker runs.
+        """
         total = self.reserve_bytes
         for index in range(len(self._kept)):
             one = self._segments(index, 1)
@@ -173,6 +196,13 @@ class ReplicaMemory:
         """Return the bytes of a layer in each state: of all its segments in a replica, and of the largest one.
 
         No map has less: nothing is counted that another layer's segment may bring. No reserve.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        states
+            Its partitions, replicas and threads.
         """
         key = (self._first_alike[index], id(states))  # equal layers share their states, which are kept beside
         if key not in self._tables:
@@ -210,6 +240,13 @@ class ReplicaMemory:
         """Return the same layers, each segment on the worker that is least full, the largest segments first.
 
         It minds memory alone: what neighbours have to send each other is not asked. Ties go to the lower index.
+
+        Parameters
+        ----------
+        layers
+            The choice of every layer, mapped to workers.
+        num_workers
+            Of a replica.
         """
         load = np.zeros(num_workers)
         found: list[LayerChoice] = []
@@ -225,7 +262,3 @@ class ReplicaMemory:
             added = self.of_layer(index, found[-1], found[-2] if index else None).sum(axis=0)
             load[places] += added
         return tuple(found)
-
-
-# --- Constants of the Adam model: what the canonical loops and the network take, and what every layer takes
-# Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.2783270, section 4 and eq. 9.

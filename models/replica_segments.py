@@ -55,7 +55,15 @@ class LayerChoice:
 
     @classmethod
     def spread(cls, num_partitions: int, *, num_threads: int = 1, num_replicas: int = 1) -> Self:
-        """Return the map of segments to workers in order, replica after replica."""
+        """Return the map of segments to workers in order, replica after replica.
+
+        Parameters
+        ----------
+        num_partitions, num_replicas
+            P and R; >= 1.
+        num_threads
+            H of every segment; >= 1.
+        """
         rows = (range(r * num_partitions, (r + 1) * num_partitions) for r in range(num_replicas))
         return cls(num_threads=num_threads, workers=tuple(tuple(row) for row in rows))
 
@@ -71,7 +79,15 @@ class LayerChoice:
 
 
 def segments_beside(choice: LayerChoice, other: LayerChoice) -> tuple[Ints, Ints]:
-    """Return the replica and the partition of another layer that share each segment's worker, [r, p]; -1 for none."""
+    """Return the replica and the partition of another layer that share each segment's worker, [r, p]; -1 for none.
+
+    Parameters
+    ----------
+    choice
+        Of the layer whose segments are asked about.
+    other
+        Of the other layer, of the same replica.
+    """
     places = np.ravel(other.workers)
     order = np.argsort(places, kind="stable")
     workers = np.asarray(choice.workers)
@@ -105,6 +121,15 @@ def broken_constraints(
     """Return which of C1 to C4 a configuration breaks, each with its numbers; nothing if it may run.
 
     C4 holds by the form of :class:`LayerChoice`; what remains of it is that a layer's replicas have equal segments.
+
+    Parameters
+    ----------
+    configuration
+        Numbers and choices, right or wrong.
+    limits
+        Machines, and cores of each.
+    stages
+        The layers of the network.
     """
     servers, replicas, workers = configuration.num_servers, configuration.num_replicas, configuration.num_workers
     if min(servers, replicas, workers) < 1:
@@ -143,7 +168,22 @@ def _broken(choice: LayerChoice, limits: Limits, num_workers: int) -> Iterator[t
 
 
 def check(configuration: ReplicaConfiguration, limits: Limits, stages: Sequence["Stage"]) -> None:
-    """Raise ModelError, with every constraint that a configuration breaks."""
+    """Raise ModelError, with every constraint that a configuration breaks.
+
+    Parameters
+    ----------
+    configuration
+        Numbers and choices, right or wrong.
+    limits
+        Machines, and cores of each.
+    stages
+        The layers of the network.
+
+    Raises
+    ------
+    ModelError
+        Where it breaks any, with a line for each.
+    """
     if faults := broken_constraints(configuration, limits, stages):
         raise ModelError("\n".join(faults))
 
@@ -281,6 +321,11 @@ class Stage:
 def chain_of(dnn: Dnn) -> tuple[Stage, ...]:
     """Return the layers 1 to L of a network that is a chain.
 
+    Parameters
+    ----------
+    dnn
+        Its first layer is the input.
+
     Raises
     ------
     ModelError
@@ -325,6 +370,11 @@ def chain_of(dnn: Dnn) -> tuple[Stage, ...]:
 def num_stripes(shape: tuple[int, ...]) -> int:
     """Return the most stripes that a layer can be cut into without empty ones: its rows, or neurons without rows.
 
+    Parameters
+    ----------
+    shape
+        Of the layer's output: channels, rows and columns, or neurons.
+
     >>> num_stripes((96, 55, 55)), num_stripes((500,))
     (55, 500)
     """
@@ -334,6 +384,13 @@ def num_stripes(shape: tuple[int, ...]) -> int:
 def stripe_sizes(shape: tuple[int, ...], num_segments: int) -> Counts:
     """Return the neurons of every stripe.
 
+    Parameters
+    ----------
+    shape
+        Of the layer's output: channels, rows and columns, or neurons.
+    num_segments
+        P; >= 1. Some stripes are empty where there are fewer rows.
+
     >>> stripe_sizes((5,), 2).tolist()
     [2, 3]
     """
@@ -342,7 +399,15 @@ def stripe_sizes(shape: tuple[int, ...], num_segments: int) -> Counts:
 
 
 def stripe_channels(shape: tuple[int, ...], num_segments: int) -> Counts:
-    """Return the channels (or neurons, without rows) of which each stripe holds a part: it needs their weights."""
+    """Return the channels (or neurons, without rows) of which each stripe holds a part: it needs their weights.
+
+    Parameters
+    ----------
+    shape
+        Of the layer's output: channels, rows and columns, or neurons.
+    num_segments
+        P; >= 1. Some stripes are empty where there are fewer rows.
+    """
     sizes = stripe_sizes(shape, num_segments)
     return np.where(sizes > 0, shape[0], 0) if len(shape) == 3 else sizes
 
@@ -372,6 +437,10 @@ def stripe_boundary(stage: Stage, num_before: int, num_segments: int, before_sha
 
     Parameters
     ----------
+    stage
+        The later layer.
+    num_before, num_segments
+        P of the layer before, and of the stage; >= 1.
     before_shape
         Of the output of the layer before, which a fully-connected stage may flatten.
     """
@@ -504,15 +573,35 @@ class SegmentWork:
         self.update_s = cache(self._update_s)
 
     def shape_before(self, index: int) -> tuple[int, ...]:
-        """Return the shape of what a layer reads, as the layer before has it."""
+        """Return the shape of what a layer reads, as the layer before has it.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        """
         return self.stages[index - 1].output_shape if index else self.stages[0].input_shape
 
     def alike(self, index: int) -> int:
-        """Return a number that layers share which compute and exchange the same, in both directions."""
+        """Return a number that layers share which compute and exchange the same, in both directions.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        """
         return self._kinds[index]
 
     def boundary(self, index: int, num_before: int, num_segments: int) -> Boundary:
-        """Return what passes between a layer and the one before; large ones have megabytes each, and are not kept."""
+        """Return what passes between a layer and the one before; large ones have megabytes each, and are not kept.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        num_before, num_segments
+            P of the layer before, and of the layer; >= 1.
+        """
         made = self._make_boundary if num_before * num_segments > _MOST_KEPT else self._boundary
         return made(self._first_alike[index], num_before, num_segments)
 
@@ -591,7 +680,17 @@ class StripedLayer:
 
     @classmethod
     def of(cls, work: SegmentWork, layer: int, partitions: Ints) -> "StripedLayer":
-        """Return a layer for some numbers of partitions, in rising order."""
+        """Return a layer for some numbers of partitions, in rising order.
+
+        Parameters
+        ----------
+        work
+            The chain, its constants, and how its connections are counted.
+        layer
+            Its index, from 0.
+        partitions
+            Numbers of partitions in rising order, shape (numbers,).
+        """
         cut = StripeCut.of(work, layer, partitions)
         stage, is_last = work.stages[layer], layer == len(work.stages) - 1
         needed, below = read_of_layer(stage, work.shape_before(layer), cut)
@@ -625,15 +724,33 @@ class StripedLayer:
         )
 
     def most(self, numbers: NDArray[np.generic]) -> Floats:
-        """Return the largest of every P."""
+        """Return the largest of every P.
+
+        Parameters
+        ----------
+        numbers
+            One number of every stripe, in the order of the stripes.
+        """
         return np.asarray(np.maximum.reduceat(numbers, self.first), dtype=np.float64)
 
     def least(self, numbers: NDArray[np.generic]) -> Floats:
-        """Return the least of every P."""
+        """Return the least of every P.
+
+        Parameters
+        ----------
+        numbers
+            One number of every stripe, in the order of the stripes.
+        """
         return np.asarray(np.minimum.reduceat(numbers, self.first), dtype=np.float64)
 
     def most_where_most(self, numbers: NDArray[np.generic], others: NDArray[np.generic]) -> Floats:
-        """Return the largest of those segments of every P that have the most of something else."""
+        """Return the largest of those segments of every P that have the most of something else.
+
+        Parameters
+        ----------
+        numbers, others
+            A number, and something else, of every stripe, in the order of the stripes.
+        """
         counts = np.diff(np.append(self.first, len(numbers)))
         is_most = others == np.repeat(self.most(others), counts)
         return self.most(np.where(is_most, numbers, -1))
@@ -652,7 +769,17 @@ class StripeCut:
 
     @classmethod
     def of(cls, work: SegmentWork, layer: int, partitions: Ints) -> "StripeCut":
-        """Return two stripes of every P where their size is all that counts, else all."""
+        """Return two stripes of every P where their size is all that counts, else all.
+
+        Parameters
+        ----------
+        work
+            The chain, its constants, and how its connections are counted.
+        layer
+            Its index, from 0.
+        partitions
+            Numbers of partitions in rising order, shape (numbers,).
+        """
         shape = work.stages[layer].output_shape
         num_rows = num_stripes(shape)
         if all(stage.kind == _FULLY_CONNECTED for stage in work.stages[layer : layer + 2]):
@@ -677,7 +804,13 @@ class StripeCut:
         )
 
     def shares(self, connections: Ints | Floats) -> Floats:
-        """Return every segment's share of its layer: by connections or, where there are none, by neurons."""
+        """Return every segment's share of its layer: by connections or, where there are none, by neurons.
+
+        Parameters
+        ----------
+        connections
+            Of every stripe.
+        """
         counts = np.diff(np.append(self.first, self.size.size))
         every = np.repeat(np.add.reduceat(connections * self.number, self.first), counts)
         neurons = np.repeat(np.add.reduceat(self.size * self.number, self.first), counts)
@@ -685,7 +818,17 @@ class StripeCut:
 
 
 def read_of_layer(stage: Stage, shape_before: tuple[int, ...], cut: StripeCut) -> tuple[Ints, Ints]:
-    """Return what every stripe of a stage reads of the whole layer before, and over how many connections."""
+    """Return what every stripe of a stage reads of the whole layer before, and over how many connections.
+
+    Parameters
+    ----------
+    stage
+        A layer of the chain.
+    shape_before
+        Of the output of the layer before, which a fully-connected stage may flatten.
+    cut
+        The stripes of the stage's output.
+    """
     if stage.kind == _FULLY_CONNECTED:
         other = prod(shape_before)
         return (cut.size > 0) * other, _connections(stage, cut.size * other, stage.num_neurons * other)

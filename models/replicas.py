@@ -128,12 +128,32 @@ class EpochTime:
 
 
 def most_reading_s(stages: Sequence[Stage], configuration: ReplicaConfiguration, constants: Constants) -> float:
-    """Return ``M_max`` of eq. 10: all replicas read from one server at once."""
+    """Return ``M_max`` of eq. 10: all replicas read from one server at once.
+
+    Parameters
+    ----------
+    stages
+        The layers of the chain.
+    configuration
+        Servers, replicas, workers and every layer's choice; as many layers as there are stages.
+    constants
+        What the canonical loops and the network take.
+    """
     return _reading_s(stages, configuration, constants, configuration.num_replicas)
 
 
 def least_reading_s(stages: Sequence[Stage], configuration: ReplicaConfiguration, constants: Constants) -> float:
-    """Return ``M_min`` of eq. 11: one replica reads with all its workers from all servers."""
+    """Return ``M_min`` of eq. 11: one replica reads with all its workers from all servers.
+
+    Parameters
+    ----------
+    stages
+        The layers of the chain.
+    configuration
+        Servers, replicas, workers and every layer's choice; as many layers as there are stages.
+    constants
+        What the canonical loops and the network take.
+    """
     return _reading_s(stages, configuration, constants, 1 / min(configuration.num_servers, configuration.num_workers))
 
 
@@ -172,7 +192,15 @@ class ReplicaModel:
         self.constants = work.constants
 
     def forward(self, index: int, choice: LayerChoice, before: LayerChoice | None = None) -> Phase:
-        """Return eqs. 5 and 6 for layer ``index``; samples are at hand for the first layer."""
+        """Return eqs. 5 and 6 for layer ``index``; samples are at hand for the first layer.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        choice, before
+            Of the layer, and of the one before it; without one, samples are at hand.
+        """
         p = choice.num_partitions
         compute_s = self.work.forward_s(index, p)
         if index == 0 or before is None:
@@ -181,7 +209,15 @@ class ReplicaModel:
         return self._slowest(choice, compute_s, (needed, before))
 
     def backward(self, index: int, choice: LayerChoice, after: LayerChoice | None = None) -> Phase:
-        """Return eq. 7 and its communication for layer ``index``; the last layer has no error terms to receive."""
+        """Return eq. 7 and its communication for layer ``index``; the last layer has no error terms to receive.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        choice, after
+            Of the layer, and of the one after it; without one, nothing is received.
+        """
         p = choice.num_partitions
         compute_s = self.work.backward_s(index, p)
         if index == len(self.stages) - 1 or after is None:
@@ -190,11 +226,32 @@ class ReplicaModel:
         return self._slowest(choice, compute_s, (returned, after))
 
     def update(self, index: int, choice: LayerChoice) -> Phase:
-        """Return eq. 8; weights are not communicated inside a replica."""
+        """Return eq. 8; weights are not communicated inside a replica.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        choice
+            Of the layer.
+        """
         return self._slowest(choice, self.work.update_s(index, choice.num_partitions))
 
     def reading_s(self, configuration: ReplicaConfiguration, training: Training) -> float:
-        """Return the first term of ``T_epoch``; raise ModelError for a mix outside 0 to 1."""
+        """Return the first term of ``T_epoch``; raise ModelError for a mix outside 0 to 1.
+
+        Parameters
+        ----------
+        configuration
+            Servers, replicas, workers and every layer's choice; as many layers as there are stages.
+        training
+            The epoch, and how often a replica reads, in samples.
+
+        Raises
+        ------
+        ModelError
+            For a mix outside 0 to 1.
+        """
         if not 0 <= training.mix <= 1:
             raise ModelError(f"mix {training.mix:g}: M_w lies between M_min (0) and M_max (1).")
         replicas = configuration.num_replicas
@@ -210,7 +267,13 @@ class ReplicaModel:
         return num_reads * one_s / (replicas if training.reading is Reading.REPLICA else 1)
 
     def layer_times(self, configuration: ReplicaConfiguration) -> tuple[LayerTime, ...]:
-        """Return every layer's phases, per sample; layers that are alike, neighbours included, are costed once."""
+        """Return every layer's phases, per sample; layers that are alike, neighbours included, are costed once.
+
+        Parameters
+        ----------
+        configuration
+            Servers, replicas, workers and every layer's choice; as many layers as there are stages.
+        """
         numbers: dict[LayerChoice, int] = {}  # a choice may be large: it is looked up once, its number thereafter
         chosen = [-1, *(numbers.setdefault(one, len(numbers)) for one in configuration.layers), -1]
         made: dict[tuple[int, ...], LayerTime] = {}
@@ -223,7 +286,15 @@ class ReplicaModel:
         return tuple(times)
 
     def layer_time(self, index: int, configuration: ReplicaConfiguration) -> LayerTime:
-        """Return the phases of one layer, per sample."""
+        """Return the phases of one layer, per sample.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        configuration
+            Servers, replicas, workers and every layer's choice; as many layers as there are stages.
+        """
         layers = configuration.layers
         choice = layers[index]
         before = layers[index - 1] if index else None
@@ -236,7 +307,15 @@ class ReplicaModel:
         )
 
     def epoch(self, configuration: ReplicaConfiguration, training: Training) -> EpochTime:
-        """Return ``T_epoch`` of a configuration that breaks no constraint."""
+        """Return ``T_epoch`` of a configuration that breaks no constraint.
+
+        Parameters
+        ----------
+        configuration
+            Servers, replicas, workers and every layer's choice; as many layers as there are stages.
+        training
+            The epoch, and how often a replica exchanges weights, in samples.
+        """
         layers = self.layer_times(configuration)
 
         def total_s(seconds: Callable[[LayerTime], float]) -> float:
@@ -316,12 +395,24 @@ class LayerStates:
         return self.partitions * self.replicas
 
     def at(self, index: int) -> tuple[int, int, int]:
-        """Return P, R and H of one state."""
+        """Return P, R and H of one state.
+
+        Parameters
+        ----------
+        index
+            Of the state, in rising order of the workers that it needs.
+        """
         return int(self.partitions[index]), int(self.replicas[index]), int(self.threads[index])
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int]]) -> "LayerStates":
-        """Return the states of rows (P, R, H)."""
+        """Return the states of rows (P, R, H).
+
+        Parameters
+        ----------
+        rows
+            P, R and H of every state, in any order; at least one.
+        """
         ordered = np.array(sorted(rows, key=lambda row: (row[0] * row[1], row)), dtype=np.int64)
         return cls(*ordered.T)
 
@@ -330,6 +421,15 @@ def all_states(shape: tuple[int, ...], num_workers: int, threads: Sequence[int])
     """Return every P, R and H of a layer on so many workers.
 
     More partitions than rows (or neurons) are left out: the surplus segments are empty.
+
+    Parameters
+    ----------
+    shape
+        Of the layer's output: channels, rows and columns, or neurons.
+    num_workers
+        Of a replica; >= 1.
+    threads
+        Numbers of threads that may run, in any order.
     """
     most = min(num_workers, num_stripes(shape))
     counts = num_workers // np.arange(1, most + 1)  # of replicas, by P
@@ -351,6 +451,15 @@ def worthwhile_threads(model: ReplicaModel, threads: Sequence[int], *, is_memory
     the same for every H, and the rest falls with ``C_interf / H`` and ``C_ncost / H``. An H for which another one has
     both no larger is never needed (the larger H of two that are alike stays). A worker holds the outputs of H samples,
     so that where memory is not ample only a smaller H may take the place of another: a larger one is dearer.
+
+    Parameters
+    ----------
+    model
+        Whose constants say how threads interfere, and what a message waits.
+    threads
+        Numbers of threads to choose from; >= 1 each.
+    is_memory_ample
+        Whether every choice fits, so that only seconds count.
     """
     constants = model.constants
     number = np.asarray(threads, dtype=np.int64)
@@ -380,7 +489,17 @@ class PhaseExtremes:
 
     @classmethod
     def of(cls, partitions: Ints, stripes: StripedLayer, seconds: Floats, numbers: Counts) -> Self:
-        """Return a phase for some numbers of partitions, from what each stripe computes and receives."""
+        """Return a phase for some numbers of partitions, from what each stripe computes and receives.
+
+        Parameters
+        ----------
+        partitions
+            Numbers of partitions in rising order, shape (numbers,).
+        stripes
+            The segments of the layer, P after P.
+        seconds, numbers
+            What each of them computes on one thread, and receives of a sample.
+        """
         extremes = np.zeros((6, int(partitions.max()) + 1))
         extremes[:, partitions] = (
             stripes.most(seconds),
@@ -407,7 +526,17 @@ class LayerExtremes:
 
     @classmethod
     def of(cls, work: SegmentWork, layer: int, partitions: Ints) -> Self:
-        """Return a layer for some numbers of partitions, in rising order: all of them at once."""
+        """Return a layer for some numbers of partitions, in rising order: all of them at once.
+
+        Parameters
+        ----------
+        work
+            What every segment computes and exchanges.
+        layer
+            Its index, from 0.
+        partitions
+            Numbers of partitions in rising order, shape (numbers,).
+        """
         stripes = StripedLayer.of(work, layer, partitions)
         update_s, largest = np.zeros((2, int(partitions.max()) + 1))
         update_s[partitions], largest[partitions] = stripes.most(stripes.update_s), stripes.most(stripes.size)
@@ -478,7 +607,13 @@ class ReplicaPairs:
     # -- one layer
 
     def weight_bytes(self, layer: int) -> Floats:
-        """Return what a model replica reads of a layer in each state: its weights, once for each of its replicas."""
+        """Return what a model replica reads of a layer in each state: its weights, once for each of its replicas.
+
+        Parameters
+        ----------
+        layer
+            Its index, from 0.
+        """
         size_bytes = self.model.stages[layer].num_weights * self.model.constants.number_bytes
         return np.asarray(self.states[layer].replicas * size_bytes, dtype=np.float64)
 
@@ -486,6 +621,11 @@ class ReplicaPairs:
         """Return what each state costs whatever the neighbours: the update, and a phase without messages.
 
         The samples are at hand for the first layer; the last one receives no error terms.
+
+        Parameters
+        ----------
+        layer
+            Its index, from 0.
         """
         states = self.states[layer]
         layer_of = self._layers[layer]
@@ -502,6 +642,11 @@ class ReplicaPairs:
         If a neighbour has fewer segments, ``P' R' < P R``, some segment has no partner and receives all it needs. Else
         a partner brings at most ``min(1, P' / P)`` of the neighbour's largest segment, since
         ``g / R' <= R / R' <= P' / P``: of n rows at most ``(n + P - 1) / P``. All of it falls as ``1 / R``.
+
+        Parameters
+        ----------
+        layer
+            Its index, from 0.
         """
         states, last = self.states[layer], len(self.states) - 1
         p, busy, floor_s = states.partitions, self._busy[states.threads], self.own_s(layer)
@@ -530,7 +675,15 @@ class ReplicaPairs:
     # -- two neighbours
 
     def bound_s(self, layer: int, before: Ints, after: Ints) -> Floats:
-        """Return no more than the cost of every pair of the given states of a layer and of the one before, [s', s]."""
+        """Return no more than the cost of every pair of the given states of a layer and of the one before, [s', s].
+
+        Parameters
+        ----------
+        layer
+            The index of the later one of two neighbours; >= 1.
+        before, after
+            Indices of states of the layer before and of the layer itself.
+        """
         earlier, later = self._some(layer - 1, before), self._some(layer, after)
         shared = np.gcd(earlier.replicas[:, np.newaxis], later.replicas)
         forward_s = self._phase_bound_s(
@@ -562,7 +715,15 @@ class ReplicaPairs:
         return np.asarray(worst / states.replicas[:, np.newaxis])
 
     def num_places(self, layer: int, before: Ints, after: Ints) -> Ints:
-        """Return the rows of the matrices that :meth:`pair_s` makes of every pair of states, [s', s]."""
+        """Return the rows of the matrices that :meth:`pair_s` makes of every pair of states, [s', s].
+
+        Parameters
+        ----------
+        layer
+            The index of the later one of two neighbours; >= 1.
+        before, after
+            Indices of states of the layer before and of the layer itself.
+        """
         earlier, later = self._some(layer - 1, before), self._some(layer, after)
         shared = np.gcd(earlier.replicas[:, np.newaxis], later.replicas)
         return np.asarray(np.maximum(earlier.workers[:, np.newaxis], later.workers) // shared)
@@ -571,6 +732,13 @@ class ReplicaPairs:
         """Return :meth:`bounds_s` of every layer but the first for the states kept of each; equal layers share them.
 
         None if the search was over before.
+
+        Parameters
+        ----------
+        kept
+            Indices of the states that are kept of every layer.
+        is_over
+            Whether to stop, asked before each table is made.
         """
         made: dict[tuple[int, int, int], Floats] = {}
         found = []
@@ -584,7 +752,15 @@ class ReplicaPairs:
         return found
 
     def bounds_s(self, layer: int, before: Ints, after: Ints) -> Floats:
-        """Return :meth:`bound_s`, and the exact cost of what :meth:`pair_s` was asked before."""
+        """Return :meth:`bound_s`, and the exact cost of what :meth:`pair_s` was asked before.
+
+        Parameters
+        ----------
+        layer
+            The index of the later one of two neighbours; >= 1.
+        before, after
+            Indices of states of the layer before and of the layer itself.
+        """
         layer = self._first_alike[layer]
         every = self.states[layer - 1].workers.size, self.states[layer].workers.size
         if every[0] * every[1] > _MOST_KEPT:
@@ -600,7 +776,15 @@ class ReplicaPairs:
         return self._tight[layer][np.ix_(before, after)]
 
     def pair_s(self, layer: int, before: int, after: int) -> float:
-        """Return the exact cost of a pair of states: both phases between a layer and the one before, mapped best."""
+        """Return the exact cost of a pair of states: both phases between a layer and the one before, mapped best.
+
+        Parameters
+        ----------
+        layer
+            The index of the later one of two neighbours; >= 1.
+        before, after
+            The index of a state of the layer before, and of one of the layer itself.
+        """
         return self._pair(layer, before, after)[0]
 
     def _pair(self, layer: int, before: int, after: int) -> tuple[float, tuple[int, ...]]:
@@ -650,7 +834,13 @@ class ReplicaPairs:
     # -- a whole chain
 
     def choices(self, path: Sequence[int]) -> tuple[LayerChoice, ...]:
-        """Return the choices of a chain of states, every segment on the worker of its partner in the layer before."""
+        """Return the choices of a chain of states, every segment on the worker of its partner in the layer before.
+
+        Parameters
+        ----------
+        path
+            The index of a state of every layer.
+        """
         workers: list[Ints] = []  # by layer, [replica, partition]
         for layer, state in enumerate(path):
             p, r, _ = self.states[layer].at(state)

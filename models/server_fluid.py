@@ -108,7 +108,13 @@ class Routes:
         return len(self.source)
 
     def is_local(self, flow: int) -> bool:
-        """Whether a flow stays on its host and takes no link."""
+        """Whether a flow stays on its host and takes no link.
+
+        Parameters
+        ----------
+        flow
+            Index of a flow.
+        """
         return self.source[flow] == self.sink[flow]
 
 
@@ -126,13 +132,26 @@ class Fluid(Protocol):
         ...
 
     def send(self, flow: int, size_bytes: float) -> None:
-        """Queue a message behind those that the flow carries already."""
+        """Queue a message behind those that the flow carries already.
+
+        Parameters
+        ----------
+        flow
+            Index of a flow between two hosts.
+        size_bytes
+            Of the message; >= 0.
+        """
         ...
 
     def advance(self, until_s: float) -> list[int]:
         """Go on to the next delivery, or to ``until_s`` if none comes before (or a step later, in a model of steps).
 
         Returns the flows of the messages delivered now, one entry a message, lowest flow first.
+
+        Parameters
+        ----------
+        until_s
+            A time, not before now, in seconds from the start; ``inf`` for none.
         """
         ...
 
@@ -142,6 +161,13 @@ def max_min_rates_bytes_per_s(routes: Routes, busy: Sequence[int]) -> Floats:
 
     The link with the smallest fair share is filled first and leaves; its flows keep that share. Local flows are not
     to be in ``busy``.
+
+    Parameters
+    ----------
+    routes
+        Hosts and the flows between them.
+    busy
+        Indices of the flows that have something to send.
     """
     num_hosts = routes.num_hosts
     up, down = np.array(routes.source, np.intp), np.array(routes.sink, np.intp) + num_hosts
@@ -186,7 +212,20 @@ class FairFluid:
         return not self._is_busy.any()
 
     def send(self, flow: int, size_bytes: float) -> None:
-        """Queue a message; of 0 bytes or more."""
+        """Queue a message; of 0 bytes or more.
+
+        Parameters
+        ----------
+        flow
+            Index of a flow between two hosts.
+        size_bytes
+            Of the message; >= 0.
+
+        Raises
+        ------
+        ModelError
+            For a flow that stays on its host.
+        """
         if self._routes.is_local(flow):
             raise ModelError("A message within a host takes no link.")
         queue = self._queues[flow]
@@ -195,7 +234,13 @@ class FairFluid:
             self._left_bytes[flow], self._is_busy[flow] = size_bytes, True
 
     def advance(self, until_s: float) -> list[int]:
-        """Go on to the next delivery or to ``until_s``, whichever comes first."""
+        """Go on to the next delivery or to ``until_s``, whichever comes first.
+
+        Parameters
+        ----------
+        until_s
+            A time in seconds from the start; ``inf`` for none.
+        """
         busy = np.flatnonzero(self._is_busy)
         if not busy.size:
             self._now_s = max(self._now_s, until_s)
@@ -291,12 +336,28 @@ class Exchange:
             raise ModelError("A co-located server needs the host of a worker.")
 
     def flow(self, worker: int, server: int, *, is_pull: bool) -> int:
-        """Return the flow from a worker to a server, or back."""
+        """Return the flow from a worker to a server, or back.
+
+        Parameters
+        ----------
+        worker, server
+            Their indices, from 0.
+        is_pull
+            Whether it goes from the server to the worker.
+        """
         return (is_pull * len(self.workers) + worker) * self.num_servers + server
 
 
 def routes_of(exchange: Exchange, rate_bytes_per_s: float) -> Routes:
-    """Return the flows between workers and servers over links of one rate, per direction."""
+    """Return the flows between workers and servers over links of one rate, per direction.
+
+    Parameters
+    ----------
+    exchange
+        What is exchanged between which workers and servers.
+    rate_bytes_per_s
+        Of every host's link, per direction; finite and > 0.
+    """
     num_workers = len(exchange.workers)
     first = 0 if exchange.is_co_located else num_workers
     pairs = [(worker, first + server) for worker in range(num_workers) for server in range(exchange.num_servers)]
@@ -310,7 +371,24 @@ def routes_of(exchange: Exchange, rate_bytes_per_s: float) -> Routes:
 
 
 def begins_s(exchange: Exchange, routes: Routes, fluid: Fluid, *, num_iterations: int) -> Floats:
-    """Return when each worker begins each iteration; shape workers by ``num_iterations``."""
+    """Return when each worker begins each iteration; shape workers by ``num_iterations``.
+
+    Parameters
+    ----------
+    exchange
+        What is exchanged, and when it may be.
+    routes
+        The flows of the exchange, see :func:`routes_of`.
+    fluid
+        Moves the messages; at time 0, with nothing on its way.
+    num_iterations
+        Whose beginnings are asked for; >= 1.
+
+    Raises
+    ------
+    ModelError
+        If the exchange does not come to an end.
+    """
     run = _Iterations(exchange, routes, fluid, num_iterations)
     run.go()
     return np.array(run.begins_s)
@@ -567,7 +645,20 @@ class WindowFluid:
         return bool((self._accepted - self._delivered <= _STEP_ROUNDING_BYTES).all())
 
     def send(self, flow: int, size_bytes: float) -> None:
-        """Queue a message; of a byte or more."""
+        """Queue a message; of a byte or more.
+
+        Parameters
+        ----------
+        flow
+            Index of a flow between two hosts.
+        size_bytes
+            Of the message; a byte or more.
+
+        Raises
+        ------
+        ModelError
+            For a flow that stays on its host, or a message of less than a byte.
+        """
         if self._routes.is_local(flow):
             raise ModelError("A message within a host takes no link.")
         if size_bytes < 1:
@@ -582,7 +673,13 @@ class WindowFluid:
         self._next_end[flow] = self._ends[flow][0]
 
     def advance(self, until_s: float) -> list[int]:
-        """Go on to the next step that delivers a message, or to the first at or after ``until_s``."""
+        """Go on to the next step that delivers a message, or to the first at or after ``until_s``.
+
+        Parameters
+        ----------
+        until_s
+            A time in seconds from the start; ``inf`` for none.
+        """
         while self._now_s < until_s:
             if self.is_idle:  # all is acknowledged, queues are empty
                 self._acknowledged = self._delivered.copy()

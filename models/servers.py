@@ -108,6 +108,18 @@ class Links:
 def place_round_robin(size_bytes: ArrayLike, *, num_servers: int) -> Floats:
     """Return tensors dealt out in their order, as TensorFlow does by default.
 
+    Parameters
+    ----------
+    size_bytes
+        Of every tensor, shape (tensors,); finite and >= 0, at least one.
+    num_servers
+        Servers; >= 1.
+
+    Raises
+    ------
+    ModelError
+        If there is no tensor, a negative size, or no server.
+
     >>> place_round_robin([5, 3, 2], num_servers=2).tolist()
     [[5.0, 0.0], [0.0, 3.0], [2.0, 0.0]]
     """
@@ -119,6 +131,13 @@ def place_round_robin(size_bytes: ArrayLike, *, num_servers: int) -> Floats:
 
 def place_largest_first(size_bytes: ArrayLike, *, server_bytes_per_s: ArrayLike) -> Floats:
     """Return tensors placed one by one, the largest first, where the server would be done with its load soonest.
+
+    Parameters
+    ----------
+    size_bytes
+        Of every tensor, shape (tensors,); finite and >= 0, at least one.
+    server_bytes_per_s
+        Of each server's link, per direction, shape (servers,); finite and > 0.
 
     >>> place_largest_first([5, 3, 2], server_bytes_per_s=[1, 1]).tolist()
     [[5.0, 0.0], [0.0, 3.0], [0.0, 2.0]]
@@ -133,6 +152,13 @@ def place_largest_first(size_bytes: ArrayLike, *, server_bytes_per_s: ArrayLike)
 
 def place_sliced(size_bytes: ArrayLike, *, server_bytes_per_s: ArrayLike) -> Floats:
     """Return every tensor cut into one slice per server, as large as its link is fast: no server is a hot spot.
+
+    Parameters
+    ----------
+    size_bytes
+        Of every tensor, shape (tensors,); finite and >= 0, at least one.
+    server_bytes_per_s
+        Of each server's link, per direction, shape (servers,); finite and > 0.
 
     >>> place_sliced([6, 3], server_bytes_per_s=[2, 1]).tolist()
     [[4.0, 2.0], [2.0, 1.0]]
@@ -171,10 +197,12 @@ def push_end_s(ready_s: ArrayLike, placed_bytes: ArrayLike, links: Links) -> Flo
     Parameters
     ----------
     ready_s
-        When each worker (row) has computed the gradient of each tensor (column); >= 0. Algorithm 1: the end of all
-        computing, for every tensor; Algorithm 2: the end of the first part of the backward pass.
+        When each worker (row) has computed the gradient of each tensor (column), in seconds; >= 0. Algorithm 1: the end
+        of all computing, for every tensor; Algorithm 2: the end of the first part of the backward pass.
     placed_bytes
-        Of each tensor (row) on each server (column).
+        Bytes of each tensor (row) on each server (column); finite and >= 0.
+    links
+        Of all servers and workers, per direction.
 
     Notes
     -----
@@ -222,9 +250,17 @@ def sliced_push_end_s(
     Parameters
     ----------
     ready_s
-        Of each kind of workers.
+        Of each kind of workers, shape (tensors,), in seconds.
+    size_bytes
+        Of every tensor, shape (tensors,).
+    num_servers
+        Servers; >= 1, each holds an equal slice of every tensor.
+    server_bytes_per_s, worker_bytes_per_s
+        Of every server's link; of each kind's workers, per direction.
+    worker_counts
+        How many workers each kind has; >= 1.
     home_kind
-        The kind whose machines the servers stand on, as far as there are so many.
+        The kind whose machines the servers stand on, as far as there are so many; None for no such kind.
     """
     slices = (size_bytes / num_servers)[:, None]
     at_home = 0 if home_kind is None else min(worker_counts[home_kind], num_servers)
@@ -330,6 +366,13 @@ def _checked_placement(placed_bytes: ArrayLike, links: Links) -> Floats:
 def pull_time_s(placed_bytes: ArrayLike, links: Links) -> float:
     """Return the time in which every worker pulls all parameters, all starting together.
 
+    Parameters
+    ----------
+    placed_bytes
+        Bytes of each tensor (row) on each server (column); finite and >= 0.
+    links
+        Of all servers and workers, per direction.
+
     Notes
     -----
     ``max(n P_s / B_s over servers, P / B_w over workers)``: with every flow at a constant rate the busiest link is
@@ -356,12 +399,17 @@ def iteration_time_s(
 
     Parameters
     ----------
-    ready_s, placed_bytes
+    ready_s, placed_bytes, links
         As for :func:`push_end_s`.
     parameters_bytes
         What is pulled, as ``placed_bytes``; left out, as much as is pushed.
     overhead_s
-        Start-up of push and pull, once.
+        Start-up of push and pull, once; finite and >= 0.
+
+    Raises
+    ------
+    ModelError
+        If a number is out of range, or shapes do not fit each other.
 
     >>> links = Links(server_bytes_per_s=(1.0, 1.0), worker_bytes_per_s=(math.inf, math.inf))
     >>> iteration_time_s([[1, 1], [1, 2]], place_round_robin([4, 2], num_servers=2), links)
@@ -450,6 +498,13 @@ class ServerNetwork:
 def num_packets(size_bytes: ArrayLike, packet_bytes: float) -> Floats:
     """Return ``PN``, the packets that carry so many bytes, rounded up.
 
+    Parameters
+    ----------
+    size_bytes
+        Bytes to carry; an array of any shape.
+    packet_bytes
+        Bytes of a packet; > 0.
+
     >>> num_packets([0, 1, 3000], 1500).tolist()
     [0.0, 1.0, 2.0]
     """
@@ -458,6 +513,11 @@ def num_packets(size_bytes: ArrayLike, packet_bytes: float) -> Floats:
 
 def queueing_s(network: ServerNetwork) -> Floats:
     """Return one packet's time at the barrier link, waiting and forwarding (eqs. 11 and 12).
+
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
 
     Raises
     ------
@@ -490,6 +550,14 @@ def queueing_s(network: ServerNetwork) -> Floats:
 def transfer_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
     """Return the seconds of one direction of one layer: eq. 10 and eq. 12 together; 0 for no packets.
 
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
+
     Notes
     -----
     ``base + alpha PN pks/B`` on the other links, and one packet's sojourn on the barrier link, whose whole volume is
@@ -502,13 +570,30 @@ def transfer_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
 
 
 def granularity_packets(network: ServerNetwork, packets: ArrayLike) -> Floats:
-    """Return ``G``, what a server adds up at once: its share ``PN / K`` unless a smaller one is given (eq. 13)."""
+    """Return ``G``, what a server adds up at once: its share ``PN / K`` unless a smaller one is given (eq. 13).
+
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
+    """
     share = np.asarray(packets, dtype=np.float64) / network.num_servers
     return share if network.granularity_packets is None else np.minimum(share, network.granularity_packets)
 
 
 def aggregation_delay_bounds_s(network: ServerNetwork, packets: ArrayLike) -> tuple[Floats, Floats]:
     """Return the least and the largest wait for a complete granularity (eqs. 15 and 16).
+
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
 
     Notes
     -----
@@ -523,6 +608,14 @@ def aggregation_delay_bounds_s(network: ServerNetwork, packets: ArrayLike) -> tu
 
 def aggregation_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
     """Return the seconds until the last server has added up a layer of all workers (eq. 18); 0 for no packets.
+
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
 
     Notes
     -----
@@ -548,7 +641,16 @@ class NetworkExchange:
 
 
 def exchange(network: ServerNetwork, packets: ArrayLike) -> NetworkExchange:
-    """Return the seconds of every layer's exchange, in the shape of the bandwidth, then of the layers."""
+    """Return the seconds of every layer's exchange, in the shape of the bandwidth, then of the layers.
+
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
+    """
     one_way_s = transfer_s(network, packets)
     return NetworkExchange(push_s=one_way_s, aggregate_s=aggregation_s(network, packets), pull_s=one_way_s)
 
@@ -557,7 +659,13 @@ def exchange(network: ServerNetwork, packets: ArrayLike) -> NetworkExchange:
 
 
 def type_one_s(duration_s: ArrayLike) -> Floats:
-    """Return when a process ends that waits only for its own predecessor (eq. 3)."""
+    """Return when a process ends that waits only for its own predecessor (eq. 3).
+
+    Parameters
+    ----------
+    duration_s
+        Seconds of each, in the order of the pipeline along the last axis.
+    """
     return np.cumsum(np.asarray(duration_s, dtype=np.float64), axis=-1)
 
 
@@ -613,6 +721,11 @@ class Overlapped:
 def overlap_layers(layers: LayerTimes) -> Overlapped:
     """Return the explicit seconds of the layer pipeline (eq. 6).
 
+    Parameters
+    ----------
+    layers
+        Seconds of every layer's processes, in backward order along the last axis.
+
     Notes
     -----
     Backward is of type I, the others of type II; the differences are taken at the last layer. A pull neither delays
@@ -631,6 +744,13 @@ def cut_into_pieces(size_bytes: ArrayLike, backward_s: ArrayLike, piece_bytes: f
     """Return sizes and backward seconds of pieces that travel on their own, as BytePS cuts tensors.
 
     Each layer gives whole pieces and a remainder, all ready when its backward ends: the first piece carries the time.
+
+    Parameters
+    ----------
+    size_bytes, backward_s
+        Of each layer, shape (layers,), in backward order; not negative.
+    piece_bytes
+        The most that travels on its own; > 0.
 
     Raises
     ------
@@ -685,6 +805,15 @@ class BspExchange:
     ) -> "BspExchange":
         """Return ``T_push = G / B`` and ``T_pull = P / B`` (eqs. 31 and 30).
 
+        Parameters
+        ----------
+        gradient_bytes, parameter_bytes
+            ``G`` and ``P``: what one worker pushes and pulls.
+        bandwidth_bytes_per_s
+            ``B`` of the server's link, per direction; finite and > 0.
+        overhead_s
+            Start-up of push and pull, once an iteration; finite and >= 0.
+
         >>> BspExchange.of(gradient_bytes=1e9, parameter_bytes=5e8, bandwidth_bytes_per_s=1.25e8).push_s
         8.0
         """
@@ -717,8 +846,12 @@ def cpu_time_s(flop: float, *, clock_hz: float, values_per_cycle: float) -> floa
 
     Parameters
     ----------
+    flop
+        Floating-point operations, one multiply-add being two.
+    clock_hz
+        ``cpuhz``, cycles a second; > 0.
     values_per_cycle
-        ``simd``: values worked on in one cycle, a fitted real number. The equation has one core.
+        ``simd``: values worked on in one cycle, a fitted real number; > 0. The equation has one core.
 
     >>> cpu_time_s(9.6e9, clock_hz=2e9, values_per_cycle=2.4)
     2.0
@@ -733,6 +866,12 @@ def gpu_time_s(flop: float, *, clock_hz: float, num_stream_processors: float, fl
 
     Parameters
     ----------
+    flop
+        Floating-point operations, one multiply-add being two.
+    clock_hz
+        ``gpuhz``, cycles a second; > 0.
+    num_stream_processors
+        ``sp``; > 0.
     flop_per_cycle
         ``fc`` of one stream processor: 2 with fused multiply-add, else 1.
 
@@ -746,7 +885,22 @@ def gpu_time_s(flop: float, *, clock_hz: float, num_stream_processors: float, fl
 
 
 def equal_workers_time_s(compute_s: float, exchange: BspExchange, *, num_workers: int) -> float:
-    """Return the iteration time with equal workers (eq. 29): ``T_cpu + n T_push + n T_pull``."""
+    """Return the iteration time with equal workers (eq. 29): ``T_cpu + n T_push + n T_pull``.
+
+    Parameters
+    ----------
+    compute_s
+        Seconds that every worker computes; >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+    num_workers
+        ``n``; >= 1.
+
+    Raises
+    ------
+    ModelError
+        If there is no worker.
+    """
     if num_workers < 1:
         raise ModelError(f"there must be at least 1 worker, not {num_workers}.")
     return compute_s + num_workers * (exchange.push_s + exchange.pull_s) + exchange.overhead_s
@@ -754,6 +908,13 @@ def equal_workers_time_s(compute_s: float, exchange: BspExchange, *, num_workers
 
 def equation_32_holds(compute_s: ArrayLike, *, push_s: float) -> bool:
     """Whether the server's link is never idle after the first push: ``T_1 + (i - 1) T_push >= T_i``, sorted.
+
+    Parameters
+    ----------
+    compute_s
+        Seconds that each worker computes, shape (workers,), in any order; finite and >= 0.
+    push_s
+        Seconds of one worker's push; >= 0.
 
     Notes
     -----
@@ -776,6 +937,13 @@ def _first_idle(compute: Floats, push_s: float) -> int | None:
 def fastest_worker_time_s(compute_s: ArrayLike, exchange: BspExchange) -> float:
     """Return the iteration time where the link is the bottleneck (eq. 32): ``n T_pull + T_min + n T_push``.
 
+    Parameters
+    ----------
+    compute_s
+        Seconds that each worker computes, shape (workers,), in any order; finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+
     Raises
     ------
     ModelError
@@ -797,7 +965,9 @@ def algorithm_1_time_s(compute_s: ArrayLike, exchange: BspExchange) -> float:
     Parameters
     ----------
     compute_s
-        Of each worker, in any order.
+        Seconds that each worker computes, shape (workers,), in any order; finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
 
     Notes
     -----
@@ -818,14 +988,19 @@ def segment_ready_s(forward_s: ArrayLike, backward_s: ArrayLike, *, num_pushes: 
     Parameters
     ----------
     forward_s, backward_s
-        Of each worker, for its own share of the batch.
+        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
     num_pushes
-        ``k``; >= 1.
+        ``k``, the equal parts in which a backward pass is pushed; >= 1.
 
     Returns
     -------
     Floats
         One row per worker, one column per part.
+
+    Raises
+    ------
+    ModelError
+        If the workers of both differ in number, or ``num_pushes`` is less than 1.
     """
     forward, backward = _per_worker("forward_s", forward_s), _per_worker("backward_s", backward_s)
     if forward.shape != backward.shape:
@@ -837,6 +1012,15 @@ def segment_ready_s(forward_s: ArrayLike, backward_s: ArrayLike, *, num_pushes: 
 
 def algorithm_2_time_s(forward_s: ArrayLike, backward_s: ArrayLike, exchange: BspExchange, *, num_pushes: int) -> float:
     """Return the iteration time of workers that push while they compute (Algorithm 2).
+
+    Parameters
+    ----------
+    forward_s, backward_s
+        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+    num_pushes
+        ``k``, the equal parts in which a backward pass is pushed; >= 1.
 
     Notes
     -----
@@ -850,6 +1034,15 @@ def algorithm_2_time_s(forward_s: ArrayLike, backward_s: ArrayLike, exchange: Bs
 
 def segments_time_s(forward_s: ArrayLike, backward_s: ArrayLike, exchange: BspExchange, *, num_pushes: int) -> float:
     """Return the iteration time if every part is pushed on its own, no sooner than it is computed.
+
+    Parameters
+    ----------
+    forward_s, backward_s
+        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+    num_pushes
+        ``k``, the equal parts in which a backward pass is pushed; >= 1.
 
     Notes
     -----
@@ -873,7 +1066,17 @@ class CheckedTime:
 def checked_algorithm_2(
     forward_s: ArrayLike, backward_s: ArrayLike, exchange: BspExchange, *, num_pushes: int
 ) -> CheckedTime:
-    """Return the time at the level of segments, with a warning where Algorithm 2 departs from it."""
+    """Return the time at the level of segments, with a warning where Algorithm 2 departs from it.
+
+    Parameters
+    ----------
+    forward_s, backward_s
+        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+    num_pushes
+        ``k``, the equal parts in which a backward pass is pushed; >= 1.
+    """
     strict_s = segments_time_s(forward_s, backward_s, exchange, num_pushes=num_pushes)
     simple_s = algorithm_2_time_s(forward_s, backward_s, exchange, num_pushes=num_pushes)
     warnings: tuple[str, ...] = ()
@@ -889,6 +1092,13 @@ def checked_algorithm_2(
 
 def accuracy(*, predicted_s: float, measured_s: float, relative_to: Literal["predicted", "measured"]) -> float:
     """Return ``1 - |PT - MT| / PT`` (Tables 2 to 5) or ``... / MT`` (Tables 6 and 7).
+
+    Parameters
+    ----------
+    predicted_s, measured_s
+        PT and MT, seconds of an iteration; > 0.
+    relative_to
+        Which of the two the difference is divided by.
 
     >>> accuracy(predicted_s=4, measured_s=5, relative_to="measured")
     0.8

@@ -18,7 +18,7 @@ from planner.constraints import memory_limit_bytes
 from planner.cost import Floats, Profile
 from planner.errors import Fault, ModelError, SpecError
 from planner.families.parameter_server.configuration import ParameterServerConfiguration
-from planner.models.asynchronous import AsynchronousRun, Log, Synchronisation, WorkerKind, simulate
+from planner.models.asynchronous import AsynchronousRun, Exchange, Log, Synchronisation, WorkerKind, simulate
 from planner.models.communication import ring_all_reduces
 from planner.models.data_parallel import Gradients, gradients_of, standard_maximum
 from planner.models.input import InputTime, input_time, stall_s
@@ -395,7 +395,7 @@ class ParameterServerCost:
             for (group, count, _), rate in zip(self.entries, links.worker_bytes_per_s, strict=True)
         ]
         homes = [home for _, count, home in self.entries for _ in range(count)]
-        run = simulate(
+        exchange = Exchange.of(
             kinds,
             push_bytes=self.pushed_from_bytes.tolist(),
             pull_bytes=self.held_bytes.tolist(),
@@ -403,9 +403,9 @@ class ParameterServerCost:
             latency_s=self.latency_s + self.queueing_s,
             synchronisation=Synchronisation(chosen.synchronisation),
             bound=chosen.staleness + (chosen.synchronisation == "local_sgd"),
-            home=homes if any(home is not None for home in homes) else None,
-            log=log,
+            home=homes,
         )
+        run = simulate(exchange, log=log)
         round_s = self.most_samples / run.samples_per_s
         own = {
             name: sum(count * seconds[group.name][name] for group, count, _ in self.entries)
