@@ -160,9 +160,9 @@ def test_tables_take_no_more_bytes_than_was_said_before_they_were_made(
         assert layers.best(num_workers, 1e-9).value is not None
         extremes = [vars_of(one) for one in layers._pairs._layers]
         arrays: list[NDArray[Any]] = [
-            *layers._own_s,
+            *layers.own_s,
             *layers._floor_s,
-            *layers._read_bytes,
+            *layers.read_bytes,
             layers._least_s,
             *layers._pairs._tight.values(),
         ]

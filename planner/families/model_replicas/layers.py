@@ -6,7 +6,7 @@ numbers of servers and replicas; these set the price, and the number of workers 
 costs thus serves all of them.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.models.replica_segments import LayerChoice, ReplicaConfiguration, num_stripes
-from planner.models.replicas import LayerStates, ReplicaModel, ReplicaPairs, all_states, worthwhile_threads
+from planner.models.replicas import ReplicaModel, ReplicaPairs, all_states, worthwhile_threads
 from planner.solution import Solution, Status
 from planner.solvers.chain import cheapest_chain
 from planner.solvers.matching import two_phase_assignment
@@ -104,24 +104,20 @@ class Layers:
         self.most_workers = most_workers
         self.threads = kept = worthwhile_threads(model, threads, is_memory_ample=is_memory_ample)
         made = {shape: all_states(shape, most_workers, kept) for shape in {one.output_shape for one in model.stages}}
-        states = [made[stage.output_shape] for stage in model.stages]
-        self._pairs = ReplicaPairs(model, states, assign, is_over)
-        self._own_s = self._of_every_layer(self._pairs.own_s)
-        self._floor_s = self._of_every_layer(self._pairs.floor_s)
-        self._read_bytes = self._of_every_layer(self._pairs.weight_bytes)
-        workers = {id(one): one.workers for one in states}
-        self._workers = [workers[id(one)] for one in states]
+        self.states = tuple(made[stage.output_shape] for stage in model.stages)  # what may be chosen for every layer
+        self._pairs = ReplicaPairs(model, self.states, assign, is_over)
+        first: dict[Hashable, int] = {}  # layers that are alike share what is made of them
+        homes = [first.setdefault((model.work.alike(layer), layer == 0), layer) for layer in range(len(model.stages))]
 
-    def _of_every_layer(self, cost_s: Callable[[int], Floats]) -> list[Floats]:
-        """Return what the states of every layer cost, made once for layers that are alike."""
-        made: dict[Hashable, Floats] = {}
-        found = []
-        for layer in range(len(self.model.stages)):
-            key = (self.model.work.alike(layer), layer == 0)
-            if key not in made:
-                made[key] = cost_s(layer)
-            found.append(made[key])
-        return found
+        def of_every_layer(cost: Callable[[int], Floats]) -> list[Floats]:
+            costs = {layer: cost(layer) for layer in first.values()}
+            return [costs[home] for home in homes]
+
+        self.own_s = of_every_layer(self._pairs.own_s)  # whatever the neighbours: the update, a phase without messages
+        self._floor_s = of_every_layer(self._pairs.floor_s)
+        self.read_bytes = of_every_layer(self._pairs.weight_bytes)  # what a replica reads of each layer in each state
+        workers = {id(one): one.workers for one in self.states}
+        self._workers = [workers[id(one)] for one in self.states]
 
     # -- bounds
 
@@ -139,7 +135,7 @@ class Layers:
         kinds, _ = self._kinds
         found = np.full((len(kinds), self.most_workers + 1), np.inf)
         for row, layer in enumerate(kinds):
-            states = self._pairs.states[layer]
+            states = self.states[layer]
             is_single = states.replicas == 1
             np.minimum.at(found[row], states.partitions[is_single], self._floor_s[layer][is_single])
         return np.asarray(np.minimum.accumulate(found, axis=1))
@@ -169,20 +165,6 @@ class Layers:
         return float(least @ self._kinds[1])
 
     # -- search
-
-    @property
-    def states(self) -> tuple[LayerStates, ...]:
-        """What may be chosen for every layer."""
-        return self._pairs.states
-
-    @property
-    def own_s(self) -> Sequence[Floats]:
-        """What every state of each layer costs whatever the neighbours: the update, and a phase without messages."""
-        return self._own_s
-
-    def read_bytes(self, layer: int) -> Floats:
-        """Return what a replica reads of a layer in each state."""
-        return self._read_bytes[layer]
 
     def pairs_s(self, num_workers: int) -> list[Floats] | None:
         """Return no more than every pair of states of neighbours that so many workers hold costs, layer by layer.
@@ -214,39 +196,37 @@ class Layers:
         OPTIMAL, or with a bound: UNKNOWN if nothing costs less than ``enough``, FEASIBLE if the search was over, or
         too many states were left to compare them all.
         """
-        priced = of_each([self._read_bytes], lambda one: price_s_per_byte * one)
+        priced = of_each([self.read_bytes], lambda one: price_s_per_byte * one)
         if extra is not None:
             priced = of_each([priced, extra], lambda one, more: one + more)
-        found = self._on_few_states(num_workers, priced, is_over)
-        if found is None:
-            return self._on(self._all(num_workers), priced, enough, is_over)
-        most = min(enough, found.objective)
-        kept = None if is_over() else self._within(num_workers, priced, most)
-        if kept is None and is_over():
-            return self._stopped(found, num_workers, price_s_per_byte)
-        if kept is None:  # nothing is left that could be better
-            bound = min(found.objective, enough)
-            status = Status.OPTIMAL if bound >= found.objective else Status.FEASIBLE
-            return Solution(status=status, objective=found.objective, bound=bound, value=found.value)
-        sizes = {(id(one), id(two)): len(one) * len(two) for one, two in pairwise(kept)}
-        if max(sizes.values(), default=0) > _MOST_PAIRS or sum(sizes.values()) > _MOST_PAIRS_TOGETHER:
-            return self._stopped(found, num_workers, price_s_per_byte)
-        bounds = self._pairs.all_bounds_s(kept, is_over)
-        if bounds is None:
-            return self._stopped(found, num_workers, price_s_per_byte)
-        better = self._on(kept, priced, most, is_over, bounds)
-        if better.value is not None and better.objective < found.objective:
-            return better
-        bound = min(found.objective, better.bound)
-        status = Status.OPTIMAL if bound >= found.objective else Status.FEASIBLE
-        return Solution(status=status, objective=found.objective, bound=bound, value=found.value)
+        every = self._all(num_workers)
+        if max(map(len, every)) ** 2 <= _FEW_PAIRS:
+            return self._on(every, priced, enough, is_over)
+        few = self._on(self._round_states(every, num_workers), priced, np.inf, is_over)
 
-    def _stopped(
-        self, found: Solution[tuple[LayerChoice, ...]], num_workers: int, price_s_per_byte: float
-    ) -> Solution[tuple[LayerChoice, ...]]:
-        """Return the best of a few states, where the others were not compared."""
-        bound = min(found.objective, self.bound(num_workers, price_s_per_byte))
-        return Solution(status=Status.FEASIBLE, objective=found.objective, bound=bound, value=found.value)
+        def nothing_below(bound: float) -> Solution[tuple[LayerChoice, ...]]:
+            """Return the best of the few states, with a bound on all others."""
+            bound = min(few.objective, bound)
+            status = Status.OPTIMAL if bound >= few.objective else Status.FEASIBLE
+            return Solution(status=status, objective=few.objective, bound=bound, value=few.value)
+
+        if is_over():
+            return nothing_below(self.bound(num_workers, price_s_per_byte))
+        # A chain costs at least the floor of its state, and the least floor of every other layer.
+        floors = of_each([self._floor_s, priced, every], lambda floor, read, some: floor[some] + read[some])
+        most = min(enough, few.objective)
+        slack = most - sum(float(floor.min()) for floor in floors)
+        if slack <= 0:
+            return nothing_below(enough)
+        kept = of_each([every, floors], lambda some, floor: some[floor - floor.min() < slack])
+        sizes = {(id(one), id(two)): len(one) * len(two) for one, two in pairwise(kept)}
+        is_too_many = max(sizes.values(), default=0) > _MOST_PAIRS or sum(sizes.values()) > _MOST_PAIRS_TOGETHER
+        bounds = None if is_too_many else self._pairs.all_bounds_s(kept, is_over)
+        if bounds is None:
+            return nothing_below(self.bound(num_workers, price_s_per_byte))
+        better = self._on(kept, priced, most, is_over, bounds)
+        is_better = better.value is not None and better.objective < few.objective
+        return better if is_better else nothing_below(better.bound)
 
     def _all(self, num_workers: int) -> list[Indices]:
         """Return every state that so many workers hold."""
@@ -262,110 +242,59 @@ class Layers:
         is_over: Callable[[], bool],
         bounds: Sequence[Floats] | None = None,
     ) -> Solution[tuple[LayerChoice, ...]]:
-        """Return the cheapest chain of some states; ``bounds`` of their pairs, where they have been made already."""
-        nodes = of_each([self._own_s, priced, kept], lambda own, read, some: own[some] + read[some])
+        """Return the cheapest chain of some states; ``bounds`` of their pairs, where they have been made already.
+
+        Pairs with too many segments to be matched are left out; the bound is of all.
+        """
+        nodes = of_each([self.own_s, priced, kept], lambda own, read, some: own[some] + read[some])
         if bounds is None:
             bounds = self._pairs.all_bounds_s(kept)
             assert bounds is not None  # nothing stops it
+        allowed, least = bounds, np.inf
         if max(int(workers[some[-1]]) for workers, some in zip(self._workers, kept, strict=True)) > _MOST_PLACES:
-            return self._on_small_pairs(kept, nodes, bounds, enough, is_over)
-        return self._chain(kept, nodes, bounds, enough, is_over)
-
-    def _on_small_pairs(
-        self,
-        kept: Sequence[Indices],
-        nodes: Sequence[Floats],
-        bounds: Sequence[Floats],
-        enough: float,
-        is_over: Callable[[], bool],
-    ) -> Solution[tuple[LayerChoice, ...]]:
-        """Return the cheapest chain of those whose pairs are small enough to be matched, with a bound on all."""
-        made: dict[int, Floats] = {}
-        for layer, pairs in enumerate(bounds, start=1):
-            if id(pairs) not in made:
-                places = self._pairs.num_places(layer, kept[layer - 1], kept[layer])
-                made[id(pairs)] = np.where(places > _MOST_PLACES, np.inf, pairs)
-        found = self._chain(kept, nodes, [made[id(pairs)] for pairs in bounds], enough, is_over)
-        least = sum(float(costs.min()) for costs in nodes) + sum(float(pairs.min()) for pairs in bounds)
-        bound = min(found.bound, least)
-        status = Status.UNKNOWN if found.value is None else Status.FEASIBLE
-        if found.value is not None and bound >= found.objective:
-            status = Status.OPTIMAL
-        return Solution(status=status, objective=found.objective, bound=bound, value=found.value)
-
-    def _chain(
-        self,
-        kept: Sequence[Indices],
-        nodes: Sequence[Floats],
-        bounds: Sequence[Floats],
-        enough: float,
-        is_over: Callable[[], bool],
-    ) -> Solution[tuple[LayerChoice, ...]]:
-        """Return the cheapest chain of some states, ``inf`` where a pair is not allowed."""
+            made: dict[int, Floats] = {}
+            for layer, pairs in enumerate(bounds, start=1):
+                if id(pairs) not in made:
+                    places = self._pairs.num_places(layer, kept[layer - 1], kept[layer])
+                    made[id(pairs)] = np.where(places > _MOST_PLACES, np.inf, pairs)
+            allowed = [made[id(pairs)] for pairs in bounds]
+            least = sum(float(costs.min()) for costs in nodes) + sum(float(pairs.min()) for pairs in bounds)
 
         def pair_s(layer: int, before: int, after: int) -> float:
             return self._pairs.pair_s(layer, int(kept[layer - 1][before]), int(kept[layer][after]))
 
-        found = cheapest_chain(nodes, bounds, pair_s, enough=enough, is_over=is_over)
-        value = None
-        if found.value is not None:
-            value = self._pairs.choices([int(some[state]) for some, state in zip(kept, found.value, strict=True)])
-        return Solution(status=found.status, objective=found.objective, bound=found.bound, value=value)
+        chain = cheapest_chain(nodes, allowed, pair_s, enough=enough, is_over=is_over)
+        bound, status, value = min(chain.bound, least), chain.status, None
+        if chain.value is not None:
+            value = self._pairs.choices([int(some[state]) for some, state in zip(kept, chain.value, strict=True)])
+        if least < np.inf:
+            status = Status.UNKNOWN if value is None else Status.FEASIBLE
+            if value is not None and bound >= chain.objective:
+                status = Status.OPTIMAL
+        return Solution(status=status, objective=chain.objective, bound=bound, value=value)
 
-    # -- many workers
-
-    def _on_few_states(
-        self, num_workers: int, priced: Sequence[Floats], is_over: Callable[[], bool]
-    ) -> Solution[tuple[LayerChoice, ...]] | None:
-        """Return the best of a few states, where there are many: P a power of two, R a quotient of what is left."""
-        every = self._all(num_workers)
-        if max(map(len, every)) ** 2 <= _FEW_PAIRS:
-            return None
-        layers = list(range(len(every)))
-        shared = {id(one): layer for layer, one in reversed(list(enumerate(self._pairs.states)))}
-        homes = [shared[id(one)] for one in self._pairs.states]
+    def _round_states(self, every: Sequence[Indices], num_workers: int) -> list[Indices]:
+        """Return a few states, where there are many: P a power of two, R a quotient of what is left."""
+        first = {id(one): layer for layer, one in reversed(list(enumerate(self.states)))}
+        homes = [first[id(one)] for one in self.states]
         made = {layer: every[layer][self._is_round(layer, every[layer], num_workers)] for layer in set(homes)}
         for layer, some in made.items():  # of many numbers of threads, some
             number = min(some.size, _MOST_ROUND)
             made[layer] = some[np.linspace(0, some.size - 1, number).astype(np.int64)]
-        return self._on([made[homes[layer]] for layer in layers], priced, np.inf, is_over)
+        return [made[home] for home in homes]
 
     def _is_round(self, layer: int, some: Indices, num_workers: int) -> NDArray[np.bool_]:
         """Return which states are a power of two of partitions and, of replicas, half as often as would fit or less."""
-        states = self._pairs.states[layer]
+        states = self.states[layer]
         partitions, replicas = states.partitions[some], states.replicas[some]
-        wanted = list(_halves(num_workers))
+        wanted = [num_workers >> bit for bit in range(num_workers.bit_length())]  # its half, and so on to 1
         is_power = (partitions & (partitions - 1)) == 0
         rounded = np.isin(partitions * replicas, wanted) | np.isin(replicas, wanted)
         return np.asarray(is_power & rounded)
 
-    def _within(self, num_workers: int, priced: Sequence[Floats], most: float) -> list[Indices] | None:
-        """Return the states that a chain of cost less than ``most`` may have; None if there is no such chain.
-
-        A chain costs at least the floor of its state, and the least floor of every other layer.
-        """
-        every = self._all(num_workers)
-        floors = of_each([self._floor_s, priced, every], lambda floor, read, some: floor[some] + read[some])
-        slack = most - sum(float(floor.min()) for floor in floors)
-        if slack <= 0:
-            return None
-        return of_each([every, floors], lambda some, floor: some[floor - floor.min() < slack])
-
 
 def of_each(columns: Sequence[Sequence[Any]], made_of: Callable[..., Any]) -> list[Any]:
     """Return what is made of the arrays of every layer, once where layers share all of them."""
-    made: dict[tuple[int, ...], Any] = {}
-    found = []
-    for arrays in zip(*columns, strict=True):
-        key = tuple(map(id, arrays))
-        if key not in made:
-            made[key] = made_of(*arrays)
-        found.append(made[key])
-    return found
-
-
-def _halves(number: int) -> Iterator[int]:
-    """Yield a number, its half, and so on to 1, rounded down."""
-    while number:
-        yield number
-        number //= 2
+    rows = list(zip(*columns, strict=True))
+    made = {key: made_of(*arrays) for key, arrays in {tuple(map(id, arrays)): arrays for arrays in rows}.items()}
+    return [made[tuple(map(id, arrays))] for arrays in rows]

@@ -71,6 +71,16 @@ class Space:
 
     Attributes
     ----------
+    fixed_batch, fixed_share
+        The batch, where it is fixed; the samples of every device, where they are fixed and the batch is not.
+    most_batch
+        The largest batch.
+    is_batch_scaled
+        Whether shares and batch may vary, and the goal counts seconds per sample.
+    is_equal
+        Whether all devices are to have equal shares.
+    size_bytes
+        Of every tensor, in ready order; the same on all devices.
     devices, counts
         Devices of a machine; machines.
     most_samples
@@ -90,17 +100,24 @@ class Space:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        self.problem, training = problem, problem.training
+        self.fixed_batch = training.fixed_batch_size
+        self.fixed_share = None if self.fixed_batch is not None else training.batch_per_device
+        self.most_batch: int = self.fixed_batch or training.max_global_batch_size or 2**31
+        is_open = self.fixed_batch is None and self.fixed_share is None
+        self.is_batch_scaled = is_open and problem.goal.name != "iteration_time"
+        self.is_equal = problem.fixed.get("batch_shares") == "equal"
         machine_groups = {group.name: group for group in problem.cluster.machine_groups}
         self.groups = [machine_groups[name] for name in may_work(machine_groups, problem.fixed.get("device"))]
         profiles = [problem.profiles[group.device.name] for group in self.groups]
-        precision = Precision.of(problem.training.dtype, problem.training.optimizer)
+        precision = Precision.of(training.dtype, training.optimizer)
         self.gradients = [
             gradients_of(
                 problem.dnn, profile, gradient_bytes=precision.gradient_bytes, unit=problem.calibration.fusion_unit
             )
             for profile in profiles
         ]
+        self.size_bytes: Floats = self.gradients[0].size_bytes
         self.devices: Numbers = np.array([group.devices_per_machine for group in self.groups], dtype=np.int64)
         self.counts: Numbers = np.array([group.count for group in self.groups], dtype=np.int64)
         reserve = problem.calibration.memory_reserve_bytes
@@ -145,41 +162,6 @@ class Space:
                         queueing_s=waiting_s,
                         saturated=saturated,
                     )
-
-    # -- what the question fixes
-
-    @property
-    def size_bytes(self) -> Floats:
-        """Bytes of every tensor, in ready order; the same on all devices."""
-        sizes: Floats = self.gradients[0].size_bytes
-        return sizes
-
-    @property
-    def fixed_batch(self) -> int | None:
-        """The batch, where it is fixed."""
-        return self.problem.training.fixed_batch_size
-
-    @property
-    def fixed_share(self) -> int | None:
-        """The samples of every device, where they are fixed and the batch is not."""
-        return None if self.fixed_batch is not None else self.problem.training.batch_per_device
-
-    @property
-    def most_batch(self) -> int:
-        """The largest batch."""
-        training = self.problem.training
-        return self.fixed_batch or training.max_global_batch_size or 2**31
-
-    @property
-    def is_batch_scaled(self) -> bool:
-        """Whether shares and batch may vary, and the goal counts seconds per sample."""
-        is_open = self.fixed_batch is None and self.fixed_share is None
-        return is_open and self.problem.goal.name != "iteration_time"
-
-    @property
-    def is_equal(self) -> bool:
-        """Whether all devices are to have equal shares."""
-        return self.problem.fixed.get("batch_shares") == "equal"
 
     def index_of(self, site: Site) -> int:
         """Return the serving group's place among those that may work, or -1."""

@@ -461,9 +461,6 @@ def _check_pins(problem: Problem) -> None:
 def _why_nothing_fits(space: Space) -> str:
     """Return which limits leave no configuration."""
     problem, devices = space.problem, int((space.counts * space.devices).sum())
-    if not space.groups:
-        known = ", ".join(sorted({group.device.name for group in problem.cluster.machine_groups}))
-        return f"No plan fits: no machine has the device {problem.fixed['device']} ({known}). Pin another one."
     if not space.sites:
         return (
             "No plan fits: no machines may both serve and work as fix.servers and fix.co_located ask. Drop one of them."
