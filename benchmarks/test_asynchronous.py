@@ -64,7 +64,7 @@ def question(num_workers: int, num_servers: int, is_at_home: bool = False) -> di
 
 
 def run(asked: dict[str, Any], rule: str, bound: int) -> AsynchronousRun:
-    return simulate(**asked, synchronisation=Synchronisation(rule), bound=bound)
+    return simulate(Exchange.of(**asked, synchronisation=Synchronisation(rule), bound=bound))
 
 
 @pytest.mark.parametrize(("rule", "bound"), [("bsp", 0), ("ssp", 4), ("asp", 0)])

@@ -26,7 +26,7 @@ simulate. Latency is paid once by a push and once by a pull, where anything cros
 Faster links or a looser condition do not always help: order on a first come first served network is not monotone, and a
 fast worker that is let go may delay a slow one that others wait for. On an idle network they do.
 
-Left out: what staleness does to convergence (see :func:`break_even_epochs`); overlap of the push with the backward
+Left out: what staleness does to convergence; overlap of the push with the backward
 pass; the servers' own work; a switch that queues. While a server's queue holds back a pull, the worker's own link
 rests, and may then catch up with its pace: the worker's link bounds the time of a pull, not every moment of it.
 """
@@ -38,7 +38,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import repeat
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,10 +45,13 @@ from numpy.typing import NDArray
 from planner.cost import Floats
 from planner.errors import ModelError
 
-# --- What an asynchronous training is asked about: workers, servers' links, and when a worker may go on
-# The words of :mod:`planner.models.asynchronous`, which simulates it, and the numbers that follow from one worker or
-# one
-# link alone.
+Log = list[tuple[int, str, float, float]]  # worker; pull, compute, push or wait; start and end in seconds
+_DRAWS = 64  # random numbers drawn at a time
+_MOST_EXCHANGES = 20_000  # at most five events each
+_LEAST_ITERATIONS, _DEFAULT_ITERATIONS = 4, 400
+_NUM_BATCHES = 8
+
+# -- what is asked: workers, servers' links, and when a worker may go on -----------------------------------------------
 
 
 class Synchronisation(StrEnum):
@@ -133,7 +135,23 @@ class Exchange:
         bound: int = 0,
         home: Sequence[int | None] | None = None,
     ) -> "Exchange":
-        """Return the question, as :func:`planner.models.asynchronous.simulate` is asked it.
+        """Return the question of one training.
+
+        Parameters
+        ----------
+        kinds
+            The workers, numbered kind by kind.
+        push_bytes, pull_bytes
+            What one worker pushes to, and pulls from, each server, shape (servers,); >= 0.
+        server_bytes_per_s
+            Each server's link, per direction; > 0 and finite.
+        latency_s
+            One way between a worker and a server, start-up included; once a push and once a pull; >= 0.
+        synchronisation, bound
+            ``bound`` is s of SSP (>= 0) and H of local SGD (>= 1); BSP and ASP have none and ignore it.
+        home
+            For each worker the server on its own machine, or None: to and from that server nothing crosses the
+            network. Left out, none.
 
         Raises
         ------
@@ -151,11 +169,11 @@ class Exchange:
             bound=bound,
             home=tuple(home) if home is not None else (None,) * len(workers),
         )
-        exchange._check_servers()
-        exchange._check_workers()
+        exchange._check()
         return exchange
 
-    def _check_servers(self) -> None:
+    def _check(self) -> None:
+        """Refuse numbers out of range."""
         rates = self.server_bytes_per_s
         if rates.ndim != 1 or not rates.size or not (np.isfinite(rates).all() and (rates > 0).all()):
             raise ModelError(f"server_bytes_per_s must be at least one finite number > 0, not {rates.tolist()}.")
@@ -164,8 +182,6 @@ class Exchange:
                 raise ModelError(f"{name} must be {len(rates)} finite numbers >= 0, one a server: {sizes.tolist()}.")
         if not 0 <= self.latency_s < math.inf:
             raise ModelError(f"latency_s is {self.latency_s}. It must be finite and >= 0.")
-
-    def _check_workers(self) -> None:
         if not self.workers:
             raise ModelError("there is no worker. Give at least one kind.")
         if self.bound < (least := int(self.synchronisation is Synchronisation.LOCAL_SGD)):
@@ -202,19 +218,37 @@ class Exchange:
             yield size_bytes, size_bytes / self.server_bytes_per_s
 
     def remote_bytes(self, size_bytes: Floats) -> list[float]:
-        """Return what crosses the network for each worker: all but its own machine's share."""
+        """Return what crosses the network for each worker: all but its own machine's share.
+
+        Parameters
+        ----------
+        size_bytes
+            Of one worker's transfer at each server, shape (servers,).
+        """
         total, own = float(size_bytes.sum()), size_bytes.tolist()
         # All at home is exactly 0, whatever rounding says.
         alone = [not np.delete(size_bytes, server).any() for server in range(len(own))]
         return [total if server is None else 0.0 if alone[server] else total - own[server] for server in self.home]
 
     def own_s(self, size_bytes: Floats) -> list[float]:
-        """Return the seconds of each worker's transfer on its own link, were servers' links unlimited."""
+        """Return the seconds of each worker's transfer on its own link, were servers' links unlimited.
+
+        Parameters
+        ----------
+        size_bytes
+            Of one worker's transfer at each server, shape (servers,).
+        """
         remote = self.remote_bytes(size_bytes)
         return [size / worker.link_bytes_per_s for size, worker in zip(remote, self.workers, strict=True)]
 
     def delays_s(self, size_bytes: Floats) -> list[float]:
-        """Return the latency that each worker's transfer pays: none where nothing crosses the network."""
+        """Return the latency that each worker's transfer pays: none where nothing crosses the network.
+
+        Parameters
+        ----------
+        size_bytes
+            Of one worker's transfer at each server, shape (servers,).
+        """
         return [self.latency_s if size else 0.0 for size in self.remote_bytes(size_bytes)]
 
     def num_remote(self) -> Floats:
@@ -242,11 +276,16 @@ class Exchange:
         return [delay_s + max(own_s, slowest[server]) for delay_s, own_s, server in links]
 
 
-# --- How many exchanges a second no asynchronous training exceeds in the long run: the bound to search with
+# -- how many exchanges a second no training exceeds in the long run ---------------------------------------------------
 
 
 def exchanges_per_s_bound(exchange: Exchange) -> Floats:
     """Return exchanges a second of each worker, such that no run does more samples a second in total.
+
+    Parameters
+    ----------
+    exchange
+        The workers, the servers, and how they keep in step.
 
     Notes
     -----
@@ -317,18 +356,14 @@ def _asynchronous(exchange: Exchange) -> Floats:
     home = np.array([-1 if server is None else server for server in exchange.home])
     best = most
     for _, size_s in exchange.directions():
-        for server in _worth_looking_at(exchange, size_s):
+        servers = np.flatnonzero(size_s).tolist()
+        if servers and not exchange.has_homes:  # of equal remote workers only the busiest link can be the bottleneck
+            servers = [int(np.argmax(size_s))]
+        for server in servers:
             rates = _knapsack(most, samples, home != server, 1.0 / float(size_s[server]))
             if rates @ samples < best @ samples:
                 best = rates
     return best
-
-
-def _worth_looking_at(exchange: Exchange, size_s: Floats) -> list[int]:
-    """Return the servers whose link can be the bottleneck: of equal remote workers only the busiest."""
-    if exchange.has_homes:
-        return np.flatnonzero(size_s).tolist()
-    return [int(np.argmax(size_s))] if size_s.any() else []
 
 
 def _knapsack(most: Floats, samples: Floats, is_remote: NDArray[np.bool_], per_s: float) -> Floats:
@@ -340,23 +375,12 @@ def _knapsack(most: Floats, samples: Floats, is_remote: NDArray[np.bool_], per_s
     return rates
 
 
-# --- Servers' links in an asynchronous training, from event to event: how long what is sent now waits and takes
-
-
-class ServerLinks(Protocol):
-    """The servers' links in one direction; a transfer is a stream that the worker's own link paces.
-
-    Work is counted in seconds: bytes over the server's bandwidth. A link works whenever work waits, in the order of
-    arrival, so that what arrives now has gone through after as many seconds as work waits. What arrives at the same
-    moment is served mixed, as are streams that overlap: an unlimited worker's link is the limit of a fast one.
-    """
-
-    def open(self, now: float, worker: int) -> None:
-        """Let a worker's stream begin; all of it arrives at once if the worker's own link is unlimited."""
-
-    def close(self, now: float, worker: int) -> float:
-        """Let it end; return the seconds until its last byte is through the slowest link."""
-        ...
+# -- servers' links from event to event: how long what is sent now waits and takes -------------------------------------
+# A transfer is a stream that the worker's own link paces: ``open`` lets it begin (all of it arrives at once if that
+# link is unlimited), ``close`` lets it end, and returns the seconds until its last byte is through the slowest link.
+# Work is counted in seconds: bytes over the server's bandwidth. A link works whenever work waits, in the order of
+# arrival, so that what arrives now has gone through after as many seconds as work waits. What arrives at the same
+# moment is served mixed, as are streams that overlap: an unlimited worker's link is the limit of a fast one.
 
 
 class _Streams:
@@ -453,20 +477,7 @@ class _AllLinks:
         return float(max(self._work_s[:home].max(initial=0.0), self._work_s[home + 1 :].max(initial=0.0)))
 
 
-def server_links(exchange: Exchange, size_bytes: Floats, size_s: Floats) -> ServerLinks:
-    """Return the servers' links in one direction, for transfers of so many bytes, and seconds, at each server."""
-    own_s = exchange.own_s(size_bytes)
-    if exchange.has_homes:
-        return _AllLinks(size_s, own_s, exchange.home)
-    return _OneLink(float(size_s.max()), own_s)
-
-
-# --- The events of an asynchronous training: every worker computes, pushes, waits if it must, pulls, and starts again
-# The engine behind :func:`planner.models.asynchronous.simulate`, where the model is described.
-
-Log = list[tuple[int, str, float, float]]  # worker; pull, compute, push or wait; start and end in seconds
-
-_DRAWS = 64  # random numbers drawn at a time
+# -- the events: every worker computes, pushes, waits if it must, pulls, and starts again ------------------------------
 
 
 @dataclass(slots=True)
@@ -521,38 +532,56 @@ def play(exchange: Exchange, *, num_exchanges: int, num_warm_up: int, seed: int,
     """Return what happens until so many updates were applied; the first ``num_warm_up`` of them are not counted.
 
     ``log``: where to put what every worker does, in the order in which it ends.
+
+    Parameters
+    ----------
+    exchange
+        The workers, the servers, and how they keep in step.
+    num_exchanges, num_warm_up
+        Updates that are applied in all; the first of them that are not counted.
+    seed
+        Of the iterations' seconds.
+    log
+        Where to put what every worker does, in the order in which it ends; None for nowhere.
     """
-    game = _Play(exchange, num_exchanges=num_exchanges, num_warm_up=num_warm_up, seed=seed)
-    game.log = log
-    return game.run()
+    return _Play(exchange, num_exchanges=num_exchanges, num_warm_up=num_warm_up, seed=seed, log=log).run()
 
 
 class _Play:
     """The state of all workers; events are (time, number, what, worker), and equal times come in order of number."""
 
-    def __init__(self, exchange: Exchange, *, num_exchanges: int, num_warm_up: int, seed: int) -> None:
+    def __init__(self, exchange: Exchange, *, num_exchanges: int, num_warm_up: int, seed: int, log: Log | None) -> None:
         size, both = exchange.num_workers, (exchange.push_bytes, exchange.pull_bytes)
         self.num_workers, self.slack = size, exchange.slack
         self.num_exchanges, self.num_warm_up = num_exchanges, num_warm_up
         self.compute_s = [
-            _compute_s(kind, exchange.num_steps, seed, index) for index, kind in enumerate(exchange.workers)
+            _drawn_s(kind, exchange.num_steps, seed, index) for index, kind in enumerate(exchange.workers)
         ]
-        self.push, self.pull = (server_links(exchange, *direction) for direction in exchange.directions())
         self.pushes, self.pulls = map(exchange.remote_bytes, both)
         self.push_s, self.pull_s = map(exchange.own_s, both)
+        self.push, self.pull = (
+            _AllLinks(size_s, own_s, exchange.home) if exchange.has_homes else _OneLink(float(size_s.max()), own_s)
+            for own_s, (_, size_s) in zip((self.push_s, self.pull_s), exchange.directions(), strict=True)
+        )
         self.push_delay_s, self.pull_delay_s = map(exchange.delays_s, both)
-        self.clock = _first_clocks(exchange)
+        # Equal workers without variation would for ever stay in step after a common start, and queue up every time:
+        # starts are spread evenly over a cycle. Behind a barrier that is forgotten after one round. Under SSP a worker
+        # that alone is faster than the slowest gets ahead until s stops it. Where the two differ little that takes
+        # longer than any simulation; so it starts there.
+        cycles_s = exchange.cycles_s()
+        self.released_s = [cycle_s * index / size for index, cycle_s in enumerate(cycles_s)]
+        slowest_s, ahead = max(cycles_s), exchange.bound if 0 < exchange.slack < math.inf else 0
+        self.clock = [0 if math.isclose(cycle_s, slowest_s) else ahead for cycle_s in cycles_s]
         self.least_clock = min(self.clock)
         self.at_clock = Counter(self.clock)
         self.waiting: set[int] = set()  # read in sorted order only
         self.applied_s, self.computed_s = [0.0] * size, [0.0] * size
         self.computed_at_s = [0.0] * size  # kept for the log alone
-        self.released_s = _starts_s(exchange)
         self.is_counted = [False] * size  # the cycle under way began after the warm-up
         self.seen = [0] * size  # updates in the parameters that each worker has
         self.num_applied = self.number = 0
         self.events: list[tuple[float, int, int, int]] = []
-        self.log: Log | None = None
+        self.log = log
         self.record = Record([0] * size, [0.0] * size, [0] * size, [0.0] * size)
 
     def run(self) -> Record:
@@ -652,35 +681,13 @@ class _Play:
         self.compute_from(now + self.pull.close(now, worker), worker)
 
 
-def _starts_s(exchange: Exchange) -> list[float]:
-    """Return when each worker first computes: spread evenly over a cycle.
-
-    Equal workers without variation would for ever stay in step after a common start, and queue up every time. Behind a
-    barrier the start is forgotten after one round.
-    """
-    return [cycle_s * index / exchange.num_workers for index, cycle_s in enumerate(exchange.cycles_s())]
-
-
-def _first_clocks(exchange: Exchange) -> list[int]:
-    """Return how far each worker is ahead at the start.
-
-    Under SSP a worker that alone is faster than the slowest gets ahead until s stops it. Where the two differ little
-    that takes longer than any simulation; so it starts there.
-    """
-    if not 0 < exchange.slack < math.inf:
-        return [0] * exchange.num_workers
-    cycles_s = exchange.cycles_s()
-    slowest_s = max(cycles_s)
-    return [0 if math.isclose(cycle_s, slowest_s) else exchange.bound for cycle_s in cycles_s]
-
-
-def _compute_s(kind: WorkerKind, num_steps: int, seed: int, worker: int) -> Iterator[float]:
-    """Return the seconds that a worker computes between exchanges; the same numbers under every synchronisation."""
-    return _drawn_s(kind, num_steps, seed, worker) if kind.deviation_s else repeat(num_steps * kind.compute_s)
-
-
 def _drawn_s(kind: WorkerKind, num_steps: int, seed: int, worker: int) -> Iterator[float]:
-    """Yield sums of independent draws, each normal and not negative."""
+    """Yield the seconds that a worker computes between exchanges; the same numbers under every synchronisation.
+
+    Where they vary, sums of independent draws, each normal and not negative.
+    """
+    if not kind.deviation_s:
+        yield from repeat(num_steps * kind.compute_s)
     rng = np.random.default_rng((seed, worker))
     while True:
         drawn = rng.normal(kind.compute_s, kind.deviation_s, (_DRAWS, num_steps))
@@ -689,9 +696,7 @@ def _drawn_s(kind: WorkerKind, num_steps: int, seed: int, worker: int) -> Iterat
         yield from drawn.sum(axis=1).tolist()
 
 
-_MOST_EXCHANGES = 20_000  # at most five events each
-_LEAST_ITERATIONS, _DEFAULT_ITERATIONS = 4, 400
-_NUM_BATCHES = 8
+# -- what a run says ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -744,47 +749,26 @@ class AsynchronousRun:
 
 
 def simulate(
-    kinds: Sequence[WorkerKind],
-    *,
-    push_bytes: Sequence[float],
-    pull_bytes: Sequence[float],
-    server_bytes_per_s: Sequence[float],
-    latency_s: float = 0.0,
-    synchronisation: Synchronisation,
-    bound: int = 0,
-    num_iterations: int | None = None,
-    seed: int = 0,
-    home: Sequence[int | None] | None = None,
-    log: Log | None = None,
+    exchange: Exchange, *, num_iterations: int | None = None, seed: int = 0, log: Log | None = None
 ) -> AsynchronousRun:
     """Return the steady state of a training without a barrier, or with one.
 
     Parameters
     ----------
-    kinds
-        The workers, numbered kind by kind.
-    push_bytes, pull_bytes
-        What one worker pushes to, and pulls from, each server; >= 0.
-    server_bytes_per_s
-        Each server's link, per direction; > 0 and finite.
-    latency_s
-        One way between a worker and a server, start-up included; once a push and once a pull.
-    synchronisation, bound
-        ``bound`` is s of SSP (>= 0) and H of local SGD (>= 1); BSP and ASP have none and ignore it.
+    exchange
+        The workers, the servers, and how they keep in step.
     num_iterations
         Exchanges per worker, on average; >= 4. The first quarter is the warm-up. Left out, 400, or as many as make
         20,000 exchanges of all workers together: 20 for 1,000 workers. The error that this leaves is reported.
     seed
         Of the iterations' seconds; worker and iteration have the same number under every synchronisation.
-    home
-        For each worker the server on its own machine, or None: to and from that server nothing crosses the network.
     log
         Where to put what every worker does, the start included; it does not change what is found.
 
     Raises
     ------
     ModelError
-        If a number is out of range.
+        If there are too few iterations.
 
     Notes
     -----
@@ -794,47 +778,29 @@ def simulate(
 
     >>> fast, slow = (WorkerKind(count=1, compute_s=seconds, samples=8) for seconds in (1.0, 2.0))
     >>> for name, s in (("bsp", 0), ("ssp", 3), ("asp", 0)):
-    ...     run = simulate([fast, slow], push_bytes=[1e6], pull_bytes=[1e6], server_bytes_per_s=[1e9],
-    ...                    synchronisation=Synchronisation(name), bound=s)
+    ...     exchange = Exchange.of([fast, slow], push_bytes=[1e6], pull_bytes=[1e6], server_bytes_per_s=[1e9],
+    ...                            synchronisation=Synchronisation(name), bound=s)
+    ...     run = simulate(exchange)
     ...     print(name, round(run.samples_per_s, 2), round(run.waiting_share, 2), run.most_clock_difference <= s)
     bsp 7.99 0.25 True
     ssp 7.99 0.25 True
     asp 11.98 0.0 False
     """
-    exchange = Exchange.of(
-        kinds,
-        push_bytes=push_bytes,
-        pull_bytes=pull_bytes,
-        server_bytes_per_s=server_bytes_per_s,
-        latency_s=latency_s,
-        synchronisation=synchronisation,
-        bound=bound,
-        home=home,
-    )
-    rounds = _num_rounds(exchange.num_workers, num_iterations)
-    num_exchanges, num_warm_up = rounds * exchange.num_workers, rounds // 4 * exchange.num_workers
+    num_workers, rounds = exchange.num_workers, num_iterations
+    if rounds is None:
+        rounds = max(_LEAST_ITERATIONS, min(_DEFAULT_ITERATIONS, _MOST_EXCHANGES // num_workers))
+    if rounds < _LEAST_ITERATIONS:
+        raise ModelError(f"num_iterations is {rounds}. It must be >= {_LEAST_ITERATIONS}: some are warm-up.")
+    num_exchanges, num_warm_up = rounds * num_workers, rounds // 4 * num_workers
     record = play(exchange, num_exchanges=num_exchanges, num_warm_up=num_warm_up, seed=seed, log=log)
-    return _run_of(exchange, record, rounds)
-
-
-def _num_rounds(num_workers: int, num_iterations: int | None) -> int:
-    """Return how many exchanges a worker makes on average."""
-    if num_iterations is None:
-        return max(_LEAST_ITERATIONS, min(_DEFAULT_ITERATIONS, _MOST_EXCHANGES // num_workers))
-    if num_iterations < _LEAST_ITERATIONS:
-        raise ModelError(f"num_iterations is {num_iterations}. It must be >= {_LEAST_ITERATIONS}: some are warm-up.")
-    return num_iterations
-
-
-def _run_of(exchange: Exchange, record: Record, rounds: int) -> AsynchronousRun:
-    """Return what a record of so many rounds says."""
-    per_s = _exchanges_per_s(record)
+    # Each worker's rate: after the warm-up; of the whole run if it did not end a cycle since; else 0.
+    later, ever = np.array([record.num_cycles, record.cycles_s]), np.array([record.all_cycles, record.all_s])
+    number, seconds = np.where(later[0] > 0, later, ever)
+    per_s = np.divide(number, seconds, out=np.zeros(num_workers), where=number > 0)
     measured, limit = float(per_s @ _samples(exchange)), samples_per_s_bound(exchange)
-    mean_staleness, most_staleness = (
-        missed / exchange.num_workers for missed in (record.missed.mean, record.missed.most)
-    )
+    mean_staleness, most_staleness = (missed / num_workers for missed in (record.missed.mean, record.missed.most))
     if exchange.num_steps > 1:
-        most_staleness = (exchange.num_steps - 1) * (exchange.num_workers - 1) / exchange.num_workers
+        most_staleness = (exchange.num_steps - 1) * (num_workers - 1) / num_workers
         mean_staleness = most_staleness / 2
     cycles_s, num_cycles = sum(record.cycles_s), sum(record.num_cycles)
     push, pull = (_utilisation(exchange, per_s, size_s) for _, size_s in exchange.directions())
@@ -850,16 +816,8 @@ def _run_of(exchange: Exchange, record: Record, rounds: int) -> AsynchronousRun:
         exchanges_s=max(0.0, (cycles_s - record.waits_s - record.computes_s) / num_cycles),
         push_utilisation=push,
         pull_utilisation=pull,
-        num_exchanges=rounds * exchange.num_workers,
+        num_exchanges=num_exchanges,
     )
-
-
-def _exchanges_per_s(record: Record) -> Floats:
-    """Return each worker's rate: after the warm-up; of the whole run if it did not end a cycle since; else 0."""
-    later, ever = np.array([record.num_cycles, record.cycles_s]), np.array([record.all_cycles, record.all_s])
-    number, seconds = np.where(later[0] > 0, later, ever)
-    rates: Floats = np.divide(number, seconds, out=np.zeros(len(number)), where=number > 0)
-    return rates
 
 
 def _utilisation(exchange: Exchange, per_s: Floats, size_s: Floats) -> tuple[float, ...]:
@@ -885,6 +843,11 @@ def samples_per_s_bound(exchange: Exchange) -> float:
 
     Proof: :func:`planner.models.asynchronous.exchanges_per_s_bound`.
 
+    Parameters
+    ----------
+    exchange
+        The workers, the servers, and how they keep in step.
+
     >>> four = [WorkerKind(count=4, compute_s=1.0, samples=8)]
     >>> samples_per_s_bound(Exchange.of(four, push_bytes=[5e8], pull_bytes=[5e8], server_bytes_per_s=[1e9],
     ...                                 synchronisation=Synchronisation.ASP))
@@ -896,15 +859,3 @@ def samples_per_s_bound(exchange: Exchange) -> float:
 def _samples(exchange: Exchange) -> Floats:
     """Return the samples of each worker between two of its exchanges."""
     return np.array([worker.samples for worker in exchange.workers], dtype=np.float64) * exchange.num_steps
-
-
-def break_even_epochs(*, samples_per_s: float, synchronous_samples_per_s: float) -> float:
-    """Return how many times the epochs a run may need before the synchronous one is done first: the ratio of rates.
-
-    >>> break_even_epochs(samples_per_s=150.0, synchronous_samples_per_s=100.0)
-    1.5
-    """
-    if not (0 < samples_per_s < math.inf and 0 < synchronous_samples_per_s < math.inf):
-        rates = f"samples_per_s {samples_per_s} and synchronous_samples_per_s {synchronous_samples_per_s}"
-        raise ModelError(f"{rates} must be finite and > 0.")
-    return samples_per_s / synchronous_samples_per_s

@@ -1,17 +1,29 @@
-"""Every segment of a layer cut into stripes, for many numbers of partitions at once: counts and seconds in flat arrays.
+"""Layers cut into segments on workers: what is chosen, who reads whose neurons, and what every segment computes.
 
-The numbers are those of :class:`SegmentWork`, which makes one number of partitions after
-the other and keeps each of its segments: of a layer of n neurons, ``n^2 / 2`` of them. Here no Python loop runs over
-partitions, and segments of equal size stand for each other where size is all that counts: of a fully-connected layer
-below another one (or below nothing) two segments of each P are enough, n mod P of ``n // P + 1`` neurons and the others
-of ``n // P``. Elsewhere every stripe has a place, and there are at most half the square of an image's rows.
+Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.2783270, section 4.1 with footnote 3,
+equations 5, 7, 8 and 9, and the constraints C1 to C4 of figure 7. (Footnote 5 and the text disagree on whether P, H and
+R are the same for all layers; they may differ.) Everything is counted from 0.
 
-What the rows ``[a, b)`` read is counted from sums over single rows: windows move on monotonously, so that a row shares
-with all those before it what it shares with the last one,
-``|union| = sum over [a, b) of |row| - sum over [a, b - 1) of |row and the next one|``.
+Choices
+    A layer l has P(l) segments, H(l) threads a segment, R(l) replicas, and a worker for every segment.
+Stripes
+    A segment is a stripe: whole rows of an image, in all channels, or neurons of a layer without rows. Segment p of n
+    rows is ``[floor(n p / P), floor(n (p + 1) / P))``. So only rows decide who reads whose neurons: what holds for a
+    row is multiplied by its columns and channels. Everything between two layers that depends on their partitions, and
+    not on where segments run, is in three small matrices (:class:`Boundary`); a map of segments to workers then says
+    which of their entries are remote. Windows are separable: for rows and for columns there is a matrix
+    ``[output, input]`` of reads, and one of weights.
+All partitions at once
+    A search over all P asks :class:`StripedLayer`, which has the stripes of every P in flat arrays without a Python
+    loop. Segments of equal size stand for each other where size is all that counts: of a fully-connected layer below
+    another one (or below nothing) two segments of each P are enough, n mod P of ``n // P + 1`` neurons and the others
+    of ``n // P``. Elsewhere every stripe has a place, and there are at most half the square of an image's rows. What
+    the rows ``[a, b)`` read is counted from sums over single rows: windows move on monotonously, so that a row shares
+    with all those before it what it shares with the last one,
+    ``|union| = sum over [a, b) of |row| - sum over [a, b - 1) of |row and the next one|``.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cache, lru_cache
@@ -22,10 +34,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost import Floats
-from planner.dnn import Dnn, Layer, Window
+from planner.dnn import Dnn, Window
 from planner.errors import ModelError
 
 Ints = NDArray[np.int64]
+Counts = Ints
+_CONVOLUTION, _POOLING, _FULLY_CONNECTED = "convolution", "pooling", "fully_connected"
+_NEURON_BY_NEURON = {"activation", "batch_norm", "dropout", "flatten"}  # these stay with the layer that they follow
+_MOST_KEPT = 1 << 14  # pairs of segments of two layers
+
+# -- what is chosen ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,40 +55,17 @@ class LayerChoice:
 
     @classmethod
     def spread(cls, num_partitions: int, *, num_threads: int = 1, num_replicas: int = 1) -> Self:
-        """Return the map of segments to workers in order, replica after replica."""
+        """Return the map of segments to workers in order, replica after replica.
+
+        Parameters
+        ----------
+        num_partitions, num_replicas
+            P and R; >= 1.
+        num_threads
+            H of every segment; >= 1.
+        """
         rows = (range(r * num_partitions, (r + 1) * num_partitions) for r in range(num_replicas))
         return cls(num_threads=num_threads, workers=tuple(tuple(row) for row in rows))
-
-    @classmethod
-    def of_map(cls, entries: Iterable[tuple[int, int, int, int]]) -> Self:
-        """Return the choice that a map ``f(p, h, r)`` makes: rows of partition, thread, replica (from 0) and worker.
-
-        Raises
-        ------
-        ModelError
-            For a segment that is mapped twice, threads of a segment on two workers (C4), or a segment left out.
-        """
-        at: dict[tuple[int, int, int], int] = {}
-        home: dict[tuple[int, int], tuple[int, int]] = {}
-        for p, h, r, worker in entries:
-            if (p, h, r) in at:
-                what = f"partition {p}, thread {h}, replica {r} is mapped twice"
-                raise ModelError(f"C4: {what}, to workers {at[p, h, r]} and {worker}. Map it once.")
-            at[p, h, r] = worker
-            thread, place = home.setdefault((p, r), (h, worker))
-            if place != worker:
-                what = f"threads {thread} and {h} of partition {p}, replica {r} are on workers {place} and {worker}"
-                raise ModelError(f"C4: {what}. All threads of a segment run on one worker.")
-        if not at:
-            raise ModelError("C4: the map is empty. Map every partition, thread and replica to a worker.")
-        partitions, threads, replicas = (1 + max(key[axis] for key in at) for axis in range(3))
-        if len(at) != partitions * threads * replicas:
-            raise ModelError(
-                f"the map has {len(at)} of {partitions} partitions x {threads} threads x {replicas} replicas = "
-                f"{partitions * threads * replicas} entries. Map every one."
-            )
-        rows = (tuple(at[p, 0, r] for p in range(partitions)) for r in range(replicas))
-        return cls(num_threads=threads, workers=tuple(rows))
 
     @property
     def num_partitions(self) -> int:
@@ -83,8 +78,16 @@ class LayerChoice:
         return len(self.workers)
 
 
-def segments_beside(choice: LayerChoice, other: LayerChoice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the replica and the partition of another layer that share each segment's worker, [r, p]; -1 for none."""
+def segments_beside(choice: LayerChoice, other: LayerChoice) -> tuple[Ints, Ints]:
+    """Return the replica and the partition of another layer that share each segment's worker, [r, p]; -1 for none.
+
+    Parameters
+    ----------
+    choice
+        Of the layer whose segments are asked about.
+    other
+        Of the other layer, of the same replica.
+    """
     places = np.ravel(other.workers)
     order = np.argsort(places, kind="stable")
     workers = np.asarray(choice.workers)
@@ -103,16 +106,6 @@ class ReplicaConfiguration:
     num_workers: int
     layers: tuple[LayerChoice, ...]
 
-    @classmethod
-    def uniform(
-        cls, *, num_workers: int, num_replicas: int, num_servers: int, num_threads: int, num_layers: int
-    ) -> Self:
-        """Return <workers, replicas, servers> of the paper's section 6: every layer partitioned over all workers."""
-        layer = LayerChoice.spread(num_workers, num_threads=num_threads)
-        return cls(
-            num_servers=num_servers, num_replicas=num_replicas, num_workers=num_workers, layers=(layer,) * num_layers
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -128,6 +121,15 @@ def broken_constraints(
     """Return which of C1 to C4 a configuration breaks, each with its numbers; nothing if it may run.
 
     C4 holds by the form of :class:`LayerChoice`; what remains of it is that a layer's replicas have equal segments.
+
+    Parameters
+    ----------
+    configuration
+        Numbers and choices, right or wrong.
+    limits
+        Machines, and cores of each.
+    stages
+        The layers of the network.
     """
     servers, replicas, workers = configuration.num_servers, configuration.num_replicas, configuration.num_workers
     if min(servers, replicas, workers) < 1:
@@ -166,9 +168,27 @@ def _broken(choice: LayerChoice, limits: Limits, num_workers: int) -> Iterator[t
 
 
 def check(configuration: ReplicaConfiguration, limits: Limits, stages: Sequence["Stage"]) -> None:
-    """Raise ModelError, with every constraint that a configuration breaks."""
+    """Raise ModelError, with every constraint that a configuration breaks.
+
+    Parameters
+    ----------
+    configuration
+        Numbers and choices, right or wrong.
+    limits
+        Machines, and cores of each.
+    stages
+        The layers of the network.
+
+    Raises
+    ------
+    ModelError
+        Where it breaks any, with a line for each.
+    """
     if faults := broken_constraints(configuration, limits, stages):
         raise ModelError("\n".join(faults))
+
+
+# -- constants ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,24 +288,7 @@ class LayerSeconds:
     update_s: float
 
 
-# --- Segments of partitioned layers: who reads whose neurons, counted exactly for any partition and any mapping
-# Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.2783270, section 4.1 and footnotes 3
-# and 4. Everything between two layers that depends on their partitions, and not on where segments run, is in three
-# small
-# matrices (:class:`Boundary`); a mapping of segments to workers then says which of their entries are remote
-# (:func:`remote_counts`).
-
-Counts = NDArray[np.int64]
-_Matrix = NDArray[np.float64]
-
-# Footnote 3: any partition will do. (output shape, number of segments) -> segment of every neuron, in that shape.
-Scheme = Callable[[tuple[int, ...], int], NDArray[np.intp]]
-
-_CONVOLUTION, _POOLING, _FULLY_CONNECTED = "convolution", "pooling", "fully_connected"
-_NEURON_BY_NEURON = {"activation", "batch_norm", "dropout", "flatten"}  # these stay with the layer that they follow
-
-
-# -- layers ----------------------------------------------------------------------------------------------------------
+# -- layers ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,6 +321,11 @@ class Stage:
 def chain_of(dnn: Dnn) -> tuple[Stage, ...]:
     """Return the layers 1 to L of a network that is a chain.
 
+    Parameters
+    ----------
+    dnn
+        Its first layer is the input.
+
     Raises
     ------
     ModelError
@@ -335,110 +343,73 @@ def chain_of(dnn: Dnn) -> tuple[Stage, ...]:
         if stages and layer.kind in _NEURON_BY_NEURON:
             stages[-1] = replace(stages[-1], num_weights=stages[-1].num_weights + layer.num_trainable)
             continue
-        stages.append(_stage(layer, shape))
+        has_window = layer.kind == _CONVOLUTION and layer.window is not None
+        if not has_window and layer.kind not in (_POOLING, _FULLY_CONNECTED):
+            raise ModelError(
+                f"layer {layer.name!r} is a {layer.kind!r} whose connections are not known. Use convolutions with a "
+                "window, pools and fully-connected layers."
+            )
+        stages.append(
+            Stage(
+                name=layer.name,
+                kind=layer.kind,
+                input_shape=shape,
+                output_shape=layer.output_shape,
+                num_connections=layer.num_multiply_adds,
+                num_weights=layer.num_trainable,
+                window=layer.window,
+            )
+        )
         shape = layer.output_shape
     return tuple(stages)
 
 
-def _stage(layer: Layer, input_shape: tuple[int, ...]) -> Stage:
-    """Return a layer by itself."""
-    is_known = layer.kind in (_POOLING, _FULLY_CONNECTED) or (layer.kind == _CONVOLUTION and layer.window is not None)
-    if not is_known:
-        raise ModelError(
-            f"layer {layer.name!r} is a {layer.kind!r} whose connections are not known. Use convolutions with a "
-            "window, pools and fully-connected layers."
-        )
-    return Stage(
-        name=layer.name,
-        kind=layer.kind,
-        input_shape=input_shape,
-        output_shape=layer.output_shape,
-        num_connections=layer.num_multiply_adds,
-        num_weights=layer.num_trainable,
-        window=layer.window,
-    )
+# -- stripes: one number of partitions at a time -----------------------------------------------------------------------
 
 
-def unroll(stage: Stage, num_steps: int) -> tuple[Stage, ...]:
-    """Return a recurrent layer as so many fully-connected ones, each reading the step before (footnote 4).
+def num_stripes(shape: tuple[int, ...]) -> int:
+    """Return the most stripes that a layer can be cut into without empty ones: its rows, or neurons without rows.
 
-    ``stage`` is one step: its connections count those from the state and from that step's input, which arrives with
-    the sample. All steps share the weights: only the first one reads them from the servers.
+    Parameters
+    ----------
+    shape
+        Of the layer's output: channels, rows and columns, or neurons.
+
+    >>> num_stripes((96, 55, 55)), num_stripes((500,))
+    (55, 500)
     """
-    if stage.kind != _FULLY_CONNECTED or num_steps < 1:
-        raise ModelError(
-            f"{stage.name!r}: {num_steps} steps of a {stage.kind!r}; unroll 1 or more fully-connected ones."
-        )
-    later = replace(stage, input_shape=stage.output_shape, num_weights=0)
-    steps = (stage, *(later for _ in range(num_steps - 1)))
-    return tuple(replace(step, name=f"{step.name}@{number}") for number, step in enumerate(steps, start=1))
+    return shape[1] if len(shape) == 3 else shape[0]
 
 
-# -- partitions ------------------------------------------------------------------------------------------------------
+def stripe_sizes(shape: tuple[int, ...], num_segments: int) -> Counts:
+    """Return the neurons of every stripe.
 
+    Parameters
+    ----------
+    shape
+        Of the layer's output: channels, rows and columns, or neurons.
+    num_segments
+        P; >= 1. Some stripes are empty where there are fewer rows.
 
-def stripes(shape: tuple[int, ...], num_segments: int) -> NDArray[np.intp]:
-    """Return the segment of every neuron: stripes of rows of an image, or of neurons.
-
-    Segment p of n rows is ``[floor(n p / P), floor(n (p + 1) / P))``; some are empty where P > n.
-
-    >>> stripes((5,), 2).tolist()
-    [0, 0, 1, 1, 1]
+    >>> stripe_sizes((5,), 2).tolist()
+    [2, 3]
     """
-    num_rows = shape[1] if len(shape) == 3 else shape[0]
-    starts = [num_rows * p // num_segments for p in range(1, num_segments)]
-    of_row = np.searchsorted(starts, np.arange(num_rows), side="right")
-    return np.broadcast_to(of_row[:, np.newaxis] if len(shape) == 3 else of_row, shape)
+    num_rows = num_stripes(shape)
+    return np.asarray(np.diff(_ends(num_rows, num_segments)) * (prod(shape) // num_rows), dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Partition:
-    """A layer's neurons, each in one segment."""
+def stripe_channels(shape: tuple[int, ...], num_segments: int) -> Counts:
+    """Return the channels (or neurons, without rows) of which each stripe holds a part: it needs their weights.
 
-    num_segments: int
-    of_neuron: NDArray[np.intp]
-
-    @classmethod
-    def of(cls, shape: tuple[int, ...], num_segments: int, scheme: Scheme = stripes) -> Self:
-        """Return the partition that a scheme makes; raise ModelError if it is none."""
-        found = np.asarray(scheme(shape, num_segments))
-        if found.shape != shape or found.min() < 0 or found.max() >= num_segments:
-            raise ModelError(
-                f"the partition scheme gives segments {found.min()} to {found.max()} in shape {found.shape}; "
-                f"{num_segments} segments of a layer {shape} need 0 to {num_segments - 1} in that shape."
-            )
-        return cls(num_segments=num_segments, of_neuron=found)
-
-    @property
-    def num_neurons(self) -> Counts:
-        """``N_neuron(l,p)`` of every segment."""
-        return self._count(self.of_neuron)
-
-    @property
-    def num_channels(self) -> Counts:
-        """Channels (or neurons, without channels) of which a segment holds a part: it needs their weights."""
-        rows = self.of_neuron.reshape(len(self.of_neuron), -1)
-        return np.array([(rows == p).any(axis=1).sum() for p in range(self.num_segments)])
-
-    def at(self, mask: NDArray[np.bool_]) -> Counts:
-        """Return how many neurons under a mask (of the layer's shape, or that broadcasts to it) each segment has."""
-        return self._count(self.of_neuron[np.broadcast_to(mask, self.of_neuron.shape)])
-
-    def weigh(self, weights: _Matrix) -> Counts:
-        """Return the sum of the weights (as the mask) of each segment's neurons."""
-        spread = np.broadcast_to(weights, self.of_neuron.shape).ravel()
-        return np.bincount(self.of_neuron.ravel(), weights=spread, minlength=self.num_segments).astype(np.int64)
-
-    def masks(self) -> Iterator[NDArray[np.bool_]]:
-        """Yield which neurons a segment has, segment by segment."""
-        return (self.of_neuron == p for p in range(self.num_segments))
-
-    def _count(self, segments: NDArray[np.intp]) -> Counts:
-        """Return how often each segment occurs."""
-        return np.bincount(segments.ravel(), minlength=self.num_segments)
-
-
-# -- between two layers ----------------------------------------------------------------------------------------------
+    Parameters
+    ----------
+    shape
+        Of the layer's output: channels, rows and columns, or neurons.
+    num_segments
+        P; >= 1. Some stripes are empty where there are fewer rows.
+    """
+    sizes = stripe_sizes(shape, num_segments)
+    return np.where(sizes > 0, shape[0], 0) if len(shape) == 3 else sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -461,202 +432,66 @@ class Boundary:
     connections: Counts
 
 
-def count_boundary(stage: Stage, before: Partition, after: Partition) -> Boundary:
-    """Return what passes between the partitions of the layer before a stage and of the stage itself."""
-    if stage.kind == _FULLY_CONNECTED:
-        return _count_fully_connected(stage, before.num_neurons, after.num_neurons)
-    is_convolution = stage.kind == _CONVOLUTION
-    reads = _Windows.of(stage)
-
-    def seen(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        # A convolution reads all channels; a pool each one by itself, but one stands for all where they are alike.
-        if is_convolution:
-            return np.asarray(mask.any(axis=0, keepdims=True))
-        return mask[:1] if (mask == mask[:1]).all() else mask
-
-    connections = np.zeros((after.num_segments, before.num_segments), dtype=np.int64)
-    if is_convolution:
-        connections[:] = [before.weigh(reads.weights_on_inputs(mask.sum(axis=0))) for mask in after.masks()]
-    return Boundary(
-        needed=np.array([before.at(reads.inputs_of(seen(mask))) for mask in after.masks()]),
-        returned=np.array([after.at(reads.outputs_of(seen(mask))) for mask in before.masks()]),
-        connections=connections,
-    )
-
-
-def _count_fully_connected(stage: Stage, num_before: Counts, num_after: Counts) -> Boundary:
-    """Return the boundary where every neuron of one layer reads every one of the other, if there is any."""
-    pairs = np.outer(num_after, num_before)
-    recurrent = stage.num_connections / pairs.sum()  # an unrolled step has more connections than it has pairs
-    return Boundary(
-        needed=np.outer(num_after > 0, num_before),
-        returned=np.outer(num_before > 0, num_after),
-        connections=np.rint(pairs * recurrent).astype(np.int64),
-    )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Windows:
-    """Sliding windows, which are separable: for rows and for columns a matrix ``[output, input]``.
-
-    ``is_read_*`` says whether an output reads an input, ``times_*`` how many of its weights lie on it.
-    """
-
-    is_read_y: _Matrix
-    is_read_x: _Matrix
-    times_y: _Matrix
-    times_x: _Matrix
-
-    @classmethod
-    def of(cls, stage: Stage) -> Self:
-        """Return the windows of a convolution or a pool."""
-        pairs = zip(stage.output_shape[1:], stage.input_shape[1:], strict=True)
-        (read_y, times_y), (read_x, times_x) = (_segments_along(*sizes, stage.window) for sizes in pairs)
-        return cls(read_y, read_x, times_y, times_x)
-
-    def inputs_of(self, outputs: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which inputs are read by any of these outputs."""
-        return np.asarray((self.is_read_y.T @ outputs.astype(np.float64) @ self.is_read_x) > 0)
-
-    def outputs_of(self, inputs: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which outputs read any of these inputs."""
-        return np.asarray((self.is_read_y @ inputs.astype(np.float64) @ self.is_read_x.T) > 0)
-
-    def weights_on_inputs(self, outputs: Counts) -> _Matrix:
-        """Return the connections of so many outputs at each position to one input channel, by position."""
-        return self.times_y.T @ outputs.astype(np.float64) @ self.times_x
-
-
-def _segments_along(num_outputs: int, num_inputs: int, window: Window | None) -> tuple[_Matrix, _Matrix]:
-    """Return, along one axis, which inputs each output reads, and with how many weights; without a window, all."""
-    if window is None:
-        return (np.ones((num_outputs, num_inputs)),) * 2
-    outputs, offsets = np.ogrid[:num_outputs, : window.kernel]
-    at = outputs * window.stride - window.padding + offsets
-    is_inside = (at >= 0) & (at < num_inputs)
-    is_read, times = np.zeros((num_outputs, num_inputs)), np.zeros((num_outputs, num_inputs))
-    rows = np.broadcast_to(outputs, at.shape)
-    is_read[rows[is_inside], at[is_inside]] = 1
-    np.add.at(times, (rows, at.clip(0, num_inputs - 1)), 1)
-    return is_read, times
-
-
-def remote_counts(counts: Counts, workers: Sequence[int], workers_of_source: Sequence[int]) -> Counts:
-    """Return ``A(l,p)`` or ``E(l,p)``: what each segment receives from other workers than its own.
-
-    Parameters
-    ----------
-    counts
-        ``Boundary.needed`` for activations, ``Boundary.returned`` for error terms: a row for each receiving segment.
-    workers, workers_of_source
-        Worker of each receiving segment, and of each one that it reads.
-
-    >>> remote_counts(np.array([[3, 3], [3, 3]]), [0, 1], [0, 1]).tolist()
-    [3, 3]
-    """
-    is_elsewhere = np.asarray(workers)[:, np.newaxis] != np.asarray(workers_of_source)[np.newaxis, :]
-    return np.asarray((counts * is_elsewhere).sum(axis=1), dtype=np.int64)
-
-
-# --- Who reads whose neurons where layers are cut into stripes: the counts of segments.py, from rows alone
-# A stripe holds whole rows of an image, in all channels, so that only rows decide: what holds for a row is multiplied
-# by
-# its columns and channels. The counts are those of :func:`planner.models.replica_segments.count_boundary` for the
-# scheme
-# :func:`planner.models.replica_segments.stripes`, some hundred times as fast, which a search over all partitions needs.
-
-
-def num_stripes(shape: tuple[int, ...]) -> int:
-    """Return the most stripes that a layer can be cut into without empty ones: its rows, or neurons without rows.
-
-    >>> num_stripes((96, 55, 55)), num_stripes((500,))
-    (55, 500)
-    """
-    return shape[1] if len(shape) == 3 else shape[0]
-
-
-def stripe_sizes(shape: tuple[int, ...], num_segments: int) -> Counts:
-    """Return the neurons of every stripe.
-
-    >>> stripe_sizes((5,), 2).tolist()
-    [2, 3]
-    """
-    num_rows = num_stripes(shape)
-    return np.asarray(np.diff(_ends(num_rows, num_segments)) * (prod(shape) // num_rows), dtype=np.int64)
-
-
-def stripe_channels(shape: tuple[int, ...], num_segments: int) -> Counts:
-    """Return the channels (or neurons, without rows) of which each stripe holds a part: it needs their weights."""
-    sizes = stripe_sizes(shape, num_segments)
-    return np.where(sizes > 0, shape[0], 0) if len(shape) == 3 else sizes
-
-
 def stripe_boundary(stage: Stage, num_before: int, num_segments: int, before_shape: tuple[int, ...]) -> Boundary:
     """Return what passes between the stripes of the layer before a stage and those of the stage itself.
 
     Parameters
     ----------
+    stage
+        The later layer.
+    num_before, num_segments
+        P of the layer before, and of the stage; >= 1.
     before_shape
         Of the output of the layer before, which a fully-connected stage may flatten.
     """
-    if stage.kind == "fully_connected":
-        return _fully_connected(
-            stage, stripe_sizes(before_shape, num_before), stripe_sizes(stage.output_shape, num_segments)
+    if stage.kind == _FULLY_CONNECTED:  # every neuron of one layer reads every one of the other, if there is any
+        neurons_before, neurons = stripe_sizes(before_shape, num_before), stripe_sizes(stage.output_shape, num_segments)
+        pairs = np.outer(neurons, neurons_before)
+        return Boundary(
+            needed=np.outer(neurons > 0, neurons_before),
+            returned=np.outer(neurons_before > 0, neurons),
+            connections=_connections(stage, pairs, int(pairs.sum())),
         )
-    rows = window_rows(stage)
+    rows = _window_rows(stage)
     before, after = _ends(stage.input_shape[1], num_before), _ends(stage.output_shape[1], num_segments)
     return Boundary(
-        needed=_stripe_counts_whole(_blocks(_blocks(rows.reads, after) > 0, before, axis=1) * rows.inputs_of_a_row),
-        returned=_stripe_counts_whole(
-            _blocks(_blocks(rows.reads.T, before) > 0, after, axis=1) * rows.outputs_of_a_row
-        ),
-        connections=_stripe_counts_whole(
-            _blocks(_blocks(rows.times, after), before, axis=1) * rows.connections_of_a_row
-        ),
+        needed=_whole(_blocks(_blocks(rows.reads, after) > 0, before, axis=1) * rows.inputs_of_a_row),
+        returned=_whole(_blocks(_blocks(rows.reads.T, before) > 0, after, axis=1) * rows.outputs_of_a_row),
+        connections=_whole(_blocks(_blocks(rows.times, after), before, axis=1) * rows.connections_of_a_row),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowRows:
+class _WindowRows:
     """Which rows of its input (column) each row of a stage's output reads, and with how many rows of weights.
 
     Beside it what a row stands for: neurons of the input that are read, of the output that read, and connections.
     """
 
-    reads: _Matrix
-    times: _Matrix
+    reads: Floats
+    times: Floats
     inputs_of_a_row: int
     outputs_of_a_row: int
     connections_of_a_row: float
 
 
-def window_rows(stage: Stage) -> WindowRows:
+def _window_rows(stage: Stage) -> _WindowRows:
     """Return the rows of a convolution or a pool; a pool has no connections."""
     (channels_in, rows_in, columns_in), (channels, rows, columns) = stage.input_shape, stage.output_shape
-    reads_x, times_x = _stripe_counts_along(columns, columns_in, stage.window)
-    reads, times = _stripe_counts_along(rows, rows_in, stage.window)
-    return WindowRows(
+    reads_x, times_x = _along(columns, columns_in, stage.window)
+    reads, times = _along(rows, rows_in, stage.window)
+    return _WindowRows(
         reads=reads,
         times=times,
         inputs_of_a_row=channels_in * int(reads_x.any(axis=0).sum()),
         outputs_of_a_row=channels * int(reads_x.any(axis=1).sum()),
-        connections_of_a_row=times_x.sum() * channels_in * channels if stage.kind == "convolution" else 0.0,
+        connections_of_a_row=times_x.sum() * channels_in * channels if stage.kind == _CONVOLUTION else 0.0,
     )
 
 
-def _fully_connected(stage: Stage, num_before: Counts, num_after: Counts) -> Boundary:
-    """Return the boundary where every neuron of one layer reads every one of the other, if there is any."""
-    pairs = np.outer(num_after, num_before)
-    return Boundary(
-        needed=np.outer(num_after > 0, num_before),
-        returned=np.outer(num_before > 0, num_after),
-        connections=_stripe_counts_whole(pairs * (stage.num_connections / pairs.sum())),
-    )
-
-
-def _stripe_counts_whole(numbers: _Matrix) -> Counts:
+def _whole(numbers: Floats) -> Counts:
     """Return whole numbers."""
-    return np.rint(numbers).astype(np.int64)
+    return np.asarray(np.rint(numbers), dtype=np.int64)
 
 
 def _ends(num_rows: int, num_segments: int) -> Counts:
@@ -664,7 +499,7 @@ def _ends(num_rows: int, num_segments: int) -> Counts:
     return np.asarray(num_rows * np.arange(num_segments + 1) // num_segments)
 
 
-def _blocks(matrix: NDArray[np.generic], ends: Counts, axis: int = 0) -> _Matrix:
+def _blocks(matrix: NDArray[np.generic], ends: Counts, axis: int = 0) -> Floats:
     """Return the sums of a matrix's rows (or columns) over every stripe."""
     sums = np.zeros_like(matrix, dtype=np.float64, shape=tuple(n + (i == axis) for i, n in enumerate(matrix.shape)))
     np.cumsum(matrix, axis=axis, out=sums[1:] if axis == 0 else sums[:, 1:])
@@ -672,7 +507,7 @@ def _blocks(matrix: NDArray[np.generic], ends: Counts, axis: int = 0) -> _Matrix
 
 
 @lru_cache(maxsize=256)  # a network has few shapes, and every number of stripes asks for them again
-def _stripe_counts_along(num_outputs: int, num_inputs: int, window: Window | None) -> tuple[_Matrix, _Matrix]:
+def _along(num_outputs: int, num_inputs: int, window: Window | None) -> tuple[Floats, Floats]:
     """Return which inputs each output reads along one axis, and with how many weights: those on padding at the edge."""
     if window is None:
         return (np.ones((num_outputs, num_inputs)),) * 2
@@ -685,26 +520,25 @@ def _stripe_counts_along(num_outputs: int, num_inputs: int, window: Window | Non
     return reads, times
 
 
-# --- What every segment of a chain of layers computes and exchanges, for any number of partitions; seconds of one
-# thread
-# Equations 5, 7 and 8 of F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.2783270, before
-# threads
-# interfere (eq. 9). Everything is made once for each number of partitions; equal layers share it.
-
-_MOST_KEPT = 1 << 14  # pairs of segments of two layers
-
-
 class SegmentWork:
     """Seconds and counts by layer (``index``) and number of its segments.
 
     Parameters
     ----------
-    scheme
-        How layers are partitioned, see :data:`planner.models.replica_segments.Scheme`.
+    stages
+        The chain.
+    constants
+        What the canonical loops and the network take.
     connections
         How those above a segment are counted.
     seconds
         Measured seconds of every layer, in place of counts; None to count.
+
+    Notes
+    -----
+    Seconds are those of one thread, before threads interfere (eq. 9). Everything is made once for each number of
+    partitions; equal layers share it. ``forward_s``, ``backward_s`` and ``update_s`` take the index of a layer and the
+    number of its segments, and return the seconds of every segment of a sample (eqs. 5, 7 and 8).
     """
 
     def __init__(
@@ -712,17 +546,19 @@ class SegmentWork:
         stages: Sequence[Stage],
         constants: Constants,
         *,
-        scheme: Scheme = stripes,
         connections: Connections = Connections.COUNTED,
         seconds: Sequence[LayerSeconds] | None = None,
     ) -> None:
         self.stages = tuple(stages)
         self.constants = constants
-        self._scheme = scheme
-        self._connections = connections
+        self.connections = connections
         self.seconds = None if seconds is None else tuple(seconds)
         first: dict[Hashable, int] = {}
-        alike = ((*_without_name(stage), self.shape_before(index)) for index, stage in enumerate(self.stages))
+        names = [field.name for field in fields(Stage) if field.name != "name"]
+        alike = [
+            (*(getattr(stage, name) for name in names), self.shape_before(index))
+            for index, stage in enumerate(self.stages)
+        ]
         self._first_alike = [first.setdefault(key, index) for index, key in enumerate(alike)]
         kinds: dict[Hashable, int] = {}
         later = [*self._first_alike[1:], -1]
@@ -736,107 +572,85 @@ class SegmentWork:
         self.backward_s = cache(self._backward_s)
         self.update_s = cache(self._update_s)
 
-    @property
-    def is_striped(self) -> bool:
-        """Whether layers are cut into stripes, and connections are counted."""
-        return self._scheme is stripes and self._connections is Connections.COUNTED
-
     def shape_before(self, index: int) -> tuple[int, ...]:
-        """Return the shape of what a layer reads, as the layer before has it."""
+        """Return the shape of what a layer reads, as the layer before has it.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        """
         return self.stages[index - 1].output_shape if index else self.stages[0].input_shape
 
     def alike(self, index: int) -> int:
-        """Return a number that layers share which compute and exchange the same, in both directions."""
+        """Return a number that layers share which compute and exchange the same, in both directions.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        """
         return self._kinds[index]
 
     def boundary(self, index: int, num_before: int, num_segments: int) -> Boundary:
-        """Return what passes between a layer and the one before; large ones have megabytes each, and are not kept."""
+        """Return what passes between a layer and the one before; large ones have megabytes each, and are not kept.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        num_before, num_segments
+            P of the layer before, and of the layer; >= 1.
+        """
         made = self._make_boundary if num_before * num_segments > _MOST_KEPT else self._boundary
         return made(self._first_alike[index], num_before, num_segments)
 
-    def num_neurons(self, index: int, num_segments: int) -> Floats:
-        """Return ``N_neuron(l,p)``."""
-        return self._sizes(self.stages[index].output_shape, num_segments).astype(np.float64)
-
-    # -- seconds of every segment: forward_s, backward_s and update_s
-
     def _forward_s(self, index: int, num_segments: int) -> Floats:
         """Return eq. 5."""
-        own_s = self.num_neurons(index, num_segments) * self.constants.activation_s
-        if self.seconds is not None:
-            return own_s + self.seconds[index].forward_s * self._share(index, num_segments)
-        return own_s + self._multiply_adds_s(index, num_segments)
+        own_s = self._neurons(index, num_segments) * self.constants.activation_s
+        return own_s + self._multiply_adds_s(index, num_segments, "forward_s")
 
     def _backward_s(self, index: int, num_segments: int) -> Floats:
         """Return eq. 7: the error terms of a layer's own neurons; the last layer has no connections above it."""
-        own_s = self.num_neurons(index, num_segments) * self.constants.error_s
+        neurons = self._neurons(index, num_segments)
+        own_s = neurons * self.constants.error_s
         if index == len(self.stages) - 1:
             return own_s
-        above = self._connections_above(index, num_segments)
+        if self.connections is Connections.COUNTED:
+            above = self.boundary(index + 1, num_segments, 1).connections[0].astype(np.float64)
+        else:
+            above = self.stages[index + 1].num_connections * neurons / self.stages[index].num_neurons
         if self.seconds is not None:
-            share = _shares(above, self.num_neurons(index, num_segments))
-            return own_s + self.seconds[index].error_s * share
-        return own_s + self._multiply_add_s(self._first_alike[index], num_segments) * above
+            return own_s + self.seconds[index].error_s * _shares(above, neurons)
+        return np.asarray(own_s + self._multiply_add_s(self._first_alike[index], num_segments) * above)
 
     def _update_s(self, index: int, num_segments: int) -> Floats:
         """Return eq. 8; weights are not communicated inside a replica."""
+        return self._multiply_adds_s(index, num_segments, "update_s")
+
+    def _multiply_adds_s(self, index: int, num_segments: int, phase: str) -> Floats:
+        """Return ``C_muladd W_c(l,p)``, or every segment's share of a phase's measured seconds."""
+        connections = self.boundary(index, 1, num_segments).connections[:, 0].astype(np.float64)
         if self.seconds is not None:
-            return self.seconds[index].update_s * self._share(index, num_segments)
-        return self._multiply_adds_s(index, num_segments)
-
-    # -- counts
-
-    def _sizes(self, shape: tuple[int, ...], num_segments: int) -> Counts:
-        """Return the neurons of every segment."""
-        if self._scheme is stripes:
-            return stripe_sizes(shape, num_segments)
-        return Partition.of(shape, num_segments, self._scheme).num_neurons
-
-    def _make_boundary(self, index: int, num_before: int, num_segments: int) -> Boundary:
-        """Return what passes between a layer and the one before."""
-        stage, shape = self.stages[index], self.shape_before(index)
-        if self._scheme is stripes:
-            return stripe_boundary(stage, num_before, num_segments, shape)
-        before, after = (
-            Partition.of(one, number, self._scheme)
-            for one, number in ((shape, num_before), (stage.output_shape, num_segments))
-        )
-        return count_boundary(stage, before, after)
+            share = _shares(connections, self._neurons(index, num_segments))
+            return np.asarray(getattr(self.seconds[index], phase) * share)
+        return self._multiply_add_s(self._first_alike[index], num_segments) * connections
 
     def _make_multiply_add_s(self, index: int, num_segments: int) -> Floats:
         """Return ``C_muladd`` of every segment, by its working set."""
-        shape = self.stages[index].output_shape
-        channels = (
-            stripe_channels(shape, num_segments)
-            if self._scheme is stripes
-            else Partition.of(shape, num_segments, self._scheme).num_channels
-        )
-        weights = self.stages[index].num_weights * channels / shape[0]
-        numbers = weights + self.boundary(index, 1, num_segments).needed[:, 0] + self._sizes(shape, num_segments)
+        stage = self.stages[index]
+        weights = stage.num_weights * stripe_channels(stage.output_shape, num_segments) / stage.output_shape[0]
+        numbers = weights + self.boundary(index, 1, num_segments).needed[:, 0] + self._neurons(index, num_segments)
         sizes = (numbers * self.constants.number_bytes).tolist()
         return np.array([self.constants.multiply_add_s(size, num_segments) for size in sizes])
 
-    def _multiply_adds_s(self, index: int, num_segments: int) -> Floats:
-        """Return ``C_muladd W_c(l,p)``."""
-        seconds = self._multiply_add_s(self._first_alike[index], num_segments)
-        return seconds * self.boundary(index, 1, num_segments).connections[:, 0]
+    def _make_boundary(self, index: int, num_before: int, num_segments: int) -> Boundary:
+        """Return what passes between a layer and the one before."""
+        return stripe_boundary(self.stages[index], num_before, num_segments, self.shape_before(index))
 
-    def _share(self, index: int, num_segments: int) -> Floats:
-        """Return the share of a layer's computation that every segment has."""
-        connections = self.boundary(index, 1, num_segments).connections[:, 0].astype(np.float64)
-        return _shares(connections, self.num_neurons(index, num_segments))
-
-    def _connections_above(self, index: int, num_segments: int) -> Floats:
-        """Return ``W_c'(l,p)``."""
-        if self._connections is Connections.COUNTED:
-            return np.asarray(self.boundary(index + 1, num_segments, 1).connections[0], dtype=np.float64)
-        stage = self.stages[index]
-        return self.stages[index + 1].num_connections * self.num_neurons(index, num_segments) / stage.num_neurons
-
-
-def _without_name(stage: Stage) -> tuple[Hashable, ...]:
-    """Return all that a layer is, but for its name."""
-    return tuple(getattr(stage, field.name) for field in fields(stage) if field.name != "name")
+    def _neurons(self, index: int, num_segments: int) -> Floats:
+        """Return ``N_neuron(l,p)``."""
+        return stripe_sizes(self.stages[index].output_shape, num_segments).astype(np.float64)
 
 
 def _shares(connections: Floats, neurons: Floats) -> Floats:
@@ -845,7 +659,7 @@ def _shares(connections: Floats, neurons: Floats) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-_Rows = tuple[Ints, Ints]  # where stripes begin and end
+# -- all numbers of partitions at once ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -866,16 +680,35 @@ class StripedLayer:
 
     @classmethod
     def of(cls, work: SegmentWork, layer: int, partitions: Ints) -> "StripedLayer":
-        """Return a layer for some numbers of partitions, in rising order; ``work`` is one that ``is_striped``."""
+        """Return a layer for some numbers of partitions, in rising order.
+
+        Parameters
+        ----------
+        work
+            The chain, its constants, and how its connections are counted.
+        layer
+            Its index, from 0.
+        partitions
+            Numbers of partitions in rising order, shape (numbers,).
+        """
         cut = StripeCut.of(work, layer, partitions)
         stage, is_last = work.stages[layer], layer == len(work.stages) - 1
         needed, below = read_of_layer(stage, work.shape_before(layer), cut)
-        returned, above = (
-            _read_by(work.stages[layer + 1], stage.output_shape, cut) if not is_last else (np.zeros_like(needed),) * 2
-        )
+        returned, counted = np.zeros((2, needed.size), dtype=np.int64)
+        if not is_last:
+            returned, counted = _read_by(work.stages[layer + 1], stage.output_shape, cut)
+        above = counted.astype(np.float64)
+        if work.connections is Connections.EVEN and not is_last:
+            above = np.asarray(work.stages[layer + 1].num_connections * cut.size / stage.num_neurons)
         if work.seconds is None:
-            loop_s = _multiply_add_s(work, stage, cut, needed)
-            forward_s, update_s, error_s = loop_s * below, loop_s * below, loop_s * above
+            # C_muladd by the working set: asked once for all stripes of equal size and P
+            weights = stage.num_weights * cut.channels / stage.output_shape[0]
+            sizes = (weights + needed + cut.size) * work.constants.number_bytes
+            distinct, place = np.unique(np.stack((sizes, cut.partitions)), axis=1, return_inverse=True)
+            distinct_s = [work.constants.multiply_add_s(size, int(p)) for size, p in distinct.T.tolist()]
+            loop_s: Floats = np.array(distinct_s, dtype=np.float64)[place.ravel()]
+            forward_s = update_s = np.asarray(loop_s * below)
+            error_s = loop_s * above
         else:
             seconds, share = work.seconds[layer], cut.shares(below)
             forward_s, update_s = seconds.forward_s * share, seconds.update_s * share
@@ -891,15 +724,33 @@ class StripedLayer:
         )
 
     def most(self, numbers: NDArray[np.generic]) -> Floats:
-        """Return the largest of every P."""
+        """Return the largest of every P.
+
+        Parameters
+        ----------
+        numbers
+            One number of every stripe, in the order of the stripes.
+        """
         return np.asarray(np.maximum.reduceat(numbers, self.first), dtype=np.float64)
 
     def least(self, numbers: NDArray[np.generic]) -> Floats:
-        """Return the least of every P."""
+        """Return the least of every P.
+
+        Parameters
+        ----------
+        numbers
+            One number of every stripe, in the order of the stripes.
+        """
         return np.asarray(np.minimum.reduceat(numbers, self.first), dtype=np.float64)
 
     def most_where_most(self, numbers: NDArray[np.generic], others: NDArray[np.generic]) -> Floats:
-        """Return the largest of those segments of every P that have the most of something else."""
+        """Return the largest of those segments of every P that have the most of something else.
+
+        Parameters
+        ----------
+        numbers, others
+            A number, and something else, of every stripe, in the order of the stripes.
+        """
         counts = np.diff(np.append(self.first, len(numbers)))
         is_most = others == np.repeat(self.most(others), counts)
         return self.most(np.where(is_most, numbers, -1))
@@ -911,17 +762,27 @@ class StripeCut:
 
     first: Ints
     partitions: Ints
-    rows: _Rows
+    rows: tuple[Ints, Ints]  # where stripes begin and end
     size: Ints
     channels: Ints
     number: Ints
 
     @classmethod
     def of(cls, work: SegmentWork, layer: int, partitions: Ints) -> "StripeCut":
-        """Return two stripes of every P where their size is all that counts, else all."""
+        """Return two stripes of every P where their size is all that counts, else all.
+
+        Parameters
+        ----------
+        work
+            The chain, its constants, and how its connections are counted.
+        layer
+            Its index, from 0.
+        partitions
+            Numbers of partitions in rising order, shape (numbers,).
+        """
         shape = work.stages[layer].output_shape
         num_rows = num_stripes(shape)
-        if all(stage.kind == "fully_connected" for stage in work.stages[layer : layer + 2]):
+        if all(stage.kind == _FULLY_CONNECTED for stage in work.stages[layer : layer + 2]):
             counts = np.full(partitions.size, 2)
             least, larger = np.divmod(num_rows, partitions)
             rows = np.zeros(2 * partitions.size, dtype=np.int64), np.column_stack((least, least + (larger > 0))).ravel()
@@ -942,8 +803,14 @@ class StripeCut:
             number=number,
         )
 
-    def shares(self, connections: Ints) -> Floats:
-        """Return every segment's share of its layer: by connections or, where there are none, by neurons."""
+    def shares(self, connections: Ints | Floats) -> Floats:
+        """Return every segment's share of its layer: by connections or, where there are none, by neurons.
+
+        Parameters
+        ----------
+        connections
+            Of every stripe.
+        """
         counts = np.diff(np.append(self.first, self.size.size))
         every = np.repeat(np.add.reduceat(connections * self.number, self.first), counts)
         neurons = np.repeat(np.add.reduceat(self.size * self.number, self.first), counts)
@@ -951,11 +818,21 @@ class StripeCut:
 
 
 def read_of_layer(stage: Stage, shape_before: tuple[int, ...], cut: StripeCut) -> tuple[Ints, Ints]:
-    """Return what every stripe of a stage reads of the whole layer before, and over how many connections."""
-    if stage.kind == "fully_connected":
+    """Return what every stripe of a stage reads of the whole layer before, and over how many connections.
+
+    Parameters
+    ----------
+    stage
+        A layer of the chain.
+    shape_before
+        Of the output of the layer before, which a fully-connected stage may flatten.
+    cut
+        The stripes of the stage's output.
+    """
+    if stage.kind == _FULLY_CONNECTED:
         other = prod(shape_before)
         return (cut.size > 0) * other, _connections(stage, cut.size * other, stage.num_neurons * other)
-    rows = window_rows(stage)
+    rows = _window_rows(stage)
     return (
         _union(rows.reads, cut) * rows.inputs_of_a_row,
         _whole(_between(rows.times.sum(axis=1), *cut.rows) * rows.connections_of_a_row),
@@ -964,10 +841,10 @@ def read_of_layer(stage: Stage, shape_before: tuple[int, ...], cut: StripeCut) -
 
 def _read_by(stage: Stage, shape: tuple[int, ...], cut: StripeCut) -> tuple[Ints, Ints]:
     """Return by how much of a stage the stripes of the layer before are read, and over how many connections."""
-    if stage.kind == "fully_connected":
+    if stage.kind == _FULLY_CONNECTED:
         other = stage.num_neurons
         return (cut.size > 0) * other, _connections(stage, cut.size * other, prod(shape) * other)
-    rows = window_rows(stage)
+    rows = _window_rows(stage)
     return (
         _union(rows.reads.T, cut) * rows.outputs_of_a_row,
         _whole(_between(rows.times.sum(axis=0), *cut.rows) * rows.connections_of_a_row),
@@ -976,7 +853,7 @@ def _read_by(stage: Stage, shape: tuple[int, ...], cut: StripeCut) -> tuple[Ints
 
 def _connections(stage: Stage, pairs: Ints, all_pairs: int) -> Ints:
     """Return a stage's connections between so many of all pairs of neurons."""
-    return _whole(pairs * (stage.num_connections / all_pairs))
+    return _whole(np.asarray(pairs * (stage.num_connections / all_pairs), dtype=np.float64))
 
 
 def _union(reads: Floats, cut: StripeCut) -> Ints:
@@ -991,17 +868,3 @@ def _between(numbers: Floats, begins: Ints, ends: Ints) -> Floats:
     """Return the sums of numbers from where stripes begin to where they end."""
     sums = np.append(0.0, np.cumsum(numbers))
     return np.asarray(sums[ends] - sums[begins])
-
-
-def _whole(numbers: NDArray[np.floating]) -> Ints:
-    """Return whole numbers."""
-    return np.asarray(np.rint(numbers), dtype=np.int64)
-
-
-def _multiply_add_s(work: SegmentWork, stage: Stage, cut: StripeCut, needed: Ints) -> Floats:
-    """Return ``C_muladd`` of every stripe by its working set: asked once for all of equal size and P."""
-    shape, constants = stage.output_shape, work.constants
-    sizes = (stage.num_weights * cut.channels / shape[0] + needed + cut.size) * constants.number_bytes
-    distinct, place = np.unique(np.stack((sizes, cut.partitions)), axis=1, return_inverse=True)
-    seconds = [constants.multiply_add_s(size, int(p)) for size, p in distinct.T.tolist()]
-    return np.asarray(np.array(seconds)[place.ravel()])

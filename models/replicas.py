@@ -11,13 +11,30 @@ Mended, where print is displaced or its symbol stands for two things:
 Per sample and layer, each phase lasts as long as its slowest segment, computation and communication together. Sample k
 is on replica ``k mod R(l)`` of layer l; what a segment receives is averaged over the samples that it meets. Stripes of
 a convolution share its weights, which are read once for each replica of the layer. Writes are asynchronous and cost
-nothing, as in the paper; :mod:`planner.families.model_replicas.family` charges them. Left out: the servers' own work,
+nothing, as in the paper; :mod:`planner.families.model_replicas.cost` charges them. Left out: the servers' own work,
 convergence, and memory, which :mod:`planner.models.replica_memory` has.
+
+*States.* A state of a layer is its partitions P, its replicas R and its threads H. Costs of states are seconds a sample
+of one model replica, each phase divided by its own layer's parallelism ``H R``: N_mr divides all of them alike.
+
+*Why two layers are enough* (section 5.3). What a segment receives depends on which segment of the neighbouring layer
+shares its worker, and on nothing else of the map. Two layers' maps are thus a matching between their segments, the
+shared workers. Workers are equal, so any matchings between neighbours, made one by one, are the matchings of a whole
+map: name the workers of the first layer as they come, and give each segment of the next layer the name of its partner;
+those without a partner take free names, which exist since ``P R <= N_wr``. (A free worker may hold a segment of the
+layer before: that adds a partner, which only takes messages away. For the same reason a largest matching is among the
+best, and needs no more workers than the larger of both layers.) Hence the best matching of a pair of states depends on
+neither earlier layers nor N_wr.
+
+*Who may be partners.* Sample k is on replica ``k mod R`` of a layer, so that replicas r and r' of neighbours meet in
+the same samples if ``r = r' modulo g``, ``g = gcd(R, R')``: then in ``g / R'`` of the samples of r, else never. A
+partner that is never met saves nothing. The pair of layers falls apart into g equal problems, one for each remainder.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from math import gcd, inf
 from typing import Self
 
@@ -39,7 +56,12 @@ from planner.models.replica_segments import (
     stripe_sizes,
 )
 
-# -- an epoch -------------------------------------------------------------------------------------------------------
+_MOST_KEPT = 1_000_000  # pairs of states of two layers, whose bounds are kept
+# Two matrices (seconds of the later layer's forward phase, of the earlier one's backward phase) by later segment (row)
+# and earlier segment (column) -> the column of every row, and the least sum of the worst entries of both.
+Assign = Callable[[Floats, Floats], tuple[tuple[int, ...], float]]
+
+# -- an epoch ----------------------------------------------------------------------------------------------------------
 
 
 class Reading(StrEnum):
@@ -63,9 +85,6 @@ class Training:
     samples_per_write: float = inf
     reading: Reading = Reading.PRINTED
     mix: float = 0.0
-
-
-# -- costs -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +128,32 @@ class EpochTime:
 
 
 def most_reading_s(stages: Sequence[Stage], configuration: ReplicaConfiguration, constants: Constants) -> float:
-    """Return ``M_max`` of eq. 10: all replicas read from one server at once."""
+    """Return ``M_max`` of eq. 10: all replicas read from one server at once.
+
+    Parameters
+    ----------
+    stages
+        The layers of the chain.
+    configuration
+        Servers, replicas, workers and every layer's choice; as many layers as there are stages.
+    constants
+        What the canonical loops and the network take.
+    """
     return _reading_s(stages, configuration, constants, configuration.num_replicas)
 
 
 def least_reading_s(stages: Sequence[Stage], configuration: ReplicaConfiguration, constants: Constants) -> float:
-    """Return ``M_min`` of eq. 11: one replica reads with all its workers from all servers."""
+    """Return ``M_min`` of eq. 11: one replica reads with all its workers from all servers.
+
+    Parameters
+    ----------
+    stages
+        The layers of the chain.
+    configuration
+        Servers, replicas, workers and every layer's choice; as many layers as there are stages.
+    constants
+        What the canonical loops and the network take.
+    """
     return _reading_s(stages, configuration, constants, 1 / min(configuration.num_servers, configuration.num_workers))
 
 
@@ -153,7 +192,15 @@ class ReplicaModel:
         self.constants = work.constants
 
     def forward(self, index: int, choice: LayerChoice, before: LayerChoice | None = None) -> Phase:
-        """Return eqs. 5 and 6 for layer ``index``; samples are at hand for the first layer."""
+        """Return eqs. 5 and 6 for layer ``index``; samples are at hand for the first layer.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        choice, before
+            Of the layer, and of the one before it; without one, samples are at hand.
+        """
         p = choice.num_partitions
         compute_s = self.work.forward_s(index, p)
         if index == 0 or before is None:
@@ -162,7 +209,15 @@ class ReplicaModel:
         return self._slowest(choice, compute_s, (needed, before))
 
     def backward(self, index: int, choice: LayerChoice, after: LayerChoice | None = None) -> Phase:
-        """Return eq. 7 and its communication for layer ``index``; the last layer has no error terms to receive."""
+        """Return eq. 7 and its communication for layer ``index``; the last layer has no error terms to receive.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        choice, after
+            Of the layer, and of the one after it; without one, nothing is received.
+        """
         p = choice.num_partitions
         compute_s = self.work.backward_s(index, p)
         if index == len(self.stages) - 1 or after is None:
@@ -171,11 +226,32 @@ class ReplicaModel:
         return self._slowest(choice, compute_s, (returned, after))
 
     def update(self, index: int, choice: LayerChoice) -> Phase:
-        """Return eq. 8; weights are not communicated inside a replica."""
+        """Return eq. 8; weights are not communicated inside a replica.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        choice
+            Of the layer.
+        """
         return self._slowest(choice, self.work.update_s(index, choice.num_partitions))
 
     def reading_s(self, configuration: ReplicaConfiguration, training: Training) -> float:
-        """Return the first term of ``T_epoch``; raise ModelError for a mix outside 0 to 1."""
+        """Return the first term of ``T_epoch``; raise ModelError for a mix outside 0 to 1.
+
+        Parameters
+        ----------
+        configuration
+            Servers, replicas, workers and every layer's choice; as many layers as there are stages.
+        training
+            The epoch, and how often a replica reads, in samples.
+
+        Raises
+        ------
+        ModelError
+            For a mix outside 0 to 1.
+        """
         if not 0 <= training.mix <= 1:
             raise ModelError(f"mix {training.mix:g}: M_w lies between M_min (0) and M_max (1).")
         replicas = configuration.num_replicas
@@ -191,20 +267,34 @@ class ReplicaModel:
         return num_reads * one_s / (replicas if training.reading is Reading.REPLICA else 1)
 
     def layer_times(self, configuration: ReplicaConfiguration) -> tuple[LayerTime, ...]:
-        """Return every layer's phases, per sample; layers that are alike, neighbours included, are costed once."""
+        """Return every layer's phases, per sample; layers that are alike, neighbours included, are costed once.
+
+        Parameters
+        ----------
+        configuration
+            Servers, replicas, workers and every layer's choice; as many layers as there are stages.
+        """
         numbers: dict[LayerChoice, int] = {}  # a choice may be large: it is looked up once, its number thereafter
         chosen = [-1, *(numbers.setdefault(one, len(numbers)) for one in configuration.layers), -1]
         made: dict[tuple[int, ...], LayerTime] = {}
-        found = []
+        times = []
         for index in range(len(configuration.layers)):
             key = (self.work.alike(index), *chosen[index : index + 3])
             if key not in made:
                 made[key] = self.layer_time(index, configuration)
-            found.append(made[key])
-        return tuple(found)
+            times.append(made[key])
+        return tuple(times)
 
     def layer_time(self, index: int, configuration: ReplicaConfiguration) -> LayerTime:
-        """Return the phases of one layer, per sample."""
+        """Return the phases of one layer, per sample.
+
+        Parameters
+        ----------
+        index
+            Of the layer, from 0.
+        configuration
+            Servers, replicas, workers and every layer's choice; as many layers as there are stages.
+        """
         layers = configuration.layers
         choice = layers[index]
         before = layers[index - 1] if index else None
@@ -217,7 +307,15 @@ class ReplicaModel:
         )
 
     def epoch(self, configuration: ReplicaConfiguration, training: Training) -> EpochTime:
-        """Return ``T_epoch`` of a configuration that breaks no constraint."""
+        """Return ``T_epoch`` of a configuration that breaks no constraint.
+
+        Parameters
+        ----------
+        configuration
+            Servers, replicas, workers and every layer's choice; as many layers as there are stages.
+        training
+            The epoch, and how often a replica exchanges weights, in samples.
+        """
         layers = self.layer_times(configuration)
 
         def total_s(seconds: Callable[[LayerTime], float]) -> float:
@@ -280,7 +378,7 @@ def _received(counts: Counts, source: LayerChoice, choice: LayerChoice) -> tuple
     return numbers - met * brought, share * (1 - met * (brought == needed))
 
 
-# --- What may be chosen for a layer of the Adam model: partitions P, replicas R, threads H, less what is never best
+# -- what may be chosen for a layer, and its extreme segments ----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -297,12 +395,24 @@ class LayerStates:
         return self.partitions * self.replicas
 
     def at(self, index: int) -> tuple[int, int, int]:
-        """Return P, R and H of one state."""
+        """Return P, R and H of one state.
+
+        Parameters
+        ----------
+        index
+            Of the state, in rising order of the workers that it needs.
+        """
         return int(self.partitions[index]), int(self.replicas[index]), int(self.threads[index])
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int]]) -> "LayerStates":
-        """Return the states of rows (P, R, H)."""
+        """Return the states of rows (P, R, H).
+
+        Parameters
+        ----------
+        rows
+            P, R and H of every state, in any order; at least one.
+        """
         ordered = np.array(sorted(rows, key=lambda row: (row[0] * row[1], row)), dtype=np.int64)
         return cls(*ordered.T)
 
@@ -311,6 +421,15 @@ def all_states(shape: tuple[int, ...], num_workers: int, threads: Sequence[int])
     """Return every P, R and H of a layer on so many workers.
 
     More partitions than rows (or neurons) are left out: the surplus segments are empty.
+
+    Parameters
+    ----------
+    shape
+        Of the layer's output: channels, rows and columns, or neurons.
+    num_workers
+        Of a replica; >= 1.
+    threads
+        Numbers of threads that may run, in any order.
     """
     most = min(num_workers, num_stripes(shape))
     counts = num_workers // np.arange(1, most + 1)  # of replicas, by P
@@ -332,6 +451,15 @@ def worthwhile_threads(model: ReplicaModel, threads: Sequence[int], *, is_memory
     the same for every H, and the rest falls with ``C_interf / H`` and ``C_ncost / H``. An H for which another one has
     both no larger is never needed (the larger H of two that are alike stays). A worker holds the outputs of H samples,
     so that where memory is not ample only a smaller H may take the place of another: a larger one is dearer.
+
+    Parameters
+    ----------
+    model
+        Whose constants say how threads interfere, and what a message waits.
+    threads
+        Numbers of threads to choose from; >= 1 each.
+    is_memory_ample
+        Whether every choice fits, so that only seconds count.
     """
     constants = model.constants
     number = np.asarray(threads, dtype=np.int64)
@@ -346,14 +474,12 @@ def worthwhile_threads(model: ReplicaModel, threads: Sequence[int], *, is_memory
     return tuple(h for h, is_one in zip(threads, is_beaten.any(axis=1).tolist(), strict=True) if not is_one)
 
 
-# --- The extreme segments of every phase of a layer, by its partitions: what bounds on a layer's time are made of
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PhaseExtremes:
     """A phase that receives messages, by P: two of its segments (rows 0 and 1), and the least of any segment.
 
-    ``seconds`` is computation on one thread; ``numbers`` what comes in from all segments of the neighbour.
+    The segment that computes most, and that which receives most. ``seconds`` is computation on one thread; ``numbers``
+    what comes in from all segments of the neighbour.
     """
 
     seconds: Floats
@@ -362,34 +488,36 @@ class PhaseExtremes:
     least_numbers: Floats
 
     @classmethod
-    def of(cls, partitions: Ints, seconds: Callable[[int], Floats], numbers: Callable[[int], Counts]) -> Self:
-        """Return the phase for some numbers of partitions: the segment that computes most, and that receives most."""
-        found = np.zeros((6, int(partitions.max()) + 1))
-        for p in partitions.tolist():
-            busy_s, received = seconds(p), numbers(p)
-            slow = int(np.lexsort((-received, -busy_s))[0])
-            full = int(np.lexsort((-busy_s, -received))[0])
-            found[:, p] = busy_s[slow], busy_s[full], received[slow], received[full], busy_s.min(), received.min()
-        return cls(found[:2], found[2:4], found[4], found[5])
+    def of(cls, partitions: Ints, stripes: StripedLayer, seconds: Floats, numbers: Counts) -> Self:
+        """Return a phase for some numbers of partitions, from what each stripe computes and receives.
 
-    @classmethod
-    def of_stripes(cls, partitions: Ints, every: StripedLayer, seconds: Floats, numbers: Counts) -> Self:
-        """Return the same of stripes, all numbers of partitions at once."""
-        found = np.zeros((6, int(partitions.max()) + 1))
-        found[:, partitions] = (
-            every.most(seconds),
-            every.most_where_most(seconds, numbers),
-            every.most_where_most(numbers, seconds),
-            every.most(numbers),
-            every.least(seconds),
-            every.least(numbers),
+        Parameters
+        ----------
+        partitions
+            Numbers of partitions in rising order, shape (numbers,).
+        stripes
+            The segments of the layer, P after P.
+        seconds, numbers
+            What each of them computes on one thread, and receives of a sample.
+        """
+        extremes = np.zeros((6, int(partitions.max()) + 1))
+        extremes[:, partitions] = (
+            stripes.most(seconds),
+            stripes.most_where_most(seconds, numbers),
+            stripes.most_where_most(numbers, seconds),
+            stripes.most(numbers),
+            stripes.least(seconds),
+            stripes.least(numbers),
         )
-        return cls(found[:2], found[2:4], found[4], found[5])
+        return cls(extremes[:2], extremes[2:4], extremes[4], extremes[5])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerExtremes:
-    """The phases of a layer by P: forward, backward, the longest update, and the neurons of the largest segment."""
+    """The extreme segments of a layer by P, which bounds are made of: forward, backward, the longest update, neurons.
+
+    ``largest``: the neurons of the largest segment.
+    """
 
     forward: PhaseExtremes
     backward: PhaseExtremes
@@ -398,72 +526,29 @@ class LayerExtremes:
 
     @classmethod
     def of(cls, work: SegmentWork, layer: int, partitions: Ints) -> Self:
-        """Return a layer for some numbers of partitions, in rising order."""
-        if work.is_striped:
-            return cls.of_stripes(work, layer, partitions)
-        return cls.one_by_one(work, layer, partitions)
+        """Return a layer for some numbers of partitions, in rising order: all of them at once.
 
-    @classmethod
-    def of_stripes(cls, work: SegmentWork, layer: int, partitions: Ints) -> Self:
-        """Return a layer that is cut into stripes: all numbers of partitions at once."""
-        every = StripedLayer.of(work, layer, partitions)
+        Parameters
+        ----------
+        work
+            What every segment computes and exchanges.
+        layer
+            Its index, from 0.
+        partitions
+            Numbers of partitions in rising order, shape (numbers,).
+        """
+        stripes = StripedLayer.of(work, layer, partitions)
         update_s, largest = np.zeros((2, int(partitions.max()) + 1))
-        update_s[partitions], largest[partitions] = every.most(every.update_s), every.most(every.size)
+        update_s[partitions], largest[partitions] = stripes.most(stripes.update_s), stripes.most(stripes.size)
         return cls(
-            forward=PhaseExtremes.of_stripes(partitions, every, every.forward_s, every.needed),
-            backward=PhaseExtremes.of_stripes(partitions, every, every.backward_s, every.returned),
-            update_s=update_s,
-            largest=largest,
-        )
-
-    @classmethod
-    def one_by_one(cls, work: SegmentWork, layer: int, partitions: Ints) -> Self:
-        """Return a layer that is cut in any way: one number of partitions after the other."""
-
-        def returned(p: int) -> Counts:
-            is_last = layer == len(work.stages) - 1
-            return np.zeros(p, dtype=np.int64) if is_last else work.boundary(layer + 1, p, 1).returned[:, 0]
-
-        update_s, largest = np.zeros((2, int(partitions.max()) + 1))
-        for p in partitions.tolist():
-            update_s[p] = work.update_s(layer, p).max()
-            largest[p] = stripe_sizes(work.stages[layer].output_shape, p).max()
-        return cls(
-            forward=PhaseExtremes.of(
-                partitions,
-                lambda p: work.forward_s(layer, p),
-                lambda p: work.boundary(layer, 1, p).needed[:, 0],
-            ),
-            backward=PhaseExtremes.of(partitions, lambda p: work.backward_s(layer, p), returned),
+            forward=PhaseExtremes.of(partitions, stripes, stripes.forward_s, stripes.needed),
+            backward=PhaseExtremes.of(partitions, stripes, stripes.backward_s, stripes.returned),
             update_s=update_s,
             largest=largest,
         )
 
 
-# --- Costs of the choices of one layer, and of two neighbouring layers under their best relative map
-# A state of a layer is its partitions P, its replicas R and its threads H. Costs are seconds a sample of one model
-# replica, each phase divided by its own layer's parallelism ``H R``: N_mr divides all of them alike.
-#
-# *Why two layers are enough.* What a segment receives depends on which segment of the neighbouring layer shares its
-# worker, and on nothing else of the map (:func:`planner.models.replica_segments.remote_counts`). Two layers' maps are
-# thus a
-# matching between their segments, the shared workers. Workers are equal, so any matchings between neighbours, made one
-# by one, are the matchings of a whole map: name the workers of the first layer as they come, and give each segment of
-# the next layer the name of its partner; those without a partner take free names, which exist since ``P R <= N_wr``. (A
-# free worker may hold a segment of the layer before: that adds a partner, which only takes messages away. For the same
-# reason a largest matching is among the best, and needs no more workers than the larger of both layers.) Hence the best
-# matching of a pair of states depends on neither earlier layers nor N_wr.
-#
-# *Who may be partners.* Sample k is on replica ``k mod R`` of a layer, so that replicas r and r' of neighbours meet in
-# the same samples if ``r = r' modulo g``, ``g = gcd(R, R')``: then in ``g / R'`` of the samples of r, else never. A
-# partner that is never met saves nothing. The pair of layers falls apart into g equal problems, one for each remainder.
-#
-# Source: F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015, doi:10.1145/2783258.2783270, section 5.3.
-
-_MOST_KEPT = 1_000_000  # pairs of states of two layers, whose bounds are kept
-# Two matrices (seconds of the later layer's forward phase, of the earlier one's backward phase) by later segment (row)
-# and earlier segment (column) -> the column of every row, and the least sum of the worst entries of both.
-Assign = Callable[[Floats, Floats], tuple[tuple[int, ...], float]]
+# -- costs of the states of one layer, and of two neighbours under their best relative map -----------------------------
 
 
 class ReplicaPairs:
@@ -514,19 +599,21 @@ class ReplicaPairs:
             self._layers.append(made[key])
         first: dict[Hashable, int] = {}
         self._first_alike = [
-            first.setdefault(
-                (model.work.alike(layer - 1), model.work.alike(layer), *map(id, self.states[layer - 1 : layer + 1])),
-                layer,
-            )
-            if layer
-            else 0
-            for layer in range(len(self.states))
+            first.setdefault((model.work.alike(layer - 1), model.work.alike(layer), *map(id, pair)), layer)
+            for layer, pair in enumerate(pairwise(self.states), start=1)
         ]
+        self._first_alike.insert(0, 0)
 
     # -- one layer
 
     def weight_bytes(self, layer: int) -> Floats:
-        """Return what a model replica reads of a layer in each state: its weights, once for each of its replicas."""
+        """Return what a model replica reads of a layer in each state: its weights, once for each of its replicas.
+
+        Parameters
+        ----------
+        layer
+            Its index, from 0.
+        """
         size_bytes = self.model.stages[layer].num_weights * self.model.constants.number_bytes
         return np.asarray(self.states[layer].replicas * size_bytes, dtype=np.float64)
 
@@ -534,6 +621,11 @@ class ReplicaPairs:
         """Return what each state costs whatever the neighbours: the update, and a phase without messages.
 
         The samples are at hand for the first layer; the last one receives no error terms.
+
+        Parameters
+        ----------
+        layer
+            Its index, from 0.
         """
         states = self.states[layer]
         layer_of = self._layers[layer]
@@ -550,26 +642,27 @@ class ReplicaPairs:
         If a neighbour has fewer segments, ``P' R' < P R``, some segment has no partner and receives all it needs. Else
         a partner brings at most ``min(1, P' / P)`` of the neighbour's largest segment, since
         ``g / R' <= R / R' <= P' / P``: of n rows at most ``(n + P - 1) / P``. All of it falls as ``1 / R``.
+
+        Parameters
+        ----------
+        layer
+            Its index, from 0.
         """
         states, last = self.states[layer], len(self.states) - 1
-        floor_s = self.own_s(layer)
+        p, busy, floor_s = states.partitions, self._busy[states.threads], self.own_s(layer)
+        phases = []  # with the shape of the neighbour's output
         if layer > 0:
-            shape = self.model.work.shape_before(layer)
-            floor_s = floor_s + self._floor_of_phase(self._layers[layer].forward, states, shape)
+            phases.append((self._layers[layer].forward, self.model.work.shape_before(layer)))
         if layer < last:
-            shape = self.model.stages[layer + 1].output_shape
-            floor_s = floor_s + self._floor_of_phase(self._layers[layer].backward, states, shape)
+            phases.append((self._layers[layer].backward, self.model.stages[layer + 1].output_shape))
+        for phase, neighbour in phases:
+            rows = num_stripes(neighbour)
+            partner = stripe_sizes(neighbour, 1)[0] / rows * (rows + p - 1) / p
+            kept = busy * phase.seconds[:, p] + self._number_s * np.maximum(phase.numbers[:, p] - partner, 0.0)
+            alone = self._alone_s(phase, states)
+            seconds = np.maximum(busy * phase.seconds[0, p], np.minimum(kept.max(axis=0), alone))
+            floor_s = floor_s + seconds / states.replicas
         return np.asarray(floor_s)
-
-    def _floor_of_phase(self, phase: PhaseExtremes, states: LayerStates, neighbour: tuple[int, ...]) -> Floats:
-        """Return the least seconds of a phase with any state of the neighbour, whose output has a shape."""
-        p, rows = states.partitions, num_stripes(neighbour)
-        partner = stripe_sizes(neighbour, 1)[0] / rows * (rows + p - 1) / p
-        busy = self._busy[states.threads]
-        kept = busy * phase.seconds[:, p] + self._number_s * np.maximum(phase.numbers[:, p] - partner, 0.0)
-        alone = self._alone_s(phase, states)
-        seconds = np.maximum(busy * phase.seconds[0, p], np.minimum(kept.max(axis=0), alone))
-        return np.asarray(seconds / states.replicas)
 
     def _alone_s(self, phase: PhaseExtremes, states: LayerStates) -> Floats:
         """Return no more than the seconds of a segment without a partner."""
@@ -582,7 +675,15 @@ class ReplicaPairs:
     # -- two neighbours
 
     def bound_s(self, layer: int, before: Ints, after: Ints) -> Floats:
-        """Return no more than the cost of every pair of the given states of a layer and of the one before, [s', s]."""
+        """Return no more than the cost of every pair of the given states of a layer and of the one before, [s', s].
+
+        Parameters
+        ----------
+        layer
+            The index of the later one of two neighbours; >= 1.
+        before, after
+            Indices of states of the layer before and of the layer itself.
+        """
         earlier, later = self._some(layer - 1, before), self._some(layer, after)
         shared = np.gcd(earlier.replicas[:, np.newaxis], later.replicas)
         forward_s = self._phase_bound_s(
@@ -614,7 +715,15 @@ class ReplicaPairs:
         return np.asarray(worst / states.replicas[:, np.newaxis])
 
     def num_places(self, layer: int, before: Ints, after: Ints) -> Ints:
-        """Return the rows of the matrices that :meth:`pair_s` makes of every pair of states, [s', s]."""
+        """Return the rows of the matrices that :meth:`pair_s` makes of every pair of states, [s', s].
+
+        Parameters
+        ----------
+        layer
+            The index of the later one of two neighbours; >= 1.
+        before, after
+            Indices of states of the layer before and of the layer itself.
+        """
         earlier, later = self._some(layer - 1, before), self._some(layer, after)
         shared = np.gcd(earlier.replicas[:, np.newaxis], later.replicas)
         return np.asarray(np.maximum(earlier.workers[:, np.newaxis], later.workers) // shared)
@@ -623,6 +732,13 @@ class ReplicaPairs:
         """Return :meth:`bounds_s` of every layer but the first for the states kept of each; equal layers share them.
 
         None if the search was over before.
+
+        Parameters
+        ----------
+        kept
+            Indices of the states that are kept of every layer.
+        is_over
+            Whether to stop, asked before each table is made.
         """
         made: dict[tuple[int, int, int], Floats] = {}
         found = []
@@ -636,7 +752,15 @@ class ReplicaPairs:
         return found
 
     def bounds_s(self, layer: int, before: Ints, after: Ints) -> Floats:
-        """Return :meth:`bound_s`, and the exact cost of what :meth:`pair_s` was asked before."""
+        """Return :meth:`bound_s`, and the exact cost of what :meth:`pair_s` was asked before.
+
+        Parameters
+        ----------
+        layer
+            The index of the later one of two neighbours; >= 1.
+        before, after
+            Indices of states of the layer before and of the layer itself.
+        """
         layer = self._first_alike[layer]
         every = self.states[layer - 1].workers.size, self.states[layer].workers.size
         if every[0] * every[1] > _MOST_KEPT:
@@ -652,7 +776,15 @@ class ReplicaPairs:
         return self._tight[layer][np.ix_(before, after)]
 
     def pair_s(self, layer: int, before: int, after: int) -> float:
-        """Return the exact cost of a pair of states: both phases between a layer and the one before, mapped best."""
+        """Return the exact cost of a pair of states: both phases between a layer and the one before, mapped best.
+
+        Parameters
+        ----------
+        layer
+            The index of the later one of two neighbours; >= 1.
+        before, after
+            The index of a state of the layer before, and of one of the layer itself.
+        """
         return self._pair(layer, before, after)[0]
 
     def _pair(self, layer: int, before: int, after: int) -> tuple[float, tuple[int, ...]]:
@@ -660,13 +792,13 @@ class ReplicaPairs:
         layer = self._first_alike[layer]
         key = (layer, before, after)
         if key not in self._best:
-            columns, cost = self._assign(*self.phases_s(layer, before, after))
+            columns, cost = self._assign(*self._phases_s(layer, before, after))
             self._best[key] = (cost, columns)
             if layer in self._tight:
                 self._tight[layer][before, after] = cost
         return self._best[key]
 
-    def phases_s(self, layer: int, before: int, after: int) -> tuple[Floats, Floats]:
+    def _phases_s(self, layer: int, before: int, after: int) -> tuple[Floats, Floats]:
         """Return the seconds of the forward phase of a layer and of the backward phase of the one before.
 
         By segment of the layer (row) and partner in the layer before (column), of replicas with one remainder; a row or
@@ -702,13 +834,28 @@ class ReplicaPairs:
     # -- a whole chain
 
     def choices(self, path: Sequence[int]) -> tuple[LayerChoice, ...]:
-        """Return the choices of a chain of states, every segment on the worker of its partner in the layer before."""
+        """Return the choices of a chain of states, every segment on the worker of its partner in the layer before.
+
+        Parameters
+        ----------
+        path
+            The index of a state of every layer.
+        """
         workers: list[Ints] = []  # by layer, [replica, partition]
         for layer, state in enumerate(path):
             p, r, _ = self.states[layer].at(state)
             placed = np.full((r, p), -1, dtype=np.int64)
-            if layer:
-                self._place(placed, workers[-1], self._pair(layer, path[layer - 1], state)[1])
+            if layer:  # every segment that has a partner onto its worker, for every remainder of the replicas
+                before = workers[-1]
+                r_before, p_before = before.shape
+                shared = gcd(r, r_before)
+                copies, copies_before = r // shared, r_before // shared
+                columns = self._pair(layer, path[layer - 1], state)[1]
+                for row, column in enumerate(columns[: p * copies]):
+                    if column < p_before * copies_before:
+                        (own, copy), (other, copy_before) = divmod(row, copies), divmod(column, copies_before)
+                        replicas = slice(copy_before * shared, (copy_before + 1) * shared)
+                        placed[copy * shared : (copy + 1) * shared, own] = before[replicas, other]
             taken = set(placed[placed >= 0].tolist())
             free = iter(worker for worker in range(p * r + len(taken)) if worker not in taken)
             flat = placed.ravel()
@@ -721,19 +868,6 @@ class ReplicaPairs:
             )
             for layer, state in enumerate(path)
         )
-
-    @staticmethod
-    def _place(placed: Ints, before: Ints, columns: Sequence[int]) -> None:
-        """Put every segment that has a partner onto its worker, for every remainder of the replicas."""
-        (r_after, p_after), (r_before, p_before) = placed.shape, before.shape
-        shared = gcd(r_after, r_before)
-        copies, copies_before = r_after // shared, r_before // shared
-        for row, column in enumerate(columns[: p_after * copies]):
-            if column < p_before * copies_before:
-                (p, copy), (q, copy_before) = divmod(row, copies), divmod(column, copies_before)
-                placed[copy * shared : (copy + 1) * shared, p] = before[
-                    copy_before * shared : (copy_before + 1) * shared, q
-                ]
 
     def _some(self, layer: int, indices: Ints) -> LayerStates:
         """Return some states of a layer."""

@@ -1,12 +1,41 @@
-"""Messages between workers and servers as fluids: every link is shared max-min fairly by the flows that cross it.
+"""Training with parameter servers, message by message over links as fluids: fair ones, or TCP connections with windows.
 
-A flow is one connection in one direction: it leaves a host by that host's uplink, arrives at another by that host's
-downlink, and carries its messages one after the other. A switch that is never the bottleneck joins the hosts. Flows
-between processes of one host take no link and no time.
+*Flows.* A flow is one connection in one direction: it leaves a host by that host's uplink, arrives at another by that
+host's downlink, and carries its messages one after the other. A switch that is never the bottleneck joins the hosts.
+Flows between processes of one host take no link and no time.
 
-Max-min fair (D. Bertsekas and R. Gallager, *Data Networks*, 2nd edition, 1992, section 6.5.2): no flow could go faster
-without slowing down one that is no faster. Left out: windows, queues and everything else that makes connections
-unequal (:mod:`planner.models.server_fluid` has those), headers, latency.
+*Iterations* (:func:`begins_s`). Every worker runs forward through its layers and backward; each gradient (or slice of
+one, a key) goes to its server, which adds up those of all workers and sends the sum back on request. Workers wait for
+nothing but their own sums, so that they may fall apart; several iterations are run until they repeat. What may overlap
+is given:
+
+- neither: a worker pushes everything when its backward pass is done, and asks for the sums behind its last push;
+- ``pushes_early``: a key is pushed as soon as its gradient is ready; sums are asked for when the backward pass is done;
+- ``pulls_early`` as well: a sum is asked for behind its push, and the next forward pass waits layer by layer.
+
+With a barrier no sum is sent before every push of all workers has arrived. A server that answers several workers hands
+the sums to their connections one after the other, ``hand_over_s`` apart: the first gets a start that its connection may
+keep. Left out: the servers' additions and updates (thousandths of a second), and losses.
+
+*Fair links* (:class:`FairFluid`). Every link is shared max-min fairly by the flows that cross it (D. Bertsekas and R.
+Gallager, *Data Networks*, 2nd edition, 1992, section 6.5.2): no flow could go faster without slowing down one that is
+no faster. Left out: windows, queues and everything else that makes connections unequal, headers, latency.
+
+*TCP connections* (:class:`WindowFluid`). What fair links leave out and runs show:
+
+- **Acknowledgements wait in queues.** Pushes of many workers fill the queue before a server's downlink with a window
+  each. Acknowledgements of pulls go the same way, so that a pull gets a window per delay of that queue, not its share.
+- **Late connections stay behind.** A sender's stack holds about a millisecond of each connection's own rate in the
+  queue before its uplink (the kernel's limit on output, `net/ipv4/tcp_output.c`, ``tcp_small_queue_check``). Who has
+  more there gets more of the link, and a window grows only while its connection uses it: one that starts beside an
+  established one keeps a small share until that has done.
+- **Windows start small** (RFC 5681, slow start: a byte more for every byte acknowledged), and shrink while a connection
+  pauses (``tcp_cwnd_restart`` of Linux halves them for every time-out gone by).
+
+State of a flow: bytes accepted, past the uplink, delivered and acknowledged, and its window. Time goes on in steps,
+fine just after a flow starts and coarse later. An uplink is shared in proportion to the bytes that the connections may
+hold before it; the queue before a downlink is shared in proportion to its content. Left out: losses, receivers' windows
+that grow, the size of packets.
 """
 
 import heapq
@@ -25,7 +54,22 @@ from planner.errors import ModelError
 
 Indices = NDArray[np.intp]
 _ROUNDING_S = 1e-12
-_ROUNDING_BYTES = 1e-3
+_ROUNDING_BYTES = 1e-3  # of fair links
+_SMALL_BYTES = 14_480.0  # leaves at once, in a connection's first window
+_SAME_S = 1e-9
+_MOST_ROUNDS = 5_000_000
+
+FIRST_WINDOW_BYTES = 14_480.0  # 10 segments of 1,448 bytes: RFC 6928
+_STEP_ROUNDING_BYTES = 0.5
+_PACING = 2.0  # in slow start, tcp_pacing_ss_ratio of Linux
+_OUTPUT_S = 2.0**-10  # of its own rate that a connection may hold before the uplink: sk_pacing_shift of Linux
+_WINDOWS_USED = 2.0  # a window grows only while half of it is in use: tcp_is_cwnd_limited of Linux
+_FILL_ROUNDS = 4
+_MOST_HALVINGS = 60
+_NO_WEIGHT = 1e-30  # weights are of a byte or more, or 0
+_QUEUE_MEMORY = 0.5  # of the uplink's delay, from step to step: a guard against swinging
+
+# -- flows, and links that they share fairly ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +108,13 @@ class Routes:
         return len(self.source)
 
     def is_local(self, flow: int) -> bool:
-        """Whether a flow stays on its host and takes no link."""
+        """Whether a flow stays on its host and takes no link.
+
+        Parameters
+        ----------
+        flow
+            Index of a flow.
+        """
         return self.source[flow] == self.sink[flow]
 
 
@@ -82,13 +132,26 @@ class Fluid(Protocol):
         ...
 
     def send(self, flow: int, size_bytes: float) -> None:
-        """Queue a message behind those that the flow carries already."""
+        """Queue a message behind those that the flow carries already.
+
+        Parameters
+        ----------
+        flow
+            Index of a flow between two hosts.
+        size_bytes
+            Of the message; >= 0.
+        """
         ...
 
     def advance(self, until_s: float) -> list[int]:
         """Go on to the next delivery, or to ``until_s`` if none comes before (or a step later, in a model of steps).
 
         Returns the flows of the messages delivered now, one entry a message, lowest flow first.
+
+        Parameters
+        ----------
+        until_s
+            A time, not before now, in seconds from the start; ``inf`` for none.
         """
         ...
 
@@ -98,6 +161,13 @@ def max_min_rates_bytes_per_s(routes: Routes, busy: Sequence[int]) -> Floats:
 
     The link with the smallest fair share is filled first and leaves; its flows keep that share. Local flows are not
     to be in ``busy``.
+
+    Parameters
+    ----------
+    routes
+        Hosts and the flows between them.
+    busy
+        Indices of the flows that have something to send.
     """
     num_hosts = routes.num_hosts
     up, down = np.array(routes.source, np.intp), np.array(routes.sink, np.intp) + num_hosts
@@ -142,7 +212,20 @@ class FairFluid:
         return not self._is_busy.any()
 
     def send(self, flow: int, size_bytes: float) -> None:
-        """Queue a message; of 0 bytes or more."""
+        """Queue a message; of 0 bytes or more.
+
+        Parameters
+        ----------
+        flow
+            Index of a flow between two hosts.
+        size_bytes
+            Of the message; >= 0.
+
+        Raises
+        ------
+        ModelError
+            For a flow that stays on its host.
+        """
         if self._routes.is_local(flow):
             raise ModelError("A message within a host takes no link.")
         queue = self._queues[flow]
@@ -151,7 +234,13 @@ class FairFluid:
             self._left_bytes[flow], self._is_busy[flow] = size_bytes, True
 
     def advance(self, until_s: float) -> list[int]:
-        """Go on to the next delivery or to ``until_s``, whichever comes first."""
+        """Go on to the next delivery or to ``until_s``, whichever comes first.
+
+        Parameters
+        ----------
+        until_s
+            A time in seconds from the start; ``inf`` for none.
+        """
         busy = np.flatnonzero(self._is_busy)
         if not busy.size:
             self._now_s = max(self._now_s, until_s)
@@ -180,25 +269,7 @@ class FairFluid:
         self._left_bytes[flow], self._is_busy[flow] = (queue[0], True) if queue else (0.0, False)
 
 
-# --- Iterations of training with parameter servers, message by message over fluid links
-# Every worker runs forward through its layers and backward; each gradient (or slice of one, a key) goes to its server,
-# which adds up those of all workers and sends the sum back on request. Workers wait for nothing but their own sums, so
-# that they may fall apart; several iterations are run until they repeat. What may overlap is given:
-#
-# - neither: a worker pushes everything when its backward pass is done, and asks for the sums behind its last push;
-# - ``pushes_early``: a key is pushed as soon as its gradient is ready; sums are asked for when the backward pass is
-# done;
-# - ``pulls_early`` as well: a sum is asked for behind its push, and the next forward pass waits layer by layer.
-#
-# With a barrier no sum is sent before every push of all workers has arrived. A server that answers several workers
-# hands
-# the sums to their connections one after the other, ``hand_over_s`` apart: the first gets a start that its connection
-# may
-# keep. Left out: the servers' additions and updates (thousandths of a second), and losses.
-
-_SMALL_BYTES = 14_480.0  # leaves at once, in a connection's first window
-_SAME_S = 1e-9
-_MOST_ROUNDS = 5_000_000
+# -- iterations --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +294,7 @@ class Exchange:
     num_servers, is_co_located
         Servers have hosts of their own, or server ``i`` shares that of worker ``i``.
     pushes_early, pulls_early, has_barrier
-        See the module.
+        What overlaps, see the head of this module.
     header_bytes
         Of every message and every request.
     latency_s
@@ -265,12 +336,28 @@ class Exchange:
             raise ModelError("A co-located server needs the host of a worker.")
 
     def flow(self, worker: int, server: int, *, is_pull: bool) -> int:
-        """Return the flow from a worker to a server, or back."""
+        """Return the flow from a worker to a server, or back.
+
+        Parameters
+        ----------
+        worker, server
+            Their indices, from 0.
+        is_pull
+            Whether it goes from the server to the worker.
+        """
         return (is_pull * len(self.workers) + worker) * self.num_servers + server
 
 
 def routes_of(exchange: Exchange, rate_bytes_per_s: float) -> Routes:
-    """Return the flows between workers and servers over links of one rate, per direction."""
+    """Return the flows between workers and servers over links of one rate, per direction.
+
+    Parameters
+    ----------
+    exchange
+        What is exchanged between which workers and servers.
+    rate_bytes_per_s
+        Of every host's link, per direction; finite and > 0.
+    """
     num_workers = len(exchange.workers)
     first = 0 if exchange.is_co_located else num_workers
     pairs = [(worker, first + server) for worker in range(num_workers) for server in range(exchange.num_servers)]
@@ -284,7 +371,24 @@ def routes_of(exchange: Exchange, rate_bytes_per_s: float) -> Routes:
 
 
 def begins_s(exchange: Exchange, routes: Routes, fluid: Fluid, *, num_iterations: int) -> Floats:
-    """Return when each worker begins each iteration; shape workers by ``num_iterations``."""
+    """Return when each worker begins each iteration; shape workers by ``num_iterations``.
+
+    Parameters
+    ----------
+    exchange
+        What is exchanged, and when it may be.
+    routes
+        The flows of the exchange, see :func:`routes_of`.
+    fluid
+        Moves the messages; at time 0, with nothing on its way.
+    num_iterations
+        Whose beginnings are asked for; >= 1.
+
+    Raises
+    ------
+    ModelError
+        If the exchange does not come to an end.
+    """
     run = _Iterations(exchange, routes, fluid, num_iterations)
     run.go()
     return np.array(run.begins_s)
@@ -326,7 +430,10 @@ class _Iterations:
         for _ in range(_MOST_ROUNDS):
             if all(len(times) == self._last for times in self.begins_s):
                 return
-            self._due()
+            # Compute goes on from its own time, not from the end of a step of the links.
+            while self._events and self._events[0][0] <= self._fluid.now_s + _SAME_S:
+                self._now_s, _, action = heapq.heappop(self._events)
+                action()
             until_s = self._events[0][0] if self._events else math.inf
             if self._fluid.is_idle and not self._events:
                 break
@@ -334,12 +441,6 @@ class _Iterations:
                 self._now_s = self._fluid.now_s
                 self._messages[flow].popleft()()
         raise ModelError("The exchange does not come to an end.")
-
-    def _due(self) -> None:
-        """Do what is due by the links' time; compute goes on from its own time, not from the end of a step."""
-        while self._events and self._events[0][0] <= self._fluid.now_s + _SAME_S:
-            self._now_s, _, action = heapq.heappop(self._events)
-            action()
 
     def _at(self, time_s: float, action: Callable[[], None]) -> None:
         self._count += 1
@@ -476,34 +577,7 @@ def _by_time(ready_s: Sequence[float]) -> list[tuple[float, list[int]]]:
     return list(batches.items())
 
 
-# --- Messages between workers and servers over TCP as fluids: windows, the sender's queue, the switch's queue, late
-# acks
-# What max-min fair links (:mod:`planner.models.server_fluid`) leave out and runs show:
-#
-# - **Acknowledgements wait in queues.** Pushes of many workers fill the queue before a server's downlink with a window
-# each. Acknowledgements of pulls go the same way, so that a pull gets a window per delay of that queue, not its share.
-# - **Late connections stay behind.** A sender's stack holds about a millisecond of each connection's own rate in the
-# queue before its uplink (the kernel's limit on output, `net/ipv4/tcp_output.c`, ``tcp_small_queue_check``). Who has
-# more there gets more of the link, and a window grows only while its connection uses it: one that starts beside an
-# established one keeps a small share until that has done.
-# - **Windows start small** (RFC 5681, slow start: a byte more for every byte acknowledged), and shrink while
-# a connection pauses (``tcp_cwnd_restart`` of Linux halves them for every time-out gone by).
-#
-# State of a flow: bytes accepted, past the uplink, delivered and acknowledged, and its window. Time goes on in steps,
-# fine just after a flow starts and coarse later. An uplink is shared in proportion to the bytes that the connections
-# may
-# hold before it; the queue before a downlink is shared in proportion to its content. Left out: losses, receivers'
-# windows that grow, the size of packets.
-
-FIRST_WINDOW_BYTES = 14_480.0  # 10 segments of 1,448 bytes: RFC 6928
-_SERVER_FLUID_WINDOWS_ROUNDING_BYTES = 0.5
-_PACING = 2.0  # in slow start, tcp_pacing_ss_ratio of Linux
-_OUTPUT_S = 2.0**-10  # of its own rate that a connection may hold before the uplink: sk_pacing_shift of Linux
-_WINDOWS_USED = 2.0  # a window grows only while half of it is in use: tcp_is_cwnd_limited of Linux
-_FILL_ROUNDS = 4
-_MOST_HALVINGS = 60
-_NO_WEIGHT = 1e-30  # weights are of a byte or more, or 0
-_QUEUE_MEMORY = 0.5  # of the uplink's delay, from step to step: a guard against swinging
+# -- TCP connections ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -568,10 +642,23 @@ class WindowFluid:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is on its way; acknowledgements may still be."""
-        return bool((self._accepted - self._delivered <= _SERVER_FLUID_WINDOWS_ROUNDING_BYTES).all())
+        return bool((self._accepted - self._delivered <= _STEP_ROUNDING_BYTES).all())
 
     def send(self, flow: int, size_bytes: float) -> None:
-        """Queue a message; of a byte or more."""
+        """Queue a message; of a byte or more.
+
+        Parameters
+        ----------
+        flow
+            Index of a flow between two hosts.
+        size_bytes
+            Of the message; a byte or more.
+
+        Raises
+        ------
+        ModelError
+            For a flow that stays on its host, or a message of less than a byte.
+        """
         if self._routes.is_local(flow):
             raise ModelError("A message within a host takes no link.")
         if size_bytes < 1:
@@ -586,27 +673,29 @@ class WindowFluid:
         self._next_end[flow] = self._ends[flow][0]
 
     def advance(self, until_s: float) -> list[int]:
-        """Go on to the next step that delivers a message, or to the first at or after ``until_s``."""
+        """Go on to the next step that delivers a message, or to the first at or after ``until_s``.
+
+        Parameters
+        ----------
+        until_s
+            A time in seconds from the start; ``inf`` for none.
+        """
         while self._now_s < until_s:
-            if self.is_idle:
-                self._rest(until_s)
+            if self.is_idle:  # all is acknowledged, queues are empty
+                self._acknowledged = self._delivered.copy()
+                self._up_delay_s[:], self._down_delay_s[:] = 0, 0
+                self._now_s = until_s
                 return []
             self._step()
-            reached = np.flatnonzero(self._delivered >= self._next_end - _SERVER_FLUID_WINDOWS_ROUNDING_BYTES)
+            reached = np.flatnonzero(self._delivered >= self._next_end - _STEP_ROUNDING_BYTES)
             if reached.size:
                 return [flow for one in reached.tolist() for flow in self._pop(one)]
         return []
 
-    def _rest(self, until_s: float) -> None:
-        """Let an idle network be until then: all is acknowledged, queues are empty."""
-        self._acknowledged = self._delivered.copy()
-        self._up_delay_s[:], self._down_delay_s[:] = 0, 0
-        self._now_s = until_s
-
     def _pop(self, flow: int) -> list[int]:
         """Take the messages that are delivered."""
         ends, count = self._ends[flow], 0
-        while ends and ends[0] <= self._delivered[flow] + _SERVER_FLUID_WINDOWS_ROUNDING_BYTES:
+        while ends and ends[0] <= self._delivered[flow] + _STEP_ROUNDING_BYTES:
             ends.popleft()
             count += 1
         self._next_end[flow] = ends[0] if ends else math.inf
@@ -635,12 +724,10 @@ class WindowFluid:
         held = np.minimum(room, np.clip(paced, transport.smallest_output_bytes, transport.largest_output_bytes))
         # A window turns over several times in a step where the round trip is shorter than the step.
         most = np.minimum(left, np.maximum(room, self._window * (step_s / round_trip_s)))
-        most[left <= _SERVER_FLUID_WINDOWS_ROUNDING_BYTES] = 0
+        most[left <= _STEP_ROUNDING_BYTES] = 0
         moved = self._filled(most, np.where(most > 0, np.maximum(held, 1.0), 0.0), step_s)
         self._past_uplink += moved
-        waiting = np.bincount(
-            self._source, np.where(left - moved > _SERVER_FLUID_WINDOWS_ROUNDING_BYTES, held, 0), len(self._up)
-        )
+        waiting = np.bincount(self._source, np.where(left - moved > _STEP_ROUNDING_BYTES, held, 0), len(self._up))
         self._up_delay_s = _QUEUE_MEMORY * self._up_delay_s + (1 - _QUEUE_MEMORY) * waiting / self._up
         return held
 
@@ -653,7 +740,7 @@ class WindowFluid:
             # Where nobody wants anything the weights are 0, and so are the shares.
             more = np.minimum(weights * (left / np.maximum(total, _NO_WEIGHT))[source], wanted)
             wanted = wanted - more
-            weights = weights * (wanted > _SERVER_FLUID_WINDOWS_ROUNDING_BYTES)
+            weights = weights * (wanted > _STEP_ROUNDING_BYTES)
             if not weights.any():
                 break
             left = np.maximum(left - np.bincount(source, more, num_hosts), 0)

@@ -1,14 +1,28 @@
-"""Several parameter servers in lockstep: tensors spread over them, each server and each worker with its own link.
+"""Parameter servers in lockstep: pushes, aggregation and pulls of one iteration, on links and by packets.
 
-Beyond Y. Zeng et al., Int. J. Intelligent Systems, 2023, doi:10.1155/2023/2663115, who name it as future work; with one
-server and unlimited workers' links it is their Algorithm 1, Algorithm 2 or its segments, by what is given as ready
-times.
+*Several servers* (:class:`Links`, :func:`push_end_s`, :func:`pull_time_s`): tensors spread over them, each server and
+each worker with its own link. Beyond Y. Zeng et al., Int. J. Intelligent Systems, 2023, doi:10.1155/2023/2663115, who
+name it as future work; with one server and unlimited workers' links it is their Algorithm 1, Algorithm 2 or its
+segments, by what is given as ready times. Links are full duplex, behind a switch that is never the bottleneck. A worker
+sends its tensors one after the other, as they get ready, at the speed of its own link; what has arrived waits at the
+server's link, which works whenever something waits. Bytes flow on while the rest of their tensor is still being sent.
+What a worker owes the server on its own machine takes no link: it is there when it is computed. Leaves out latency,
+headers, the switch's finite buffers (a congested server slows no sender down), and the servers' own work.
 
-Links are full duplex, behind a switch that is never the bottleneck. A worker sends its tensors one after the other, as
-they get ready, at the speed of its own link; what has arrived waits at the server's link, which works whenever
-something waits. Bytes flow on while the rest of their tensor is still being sent. What a worker owes the server on its
-own machine takes no link: it is there when it is computed. Leaves out latency, headers, the switch's finite buffers (a
-congested server slows no sender down), and the servers' own work.
+*By packets* (:class:`ServerNetwork`, :func:`exchange`): equations 10 to 18 of the GST model, X. Zhang et al.,
+Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter Server, section IV. Print
+counts bits and packets; here packets have bytes, and rates are bytes/s. A layer's packets may be fractional, since
+compression keeps a share of them. Left out, as there: the worker's link and the server's delay are added although the
+same packets pass both, and nothing depends on how many layers are on the way.
+
+*The pipeline of layers* (:func:`overlap_layers`): equations 3, 4 and 6 of the same paper, section III. Its processes
+are forward and backward (FP, BP), push (its forward communication, FC), aggregation (AG) and pull (its backward
+communication, BC). The last axis of every array is the pipeline's: layers in backward order.
+
+*One server and unequal workers* (:class:`BspExchange`, :func:`algorithm_1_time_s`): Zeng et al., equations 28 to 33,
+Algorithms 1 and 2. Every worker computes, pushes all gradients through the server's link, which serves one push after
+the other, and pulls; the pulls come last, all together, and overlap with nothing. Leaves out the server's own work,
+latency, and the workers' links.
 """
 
 import math
@@ -54,10 +68,6 @@ class Links:
             raise ModelError(f"server_bytes_per_s must be finite and > 0, not {self.server_bytes_per_s}.")
         if not all(rate > 0 for rate in self.worker_bytes_per_s):
             raise ModelError(f"worker_bytes_per_s must be > 0, not {self.worker_bytes_per_s}.")
-        self._check_workers()
-
-    def _check_workers(self) -> None:
-        """Refuse counts and homes that do not fit the workers."""
         kinds, homes = len(self.worker_bytes_per_s), [home for home in self.worker_homes if home is not None]
         if len(self.worker_counts) not in (0, kinds) or len(self.worker_homes) not in (0, kinds):
             raise ModelError(
@@ -98,6 +108,18 @@ class Links:
 def place_round_robin(size_bytes: ArrayLike, *, num_servers: int) -> Floats:
     """Return tensors dealt out in their order, as TensorFlow does by default.
 
+    Parameters
+    ----------
+    size_bytes
+        Of every tensor, shape (tensors,); finite and >= 0, at least one.
+    num_servers
+        Servers; >= 1.
+
+    Raises
+    ------
+    ModelError
+        If there is no tensor, a negative size, or no server.
+
     >>> place_round_robin([5, 3, 2], num_servers=2).tolist()
     [[5.0, 0.0], [0.0, 3.0], [2.0, 0.0]]
     """
@@ -109,6 +131,13 @@ def place_round_robin(size_bytes: ArrayLike, *, num_servers: int) -> Floats:
 
 def place_largest_first(size_bytes: ArrayLike, *, server_bytes_per_s: ArrayLike) -> Floats:
     """Return tensors placed one by one, the largest first, where the server would be done with its load soonest.
+
+    Parameters
+    ----------
+    size_bytes
+        Of every tensor, shape (tensors,); finite and >= 0, at least one.
+    server_bytes_per_s
+        Of each server's link, per direction, shape (servers,); finite and > 0.
 
     >>> place_largest_first([5, 3, 2], server_bytes_per_s=[1, 1]).tolist()
     [[5.0, 0.0], [0.0, 3.0], [0.0, 2.0]]
@@ -123,6 +152,13 @@ def place_largest_first(size_bytes: ArrayLike, *, server_bytes_per_s: ArrayLike)
 
 def place_sliced(size_bytes: ArrayLike, *, server_bytes_per_s: ArrayLike) -> Floats:
     """Return every tensor cut into one slice per server, as large as its link is fast: no server is a hot spot.
+
+    Parameters
+    ----------
+    size_bytes
+        Of every tensor, shape (tensors,); finite and >= 0, at least one.
+    server_bytes_per_s
+        Of each server's link, per direction, shape (servers,); finite and > 0.
 
     >>> place_sliced([6, 3], server_bytes_per_s=[2, 1]).tolist()
     [[4.0, 2.0], [2.0, 1.0]]
@@ -152,7 +188,7 @@ def _rates(server_bytes_per_s: ArrayLike) -> Floats:
     return np.array(Links(server_bytes_per_s=tuple(rates.tolist()), worker_bytes_per_s=(1.0,)).server_bytes_per_s)
 
 
-# -- times -----------------------------------------------------------------------------------------------------------
+# -- several servers: times --------------------------------------------------------------------------------------------
 
 
 def push_end_s(ready_s: ArrayLike, placed_bytes: ArrayLike, links: Links) -> Floats:
@@ -161,10 +197,12 @@ def push_end_s(ready_s: ArrayLike, placed_bytes: ArrayLike, links: Links) -> Flo
     Parameters
     ----------
     ready_s
-        When each worker (row) has computed the gradient of each tensor (column); >= 0. Algorithm 1: the end of all
-        computing, for every tensor; Algorithm 2: the end of the first part of the backward pass.
+        When each worker (row) has computed the gradient of each tensor (column), in seconds; >= 0. Algorithm 1: the end
+        of all computing, for every tensor; Algorithm 2: the end of the first part of the backward pass.
     placed_bytes
-        Of each tensor (row) on each server (column).
+        Bytes of each tensor (row) on each server (column); finite and >= 0.
+    links
+        Of all servers and workers, per direction.
 
     Notes
     -----
@@ -183,15 +221,15 @@ def push_end_s(ready_s: ArrayLike, placed_bytes: ArrayLike, links: Links) -> Flo
             at_home[home] = kind
     sent = {kind: _Sent.of(np.frombuffer(kind[0]), placed, kind[1], kind[2]) for kind in kinds}
     ends: dict[tuple[int, float, _Kind | None], float] = {}
-    found = []
+    all_ends = []
     for server, rate in enumerate(links.server_bytes_per_s):
         alike = (column_of[server], rate, at_home.get(server))
         if alike not in ends:
             numbers = kinds - Counter([alike[2]] if alike[2] else [])
             remote_s = _server_end_s([(sent[kind], number) for kind, number in numbers.items()], alike[0], rate)
             ends[alike] = max(remote_s, _local_end_s(alike[2], placed[:, server]))
-        found.append(ends[alike])
-    return np.array(found)
+        all_ends.append(ends[alike])
+    return np.array(all_ends)
 
 
 def sliced_push_end_s(
@@ -212,9 +250,17 @@ def sliced_push_end_s(
     Parameters
     ----------
     ready_s
-        Of each kind of workers.
+        Of each kind of workers, shape (tensors,), in seconds.
+    size_bytes
+        Of every tensor, shape (tensors,).
+    num_servers
+        Servers; >= 1, each holds an equal slice of every tensor.
+    server_bytes_per_s, worker_bytes_per_s
+        Of every server's link; of each kind's workers, per direction.
+    worker_counts
+        How many workers each kind has; >= 1.
     home_kind
-        The kind whose machines the servers stand on, as far as there are so many.
+        The kind whose machines the servers stand on, as far as there are so many; None for no such kind.
     """
     slices = (size_bytes / num_servers)[:, None]
     at_home = 0 if home_kind is None else min(worker_counts[home_kind], num_servers)
@@ -320,6 +366,13 @@ def _checked_placement(placed_bytes: ArrayLike, links: Links) -> Floats:
 def pull_time_s(placed_bytes: ArrayLike, links: Links) -> float:
     """Return the time in which every worker pulls all parameters, all starting together.
 
+    Parameters
+    ----------
+    placed_bytes
+        Bytes of each tensor (row) on each server (column); finite and >= 0.
+    links
+        Of all servers and workers, per direction.
+
     Notes
     -----
     ``max(n P_s / B_s over servers, P / B_w over workers)``: with every flow at a constant rate the busiest link is
@@ -346,12 +399,17 @@ def iteration_time_s(
 
     Parameters
     ----------
-    ready_s, placed_bytes
+    ready_s, placed_bytes, links
         As for :func:`push_end_s`.
     parameters_bytes
         What is pulled, as ``placed_bytes``; left out, as much as is pushed.
     overhead_s
-        Start-up of push and pull, once.
+        Start-up of push and pull, once; finite and >= 0.
+
+    Raises
+    ------
+    ModelError
+        If a number is out of range, or shapes do not fit each other.
 
     >>> links = Links(server_bytes_per_s=(1.0, 1.0), worker_bytes_per_s=(math.inf, math.inf))
     >>> iteration_time_s([[1, 1], [1, 2]], place_round_robin([4, 2], num_servers=2), links)
@@ -364,12 +422,7 @@ def iteration_time_s(
     return pushed_s + pull_time_s(pulled, links) + overhead_s
 
 
-# --- Push, aggregation and pull through parameter servers, by packets: equations 10 to 18 of the GST model
-# Source: X. Zhang et al., Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter
-# Server, section IV. Print counts bits and packets; here packets have bytes, and rates are bytes/s. A layer's packets
-# may
-# be fractional, since compression keeps a share of them. Left out, as there: the worker's link and the server's
-# delay are added although the same packets pass both, and nothing depends on how many layers are on the way.
+# -- by packets: equations 10 to 18 of the GST model -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -442,11 +495,15 @@ class ServerNetwork:
         return np.asarray(self.packet_bytes / np.asarray(self.bandwidth_bytes_per_s))
 
 
-# -- communication ---------------------------------------------------------------------------------------------------
-
-
 def num_packets(size_bytes: ArrayLike, packet_bytes: float) -> Floats:
     """Return ``PN``, the packets that carry so many bytes, rounded up.
+
+    Parameters
+    ----------
+    size_bytes
+        Bytes to carry; an array of any shape.
+    packet_bytes
+        Bytes of a packet; > 0.
 
     >>> num_packets([0, 1, 3000], 1500).tolist()
     [0.0, 1.0, 2.0]
@@ -456,6 +513,11 @@ def num_packets(size_bytes: ArrayLike, packet_bytes: float) -> Floats:
 
 def queueing_s(network: ServerNetwork) -> Floats:
     """Return one packet's time at the barrier link, waiting and forwarding (eqs. 11 and 12).
+
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
 
     Raises
     ------
@@ -488,6 +550,14 @@ def queueing_s(network: ServerNetwork) -> Floats:
 def transfer_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
     """Return the seconds of one direction of one layer: eq. 10 and eq. 12 together; 0 for no packets.
 
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
+
     Notes
     -----
     ``base + alpha PN pks/B`` on the other links, and one packet's sojourn on the barrier link, whose whole volume is
@@ -499,17 +569,31 @@ def transfer_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
     return np.where(number > 0, start + volume, 0.0)
 
 
-# -- aggregation -----------------------------------------------------------------------------------------------------
-
-
 def granularity_packets(network: ServerNetwork, packets: ArrayLike) -> Floats:
-    """Return ``G``, what a server adds up at once: its share ``PN / K`` unless a smaller one is given (eq. 13)."""
+    """Return ``G``, what a server adds up at once: its share ``PN / K`` unless a smaller one is given (eq. 13).
+
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
+    """
     share = np.asarray(packets, dtype=np.float64) / network.num_servers
     return share if network.granularity_packets is None else np.minimum(share, network.granularity_packets)
 
 
 def aggregation_delay_bounds_s(network: ServerNetwork, packets: ArrayLike) -> tuple[Floats, Floats]:
     """Return the least and the largest wait for a complete granularity (eqs. 15 and 16).
+
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
 
     Notes
     -----
@@ -525,6 +609,14 @@ def aggregation_delay_bounds_s(network: ServerNetwork, packets: ArrayLike) -> tu
 def aggregation_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
     """Return the seconds until the last server has added up a layer of all workers (eq. 18); 0 for no packets.
 
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
+
     Notes
     -----
     ``delay + N ceil(PN / (G K)) (a + b G)``, the inner sum being eq. 14. With the default G the ceiling is 1. Workers'
@@ -539,9 +631,6 @@ def aggregation_s(network: ServerNetwork, packets: ArrayLike) -> Floats:
     return np.where(number > 0, delay_s + network.num_workers * rounds * each_s, 0.0)
 
 
-# -- a layer's whole exchange ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NetworkExchange:
     """Seconds of every layer's push, aggregation and pull, nothing overlapped."""
@@ -552,22 +641,31 @@ class NetworkExchange:
 
 
 def exchange(network: ServerNetwork, packets: ArrayLike) -> NetworkExchange:
-    """Return the seconds of every layer's exchange, in the shape of the bandwidth, then of the layers."""
+    """Return the seconds of every layer's exchange, in the shape of the bandwidth, then of the layers.
+
+    Parameters
+    ----------
+    network
+        Workers, servers and what lies between them.
+    packets
+        Of each layer, the last axis; may be fractional. Broadcast against the network's bandwidth, whose axes come
+        first.
+    """
     one_way_s = transfer_s(network, packets)
     return NetworkExchange(push_s=one_way_s, aggregate_s=aggregation_s(network, packets), pull_s=one_way_s)
 
 
-# --- The two pipelines of an iteration with parameter servers, and its barrier: equations 1 to 6 of the GST model
-# Source: X. Zhang et al., Performance Modeling and Analysis of Distributed Deep Neural Network Training with Parameter
-# Server, section III. The paper's processes are input (IO), forward and backward (FP, BP), push (its forward
-# communication, FC), aggregation (AG), pull (its backward communication, BC) and update (UP). The last axis of every
-# array is the pipeline's: iterations of one worker, or layers in backward order.
-
-# -- two kinds of processes ------------------------------------------------------------------------------------------
+# -- the pipeline of layers: equations 3, 4 and 6 ----------------------------------------------------------------------
 
 
 def type_one_s(duration_s: ArrayLike) -> Floats:
-    """Return when a process ends that waits only for its own predecessor (eq. 3)."""
+    """Return when a process ends that waits only for its own predecessor (eq. 3).
+
+    Parameters
+    ----------
+    duration_s
+        Seconds of each, in the order of the pipeline along the last axis.
+    """
     return np.cumsum(np.asarray(duration_s, dtype=np.float64), axis=-1)
 
 
@@ -593,32 +691,6 @@ def type_two_s(previous_s: ArrayLike, duration_s: ArrayLike) -> Floats:
     sums = type_one_s(duration_s)
     before = sums - np.asarray(duration_s)
     return np.asarray(sums + np.maximum.accumulate(np.asarray(previous_s) - before, axis=-1))
-
-
-def explicit_input_s(input_s: ArrayLike, rest_s: ArrayLike) -> Floats:
-    """Return the seconds of input in each iteration that the rest of the previous one does not hide (eq. 5).
-
-    Parameters
-    ----------
-    input_s, rest_s
-        Of each iteration: input, and all other processes together.
-
-    Notes
-    -----
-    ``max(0, tau_io(m) - tau_rest(m-1))``, all of the first. These and the rest's seconds sum to the end of the last
-    iteration. Reading runs ahead without limit; leaves out that it also goes on while a worker waits at the barrier,
-    so that for unequal workers these are an upper bound.
-
-    >>> explicit_input_s([2, 2, 2], [1, 1, 1]).tolist()
-    [2.0, 1.0, 1.0]
-    """
-    read = type_one_s(input_s)
-    before = np.zeros_like(ended := type_two_s(read, rest_s))
-    before[..., 1:] = ended[..., :-1]
-    return np.maximum(0.0, read - before)
-
-
-# -- the layers of one iteration -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -649,6 +721,11 @@ class Overlapped:
 def overlap_layers(layers: LayerTimes) -> Overlapped:
     """Return the explicit seconds of the layer pipeline (eq. 6).
 
+    Parameters
+    ----------
+    layers
+        Seconds of every layer's processes, in backward order along the last axis.
+
     Notes
     -----
     Backward is of type I, the others of type II; the differences are taken at the last layer. A pull neither delays
@@ -668,6 +745,13 @@ def cut_into_pieces(size_bytes: ArrayLike, backward_s: ArrayLike, piece_bytes: f
 
     Each layer gives whole pieces and a remainder, all ready when its backward ends: the first piece carries the time.
 
+    Parameters
+    ----------
+    size_bytes, backward_s
+        Of each layer, shape (layers,), in backward order; not negative.
+    piece_bytes
+        The most that travels on its own; > 0.
+
     Raises
     ------
     ModelError
@@ -685,63 +769,7 @@ def cut_into_pieces(size_bytes: ArrayLike, backward_s: ArrayLike, piece_bytes: f
     return cut, ready
 
 
-# -- iterations ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Steps:
-    """Explicit seconds of every process: a row for each worker, a column for each iteration."""
-
-    input_s: Floats
-    forward_s: Floats
-    backward_s: Floats
-    push_s: Floats
-    aggregate_s: Floats
-    pull_s: Floats
-    update_s: Floats
-
-
-def global_synchronization_times_s(steps: Steps, *, is_printed: bool = False) -> Floats:
-    """Return ``GST(n, m)``, each worker's seconds from one complete aggregation to the next (eq. 1).
-
-    Parameters
-    ----------
-    is_printed
-        The second case as printed, without push and aggregation: from the second iteration on they then vanish from
-        the epoch.
-    """
-    compute = steps.input_s + steps.forward_s + steps.backward_s
-    exchange = steps.push_s + steps.aggregate_s
-    times = compute + exchange
-    after = (steps.pull_s + steps.update_s)[..., :-1]
-    times[..., 1:] = after + (compute if is_printed else times)[..., 1:]
-    return times
-
-
-def tail_s(steps: Steps) -> float:
-    """Return the slowest worker's last pull and update, the end of eq. 2."""
-    return float(np.max((steps.pull_s + steps.update_s)[..., -1]))
-
-
-def epoch_time_s(steps: Steps, *, is_printed: bool = False) -> float:
-    """Return the seconds of an epoch, all workers meeting when each aggregation is complete (last line of eq. 2).
-
-    Notes
-    -----
-    ``sum over m of max over n of GST(n, m), + tail``. Print equates this with the slowest worker's own sum, which
-    is only a lower bound: different workers may be the slowest in different iterations.
-    """
-    times = global_synchronization_times_s(steps, is_printed=is_printed)
-    return float(times.max(axis=0).sum()) + tail_s(steps)
-
-
-# --- One parameter server and unequal workers in lockstep: the iteration time of the heterogeneous-PS model
-# Source: Y. Zeng et al., Modeling the Training Iteration Time for Heterogeneous Distributed Deep Learning Systems,
-# Int. J. Intelligent Systems, 2023, doi:10.1155/2023/2663115: equations 28 to 33, Algorithms 1 and 2. Every worker
-# computes, pushes all gradients through the server's link, which serves one push after the other, and pulls; the pulls
-# come last, all together, and
-# overlap with nothing. Leaves out the server's own work, latency, and the workers' links (see
-# :mod:`planner.models.servers`).
+# -- one server and unequal workers in lockstep ------------------------------------------------------------------------
 
 _ROUNDING = 1e-9  # relative: what floating point may lose
 
@@ -777,6 +805,15 @@ class BspExchange:
     ) -> "BspExchange":
         """Return ``T_push = G / B`` and ``T_pull = P / B`` (eqs. 31 and 30).
 
+        Parameters
+        ----------
+        gradient_bytes, parameter_bytes
+            ``G`` and ``P``: what one worker pushes and pulls.
+        bandwidth_bytes_per_s
+            ``B`` of the server's link, per direction; finite and > 0.
+        overhead_s
+            Start-up of push and pull, once an iteration; finite and >= 0.
+
         >>> BspExchange.of(gradient_bytes=1e9, parameter_bytes=5e8, bandwidth_bytes_per_s=1.25e8).push_s
         8.0
         """
@@ -804,16 +841,17 @@ def _per_worker(name: str, value: ArrayLike) -> Floats:
     return seconds
 
 
-# -- computing -------------------------------------------------------------------------------------------------------
-
-
 def cpu_time_s(flop: float, *, clock_hz: float, values_per_cycle: float) -> float:
     """Return the computing time on a CPU (eq. 28): ``FLOP / (cpuhz simd)``.
 
     Parameters
     ----------
+    flop
+        Floating-point operations, one multiply-add being two.
+    clock_hz
+        ``cpuhz``, cycles a second; > 0.
     values_per_cycle
-        ``simd``: values worked on in one cycle, a fitted real number. The equation has one core.
+        ``simd``: values worked on in one cycle, a fitted real number; > 0. The equation has one core.
 
     >>> cpu_time_s(9.6e9, clock_hz=2e9, values_per_cycle=2.4)
     2.0
@@ -828,6 +866,12 @@ def gpu_time_s(flop: float, *, clock_hz: float, num_stream_processors: float, fl
 
     Parameters
     ----------
+    flop
+        Floating-point operations, one multiply-add being two.
+    clock_hz
+        ``gpuhz``, cycles a second; > 0.
+    num_stream_processors
+        ``sp``; > 0.
     flop_per_cycle
         ``fc`` of one stream processor: 2 with fused multiply-add, else 1.
 
@@ -840,11 +884,23 @@ def gpu_time_s(flop: float, *, clock_hz: float, num_stream_processors: float, fl
     return flop / (clock_hz * num_stream_processors * flop_per_cycle)
 
 
-# -- closed forms ----------------------------------------------------------------------------------------------------
-
-
 def equal_workers_time_s(compute_s: float, exchange: BspExchange, *, num_workers: int) -> float:
-    """Return the iteration time with equal workers (eq. 29): ``T_cpu + n T_push + n T_pull``."""
+    """Return the iteration time with equal workers (eq. 29): ``T_cpu + n T_push + n T_pull``.
+
+    Parameters
+    ----------
+    compute_s
+        Seconds that every worker computes; >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+    num_workers
+        ``n``; >= 1.
+
+    Raises
+    ------
+    ModelError
+        If there is no worker.
+    """
     if num_workers < 1:
         raise ModelError(f"there must be at least 1 worker, not {num_workers}.")
     return compute_s + num_workers * (exchange.push_s + exchange.pull_s) + exchange.overhead_s
@@ -852,6 +908,13 @@ def equal_workers_time_s(compute_s: float, exchange: BspExchange, *, num_workers
 
 def equation_32_holds(compute_s: ArrayLike, *, push_s: float) -> bool:
     """Whether the server's link is never idle after the first push: ``T_1 + (i - 1) T_push >= T_i``, sorted.
+
+    Parameters
+    ----------
+    compute_s
+        Seconds that each worker computes, shape (workers,), in any order; finite and >= 0.
+    push_s
+        Seconds of one worker's push; >= 0.
 
     Notes
     -----
@@ -874,6 +937,13 @@ def _first_idle(compute: Floats, push_s: float) -> int | None:
 def fastest_worker_time_s(compute_s: ArrayLike, exchange: BspExchange) -> float:
     """Return the iteration time where the link is the bottleneck (eq. 32): ``n T_pull + T_min + n T_push``.
 
+    Parameters
+    ----------
+    compute_s
+        Seconds that each worker computes, shape (workers,), in any order; finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+
     Raises
     ------
     ModelError
@@ -889,16 +959,15 @@ def fastest_worker_time_s(compute_s: ArrayLike, exchange: BspExchange) -> float:
     return equal_workers_time_s(float(compute[0]), exchange, num_workers=len(compute))
 
 
-# -- algorithms ------------------------------------------------------------------------------------------------------
-
-
 def algorithm_1_time_s(compute_s: ArrayLike, exchange: BspExchange) -> float:
     """Return the iteration time of workers that push when all is computed (Algorithm 1).
 
     Parameters
     ----------
     compute_s
-        Of each worker, in any order.
+        Seconds that each worker computes, shape (workers,), in any order; finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
 
     Notes
     -----
@@ -919,14 +988,19 @@ def segment_ready_s(forward_s: ArrayLike, backward_s: ArrayLike, *, num_pushes: 
     Parameters
     ----------
     forward_s, backward_s
-        Of each worker, for its own share of the batch.
+        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
     num_pushes
-        ``k``; >= 1.
+        ``k``, the equal parts in which a backward pass is pushed; >= 1.
 
     Returns
     -------
     Floats
         One row per worker, one column per part.
+
+    Raises
+    ------
+    ModelError
+        If the workers of both differ in number, or ``num_pushes`` is less than 1.
     """
     forward, backward = _per_worker("forward_s", forward_s), _per_worker("backward_s", backward_s)
     if forward.shape != backward.shape:
@@ -938,6 +1012,15 @@ def segment_ready_s(forward_s: ArrayLike, backward_s: ArrayLike, *, num_pushes: 
 
 def algorithm_2_time_s(forward_s: ArrayLike, backward_s: ArrayLike, exchange: BspExchange, *, num_pushes: int) -> float:
     """Return the iteration time of workers that push while they compute (Algorithm 2).
+
+    Parameters
+    ----------
+    forward_s, backward_s
+        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+    num_pushes
+        ``k``, the equal parts in which a backward pass is pushed; >= 1.
 
     Notes
     -----
@@ -951,6 +1034,15 @@ def algorithm_2_time_s(forward_s: ArrayLike, backward_s: ArrayLike, exchange: Bs
 
 def segments_time_s(forward_s: ArrayLike, backward_s: ArrayLike, exchange: BspExchange, *, num_pushes: int) -> float:
     """Return the iteration time if every part is pushed on its own, no sooner than it is computed.
+
+    Parameters
+    ----------
+    forward_s, backward_s
+        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+    num_pushes
+        ``k``, the equal parts in which a backward pass is pushed; >= 1.
 
     Notes
     -----
@@ -974,7 +1066,17 @@ class CheckedTime:
 def checked_algorithm_2(
     forward_s: ArrayLike, backward_s: ArrayLike, exchange: BspExchange, *, num_pushes: int
 ) -> CheckedTime:
-    """Return the time at the level of segments, with a warning where Algorithm 2 departs from it."""
+    """Return the time at the level of segments, with a warning where Algorithm 2 departs from it.
+
+    Parameters
+    ----------
+    forward_s, backward_s
+        Seconds of each worker for its own share of the batch, shape (workers,); finite and >= 0.
+    exchange
+        Seconds for which one worker's push and pull occupy the server's link.
+    num_pushes
+        ``k``, the equal parts in which a backward pass is pushed; >= 1.
+    """
     strict_s = segments_time_s(forward_s, backward_s, exchange, num_pushes=num_pushes)
     simple_s = algorithm_2_time_s(forward_s, backward_s, exchange, num_pushes=num_pushes)
     warnings: tuple[str, ...] = ()
@@ -990,6 +1092,13 @@ def checked_algorithm_2(
 
 def accuracy(*, predicted_s: float, measured_s: float, relative_to: Literal["predicted", "measured"]) -> float:
     """Return ``1 - |PT - MT| / PT`` (Tables 2 to 5) or ``... / MT`` (Tables 6 and 7).
+
+    Parameters
+    ----------
+    predicted_s, measured_s
+        PT and MT, seconds of an iteration; > 0.
+    relative_to
+        Which of the two the difference is divided by.
 
     >>> accuracy(predicted_s=4, measured_s=5, relative_to="measured")
     0.8

@@ -40,12 +40,10 @@ from planner.models.communication import (
     ring_all_reduces,
     two_level_all_reduces,
 )
-from planner.models.memory import Precision
+from planner.models.memory import STATISTIC_BYTES, Precision
 
 Positions = int | NDArray[np.int64]
 Numbers = float | NDArray[np.int64] | Floats
-
-_STATISTIC_BYTES = 4  # batch-norm statistics stay in fp32, as in planner.models.memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -310,7 +308,7 @@ class LayerBytes:
         moving = _prefix([layer.num_moving for layer in dnn.layers])
         return cls(
             names=line.names,
-            weights_bytes=trainable * precision.weight_bytes + moving * _STATISTIC_BYTES,
+            weights_bytes=trainable * precision.weight_bytes + moving * STATISTIC_BYTES,
             gradients_bytes=trainable * precision.gradient_bytes,
             optimizer_bytes=trainable * (precision.master_bytes + precision.optimizer_bytes),
             activations_bytes=_prefix([layer.num_stored_elements for layer in dnn.layers]) * precision.activation_bytes,

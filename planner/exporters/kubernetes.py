@@ -35,7 +35,7 @@ from planner.exporters.machines import (
     used_machines,
 )
 from planner.exporters.scripts import Parsed, comment_lines, script_words
-from planner.families.parameter_server.cost import ParameterServerConfiguration
+from planner.families.parameter_server.configuration import ParameterServerConfiguration
 from planner.used_machines import UsedMachines
 from planner.yaml_text import MOST_LAUNCH_LETTERS, read_yaml_documents
 

@@ -7,8 +7,8 @@ from planner.families.all_reduce import search as all_reduce_search
 from planner.families.hybrid import bounds as hybrid_bounds
 from planner.families.hybrid import search as hybrid_search
 from planner.families.hybrid.grid_search import DOMAIN as HYBRID_CUTS
-from planner.families.model_replicas import search as model_replicas_bound
 from planner.families.model_replicas import search as model_replicas_search
+from planner.families.model_replicas import settings as model_replicas_settings
 from planner.families.parameter_server import search as parameter_server_search
 from planner.families.pipeline import search as pipeline_search
 from planner.networks import computation_bound
@@ -47,7 +47,7 @@ SEARCHES: Mapping[str, FamilySearch] = {
 BOUNDS: Mapping[str, Callable[[Problem], float]] = {
     "all_reduce": computation_bound,
     "parameter_server": computation_bound,
-    "model_replicas": model_replicas_bound.least_objective,
+    "model_replicas": model_replicas_settings.least_objective,
     "pipeline": computation_bound,
     "hybrid": hybrid_bounds.lower_bound,
 }

@@ -39,7 +39,7 @@ def test_no_number_of_servers_that_is_shown_is_better_than_the_plan(net: str, ba
         """Come to no plan but those of three servers, as a search may that is cut off."""
         is_of_plan = "most_solved" not in named  # not the search of a number of servers that is shown beside it
         plain(incumbents, branch.roots_of(incumbents.space, 3) if is_of_plan else roots, **named)
-        seen.extend(one.objective for one in incumbents.found)
+        seen.extend(one.objective for one in incumbents.solved)
         return 0.0
 
     with MonkeyPatch.context() as patch:

@@ -12,9 +12,10 @@ from replicas import asked_for, cost_of, every_chain, every_choice, models, ques
 
 import planner
 from planner.families.model_replicas import layers as model_replicas_layers
-from planner.families.model_replicas.family import predict
+from planner.families.model_replicas.cost import predict
 from planner.families.model_replicas.layers import Layers
-from planner.families.model_replicas.search import plan, search_space, search_space_csv, sum_rule
+from planner.families.model_replicas.search import plan
+from planner.families.model_replicas.uniform import search_space, sum_rule
 from planner.models.replica_segments import (
     ByThreads,
     Constants,
@@ -25,12 +26,12 @@ from planner.models.replica_segments import (
     Stage,
     broken_constraints,
     chain_of,
-    remote_counts,
 )
 from planner.models.replicas import ReplicaModel, worthwhile_threads
 from planner.search import Search
 from planner.solution import Status
 from planner.zoo.builder import Builder
+from tests.referee.segments import remote_counts
 
 
 @pytest.mark.parametrize(
@@ -163,12 +164,12 @@ def test_the_space_of_uniform_layers_is_what_predict_says_and_no_plan_is_worse()
     assert any(f"of {len(space)} settings with uniform layers the best takes" in line for line in found.explanation)
 
 
-def test_the_space_is_a_table_too() -> None:
-    problem = planner.load(question(machine={"count": 5}))
-    head, *rows = search_space_csv(problem, (1, 2)).splitlines()
-    assert head == "num_workers_per_replica,num_replicas,num_parameter_servers,epoch_time_s"
-    assert [row.rsplit(",", 1)[0] for row in rows] == ["1,1,1", "2,1,2", "1,2,2", "2,2,1", "1,3,2", "1,4,1"]
-    assert float(rows[0].rsplit(",", 1)[1]) == pytest.approx(search_space(problem, (1, 2))[0][1])
+def test_the_space_has_every_setting_with_its_best_number_of_servers() -> None:
+    space = search_space(planner.load(question(machine={"count": 5})), (1, 2))
+    rows = [
+        (one.num_workers, one.num_replicas, one.num_servers) for one in (choice.configuration for choice, _ in space)
+    ]
+    assert rows == [(1, 1, 1), (2, 1, 2), (1, 2, 2), (2, 2, 1), (1, 3, 2), (1, 4, 1)]
 
 
 @given(models(), st.integers(1, 5))

@@ -15,17 +15,9 @@ from planner.cost import Floats
 from planner.errors import InfeasibleError
 from planner.families.model_replicas import layers as model_replicas_layers
 from planner.families.model_replicas.cost import model_of
-from planner.families.model_replicas.layers import (
-    Layers,
-    Setting,
-    are_few,
-    bound_of,
-    most_workers_of_tables,
-    settings_of,
-    some_settings_of,
-    table_bytes,
-)
-from planner.families.model_replicas.search import plan
+from planner.families.model_replicas.layers import Layers, most_workers_of_tables, table_bytes
+from planner.families.model_replicas.search import bound_of, plan
+from planner.families.model_replicas.settings import Setting, are_few, settings_of, some_settings_of
 from planner.models import replicas as replica_pairs
 from planner.models.replica_segments import Boundary, Ints, Stage, stripe_boundary
 from planner.models.replicas import LayerExtremes, ReplicaModel, ReplicaPairs
@@ -168,9 +160,9 @@ def test_tables_take_no_more_bytes_than_was_said_before_they_were_made(
         assert layers.best(num_workers, 1e-9).value is not None
         extremes = [vars_of(one) for one in layers._pairs._layers]
         arrays: list[NDArray[Any]] = [
-            *layers._own_s,
+            *layers.own_s,
             *layers._floor_s,
-            *layers._read_bytes,
+            *layers.read_bytes,
             layers._least_s,
             *layers._pairs._tight.values(),
         ]

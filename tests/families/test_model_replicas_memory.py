@@ -16,11 +16,12 @@ import planner
 from planner.answer.documents import dump, plan_document
 from planner.checks import report_text
 from planner.errors import InfeasibleError, NoAnswerError
-from planner.families.model_replicas.cost import memory_of, model_of, threads_of
-from planner.families.model_replicas.family import configuration_of, explain, predict
+from planner.families.model_replicas.configuration import configuration_of, threads_of
+from planner.families.model_replicas.cost import explain, memory_of, model_of, predict
 from planner.families.model_replicas.layers import Layers
 from planner.families.model_replicas.memory import Fitting
-from planner.families.model_replicas.search import plan, search_space
+from planner.families.model_replicas.search import plan
+from planner.families.model_replicas.uniform import search_space
 from planner.plan import Plan
 from planner.problem import Problem
 from planner.search import Search

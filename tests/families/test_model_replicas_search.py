@@ -10,10 +10,11 @@ from replicas import asked_for, every_configuration, question, questions
 
 import planner
 from planner.errors import InfeasibleError, SpecError
-from planner.families.model_replicas import cost as model_replicas_cost
-from planner.families.model_replicas.cost import group_of, model_of
-from planner.families.model_replicas.family import predict
-from planner.families.model_replicas.search import least_objective, plan
+from planner.families.model_replicas import configuration as model_replicas_configuration
+from planner.families.model_replicas.configuration import group_of
+from planner.families.model_replicas.cost import model_of, predict
+from planner.families.model_replicas.search import plan
+from planner.families.model_replicas.settings import least_objective
 from planner.models.replica_segments import Limits, broken_constraints, chain_of
 from planner.problem import Problem
 from planner.search import Search
@@ -243,7 +244,7 @@ def test_measured_seconds_of_the_layers_are_those_of_one_worker() -> None:
 
 def test_the_chain_is_read_once_a_prediction_and_not_once_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(model_replicas_cost, "chain_of", lambda dnn: asked.append(1) or chain_of(dnn))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(model_replicas_configuration, "chain_of", lambda dnn: asked.append(1) or chain_of(dnn))  # type: ignore[func-returns-value]
     found = asked_for(machine={"count": 16})
     num_predictions = found.provenance.num_solved + len(found.alternatives)
     assert num_predictions < found.provenance.num_candidates

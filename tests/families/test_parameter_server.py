@@ -16,7 +16,8 @@ from tight_memory import TIGHT
 import planner
 from planner.errors import InfeasibleError, NoAnswerError
 from planner.families.parameter_server.bounds import Space, lower_bounds, root, split, tightened
-from planner.families.parameter_server.cost import ParameterServerConfiguration, ParameterServerCost
+from planner.families.parameter_server.configuration import ParameterServerConfiguration
+from planner.families.parameter_server.cost import ParameterServerCost
 from planner.families.parameter_server.search import plan, row_configuration
 from planner.problem import Problem, Range
 from planner.search import Search

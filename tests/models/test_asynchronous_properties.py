@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import ModelError
-from planner.models.asynchronous import Synchronisation, break_even_epochs
+from planner.models.asynchronous import Synchronisation
 
 
 @given(instances(), st.sampled_from(EVERY))
@@ -131,12 +131,6 @@ def test_a_draw_is_never_negative() -> None:
 def test_many_workers_are_simulated_for_fewer_iterations() -> None:
     small, large = (Instance(kinds=(worker(1, count=count),)).run(ASP, num_iterations=None) for count in (2, 1000))
     assert (small.num_exchanges, large.num_exchanges) == (800, 20_000)
-
-
-def test_a_run_that_is_faster_by_half_may_need_half_as_many_epochs_more() -> None:
-    assert break_even_epochs(samples_per_s=150, synchronous_samples_per_s=100) == 1.5
-    with pytest.raises(ModelError, match="samples_per_s 0"):
-        break_even_epochs(samples_per_s=0, synchronous_samples_per_s=100)
 
 
 ONE = Instance(kinds=(worker(1),))

@@ -13,8 +13,9 @@ from planner.cases.forms.gst import BOTTLENECKS, Bottleneck, Workload, evaluate
 from planner.errors import ModelError
 from planner.models.communication import Compression
 from planner.models.data_parallel import standard_maximum
-from planner.models.servers import ServerNetwork, Steps, epoch_time_s, explicit_input_s
+from planner.models.servers import ServerNetwork
 from tests.referee.equations import evaluate_grid, expected_epoch_time_s
+from tests.referee.gst import Steps, epoch_time_s, explicit_input_s
 
 workloads = st.builds(
     lambda layers, forward_s, update_s, input_s: Workload(

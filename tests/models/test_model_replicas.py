@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from planner import zoo
 from planner.errors import ModelError
@@ -21,7 +19,6 @@ from planner.models.replica_segments import (
     SegmentWork,
     Stage,
     chain_of,
-    unroll,
 )
 from planner.models.replicas import EpochTime, Reading, ReplicaModel, Training, least_reading_s, most_reading_s
 from planner.zoo.builder import Builder
@@ -41,8 +38,9 @@ counts = st.integers(1, 4)
 
 def uniform(workers: int, replicas: int, servers: int, *, threads: int = 16, layers: int = 7) -> ReplicaConfiguration:
     """<workers, replicas, servers>."""
-    return ReplicaConfiguration.uniform(
-        num_workers=workers, num_replicas=replicas, num_servers=servers, num_threads=threads, num_layers=layers
+    layer = LayerChoice.spread(workers, num_threads=threads)
+    return ReplicaConfiguration(
+        num_workers=workers, num_replicas=replicas, num_servers=servers, layers=(layer,) * layers
     )
 
 
@@ -245,22 +243,12 @@ def test_the_latency_may_grow_with_the_threads() -> None:
     assert theirs - ours == pytest.approx(150e-6)
 
 
-def test_another_partition_scheme_is_a_function() -> None:
-    def by_channels(shape: tuple[int, ...], num_segments: int) -> NDArray[np.intp]:
-        of_channel = np.arange(shape[0]) * num_segments // shape[0]
-        return np.broadcast_to(of_channel.reshape(-1, *(1 for _ in shape[1:])), shape)
-
-    model, two = ReplicaModel(SegmentWork(MNIST, CONSTANTS, scheme=by_channels)), LayerChoice.spread(2)
-    pool, conv = (model.forward(index, two, two).num_received for index in (1, 2))
-    assert pool == 0  # a pool reads its own channel, a convolution all of them
-    assert conv == 16 * 12 * 12
-
-
 def test_an_unrolled_recurrent_layer_takes_a_step_after_the_other_and_reads_its_weights_once() -> None:
     step = Stage(
         name="rnn", kind="fully_connected", input_shape=(4,), output_shape=(4,), num_connections=32, num_weights=32
     )
-    once, thrice = (ReplicaModel(SegmentWork(unroll(step, number), CONSTANTS)) for number in (1, 3))
+    later = replace(step, num_weights=0)  # all steps share the weights, which are read once
+    once, thrice = (ReplicaModel(SegmentWork(steps, CONSTANTS)) for steps in ((step,), (step, later, later)))
     one, three = (uniform(1, 1, 1, layers=number) for number in (1, 3))
     assert thrice.reading_s(three, TRAINING) == pytest.approx(once.reading_s(one, TRAINING))
     parts = [model.epoch(given, TRAINING).parts_s for model, given in ((once, one), (thrice, three))]

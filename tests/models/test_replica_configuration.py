@@ -17,8 +17,8 @@ from planner.models.replica_segments import (
 
 STAGES = chain_of(zoo.build("adam-mnist"))
 LIMITS = Limits(num_machines=20, num_cores=16)
-BEST = ReplicaConfiguration.uniform(
-    num_workers=2, num_replicas=9, num_servers=2, num_threads=16, num_layers=len(STAGES)
+BEST = ReplicaConfiguration(
+    num_workers=2, num_replicas=9, num_servers=2, layers=(LayerChoice.spread(2, num_threads=16),) * len(STAGES)
 )
 
 
@@ -70,24 +70,3 @@ def test_a_broken_constraint_is_named_with_its_numbers(configuration: ReplicaCon
 def test_all_broken_constraints_are_reported_at_once() -> None:
     wrong = replace(with_first(LayerChoice.spread(3, num_threads=20)), num_servers=5)
     assert [fault[:2] for fault in broken_constraints(wrong, LIMITS, STAGES)] == ["C1", "C2", "C3", "C3"]
-
-
-def test_a_map_of_every_thread_becomes_a_choice() -> None:
-    entries = [(p, h, r, 2 * r + 1 - p) for p in range(2) for h in range(3) for r in range(2)]
-    choice = LayerChoice.of_map(entries)
-    assert (choice.num_partitions, choice.num_threads, choice.num_replicas) == (2, 3, 2)
-    assert choice.workers == ((1, 0), (3, 2))
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ([(0, 0, 0, 2), (0, 0, 0, 3)], r"C4: partition 0, thread 0, replica 0 is mapped twice, to workers 2 and 3"),
-        ([(0, 0, 0, 2), (0, 1, 0, 3)], r"C4: threads 0 and 1 of partition 0, replica 0 are on workers 2 and 3"),
-        ([(0, 0, 0, 2), (1, 1, 0, 3)], r"the map has 2 of 2 partitions x 2 threads x 1 replicas = 4 entries"),
-        ([], "the map is empty"),
-    ],
-)
-def test_a_map_that_is_none_is_refused(entries: list[tuple[int, int, int, int]], message: str) -> None:
-    with pytest.raises(ModelError, match=message):
-        LayerChoice.of_map(entries)

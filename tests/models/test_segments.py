@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from planner import zoo
 from planner.dnn import Dnn, Layer
 from planner.errors import ModelError
-from planner.models.replica_segments import Partition, Stage, chain_of, count_boundary, remote_counts, stripes, unroll
+from planner.models.replica_segments import Stage, chain_of, stripe_boundary
 from planner.zoo.builder import Builder
+from tests.referee.segments import Partition, count_boundary, remote_counts, stripes
 
 Neuron = tuple[int, ...]
 
@@ -146,18 +147,24 @@ def test_layers_that_work_neuron_by_neuron_stay_with_the_one_before() -> None:
     assert names == ["conv1", "pool1", "conv2", "pool2", "conv3", "conv4", "conv5", "pool5", "fc6", "fc7", "fc8"]
 
 
-def test_a_recurrent_layer_is_unrolled_and_its_weights_are_read_once() -> None:
-    step = Stage(
-        name="rnn", kind="fully_connected", input_shape=(6,), output_shape=(4,), num_connections=40, num_weights=40
-    )
-    first, *later = unroll(step, 3)
-    assert [first.name, *(one.name for one in later)] == ["rnn@1", "rnn@2", "rnn@3"]
-    assert [one.num_weights for one in (first, *later)] == [40, 0, 0]
-    boundary = count_boundary(later[0], Partition.of((4,), 2), Partition.of((4,), 2))
-    assert boundary.connections.sum() == 40
+def test_a_step_of_a_recurrent_layer_has_more_connections_than_pairs_of_neurons() -> None:
+    step = Stage(name="rnn@2", kind="fully_connected", input_shape=(4,), output_shape=(4,), num_connections=40)
+    truth = count_boundary(step, Partition.of((4,), 2), Partition.of((4,), 2))
+    boundary = stripe_boundary(step, 2, 2, (4,))
+    assert boundary.connections.tolist() == truth.connections.tolist() == [[10, 10], [10, 10]]
     assert remote_counts(boundary.needed, [0, 1], [0, 1]).tolist() == [2, 2]
-    with pytest.raises(ModelError, match="'rnn': 0 steps"):
-        unroll(step, 0)
+
+
+def test_a_pool_cut_by_channels_reads_its_own_and_a_convolution_all_of_them() -> None:
+    def by_channels(shape: tuple[int, ...], num_segments: int) -> NDArray[np.intp]:
+        of_channel = np.arange(shape[0]) * num_segments // shape[0]
+        return np.broadcast_to(of_channel.reshape(-1, *(1 for _ in shape[1:])), shape)
+
+    stages = chain_of(zoo.build("adam-mnist"))
+    first, pool, conv = (Partition.of(stage.output_shape, 2, by_channels) for stage in stages[:3])
+    pooled, convolved = count_boundary(stages[1], first, pool), count_boundary(stages[2], pool, conv)
+    assert remote_counts(pooled.needed, [0, 1], [0, 1]).sum() == 0
+    assert remote_counts(convolved.needed, [0, 1], [0, 1]).sum() == 16 * 12 * 12
 
 
 def test_a_network_that_is_no_chain_is_refused_with_the_layer() -> None:

@@ -9,17 +9,13 @@ from hypothesis import strategies as st
 from planner.channel import schedule
 from planner.cost import Affine, Floats
 from planner.errors import ModelError
-from planner.models.servers import (
-    LayerTimes,
+from planner.models.servers import LayerTimes, cut_into_pieces, overlap_layers, type_one_s, type_two_s
+from tests.referee.gst import (
     Steps,
-    cut_into_pieces,
     epoch_time_s,
     explicit_input_s,
     global_synchronization_times_s,
-    overlap_layers,
     tail_s,
-    type_one_s,
-    type_two_s,
 )
 
 seconds = st.integers(0, 9).map(float)

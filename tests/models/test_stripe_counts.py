@@ -1,20 +1,23 @@
 """Counts of stripes from rows alone, against the counts of any partition."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import zoo
+from planner.cost import Floats
 from planner.models.replica_segments import (
     ByWorkingSet,
+    Connections,
     Constants,
+    Ints,
     LayerSeconds,
-    Partition,
     SegmentWork,
     Stage,
     chain_of,
-    count_boundary,
     num_stripes,
     stripe_boundary,
     stripe_channels,
@@ -22,6 +25,7 @@ from planner.models.replica_segments import (
 )
 from planner.models.replicas import LayerExtremes, LayerStates, PhaseExtremes, all_states
 from planner.zoo.builder import Builder
+from tests.referee.segments import Partition, count_boundary
 
 
 @st.composite
@@ -86,7 +90,9 @@ def test_sizes_and_channels_are_those_of_the_partition(stages: tuple[Stage, ...]
 # -- all numbers of partitions at once -------------------------------------------------------------------------------
 
 
-def work_of(stages: tuple[Stage, ...], *, is_measured: bool) -> SegmentWork:
+def work_of(
+    stages: tuple[Stage, ...], *, is_measured: bool, connections: Connections = Connections.COUNTED
+) -> SegmentWork:
     """Work whose loops are the faster the smaller a segment, or whose seconds are measured."""
     constants = Constants(
         multiply_add_s=ByWorkingSet(((10.0, 1e-9), (1000.0, 3e-9))),
@@ -96,28 +102,61 @@ def work_of(stages: tuple[Stage, ...], *, is_measured: bool) -> SegmentWork:
         latency_s=lambda _threads: 0.0,
     )
     seconds = [LayerSeconds(forward_s=1.0 + k, error_s=2.0, update_s=0.5) for k in range(len(stages))]
-    return SegmentWork(stages, constants, seconds=seconds if is_measured else None)
+    return SegmentWork(stages, constants, seconds=seconds if is_measured else None, connections=connections)
 
 
 def numbers_of(phase: PhaseExtremes) -> np.ndarray:
     return np.vstack((phase.seconds, phase.numbers, phase.least_s, phase.least_numbers))
 
 
+def phase_one_by_one(
+    partitions: Ints, seconds: Callable[[int], Floats], numbers: Callable[[int], Ints]
+) -> PhaseExtremes:
+    """The segment that computes most, and that receives most, one number of partitions after the other."""
+    found = np.zeros((6, int(partitions.max()) + 1))
+    for p in partitions.tolist():
+        busy_s, received = seconds(p), numbers(p)
+        slow = int(np.lexsort((-received, -busy_s))[0])
+        full = int(np.lexsort((-busy_s, -received))[0])
+        found[:, p] = busy_s[slow], busy_s[full], received[slow], received[full], busy_s.min(), received.min()
+    return PhaseExtremes(found[:2], found[2:4], found[4], found[5])
+
+
+def one_by_one(work: SegmentWork, layer: int, partitions: Ints) -> LayerExtremes:
+    """A layer by the boundaries of each number of partitions."""
+
+    def returned(p: int) -> Ints:
+        is_last = layer == len(work.stages) - 1
+        return np.zeros(p, dtype=np.int64) if is_last else work.boundary(layer + 1, p, 1).returned[:, 0]
+
+    update_s, largest = np.zeros((2, int(partitions.max()) + 1))
+    for p in partitions.tolist():
+        update_s[p] = work.update_s(layer, p).max()
+        largest[p] = stripe_sizes(work.stages[layer].output_shape, p).max()
+    return LayerExtremes(
+        forward=phase_one_by_one(
+            partitions, lambda p: work.forward_s(layer, p), lambda p: work.boundary(layer, 1, p).needed[:, 0]
+        ),
+        backward=phase_one_by_one(partitions, lambda p: work.backward_s(layer, p), returned),
+        update_s=update_s,
+        largest=largest,
+    )
+
+
 def assert_extremes_agree(work: SegmentWork, layer: int, partitions: np.ndarray) -> None:
-    found = LayerExtremes.of_stripes(work, layer, partitions)
-    truth = LayerExtremes.one_by_one(work, layer, partitions)
+    found, truth = LayerExtremes.of(work, layer, partitions), one_by_one(work, layer, partitions)
     np.testing.assert_allclose(numbers_of(found.forward), numbers_of(truth.forward), rtol=1e-12)
     np.testing.assert_allclose(numbers_of(found.backward), numbers_of(truth.backward), rtol=1e-12)
     np.testing.assert_allclose(found.update_s, truth.update_s, rtol=1e-12)
     np.testing.assert_allclose(found.largest, truth.largest, rtol=1e-12)
 
 
-@given(chains(), st.booleans(), st.sets(st.integers(1, 15), min_size=1))
+@given(chains(), st.booleans(), st.sampled_from(Connections), st.sets(st.integers(1, 15), min_size=1))
 @settings(deadline=None, max_examples=80)
 def test_extreme_segments_of_all_partitions_at_once_are_those_of_one_after_the_other(
-    stages: tuple[Stage, ...], is_measured: bool, some: set[int]
+    stages: tuple[Stage, ...], is_measured: bool, connections: Connections, some: set[int]
 ) -> None:
-    work = work_of(stages, is_measured=is_measured)
+    work = work_of(stages, is_measured=is_measured, connections=connections)
     for layer in range(len(stages)):
         assert_extremes_agree(work, layer, np.array(sorted(some)))
 

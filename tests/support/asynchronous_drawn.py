@@ -43,7 +43,8 @@ class Instance:
 
     def run(self, synchronisation: Synchronisation, bound: int = 0, **options: Any) -> AsynchronousRun:
         options = {"num_iterations": NUM_ITERATIONS} | options
-        return simulate(**self.question, synchronisation=synchronisation, bound=bound, **options)
+        exchange = Exchange.of(**self.question, synchronisation=synchronisation, bound=bound)
+        return simulate(exchange, **options)
 
     def limit(self, synchronisation: Synchronisation, bound: int = 0) -> float:
         return samples_per_s_bound(Exchange.of(**self.question, synchronisation=synchronisation, bound=bound))

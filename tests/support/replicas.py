@@ -11,8 +11,8 @@ from number_of_devices import uses_all
 
 import planner
 from planner.dnn import Dnn
-from planner.families.model_replicas.cost import ReplicaChoice, group_of, memory_of, model_of, threads_of
-from planner.families.model_replicas.family import predict
+from planner.families.model_replicas.configuration import ReplicaChoice, group_of, threads_of
+from planner.families.model_replicas.cost import memory_of, model_of, predict
 from planner.families.model_replicas.search import plan
 from planner.models.compute import profile_from_flop
 from planner.models.replica_segments import (

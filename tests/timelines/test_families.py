@@ -18,7 +18,7 @@ from planner.api import configuration_of, timeline
 from planner.errors import SpecError
 from planner.families.hybrid.timeline import Line, StagePass, draw_line
 from planner.families.parameter_server.cost import ParameterServerCost
-from planner.families.parameter_server.family import Push, busy_spans
+from planner.families.parameter_server.timeline import Push, busy_spans
 from planner.families.pipeline.cost import PipelineCost
 from planner.families.timeline_drawing import Drawing
 from planner.models.layouts import Schedule

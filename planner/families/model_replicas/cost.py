@@ -1,4 +1,11 @@
-"""The numbers of a question in the Adam model: its machines, layers, constants, batch and input.
+"""The cost of a configuration of model replicas: the numbers of a question in the Adam model, and what comes of them.
+
+A worker is a machine of one device whose cores run the threads. At each exchange a replica writes its gradients to the
+servers, and reads the weights; both are limited by the replicas' and the servers' links (``serialised``), take equally
+long, and follow one another, as the weights of a synchronous replica must wait for its gradients. Of several replicas,
+which are asynchronous, writes could overlap reads and computation: for them this is conservative. With ``variant:
+printed`` reads are charged as the paper prints them, and writes cost nothing. The model is that of
+:mod:`planner.models.replicas`, memory that of :mod:`planner.models.replica_memory`.
 
 Seconds of the layers are those of the question's profiles, which all families share: a thread has ``1 / cores`` of the
 device. The error terms of a layer (eq. 7) are half of the backward pass of the layer above, its update (eq. 8) is the
@@ -7,111 +14,39 @@ other half; a layer without weights has error terms alone. The first layer sends
 paper's canonical loops measured on a machine, computation is counted instead, by the working set of each segment.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from planner import constraints
-from planner.cluster import Link, MachineGroup
-from planner.errors import Fault, ModelError, SpecError
+from planner.cluster import Link
+from planner.families.model_replicas.configuration import (
+    NAME,
+    ReplicaChoice,
+    batch_of,
+    group_of,
+    stages_of,
+)
 from planner.families.parsing import wrong
-from planner.models.input import InputTime, input_time
+from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import Precision
 from planner.models.replica_memory import Kept, ReplicaMemory
 from planner.models.replica_segments import (
     ByThreads,
     ByWorkingSet,
     Constants,
+    LayerChoice,
     LayerSeconds,
     ReplicaConfiguration,
     SegmentWork,
     Stage,
-    chain_of,
 )
-from planner.models.replicas import ReplicaModel
+from planner.models.replicas import EpochTime, Reading, ReplicaModel, Training
+from planner.models.ssgd import Strategy
+from planner.plan import Prediction
 from planner.problem import Problem
-from planner.used_machines import UsedMachines
-
-# --- The decisions of the family ``model_replicas``, and the block that says them
-
-NAME = "model_replicas"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaChoice:
-    """All decisions of the family, and how often a replica reads."""
-
-    configuration: ReplicaConfiguration
-    samples_per_read: int
-
-    @property
-    def headline(self) -> str:
-        """Replicas, workers and servers."""
-        chosen = self.configuration
-        replicas, workers, servers = (
-            f"{number} {noun}{'s' * (number != 1)}"
-            for number, noun in (
-                (chosen.num_replicas, "replica"),
-                (chosen.num_workers, "worker"),
-                (chosen.num_servers, "server"),
-            )
-        )
-        return f"{replicas} x {workers}, {servers}"
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the block that ``predict`` reads back."""
-        chosen = self.configuration
-        layers = [
-            {
-                "partitions": layer.num_partitions,
-                "threads": layer.num_threads,
-                "replicas": layer.num_replicas,
-                "workers": [list(row) for row in layer.workers],
-            }
-            for layer in chosen.layers
-        ]
-        return {
-            "num_parameter_servers": chosen.num_servers,
-            "num_replicas": chosen.num_replicas,
-            "num_workers_per_replica": chosen.num_workers,
-            "samples_per_read": self.samples_per_read,
-            "layers": layers,
-        }
-
-
-_NAME = "model_replicas"
-_MOST_CORES = 4_096
-
-
-def group_of(problem: Problem) -> MachineGroup:
-    """Return the only group of machines, or the one whose device is pinned."""
-    pinned = problem.fixed.get("device")
-    groups = [group for group in problem.cluster.machine_groups if pinned in (None, group.device.name)]
-    if len(groups) != 1:
-        raise wrong(
-            _NAME, "num_replicas", len(groups), "model_replicas needs one group of equal machines. Pin fix.device."
-        )
-    if (number := groups[0].devices_per_machine) > 1:
-        raise wrong(_NAME, "num_replicas", number, f"model_replicas runs one device a machine; these have {number}.")
-    return groups[0]
-
-
-def stages_of(problem: Problem) -> tuple[Stage, ...]:
-    """Return the network as a chain of layers with weights; raise SpecError if it is none."""
-    mend = "Ask about a chain, such as adam-mnist, alexnet or vgg16."
-    first = problem.dnn.layers[0]
-    if first.kind != "input":
-        text = f"layer {first.name!r} comes first and is of kind {first.kind!r}; model_replicas reads samples from an"
-        raise SpecError.of(
-            [Fault(field="dnn", problem=f"{text} input layer.", mend="Put a layer of kind input first.")]
-        )
-    try:
-        return chain_of(problem.dnn)
-    except ModelError as error:
-        raise SpecError.of([Fault(field="dnn", problem=f"{error}", mend=mend)]) from None
+from planner.units import Dimension, format_human
 
 
 def model_of(problem: Problem) -> ReplicaModel:
@@ -137,7 +72,7 @@ def _link_of(problem: Problem) -> Link:
     edges = problem.cluster.graph.edges(group_of(problem).name, data=True)
     link: Link | None = next((data["link"] for _, _, data in edges), None)
     if link is None:
-        raise wrong(_NAME, "num_workers_per_replica", "", "one machine has no network to replicate over.")
+        raise wrong(NAME, "num_workers_per_replica", "", "one machine has no network to replicate over.")
     return link
 
 
@@ -185,54 +120,6 @@ def memory_limit_bytes(problem: Problem) -> float:
     return constraints.memory_limit_bytes(problem, group_of(problem))
 
 
-def threads_of(problem: Problem) -> tuple[int, ...]:
-    """Return the numbers of threads that a machine may run: up to its cores, and for which interference is known."""
-    points = problem.calibration.interference
-    least, most = (points[0][0], points[-1][0]) if points else (1, problem.calibration.num_cores)
-    most = min(most, problem.calibration.num_cores)
-    if most > _MOST_CORES:
-        text = f"{most:,} cores a machine; model_replicas takes up to {_MOST_CORES:,}."
-        raise SpecError.of([Fault(field="calibration.cores", problem=text, mend="Give the cores of one machine.")])
-    return tuple(range(least, most + 1))
-
-
-def fastest_threads(problem: Problem) -> int:
-    """Return the number of threads that multiplies fastest, whatever a layer's partitions; of equals the fewest."""
-    points = problem.calibration.interference
-    slower = ByThreads(points) if points else lambda _threads: 1.0
-    return min(threads_of(problem), key=lambda number: (slower(number) / number, number), default=1)
-
-
-def share_of(problem: Problem, num_replicas: int) -> int:
-    """Return a replica's share of the batch, after which it reads again.
-
-    The batch where it is fixed, directly or by devices, as for all families; else the batch per device, or the largest
-    batch.
-
-    Raises
-    ------
-    SpecError
-        If the batch has fewer samples than there are replicas.
-    """
-    training = problem.training
-    batch = training.fixed_batch_size or training.max_global_batch_size or 0
-    share = batch // num_replicas
-    if training.fixed_batch_size is None and training.batch_per_device is not None:
-        share = training.batch_per_device if not batch or training.batch_per_device <= share else 0
-    if share < 1:
-        raise wrong(
-            _NAME, "samples_per_read", batch, f"a batch of {batch} leaves some of {num_replicas} replicas without one."
-        )
-    return share
-
-
-def batch_of(problem: Problem, num_replicas: int, samples_per_read: int) -> int:
-    """Return the samples of an iteration: a fixed batch that replicas share, or what they train between two reads."""
-    fixed = problem.training.fixed_batch_size
-    shares_fixed = fixed is not None and samples_per_read == fixed // num_replicas
-    return fixed if fixed is not None and shares_fixed else samples_per_read * num_replicas
-
-
 def input_of(problem: Problem, num_workers: int, num_samples: float) -> InputTime:
     """Return the time of input for so many samples, of which each machine reads its share at the same time."""
     training = problem.training
@@ -272,11 +159,83 @@ def staleness_of(num_replicas: int) -> Mapping[str, float | None]:
     return {"mean": float(num_replicas - 1), "most": 0.0 if num_replicas == 1 else None}
 
 
-# --- Which machines a plan of the family ``model_replicas`` takes
+def predict(problem: Problem, configuration: ReplicaChoice) -> Prediction:
+    """Return what a configuration costs; an iteration is the fixed batch, or what replicas train between two reads.
+
+    ``details.staleness``: how many of the other replicas' updates are missing from the weights that a replica computes
+    on, counted in its own read intervals.
+    """
+    return predicted(problem, model_of(problem), configuration)
 
 
-def machines(problem: Problem, configuration: ReplicaChoice) -> Iterator[UsedMachines]:
-    """Yield the workers of all replicas, one device each; then the servers."""
-    group, counts = group_of(problem), configuration.configuration
-    yield UsedMachines.training(group, counts.num_replicas * counts.num_workers, 1)
-    yield UsedMachines.serving(group, counts.num_servers)
+def predicted(problem: Problem, model: ReplicaModel, configuration: ReplicaChoice) -> Prediction:
+    """Return the same by the model of the question, which a search has made already."""
+    chosen, share, training = configuration.configuration, configuration.samples_per_read, problem.training
+    batch = batch_of(problem, chosen.num_replicas, share)
+    num_workers = chosen.num_replicas * chosen.num_workers
+    epoch = iteration(problem, model, configuration)
+    parts = dict(epoch.parts_s)
+    parts["write"] = 0.0 if problem.variant == "printed" else parts["read"]
+    parts |= exchange_parts_s(problem)
+    read = input_of(problem, num_workers, batch)
+    parts["input_stall"] = stall_s(read, sum(parts.values()), Strategy(problem.calibration.strategy))
+    iteration_s = sum(parts.values())
+    layers = tuple(LayerChoice.spread(1, num_threads=layer.num_threads) for layer in chosen.layers)
+    one_worker = ReplicaConfiguration(num_servers=1, num_replicas=1, num_workers=1, layers=layers)
+    alone = model.epoch(one_worker, _training(problem, batch, share)).parts_s
+    computed_s, alone_s = (one["forward"] + one["backward"] + one["update"] for one in (parts, alone))
+    exchange_s = parts["receive_activations"] + parts["receive_errors"]
+    epoch_s = None if training.dataset_samples is None else iteration_s * training.dataset_samples / batch
+    memory = memory_of(problem, model).fullest(chosen.layers, chosen.num_workers)
+    return Prediction(
+        iteration_time_s=iteration_s,
+        epoch_time_s=epoch_s,
+        training_time_s=None if epoch_s is None or training.epochs is None else epoch_s * training.epochs,
+        breakdown_s=parts,
+        communication_s={"read": parts["read"], "write": parts["write"], "activations_and_errors": exchange_s},
+        scaling_factor=alone_s / (num_workers * iteration_s),
+        communication_to_computation=(parts["read"] + parts["write"] + exchange_s) / computed_s,
+        memory_bytes=memory.terms_bytes(1, limit_bytes=memory_limit_bytes(problem)),
+        details={
+            "batch_per_device": share,
+            "global_batch_size": batch,
+            "num_workers": num_workers,
+            "read_bytes": epoch.read_bytes * (training.dataset_samples or batch) / batch,
+            "staleness": staleness_of(chosen.num_replicas),
+            "layers": [
+                {"forward_s": one.forward.total_s, "backward_s": one.backward.total_s, "update_s": one.update.total_s}
+                for one in epoch.layers
+            ],
+        },
+    )
+
+
+def iteration(problem: Problem, model: ReplicaModel, configuration: ReplicaChoice) -> EpochTime:
+    """Return what the samples of an iteration take, but for what every family pays beside."""
+    chosen, share = configuration.configuration, configuration.samples_per_read
+    return model.epoch(chosen, _training(problem, batch_of(problem, chosen.num_replicas, share), share))
+
+
+def _training(problem: Problem, num_samples: int, samples_per_read: int) -> Training:
+    """Return so many samples, read as the question's variant has it."""
+    reading = Reading.PRINTED if problem.variant == "printed" else Reading.SERIALISED
+    return Training(num_samples=num_samples, samples_per_read=samples_per_read, reading=reading)
+
+
+def explain(problem: Problem, configuration: ReplicaChoice, prediction: Prediction) -> tuple[str, ...]:
+    """Return what binds: weights and gradients, messages between workers, computation or input; and whether it fits."""
+    del problem, configuration
+    parts = prediction.breakdown_s
+    shares = {
+        "reading weights and writing gradients": parts["read"] + parts["write"] + parts["latency"] + parts["overhead"],
+        "messages between workers": parts["receive_activations"] + parts["receive_errors"],
+        "computation": parts["forward"] + parts["backward"] + parts["update"] + parts["optimizer"],
+        "input": parts["input_stall"],
+    }
+    slowest = max(shares, key=shares.__getitem__)
+    lines = [f"{slowest} binds: {shares[slowest] / prediction.iteration_time_s:.0%} of the time"]
+    memory = prediction.memory_bytes
+    if memory["total"] > memory["limit"]:
+        total, limit = (format_human(memory[key], Dimension.DATA) for key in ("total", "limit"))
+        lines.append(f"it does not fit: a worker would hold {total}, and may hold {limit}")
+    return tuple(lines)

@@ -6,24 +6,17 @@ numbers of servers and replicas; these set the price, and the number of workers 
 costs thus serves all of them.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.constraints import allowed_staleness
 from planner.cost import Floats
-from planner.errors import SpecError
-from planner.families.model_replicas.cost import batch_of, exchange_parts_s, group_of, input_of, share_of
-from planner.models.input import stall_s
 from planner.models.replica_segments import LayerChoice, ReplicaConfiguration, num_stripes
-from planner.models.replicas import LayerStates, ReplicaModel, ReplicaPairs, all_states, worthwhile_threads
-from planner.models.ssgd import Strategy
-from planner.problem import Problem, Range
+from planner.models.replicas import ReplicaModel, ReplicaPairs, all_states, worthwhile_threads
 from planner.solution import Solution, Status
 from planner.solvers.chain import cheapest_chain
 from planner.solvers.matching import two_phase_assignment
@@ -63,15 +56,15 @@ def table_bytes(model: ReplicaModel, num_threads: int, num_workers: int) -> floa
     return 8 * (float(numbers[kinds].sum()) + 15 * float(stripes.max()))
 
 
-def can_be_told(model: ReplicaModel, num_workers: int) -> bool:
+def can_be_listed(model: ReplicaModel, num_workers: int) -> bool:
     """Whether an answer is small enough, which names the worker of every segment of every layer."""
     return num_workers * len(model.stages) <= _MOST_SEGMENTS
 
 
 def most_workers_of_tables(model: ReplicaModel, num_threads: int, most: int) -> int:
-    """Return for how many workers, up to ``most``, the tables are small enough, and an answer can be told."""
+    """Return for how many workers, up to ``most``, the tables are small enough, and an answer can be listed."""
     number = most
-    while number > 1 and not can_be_told(model, number):
+    while number > 1 and not can_be_listed(model, number):
         number //= 2
     while number > 1 and table_bytes(model, num_threads, number) > _MOST_TABLE_BYTES:
         number //= 2
@@ -111,24 +104,20 @@ class Layers:
         self.most_workers = most_workers
         self.threads = kept = worthwhile_threads(model, threads, is_memory_ample=is_memory_ample)
         made = {shape: all_states(shape, most_workers, kept) for shape in {one.output_shape for one in model.stages}}
-        states = [made[stage.output_shape] for stage in model.stages]
-        self._pairs = ReplicaPairs(model, states, assign, is_over)
-        self._own_s = self._of_every_layer(self._pairs.own_s)
-        self._floor_s = self._of_every_layer(self._pairs.floor_s)
-        self._read_bytes = self._of_every_layer(self._pairs.weight_bytes)
-        workers = {id(one): one.workers for one in states}
-        self._workers = [workers[id(one)] for one in states]
+        self.states = tuple(made[stage.output_shape] for stage in model.stages)  # what may be chosen for every layer
+        self._pairs = ReplicaPairs(model, self.states, assign, is_over)
+        first: dict[Hashable, int] = {}  # layers that are alike share what is made of them
+        homes = [first.setdefault((model.work.alike(layer), layer == 0), layer) for layer in range(len(model.stages))]
 
-    def _of_every_layer(self, cost_s: Callable[[int], Floats]) -> list[Floats]:
-        """Return what the states of every layer cost, made once for layers that are alike."""
-        made: dict[Hashable, Floats] = {}
-        found = []
-        for layer in range(len(self.model.stages)):
-            key = (self.model.work.alike(layer), layer == 0)
-            if key not in made:
-                made[key] = cost_s(layer)
-            found.append(made[key])
-        return found
+        def of_every_layer(cost: Callable[[int], Floats]) -> list[Floats]:
+            costs = {layer: cost(layer) for layer in first.values()}
+            return [costs[home] for home in homes]
+
+        self.own_s = of_every_layer(self._pairs.own_s)  # whatever the neighbours: the update, a phase without messages
+        self._floor_s = of_every_layer(self._pairs.floor_s)
+        self.read_bytes = of_every_layer(self._pairs.weight_bytes)  # what a replica reads of each layer in each state
+        workers = {id(one): one.workers for one in self.states}
+        self._workers = [workers[id(one)] for one in self.states]
 
     # -- bounds
 
@@ -146,7 +135,7 @@ class Layers:
         kinds, _ = self._kinds
         found = np.full((len(kinds), self.most_workers + 1), np.inf)
         for row, layer in enumerate(kinds):
-            states = self._pairs.states[layer]
+            states = self.states[layer]
             is_single = states.replicas == 1
             np.minimum.at(found[row], states.partitions[is_single], self._floor_s[layer][is_single])
         return np.asarray(np.minimum.accumulate(found, axis=1))
@@ -176,20 +165,6 @@ class Layers:
         return float(least @ self._kinds[1])
 
     # -- search
-
-    @property
-    def states(self) -> tuple[LayerStates, ...]:
-        """What may be chosen for every layer."""
-        return self._pairs.states
-
-    @property
-    def own_s(self) -> Sequence[Floats]:
-        """What every state of each layer costs whatever the neighbours: the update, and a phase without messages."""
-        return self._own_s
-
-    def read_bytes(self, layer: int) -> Floats:
-        """Return what a replica reads of a layer in each state."""
-        return self._read_bytes[layer]
 
     def pairs_s(self, num_workers: int) -> list[Floats] | None:
         """Return no more than every pair of states of neighbours that so many workers hold costs, layer by layer.
@@ -221,39 +196,37 @@ class Layers:
         OPTIMAL, or with a bound: UNKNOWN if nothing costs less than ``enough``, FEASIBLE if the search was over, or
         too many states were left to compare them all.
         """
-        priced = of_each([self._read_bytes], lambda one: price_s_per_byte * one)
+        priced = of_each([self.read_bytes], lambda one: price_s_per_byte * one)
         if extra is not None:
             priced = of_each([priced, extra], lambda one, more: one + more)
-        found = self._on_few_states(num_workers, priced, is_over)
-        if found is None:
-            return self._on(self._all(num_workers), priced, enough, is_over)
-        most = min(enough, found.objective)
-        kept = None if is_over() else self._within(num_workers, priced, most)
-        if kept is None and is_over():
-            return self._stopped(found, num_workers, price_s_per_byte)
-        if kept is None:  # nothing is left that could be better
-            bound = min(found.objective, enough)
-            status = Status.OPTIMAL if bound >= found.objective else Status.FEASIBLE
-            return Solution(status=status, objective=found.objective, bound=bound, value=found.value)
-        sizes = {(id(one), id(two)): len(one) * len(two) for one, two in pairwise(kept)}
-        if max(sizes.values(), default=0) > _MOST_PAIRS or sum(sizes.values()) > _MOST_PAIRS_TOGETHER:
-            return self._stopped(found, num_workers, price_s_per_byte)
-        bounds = self._pairs.all_bounds_s(kept, is_over)
-        if bounds is None:
-            return self._stopped(found, num_workers, price_s_per_byte)
-        better = self._on(kept, priced, most, is_over, bounds)
-        if better.value is not None and better.objective < found.objective:
-            return better
-        bound = min(found.objective, better.bound)
-        status = Status.OPTIMAL if bound >= found.objective else Status.FEASIBLE
-        return Solution(status=status, objective=found.objective, bound=bound, value=found.value)
+        every = self._all(num_workers)
+        if max(map(len, every)) ** 2 <= _FEW_PAIRS:
+            return self._on(every, priced, enough, is_over)
+        few = self._on(self._round_states(every, num_workers), priced, np.inf, is_over)
 
-    def _stopped(
-        self, found: Solution[tuple[LayerChoice, ...]], num_workers: int, price_s_per_byte: float
-    ) -> Solution[tuple[LayerChoice, ...]]:
-        """Return the best of a few states, where the others were not compared."""
-        bound = min(found.objective, self.bound(num_workers, price_s_per_byte))
-        return Solution(status=Status.FEASIBLE, objective=found.objective, bound=bound, value=found.value)
+        def nothing_below(bound: float) -> Solution[tuple[LayerChoice, ...]]:
+            """Return the best of the few states, with a bound on all others."""
+            bound = min(few.objective, bound)
+            status = Status.OPTIMAL if bound >= few.objective else Status.FEASIBLE
+            return Solution(status=status, objective=few.objective, bound=bound, value=few.value)
+
+        if is_over():
+            return nothing_below(self.bound(num_workers, price_s_per_byte))
+        # A chain costs at least the floor of its state, and the least floor of every other layer.
+        floors = of_each([self._floor_s, priced, every], lambda floor, read, some: floor[some] + read[some])
+        most = min(enough, few.objective)
+        slack = most - sum(float(floor.min()) for floor in floors)
+        if slack <= 0:
+            return nothing_below(enough)
+        kept = of_each([every, floors], lambda some, floor: some[floor - floor.min() < slack])
+        sizes = {(id(one), id(two)): len(one) * len(two) for one, two in pairwise(kept)}
+        is_too_many = max(sizes.values(), default=0) > _MOST_PAIRS or sum(sizes.values()) > _MOST_PAIRS_TOGETHER
+        bounds = None if is_too_many else self._pairs.all_bounds_s(kept, is_over)
+        if bounds is None:
+            return nothing_below(self.bound(num_workers, price_s_per_byte))
+        better = self._on(kept, priced, most, is_over, bounds)
+        is_better = better.value is not None and better.objective < few.objective
+        return better if is_better else nothing_below(better.bound)
 
     def _all(self, num_workers: int) -> list[Indices]:
         """Return every state that so many workers hold."""
@@ -269,352 +242,59 @@ class Layers:
         is_over: Callable[[], bool],
         bounds: Sequence[Floats] | None = None,
     ) -> Solution[tuple[LayerChoice, ...]]:
-        """Return the cheapest chain of some states; ``bounds`` of their pairs, where they have been made already."""
-        nodes = of_each([self._own_s, priced, kept], lambda own, read, some: own[some] + read[some])
+        """Return the cheapest chain of some states; ``bounds`` of their pairs, where they have been made already.
+
+        Pairs with too many segments to be matched are left out; the bound is of all.
+        """
+        nodes = of_each([self.own_s, priced, kept], lambda own, read, some: own[some] + read[some])
         if bounds is None:
             bounds = self._pairs.all_bounds_s(kept)
             assert bounds is not None  # nothing stops it
+        allowed, least = bounds, np.inf
         if max(int(workers[some[-1]]) for workers, some in zip(self._workers, kept, strict=True)) > _MOST_PLACES:
-            return self._on_small_pairs(kept, nodes, bounds, enough, is_over)
-        return self._chain(kept, nodes, bounds, enough, is_over)
-
-    def _on_small_pairs(
-        self,
-        kept: Sequence[Indices],
-        nodes: Sequence[Floats],
-        bounds: Sequence[Floats],
-        enough: float,
-        is_over: Callable[[], bool],
-    ) -> Solution[tuple[LayerChoice, ...]]:
-        """Return the cheapest chain of those whose pairs are small enough to be matched, with a bound on all."""
-        made: dict[int, Floats] = {}
-        for layer, pairs in enumerate(bounds, start=1):
-            if id(pairs) not in made:
-                places = self._pairs.num_places(layer, kept[layer - 1], kept[layer])
-                made[id(pairs)] = np.where(places > _MOST_PLACES, np.inf, pairs)
-        found = self._chain(kept, nodes, [made[id(pairs)] for pairs in bounds], enough, is_over)
-        least = sum(float(costs.min()) for costs in nodes) + sum(float(pairs.min()) for pairs in bounds)
-        bound = min(found.bound, least)
-        status = Status.UNKNOWN if found.value is None else Status.FEASIBLE
-        if found.value is not None and bound >= found.objective:
-            status = Status.OPTIMAL
-        return Solution(status=status, objective=found.objective, bound=bound, value=found.value)
-
-    def _chain(
-        self,
-        kept: Sequence[Indices],
-        nodes: Sequence[Floats],
-        bounds: Sequence[Floats],
-        enough: float,
-        is_over: Callable[[], bool],
-    ) -> Solution[tuple[LayerChoice, ...]]:
-        """Return the cheapest chain of some states, ``inf`` where a pair is not allowed."""
+            made: dict[int, Floats] = {}
+            for layer, pairs in enumerate(bounds, start=1):
+                if id(pairs) not in made:
+                    places = self._pairs.num_places(layer, kept[layer - 1], kept[layer])
+                    made[id(pairs)] = np.where(places > _MOST_PLACES, np.inf, pairs)
+            allowed = [made[id(pairs)] for pairs in bounds]
+            least = sum(float(costs.min()) for costs in nodes) + sum(float(pairs.min()) for pairs in bounds)
 
         def pair_s(layer: int, before: int, after: int) -> float:
             return self._pairs.pair_s(layer, int(kept[layer - 1][before]), int(kept[layer][after]))
 
-        found = cheapest_chain(nodes, bounds, pair_s, enough=enough, is_over=is_over)
-        value = None
-        if found.value is not None:
-            value = self._pairs.choices([int(some[state]) for some, state in zip(kept, found.value, strict=True)])
-        return Solution(status=found.status, objective=found.objective, bound=found.bound, value=value)
+        chain = cheapest_chain(nodes, allowed, pair_s, enough=enough, is_over=is_over)
+        bound, status, value = min(chain.bound, least), chain.status, None
+        if chain.value is not None:
+            value = self._pairs.choices([int(some[state]) for some, state in zip(kept, chain.value, strict=True)])
+        if least < np.inf:
+            status = Status.UNKNOWN if value is None else Status.FEASIBLE
+            if value is not None and bound >= chain.objective:
+                status = Status.OPTIMAL
+        return Solution(status=status, objective=chain.objective, bound=bound, value=value)
 
-    # -- many workers
-
-    def _on_few_states(
-        self, num_workers: int, priced: Sequence[Floats], is_over: Callable[[], bool]
-    ) -> Solution[tuple[LayerChoice, ...]] | None:
-        """Return the best of a few states, where there are many: P a power of two, R a quotient of what is left."""
-        every = self._all(num_workers)
-        if max(map(len, every)) ** 2 <= _FEW_PAIRS:
-            return None
-        layers = list(range(len(every)))
-        shared = {id(one): layer for layer, one in reversed(list(enumerate(self._pairs.states)))}
-        homes = [shared[id(one)] for one in self._pairs.states]
+    def _round_states(self, every: Sequence[Indices], num_workers: int) -> list[Indices]:
+        """Return a few states, where there are many: P a power of two, R a quotient of what is left."""
+        first = {id(one): layer for layer, one in reversed(list(enumerate(self.states)))}
+        homes = [first[id(one)] for one in self.states]
         made = {layer: every[layer][self._is_round(layer, every[layer], num_workers)] for layer in set(homes)}
         for layer, some in made.items():  # of many numbers of threads, some
             number = min(some.size, _MOST_ROUND)
             made[layer] = some[np.linspace(0, some.size - 1, number).astype(np.int64)]
-        return self._on([made[homes[layer]] for layer in layers], priced, np.inf, is_over)
+        return [made[home] for home in homes]
 
     def _is_round(self, layer: int, some: Indices, num_workers: int) -> NDArray[np.bool_]:
         """Return which states are a power of two of partitions and, of replicas, half as often as would fit or less."""
-        states = self._pairs.states[layer]
+        states = self.states[layer]
         partitions, replicas = states.partitions[some], states.replicas[some]
-        wanted = list(_halves(num_workers))
+        wanted = [num_workers >> bit for bit in range(num_workers.bit_length())]  # its half, and so on to 1
         is_power = (partitions & (partitions - 1)) == 0
         rounded = np.isin(partitions * replicas, wanted) | np.isin(replicas, wanted)
         return np.asarray(is_power & rounded)
 
-    def _within(self, num_workers: int, priced: Sequence[Floats], most: float) -> list[Indices] | None:
-        """Return the states that a chain of cost less than ``most`` may have; None if there is no such chain.
-
-        A chain costs at least the floor of its state, and the least floor of every other layer.
-        """
-        every = self._all(num_workers)
-        floors = of_each([self._floor_s, priced, every], lambda floor, read, some: floor[some] + read[some])
-        slack = most - sum(float(floor.min()) for floor in floors)
-        if slack <= 0:
-            return None
-        return of_each([every, floors], lambda some, floor: some[floor - floor.min() < slack])
-
 
 def of_each(columns: Sequence[Sequence[Any]], made_of: Callable[..., Any]) -> list[Any]:
     """Return what is made of the arrays of every layer, once where layers share all of them."""
-    made: dict[tuple[int, ...], Any] = {}
-    found = []
-    for arrays in zip(*columns, strict=True):
-        key = tuple(map(id, arrays))
-        if key not in made:
-            made[key] = made_of(*arrays)
-        found.append(made[key])
-    return found
-
-
-def _halves(number: int) -> Iterator[int]:
-    """Yield a number, its half, and so on to 1, rounded down."""
-    while number:
-        yield number
-        number //= 2
-
-
-# --- The numbers of servers, replicas and workers that a question allows, and why there may be none
-
-_SHAPE = ("num_parameter_servers", "num_replicas", "num_workers_per_replica")  # pins of a setting's own numbers,
-_COUNTS = ("num_machines", "num_devices")  # and those of what they come to, which other families know as well
-_MOST_SETTINGS = 100_000  # that are all asked for
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """``N_ps`` servers, ``N_mr`` replicas of ``N_wr`` workers each, and how often a replica reads."""
-
-    num_servers: int
-    num_replicas: int
-    num_workers: int
-    samples_per_read: int
-
-    @property
-    def all_workers(self) -> int:
-        """Machines that train."""
-        return self.num_replicas * self.num_workers
-
-    @property
-    def num_machines(self) -> int:
-        """Machines that train or serve."""
-        return self.num_servers + self.all_workers
-
-    def price_s_per_byte(self, bandwidth_bytes_per_s: float) -> float:
-        """Return the seconds a sample, times N_mr, of a byte that every replica reads and writes at each exchange.
-
-        Reading, ``serialised``, takes ``max(1 / (N_mr min(N_ps, N_wr)), 1 / N_ps)`` of a link, which is
-        ``1 / min(N_mr N_wr, N_ps)`` since ``N_mr N_ps >= N_ps``. Writing as many bytes of gradients takes as long
-        again: hence the 2.
-        """
-        links = min(self.all_workers, self.num_servers)
-        return 2 * self.num_replicas / (self.samples_per_read * bandwidth_bytes_per_s * links)
-
-
-def is_asynchronous_allowed(problem: Problem) -> bool:
-    """Whether replicas may run beside one another: their staleness has no bound."""
-    return allowed_staleness(problem) == float("inf")
-
-
-def settings_of(problem: Problem) -> Iterator[Setting]:
-    """Yield the settings within the limits and pins, with the number of servers that is best for each.
-
-    Reading and writing take ``1 / min(N_mr N_wr, N_ps)`` of a link's time each, and nothing else depends on the
-    servers: as many as there are workers are enough, and until then every machine left does best as a server. One more
-    than that would change nothing, and stays idle unless the question asks for it.
-    """
-    machines = _Machines.of(problem)
-    for replicas in _numbers(problem, "num_replicas", machines.most):
-        if (share := _share_allowed(problem, replicas)) is None:
-            continue
-        for workers in _numbers(problem, "num_workers_per_replica", (machines.most - 1) // replicas):
-            if (setting := machines.setting(replicas, workers, share)) is not None:
-                yield setting
-
-
-def some_settings_of(problem: Problem) -> Iterator[Setting]:
-    """Yield some settings of very many: replicas and workers by halves, powers of two, and where limits begin and end.
-
-    >>> import planner
-    >>> machines = {"count": 1_000_000, "device": "v100-sxm2-16g", "network": "10 Gbit/s"}
-    >>> dnn = {"zoo": "adam-mnist", "global_batch": 10**12}
-    >>> asked = {"dnn": dnn, "cluster": {"machines": [machines]}, "families": ["model_replicas"]}
-    >>> len(list(some_settings_of(planner.load(asked)))) < 2_000
-    True
-    """
-    machines = _Machines.of(problem)
-    most, least, devices, servers = machines.most, machines.least, machines.devices, machines.pinned_servers or 1
-    for replicas in _round(_numbers(problem, "num_replicas", most)):
-        if (share := _share_allowed(problem, replicas)) is None:
-            continue
-        ends = (devices.least, devices.most, most - servers, least - servers, most // 2)
-        within = [number // replicas + more for number in ends if number is not None for more in (0, 1)]
-        every = _numbers(problem, "num_workers_per_replica", (most - 1) // replicas)
-        for workers in sorted({*_round(every), *(number for number in within if number in every)}):
-            if (setting := machines.setting(replicas, workers, share)) is not None:
-                yield setting
-
-
-def _round(numbers: range) -> list[int]:
-    """Return the powers of two and the halves of the last one of some numbers; all where there are few."""
-    if len(numbers) <= 8:
-        return list(numbers)
-    powers = [1 << bit for bit in range(numbers[-1].bit_length())]
-    halves = [numbers[-1] >> bit for bit in range(numbers[-1].bit_length())]
-    return sorted({number for number in (*powers, *halves) if number in numbers})
-
-
-def are_few(problem: Problem) -> bool:
-    """Whether the settings are so few that each can be asked for: known before any is made."""
-    most = most_machines(problem)
-    replicas = _numbers(problem, "num_replicas", most) if is_asynchronous_allowed(problem) else range(1, 2)
-    if len(replicas) > _MOST_SETTINGS:
-        return False
-    workers = problem.fixed.get("num_workers_per_replica")
-    number = sum(1 if workers else (most - 1) // one for one in replicas)
-    return number <= _MOST_SETTINGS
-
-
-def _share_allowed(problem: Problem, num_replicas: int) -> int | None:
-    """Return the samples between two reads; None if so many replicas are not allowed, or too many for the batch."""
-    if num_replicas > 1 and not is_asynchronous_allowed(problem):
-        return None
-    return _share(problem, num_replicas)
-
-
-@dataclass(frozen=True, slots=True)
-class _Machines:
-    """How many machines there may be and must be, how many devices may train, and the pinned number of servers."""
-
-    most: int
-    least: int
-    devices: Range
-    pinned_servers: int | None
-
-    @classmethod
-    def of(cls, problem: Problem) -> Self:
-        """Return those of a question."""
-        pinned = problem.fixed.get("num_parameter_servers")
-        least = max(problem.allowed_machines.least, problem.busy_machines)
-        return cls(most_machines(problem), least, problem.allowed_devices, pinned)
-
-    def setting(self, replicas: int, workers: int, share: int) -> Setting | None:
-        """Return the setting of so many replicas and workers with its best number of servers; None if not allowed."""
-        trained = replicas * workers
-        left, servers = self.most - trained, self.pinned_servers
-        if servers is None:
-            servers = max(min(trained, left), self.least - trained)
-        is_within = 1 <= servers <= left and trained + servers >= self.least
-        if not is_within or trained not in self.devices:
-            return None
-        return Setting(num_servers=servers, num_replicas=replicas, num_workers=workers, samples_per_read=share)
-
-
-def most_machines(problem: Problem) -> int:
-    """Return how many machines may be used."""
-    count, most = group_of(problem).count, problem.allowed_machines.most
-    return count if most is None else min(count, most)
-
-
-def most_devices(problem: Problem) -> int:
-    """Return how many devices may train: one machine at least serves."""
-    left, most = most_machines(problem) - 1, problem.allowed_devices.most
-    return left if most is None else min(left, most)
-
-
-def _numbers(problem: Problem, pin: str, most: int) -> range:
-    """Return 1 to ``most``, or the pinned number if it is one of them."""
-    pinned = problem.fixed.get(pin)
-    if pinned is None:
-        return range(1, most + 1)
-    return range(pinned, pinned + (1 <= pinned <= most))
-
-
-def _share(problem: Problem, num_replicas: int) -> int | None:
-    """Return the samples between two reads; None if the batch has too few."""
-    try:
-        return share_of(problem, num_replicas)
-    except SpecError:
-        return None
-
-
-def samples_of_goal(problem: Problem, setting: Setting) -> float:
-    """Return the samples that the goal counts: those of an iteration, of an epoch, or of the whole training."""
-    training = problem.training
-    if problem.goal.name == "iteration_time":
-        return batch_of(problem, setting.num_replicas, setting.samples_per_read)
-    epochs = training.epochs or 1.0 if problem.goal.name == "training_time" else 1.0
-    return (training.dataset_samples or 0) * epochs
-
-
-def objective_of(problem: Problem, setting: Setting, layers_s: float) -> float:
-    """Return the goal of a setting whose layers, with the exchange of their weights, take so many seconds a sample.
-
-    The one way from layers to an objective: for what is chosen, for what lost, and, as it rises with ``layers_s``
-    whatever the devices wait for, for bounds. Beside the layers an exchange has its latency, start-up and optimiser,
-    and devices may wait for input.
-    """
-    batch = batch_of(problem, setting.num_replicas, setting.samples_per_read)
-    busy_s = layers_s / setting.num_replicas * batch + sum(exchange_parts_s(problem).values())
-    read = input_of(problem, setting.all_workers, batch)
-    iteration_s = busy_s + stall_s(read, busy_s, Strategy(problem.calibration.strategy))
-    return iteration_s * samples_of_goal(problem, setting) / batch
-
-
-def fixed_of_goal(problem: Problem, setting: Setting) -> float:
-    """Return the seconds of the goal that depend on no layer: latency, start-up and optimiser of every exchange."""
-    batch = batch_of(problem, setting.num_replicas, setting.samples_per_read)
-    return sum(exchange_parts_s(problem).values()) * samples_of_goal(problem, setting) / batch
-
-
-def bound_of(problem: Problem, model: ReplicaModel, layers: Layers, setting: Setting) -> float:
-    """Return an objective that no choice of layers of a setting beats."""
-    price = setting.price_s_per_byte(model.constants.bandwidth_bytes_per_s)
-    return objective_of(problem, setting, layers.bound(setting.num_workers, price))
-
-
-def why_nothing_fits(problem: Problem) -> str:
-    """Return which limits and pins leave no setting, and what would have to give."""
-    fixed, limits = problem.fixed, problem.limits
-    servers, replicas, workers = (fixed.get(name, 1) for name in _SHAPE)
-    if replicas > 1 and not is_asynchronous_allowed(problem):
-        return (
-            f"No plan fits: fix.num_replicas is {replicas}; replicas train asynchronously, and "
-            f"constraints.max_staleness is {limits.max_staleness or 0:g}. Set it to unbounded, or pin 1."
-        )
-    if (needed := servers + replicas * workers) > most_machines(problem):
-        return _too_few_machines(problem, needed, f"{servers} servers + {replicas} replicas x {workers} workers need")
-    if _share(problem, replicas) is None:
-        training = problem.training
-        batch = training.fixed_batch_size or training.max_global_batch_size
-        return f"No plan fits: a batch of {batch} leaves some of {replicas} replicas without a sample. Raise it."
-    asked = [
-        f"constraints.{name} {allowed.words}"
-        for name, allowed in (("machines", limits.machines), ("devices", limits.devices))
-        if allowed != Range()
-    ]
-    pins = [f"fix.{name} {fixed[name]}" for name in (*_COUNTS, *_SHAPE) if name in fixed]
-    pins += filter(None, [problem.devices_words])
-    return (
-        f"No plan fits: no numbers of servers, replicas and workers on up to {most_machines(problem)} machines meet "
-        f"{' and '.join([*asked, *pins])} together (every worker is a device that trains, every server a machine "
-        f"more). Drop or change one of them."
-    )
-
-
-def _too_few_machines(problem: Problem, needed: int, what: str) -> str:
-    """Return what needs so many machines, and what allows no more of them than there may be."""
-    fixed, most = problem.fixed, most_machines(problem)
-    pins = " and ".join(f"fix.{name} {fixed[name]}" for name in _SHAPE if name in fixed)
-    limit = f"there are {most}"
-    if most < group_of(problem).count:
-        limit = "fix.num_machines" if fixed.get("num_machines") == most else "constraints.machines"
-        limit = f"{limit} allows {most}"
-    return (
-        f"No plan fits: {what} at least {needed} machines{f' with {pins}' if pins else ''}; {limit}. Raise the number "
-        f"of machines to {needed}{', or pin less' if pins else ''}."
-    )
+    rows = list(zip(*columns, strict=True))
+    made = {key: made_of(*arrays) for key, arrays in {tuple(map(id, arrays)): arrays for arrays in rows}.items()}
+    return [made[tuple(map(id, arrays))] for arrays in rows]

@@ -26,7 +26,7 @@ the smallest segment that some layer can be cut into exceeds M, or everything wa
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 
 import numpy as np
@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 
 from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError
-from planner.families.model_replicas.cost import group_of, memory_limit_bytes, memory_of
+from planner.families.model_replicas.configuration import group_of
+from planner.families.model_replicas.cost import memory_limit_bytes, memory_of
 from planner.families.model_replicas.layers import Layers, of_each
-from planner.models.replica_memory import ReplicaMemory
 from planner.models.replica_segments import LayerChoice
 from planner.models.replicas import ReplicaModel, worthwhile_threads
 from planner.problem import Problem
@@ -166,10 +166,10 @@ class Fitting:
                 objective, value = self.layers.cost_s(better, price_s_per_byte), better
             if is_all:
                 bound = max(bound, min(objective, enough))
-        is_none = value is None and bound == float("inf")
-        status = Status.UNKNOWN if value is None else Status.OPTIMAL if bound >= objective else Status.FEASIBLE
-        if is_none:
-            status = Status.INFEASIBLE
+        if value is None:
+            status = Status.INFEASIBLE if bound == float("inf") else Status.UNKNOWN
+        else:
+            status = Status.OPTIMAL if bound >= objective else Status.FEASIBLE
         return Solution(status=status, objective=objective, bound=min(bound, objective), value=value)
 
     def _priced(
@@ -210,7 +210,7 @@ class Fitting:
         if not self._has_all_threads or self._tries_left <= 0 or self._num_maps(num_workers) > _MOST_MAPS:
             return None, False
         nodes = [
-            (own + price_s_per_byte * layers.read_bytes(index))[: len(some)]
+            (own + price_s_per_byte * layers.read_bytes[index])[: len(some)]
             for index, (own, some) in enumerate(zip(layers.own_s, states, strict=True))
         ]
         pairs = layers.pairs_s(num_workers)
@@ -223,7 +223,18 @@ class Fitting:
             rest_bytes.append(rest_bytes[-1] + float(self._bytes[index][0][: len(states[index])].min()))
         rest_s.reverse()
         rest_bytes.reverse()
-        steps = _Steps(self._memory, layers)
+
+        @cache
+        def step(index: int, choice: LayerChoice, before: LayerChoice | None) -> tuple[float, NDArray[np.int64]]:
+            """Return what a choice adds beside the layer before: seconds of both phases between them, and bytes."""
+            seconds, model = 0.0, layers.model
+            if before is not None:
+                forward_s = model.forward(index, choice, before).total_s
+                backward_s = model.backward(index - 1, before, choice).total_s
+                seconds = forward_s / (choice.num_threads * choice.num_replicas)
+                seconds += backward_s / (before.num_threads * before.num_replicas)
+            return seconds, self._memory.of_layer(index, choice, before).sum(axis=0)
+
         best: _Chosen | None = None
         stack: list[tuple[float, tuple[LayerChoice, ...], NDArray[np.int64]]] = [
             (0.0, (), np.zeros(num_workers, dtype=np.int64))
@@ -249,7 +260,7 @@ class Fitting:
                 for rows in _maps(partitions, replicas, load, chosen[-1] if chosen else None):
                     self._tries_left -= 1
                     choice = LayerChoice(num_threads=threads, workers=rows)
-                    step_s, added = steps.of(index, choice, chosen[-1] if chosen else None)
+                    step_s, added = step(index, choice, chosen[-1] if chosen else None)
                     then = load.copy()
                     then[np.ravel(rows)] += added
                     least_s = own_s + step_s + float(rest_s[index][state])
@@ -309,28 +320,6 @@ class Fitting:
             f"({self._device}); that none has less than {least} is proven. Raise memory_per_device to "
             f"{_bytes_text(self.leanest_bytes * _ROUNDED_UP)}."
         )
-
-
-class _Steps:
-    """What the choice of a layer, mapped, adds beside the layer before: seconds of both phases between them, bytes."""
-
-    def __init__(self, memory: ReplicaMemory, layers: Layers) -> None:
-        self._memory = memory
-        self._model = layers.model
-        self._made: dict[tuple[int, LayerChoice, LayerChoice | None], tuple[float, NDArray[np.int64]]] = {}
-
-    def of(self, index: int, choice: LayerChoice, before: LayerChoice | None) -> tuple[float, NDArray[np.int64]]:
-        """Return the seconds, and the bytes of every segment."""
-        key = (index, choice, before)
-        if key not in self._made:
-            seconds = 0.0
-            if before is not None:
-                forward_s = self._model.forward(index, choice, before).total_s
-                backward_s = self._model.backward(index - 1, before, choice).total_s
-                seconds = forward_s / (choice.num_threads * choice.num_replicas)
-                seconds += backward_s / (before.num_threads * before.num_replicas)
-            self._made[key] = seconds, self._memory.of_layer(index, choice, before).sum(axis=0)
-        return self._made[key]
 
 
 def _maps(

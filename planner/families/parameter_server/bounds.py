@@ -1,12 +1,25 @@
-"""Lower bounds on boxes of parameter-server configurations: an objective that none of a box's configurations beats.
+"""What a question leaves open to parameter servers, and an objective that no configuration of a box beats.
 
-Every term of an iteration never decreases with w and b, and never increases with K, but for the batch that is left to
-others. So each is taken at its own best corner of the box, see :func:`lower_bounds`. Where the batch may vary, seconds
-per sample are bounded on shares scaled up to the largest batch, see :func:`_scaled`.
+Rows
+    A *site* is the group whose machines serve, and whether servers stand on machines that work. On one site a
+    configuration is a row of whole numbers ``(K, w_1..w_G, b_1..b_G)``: servers, working machines of each group,
+    samples of one of their devices. Placement and compression are left to whoever solves a row. A box holds all rows
+    between two.
+Constraints
+    Devices that work, ``sum d_g w_g``, and machines that work or serve, ``sum w_g (+ K)``, within their limits and as
+    pinned; no idle machine that may work, where the number of devices is not open; ``w_s + K <= count_s`` on machines
+    of their own, ``K <= w_s`` on working ones; ``b_g`` within memory. Shares make the batch B, or at most the largest
+    one allowed, where some devices may have one sample less than their group's share. Shares are *minimal*: none can be
+    lowered alone without falling short of B. No other shares need be tried, since nothing gets faster with more samples
+    on some device at the same batch.
+Bounds
+    Every term of an iteration never decreases with w and b, and never increases with K, but for the batch that is left
+    to others. So each is taken at its own best corner of the box, see :func:`lower_bounds`. Where the batch may vary,
+    seconds per sample are bounded on shares scaled up to the largest batch, see :func:`_scaled`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil, inf
 
 import numpy as np
@@ -17,6 +30,7 @@ from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
 from planner.errors import SpecError
 from planner.families.answer import iterations_of
+from planner.families.parameter_server.configuration import may_work
 from planner.families.parameter_server.cost import (
     group_inputs,
     network_bytes_per_s,
@@ -24,19 +38,16 @@ from planner.families.parameter_server.cost import (
     packet_queueing_s,
     ready_times_s,
 )
-from planner.families.parameter_server.family import may_work
-from planner.models.data_parallel import Gradients, gradients_of, standard_maximum
+from planner.models.data_parallel import gradients_of, standard_maximum
 from planner.models.memory import Precision, data_parallel_memory
 from planner.models.ssgd import Strategy
-from planner.problem import Problem, Range
-
-# --- What a question leaves open to parameter servers: who may serve and work, how many, on which shares
-# A *site* is the group whose machines serve, and whether servers stand on machines that work. On one site a
-# configuration is a row of whole numbers ``(K, w_1..w_G, b_1..b_G)``: servers, working machines of each group,
-# samples of one of their devices. Placement and compression are left to whoever solves a row.
+from planner.problem import Problem
 
 Numbers = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 _MOST_PIECES = 12  # tensors that a lower bound looks at; neighbours are merged, and ready with the first of them
+_MOST_NUMBERS = 2**21  # in a table of boxes and gradients
+_PASSES = 4  # of propagation; more would tighten further, fewer never lose a configuration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,46 +66,64 @@ class Site:
     saturated: str = ""
 
 
-@dataclass(slots=True)
 class Space:
-    """All configurations of a question, and what bounds them."""
+    """All configurations of a question, and what bounds them; arrays have an entry for each group that may work.
 
-    problem: Problem
-    groups: list[MachineGroup] = field(init=False)
-    sites: list[Site] = field(init=False)
-    gradients: list[Gradients] = field(init=False)
-    devices: Numbers = field(init=False)
-    counts: Numbers = field(init=False)
-    most_samples: Numbers = field(init=False)
-    sample_s: Floats = field(init=False)
-    update_s: Floats = field(init=False)
-    rates: Floats = field(init=False)
-    starts: NDArray[np.intp] = field(init=False)
-    inputs: Floats = field(init=False)  # of one sample on each device of a machine
-    batch_reads_s: Floats = field(init=False)  # of one sample of the whole batch, from a store that all share
-    loads_bytes: Floats = field(init=False)
+    Attributes
+    ----------
+    fixed_batch, fixed_share
+        The batch, where it is fixed; the samples of every device, where they are fixed and the batch is not.
+    most_batch
+        The largest batch.
+    is_batch_scaled
+        Whether shares and batch may vary, and the goal counts seconds per sample.
+    is_equal
+        Whether all devices are to have equal shares.
+    size_bytes
+        Of every tensor, in ready order; the same on all devices.
+    devices, counts
+        Devices of a machine; machines.
+    most_samples
+        That a device's memory holds, up to the largest batch.
+    sample_s, update_s
+        Forward and backward of one sample, and the optimiser's step.
+    rates
+        Bytes/s of a machine's network.
+    starts
+        The first tensor of every piece that bounds look at.
+    inputs
+        Seconds to read, decode and copy one sample on each device of a machine.
+    batch_reads_s
+        Seconds to read one sample of the whole batch, from a store that all share.
+    loads_bytes
+        What the fullest of 1, 2, .. servers holds at least.
+    """
 
-    def __post_init__(self) -> None:
-        problem, cluster = self.problem, self.problem.cluster
-        known = {group.name: group for group in cluster.machine_groups}
-        self.groups = [known[name] for name in may_work(known, problem.fixed.get("device"))]
-        precision = Precision.of(problem.training.dtype, problem.training.optimizer)
+    def __init__(self, problem: Problem) -> None:
+        self.problem, training = problem, problem.training
+        self.fixed_batch = training.fixed_batch_size
+        self.fixed_share = None if self.fixed_batch is not None else training.batch_per_device
+        self.most_batch: int = self.fixed_batch or training.max_global_batch_size or 2**31
+        is_open = self.fixed_batch is None and self.fixed_share is None
+        self.is_batch_scaled = is_open and problem.goal.name != "iteration_time"
+        self.is_equal = problem.fixed.get("batch_shares") == "equal"
+        machine_groups = {group.name: group for group in problem.cluster.machine_groups}
+        self.groups = [machine_groups[name] for name in may_work(machine_groups, problem.fixed.get("device"))]
+        profiles = [problem.profiles[group.device.name] for group in self.groups]
+        precision = Precision.of(training.dtype, training.optimizer)
         self.gradients = [
             gradients_of(
-                problem.dnn,
-                problem.profiles[group.device.name],
-                gradient_bytes=precision.gradient_bytes,
-                unit=problem.calibration.fusion_unit,
+                problem.dnn, profile, gradient_bytes=precision.gradient_bytes, unit=problem.calibration.fusion_unit
             )
-            for group in self.groups
+            for profile in profiles
         ]
-        self.devices = np.array([group.devices_per_machine for group in self.groups], dtype=np.int64)
-        self.counts = np.array([group.count for group in self.groups], dtype=np.int64)
+        self.size_bytes: Floats = self.gradients[0].size_bytes
+        self.devices: Numbers = np.array([group.devices_per_machine for group in self.groups], dtype=np.int64)
+        self.counts: Numbers = np.array([group.count for group in self.groups], dtype=np.int64)
         reserve = problem.calibration.memory_reserve_bytes
         use = data_parallel_memory(problem.dnn, precision, reserve_bytes=reserve)
         most = [use.most_samples(memory_limit_bytes(problem, group)) for group in self.groups]
-        self.most_samples = np.minimum(np.array(most, dtype=float), self.most_batch).astype(np.int64)
-        profiles = [problem.profiles[group.device.name] for group in self.groups]
+        self.most_samples: Numbers = np.minimum(np.array(most, dtype=float), self.most_batch).astype(np.int64)
         self.sample_s = np.array([float(one.forward_s.sum() + one.backward_s.sum()) for one in profiles])
         self.update_s = np.array([one.update_s for one in profiles])
         self.rates = np.array([network_bytes_per_s(problem, group) for group in self.groups])
@@ -104,18 +133,17 @@ class Space:
         self.inputs = np.array([(one.read_s, one.decode_s, one.copy_s) for one in ones])
         none = [group_inputs(problem, group, num_workers=1, share=0.0, whole_batch=1.0) for group in self.groups]
         self.batch_reads_s = np.array([one.read_s for one in none])
-        self.sites = list(self._sites(known))
+        self.sites = list(self._sites(machine_groups))
         pinned = problem.fixed.get("num_parameter_servers") or 1
         most_servers = max(
-            (max(self.most_servers(one), min(pinned, one.servers.count)) for one in self.sites), default=1
+            (max(self.most_servers(site), min(pinned, site.servers.count)) for site in self.sites), default=1
         )
         self.loads_bytes = self._least_loads(most_servers)
 
-    def _sites(self, known: dict[str, MachineGroup]) -> "list[Site]":
-        """Return where servers may stand, by what is pinned; machines of their own first."""
-        fixed, cluster, found = self.problem.fixed, self.problem.cluster, []
-        working = {group.name for group in self.groups}
-        for name, group in known.items():
+    def _sites(self, machine_groups: Mapping[str, MachineGroup]) -> Iterator[Site]:
+        """Yield where servers may stand, by what is pinned; machines of their own first."""
+        fixed, working = self.problem.fixed, {group.name for group in self.groups}
+        for name, group in machine_groups.items():
             if fixed.get("servers") not in (None, name):
                 continue
             rate = network_bytes_per_s(self.problem, group)
@@ -126,62 +154,14 @@ class Space:
                 saturated = error.faults[0].problem.split(". ")[0]
             for co_located in (False, True):
                 if fixed.get("co_located") in (None, co_located) and (name in working or not co_located):
-                    found.append(
-                        Site(
-                            servers=group,
-                            co_located=co_located,
-                            server_bytes_per_s=rate,
-                            latency_s=tuple(network_latency_s(cluster, one.name, name) for one in self.groups),
-                            queueing_s=waiting_s,
-                            saturated=saturated,
-                        )
+                    yield Site(
+                        servers=group,
+                        co_located=co_located,
+                        server_bytes_per_s=rate,
+                        latency_s=tuple(network_latency_s(self.problem.cluster, one.name, name) for one in self.groups),
+                        queueing_s=waiting_s,
+                        saturated=saturated,
                     )
-        return found
-
-    # -- what the question fixes -------------------------------------------------------------------------------------
-
-    @property
-    def size_bytes(self) -> Floats:
-        """Bytes of every tensor, in ready order; the same on all devices."""
-        sizes: Floats = self.gradients[0].size_bytes
-        return sizes
-
-    @property
-    def fixed_batch(self) -> int | None:
-        """The batch, where it is fixed."""
-        return self.problem.training.fixed_batch_size
-
-    @property
-    def fixed_share(self) -> int | None:
-        """The samples of every device, where they are fixed and the batch is not."""
-        return None if self.fixed_batch is not None else self.problem.training.batch_per_device
-
-    @property
-    def most_batch(self) -> int:
-        """The largest batch."""
-        training = self.problem.training
-        return self.fixed_batch or training.max_global_batch_size or 2**31
-
-    @property
-    def is_batch_scaled(self) -> bool:
-        """Whether shares and batch may vary, and the goal counts seconds per sample."""
-        is_open = self.fixed_batch is None and self.fixed_share is None
-        return is_open and self.problem.goal.name != "iteration_time"
-
-    @property
-    def is_equal(self) -> bool:
-        """Whether all devices are to have equal shares."""
-        return self.problem.fixed.get("batch_shares") == "equal"
-
-    @property
-    def num_machines(self) -> Range:
-        """How many machines may work or serve, by the limit and the pin."""
-        return self.problem.allowed_machines
-
-    @property
-    def num_devices(self) -> Range:
-        """How many devices may work, by the limit and the pin."""
-        return self.problem.allowed_devices
 
     def index_of(self, site: Site) -> int:
         """Return the serving group's place among those that may work, or -1."""
@@ -196,7 +176,7 @@ class Space:
         most = site.servers.count
         if self.problem.calibration.split_tensors:
             return most
-        busy = max(self.num_machines.least, self.problem.busy_machines)
+        busy = max(self.problem.allowed_machines.least, self.problem.busy_machines)
         asked = 1 if site.co_located else busy - 1
         return min(most, max(1, len(self.size_bytes), asked))
 
@@ -211,7 +191,7 @@ class Space:
         most: Floats = np.maximum(even, crowded)
         return most
 
-    # -- single configurations ---------------------------------------------------------------------------------------
+    # -- single configurations
 
     def shares_of(self, workers: Numbers) -> Numbers | None:
         """Return minimal shares that are about as fast on every group; None where they cannot make the batch."""
@@ -245,17 +225,7 @@ def _floor(seconds: float, sample_s: Floats) -> Numbers:
     return np.asarray(np.minimum(found, 2.0**31).astype(np.int64))
 
 
-# --- Boxes of parameter-server configurations: many at once, without what cannot be in any of them, and how they split
-# A box holds all rows ``(K, w_1..w_G, b_1..b_G)``, see :mod:`planner.families.parameter_server.bounds`, between two.
-#
-# **Constraints.** Devices that work, ``sum d_g w_g``, and machines that work or serve, ``sum w_g (+ K)``, within
-# their limits and as pinned; no idle machine that may work, where the number of devices is not open; ``w_s + K <=
-# count_s`` on machines of their own, ``K <= w_s`` on working ones; ``b_g`` within memory. Shares make the batch B, or
-# at most the largest one allowed, where some devices may have one sample less than their group's share. Shares are
-# *minimal*: none can be lowered alone without falling short of B. No other shares need be tried, since nothing gets
-# faster with more samples on some device at the same batch.
-
-_PASSES = 4  # of propagation; more would tighten further, fewer never lose a configuration
+# -- boxes, many at once: without what cannot be in any of them, and how they split ----------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,7 +238,7 @@ class Boxes:
     def __len__(self) -> int:
         return len(self.low)
 
-    def of(self, chosen: "NDArray[np.bool_] | NDArray[np.intp]") -> "Boxes":
+    def of(self, chosen: Bools) -> "Boxes":
         """Return some of the boxes."""
         return Boxes(self.low[chosen], self.high[chosen])
 
@@ -280,7 +250,7 @@ class Boxes:
         return low[:, 0], high[:, 0], low[:, 1 : g + 1], high[:, 1 : g + 1], low[:, g + 1 :], high[:, g + 1 :]
 
     @property
-    def are_points(self) -> "NDArray[np.bool_]":
+    def are_points(self) -> Bools:
         """Whether they hold one configuration each."""
         return np.asarray((self.low == self.high).all(axis=1))
 
@@ -309,27 +279,31 @@ def tightened(space: Space, site: Site, boxes: Boxes) -> tuple[Numbers, Boxes]:
         if not len(boxes):
             break
         _tighten_counts(space, site, boxes)
-        _tighten_shares(space, boxes)
+        if space.fixed_share is None:
+            _tighten_shares(space, boxes)
         _, _, w_low, w_high, b_low, b_high = boxes.parts
         absent = w_high <= 0
         b_low[absent], b_high[absent] = 1, 1
         undecided_empty = (b_low > b_high) & (w_low <= 0)
         w_high[undecided_empty] = np.minimum(w_high, 0)[undecided_empty]
         b_low[undecided_empty], b_high[undecided_empty] = 1, 1
-        is_possible = (boxes.low <= boxes.high).all(axis=1) & _may_make_batch(space, boxes)
+        is_possible: Bools = np.asarray((boxes.low <= boxes.high).all(axis=1))
+        if space.fixed_batch is not None:
+            is_possible &= (w_high * space.devices * b_high).sum(axis=1) >= space.fixed_batch
         places, boxes = places[is_possible], boxes.of(is_possible)
     return places, boxes
 
 
 def _tighten_counts(space: Space, site: Site, boxes: Boxes) -> None:
     """Keep devices and machines within their limits, in place."""
-    devices, machines, serving = space.num_devices, space.num_machines, space.index_of(site)
+    problem, serving = space.problem, space.index_of(site)
+    devices, machines = problem.allowed_devices, problem.allowed_machines
     ones = np.ones(len(space.groups))
     own = 0.0 if site.co_located else 1.0
     most_devices = min(space.most_batch // (space.fixed_share or 1), devices.most or space.most_batch)
     _linear(boxes, np.append(0.0, space.devices), devices.least, most_devices)
     _linear(boxes, np.append(own, ones), machines.least, machines.most)
-    _linear(boxes, np.append(own if serving >= 0 else 0.0, ones), space.problem.busy_machines, None)
+    _linear(boxes, np.append(own if serving >= 0 else 0.0, ones), problem.busy_machines, None)
     _linear(boxes, np.append(0.0, ones), 1, None)
     if serving >= 0:
         row = np.zeros(len(space.groups) + 1)
@@ -338,9 +312,7 @@ def _tighten_counts(space: Space, site: Site, boxes: Boxes) -> None:
 
 
 def _tighten_shares(space: Space, boxes: Boxes) -> None:
-    """Keep shares minimal and up to the batch, in place."""
-    if space.fixed_share is not None:
-        return
+    """Keep shares minimal and up to the batch, and equal where they are to be, in place."""
     _, _, w_low, w_high, b_low, b_high = boxes.parts
     most, fixed = space.most_batch, space.fixed_batch
     if fixed is not None:
@@ -349,36 +321,19 @@ def _tighten_shares(space: Space, boxes: Boxes) -> None:
         np.maximum(b_low, -(-missing // np.maximum(w_high * space.devices, 1)), out=b_low, where=w_high > 0)
         np.maximum(w_low, -(-missing // np.maximum(space.devices * b_high, 1)), out=w_low)
     if space.is_equal:
-        _tie_shares(space, boxes)
+        most_devices = np.maximum((w_high * space.devices).sum(axis=1), 1)
+        least_devices = np.maximum((w_low * space.devices).sum(axis=1), 1)
+        low = np.where(w_low > 0, b_low, 1).max(axis=1)
+        if fixed is not None:
+            low = np.maximum(low, -(-fixed // most_devices))
+        high = np.minimum(np.where(w_low > 0, b_high, 2**31).min(axis=1), -(-most // least_devices))
+        np.maximum(b_low, low[:, None], out=b_low, where=w_high > 0)
+        np.minimum(b_high, high[:, None], out=b_high, where=w_high > 0)
         return
     used = w_low * space.devices * b_low
     left = most - 1 - (used.sum(axis=1, keepdims=True) - used)
     largest = np.maximum(left // (np.maximum(w_low, 1) * space.devices) + 1, 1)
     np.minimum(b_high, largest, out=b_high)
-
-
-def _tie_shares(space: Space, boxes: Boxes) -> None:
-    """Give all groups the same range of shares, in place."""
-    _, _, w_low, w_high, b_low, b_high = boxes.parts
-    most = np.maximum((w_high * space.devices).sum(axis=1), 1)
-    least = np.maximum((w_low * space.devices).sum(axis=1), 1)
-    batch = space.fixed_batch
-    low = np.where(w_low > 0, b_low, 1).max(axis=1)
-    high = np.where(w_low > 0, b_high, 2**31).min(axis=1)
-    if batch is not None:
-        low = np.maximum(low, -(-batch // most))
-    high = np.minimum(high, -(-space.most_batch // least))
-    np.maximum(b_low, low[:, None], out=b_low, where=w_high > 0)
-    np.minimum(b_high, high[:, None], out=b_high, where=w_high > 0)
-
-
-def _may_make_batch(space: Space, boxes: Boxes) -> "NDArray[np.bool_]":
-    """Whether the shares can make the batch."""
-    if space.fixed_batch is None:
-        return np.ones(len(boxes), dtype=bool)
-    _, _, _, w_high, _, b_high = boxes.parts
-    enough: NDArray[np.bool_] = (w_high * space.devices * b_high).sum(axis=1) >= space.fixed_batch
-    return enough
 
 
 def _linear(boxes: Boxes, row: Floats, least: float | None, most: float | None) -> None:
@@ -402,16 +357,18 @@ def _linear(boxes: Boxes, row: Floats, least: float | None, most: float | None) 
                 np.minimum(high[:, index], np.floor(need + 1e-9).astype(np.int64), out=high[:, index])
 
 
-# -- splitting --------------------------------------------------------------------------------------------------------
-
-
 def split(space: Space, site: Site, boxes: Boxes) -> Boxes:
-    """Return two halves of every box: of the number on which its seconds may depend most."""
-    k_low, k_high, w_low, w_high, b_low, _ = boxes.parts
+    """Return two halves of every box: of the number on which its seconds may depend most.
+
+    Shares do not matter where one group alone makes a batch that varies: its seconds per sample are best on the largest
+    share of the box, which is what their bound is made of.
+    """
+    k_low, k_high, w_low, w_high, b_low, b_high = boxes.parts
     both_s = 2 * space.size_bytes.sum() / site.server_bytes_per_s
     k_effect = np.maximum(w_low.sum(axis=1), 1) * both_s * (1 / k_low - 1 / k_high)
     w_effect = (w_high - w_low) * both_s / k_high[:, None] + (w_low == 0) * space.sample_s * b_low
-    b_effect = space.sample_s * _spread(space, boxes)
+    is_alone = ((w_high > 0).sum(axis=1, keepdims=True) == 1) & space.is_batch_scaled
+    b_effect = space.sample_s * np.where(is_alone, 0.0, b_high - b_low)
     effect = np.concatenate((k_effect[:, None], w_effect, b_effect), axis=1) + 1e-30
     effect = np.where(boxes.high > boxes.low, effect, -1.0)
     effect[:, 1 + len(space.groups) :][w_low == 0] = -1.0  # whether a group works at all comes before its share
@@ -425,17 +382,7 @@ def split(space: Space, site: Site, boxes: Boxes) -> Boxes:
     return Boxes.together((left, right))
 
 
-def _spread(space: Space, boxes: Boxes) -> Floats:
-    """Return between how many samples shares are that matter: none where one group alone makes a batch that varies.
-
-    Its seconds per sample are best on the largest share of the box, which is what their bound is made of.
-    """
-    _, _, _, w_high, b_low, b_high = boxes.parts
-    is_alone = ((w_high > 0).sum(axis=1, keepdims=True) == 1) & space.is_batch_scaled
-    return np.where(is_alone, 0.0, b_high - b_low)
-
-
-_MOST_NUMBERS = 2**21  # in a table of boxes and gradients
+# -- bounds ------------------------------------------------------------------------------------------------------------
 
 
 def lower_bounds(space: Space, site: Site, boxes: Boxes) -> Floats:
@@ -447,7 +394,7 @@ def lower_bounds(space: Space, site: Site, boxes: Boxes) -> Floats:
     are. Pulls take as long as the busiest link needs. Every gradient of a piece is counted as ready with the
     first one. Compression shrinks each of these alone as it is best, which none does better.
     """
-    k_low, k_high, w_low, w_high, _, _ = boxes.parts
+    k_low, k_high, w_low, w_high, b_low, b_high = boxes.parts
     batch, shares = _scaled(space, boxes)
     works, serving = w_low > 0, space.index_of(site)
     at_home = np.zeros(len(space.groups))
@@ -458,12 +405,20 @@ def lower_bounds(space: Space, site: Site, boxes: Boxes) -> Floats:
     still = np.cumsum(sizes[::-1])[::-1]
     pooled = k_high * site.server_bytes_per_s
     load_s = space.loads_bytes[k_high - 1] / site.server_bytes_per_s
-    num_workers = _least_workers(space, boxes)
+    num_workers = np.maximum(w_low.sum(axis=1), 1).astype(float)  # at least
+    if space.fixed_batch is not None:
+        on_machine = np.where(w_high > 0, space.devices * b_high, 1).max(axis=1)
+        num_workers = np.maximum(num_workers, -(-space.fixed_batch // on_machine))
     senders = num_workers - float(site.co_located)
     sent = np.maximum(w_low - at_home, 0.0)
     own = np.where((at_home > 0) & (w_low <= k_high[:, None]), 1 - 1 / k_low[:, None], 1.0)
     first_s = np.where(w_high > 0, ready[:, :, 0], np.inf).min(axis=1) if len(sizes) else np.zeros(len(boxes))
-    ends = [_least_compute_s(space, boxes, shares, batch), _row_s(space, first_s, senders * load_s)]
+    compute_s = np.where(works, shares * space.sample_s, 0.0).max(axis=1)
+    if space.fixed_batch is not None or space.is_batch_scaled:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rate = np.where(w_high > 0, w_high * space.devices / space.sample_s, 0.0).sum(axis=1)
+            compute_s = np.maximum(compute_s, np.where(rate > 0, batch / rate, 0.0))
+    ends = [compute_s, _row_s(space, first_s, senders * load_s)]
     for group in range(len(space.groups)):
         mine = ready[:, group, :]
         late = ready[:, :, None, :] >= mine[:, None, :, None]  # boxes x groups x thresholds x pieces
@@ -477,7 +432,13 @@ def lower_bounds(space: Space, site: Site, boxes: Boxes) -> Floats:
         senders * load_s, (np.where(works, own, 0.0) * space.size_bytes.sum() / space.rates).max(axis=1)
     )
     busy_s = np.max(ends, axis=0) + pull_s + _constants_s(space, site, boxes, num_workers)
-    read = batch if space.fixed_batch is not None or space.is_batch_scaled else _least_batch(space, boxes, num_workers)
+    read = batch
+    if space.fixed_batch is None and not space.is_batch_scaled:  # the fewest samples of an iteration
+        each = np.where(w_high > 0, space.devices * b_low, np.inf).min(axis=1)
+        fewest = np.maximum(
+            (w_low * space.devices * b_low).sum(axis=1), num_workers * np.where(np.isfinite(each), each, 0.0)
+        )
+        read = np.minimum(fewest, space.most_batch)
     seconds = _with_input_s(space, boxes, shares, read, busy_s, num_workers)
     return np.asarray(seconds * iterations_of(space.problem, np.maximum(batch, 1.0)))
 
@@ -509,36 +470,6 @@ def _ready_s(space: Space, shares: Floats) -> Floats:
             times_s = ready_times_s(space.problem, group, gradients, shares[rows, index])
             ready[rows, index] = times_s[:, space.starts]
     return ready
-
-
-def _least_workers(space: Space, boxes: Boxes) -> Floats:
-    """Return the fewest machines that work."""
-    _, _, w_low, w_high, _, b_high = boxes.parts
-    least = np.maximum(w_low.sum(axis=1), 1)
-    if space.fixed_batch is not None:
-        most = np.where(w_high > 0, space.devices * b_high, 1).max(axis=1)
-        least = np.maximum(least, -(-space.fixed_batch // most))
-    return np.asarray(least, dtype=float)
-
-
-def _least_batch(space: Space, boxes: Boxes, num_workers: Floats) -> Floats:
-    """Return the fewest samples of an iteration, where neither the batch is fixed nor shares are scaled."""
-    _, _, w_low, w_high, b_low, _ = boxes.parts
-    on_machine = space.devices * b_low
-    each = np.where(w_high > 0, on_machine, np.inf).min(axis=1)
-    least = np.maximum((w_low * on_machine).sum(axis=1), num_workers * np.where(np.isfinite(each), each, 0.0))
-    return np.asarray(np.minimum(least, space.most_batch))
-
-
-def _least_compute_s(space: Space, boxes: Boxes, shares: Floats, batch: Floats) -> Floats:
-    """Return the least forward and backward seconds of the slowest group, and of all sharing the batch."""
-    _, _, w_low, w_high, _, _ = boxes.parts
-    own_s = np.where(w_low > 0, shares * space.sample_s, 0.0).max(axis=1)
-    if space.fixed_batch is not None or space.is_batch_scaled:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rate = np.where(w_high > 0, w_high * space.devices / space.sample_s, 0.0).sum(axis=1)
-            own_s = np.maximum(own_s, np.where(rate > 0, batch / rate, 0.0))
-    return np.asarray(own_s)
 
 
 def _row_s(space: Space, from_s: Floats, sent_s: Floats) -> Floats:
@@ -583,17 +514,14 @@ def _with_input_s(
 ) -> Floats:
     """Return the seconds with what the devices wait for input, which is never less for a busier iteration."""
     _, _, w_low, _, _, _ = boxes.parts
-    strategy, pipelined = (
-        Strategy(space.problem.calibration.strategy),
-        space.problem.calibration.is_prefetch_pipelined,
-    )
+    problem, fitted = space.problem, space.problem.calibration
+    strategy, pipelined = Strategy(fitted.strategy), fitted.is_prefetch_pipelined
     total_s = busy_s
     for index, group in enumerate(space.groups):
         readers = np.ones(len(boxes))
-        if space.problem.training.measured_read_s(space.problem.profiles[group.device.name], group) is None and (
-            store := group.storage
-        ):
-            readers = np.array([float(store.num_readers(int(number))) for number in num_workers])
+        is_measured = problem.training.measured_read_s(problem.profiles[group.device.name], group) is not None
+        if group.storage and not is_measured:
+            readers = np.array([float(group.storage.num_readers(int(number))) for number in num_workers])
         read, decode, copy = (one * shares[:, index] for one in space.inputs[index])
         read = read * readers + space.batch_reads_s[index] * whole_batch
         reading = np.maximum(read, decode) if pipelined else read + decode

@@ -1,7 +1,13 @@
-"""The cost of a configuration of parameter servers: one way from a question and its decisions to seconds and bytes."""
+"""The cost of a configuration of parameter servers: one way from a question and its decisions to seconds and bytes.
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+A worker is a machine: its devices add up their gradients over the links inside, in ready order, and the machine pushes
+the sums; tensors lie on several servers. The links are those of :mod:`planner.models.servers`: every server and
+every worker has its own, full duplex, and a worker needs none to the server on its own machine. Workers run in lockstep
+(BSP): pulls come after the last push, and stragglers enter as noise on the workers' times; other synchronisations are
+simulated, see :mod:`planner.models.asynchronous`.
+"""
+
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -11,8 +17,9 @@ from planner.cluster import Cluster, MachineGroup
 from planner.constraints import memory_limit_bytes
 from planner.cost import Floats, Profile
 from planner.errors import Fault, ModelError, SpecError
-from planner.models.asynchronous import Log, Synchronisation, WorkerKind, simulate
-from planner.models.communication import Compression, ring_all_reduces
+from planner.families.parameter_server.configuration import ParameterServerConfiguration
+from planner.models.asynchronous import AsynchronousRun, Exchange, Log, Synchronisation, WorkerKind, simulate
+from planner.models.communication import ring_all_reduces
 from planner.models.data_parallel import Gradients, gradients_of, standard_maximum
 from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import Precision, data_parallel_memory
@@ -26,99 +33,17 @@ from planner.models.servers import (
     push_end_s,
     queueing_s,
     sliced_push_end_s,
+    type_two_s,
 )
 from planner.models.ssgd import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem
-from planner.units import Dimension, format_exact, format_human
-
-# --- All decisions of the family ``parameter_server``, and the block that says them
-
-NAME = "parameter_server"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterServerConfiguration:
-    """All decisions of the family.
-
-    Attributes
-    ----------
-    workers
-        Machines of each group that work, by the group's name.
-    servers
-        The group whose machines serve.
-    co_located
-        Whether servers stand on the first machines of their group that work, instead of on others.
-    placement
-        A rule, or the server of every tensor.
-    batch_shares
-        Samples of one device, by the group's name: the largest share. Where they make more than the batch, some
-        devices have one sample less.
-    global_batch_size
-        Samples of one iteration; left out, what the question fixes, or all shares together.
-    compression
-        Share of every gradient that is not pushed, and the seconds that leaving nothing out would take.
-        Pulls are whole.
-    synchronisation, staleness
-        ``bsp``; ``ssp``, and by how many iterations the fastest worker may lead; ``asp``; ``local_sgd``, and how many
-        iterations in a row exchange nothing (its local steps less one).
-    """
-
-    num_parameter_servers: int
-    workers: Mapping[str, int]
-    servers: str
-    co_located: bool
-    placement: str | Mapping[str, int]
-    batch_shares: Mapping[str, int]
-    global_batch_size: int | None = None
-    compression: Compression | None = None
-    synchronisation: str = "bsp"
-    staleness: int = 0
-
-    @property
-    def headline(self) -> str:
-        """How many workers and servers, and how they keep in step if not by a barrier."""
-        workers = " + ".join(f"{count} {name}" for name, count in self.workers.items())
-        place = "on the same machines" if self.co_located else f"on {self.servers}"
-        many = "s" * (self.num_parameter_servers > 1)
-        return f"{workers} as workers, {self.num_parameter_servers} server{many} {place}{self._steps}"
-
-    @property
-    def _steps(self) -> str:
-        """How workers keep in step, in words; nothing under BSP."""
-        words = {
-            "ssp": f", SSP({self.staleness})",
-            "asp": ", ASP",
-            "local_sgd": f", local SGD({self.staleness + 1})",
-        }
-        return words.get(self.synchronisation, "")
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the block that ``predict`` reads back."""
-        steps = {"ssp": {"max_staleness": self.staleness}, "local_sgd": {"local_steps": self.staleness + 1}}
-        batch = {} if self.global_batch_size is None else {"global_batch_size": self.global_batch_size}
-        return {
-            "num_parameter_servers": self.num_parameter_servers,
-            "workers": dict(self.workers),
-            "servers": self.servers,
-            "co_located": self.co_located,
-            "placement": self.placement if isinstance(self.placement, str) else dict(self.placement),
-            "batch_shares": dict(self.batch_shares),
-            **batch,
-            **({} if self.compression is None else {"compression": _compression_block(self.compression)}),
-            **({} if self.synchronisation == "bsp" else {"synchronisation": self.synchronisation}),
-            **steps.get(self.synchronisation, {}),
-        }
-
-
-def _compression_block(compression: Compression) -> dict[str, Any]:
-    """Return the block that a spec reads back."""
-    return {"removed": float(compression.removed), "time": format_exact(compression.scale_s, Dimension.TIME)}
-
-
-# --- What a group of machines offers parameter servers, whatever the configuration: ready times, links, memory, input
+from planner.units import Dimension, format_human
 
 _UNUSED_BYTES_PER_S = 1.0  # of a link that nothing goes over
+_MOST_NUMBERS = 2**23  # in a table of tensors and servers
+
+# -- what a group of machines offers, whatever the configuration: ready times, links, input --------------------------
 
 
 def ready_times_s(problem: Problem, group: MachineGroup, gradients: Gradients, share: Floats) -> Floats:
@@ -147,9 +72,7 @@ def ready_times_s(problem: Problem, group: MachineGroup, gradients: Gradients, s
         bandwidth_bytes_per_s=group.inside.bandwidth_bytes_per_s * problem.calibration.inside_efficiency,
         latency_s=group.inside.latency_s,
     ).at(0)
-    done_s = np.cumsum(inside(gradients.size_bytes))
-    # The recursion without a loop: the last wait was for some gradient, and from there on the link was busy.
-    return np.asarray(np.maximum.accumulate(own_s - np.append(0.0, done_s[:-1]), axis=-1) + done_s)
+    return type_two_s(own_s, inside(gradients.size_bytes))
 
 
 def network_bytes_per_s(problem: Problem, group: MachineGroup) -> float:
@@ -212,105 +135,7 @@ def group_inputs(
     )
 
 
-# --- Parameter servers without a barrier: from the seconds of a configuration to the simulation and its breakdown
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steady:
-    """The steady state: samples a second, staleness in iterations, and where a worker's time goes (sums to 1)."""
-
-    synchronisation: str
-    samples_per_s: float
-    mean_staleness: float
-    most_staleness: float
-    time_shares: Mapping[str, float]
-
-
-def steady(
-    *,
-    seconds: Sequence[Mapping[str, float]],
-    samples: Sequence[int],
-    links: Links,
-    pushed_bytes: Floats,
-    pulled_bytes: Floats,
-    latency_s: float,
-    deviation_s: float,
-    synchronisation: str,
-    staleness: int,
-    log: Log | None = None,
-) -> Steady:
-    """Return the steady state of workers that keep in step as ``synchronisation`` says.
-
-    Parameters
-    ----------
-    seconds, samples
-        Of one iteration of each entry of ``links``: where its own time goes, without any exchange.
-    pushed_bytes, pulled_bytes
-        Of one worker, to and from each server.
-    log
-        Where to put what every worker does, by number: those of an entry after those of the one before it.
-
-    Notes
-    -----
-    Pushes begin when all is computed: the simulation does not overlap them with the backward pass, as BSP does.
-    A worker is held back by what the synchronisation asks (``stragglers``) and by exchanges (``exposed_push``).
-    """
-    kinds = [
-        WorkerKind(
-            count=count,
-            compute_s=sum(parts.values()),
-            deviation_s=deviation_s,
-            samples=number,
-            link_bytes_per_s=rate,
-        )
-        for parts, number, count, rate in zip(seconds, samples, links.counts, links.worker_bytes_per_s, strict=True)
-    ]
-    homes = [home for home, count in zip(links.homes, links.counts, strict=True) for _ in range(count)]
-    run = simulate(
-        kinds,
-        push_bytes=pushed_bytes.tolist(),
-        pull_bytes=pulled_bytes.tolist(),
-        server_bytes_per_s=links.server_bytes_per_s,
-        latency_s=latency_s,
-        synchronisation=Synchronisation(synchronisation),
-        bound=staleness + (synchronisation == "local_sgd"),
-        home=homes if any(home is not None for home in homes) else None,
-        log=log,
-    )
-    return Steady(
-        synchronisation=synchronisation,
-        samples_per_s=run.samples_per_s,
-        mean_staleness=run.mean_staleness,
-        most_staleness=run.most_staleness,
-        time_shares=_time_shares(kinds, seconds, run.samples_per_s, run.waiting_share),
-    )
-
-
-def _time_shares(
-    kinds: Sequence[WorkerKind],
-    seconds: Sequence[Mapping[str, float]],
-    samples_per_s: float,
-    waiting_share: float,
-) -> dict[str, float]:
-    """Return where the time of the mean worker goes: its own work, waiting for others, and the rest, exchanges."""
-    num_workers = sum(kind.count for kind in kinds)
-    names = tuple(seconds[0])
-    batch = sum(kind.count * kind.samples for kind in kinds)
-    rounds_s = batch / samples_per_s
-    own = {
-        name: sum(kind.count * parts[name] for kind, parts in zip(kinds, seconds, strict=True)) / num_workers / rounds_s
-        for name in names
-    }
-    working = sum(own.values())
-    scale = min(1.0, (1 - waiting_share) / working) if working else 1.0
-    shares = {name: share * scale for name, share in own.items()}
-    shares["stragglers"] = waiting_share
-    shares["exposed_push"] += max(0.0, 1 - sum(shares.values()))
-    total = sum(shares.values())
-    return {name: share / total for name, share in shares.items()}
-
-
-_MOST_NUMBERS = 2**23  # in a table of tensors and servers
+# -- a configuration --------------------------------------------------------------------------------------------------
 
 
 class ParameterServerCost:
@@ -320,32 +145,27 @@ class ParameterServerCost:
         self.problem = problem
         self.configuration = configuration
         self.precision = Precision.of(problem.training.dtype, problem.training.optimizer)
+        self.strategy = Strategy(problem.calibration.strategy)
         groups = {group.name: group for group in problem.cluster.machine_groups}
         self.groups = [groups[name] for name in configuration.workers]
         self.server_group = groups[configuration.servers]
+        self.num_workers = sum(configuration.workers.values())
+        compression = configuration.compression
+        self.kept = 1.0 if compression is None else float(compression.kept)  # share of all gradients that is pushed
+        self.compression_s = 0.0 if compression is None else float(compression.time_s)
         self._gradients: dict[str, Gradients] = {}  # by device
 
     @property
-    def num_workers(self) -> int:
-        """Machines that work."""
-        return sum(self.configuration.workers.values())
-
-    @property
-    def global_batch_size(self) -> int:
-        """Samples of one iteration; where they do not divide, some devices have one less than their share."""
-        fixed = self.configuration.global_batch_size or self.problem.training.global_batch_size
-        return self._most_samples if fixed is None else fixed
-
-    @property
-    def _most_samples(self) -> int:
+    def most_samples(self) -> int:
         """Samples of one iteration if every device had its group's largest share."""
         workers, shares = self.configuration.workers, self.configuration.batch_shares
         return sum(workers[group.name] * group.devices_per_machine * shares[group.name] for group in self.groups)
 
     @property
-    def strategy(self) -> Strategy:
-        """What the framework overlaps."""
-        return Strategy(self.problem.calibration.strategy)
+    def global_batch_size(self) -> int:
+        """Samples of one iteration; where they do not divide, some devices have one less than their share."""
+        fixed = self.configuration.global_batch_size or self.problem.training.global_batch_size
+        return self.most_samples if fixed is None else fixed
 
     def profile(self, group: MachineGroup) -> Profile:
         """Return the seconds of the layers on a group's devices."""
@@ -372,19 +192,27 @@ class ParameterServerCost:
         share = np.array(float(self.configuration.batch_shares[group.name]))
         return ready_times_s(self.problem, group, self.gradients(group), share)
 
-    # -- network -----------------------------------------------------------------------------------------------------
+    def inputs(self) -> Iterator[InputTime]:
+        """Yield the time of input of every group."""
+        is_lockstep = self.configuration.synchronisation == "bsp"
+        batch = min(self.most_samples, self.global_batch_size) if is_lockstep else None
+        for group in self.groups:
+            share = self.configuration.batch_shares[group.name]
+            yield group_inputs(self.problem, group, num_workers=self.num_workers, share=share, whole_batch=batch)
+
+    # -- network
 
     @cached_property
     def entries(self) -> list[tuple[MachineGroup, int, int | None]]:
         """Workers that are alike: their group, how many they are, and the server on their machine."""
-        found: list[tuple[MachineGroup, int, int | None]] = []
+        entries: list[tuple[MachineGroup, int, int | None]] = []
         for group in self.groups:
             count = self.configuration.workers[group.name]
             serves = self.configuration.co_located and group.name == self.configuration.servers
             at_home = min(count, self.configuration.num_parameter_servers) if serves else 0
-            found += [(group, 1, server) for server in range(at_home)]
-            found += [(group, count - at_home, None)] * (count > at_home)
-        return found
+            entries += [(group, 1, server) for server in range(at_home)]
+            entries += [(group, count - at_home, None)] * (count > at_home)
+        return entries
 
     @cached_property
     def links(self) -> Links:
@@ -421,95 +249,92 @@ class ParameterServerCost:
         cluster, servers = self.problem.cluster, self.server_group.name
         return max((network_latency_s(cluster, name, servers) for name in dict.fromkeys(far)), default=0.0)
 
-    @property
-    def is_too_large(self) -> bool:
-        """Whether a table of tensors and servers would be too large: then slices are counted by kinds of servers."""
-        return self.configuration.num_parameter_servers * len(self._sizes) > _MOST_NUMBERS
-
-    @cached_property
-    def _sizes(self) -> Floats:
-        """Bytes of every tensor."""
-        sizes: Floats = self.gradients(self.groups[0]).size_bytes
-        return sizes
-
-    @cached_property
-    def held_bytes(self) -> Floats:
-        """Bytes that each server holds."""
-        servers = self.configuration.num_parameter_servers
-        if self._is_counted_by_kinds:
-            return np.full(servers, float(self._sizes.sum()) / servers)
-        held: Floats = self.placed_bytes.sum(axis=0)
-        return held
+    # -- what lies on servers, and what is pushed to them
 
     @property
-    def _is_counted_by_kinds(self) -> bool:
-        """Whether all servers hold equal slices, and are too many for a table."""
-        return self.configuration.placement == "sliced" and self.is_too_large
-
-    @property
-    def _kept(self) -> float:
-        """The share of all gradients that is pushed."""
-        compression = self.configuration.compression
-        return 1.0 if compression is None else float(compression.kept)
-
-    def _push_end_s(self) -> tuple[Floats, float]:
-        """Return when each server has received everything, and when the last gradient was ready."""
-        if not self._is_counted_by_kinds:
-            ready = np.array([self.ready_s(group) for group, _, _ in self.entries])
-            return push_end_s(ready, self.pushed_bytes, self.links), float(ready.max(initial=0.0))
-        rows, chosen = [self.ready_s(group) for group in self.groups], self.configuration
-        names = [group.name for group in self.groups]
-        ends = sliced_push_end_s(
-            rows,
-            self._sizes * self._kept,
-            num_servers=chosen.num_parameter_servers,
-            server_bytes_per_s=self.links.server_bytes_per_s[0],
-            worker_bytes_per_s=[network_bytes_per_s(self.problem, group) for group in self.groups],
-            worker_counts=[chosen.workers[name] for name in names],
-            home_kind=names.index(chosen.servers) if chosen.co_located else None,
-        )
-        return ends, max(float(row.max(initial=0.0)) for row in rows)
+    def is_counted_by_kinds(self) -> bool:
+        """Whether all servers hold equal slices, and are too many for a table of tensors and servers."""
+        size_bytes = self.gradients(self.groups[0]).size_bytes
+        is_too_large = self.configuration.num_parameter_servers * len(size_bytes) > _MOST_NUMBERS
+        return self.configuration.placement == "sliced" and is_too_large
 
     @cached_property
     def placed_bytes(self) -> Floats:
         """Bytes of each tensor (row) on each server (column)."""
-        sizes, placement = self.gradients(self.groups[0]).size_bytes, self.configuration.placement
+        gradients, placement = self.gradients(self.groups[0]), self.configuration.placement
+        sizes, num_servers = gradients.size_bytes, self.configuration.num_parameter_servers
         if placement == "round_robin":
-            return place_round_robin(sizes, num_servers=self.configuration.num_parameter_servers)
+            return place_round_robin(sizes, num_servers=num_servers)
         if placement == "largest_first":
             return place_largest_first(sizes, server_bytes_per_s=self.links.server_bytes_per_s)
         if placement == "sliced":
             return place_sliced(sizes, server_bytes_per_s=self.links.server_bytes_per_s)
         assert not isinstance(placement, str)
-        placed = np.zeros((len(sizes), self.configuration.num_parameter_servers))
-        for row, name in enumerate(self.gradients(self.groups[0]).names):
-            placed[row, placement[name]] = sizes[row]
+        placed = np.zeros((len(sizes), num_servers))
+        placed[np.arange(len(sizes)), [placement[name] for name in gradients.names]] = sizes
         return placed
 
-    @property
-    def pushed_from_bytes(self) -> Floats:
-        """Bytes that each server receives from a worker, after compression."""
-        if self._is_counted_by_kinds:
-            return self.held_bytes * self._kept
-        pushed: Floats = self.pushed_bytes.sum(axis=0)
-        return pushed
+    @cached_property
+    def held_bytes(self) -> Floats:
+        """Bytes that each server holds."""
+        if self.is_counted_by_kinds:
+            servers = self.configuration.num_parameter_servers
+            return np.full(servers, float(self.gradients(self.groups[0]).size_bytes.sum()) / servers)
+        return np.asarray(self.placed_bytes.sum(axis=0))
 
     @property
     def pushed_bytes(self) -> Floats:
         """What each tensor pushes to each server, after compression."""
-        compression = self.configuration.compression
-        return self.placed_bytes if compression is None else self.placed_bytes * float(compression.kept)
+        return self.placed_bytes if self.configuration.compression is None else self.placed_bytes * self.kept
 
-    # -- time --------------------------------------------------------------------------------------------------------
+    @property
+    def pushed_from_bytes(self) -> Floats:
+        """Bytes that each server receives from a worker, after compression."""
+        if self.is_counted_by_kinds:
+            return self.held_bytes * self.kept
+        return np.asarray(self.pushed_bytes.sum(axis=0))
+
+    @property
+    def pull_s(self) -> float:
+        """Seconds in which all workers pull everything."""
+        return pull_time_s(self.held_bytes[None, :], self.links)
+
+    def _push_end_s(self) -> tuple[Floats, float]:
+        """Return when each server has received everything, and when the last gradient was ready."""
+        rows = {group.name: self.ready_s(group) for group in self.groups}
+        last_s = max(float(row.max(initial=0.0)) for row in rows.values())
+        if not self.is_counted_by_kinds:
+            ready = np.array([rows[group.name] for group, _, _ in self.entries])
+            return push_end_s(ready, self.pushed_bytes, self.links), last_s
+        chosen = self.configuration
+        ends = sliced_push_end_s(
+            list(rows.values()),
+            self.gradients(self.groups[0]).size_bytes * self.kept,
+            num_servers=chosen.num_parameter_servers,
+            server_bytes_per_s=self.links.server_bytes_per_s[0],
+            worker_bytes_per_s=[network_bytes_per_s(self.problem, group) for group in self.groups],
+            worker_counts=[chosen.workers[name] for name in rows],
+            home_kind=list(rows).index(chosen.servers) if chosen.co_located else None,
+        )
+        return ends, last_s
+
+    # -- time
 
     def predict(self) -> Prediction:
-        """Return what the configuration costs."""
-        if self.configuration.synchronisation != "bsp":
-            return self._predict_asynchronous()
-        parts, servers_s = self.busy_parts_s()
-        busy_s = sum(parts.values())
-        parts["input_stall"] = self.with_input_s(busy_s) - busy_s
-        return self._prediction(parts, {"server_push_end_s": servers_s.tolist()})
+        """Return what the configuration costs.
+
+        Without a barrier an iteration is the time in which each share of the batch is worked through once.
+        """
+        if self.configuration.synchronisation == "bsp":
+            parts, servers_s = self.busy_parts_s()
+            busy_s = sum(parts.values())
+            parts["input_stall"] = self.with_input_s(busy_s) - busy_s
+            return self._prediction(parts, {"server_push_end_s": servers_s.tolist()})
+        run, time_shares = self.steady()
+        iteration_s = self.most_samples / run.samples_per_s
+        staleness = {"mean": run.mean_staleness, "most": run.most_staleness}
+        details = {"synchronisation": self.configuration.synchronisation, "staleness": staleness}
+        return self._prediction({name: iteration_s * share for name, share in time_shares.items()}, details)
 
     def with_input_s(self, busy_s: float) -> float:
         """Return the seconds of an iteration that is busy for so long, with what the slowest input adds."""
@@ -521,14 +346,13 @@ class ParameterServerCost:
         forward_s, backward_s = self.compute_s(slowest)
         servers_s, ready_s = self._push_end_s()
         pushed_s = max(float(servers_s.max()), forward_s + backward_s, ready_s)
-        fitted, compression = self.problem.calibration, self.configuration.compression
-        deviation_s = fitted.straggler_deviation_s
+        deviation_s = self.problem.calibration.straggler_deviation_s
         return {
             "forward": forward_s,
             "backward": backward_s,
             "exposed_push": pushed_s - forward_s - backward_s,
-            "compression": 0.0 if compression is None else float(compression.time_s),
-            "pull": pull_time_s(self.held_bytes[None, :], self.links),
+            "compression": self.compression_s,
+            "pull": self.pull_s,
             "latency": 2 * self.latency_s,
             "queueing": 2 * self.queueing_s,
             "stragglers": deviation_s and deviation_s * standard_maximum(self.num_workers),
@@ -536,86 +360,97 @@ class ParameterServerCost:
             "update": max(self.profile(group).update_s for group in self.groups),
         }, servers_s
 
-    def _predict_asynchronous(self) -> Prediction:
-        """Return the cost without a barrier: the time in which each share of the batch is worked through once."""
-        run = self.steady()
-        iteration_s = self._most_samples / run.samples_per_s
-        parts = {name: iteration_s * share for name, share in run.time_shares.items()}
-        staleness = {"mean": run.mean_staleness, "most": run.most_staleness}
-        return self._prediction(parts, {"synchronisation": run.synchronisation, "staleness": staleness})
+    def steady(self, log: Log | None = None) -> tuple[AsynchronousRun, dict[str, float]]:
+        """Return the steady state of workers without a barrier, and where a worker's time goes: shares that sum to 1.
 
-    def steady(self, log: Log | None = None) -> Steady:
-        """Return the steady state of workers without a barrier; ``log``: where to put what they do, for a timeline."""
-        chosen, fitted = self.configuration, self.problem.calibration
-        seconds: dict[str, dict[str, float]] = {}
+        Parameters
+        ----------
+        log
+            Where to put what every worker does, by number: those of an entry after those of the one before it.
+
+        Notes
+        -----
+        Pushes begin when all is computed: the simulation does not overlap them with the backward pass, as BSP does.
+        Of the mean worker's time a part is its own work, a part is what the synchronisation holds it back
+        (``stragglers``), and the rest are exchanges (``exposed_push``).
+        """
+        chosen, links = self.configuration, self.links
+        seconds: dict[str, dict[str, float]] = {}  # of one iteration of a group's worker, without any exchange
         for group, time in zip(self.groups, self.inputs(), strict=True):
             forward_s, backward_s = self.compute_s(group)
             parts = {"forward": forward_s, "backward": backward_s, "update": self.profile(group).update_s}
             parts["exposed_push"] = max(float(self.ready_s(group).max(initial=0.0)) - forward_s - backward_s, 0.0)
             parts["overhead"] = self.overhead_s
-            parts["compression"] = 0.0 if chosen.compression is None else float(chosen.compression.time_s)
+            parts["compression"] = self.compression_s
             parts["input_stall"] = stall_s(time, sum(parts.values()), self.strategy)
             seconds[group.name] = parts
-        return steady(
-            seconds=[seconds[group.name] for group, _, _ in self.entries],
-            samples=[group.devices_per_machine * chosen.batch_shares[group.name] for group, _, _ in self.entries],
-            links=self.links,
-            pushed_bytes=self.pushed_from_bytes,
-            pulled_bytes=self.held_bytes,
+        kinds = [
+            WorkerKind(
+                count=count,
+                compute_s=sum(seconds[group.name].values()),
+                deviation_s=self.problem.calibration.straggler_deviation_s,
+                samples=group.devices_per_machine * chosen.batch_shares[group.name],
+                link_bytes_per_s=rate,
+            )
+            for (group, count, _), rate in zip(self.entries, links.worker_bytes_per_s, strict=True)
+        ]
+        homes = [home for _, count, home in self.entries for _ in range(count)]
+        exchange = Exchange.of(
+            kinds,
+            push_bytes=self.pushed_from_bytes.tolist(),
+            pull_bytes=self.held_bytes.tolist(),
+            server_bytes_per_s=links.server_bytes_per_s,
             latency_s=self.latency_s + self.queueing_s,
-            deviation_s=fitted.straggler_deviation_s,
-            synchronisation=chosen.synchronisation,
-            staleness=chosen.staleness,
-            log=log,
+            synchronisation=Synchronisation(chosen.synchronisation),
+            bound=chosen.staleness + (chosen.synchronisation == "local_sgd"),
+            home=homes,
         )
+        run = simulate(exchange, log=log)
+        round_s = self.most_samples / run.samples_per_s
+        own = {
+            name: sum(count * seconds[group.name][name] for group, count, _ in self.entries)
+            / self.num_workers
+            / round_s
+            for name in seconds[self.groups[0].name]
+        }
+        working = sum(own.values())
+        scale = min(1.0, (1 - run.waiting_share) / working) if working else 1.0
+        shares = {name: share * scale for name, share in own.items()}
+        shares["stragglers"] = run.waiting_share
+        shares["exposed_push"] += max(0.0, 1 - sum(shares.values()))
+        total = sum(shares.values())
+        return run, {name: share / total for name, share in shares.items()}
 
     def _prediction(self, parts: Mapping[str, float], details: Mapping[str, Any]) -> Prediction:
         """Return the prediction of a breakdown."""
-        training, iteration_s = self.problem.training, sum(parts.values())
+        training, iteration_s, shares = self.problem.training, sum(parts.values()), self.configuration.batch_shares
         samples = training.dataset_samples
         epoch_s = None if samples is None else iteration_s * samples / self.global_batch_size
         alone_s = max(sum(self.compute_s(group)) for group in self.groups)
         update_s = max(self.profile(group).update_s for group in self.groups)
-        load_s = self.pushed_from_bytes * self.links.senders / np.array(self.links.server_bytes_per_s)
-        pull_s = pull_time_s(self.held_bytes[None, :], self.links)
+        push_s = float((self.pushed_from_bytes * self.links.senders / np.array(self.links.server_bytes_per_s)).max())
+        reserve = self.problem.calibration.memory_reserve_bytes
+        memory = data_parallel_memory(self.problem.dnn, self.precision, reserve_bytes=reserve)
+        limits = {group.name: memory_limit_bytes(self.problem, group) for group in self.groups}
+        fullest = max(limits, key=lambda name: memory.total_bytes(shares[name]) / limits[name])
         return Prediction(
             iteration_time_s=iteration_s,
             epoch_time_s=epoch_s,
             training_time_s=None if epoch_s is None or training.epochs is None else epoch_s * training.epochs,
             breakdown_s=parts,
-            communication_s={"push": float(load_s.max()), "pull": pull_s, "wait": parts["stragglers"]},
+            communication_s={"push": push_s, "pull": self.pull_s, "wait": parts["stragglers"]},
             scaling_factor=(alone_s + update_s) / iteration_s,
-            communication_to_computation=(float(load_s.max()) + pull_s) / alone_s if alone_s else float("inf"),
-            memory_bytes=self._memory(),
+            communication_to_computation=(push_s + self.pull_s) / alone_s if alone_s else float("inf"),
+            memory_bytes=memory.terms_bytes(shares[fullest], limit_bytes=limits[fullest]),
             details={
-                "batch_per_device": max(self.configuration.batch_shares.values()),
+                "batch_per_device": max(shares.values()),
                 "global_batch_size": self.global_batch_size,
                 "num_workers": self.num_workers,
-                "gradient_bytes": float((self.held_bytes if self._is_counted_by_kinds else self.placed_bytes).sum()),
+                "gradient_bytes": float((self.held_bytes if self.is_counted_by_kinds else self.placed_bytes).sum()),
                 "server_bytes": self.held_bytes.tolist(),
                 **details,
             },
         )
-
-    def _memory(self) -> dict[str, float]:
-        """Return the bytes on the fullest worker's device."""
-        reserve = self.problem.calibration.memory_reserve_bytes
-        use = data_parallel_memory(self.problem.dnn, self.precision, reserve_bytes=reserve)
-        shares = self.configuration.batch_shares
-        limits = {group.name: memory_limit_bytes(self.problem, group) for group in self.groups}
-        fullest = max(limits, key=lambda name: use.total_bytes(shares[name]) / limits[name])
-        return use.terms_bytes(shares[fullest], limit_bytes=limits[fullest])
-
-    def inputs(self) -> Iterator[InputTime]:
-        """Yield the time of input of every group."""
-        is_lockstep = self.configuration.synchronisation == "bsp"
-        batch = min(self._most_samples, self.global_batch_size) if is_lockstep else None
-        for group in self.groups:
-            share = self.configuration.batch_shares[group.name]
-            yield group_inputs(self.problem, group, num_workers=self.num_workers, share=share, whole_batch=batch)
-
-
-# --- What binds a configuration of parameter servers, in words
 
 
 def explain(problem: Problem, configuration: ParameterServerConfiguration, prediction: Prediction) -> tuple[str, ...]:
@@ -631,7 +466,9 @@ def explain(problem: Problem, configuration: ParameterServerConfiguration, predi
     slowest = max(shares, key=shares.__getitem__)
     lines = [f"{slowest} binds: {shares[slowest] / prediction.iteration_time_s:.0%} of an iteration"]
     if slowest == "communication":
-        load_s, own_s = prediction.communication_s["push"], float(_own_bytes(cost)) / min(cost.links.worker_bytes_per_s)
+        pushed = cost.pushed_from_bytes
+        own_bytes = max(float(pushed.sum() - (0.0 if home is None else pushed[home])) for home in cost.links.homes)
+        load_s, own_s = prediction.communication_s["push"], own_bytes / min(cost.links.worker_bytes_per_s)
         where, seconds = ("a server's link", load_s) if load_s >= own_s else ("a worker's own link", own_s)
         lines.append(f"{where} carries {format_human(seconds, Dimension.TIME)} of pushes")
     memory = prediction.memory_bytes
@@ -639,9 +476,3 @@ def explain(problem: Problem, configuration: ParameterServerConfiguration, predi
         total, limit = (format_human(memory[key], Dimension.DATA) for key in ("total", "limit"))
         lines.append(f"it does not fit: a device would hold {total}, and has {limit}")
     return tuple(lines)
-
-
-def _own_bytes(cost: ParameterServerCost) -> float:
-    """Return the most that one worker pushes over its own link."""
-    pushed = cost.pushed_from_bytes
-    return max(float(pushed.sum() - (0.0 if home is None else pushed[home])) for home in cost.links.homes)

@@ -1,13 +1,26 @@
 """The search of the family ``parameter_server``.
 
-Decisions: whose machines serve, on machines of their own or on working ones; how many servers; how many machines of
-each group work, on which shares of the batch; on which server every tensor lies, or that all are sliced; how much of
-a gradient is pushed. The outer ones are numbers in boxes, which are split in the order of their lower bounds
-(:mod:`planner.families.parameter_server.bounds`) by :mod:`planner.solvers.branch_and_bound`, until the least bound is
-no better than the incumbent. A box of one configuration is solved.
-
-Every objective is the prediction of its configuration. What is left unproven, because a limit struck, because
-a placement's gap is open, or after so many boxes or solved configurations (which is repeatable), stays in the bound.
+Decisions
+    Whose machines serve, on machines of their own or on working ones; how many servers; how many machines of each group
+    work, on which shares of the batch; on which server every tensor lies, or that all are sliced; how much of a
+    gradient is pushed. The outer ones are numbers in boxes, which are split in the order of their lower bounds
+    (:mod:`planner.families.parameter_server.bounds`) by :mod:`planner.solvers.branch_and_bound`, until the least bound
+    is no better than the incumbent. A box of one configuration, a row, is solved:
+Sliced tensors
+    Equal slices on all K servers are best. Servers are equal and, co-located, each has one worker at home. (1) After
+    any time t the links of all servers together still have to carry what arrives from then on, so that some server ends
+    no sooner than ``t + arriving / (K B)``; equal slices end all servers exactly then. (2) What arrives depends on the
+    placement only through the bytes that home workers need not send. What a worker's link has passed on by time t is
+    concave in what was handed to it, so that equal parts at home let through the most in total. (3) The fullest server,
+    and the worker with the least at home, hold no less than the mean: pulls end soonest, too.
+Whole tensors
+    :func:`planner.solvers.placement.best_placement`, with its own bound.
+Compression
+    :func:`planner.solvers.scalar.minimise` over the share kept, at that placement; pushes take longer the more is kept,
+    and compressing takes longer the more is left out.
+Proves
+    Every objective is the prediction of its configuration. What is left unproven, because a limit struck, because a
+    placement's gap is open, or after so many boxes or solved configurations (which is repeatable), stays in the bound.
 """
 
 from bisect import insort
@@ -22,14 +35,10 @@ from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError
 from planner.families.answer import TOO_SHORT, alternative_of, iterations_of, plan_of
-from planner.families.parameter_server import cost as words
 from planner.families.parameter_server.bounds import Boxes, Site, Space, lower_bounds, root, split, tightened
-from planner.families.parameter_server.cost import (
-    NAME,
-    ParameterServerConfiguration,
-    ParameterServerCost,
-)
-from planner.families.parameter_server.family import NOT_MODELLED, may_work
+from planner.families.parameter_server.configuration import NAME, ParameterServerConfiguration, may_work
+from planner.families.parameter_server.cost import ParameterServerCost, explain
+from planner.families.parameter_server.family import NOT_MODELLED
 from planner.families.parsing import check_inner_links
 from planner.models.communication import Compression
 from planner.models.memory import Precision, data_parallel_memory
@@ -42,53 +51,63 @@ from planner.solvers.placement import Placement, arrivals, best_placement
 from planner.solvers.scalar import minimise
 from planner.units import Dimension, format_human
 
-# --- Single configurations of parameter servers, solved: the best placement and compression of a row, with a bound
-# * *Sliced tensors.* Equal slices on all K servers are best. Servers are equal and, co-located, each has one worker
-#   at home. (1) After any time t the links of all servers together still have to carry what arrives from then on, so
-#   that some server ends no sooner than ``t + arriving / (K B)``; equal slices end all servers exactly then. (2) What
-#   arrives depends on the placement only through the bytes that home workers need not send. What a worker's link has
-#   passed on by time t is concave in what was handed to it, so that equal parts at home let through the most in
-#   total. (3) The fullest server, and the worker with the least at home, hold no less than the mean: pulls end
-#   soonest, too.
-# * *Whole tensors*: :func:`planner.solvers.placement.best_placement`, with its own bound.
-# * *Compression*: :func:`planner.solvers.scalar.minimise` over the share kept, at that placement; pushes take longer
-#   the more is kept, and compressing takes longer the more is left out.
-#
-# Every objective is the prediction of its configuration.
-
 _WORK, _MOST_WORK = 0.1, 1.0  # deterministic seconds of CP-SAT, for one placement and for all; some 6 real ones each
 _TABLES = 6  # of tensors and servers, that a placement takes
 _RATIO_TOLERANCE = 1e-4  # of seconds, in the search for the share kept
+_MOST_BOXES = 60_000  # that are looked at
+_MOST_SOLVED = 600  # configurations whose placement is solved
+_AT_A_TIME = 48  # boxes split together
+_FEW = 64  # configurations of which some one is given where the time was over before any was solved
+_FIRST = 8  # configurations solved before any box is split
+_CURVE = 7  # numbers of servers beside the best one, of which the best plan is shown
+_MOST_CONFIGURATIONS = 2  # in lockstep, that are tried under every synchronisation
+_MOST_STALENESS = 8  # the largest tried; more changes little
+_ASSUMED = 4.0  # where asynchronous training is pinned and no limit is given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A solved configuration."""
+class Solved:
+    """A configuration with what it costs, and what no placement and compression of its row beats."""
 
     configuration: ParameterServerConfiguration
     prediction: Prediction
     objective: float
-    bound: float
+    bound: float = 0.0
+
+    @property
+    def solution(self) -> "Solution[Solved]":
+        """It as a solution."""
+        return Solution(status=Status.FEASIBLE, objective=self.objective, bound=self.bound, value=self)
+
+
+def _evaluated(problem: Problem, configuration: ParameterServerConfiguration) -> Solved:
+    """Return a configuration with what it costs."""
+    if configuration.num_parameter_servers == 1 and configuration.placement == "sliced":
+        configuration = replace(configuration, placement="round_robin")  # the same on one server, and never a slice
+    prediction = ParameterServerCost(problem, configuration).predict()
+    return Solved(configuration=configuration, prediction=prediction, objective=prediction.value_of(problem.goal))
 
 
 class ServerBoxes:
     """Boxes of configurations for :func:`planner.solvers.branch_and_bound.best_vector`, and what was solved of them.
 
-    The kind of a box is the index of its site, its vectors are rows; see
-    :mod:`planner.families.parameter_server.bounds`. ``found``: the best first. ``seen``: the bounds of what was solved.
+    The kind of a box is the index of its site, its vectors are rows. ``solved``: the best first. ``bounds_of``: the
+    bounds of the rows that were solved.
     """
 
-    def __init__(self, space: Space, search: Search, *, known: Sequence[Found] = (), work: float = _MOST_WORK) -> None:
+    def __init__(
+        self, space: Space, search: Search, *, solved: Sequence[Solved] = (), work: float = _MOST_WORK
+    ) -> None:
         self.space, self.search, self.work_left = space, search, work
-        self.found: list[Found] = list(known)
-        self.seen: dict[tuple[int, ...], float] = {}
+        self.solved: list[Solved] = list(solved)
+        self.bounds_of: dict[tuple[int, ...], float] = {}
         self.num_boxes = 0
         self._is_begun = False
 
     @property
     def least(self) -> float:
         """The best objective."""
-        return self.found[0].objective if self.found else inf
+        return self.solved[0].objective if self.solved else inf
 
     def _by_site(self, boxes: Sequence[Box]) -> Iterator[tuple[int, list[int], Boxes]]:
         """Yield the boxes of each site as arrays, with their places."""
@@ -99,10 +118,10 @@ class ServerBoxes:
 
     def bounds(self, boxes: Sequence[Box], limit: float) -> Floats:
         """Return an objective that none of a box's configurations beats; ``inf`` where its servers saturate."""
-        found = np.empty(len(boxes))
+        bounds = np.empty(len(boxes))
         for index, places, rows in self._by_site(boxes):
-            found[places] = lower_bounds(self.space, self.space.sites[index], rows)
-        return found
+            bounds[places] = lower_bounds(self.space, self.space.sites[index], rows)
+        return bounds
 
     def close_bounds(self, boxes: Sequence[Box], bounds: Floats, limit: float) -> Floats:
         """Return the bounds that there are."""
@@ -113,13 +132,12 @@ class ServerBoxes:
         parts: list[list[Box]] = [[] for _ in boxes]
         for index, places, rows in self._by_site(boxes):
             site = self.space.sites[index]
-            halves = split(self.space, site, rows)
-            owners, kept = tightened(self.space, site, halves)
-            for owner, box in zip(owners.tolist(), boxes_of(index, kept), strict=True):
+            owners, kept = tightened(self.space, site, split(self.space, site, rows))
+            for owner, box in zip(owners.tolist(), _boxes_of(index, kept), strict=True):
                 parts[places[owner % len(places)]].append(box)
         return parts
 
-    def probe(self, boxes: Sequence[Box], limit: float) -> Solution[Found] | None:
+    def probe(self, boxes: Sequence[Box], limit: float) -> Solution[Solved] | None:
         """Solve, once, the most promising of some configurations all over the boxes, so that boxes can be cut early."""
         if self._is_begun:
             return None
@@ -132,42 +150,105 @@ class ServerBoxes:
             candidates += _bounded(self.space, index, spread)
         for number, (bound, index, row) in enumerate(sorted(set(candidates))):
             is_enough = self.least <= self.search.good_enough or bound >= self.least * (1 - SAME)
-            if self.found and (is_enough or number >= _FIRST or bound >= self.search.cutoff or self.search.is_over):
+            if self.solved and (is_enough or number >= _FIRST or bound >= self.search.cutoff or self.search.is_over):
                 break
             self.solve(Box(index, row, row), bound, self.least)
-        return self._solution(self.found[0]) if self.found else None
+        return self.solved[0].solution if self.solved else None
 
-    def solve(self, leaf: Box, bound: float, limit: float) -> Solution[Found]:
+    def solve(self, leaf: Box, bound: float, limit: float) -> Solution[Solved]:
         """Return the best placement and compression of one row; its bound is open where that is not proven."""
-        key, row = (leaf.kind, *leaf.low), leaf.low
-        if key in self.seen:
-            return Solution(status=Status.UNKNOWN, objective=inf, bound=self.seen[key], value=None)
-        is_whole = not self.space.problem.calibration.split_tensors and row[0] > 1
+        key, row, problem = (leaf.kind, *leaf.low), leaf.low, self.space.problem
+        if key in self.bounds_of:
+            return Solution(status=Status.UNKNOWN, objective=inf, bound=self.bounds_of[key], value=None)
+        is_whole = not problem.calibration.split_tensors and row[0] > 1
         if is_whole and not self.search.fits(_TABLES * 8 * row[0] * len(self.space.size_bytes)):
-            self.seen[key] = bound  # whole tensors on so many servers would need tables that do not fit
+            self.bounds_of[key] = bound  # whole tensors on so many servers would need tables that do not fit
             return Solution(status=Status.UNKNOWN, objective=inf, bound=bound, value=None)
-        solved = _solve(self, self.space.sites[leaf.kind], row, bound)
-        self.seen[key] = solved.bound
-        insort(self.found, solved, key=lambda one: (one.objective, one.configuration.num_parameter_servers))
-        return self._solution(solved)
+        site = self.space.sites[leaf.kind]
+        sliced = row_configuration(self.space, site, row)
+        if is_whole:
+            solved = self._placed(site, sliced, bound)
+        else:
+            solved = _evaluated(problem, sliced)
+            solved = replace(solved, bound=solved.objective)
+        if problem.compression is not None:
+            solved = self._compressed(solved, bound if is_whole else max(bound, 0.0))
+        self.bounds_of[key] = solved.bound
+        insort(self.solved, solved, key=lambda one: (one.objective, one.configuration.num_parameter_servers))
+        return solved.solution
 
-    @staticmethod
-    def _solution(found: Found) -> Solution[Found]:
-        """Return a solved configuration as a solution."""
-        return Solution(status=Status.FEASIBLE, objective=found.objective, bound=found.bound, value=found)
+    def _placed(self, site: Site, given: ParameterServerConfiguration, bound: float) -> Solved:
+        """Return the best whole placement of a configuration."""
+        space, problem = self.space, self.space.problem
+        cost = ParameterServerCost(problem, given)
+        parts, _ = cost.busy_parts_s()
+        others_s = sum(parts.values()) - sum(parts[name] for name in ("forward", "backward", "exposed_push", "pull"))
+        names = cost.gradients(cost.groups[0]).names
+        rows, guide = (
+            arrivals(
+                np.array([cost.ready_s(group) for group in cost.groups]),
+                space.size_bytes,
+                cost.links.server_bytes_per_s,
+                worker_counts=list(given.workers.values()),
+                worker_bytes_per_s=[space.rates[space.groups.index(group)] for group in cost.groups],
+                home_kind=[group.name for group in cost.groups].index(site.servers.name) if site.co_located else None,
+                least_push_s=parts["forward"] + parts["backward"],
+                is_guide=is_guide,
+            )
+            for is_guide in (False, True)
+        )
 
+        def named(placement: Placement) -> ParameterServerConfiguration:
+            return replace(given, placement=dict(zip(names, placement, strict=True)))
 
-def _solve(boxes: ServerBoxes, site: Site, row: Sequence[int], bound: float) -> Found:
-    """Return the best placement and compression of one row, its objective that of the prediction."""
-    problem = boxes.space.problem
-    given = row_configuration(boxes.space, site, row)
-    if problem.calibration.split_tensors or given.num_parameter_servers == 1:
-        placed, bound = _evaluated(problem, given), max(bound, 0.0)
-        bound = placed.objective if problem.compression is None else bound
-        placed = replace(placed, bound=bound)
-    else:
-        placed = _placed(boxes, site, given, bound)
-    return placed if problem.compression is None else _compressed(boxes, placed, bound)
+        def seconds(placement: Placement) -> float:
+            parts, _ = ParameterServerCost(problem, named(placement)).busy_parts_s()
+            return sum(parts.values()) - others_s
+
+        iterations = float(iterations_of(problem, cost.global_batch_size))
+        solution = best_placement(
+            rows,
+            self.search,
+            evaluate=seconds if site.co_located or not rows.is_whole else None,
+            guide=guide if site.co_located else None,
+            useless=self.least / iterations - others_s,  # waiting for input only adds to it
+            most_work=0.0 if site.co_located else min(_WORK, self.work_left),  # a relaxed model rarely proves much
+        )
+        assert solution.value is not None
+        if solution.status is not Status.OPTIMAL:
+            self.work_left = max(0.0, self.work_left - _WORK)
+        solved = _evaluated(problem, named(solution.value))
+        if problem.compression is not None:  # the bounds of placements are those of whole gradients
+            return solved
+        sliced = cost.predict().value_of(problem.goal)  # no placement beats it
+        proven = max(bound, sliced, cost.with_input_s(solution.bound + others_s) * iterations)
+        is_proven = solution.status is Status.OPTIMAL or proven >= solved.objective * (1 - SAME)
+        return replace(solved, bound=solved.objective if is_proven else proven)
+
+    def _compressed(self, placed: Solved, bound: float) -> Solved:
+        """Return a configuration with the best share of its gradients pushed, or all of them."""
+        problem = self.space.problem
+        option = problem.compression
+        assert option is not None
+
+        def pushing(kept: float) -> ParameterServerConfiguration:
+            return replace(placed.configuration, compression=Compression(removed=1 - kept, scale_s=option.scale_s))
+
+        def rising(kept: float) -> float:
+            """Return the seconds of an iteration but for compressing, in whose rounding they might be lost."""
+            parts, _ = ParameterServerCost(problem, pushing(kept)).busy_parts_s()
+            return sum(seconds for name, seconds in parts.items() if name != "compression")
+
+        solution = minimise(
+            rising,
+            lambda kept: option.scale_s / kept**2,
+            1 - option.most_removed,
+            1.0,
+            tolerance=_RATIO_TOLERANCE,
+            search=self.search,
+        )
+        best = placed if solution.value is None else _evaluated(problem, pushing(solution.value))
+        return replace(min((placed, best), key=lambda one: one.objective), bound=bound)
 
 
 def row_configuration(space: Space, site: Site, row: Sequence[int]) -> ParameterServerConfiguration:
@@ -187,101 +268,10 @@ def row_configuration(space: Space, site: Site, row: Sequence[int]) -> Parameter
     )
 
 
-def _evaluated(problem: Problem, configuration: ParameterServerConfiguration) -> Found:
-    """Return a configuration with what it costs."""
-    if configuration.num_parameter_servers == 1 and configuration.placement == "sliced":
-        configuration = replace(configuration, placement="round_robin")  # the same on one server, and never a slice
-    prediction = ParameterServerCost(problem, configuration).predict()
-    objective = prediction.value_of(problem.goal)
-    return Found(configuration=configuration, prediction=prediction, objective=objective, bound=0.0)
+# -- all configurations, and where the search begins -------------------------------------------------------------------
 
 
-def _placed(boxes: ServerBoxes, site: Site, given: ParameterServerConfiguration, bound: float) -> Found:
-    """Return the best whole placement of a configuration."""
-    space, problem = boxes.space, boxes.space.problem
-    cost = ParameterServerCost(problem, given)
-    parts, _ = cost.busy_parts_s()
-    others_s = sum(parts.values()) - sum(parts[name] for name in ("forward", "backward", "exposed_push", "pull"))
-    names = cost.gradients(cost.groups[0]).names
-    rows, guide = (
-        arrivals(
-            np.array([cost.ready_s(group) for group in cost.groups]),
-            space.size_bytes,
-            cost.links.server_bytes_per_s,
-            worker_counts=list(given.workers.values()),
-            worker_bytes_per_s=[space.rates[space.groups.index(group)] for group in cost.groups],
-            home_kind=[group.name for group in cost.groups].index(site.servers.name) if site.co_located else None,
-            least_push_s=parts["forward"] + parts["backward"],
-            is_guide=is_guide,
-        )
-        for is_guide in (False, True)
-    )
-
-    def named(placement: Placement) -> ParameterServerConfiguration:
-        return replace(given, placement=dict(zip(names, placement, strict=True)))
-
-    def seconds(placement: Placement) -> float:
-        found, _ = ParameterServerCost(problem, named(placement)).busy_parts_s()
-        return sum(found.values()) - others_s
-
-    iterations = float(iterations_of(problem, cost.global_batch_size))
-    useless_s = boxes.least / iterations - others_s  # waiting for input only adds to it
-    solution = best_placement(
-        rows,
-        boxes.search,
-        evaluate=seconds if site.co_located or not rows.is_whole else None,
-        guide=guide if site.co_located else None,
-        useless=useless_s,
-        most_work=0.0 if site.co_located else min(_WORK, boxes.work_left),  # a relaxed model rarely proves much
-    )
-    assert solution.value is not None
-    if solution.status is not Status.OPTIMAL:
-        boxes.work_left = max(0.0, boxes.work_left - _WORK)
-    found = _evaluated(problem, named(solution.value))
-    if problem.compression is not None:  # the bounds of placements are those of whole gradients
-        return found
-    sliced = cost.predict().value_of(problem.goal)  # no placement beats it
-    proven = max(bound, sliced, cost.with_input_s(solution.bound + others_s) * iterations)
-    is_proven = solution.status is Status.OPTIMAL or proven >= found.objective * (1 - SAME)
-    return replace(found, bound=found.objective if is_proven else proven)
-
-
-def _compressed(boxes: ServerBoxes, placed: Found, bound: float) -> Found:
-    """Return a configuration with the best share of its gradients pushed, or all of them."""
-    problem = boxes.space.problem
-    option = problem.compression
-    assert option is not None
-
-    def removed(kept: float) -> ParameterServerConfiguration:
-        return replace(placed.configuration, compression=Compression(removed=1 - kept, scale_s=option.scale_s))
-
-    def rising(kept: float) -> float:
-        """Return the seconds of an iteration but for compressing, in whose rounding they might be lost."""
-        parts, _ = ParameterServerCost(problem, removed(kept)).busy_parts_s()
-        return sum(seconds for name, seconds in parts.items() if name != "compression")
-
-    solution = minimise(
-        rising,
-        lambda kept: option.scale_s / kept**2,
-        1 - option.most_removed,
-        1.0,
-        tolerance=_RATIO_TOLERANCE,
-        search=boxes.search,
-    )
-    found = placed if solution.value is None else _evaluated(problem, removed(solution.value))
-    return replace(min((placed, found), key=lambda one: one.objective), bound=bound)
-
-
-# --- The boxes of all configurations, and where the search begins
-
-_MOST_BOXES = 60_000  # that are looked at
-_MOST_SOLVED = 600  # configurations whose placement is solved
-_AT_A_TIME = 48  # boxes split together
-_FEW = 64  # configurations of which some one is given where the time was over before any was solved
-_FIRST = 8  # configurations solved before any box is split
-
-
-def boxes_of(site_index: int, rows: Boxes) -> list[Box]:
+def _boxes_of(site_index: int, rows: Boxes) -> list[Box]:
     """Return the boxes of a site one by one."""
     ends = zip(rows.low.tolist(), rows.high.tolist(), strict=True)
     return [Box(site_index, tuple(low), tuple(high)) for low, high in ends]
@@ -292,7 +282,7 @@ def roots_of(space: Space, num_servers: int | None = None) -> list[Box]:
     return [
         box
         for index, site in enumerate(space.sites)
-        for box in boxes_of(index, tightened(space, site, root(space, site, num_servers))[1])
+        for box in _boxes_of(index, tightened(space, site, root(space, site, num_servers))[1])
     ]
 
 
@@ -311,7 +301,7 @@ def search_boxes(
     NoAnswerError
         If the search is over before the first configuration was solved.
     """
-    found = best_vector(
+    outcome = best_vector(
         roots,
         boxes,
         boxes.search,
@@ -320,12 +310,12 @@ def search_boxes(
         most_solved=most_solved,
         at_a_time=_AT_A_TIME,
         on_progress=on_progress,
-        on_better=lambda _: boxes.search.keep(lambda: _plan_of(boxes.space.problem, boxes.found[0])),
+        on_better=lambda _: boxes.search.keep(lambda: _plan_of(boxes.space.problem, boxes.solved[0])),
     )
-    boxes.num_boxes += found.num_boxes
-    if not boxes.found and roots and boxes.search.is_over:
+    boxes.num_boxes += outcome.num_boxes
+    if not boxes.solved and roots and boxes.search.is_over:
         raise NoAnswerError(TOO_SHORT)
-    return found.bound
+    return outcome.bound
 
 
 def _bounded(space: Space, index: int, rows: Sequence[Sequence[int]]) -> list[tuple[float, int, tuple[int, ...]]]:
@@ -365,7 +355,7 @@ def _spread(space: Space, site: Site, boxes: Boxes) -> Iterator[list[int]]:
                     yield [number, *own.tolist(), *shares.tolist()]
 
 
-# --- Asynchronous training among the plans of ``parameter_server``: tried where staleness is allowed, and said so
+# -- asynchronous training, tried where staleness is allowed, and said so ----------------------------------------------
 # ``constraints.max_staleness`` is the most that s of SSP(s), and H - 1 of local SGD(H), may be; ASP needs it unbounded.
 # It holds for pins, too. Where it is not set, a pinned synchronisation is itself the permission, and nothing else is.
 #
@@ -374,41 +364,22 @@ def _spread(space: Space, site: Site, boxes: Boxes) -> Iterator[list[int]]:
 # search. The bound is true of all configurations: a batch takes no less than all machines need that compute all the
 # time.
 
-_MOST_CONFIGURATIONS = 2  # in lockstep, that are tried under every synchronisation
-_MOST_STALENESS = 8  # the largest tried; more changes little
-_ASSUMED = 4.0  # where asynchronous training is pinned and no limit is given
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stale:
-    """The best asynchronous configuration that was tried, if any was allowed, and the others with their objectives."""
+class Asynchronous:
+    """Configurations without a barrier, the best first, a bound on all there are, and what there is to say of the best.
 
-    best: ParameterServerConfiguration | None = None
-    prediction: Prediction | None = None
-    objective: float = inf
-    bound: float = inf
-    is_pinned: bool = False
-    lines: tuple[str, ...] = ()
-    others: tuple[tuple[float, ParameterServerConfiguration, Prediction], ...] = ()
-
-    def warnings(self, chosen: ParameterServerConfiguration) -> tuple[str, ...]:
-        """Return the warning that belongs to a plan without a barrier; none for a plan in lockstep."""
-        if chosen.synchronisation == "bsp":
-            return ()
-        return (
-            f"{chosen.synchronisation} is asynchronous: its seconds compare with those of synchronous plans only as "
-            f"far as it needs no more epochs, which is not modelled",
-        )
-
-
-def check_staleness(problem: Problem) -> None:
-    """Refuse a pinned synchronisation whose gradients lag by more than the user allows.
-
-    Raises
-    ------
-    InfeasibleError
-        With both values, and what would have to give.
+    ``is_pinned``: workers may not be in lockstep.
     """
+
+    tried: tuple[Solved, ...]
+    bound: float
+    is_pinned: bool
+    lines: tuple[str, ...]
+
+
+def _check_staleness(problem: Problem) -> None:
+    """Refuse a pinned synchronisation whose gradients lag by more than the user allows, with both values."""
     pinned, most = problem.fixed.get("synchronisation", "bsp"), problem.limits.max_staleness
     least = {"bsp": 0.0, "asp": inf}.get(pinned, 1.0)
     if most is None or least <= most:
@@ -421,81 +392,57 @@ def check_staleness(problem: Problem) -> None:
     )
 
 
-def stale_answer(space: Space, lockstep: Sequence[ParameterServerConfiguration], search: Search) -> Stale:
-    """Return the best of the given configurations without a barrier, where the question allows that."""
+def _asynchronous(space: Space, lockstep: Sequence[Solved], search: Search) -> Asynchronous | None:
+    """Return the best plans in lockstep without their barrier, where the question allows that."""
     problem, pinned = space.problem, space.problem.fixed.get("synchronisation")
-    kinds = list(_kinds(pinned, problem.limits.max_staleness))
-    if not kinds:
-        return Stale()
-    tried: list[tuple[float, ParameterServerConfiguration, Prediction]] = []
-    for configuration in lockstep[:_MOST_CONFIGURATIONS]:
-        for kind, staleness in kinds:
-            if tried and search.is_over:
-                break
-            chosen = replace(configuration, synchronisation=kind, staleness=staleness)
-            prediction = ParameterServerCost(problem, chosen).predict()
-            tried.append((prediction.value_of(problem.goal), chosen, prediction))
-    (objective, best, prediction), *others = sorted(tried, key=lambda one: one[0])
-    synchronous = ParameterServerCost(problem, lockstep[0]).predict().value_of(problem.goal)
-    staleness = prediction.details["staleness"]
-    lines = [
-        f"{best.headline}: asynchronous, gradients lag {staleness['mean']:.2g} iterations in the mean, "
-        f"{staleness['most']:.2g} at most"
-    ]
-    if objective < synchronous:
-        lines.append(
-            f"against the best plan in lockstep it wins as long as it needs less than {synchronous / objective:.2f} "
-            f"times the epochs"
-        )
-    else:
-        lines.append(f"the best plan in lockstep takes {synchronous / objective:.2f} times as long, and is not stale")
-    if pinned and problem.limits.max_staleness is None:
-        tried_up_to = "" if pinned == "asp" else f"; up to {_ASSUMED:.0f} was tried"
-        lines.append(f"constraints.max_staleness is not set: the pin fix.synchronisation allows any{tried_up_to}")
-    return Stale(
-        best=best,
-        prediction=prediction,
-        objective=objective,
-        bound=min(_bound(space), objective),
-        is_pinned=bool(pinned),
-        lines=tuple(lines),
-        others=tuple(others),
-    )
-
-
-def _kinds(pinned: str | None, most: float | None) -> Iterator[tuple[str, int]]:
-    """Yield every synchronisation that is allowed, with its staleness: by the limit, or by a pin where none is set."""
+    most = problem.limits.max_staleness
     if most is None:
         most = 0.0 if pinned is None else _ASSUMED
     if pinned == "bsp" or most <= 0:
-        return
-    for kind in ("ssp", "local_sgd"):
-        number = 1
-        while pinned in (None, kind) and number <= min(most, _MOST_STALENESS):
-            yield kind, number
-            number *= 2
+        return None
+    lags = [lag for lag in (1, 2, 4, 8) if lag <= min(most, _MOST_STALENESS)]
+    kinds = [(kind, lag) for kind in ("ssp", "local_sgd") if pinned in (None, kind) for lag in lags]
     if pinned == "asp" or (pinned is None and most == inf):
-        yield "asp", 0
-
-
-def _bound(space: Space) -> float:
-    """Return what no configuration beats: every device of every machine computes all the time, and nothing waits."""
+        kinds.append(("asp", 0))
+    if not kinds:
+        return None
+    tried: list[Solved] = []
+    for synchronous in lockstep[:_MOST_CONFIGURATIONS]:
+        for kind, staleness in kinds:
+            if tried and search.is_over:
+                break
+            chosen = replace(synchronous.configuration, synchronisation=kind, staleness=staleness)
+            tried.append(_evaluated(problem, chosen))
+    tried.sort(key=lambda one: one.objective)
+    best, synchronous_s = tried[0], lockstep[0].objective
+    staleness = best.prediction.details["staleness"]
+    lines = [
+        f"{best.configuration.headline}: asynchronous, gradients lag {staleness['mean']:.2g} iterations in the mean, "
+        f"{staleness['most']:.2g} at most"
+    ]
+    if best.objective < synchronous_s:
+        lines.append(
+            f"against the best plan in lockstep it wins as long as it needs less than "
+            f"{synchronous_s / best.objective:.2f} times the epochs"
+        )
+    else:
+        times = f"{synchronous_s / best.objective:.2f}"
+        lines.append(f"the best plan in lockstep takes {times} times as long, and is not stale")
+    if pinned and problem.limits.max_staleness is None:
+        up_to = "" if pinned == "asp" else f"; up to {_ASSUMED:.0f} was tried"
+        lines.append(f"constraints.max_staleness is not set: the pin fix.synchronisation allows any{up_to}")
     per_s = float(sum(space.counts * space.devices / space.sample_s)) if space.sample_s.all() else inf
-    batch = space.most_batch
-    return float(batch / per_s * iterations_of(space.problem, batch)) if per_s else 0.0
+    all_busy = float(space.most_batch / per_s * iterations_of(problem, space.most_batch)) if per_s else 0.0
+    return Asynchronous(
+        tried=tuple(tried), bound=min(all_busy, best.objective), is_pinned=bool(pinned), lines=tuple(lines)
+    )
 
 
-# --- Why no configuration of parameter servers fits, and by how much what would have to give
+# -- why no configuration fits, and by how much what would have to give ------------------------------------------------
 
 
-def check_pins(problem: Problem) -> None:
-    """Refuse pinned numbers beyond what the cluster has, before anything of their size is built.
-
-    Raises
-    ------
-    InfeasibleError
-        With the pin, and the most that there is.
-    """
+def _check_pins(problem: Problem) -> None:
+    """Refuse pinned numbers beyond what the cluster has, before anything of their size is built."""
     fixed, groups = problem.fixed, {group.name: group for group in problem.cluster.machine_groups}
     may_serve = [group.count for name, group in groups.items() if fixed.get("servers") in (None, name)]
     working = [groups[name] for name in may_work(groups, fixed.get("device"))]
@@ -511,12 +458,9 @@ def check_pins(problem: Problem) -> None:
             )
 
 
-def why_nothing_fits(space: Space) -> str:
+def _why_nothing_fits(space: Space) -> str:
     """Return which limits leave no configuration."""
     problem, devices = space.problem, int((space.counts * space.devices).sum())
-    if not space.groups:
-        known = ", ".join(sorted({group.device.name for group in problem.cluster.machine_groups}))
-        return f"No plan fits: no machine has the device {problem.fixed['device']} ({known}). Pin another one."
     if not space.sites:
         return (
             "No plan fits: no machines may both serve and work as fix.servers and fix.co_located ask. Drop one of them."
@@ -530,7 +474,7 @@ def why_nothing_fits(space: Space) -> str:
             f"No plan fits: a batch of {batch} on {devices} devices needs {ceil(batch / devices)} samples on each, and "
             f"their memory holds {holds} in all. Lower the batch to {holds}, or add machines."
         )
-    fewest = max(space.num_devices.least * share, int(space.devices.min()) * share)
+    fewest = max(problem.allowed_devices.least * share, int(space.devices.min()) * share)
     if batch < fewest:
         text = f"No plan fits: a batch of {batch} is less than {fewest}, one share for each device that must work."
         return f"{text} Raise the batch to {fewest} or more, or use fewer devices."
@@ -576,7 +520,7 @@ def _counts_text(space: Space) -> str:
     )
 
 
-_CURVE = 7  # numbers of servers beside the best one, of which the best plan is shown
+# -- the answer --------------------------------------------------------------------------------------------------------
 
 
 def plan(problem: Problem, search: Search) -> Plan:
@@ -590,8 +534,8 @@ def plan(problem: Problem, search: Search) -> Plan:
         If the time limit struck before the first configuration was solved.
     """
     check_inner_links(problem, NAME)
-    check_staleness(problem)
-    check_pins(problem)
+    _check_staleness(problem)
+    _check_pins(problem)
     space = Space(problem)
     search.keep(lambda: _first_plan(space))
     if not len(space.size_bytes):
@@ -604,45 +548,44 @@ def plan(problem: Problem, search: Search) -> Plan:
     bound = search_boxes(  # asynchronous ones are not among these
         boxes, roots_of(space), on_progress=(lambda bound, objective: None) if silent else search.tell
     )
-    if not boxes.found:
-        raise InfeasibleError(why_nothing_fits(space))
-    best = boxes.found[0]
-    is_asked = search.good_enough < best.objective < search.cutoff
-    curve = _curve(boxes) if is_asked else []
+    if not boxes.solved:
+        raise InfeasibleError(_why_nothing_fits(space))
+    best = boxes.solved[0]
+    curve = _curve(boxes) if search.good_enough < best.objective < search.cutoff else []
     if curve and (least := min(curve, key=lambda one: one.objective)).objective < best.objective * (1 - SAME):
         curve = [best, *(one for one in curve if one is not least)]  # the search was cut off before it
         best = least
-        boxes.found.insert(0, best)
-    stale = stale_answer(space, [one.configuration for one in boxes.found], search)
-    lines = [*_why(problem, best, boxes), *_curve_lines(problem, best, curve), *stale.lines]
-    others = [_alternative(one, best) for one in curve]
-    if stale.best is not None and (stale.is_pinned or stale.objective < best.objective * (1 - SAME)):
-        configuration, prediction = stale.best, stale.prediction
-        assert prediction is not None
-        lines = [*words.explain(problem, configuration, prediction), *stale.lines]
-        winner = Found(configuration=configuration, prediction=prediction, objective=stale.objective, bound=0.0)
+        boxes.solved.insert(0, best)
+    lines, warnings = [*_why(problem, best, boxes), *_curve_lines(problem, best, curve)], []
+    others = [_alternative(one, best, "the best with so many servers") for one in curve]
+    winner, stale = best, _asynchronous(space, boxes.solved, search)
+    if stale is not None:
+        bound = stale.bound if stale.is_pinned else min(bound, stale.bound)
+        lines += stale.lines
+    if stale is not None and (stale.is_pinned or stale.tried[0].objective < best.objective * (1 - SAME)):
+        winner = stale.tried[0]
+        lines = [*explain(problem, winner.configuration, winner.prediction), *stale.lines]
         others = [_alternative(one, winner, "workers in lockstep") for one in (best, *curve)]
         if stale.is_pinned:  # which workers in lockstep do not keep to
-            tried = [
-                Found(configuration=one, prediction=cost, objective=value, bound=0.0)
-                for value, one, cost in stale.others
-            ]
-            others = [_alternative(one, winner, "the best in lockstep, with another staleness") for one in tried]
-    else:
-        configuration, prediction = best.configuration, best.prediction
+            reason = "the best in lockstep, with another staleness"
+            others = [_alternative(one, winner, reason) for one in stale.tried[1:]]
+        warnings.append(
+            f"{winner.configuration.synchronisation} is asynchronous: its seconds compare with those of synchronous "
+            f"plans only as far as it needs no more epochs, which is not modelled"
+        )
     return plan_of(
         problem,
         family=NAME,
-        configuration=configuration,
-        prediction=prediction,
-        bound=stale.bound if stale.is_pinned else min(bound, stale.bound),
+        configuration=winner.configuration,
+        prediction=winner.prediction,
+        bound=bound,
         explanation=lines,
         alternatives=others,
-        warnings=stale.warnings(configuration),
+        warnings=warnings,
         not_modelled=NOT_MODELLED,
         solver="branch and bound over counts and shares x placement by greedy, bound and CP-SAT",
         num_candidates=boxes.num_boxes,
-        num_solved=len(boxes.seen),
+        num_solved=len(boxes.bounds_of),
     )
 
 
@@ -654,12 +597,12 @@ def _first_plan(space: Space) -> Plan:
     NoAnswerError
         If no configuration is at hand.
     """
-    found = []
+    rows = []
     for box in roots_of(space):
         whole, number = Boxes(np.array([box.low]), np.array([box.high])), max(4, _FEW // len(space.sites))
-        rows = list(islice(_spread(space, space.sites[box.kind], whole), number))
-        found += _bounded(space, box.kind, rows)
-    for _, index, row in sorted(found):
+        spread = list(islice(_spread(space, space.sites[box.kind], whole), number))
+        rows += _bounded(space, box.kind, spread)
+    for _, index, row in sorted(rows):
         given = row_configuration(space, space.sites[index], row)
         if not space.problem.calibration.split_tensors:
             given = replace(given, placement="round_robin")
@@ -667,43 +610,40 @@ def _first_plan(space: Space) -> Plan:
     raise NoAnswerError(TOO_SHORT)
 
 
-def _plan_of(problem: Problem, found: Found) -> Plan:
+def _plan_of(problem: Problem, solved: Solved) -> Plan:
     """Return a plan of which no more is known than what it costs."""
     return plan_of(
         problem,
         family=NAME,
-        configuration=found.configuration,
-        prediction=found.prediction,
+        configuration=solved.configuration,
+        prediction=solved.prediction,
         bound=0.0,
-        explanation=words.explain(problem, found.configuration, found.prediction),
+        explanation=explain(problem, solved.configuration, solved.prediction),
         not_modelled=NOT_MODELLED,
         solver="the first configuration that was found",
     )
 
 
-# -- what else is shown ------------------------------------------------------------------------------------------------
-
-
-def _curve(boxes: ServerBoxes) -> list[Found]:
+def _curve(boxes: ServerBoxes) -> list[Solved]:
     """Return the best plans with other numbers of servers: all of few; else around the best, and doubling."""
     space, search = boxes.space, boxes.search
-    best = boxes.found[0].configuration.num_parameter_servers
+    best = boxes.solved[0].configuration.num_parameter_servers
     roots = roots_of(space)
     least, most = min(box.low[0] for box in roots), max(box.high[0] for box in roots)
     near = [best - 1, best + 1, best // 2, 2 * best, 1, most, best - 2, best + 2, 4 * best, best // 4]
     numbers = [number for number in dict.fromkeys(near) if least <= number <= most and number != best]
-    found = []
+    curve = []
     for number in numbers[: max(_CURVE, search.num_alternatives)]:
         if search.is_over:
             break
-        known = [one for one in boxes.found if one.configuration.num_parameter_servers == number]
-        own = ServerBoxes(space, search, known=known[:1], work=0.0)
+        solved = [one for one in boxes.solved if one.configuration.num_parameter_servers == number]
+        own = ServerBoxes(space, search, solved=solved[:1], work=0.0)
         search_boxes(own, roots_of(space, number), most_boxes=600, most_solved=3)
-        found += own.found[:1]
-    return sorted(found, key=lambda one: one.configuration.num_parameter_servers)
+        curve += own.solved[:1]
+    return sorted(curve, key=lambda one: one.configuration.num_parameter_servers)
 
 
-def _curve_lines(problem: Problem, best: Found, curve: Sequence[Found]) -> list[str]:
+def _curve_lines(problem: Problem, best: Solved, curve: Sequence[Solved]) -> list[str]:
     """Return the best seconds found for each number of servers, in one line."""
     if not curve:
         return []
@@ -714,10 +654,10 @@ def _curve_lines(problem: Problem, best: Found, curve: Sequence[Found]) -> list[
     ]
 
 
-def _why(problem: Problem, best: Found, boxes: ServerBoxes) -> list[str]:
+def _why(problem: Problem, best: Solved, boxes: ServerBoxes) -> list[str]:
     """Return what binds, and how the answer was proven."""
     space = boxes.space
-    lines = list(words.explain(problem, best.configuration, best.prediction))
+    lines = list(explain(problem, best.configuration, best.prediction))
     origins = dict.fromkeys(problem.profiles[group.device.name].origin for group in space.groups)
     lines.append(f"seconds of the layers: {'; '.join(origins)}")
     chosen = best.configuration
@@ -735,11 +675,11 @@ def _why(problem: Problem, best: Found, boxes: ServerBoxes) -> list[str]:
     )
     lines.append(
         f"{boxes.num_boxes:,} sets of configurations (servers, workers, shares) were bounded, and "
-        f"{len(boxes.seen):,} configurations solved"
+        f"{len(boxes.bounds_of):,} configurations solved"
     )
     return lines
 
 
-def _alternative(other: Found, best: Found, reason: str = "the best with so many servers") -> Alternative:
+def _alternative(other: Solved, best: Solved, reason: str) -> Alternative:
     """Return one configuration that lost."""
     return alternative_of(other.configuration.headline, other, best, reason, family=NAME)

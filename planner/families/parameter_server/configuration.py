@@ -1,0 +1,226 @@
+"""The decisions of the family ``parameter_server``: what they are, how a block says them, which machines work."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from planner.cluster import MachineGroup
+from planner.errors import Fault, SpecError
+from planner.families.parsing import check_inner_links, compression_of, wrong
+from planner.models.communication import Compression
+from planner.models.data_parallel import gradients_of
+from planner.problem import Problem
+from planner.units import Dimension, format_exact
+from planner.used_machines import UsedMachines
+
+NAME = "parameter_server"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterServerConfiguration:
+    """All decisions of the family.
+
+    Attributes
+    ----------
+    workers
+        Machines of each group that work, by the group's name.
+    servers
+        The group whose machines serve.
+    co_located
+        Whether servers stand on the first machines of their group that work, instead of on others.
+    placement
+        A rule, or the server of every tensor.
+    batch_shares
+        Samples of one device, by the group's name: the largest share. Where they make more than the batch, some
+        devices have one sample less.
+    global_batch_size
+        Samples of one iteration; left out, what the question fixes, or all shares together.
+    compression
+        Share of every gradient that is not pushed, and the seconds that leaving nothing out would take.
+        Pulls are whole.
+    synchronisation, staleness
+        ``bsp``; ``ssp``, and by how many iterations the fastest worker may lead; ``asp``; ``local_sgd``, and how many
+        iterations in a row exchange nothing (its local steps less one).
+    """
+
+    num_parameter_servers: int
+    workers: Mapping[str, int]
+    servers: str
+    co_located: bool
+    placement: str | Mapping[str, int]
+    batch_shares: Mapping[str, int]
+    global_batch_size: int | None = None
+    compression: Compression | None = None
+    synchronisation: str = "bsp"
+    staleness: int = 0
+
+    @property
+    def headline(self) -> str:
+        """How many workers and servers, and how they keep in step if not by a barrier."""
+        workers = " + ".join(f"{count} {name}" for name, count in self.workers.items())
+        place = "on the same machines" if self.co_located else f"on {self.servers}"
+        steps = {
+            "ssp": f", SSP({self.staleness})",
+            "asp": ", ASP",
+            "local_sgd": f", local SGD({self.staleness + 1})",
+        }.get(self.synchronisation, "")
+        many = "s" * (self.num_parameter_servers > 1)
+        return f"{workers} as workers, {self.num_parameter_servers} server{many} {place}{steps}"
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the block that ``predict`` reads back."""
+        block = {
+            "num_parameter_servers": self.num_parameter_servers,
+            "workers": dict(self.workers),
+            "servers": self.servers,
+            "co_located": self.co_located,
+            "placement": self.placement if isinstance(self.placement, str) else dict(self.placement),
+            "batch_shares": dict(self.batch_shares),
+        }
+        if self.global_batch_size is not None:
+            block["global_batch_size"] = self.global_batch_size
+        if (compression := self.compression) is not None:
+            time = format_exact(compression.scale_s, Dimension.TIME)
+            block["compression"] = {"removed": float(compression.removed), "time": time}
+        if self.synchronisation != "bsp":
+            block["synchronisation"] = self.synchronisation
+        if self.synchronisation == "ssp":
+            block["max_staleness"] = self.staleness
+        if self.synchronisation == "local_sgd":
+            block["local_steps"] = self.staleness + 1
+        return block
+
+
+def machines(problem: Problem, configuration: ParameterServerConfiguration) -> Iterator[UsedMachines]:
+    """Yield workers by group, all devices of a machine; then the servers."""
+    groups = {group.name: group for group in problem.cluster.machine_groups}
+    for name, number in configuration.workers.items():
+        yield UsedMachines.training(groups[name], number, groups[name].devices_per_machine)
+    servers, number = groups[configuration.servers], configuration.num_parameter_servers
+    yield UsedMachines.serving(servers, number, is_shared=configuration.co_located)
+
+
+def may_work(groups: Mapping[str, MachineGroup], device: str | None = None) -> tuple[str, ...]:
+    """Return the groups that may work: those with the pinned device, and no CPUs beside accelerators."""
+    names = [name for name, group in groups.items() if device in (None, group.device.name)]
+    has_accelerator = any(groups[name].device.kind != "cpu" for name in names)
+    return tuple(name for name in names if not (has_accelerator and groups[name].device.kind == "cpu"))
+
+
+def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ParameterServerConfiguration:
+    """Return the configuration that a spec's block means.
+
+    What a block leaves out: the last group serves; all other machines work, but for dedicated CPUs beside GPUs; the
+    batch is shared evenly; tensors are placed as programs do, see :func:`_placement`.
+
+    Raises
+    ------
+    SpecError
+        Where it names machines that there are not, more of them than there are, or no batch that can be shared.
+    """
+    check_inner_links(problem, NAME)
+    if problem.variant != "corrected":
+        text = "the printed forms of the parameter-server papers are asked in their cases."
+        raise SpecError.of([Fault(field="variant", value=problem.variant, problem=text, mend="Leave it out.")])
+    groups = {group.name: group for group in problem.cluster.machine_groups}
+    servers = given["servers"] or list(groups)[-1]
+    num_servers, co_located = given["num_parameter_servers"], given["co_located"]
+    workers = dict(given["workers"] or {})
+    for key, name in [("servers", servers), *(("workers", name) for name in workers)]:
+        if name not in groups:
+            raise wrong(NAME, key, name, f"there are no machines {name!r}; there are {', '.join(groups)}.")
+    dedicated = {name: num_servers if name == servers and not co_located else 0 for name in groups}
+    if not workers:
+        free = {name: groups[name].count - dedicated[name] for name in may_work(groups)}
+        workers = {name: count for name, count in free.items() if count > 0}
+        if not workers:
+            raise wrong(NAME, "workers", "", f"no machine is left to work beside {num_servers} servers.")
+    for name, group in groups.items():
+        working, serving = workers.get(name, 0), num_servers if name == servers else 0
+        used = max(working, serving) if co_located else working + serving
+        if used > group.count:
+            text = f"{working} workers and {serving} servers need {used} machines of {name!r}, which has {group.count}."
+            raise wrong(NAME, "workers", working, text)
+    devices = {name: count * groups[name].devices_per_machine for name, count in workers.items()}
+    shares = _batch_shares(problem, devices, given["batch_shares"], given["global_batch_size"])
+    synchronisation = given["synchronisation"]
+    for key, owner in (("max_staleness", "ssp"), ("local_steps", "local_sgd")):
+        if given[key] is not None and synchronisation != owner:
+            raise wrong(NAME, key, given[key], f"synchronisation is {synchronisation}; {key} belongs to {owner}.")
+    return ParameterServerConfiguration(
+        num_parameter_servers=num_servers,
+        workers=workers,
+        servers=servers,
+        co_located=co_located,
+        placement=_placement(problem, groups[next(iter(workers))], given["placement"], num_servers),
+        batch_shares=shares,
+        global_batch_size=given["global_batch_size"],
+        compression=compression_of(given["compression"]),
+        synchronisation=synchronisation,
+        staleness=given["max_staleness"] or max(0, (given["local_steps"] or 1) - 1),
+    )
+
+
+def _batch_shares(
+    problem: Problem, devices: Mapping[str, int], shares: Mapping[str, int] | None, batch: int | None
+) -> dict[str, int]:
+    """Return the samples of one device of each working group: as given, or the batch in equal parts.
+
+    Shares have to make the batch, also where some devices have one sample less than the others.
+    """
+    training = problem.training
+    fixed, most = training.global_batch_size, training.max_global_batch_size
+    if shares is None:
+        if training.batch_per_device is not None and batch is None:
+            return dict.fromkeys(devices, training.batch_per_device)
+        number, shared = sum(devices.values()), batch or fixed or most or 0
+        if shared < number:
+            text = f"a batch of {shared} leaves some of {number} devices without a sample."
+            raise wrong(NAME, "batch_shares", shared, text)
+        is_fixed = (batch or fixed) is not None
+        return dict.fromkeys(devices, ceil(shared / number) if is_fixed else shared // number)
+    if set(shares) != set(devices):
+        text = f"shares are needed for {', '.join(devices)}, and for nothing else."
+        raise wrong(NAME, "batch_shares", dict(shares), text)
+    total = sum(number * shares[name] for name, number in devices.items())
+    least = sum(number * max(1, shares[name] - 1) for name, number in devices.items())
+    if batch is not None and batch > (fixed or most or batch):
+        raise wrong(NAME, "global_batch_size", batch, f"dnn asks for {fixed or most}.")
+    wanted = fixed or batch
+    if (wanted is not None and not least <= wanted <= total) or (wanted is None and most is not None and total > most):
+        raise wrong(NAME, "batch_shares", total, f"the shares make a batch of {total}; dnn asks for {wanted or most}.")
+    return dict(shares)
+
+
+def _placement(
+    problem: Problem, group: MachineGroup, given: str | Mapping[str, int] | None, num_servers: int
+) -> str | Mapping[str, int]:
+    """Return a placement, checked: every gradient on one of the servers.
+
+    Left out, as programs place tensors: whole ones in turn, or slices of all where the library cuts them.
+    """
+    if not given:
+        return "sliced" if problem.calibration.split_tensors else "round_robin"
+    if isinstance(given, str):
+        return given
+    names = gradients_of(
+        problem.dnn, problem.profiles[group.device.name], gradient_bytes=1, unit=problem.calibration.fusion_unit
+    ).names
+    if missing := [name for name in names if name not in given]:
+        raise wrong(NAME, "placement", missing[0], f"{missing[0]!r} is on no server.")
+    if unknown := [name for name in given if name not in names]:
+        raise wrong(NAME, "placement", unknown[0], f"{unknown[0]!r} is no gradient of this network.")
+    if beyond := [(name, server) for name, server in given.items() if not 0 <= server < num_servers]:
+        name, server = beyond[0]
+        raise wrong(NAME, "placement", server, f"{name!r} is on server {server}; there are {num_servers}, from 0 on.")
+    return dict(given)
+
+
+def left_out(
+    problem: Problem, given: Mapping[str, Any], configuration: ParameterServerConfiguration
+) -> tuple[str, ...]:
+    """Return how tensors are placed on several servers."""
+    if given["placement"] is not None or configuration.num_parameter_servers == 1:
+        return ()
+    return (f"placement: {configuration.placement}, as the program has it; plan looks for the best one",)
