@@ -40,7 +40,7 @@ from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets, Told
 from planner.search import Search
 from planner.solution import SAME, Status, gap_of
-from planner.solvers.branch_and_bound import Bounded, TradeOffs
+from planner.solvers.counts import Bounded, TradeOffs
 
 # --- A fleet that was chosen, with every part of its time and its cost, and how wrong its prediction may be
 
