@@ -47,7 +47,7 @@ import pytest
 from planner.cost import Floats
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.branch_and_bound import Candidate, Counts, Ints, Question, Reading, best_counts, best_trade_offs
+from planner.solvers.counts import Candidate, Counts, Ints, Question, Reading, best_counts, best_trade_offs
 
 WORK = 1e4  # of which a machine does 1 to 10 a second
 
@@ -116,7 +116,7 @@ def calls_to_gaps(machines: Machines, most_calls: int) -> dict[str, Any]:
     def tell(bound: float, best: Candidate | None, calls: int) -> None:
         told.append(inf if best is None else (best.criteria[0] - bound) / best.criteria[0])
 
-    found = best_counts(machines.question(*limits_of(machines)), Search(), most_calls=most_calls, told=tell)
+    found = best_counts(machines.question(*limits_of(machines)), Search(), most_calls=most_calls, on_progress=tell)
     told.append(found.solution.gap)
     calls: dict[str, Any] = {
         f"calls to {gap:.1%}": next((min(at + 1, found.num_calls) for at, one in enumerate(told) if one <= gap), None)

@@ -53,6 +53,31 @@ class Solution(Generic[T]):
             return math.inf
         return gap_of(self.objective, self.bound)
 
+    @classmethod
+    def proven(cls, value: T | None, *, objective: float, bound: float, tolerance: float = SAME) -> "Solution[T]":
+        """Return the outcome of a search: what its incumbent and its bound prove together.
+
+        Parameters
+        ----------
+        value
+            The incumbent; None where there is none.
+        objective
+            Of the incumbent; not looked at without one.
+        bound
+            What nothing beats; ``inf`` without an incumbent says that nothing is possible.
+        tolerance
+            Relative gap up to which the incumbent counts as optimal.
+
+        >>> Solution.proven("a", objective=4.0, bound=3.0).status.value
+        'feasible'
+        """
+        if value is None:
+            status = Status.INFEASIBLE if bound == math.inf else Status.UNKNOWN
+            return Solution(status=status, objective=math.inf, bound=bound, value=None)
+        is_optimal = objective <= bound or objective - bound <= tolerance * objective
+        status = Status.OPTIMAL if is_optimal else Status.FEASIBLE
+        return Solution(status=status, objective=objective, bound=bound, value=value)
+
 
 def gap_of(objective: float, bound: float) -> float:
     """Return the share of an objective that is not proven; of an objective of 0, none.

@@ -1,10 +1,54 @@
-"""Cuts of a line into runs as equal as can be."""
+"""Lines of layers: cut as evenly as can be, assigned at least cost, bounded, and fitted on the fewest devices.
 
-import heapq
+*Even cuts* (:func:`balanced_cuts`). A line of layers in n runs, of which the longest takes as little as it can: the
+chains-on-chains problem, by bisection. Source: A. Pinar and C. Aykanat, J. Parallel Distrib. Comput. 64(8), 2004,
+doi:10.1016/j.jpdc.2004.05.003.
+
+*The cheapest chain* (:func:`cheapest_chain`). A state for every layer where neighbours' costs are known at first only
+from below: Viterbi's recursion on bounds, made exact where it matters. Source: A. J. Viterbi, IEEE Trans. Inf. Theory
+13(2), 1967, doi:10.1109/TIT.1967.1054010.
+
+*A bound of all pipelines at once* (:func:`least_s`): what bubbles cost where memory forces many stages.
+
+Sets and data: layers ``0..L-1`` with ``t`` seconds of a sample, forward and backward, on a device of speed 1; devices
+whose speeds sum up to N; a batch of B samples in m micro-batches of at most ``b = ceil(B / m)``; for each run of layers
+the micro-batches in flight that one device could hold.
+
+Variables: p stages, their cuts, and the replicas of each; ``w_k`` are the seconds of a micro-batch in stage k. A
+replica has at least one sample, and r of them share b: ``w_k >= t_k``, ``w_k >= b t_k / r_k``, ``sum r_k <= N``, and at
+most b replicas each, so that ``N_p = min(N, p b fastest)`` of them count.
+
+By the terms (1) and (4) of :mod:`planner.solvers.pipelines`, with A the sum of w before stage s, X the sum behind it,
+and ``K = min(m, p - s + 1)`` micro-batches in flight, no iteration is below
+
+- 1F1B, ``K < m``: ``A + (m - K + 1) w_s + 2 X``; ``K = m``: ``A + (m + 1) / 2 w_s + X``, the mean of two terms;
+- GPipe: ``A + m w_s + X``.
+
+The mean over all stages is ``sum c_k w_k`` with ``c_k = (p - k + sum of X's factors before k + w_k's factor) / p``, and
+by Cauchy and Schwarz ``(sum c_k w_k) (sum b t_k / w_k) >= b (sum sqrt(c_k t_k))**2``; so no iteration is below
+``b (sum sqrt(c_k t_k))**2 / N_p``. The least sum over all cuts is a recursion over the layers, from the last one. Of
+all m from ``low`` to ``high`` one bound is given. ``c_k / m`` falls with m where ``m > p``; where not, the terms of
+``K = m`` are taken for all stages (with ``K < m`` they hold, too: they are less than the mean of the first terms and
+``A + m w_s``), and fall likewise. So the lesser of the values at ``high`` and ``min(high, p)`` counts.
+
+*The fewest devices* (:class:`FewestDevices`), and nothing about time. A stage of layers i to j that has k stages from
+it to the last, itself included, needs at least ``r_t(k, i, j)`` devices of type t, of which there are ``N_t``, or fits
+on none. ``D(k, i, w)`` is the fewest devices of the first type on which layers i to the last fit in exactly k stages,
+where they may use ``w_t`` devices of each other type::
+
+    D(0, L, w) = 0
+    D(k, i, w) = min over j of  r_0(k, i, j) + D(k - 1, j + 1, w),
+                 and, for the other types, D(k - 1, j + 1, w - r_t(k, i, j) e_t)
+
+As a stage may have more devices than it needs, any configuration gives one with the fewest of each stage, so this is
+exact: n stages fit if and only if ``D(n, 0, N) <= N_0``. Work: ``O(n L^2 T prod over the other types of (N_t + 1))``.
+"""
+
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,32 +56,23 @@ from numpy.typing import NDArray
 from planner.cost import Floats
 from planner.search import Search
 from planner.solution import Solution, Status
-from planner.solvers.chain_bounds import (
-    Behind,
-    Candidate,
-    Grid,
-    Integers,
-    Moves,
-    Pairs,
-    PipelineCosts,
-    Prefix,
-    Schedule,
-    Schedules,
-    Stack,
-    Stage,
-    StageSeconds,
-    Tail,
-    behind_of,
-    bound_s,
-    joined,
-    stage_of,
-    through,
-)
+
+Integers = NDArray[np.int64]
+Path = tuple[int, ...]
+Needs = Callable[[int, Integers], Integers]
+
+NONE = 2**40  # devices of a stage that fits on no number of them
 
 _CLOSE = 1e-12  # relative difference at which two times are one
-_PIPELINE_CUTS_ROUNDING = 1e-13  # of sums; far below _CLOSE, so that every trial comes closer
-_MOST_KEPT = 1_000  # layers of cuts that are remembered
+_CUTS_ROUNDING = 1e-13  # of sums; far below _CLOSE, so that every trial comes closer
+_MOST_REMEMBERED = 1_000  # layers of cuts that are remembered
 _MOST_TRIALS = 64  # each halves what is left, but for rounding: enough for _CLOSE
+_WORK_AT_ONCE = 10_000_000  # pairs that are added between two questions whether to stop: some hundredths of a second
+_LEAST_WORK = 10_000  # that a layer counts for, however few its pairs
+_MOST_WORK = 1e7  # of one recursion of the bound of all pipelines
+_LEAST_ROUNDING = 1 - 1e-9
+_MOST_AT_ONCE = 2_000_000  # numbers in one pass over the fewest devices
+_MOST_NUMBERS = 1 << 26  # in all their tables: half a gibibyte
 
 
 def balanced_cuts(seconds: Floats, num_parts: int) -> tuple[int, ...]:
@@ -47,12 +82,14 @@ def balanced_cuts(seconds: Floats, num_parts: int) -> tuple[int, ...]:
     ----------
     seconds
         By layer; >= 0, at least ``num_parts`` of them.
+    num_parts
+        Runs; >= 1, none of them empty.
 
     >>> balanced_cuts(np.array([3.0, 1, 1, 1, 3]), 3)
     (0, 3, 4)
     """
-    known = tuple(np.asarray(seconds, dtype=np.float64).tolist())
-    return (_balanced if len(known) <= _MOST_KEPT else _balanced.__wrapped__)(known, num_parts)
+    row = tuple(np.asarray(seconds, dtype=np.float64).tolist())
+    return (_balanced if len(row) <= _MOST_REMEMBERED else _balanced.__wrapped__)(row, num_parts)
 
 
 @lru_cache(maxsize=1_024)  # searches of one question, one after the other, ask for the same cuts
@@ -80,19 +117,19 @@ def balanced_cuts_of(totals: Sequence[Floats]) -> tuple[int, ...]:
     >>> balanced_cuts_of([np.array([0.0, 1, 2, 3, 4]), np.array([0.0, 3, 6, 9, 12])])
     (2, 3)
     """
-    known = {id(one): one.tolist() for one in totals}
-    rows = [known[id(one)] for one in totals]
-    low, high = 0.0, max(one[-1] for one in rows)
+    lists = {id(total): total.tolist() for total in totals}  # of runs that share their seconds, once
+    rows = [lists[id(total)] for total in totals]
+    low, high = 0.0, max(row[-1] for row in rows)
     best, high = _filled(rows, high)
     assert best is not None, f"{len(totals[0]) - 1} layers do not make {len(totals)} runs"
     for _ in range(_MOST_TRIALS):
         if high - low <= _CLOSE * high:
             break
-        found, seconds = _filled(rows, (low + high) / 2)
-        if found is None:
+        cuts, seconds = _filled(rows, (low + high) / 2)
+        if cuts is None:
             low = seconds
         else:
-            best, high = found, seconds
+            best, high = cuts, seconds
     return best
 
 
@@ -104,7 +141,7 @@ def _filled(totals: Sequence[list[float]], most_s: float) -> tuple[tuple[int, ..
     num_layers, start, ends = len(totals[0]) - 1, 0, list[int]()
     longest, longer = 0.0, float("inf")
     for part, total in enumerate(totals):
-        far = bisect_right(total, total[start] + most_s * (1 + _PIPELINE_CUTS_ROUNDING), start) - 1
+        far = bisect_right(total, total[start] + most_s * (1 + _CUTS_ROUNDING), start) - 1
         if far < num_layers:
             longer = min(longer, total[far + 1] - total[start])
         if far <= start:
@@ -114,511 +151,6 @@ def _filled(totals: Sequence[list[float]], most_s: float) -> tuple[tuple[int, ..
         ends.append(end - 1)
         start = end
     return (tuple(ends), longest) if start == num_layers else (None, longer)
-
-
-# --- What a pipeline is made of, for solvers: choices, stages, schedules, and what they cost
-# The formulation stands at the head of :mod:`planner.solvers.chain_bounds`.
-
-
-# --- Least bounds of what may follow in a pipeline: a dynamic programme from the last layer to the first
-# A state is (stages left, first layer, devices used by type); as devices are handed out in order, it says where a stage
-# stands. For every state the tables hold the least R, F and E of :mod:`planner.solvers.chain_bounds`, and the least
-# that lies behind a boundary before it; each is the least by itself, so that together they bound whatever is put
-# before.
-#
-# *Number of stages.* With the stages left known the work is ``O(P L^2 sum over states of choices)``; where that is too
-# much, ``P = 0`` leaves their number open: K is then relaxed to m, and memory to what one micro-batch in flight takes.
-#
-# *What the cutoff T leaves.* States, first layers and ends that cannot be part of a pipeline below T are passed over,
-# see
-# :mod:`planner.solvers.chain_bounds`; entries at or above T are given up at once.
-#
-# *Many sources at a time.* Small tables of several numbers of micro-batches are filled together: their states stand
-# side
-# by side, each source's after those of the one before, and no stage leads from one source to another. Every entry is
-# the
-# same as if its source were filled alone.
-#
-# *Many layers at a time.* Stages that start in a run of layers and all end behind it do not need one another's entries:
-# a run is then filled in one pass of numpy. In a long network of small layers runs are long, so passes do not grow with
-# the layers.
-#
-# *Units.* Tables of large groups count devices in units of q: of R devices that are left ``R // q`` units, of which a
-# stage of r devices takes ``r // q``. What may really follow then never takes more units than are left, so bounds are
-# true; they are weak, as a stage of fewer than q devices takes none. v units left are at most ``q v + q - 1`` devices.
-
-_MOST_AT_ONCE = 200_000  # stages times numbers of stages in one pass: beyond the processor's cache it gets slower
-_BYTES = 8  # of a number
-_ARRAYS_OF_MOVES = 12
-_ARRAYS_OF_SIDES = 5
-_PIPELINE_TABLES_ROUNDING = 1e-9
-_DENSE = 0.5  # share of stages with a follower from which on all are computed
-
-
-@dataclass(frozen=True, slots=True)
-class _Stages:
-    """Stages, and what of them does not depend on entries; those that differ in their ends alone are a group.
-
-    By stage: ``after``, the entry behind it by layer and state; f, b and y; ``out_s``, cf and cb that a boundary behind
-    it takes at least; ``most_in_flight``; ``schedules``. By group: ``starts``, its first stage; ``state``, the entry
-    that it lowers; ``first``; ``floor_s``; ``in_s`` of a boundary before it.
-    """
-
-    after: Integers
-    forward_s: Floats
-    backward_s: Floats
-    flush_s: Floats
-    out_s: Floats
-    most_in_flight: Integers
-    schedules: Schedule | Schedules
-    starts: Integers
-    state: Integers
-    first: Integers
-    floor_s: Floats
-    in_s: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class TablesOfOne:
-    """Least R, F, E from a cut on, and least X, F, E and channel terms behind it; axes: stages left, layer, used."""
-
-    entries: Floats
-    grid: Grid
-    schedule: Schedule
-    is_complete: bool
-
-    def state(self, used: Sequence[Integers]) -> Integers:
-        """Return the index of the devices used of each type: by the units that are left of them."""
-        grid, index = self.grid, np.zeros((), dtype=np.int64)
-        for one, number, unit, size, stride in zip(
-            used, grid.num_devices, grid.units, grid.shape, grid.strides, strict=True
-        ):
-            index = index + (size - 1 - (number - one) // unit) * stride
-        return index
-
-    def behind(self, num_left: Integers, ends: Integers, used: Sequence[Integers], out_s: Floats) -> Behind:
-        """Return what lies behind stages that end before ``ends`` and leave so much used; arrays broadcast."""
-        at = self.entries[:, num_left, ends, self.state(used)]
-        return behind_of(Tail(*at[:3]), out_s[0], out_s[1], self.schedule).at_least(Behind(*at[3:]))
-
-
-def table_bytes(costs: PipelineCosts, stack: Stack, num_stages: int) -> int:
-    """Return the bytes of tables, about, before they are made; 0 stages leave their number open.
-
-    Entries by stages left, layer and state; moves by state and choice, all of whose arrays count; and by choice and
-    layer how far a stage reaches and what a boundary behind or before it takes, with what that is worked out from.
-    """
-    states, choices = Grid.of(costs).size, len(costs.choices)
-    entries = 7 * (num_stages + 1) * (costs.num_layers + 1) * len(stack) * states
-    moves = _ARRAYS_OF_MOVES * states * choices
-    reach = (2 + _ARRAYS_OF_SIDES * max(costs.num_places)) * choices * (costs.num_layers + 1)
-    return _BYTES * (entries + moves + reach)
-
-
-class Tables:
-    """The entries of all sources of a stack: :class:`TablesOfOne` side by side along the last axis.
-
-    Parameters
-    ----------
-    num_stages
-        At most; 0 leaves their number open.
-    cutoff
-        Entries at or above it are ``inf``.
-    allowed
-        By number of devices used of each type: whether so many may be used in all; None: all may. Only with units of 1.
-    """
-
-    def __init__(
-        self,
-        costs: PipelineCosts,
-        stack: Stack,
-        num_stages: int,
-        search: Search,
-        cutoff: float = np.inf,
-        allowed: NDArray[np.bool_] | None = None,
-    ) -> None:
-        self.costs, self.stack, self.cutoff = costs, stack, cutoff
-        self.is_open = not num_stages
-        self.left = np.arange(1, num_stages + 1) if num_stages else np.array([max(stack.num_microbatches)])
-        self._grid = Grid.of(costs)
-        self.entries = np.full((7, num_stages + 1, costs.num_layers + 1, len(stack) * self._grid.size), np.inf)
-        last = 0.0 if allowed is None else np.where(allowed.reshape(-1), 0.0, np.inf)
-        self.entries[:, 0, -1] = np.tile(np.broadcast_to(last, self._grid.size), len(stack))
-        self._flat = self.entries.reshape(7, num_stages + 1, -1)  # the same numbers: by layer and state together
-        self._moves = Moves.all(costs, stack, self._grid, cutoff)
-        self.is_complete = self._fill(search)
-
-    def of(self, source: int) -> TablesOfOne:
-        """Return the tables of one source."""
-        begin, size = source * self._grid.size, self._grid.size
-        part = self.entries[..., begin : begin + size]
-        return TablesOfOne(part, self._grid, self.stack.schedule(source), self.is_complete)
-
-    def _runs(self, all_pairs: Iterable[Pairs]) -> Iterator[list[Pairs]]:
-        """Yield the stages by first layer, last layers first, as many layers together as do not need one another."""
-        most, run, size, bottom = _MOST_AT_ONCE // len(self.left), list[Pairs](), 0, self.costs.num_layers
-        for first, pairs in zip(reversed(range(self.costs.num_layers)), all_pairs, strict=True):
-            count = int(pairs.widths.sum())
-            if run and (size + count > most or int(pairs.begin.min(initial=bottom)) < bottom):
-                yield run
-                run, size, bottom = [], 0, first + 1
-            elif not run:
-                bottom = first + 1
-            run.append(pairs)
-            size += count
-        yield run
-
-    # -- the entries -------------------------------------------------------------------------------------------------
-
-    def _fill(self, search: Search) -> bool:
-        """Fill the tables from the last layer to the first; return whether there was time."""
-        most = max(1, _MOST_AT_ONCE // len(self.left))
-        for run in self._runs(self._moves.pairs(self.costs.num_layers)):
-            pairs = run[0] if len(run) == 1 else joined(run)
-            ends = np.cumsum(pairs.widths)
-            low = 0
-            while low < len(ends):
-                before = int(ends[low - 1]) if low else 0
-                high = max(low + 1, int(np.searchsorted(ends, before + most, side="right")))
-                self._add(self._stages(pairs.part(low, high)))
-                if search.is_over:
-                    return False
-                low = high
-        return True
-
-    def _stages(self, pairs: Pairs) -> _Stages:
-        """Return the stages that something can follow and that may be part of a pipeline below the cutoff."""
-        widths, costs, moves = pairs.widths, self.costs, self._moves
-        which = np.repeat(np.arange(len(widths)), widths)
-        ends = np.arange(len(which)) - np.repeat(np.cumsum(widths) - widths - pairs.begin, widths)
-        move = pairs.move[which]
-        after = ends * self.entries.shape[-1] + moves.after[move]
-        # Nothing can follow most of them: the end of all work is known for few states, and the cutoff leaves fewer.
-        is_alive = np.isfinite(self._flat[2][self._after, after]).any(axis=0)
-        which, ends, move, after = which[is_alive], ends[is_alive], move[is_alive], after[is_alive]
-        first, choice, place = pairs.first[which], moves.choice[move], moves.place[move]
-        found, schedules = costs.stages(first, ends - 1, choice, place), self.stack.schedules(moves.source[move])
-        may_be = self._may_be(found, schedules)
-        which, ends, move, after = which[may_be], ends[may_be], move[may_be], after[may_be]
-        first, choice, place = first[may_be], choice[may_be], place[may_be]
-        found, schedules = found.part(may_be), schedules.part(may_be)
-        starts = _starts(which)
-        groups = move[starts], first[starts]
-        return _Stages(
-            after,
-            found.forward_s,
-            found.backward_s,
-            found.flush_s,
-            costs.out_s(ends - 1, choice, place),
-            found.most_in_flight,
-            schedules,
-            starts,
-            groups[1] * self.entries.shape[-1] + moves.state[groups[0]],
-            groups[1],
-            costs.floor_s[moves.choice[groups[0]]],
-            costs.in_s(groups[1], moves.choice[groups[0]], moves.place[groups[0]]),
-        )
-
-    def _may_be(self, found: StageSeconds, schedules: Schedule | Schedules) -> NDArray[np.bool_]:
-        """Return which stages may be part of a pipeline below the cutoff: as if nothing stood behind them."""
-        m = schedules.num_microbatches
-        least_s = m * (found.forward_s + found.backward_s) + found.flush_s
-        held = m if self.stack.is_gpipe else 1
-        return np.asarray((least_s <= self.cutoff * (1 + _PIPELINE_TABLES_ROUNDING)) & (found.most_in_flight >= held))
-
-    @property
-    def _after(self) -> slice:
-        """Numbers of stages that may be left behind one."""
-        return slice(0, 1 if self.is_open else len(self.left))
-
-    def _add(self, stages: _Stages) -> None:
-        """Lower the entries that some stages lead to."""
-        if not len(stages.after):
-            return
-        low, least = self._least_before(stages)
-        if least.size:
-            self._keep(np.minimum.reduceat(least, stages.starts, axis=-1), stages, low)
-
-    def _least_before(self, stages: _Stages) -> tuple[int, Floats]:
-        """Return R, F and E by number of stages left, from the first number returned on, and stage.
-
-        Few numbers of stages can follow a stage: only those are computed where that is less work, and others are inf.
-        """
-        every = np.arange(1 if self.is_open else len(self.left))[:, None]
-        if self.is_open:
-            return 0, self._least(every, slice(None), stages)
-        is_alive = np.isfinite(self._flat[2][self._after, stages.after])
-        left, column = np.nonzero(is_alive)
-        if len(left) > _DENSE * is_alive.size:
-            return 1, self._least(every, slice(None), stages)
-        low, high = (int(left[0]), int(left[-1]) + 1) if len(left) else (0, 0)
-        least = np.full((3, high - low, len(stages.after)), np.inf)
-        least[:, left - low, column] = self._least(left, column, stages)
-        return low + 1, least
-
-    def _least(self, left: Integers, column: Integers | slice, stages: _Stages) -> Floats:
-        """Return R, F and E of some of the stages with so many stages left behind them."""
-        forward_s, backward_s = stages.forward_s[column], stages.backward_s[column]
-        out_s, back_s = stages.out_s[0][column], stages.out_s[1][column]
-        schedules = stages.schedules.part(column)
-        at = self._flat[:, left, stages.after[column]]
-        behind = behind_of(Tail(*at[:3]), out_s, back_s, schedules).at_least(Behind(*at[3:]))
-        in_flight = schedules.in_flight(self.left[left])
-        tail = stage_of(forward_s, backward_s, stages.flush_s[column], behind, in_flight, schedules)
-        least = np.array([tail.round_trip_s, tail.finish_s, tail.flushed_s])
-        held = np.minimum(in_flight, 1) if self.is_open and not self.stack.is_gpipe else in_flight
-        is_out = (stages.most_in_flight[column] < held) | (tail.flushed_s >= self.cutoff)
-        np.copyto(least, np.inf, where=is_out)
-        return least
-
-    def _keep(self, best: Floats, stages: _Stages, low: int) -> None:
-        """Lower the entries by the best of each group, ordered by first layer and state; ``low``: least stages left."""
-        if not stages.first.all():
-            best[2] = np.where(stages.first == 0, np.maximum(best[2], stages.floor_s), best[2])
-        best = np.where(best[2] < self.cutoff, best, np.inf)
-        schedules = stages.schedules.part(stages.starts)
-        before = behind_of(Tail(*best), stages.in_s[0], stages.in_s[1], schedules)
-        values = np.array([*best, before.trip_s, before.finish_s, before.flushed_s, before.channel_s])
-        starts = _starts(stages.state)
-        least = np.minimum.reduceat(values, starts, axis=-1)
-        at = (slice(None), slice(low, low + best.shape[1]), stages.state[starts])
-        self._flat[at] = np.minimum(self._flat[at], least)
-
-
-def _starts(rows: Integers) -> Integers:
-    """Return where each run of equal numbers starts."""
-    is_start = np.ones(len(rows), dtype=np.bool_)
-    np.not_equal(rows[1:], rows[:-1], out=is_start[1:])
-    return np.flatnonzero(is_start)
-
-
-# --- The best pipeline: configurations in the order of a lower bound of their makespan
-# The formulation, and the proof of the bound, stand at the head of :mod:`planner.solvers.chain_bounds`; the tables of
-# what may follow, at that of :mod:`planner.solvers.chain`. Pipelines are extended stage by stage, always the
-# one with the least bound (A*: what its known stages take, and the least of what may follow): complete ones then come
-# in
-# the order of their bounds.
-
-_MOST_NODES = 400_000  # that wait to be extended, and may be added by one: half a gibibyte
-_ASKED_EVERY = 4_096  # nodes that are added
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """The first stages of a configuration, and what they take; ``num_stages`` in all, or 0 where that is open.
-
-    ``columns``: f, b and y by stage; ``sent``: cf and cb by boundary between them; ``place``: of the last stage.
-    """
-
-    num_stages: int
-    stages: tuple[Stage, ...]
-    used: tuple[int, ...]
-    columns: tuple[tuple[float, float, float], ...] = ()
-    sent: tuple[tuple[float, float], ...] = ()
-    room: tuple[int, ...] = ()
-    place: int = 0
-
-    @property
-    def first(self) -> int:
-        """The layer that comes next."""
-        return self.stages[-1].last + 1 if self.stages else 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Next:
-    """Every stage that may come next: what it takes by choice and end, and the bound with it."""
-
-    choices: Integers
-    places: Integers
-    sent: Floats
-    found: StageSeconds
-    bounds: Floats
-
-
-class BestFirst:
-    """Configurations of one schedule in the order of their bounds.
-
-    Parameters
-    ----------
-    numbers_of_stages
-        Those that are allowed.
-    allowed
-        By number of devices used of each type: whether so many may be used in all; None: all may.
-    cutoff
-        Makespan of an answer that is known: nothing at or above it is looked at.
-    is_open
-        Whether the tables leave the number of stages open, see above.
-    tables
-        Those of these costs, if they are filled already: with the same limits, and a cutoff of no less.
-
-    Attributes
-    ----------
-    is_too_large
-        Whether it has ended since more configurations wait than fit in memory; the bound still holds.
-    """
-
-    def __init__(
-        self,
-        costs: PipelineCosts,
-        schedule: Schedule,
-        numbers_of_stages: Sequence[int],
-        search: Search,
-        *,
-        allowed: NDArray[np.bool_] | None = None,
-        cutoff: float = np.inf,
-        is_open: bool = False,
-        tables: TablesOfOne | None = None,
-    ) -> None:
-        self.costs, self.schedule, self.search = costs, schedule, search
-        self.numbers_of_stages = frozenset(numbers_of_stages)
-        self._types = np.array([one.type_index for one in costs.choices])
-        self._sizes = np.array([one.num_devices for one in costs.choices])
-        if tables is None:
-            most, stack = 0 if is_open else max(numbers_of_stages), Stack.of(schedule, costs)
-            tables = Tables(costs, stack, most, search, cutoff, allowed).of(0)
-        self._tables = tables
-        self.is_too_large = False
-        self._heap: list[tuple[float, int, _Node]] = []
-        self._count = 0
-        for number in [0] if is_open else sorted(self.numbers_of_stages):
-            if self._tables.is_complete:
-                least_s = float(self._tables.entries[2, number, 0, 0])
-                self._push(least_s, _Node(number, (), (0,) * len(costs.num_devices)), cutoff)
-
-    @property
-    def bound(self) -> float:
-        """No configuration below the cutoff that has not been given is below; ``inf`` when all have been.
-
-        0 where the limit struck before the tables were full.
-        """
-        if not self._tables.is_complete:
-            return 0.0
-        return self._heap[0][0] if self._heap else np.inf
-
-    def next(self, cutoff: float, until: float = np.inf) -> Candidate | None:
-        """Return the next configuration with a bound below ``cutoff`` and of at most ``until``.
-
-        None where there is none, or the search is over; which of the two it was, :attr:`bound` tells. Nothing at or
-        above the cutoff is kept; what lies above ``until`` is kept for later.
-        """
-        while self._heap and self._heap[0][0] < cutoff and self._heap[0][0] <= until and not self.search.is_over:
-            if self.is_too_large:
-                return None
-            bound, _, node = heapq.heappop(self._heap)
-            if not node.stages or node.stages[-1].last < self.costs.num_layers - 1:
-                self._expand(bound, node, cutoff)
-            elif node.num_stages:
-                return Candidate(bound=bound, stages=node.stages)
-            else:
-                self._close(bound, node, cutoff)
-        return None
-
-    def dive(self, number: int) -> list[Candidate]:
-        """Return the configurations that the least bound leads to, step by step, from the most promising roots.
-
-        Nothing is taken away from what :meth:`next` gives. The bounds are those of the last step.
-        """
-        found = []
-        for _, _, root in sorted(one for one in self._heap if not one[2].stages)[:number]:
-            node, bound = root, 0.0
-            while not self.search.is_over and (not node.stages or node.stages[-1].last < self.costs.num_layers - 1):
-                following = self._following(node)
-                if not following.bounds.size:
-                    break
-                row, end = (int(one) for one in np.unravel_index(following.bounds.argmin(), following.bounds.shape))
-                if not following.bounds[row, end] < np.inf:
-                    break
-                bound, node = float(following.bounds[row, end]), self._extended(node, following, row, end)
-            if node.stages and node.stages[-1].last == self.costs.num_layers - 1:  # else a limit struck on the way
-                found.append(Candidate(bound=bound, stages=node.stages))
-        return found
-
-    def _push(self, bound: float, node: _Node, cutoff: float) -> None:
-        """Keep a node that may still beat the best answer; first in, first out among equals."""
-        if bound < cutoff:
-            self._count += 1
-            heapq.heappush(self._heap, (bound, self._count, node))
-
-    def _close(self, bound: float, node: _Node, cutoff: float) -> None:
-        """Bound a complete configuration again by its number of stages, now known; drop it if it does not fit."""
-        n = len(node.stages)
-        held = self.schedule.in_flight(np.arange(n, 0, -1)).tolist()
-        if n in self.numbers_of_stages and all(one <= most for one, most in zip(held, node.room, strict=True)):
-            forward_s, backward_s, flush_s = zip(*node.columns, strict=True)
-            outs, backs = ([pair[way] for pair in node.sent] for way in (0, 1))
-            true = bound_s(forward_s, backward_s, outs, backs, flush_s, self.schedule)
-            self._push(max(bound, true), replace(node, num_stages=n), cutoff)
-
-    def _expand(self, bound: float, node: _Node, cutoff: float) -> None:
-        """Add every next stage below the cutoff; where they are too many, or the search is over, keep the node."""
-        following = self._following(node)
-        rows, ends = np.nonzero(following.bounds < cutoff)
-        self.is_too_large = len(self._heap) + len(rows) > _MOST_NODES
-        for number, (row, end) in enumerate(zip(rows.tolist(), ends.tolist(), strict=True)):
-            if self.is_too_large or (number % _ASKED_EVERY == _ASKED_EVERY - 1 and self.search.is_over):
-                self._push(bound, node, cutoff)
-                return
-            least = max(bound, float(following.bounds[row, end]))
-            self._push(least, self._extended(node, following, row, end), cutoff)
-
-    def _extended(self, node: _Node, following: _Next, row: int, end: int) -> _Node:
-        """Return a node with one stage more."""
-        index, found = int(following.choices[row]), following.found
-        choice, first = self.costs.choices[index], node.first
-        used = list(node.used)
-        used[choice.type_index] += choice.num_devices
-        sent = ((float(following.sent[0, row]), float(following.sent[1, row])),) if node.stages else ()
-        at = (row, end)
-        column = (float(found.forward_s[at]), float(found.backward_s[at]), float(found.flush_s[at]))
-        return _Node(
-            node.num_stages,
-            (*node.stages, Stage(first=first, last=first + end, choice=index)),
-            tuple(used),
-            (*node.columns, column),
-            (*node.sent, *sent),
-            (*node.room, int(found.most_in_flight[at])),
-            int(following.places[row]),
-        )
-
-    def _following(self, node: _Node) -> _Next:
-        """Return what may come next; the bound is ``inf`` where that is impossible."""
-        costs, taken, first = self.costs, np.array(node.used), node.first
-        choices = np.flatnonzero(self._sizes <= (np.array(costs.num_devices) - taken)[self._types])
-        types, sizes = self._types[choices], self._sizes[choices]
-        places = taken[types] % np.array(costs.num_places)[types]
-        by_choice, by_place = choices[:, None], places[:, None]
-        ends = np.arange(first + 1, costs.num_layers + 1)[None, :]
-        used = [(number + np.where(types == axis, sizes, 0))[:, None] for axis, number in enumerate(node.used)]
-        position = len(node.stages)
-        left = np.array(node.num_stages - position - 1 if node.num_stages else 0)
-        behind = self._tables.behind(left, ends, used, costs.out_s(ends - 1, by_choice, by_place))
-        in_flight = self._in_flight(node, position)
-        found = costs.stages(np.full_like(ends, first), ends - 1, by_choice, by_place)
-        tail = stage_of(found.forward_s, found.backward_s, found.flush_s, behind, in_flight, self.schedule)
-        sent = np.zeros((2, len(choices)))
-        if node.stages:
-            sent = costs.boundary_s(first, node.stages[-1].choice, node.place, choices, places)
-        work_s = np.array([found.forward_s, found.backward_s])
-        held = [int(self._in_flight(node, index)) for index in range(position)]
-        prefix = Prefix(node.columns, node.sent, held)
-        bounds = through(prefix, tail, work_s, sent[:, :, None], self.schedule, is_closed=node.num_stages > 0)
-        if not node.stages:
-            bounds = np.maximum(bounds, costs.floor_s[choices][:, None])
-        least = in_flight if node.num_stages or self.schedule.is_gpipe else 1
-        bounds = np.where(found.most_in_flight >= least, bounds, np.inf)
-        return _Next(choices, places, sent, found, bounds)
-
-    def _in_flight(self, node: _Node, position: int) -> Integers:
-        """Return K of a stage, relaxed to m where the number of stages is open."""
-        left = node.num_stages - position if node.num_stages else self.schedule.num_microbatches
-        return self.schedule.in_flight(np.array(left))
-
-
-# --- The cheapest choice for every layer of a chain, where neighbours' costs are known at first only from below
-
-Path = tuple[int, ...]
-_WORK_AT_ONCE = 10_000_000  # pairs that are added between two questions whether to stop: some hundredths of a second
-_LEAST_WORK = 10_000  # that a layer counts for, however few its pairs
 
 
 def cheapest_chain(
@@ -655,7 +187,6 @@ def cheapest_chain(
 
     Returns
     -------
-    Solution
         OPTIMAL; INFEASIBLE if some layer has no state; or, stopped early, FEASIBLE (UNKNOWN without any chain) with a
         bound. If not even the first run came to its end, that is the chain of each layer's cheapest state, and the sum
         of each layer's least costs. The objective is the sum of exact costs.
@@ -674,7 +205,10 @@ def cheapest_chain(
         found = chain.cheapest(is_over)
         if found is None and best[1] is not None:
             break
-        bound, path = found or chain.cheapest_states()
+        if found is None:  # not even the first run: the least of every layer, and its cheapest state
+            bound, path = chain.bound_of_states(), tuple(int(costs.argmin()) for costs in nodes)
+        else:
+            bound, path = found
         if bound >= min(enough, best[0]) or (best[1] is not None and is_over()):
             break
         total = sum(float(costs[state]) for costs, state in zip(nodes, path, strict=True))
@@ -730,11 +264,10 @@ class _Chain:
             path.append(int(before[path[-1]]))
         return cost, tuple(reversed(path))
 
-    def cheapest_states(self) -> tuple[float, Path]:
-        """Return the least that any chain may cost, and the cheapest state of every layer, whatever the pairs cost."""
+    def bound_of_states(self) -> float:
+        """Return the least that any chain may cost: of every layer the least node and pair, whatever lies beside."""
         least = {table: float(pairs.min()) for table, pairs in self._pairs.items()}
-        bound = sum(float(costs.min()) for costs in self._nodes) + sum(least[table] for table in self._table)
-        return bound, tuple(int(costs.argmin()) for costs in self._nodes)
+        return sum(float(costs.min()) for costs in self._nodes) + sum(least[table] for table in self._table)
 
     def price(self, layer: int, before: int, after: int, pair_cost: Callable[[int, int, int], float]) -> float:
         """Return the exact cost of a pair, which takes the place of its bound."""
@@ -750,3 +283,246 @@ class _Chain:
                 pairs[before, after] = cost
                 del self._totals[table:], self._from[table - 1 :]
         return float(pairs[before, after])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of layers and the devices for it.
+
+    Attributes
+    ----------
+    work_s
+        (L,) device-seconds of a sample of each layer, both ways.
+    most_in_flight
+        (L, L): micro-batches of one sample that fit on a device with layers i to j, both included.
+    speed
+        Of all devices together.
+    fastest
+        Speed of the fastest device.
+    """
+
+    work_s: Floats
+    most_in_flight: Integers
+    speed: float
+    fastest: float
+
+    @property
+    def num_layers(self) -> int:
+        """L."""
+        return len(self.work_s)
+
+    @property
+    def width(self) -> int:
+        """Layers that a stage holds at most."""
+        firsts, lasts = np.nonzero(self.most_in_flight > 0)
+        return int((lasts - firsts).max(initial=-1)) + 1
+
+
+def least_s(line: Line, batch: int, low: int, high: int, numbers_of_stages: Sequence[int]) -> float:
+    """Return seconds that no iteration with ``low`` to ``high`` micro-batches is below, GPipe or 1F1B.
+
+    Parameters
+    ----------
+    line
+        The layers and all devices.
+    batch
+        Samples of an iteration.
+    low, high
+        Numbers of micro-batches; 1 <= low <= high <= batch.
+    numbers_of_stages
+        That are allowed.
+
+    Returns
+    -------
+    ``inf`` where no cut fits in memory; 0 where the recursion would take too long.
+
+    >>> line = Line(work_s=np.ones(2), most_in_flight=np.diag([9, 9]), speed=2.0, fastest=1.0)
+    >>> round(least_s(line, 4, 4, 4, [1, 2]), 2)  # each layer is a stage: a bubble of one micro-batch beside four
+    4.95
+    """
+    most = max(numbers_of_stages, default=0)
+    if most * most * line.num_layers * line.width > _MOST_WORK:
+        return 0.0
+    numbers = np.array(sorted(numbers_of_stages))
+    least = np.inf
+    for is_gpipe in (False, True):
+        sums = _least_sums(line, numbers, low, high, is_gpipe=is_gpipe)
+        useful = np.minimum(line.speed, numbers * ceil(batch / low) * line.fastest)
+        least = min(least, float((batch * sums**2 / useful).min(initial=np.inf)))
+    return least * _LEAST_ROUNDING
+
+
+def fits(line: Line, low: int, numbers_of_stages: Collection[int]) -> bool:
+    """Whether some cut fits in memory under 1F1B, with ``low`` micro-batches or more of one sample each.
+
+    That is less than any of these pipelines holds, interleaved ones apart. How many devices there are is not asked.
+
+    Parameters
+    ----------
+    line
+        The layers.
+    low
+        Micro-batches; >= 1.
+    numbers_of_stages
+        That are allowed.
+
+    >>> line = Line(work_s=np.ones(2), most_in_flight=np.diag([1, 1]), speed=2.0, fastest=1.0)
+    >>> fits(line, 1, [2]), fits(line, 2, [2])
+    (True, False)
+    """
+    num_layers = line.num_layers
+    rest_fits = np.zeros(num_layers + 1, dtype=bool)  # from a layer on, with the stages behind
+    rest_fits[-1] = True
+    for behind in range(max(numbers_of_stages, default=0)):
+        stage_fits = line.most_in_flight >= min(low, behind + 1)
+        rest_fits = np.append((stage_fits & rest_fits[1:]).any(axis=1), False)
+        if rest_fits[0] and behind + 1 in numbers_of_stages:
+            return True
+    return False
+
+
+def _least_sums(line: Line, numbers: Integers, low: int, high: int, *, is_gpipe: bool) -> Floats:
+    """Return, by number of stages, the least sum of ``sqrt(c_k t_k / m)`` over all cuts that fit."""
+    num_layers, width = line.num_layers, max(line.width, 1)
+    sums = np.concatenate(([0.0], np.cumsum(line.work_s)))
+    firsts, ends = np.arange(num_layers)[:, None], np.arange(num_layers)[:, None] + np.arange(1, width + 1)[None, :]
+    inside = ends <= num_layers
+    ends = np.minimum(ends, num_layers)
+    root_s = np.where(inside, np.sqrt(np.maximum(sums[ends] - sums[firsts], 0.0)), np.inf)
+    room = np.where(inside, line.most_in_flight[firsts, ends - 1], 0)
+    found = np.full(len(numbers), np.inf)
+    left = np.full((len(numbers), num_layers + 1), np.inf)  # from a layer on, with the stages behind
+    left[:, -1] = 0.0
+    for behind in range(int(numbers[-1])):
+        held = low if is_gpipe else min(low, behind + 1)
+        root = np.where(room >= max(held, 1), root_s, np.inf)
+        factors = np.sqrt(_factors(numbers, numbers - behind, low, high, is_gpipe=is_gpipe))
+        after = left[:, ends]
+        with np.errstate(invalid="ignore"):
+            best = (factors[:, None, None] * root[None] + after).min(axis=2)
+        left = np.concatenate((best, np.full((len(numbers), 1), np.inf)), axis=1)
+        is_done = numbers == behind + 1
+        found[is_done] = left[is_done, 0]
+    return found
+
+
+def _factors(numbers: Integers, stage: Integers, low: int, high: int, *, is_gpipe: bool) -> Floats:
+    """Return ``c_k / m`` by number of stages p, for stage k counted from 1.
+
+    Before the first stage it is as of the first, so that the recursion may run on for numbers that are done.
+    """
+    k = np.maximum(stage, 1)
+    if is_gpipe:
+        return (numbers - 1 + high) / (high * numbers)
+    few = np.minimum(high, numbers)
+    beside = (numbers - 1 + (few + 1) / 2) / few
+    plain = (high + 2 * k - 2) / high
+    is_plain = low > numbers
+    is_beside = high <= numbers
+    return np.where(is_plain, plain, np.where(is_beside, beside, np.minimum(plain, beside))) / numbers
+
+
+class FewestDevices:
+    """The tables D, one number of stages after the other.
+
+    Parameters
+    ----------
+    num_layers, num_devices
+        L, and the devices by type.
+    needs
+        Given k and first layers, ``r_t(k, i, j)`` by type, first layer and last layer 0 to L - 1, ``NONE`` where no
+        number will do; ends before the first layer are ignored.
+    search
+        Filling a table ends with it.
+
+    Attributes
+    ----------
+    is_stopped
+        Whether a table was not filled, as the search was over or all tables would be too large.
+    """
+
+    def __init__(self, num_layers: int, num_devices: Sequence[int], needs: Needs, search: Search | None = None) -> None:
+        self.num_layers, self.num_devices, self.needs = num_layers, tuple(num_devices), needs
+        self.is_stopped = False
+        self._search = search
+        self._grid = [number + 1 for number in num_devices[1:]]
+        self._strides = [prod(self._grid[axis + 1 :]) for axis in range(len(self._grid))]
+        self._budgets = np.indices(self._grid).reshape(len(self._grid), -1) if self._grid else np.zeros((0, 1), int)
+        start = np.full((num_layers + 1, prod(self._grid)), NONE)
+        start[-1] = 0
+        self._tables = [start]
+
+    def add(self) -> bool:
+        """Fill the table of one stage more; return whether anything fits in so many stages, or may in still more.
+
+        False, too, where it was not filled.
+        """
+        self.is_stopped = (len(self._tables) + 1) * self._tables[0].size > _MOST_NUMBERS
+        if self.is_stopped:
+            return False
+        table = np.full_like(self._tables[-1], NONE)
+        step = max(1, _MOST_AT_ONCE // (self.num_layers * table.shape[1]))
+        for low in range(0, self.num_layers, step):
+            if self._search is not None and self._search.is_over:
+                self.is_stopped = True
+                return False
+            firsts = np.arange(low, min(low + step, self.num_layers))
+            for axis, needed in enumerate(self.needs(len(self._tables), firsts)):
+                fewest = self._through(len(self._tables), firsts, axis, needed).min(axis=1)
+                table[firsts] = np.minimum(table[firsts], fewest)
+        self._tables.append(table)
+        return bool((table < NONE).any())
+
+    def _through(self, k: int, firsts: Integers, axis: int, needed: Integers) -> Integers:
+        """Return the fewest by first layer, last layer and budget, with a first stage of one type."""
+        needed = needed[:, :, None]
+        behind = self._tables[k - 1][None, 1:]
+        if axis:
+            left = self._budgets[axis - 1] - needed
+            at = np.arange(behind.shape[2]) - np.where(left < 0, 0, needed) * self._strides[axis - 1]
+            found = np.where(left < 0, NONE, np.take_along_axis(np.broadcast_to(behind, at.shape), at, axis=2))
+        else:
+            found = np.minimum(needed + behind, NONE)
+        is_run = np.arange(self.num_layers)[None, :, None] >= firsts[:, None, None]
+        is_few = found <= self.num_devices[0]
+        return np.where(is_run & is_few, found, NONE)
+
+    def fewest(self, num_stages: int) -> Integers:
+        """Return ways to have so many stages fit, a row each: numbers of devices by type, none of which can be less.
+
+        None of a type but the first counts what is left over: rows hold what may be used, and cover all ways.
+
+        Parameters
+        ----------
+        num_stages
+            Of a table that was filled.
+        """
+        table = self._tables[num_stages][0]
+        fits = np.flatnonzero(table < NONE)
+        return np.concatenate((table[None, fits], self._budgets[:, fits])).T
+
+    def stages(self, num_stages: int, used: Sequence[int]) -> list[tuple[int, int, int, int]]:
+        """Return stages (first, last, type, devices) that fit within a row of :meth:`fewest`; the first such.
+
+        Parameters
+        ----------
+        num_stages
+            As of the row.
+        used
+            The row: devices by type.
+        """
+        budget = int(sum(one * stride for one, stride in zip(used[1:], self._strides, strict=True)))
+        first, found = 0, []
+        for k in range(num_stages, 0, -1):
+            firsts, target = np.array([first]), self._tables[k][first, budget]
+            needs = self.needs(k, firsts)
+            for axis, by_end in enumerate(needs):
+                ends = np.flatnonzero(self._through(k, firsts, axis, by_end)[0, :, budget] == target)
+                if len(ends):
+                    break
+            last = int(ends[0])
+            needed = int(needs[axis, 0, last])
+            found.append((first, last, axis, needed))
+            budget -= needed * self._strides[axis - 1] if axis else 0
+            first = last + 1
+        return found

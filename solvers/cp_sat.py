@@ -1,7 +1,8 @@
 """The adapter of CP-SAT: one worker and a fixed seed, so that equal input gives equal answers; late import.
 
 A model is built by the solver that asks, in integers at a named tick. Every call is bounded by deterministic work,
-which is repeatable; the wall clock and Ctrl-C are guards, and stop it from outside.
+which is repeatable; the wall clock and Ctrl-C are guards, and stop it from outside. Source of the parameters: OR-Tools,
+``sat_parameters.proto``.
 """
 
 import threading
@@ -57,6 +58,10 @@ def run(model: "cp_model.CpModel", search: Search, *, most_work: float = 60.0) -
 
     Parameters
     ----------
+    model
+        In whole numbers of a tick; made by :func:`new_model`.
+    search
+        Its seed, and what stops it.
     most_work
         Deterministic seconds (about as long as real ones): the limit that is repeatable.
 

@@ -1,7 +1,8 @@
-"""The best contiguous grouping of gradients on one channel.
+"""Groupings of gradients on one channel: the best contiguous one, and the rules of frameworks and papers.
 
-Tensors, groups (``ends``) and waits are those of :mod:`planner.channel`. Fast heuristics are in
-`planner.solvers.fusion`.
+Tensors, groups (``ends``) and waits are those of :mod:`planner.channel`. Rules prove nothing: :func:`optimal_groups`
+under the same wait is never worse. Equations are those of T. Liu et al., WWW '22, doi:10.1145/3485447.3511981 (the OSF
+model), where no other source is named.
 """
 
 import math
@@ -166,13 +167,6 @@ def _follow(starts: list[int]) -> Ends:
     return tuple(reversed(ends))
 
 
-# --- Rules by which frameworks and papers fuse gradients
-# Each returns ``ends``, to be judged by `planner.channel.schedule`.
-#
-# Arrays are in ready order, and numbers mean what they mean in `planner.channel`. No rule proves anything:
-# `fusion.optimal_groups` under the same wait is never worse.
-
-
 class AdaFusion(StrEnum):
     """Which wait adaFusion holds against a merge."""
 
@@ -183,6 +177,11 @@ class AdaFusion(StrEnum):
 def unfused(num_tensors: int) -> Ends:
     """Return every tensor as its own group.
 
+    Parameters
+    ----------
+    num_tensors
+        >= 1.
+
     >>> unfused(3)
     (0, 1, 2)
     """
@@ -191,6 +190,11 @@ def unfused(num_tensors: int) -> Ends:
 
 def one_group(num_tensors: int) -> Ends:
     """Return all tensors as one group: no overlap with computing, one start-up.
+
+    Parameters
+    ----------
+    num_tensors
+        >= 1.
 
     >>> one_group(3)
     (2,)
@@ -213,6 +217,11 @@ def constant_buffer(
         Needed only with a timeout.
     timeout_s
         A gap to the next gradient above this flushes; it is per gap, not since the buffer's first tensor.
+
+    Raises
+    ------
+    ValueError
+        Where the buffer or the timeout is below 0, or a timeout comes without ready times.
 
     Notes
     -----

@@ -4,6 +4,10 @@ Cost matrices are square; ``value[i]`` is the column of row i. scipy does the ma
 needed: an assignment that is seen to be optimal without a matching needs none. Costs are finite (a row of ``inf`` makes
 scipy's Hungarian method raise an error), and matchings run on masks, never on sparse costs (scipy's ``csgraph`` drops
 costs of 0).
+
+Sources: the Hungarian method, H. W. Kuhn, Nav. Res. Logist. Q. 2, 1955, doi:10.1002/nav.3800020109; matchings, J. E.
+Hopcroft and R. M. Karp, SIAM J. Comput. 2(4), 1973, doi:10.1137/0202019. All refuse, by a ValueError, costs that are
+not square, empty or not finite.
 """
 
 from collections.abc import Callable
@@ -21,6 +25,11 @@ _Mask = NDArray[np.bool_]
 def sum_assignment(cost: ArrayLike) -> Solution[Columns]:
     """Return the assignment of least sum (the Hungarian method), in O(n^3).
 
+    Parameters
+    ----------
+    cost
+        Square, finite; of row i in column j.
+
     >>> sum_assignment([[4, 1], [2, 0]]).objective
     3.0
     """
@@ -34,6 +43,13 @@ def sum_assignment(cost: ArrayLike) -> Solution[Columns]:
 def greedy_assignment(cost: ArrayLike) -> Solution[Columns]:
     """Return every row's cheapest column (the first of equals), which has the least sum where no two rows want one.
 
+    Parameters
+    ----------
+    cost
+        Square, finite; of row i in column j.
+
+    Notes
+    -----
     The rule of F. Yan et al., KDD 2015, doi:10.1145/2783258.2783270, section 5.3. UNKNOWN on a conflict, which
     :func:`sum_assignment` resolves: to give way row by row can lose, as in ``[[0, 1], [0, 9]]``.
     """
@@ -48,6 +64,13 @@ def greedy_assignment(cost: ArrayLike) -> Solution[Columns]:
 def bottleneck_assignment(cost: ArrayLike) -> Solution[Columns]:
     """Return the assignment whose worst entry is least.
 
+    Parameters
+    ----------
+    cost
+        Square, finite; of row i in column j.
+
+    Notes
+    -----
     Variables: a permutation ``c``. Objective: minimise ``max over i of cost[i, c(i)]``. Method: the answer is one of
     the distinct entries; a perfect matching on the entries up to a threshold says whether the threshold suffices, and a
     binary search finds the least. O(n^2.5 log n).
@@ -67,6 +90,13 @@ def bottleneck_assignment(cost: ArrayLike) -> Solution[Columns]:
 def two_phase_assignment(first: ArrayLike, second: ArrayLike) -> Solution[Columns]:
     """Return the assignment for which the worst entry of one matrix plus the worst entry of the other is least.
 
+    Parameters
+    ----------
+    first, second
+        Square, finite, of one shape; of row i in column j.
+
+    Notes
+    -----
     Sets: rows and columns ``0..n-1``. Variables: a permutation ``c``, thresholds ``s`` and ``t``.
     Objective: minimise ``s + t``. Constraints: ``first[i, c(i)] <= s`` and ``second[i, c(i)] <= t`` for every row i.
 

@@ -3,6 +3,9 @@
 A point ``a`` weakly dominates ``b`` where no coordinate of ``a`` is greater. The *front* of some points are those that
 no other one dominates. The *factor* by which a point beats a set is the least ``f`` such that some point of the set,
 divided by ``f``, weakly dominates it: 1 or less where it is dominated already, ``inf`` where the set is empty.
+
+Source: H. T. Kung, F. Luccio and F. P. Preparata, J. ACM 22(4), 1975, doi:10.1145/321906.321910: the front of two
+coordinates by sorting, O(n log n).
 """
 
 import numpy as np
@@ -18,6 +21,11 @@ _FEW = 8  # points of a front that are all compared
 
 def front(points: Floats) -> NDArray[np.int64]:
     """Return which rows nobody dominates, in the order of their coordinates; of equal rows the first.
+
+    Parameters
+    ----------
+    points
+        Shape (points, coordinates).
 
     >>> front(np.array([[3.0, 1.0], [1.0, 3.0], [2.0, 3.0], [1.0, 3.0]])).tolist()
     [1, 0]
@@ -36,7 +44,12 @@ def front(points: Floats) -> NDArray[np.int64]:
 
 
 def factors(points: Floats, archive: Floats) -> Floats:
-    """Return the factor by which each of some points, of no coordinate below 0, beats an archive.
+    """Return the factor by which each of some points beats an archive.
+
+    Parameters
+    ----------
+    points, archive
+        Shape (points, coordinates), of no coordinate below 0.
 
     >>> factors(np.array([[1.0, 2.0], [4.0, 4.0]]), np.array([[2.0, 3.0]])).tolist()
     [2.0, 0.75]
@@ -56,6 +69,15 @@ def factors(points: Floats, archive: Floats) -> Floats:
 def front_factors(points: Floats, staircase: Floats) -> Floats:
     """Return :func:`factors` of points of two coordinates next to a front, in its order: by bisection.
 
+    Parameters
+    ----------
+    points
+        Shape (points, 2), of no coordinate below 0.
+    staircase
+        A front of two coordinates, in the order of the first one.
+
+    Notes
+    -----
     Along the front the first ratio grows and the second one falls: the least of the larger one is where they cross.
 
     >>> front_factors(np.array([[1.0, 2.0], [4.0, 4.0]]), np.array([[1.0, 9.0], [2.0, 3.0], [8.0, 1.0]])).tolist()

@@ -36,6 +36,10 @@ that are ready at different times and for workers' links that bind.
 ``tick_s``, all rounded down, so that its bound holds here. Of servers with equal links, the first r + 1 are enough for
 the largest r + 1 tensors. A model beyond ``_MOST_TERMS`` terms leaves rows out, which relaxes it, too. Where the rows
 relax the model and there are few placements, all of them are evaluated instead.
+
+Sources: the end of a busy link is Reich's formula, J.-Y. Le Boudec and P. Thiran, Network Calculus, LNCS 2050, 2001;
+``m + 1`` of the largest tensors on one server is R. L. Graham's bound, SIAM J. Appl. Math. 17(2), 1969,
+doi:10.1137/0117039. The rest is our own.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -54,8 +58,6 @@ from planner.solvers.cp_sat import new_model, run
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-
-# --- What a placement of tensors on servers costs: rows linear in it. The formulation is in ``solvers/placement.py``
 
 Placement = tuple[int, ...]
 
@@ -122,6 +124,10 @@ def arrivals(
     ----------
     ready_s
         When each kind of workers (row) has computed each tensor (column), nondecreasing along a row.
+    size_bytes
+        Of each tensor, as it is pushed.
+    server_bytes_per_s
+        The link of each server.
     worker_counts, worker_bytes_per_s
         Of each kind: how many, and each one's link, ``inf`` where it is no bottleneck.
     pulled_bytes
@@ -129,6 +135,8 @@ def arrivals(
         both is one for all tensors.
     home_kind
         The kind of which one worker is on the machine of every server; left out, servers have machines of their own.
+    least_push_s
+        What pushes take at least, besides.
     is_guide
         Whether workers with a server at home send at the pace of their links, with an even part of all tensors at home:
         nearer to the model, and no bound on it. Else they send at once, which is one.
@@ -175,7 +183,15 @@ def _still_to_come(start_s: Floats, end_s: Floats, at_s: Floats) -> Floats:
 
 
 def objective(given: Arrivals, placement: Placement) -> float:
-    """Return ``push + pull`` of a placement."""
+    """Return ``push + pull`` of a placement, in seconds.
+
+    Parameters
+    ----------
+    given
+        The rows of the model.
+    placement
+        The server of each tensor.
+    """
     at = np.zeros((len(placement), given.num_servers))
     at[np.arange(len(placement)), list(placement)] = 1.0
     push = (given.from_s[:, None] + given.sent_bytes @ at / given.server_bytes_per_s).max(initial=given.least_push_s)
@@ -184,12 +200,24 @@ def objective(given: Arrivals, placement: Placement) -> float:
 
 
 def lower_bound(given: Arrivals) -> float:
-    """Return seconds that no placement beats."""
+    """Return seconds that no placement beats.
+
+    Parameters
+    ----------
+    given
+        The rows of the model.
+    """
     return least_push_s(given) + least_pull_s(given)
 
 
 def least_push_s(given: Arrivals) -> float:
-    """Return the bound on pushes: all servers as one, and whole tensors."""
+    """Return the bound on pushes: all servers as one, and whole tensors.
+
+    Parameters
+    ----------
+    given
+        The rows of the model.
+    """
     sent, rates = given.sent_bytes, given.server_bytes_per_s
     pooled = (given.from_s + sent.sum(axis=1) / rates.sum()).max(initial=0.0)
     whole = (given.from_s + _crowded(sent, len(rates)) / rates.max()).max(initial=0.0)
@@ -197,7 +225,13 @@ def least_push_s(given: Arrivals) -> float:
 
 
 def least_pull_s(given: Arrivals) -> float:
-    """Return the bound on pulls."""
+    """Return the bound on pulls.
+
+    Parameters
+    ----------
+    given
+        The rows of the model.
+    """
     rates, sizes = given.server_bytes_per_s, given.size_bytes
     fullest = max(float(sizes.sum() / rates.sum()), float(_crowded(sizes[None, :], len(rates))[0] / rates.max()))
     return max(given.least_pull_s, given.num_pullers * fullest)
@@ -209,7 +243,7 @@ def _crowded(rows: Floats, num_servers: int) -> Floats:
     return np.asarray((down * np.arange(1, down.shape[1] + 1)).max(axis=1, initial=0.0))
 
 
-# --- Greedy placements of tensors on servers, bettered by moves and swaps; formulation in ``solvers/placement.py``
+# Greedy placements, improved by moves and swaps
 
 _MOST_SWAPS = 4_000_000  # numbers looked at for the swaps of one round
 _MOST_ROUNDS, _MOST_LOOKED_AT = 200, 300_000_000  # of moves and swaps from one start, and numbers looked at in all
@@ -296,7 +330,13 @@ class _Loads:
 
 
 def thinned(given: Arrivals) -> Arrivals:
-    """Return fewer of the times, where there are too many to look at all of them at every step."""
+    """Return fewer of the times, where there are too many to look at all of them at every step.
+
+    Parameters
+    ----------
+    given
+        The rows of the model.
+    """
     rows, most = len(given.from_s), max(_LEAST_ROWS, _MOST_LOADS // max(1, len(given.size_bytes)))
     if rows <= most:
         return given
@@ -305,7 +345,15 @@ def thinned(given: Arrivals) -> Arrivals:
 
 
 def starts(given: Arrivals, search: Search) -> Iterator[Placement]:
-    """Yield placements tensor by tensor, each where its server would be done soonest: largest, last or first ahead."""
+    """Yield placements tensor by tensor, each where its server would be done soonest: largest, last or first ahead.
+
+    Parameters
+    ----------
+    given
+        The rows of the model.
+    search
+        When it is over, the tensors that are left are distributed in turn.
+    """
     num_tensors = len(given.size_bytes)
     yield _greedy(given, np.argsort(-given.size_bytes, kind="stable"), search)
     yield _greedy(given, np.arange(num_tensors)[::-1], search)
@@ -326,7 +374,17 @@ def _greedy(given: Arrivals, order: NDArray[np.intp], search: Search) -> Placeme
 
 
 def improved(given: Arrivals, start: Placement, search: Search) -> Placement:
-    """Return a placement that no single move or swap of a tensor on a busiest server betters."""
+    """Return a placement that no single move or swap of a tensor on a busiest server betters.
+
+    Parameters
+    ----------
+    given
+        The rows of the model.
+    start
+        The server of each tensor.
+    search
+        When it is over, the best so far is returned.
+    """
     loads = _Loads.of(given, np.array(start, dtype=np.intp))
     each = max(1, loads.sent.size * len(start) // given.num_servers)
     for _ in range(min(_MOST_ROUNDS, max(3, _MOST_LOOKED_AT // each))):
@@ -412,6 +470,10 @@ def best_placement(
 
     Parameters
     ----------
+    given
+        The rows of the model.
+    search
+        Ends it.
     evaluate
         The exact model, where it says more than the rows; it is never less than them.
     enough

@@ -21,6 +21,8 @@ Search
 Proves
     that no shares and contiguous groups are better, if the box could be enumerated to its end; else the bound is that
     of the relaxation: no T below it admits shares that make the batch.
+Source
+    The formulation is our own; the groups are those of :func:`planner.solvers.fusion.optimal_groups`.
 """
 
 import math
@@ -47,15 +49,33 @@ class ShareCost(Protocol):
     """Seconds of an iteration by the shares."""
 
     def times_s(self, shares: Ints, /) -> Floats:
-        """Return the seconds of an iteration with the best groups, for every row of shares."""
+        """Return the seconds of an iteration with the best groups, for every row of shares.
+
+        Parameters
+        ----------
+        shares
+            K x T: samples of a worker of each kind.
+        """
         ...
 
     def least_times_s(self, shares: Ints, /) -> Floats:
-        """Return seconds that no grouping beats, for every row of shares; cheaper than ``times_s``."""
+        """Return seconds that no grouping beats, for every row of shares; cheaper than ``times_s``.
+
+        Parameters
+        ----------
+        shares
+            K x T.
+        """
         ...
 
     def most_shares(self, limit_s: Floats, /) -> Floats:
-        """Return, for every limit, the shares that no kind may exceed in an iteration within it."""
+        """Return, for every limit, the shares that no kind may exceed in an iteration within it; K x T.
+
+        Parameters
+        ----------
+        limit_s
+            Length K.
+        """
         ...
 
 
@@ -72,7 +92,13 @@ class Workers:
     is_monotone: bool = True
 
     def are_valid(self, shares: Ints) -> NDArray[np.bool_]:
-        """Say which rows of shares make the batch."""
+        """Say which rows of shares make the batch.
+
+        Parameters
+        ----------
+        shares
+            K x T.
+        """
         fewest = np.maximum(self.counts * (shares - 1) + 1, self.counts).sum(axis=1)
         valid: NDArray[np.bool_] = (shares >= self.least).all(axis=1) & (shares @ self.counts >= self.batch)
         valid &= fewest <= self.batch
@@ -91,10 +117,16 @@ def best_shares(
 
     Parameters
     ----------
+    workers
+        Who shares the batch.
+    cost
+        Of an iteration by the shares.
     limit_s
         Only shares that take less are looked for.
     bound_s
         A known bound, below which nothing is tried.
+    search
+        Ends it; None: nothing does.
 
     Returns
     -------
@@ -165,6 +197,13 @@ def repaired(workers: Workers, most: Floats) -> tuple[int, ...] | None:
     """Return shares of at most ``most`` that make the batch with as few samples too many as one pass cuts off.
 
     None where they cannot.
+
+    Parameters
+    ----------
+    workers
+        Who shares the batch.
+    most
+        The largest share of each kind; length T.
     """
     counts, batch = workers.counts, workers.batch
     shares = np.minimum(most, batch).astype(np.int64)
@@ -231,9 +270,13 @@ def finish_times_s(
     ----------
     ready_s
         K x L, nondecreasing along rows.
+    size_bytes
+        Length L.
     costs
         One cost for all rows; or start-ups and seconds a byte, both K x F, of F affine costs, of which each transfer
         takes the cheapest.
+    wait, timeout_s
+        How a full buffer waits, as in :func:`planner.channel.schedule`.
 
     Notes
     -----

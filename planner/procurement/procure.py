@@ -43,7 +43,7 @@ from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets, Told
 from planner.search import Search
 from planner.solution import SAME, Status, gap_of
-from planner.solvers.branch_and_bound import Candidate, TradeOffs
+from planner.solvers.counts import Candidate, TradeOffs
 
 Planned = Callable[[Problem], Plan]  # the best plan of a question, with its provenance and its known error
 

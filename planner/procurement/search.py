@@ -1,6 +1,6 @@
 """The search over fleets: which one is best, and which ones nothing beats in both time and money.
 
-Roots of :mod:`planner.solvers.branch_and_bound` are the markets, counts the machines of each offer, the oracle
+Roots of :mod:`planner.solvers.counts` are the markets, counts the machines of each offer, the oracle
 the families' own searches on a cluster of at most so many machines, and the criteria those
 of :mod:`planner.procurement.fleet`. :meth:`Fleets.floor` is the one bound of whole boxes of fleets.
 """
@@ -23,7 +23,7 @@ from planner.procurement.prices import Offer
 from planner.procurement.question import Procurement
 from planner.search import Search
 from planner.solution import SAME, Solution, Status
-from planner.solvers.branch_and_bound import (
+from planner.solvers.counts import (
     BestCounts,
     Candidate,
     Counts,
@@ -167,7 +167,7 @@ class Fleets:
             if told is not None:
                 told(bound, inf if incumbent is None else incumbent.criteria[0], calls)
 
-        answer = self._agreed(lambda: best_counts(question, search, most_calls=most_calls, told=tell))
+        answer = self._agreed(lambda: best_counts(question, search, most_calls=most_calls, on_progress=tell))
         solution = answer.solution
         if solution.status in (Status.OPTIMAL, Status.INFEASIBLE) or solution.objective <= search.good_enough:
             return answer

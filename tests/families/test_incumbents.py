@@ -54,7 +54,7 @@ def test_no_plan_without_a_group_of_unlike_devices_is_better_than_the_plan(net: 
 
     def cut_off(roots: Any, boxes: Any, search: Any, **named: Any) -> Any:
         """Come to no plan but those of all devices, as a search may that is cut off."""
-        if named["most_boxes"] == mixed_search._MOST_BOXES_OF_ALTERNATIVES:
+        if named["effort"].most_boxes == mixed_search._MOST_BOXES_OF_ALTERNATIVES:
             return plain(roots, boxes, search, **named)
         everything = sum(group.count * group.devices_per_machine for group in boxes.problem.cluster.machine_groups)
         wide = replace(boxes.problem, limits=replace(boxes.problem.limits, devices=Range(least=everything)))

@@ -24,10 +24,9 @@ from planner.families.pipeline.rows import StageRows
 from planner.families.pipeline.search import plan
 from planner.problem import Problem
 from planner.search import Search
-from planner.solvers import chain as best_first
-from planner.solvers import chain_bounds
-from planner.solvers.chain import Tables, table_bytes
-from planner.solvers.chain_bounds import FewestDevices, Schedule, Stack
+from planner.solvers import chain, pipelines
+from planner.solvers.chain import FewestDevices
+from planner.solvers.pipelines import Schedule, Stack, Tables, table_bytes
 
 
 def kinds(number: int, count: int, devices: int, layers: int = 6, batch: int = 32) -> Problem:
@@ -154,9 +153,9 @@ def test_what_does_not_fit_in_memory_is_bounded(asked: dict[str, Any], which: st
     values = every_value(problem)
     places: dict[str, tuple[Any, str]] = {
         "tables": (pipeline_plain, "_MOST_BYTES"),
-        "nodes": (best_first, "_MOST_NODES"),
+        "nodes": (pipelines, "_MOST_NODES"),
         "rows": (pipeline_sources, "_MOST_ROWS"),
-        "memory": (chain_bounds, "_MOST_KEPT"),
+        "memory": (chain, "_MOST_NUMBERS"),
     }
     with patch.object(*places[which], 3):
         try:

@@ -30,8 +30,7 @@ from planner.plan import Plan
 from planner.problem import Limits, Problem
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.chain import Tables
-from planner.solvers.chain_bounds import Schedule, bound_s
+from planner.solvers.pipelines import Schedule, Tables, bound_s
 
 
 def line_of(found: Plan) -> PipelineConfiguration:

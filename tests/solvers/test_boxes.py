@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from planner.cost import Floats
 from planner.search import Search
 from planner.solution import Solution, Status
-from planner.solvers.branch_and_bound import Box, best_vector
+from planner.solvers.branch_and_bound import Box, Effort, best_vector
 
 Table = dict[tuple[int, ...], float]
 
@@ -73,7 +73,7 @@ def test_the_best_vector_is_the_least_of_the_table(drawn: tuple[Table, Box], sla
 @given(tables(), st.integers(1, 6))
 def test_a_limit_on_boxes_leaves_a_true_bound(drawn: tuple[Table, Box], most_boxes: int) -> None:
     table, root = drawn
-    found = best_vector([root], TableCost(table, 5.0), Search(), most_boxes=most_boxes).solution
+    found = best_vector([root], TableCost(table, 5.0), Search(), effort=Effort(most_boxes=most_boxes)).solution
     truth = min(table.values())
     assert found.bound <= truth
     assert found.objective >= truth
@@ -82,7 +82,7 @@ def test_a_limit_on_boxes_leaves_a_true_bound(drawn: tuple[Table, Box], most_box
 @given(tables(), st.integers(0, 3))
 def test_a_limit_on_solved_leaves_is_kept_and_leaves_a_true_bound(drawn: tuple[Table, Box], most_solved: int) -> None:
     table, root = drawn
-    found = best_vector([root], TableCost(table, 100.0), Search(), most_solved=most_solved)
+    found = best_vector([root], TableCost(table, 100.0), Search(), effort=Effort(most_solved=most_solved))
     assert found.num_solved <= most_solved
     assert found.solution.bound <= min(table.values()) <= found.solution.objective
 

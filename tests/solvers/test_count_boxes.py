@@ -15,7 +15,7 @@ from planner.cost import Floats
 from planner.errors import ModelError
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.branch_and_bound import (
+from planner.solvers.counts import (
     Bools,
     Candidate,
     Counts,
@@ -307,7 +307,7 @@ def test_an_interruption_ends_the_search_with_the_best_so_far() -> None:
         if calls == 4:
             search.interrupt()
 
-    found = best_counts(case.question(), search, told=tell)
+    found = best_counts(case.question(), search, on_progress=tell)
     assert said == [1, 2, 3, 4]
     assert found.solution.status is Status.FEASIBLE
     assert found.solution.bound <= exhaustive.best_counts(case.most, case.truth).objective <= found.solution.objective
@@ -323,7 +323,7 @@ def test_every_bound_that_is_told_on_the_way_is_true(case: Case) -> None:
         assert best is None or bound <= best.criteria[0]
         assert best is None or best.criteria[0] >= truth * (1 - 1e-9)
 
-    best_counts(case.question(), Search(), told=tell)
+    best_counts(case.question(), Search(), on_progress=tell)
 
 
 def test_a_good_enough_answer_ends_the_search_with_a_true_bound() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from typing import Any
 
 import numpy as np
 from grids import Case, best_of, cases, rows_of
@@ -45,7 +46,7 @@ def test_any_crew_finds_the_same_points_and_the_same_bound(
     case: Case, number: int, num_axes: int, most: int, seed: int, workers: int, cutoff: float, is_strict: bool
 ) -> None:
     groups = tuple(range(min(num_axes, len(case.names)))) or tuple(range(len(case.names)))
-    options = {
+    options: dict[str, Any] = {
         "num_answers": number,
         "group_by": [f"a{index}" for index in groups],
         "most_at_once": most,

@@ -16,8 +16,20 @@ from planner.models.schedule import PipelineTimes, simulate
 from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers import chain
-from planner.solvers.chain import BestFirst, Tables, TablesOfOne, balanced_cuts, balanced_cuts_of
-from planner.solvers.chain_bounds import Choice, Integers, PipelineCosts, Schedule, Stack, Stage, StageSeconds, bound_s
+from planner.solvers.chain import balanced_cuts, balanced_cuts_of
+from planner.solvers.pipelines import (
+    BestFirst,
+    Choice,
+    Integers,
+    PipelineCosts,
+    Schedule,
+    Stack,
+    Stage,
+    StageSeconds,
+    Tables,
+    TablesOfOne,
+    bound_s,
+)
 from tests.referee.exhaustive import PipelineStages, all_groupings, all_pipelines, best_pipeline
 
 whole_s = st.integers(0, 9).map(float)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from planner.models.schedule import PipelineTimes, simulate
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.chain import BestFirst
-from planner.solvers.chain_bounds import Choice, Integers, Schedule, Stage, StageSeconds
+from planner.solvers.pipelines import BestFirst, Choice, Integers, Schedule, Stage, StageSeconds
 from tests.referee.exhaustive import PipelineStages, best_pipeline
 from tests.referee.pipeline_cp_sat import TICK_S, LinePipeline
 from tests.referee.pipeline_cp_sat import best_pipeline as cp_sat_pipeline

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.solvers.chain_bounds import NONE, FewestDevices
+from planner.solvers.chain import NONE, FewestDevices
 from tests.referee.exhaustive import all_pipelines
 
 
@@ -72,6 +72,6 @@ def test_many_layers_are_taken_in_passes_of_bounded_size(monkeypatch: pytest.Mon
     needed = np.ones((5, 2, 4, 4), dtype=int)
     whole, parts = fewest_of((2, 3), needed), fewest_of((2, 3), needed)
     whole.add()
-    monkeypatch.setattr("planner.solvers.chain_bounds._MOST_AT_ONCE", 1)
+    monkeypatch.setattr("planner.solvers.chain._MOST_AT_ONCE", 1)
     parts.add()
     assert parts.fewest(1).tolist() == whole.fewest(1).tolist() == [[1, 0], [0, 1], [0, 2], [0, 3]]

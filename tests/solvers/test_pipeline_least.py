@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.models.schedule import PipelineTimes, simulate
-from planner.solvers.chain_bounds import Line, fits, least_s
+from planner.solvers.chain import Line, fits, least_s
 
 ENOUGH = 99
 works = st.lists(st.sampled_from([0.5, 1.0, 2.0, 3.0]), min_size=1, max_size=4)

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from planner.cost import Floats
 from planner.search import Search
-from planner.solvers import chain, chain_bounds
-from planner.solvers.chain import BestFirst, Tables
-from planner.solvers.chain_bounds import Candidate, Choice, Integers, Schedule, Stack, StageSeconds
+from planner.solvers import pipelines
+from planner.solvers.pipelines import BestFirst, Candidate, Choice, Integers, Schedule, Stack, StageSeconds, Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +125,8 @@ def test_a_table_is_the_same_however_many_layers_and_stages_are_looked_at_togeth
     tables, cutoff = [], some[-1] * (1 + 1e-6) if some else 1.0
     for most_stages, most_pairs in ((200_000, 1_000_000), (most_at_once, 1_000_000), (most_at_once, 1)):
         with (
-            patch.object(chain, "_MOST_AT_ONCE", most_stages),
-            patch.object(chain_bounds, "_MOST_PAIRS", most_pairs),
+            patch.object(pipelines, "_MOST_AT_ONCE", most_stages),
+            patch.object(pipelines, "_MOST_PAIRS", most_pairs),
         ):
             tables.append(Tables(line, Stack.of(schedule, line), most_stages_of(line, is_open), Search(), cutoff))
     assert np.array_equal(tables[0].entries, tables[1].entries)
@@ -214,8 +213,8 @@ def test_tables_filled_together_are_those_filled_alone(
     least = min(m * float(one[-1]) / rate for m, one in zip(stack.num_microbatches, line.work_s, strict=True))
     most, cutoff = most_stages_of(line, is_open), 1.5 * slack * least + 4.0
     with (
-        patch.multiple(chain, _MOST_AT_ONCE=limits[0], _DENSE=limits[2]),
-        patch.object(chain_bounds, "_MOST_PAIRS", limits[1]),
+        patch.multiple(pipelines, _MOST_AT_ONCE=limits[0], _DENSE=limits[2]),
+        patch.object(pipelines, "_MOST_PAIRS", limits[1]),
     ):
         together = Tables(line, stack, most, Search(), cutoff, allowed)
     for source in range(len(stack)):
@@ -249,7 +248,7 @@ def test_a_cutoff_units_and_passes_lose_no_candidate_below_the_cutoff(
     every = below(line, schedule, math.inf, math.inf, is_open=is_open)
     assume_some = sorted(one.bound for one in every)[: rank + 1]
     cutoff = assume_some[-1] * (1 + 1e-6) if assume_some else 1.0
-    with patch.object(chain, "_MOST_AT_ONCE", most_at_once):
+    with patch.object(pipelines, "_MOST_AT_ONCE", most_at_once):
         kept = below(line, schedule, cutoff, cutoff, is_open=is_open)
     assert plain(kept) == plain([one for one in every if one.bound < cutoff])
 
@@ -270,7 +269,7 @@ def test_layers_whose_stages_all_end_behind_them_are_filled_in_one_pass() -> Non
     passes = []
     fill = Tables._add
 
-    def counted(self: Tables, stages: chain._Stages) -> None:
+    def counted(self: Tables, stages: pipelines._Stages) -> None:
         passes.append(len(stages.after))
         fill(self, stages)
 

@@ -1,9 +1,10 @@
 """Small grids of drawn costs, rules and bounds, and a referee that tries every point."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -76,8 +77,11 @@ class Case:
     def cost(self, nodes: Columns) -> Floats:
         return np.array([self.costs[key] for key in self._keys(nodes)])
 
-    def solve(self, search: Search | None = None, **options: object) -> GridAnswer:
-        return solve(self.grid(), self.cost, search or Search(), **options)  # type: ignore[arg-type]
+    def solve(self, search: Search | None = None, *, uses_bounds: bool = True, **options: Any) -> GridAnswer:
+        grid = self.grid()
+        if not uses_bounds:
+            grid = replace(grid, levels=tuple(replace(level, bound=None) for level in grid.levels))
+        return solve(grid, self.cost, search or Search(), **options)
 
 
 @st.composite

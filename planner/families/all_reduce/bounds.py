@@ -276,14 +276,15 @@ class Bounds(Space):
                 seconds = (forms[0][:, :, None] + forms[1][:, :, None] * (still_bytes * kept)).min(axis=1)
                 sent_s = np.maximum(computed_s, (ready_s + np.where(still_bytes > 0, seconds, 0.0)).max(axis=1))
                 end_s = np.minimum(end_s, sent_s + compression_s)
-        inputs_s = np.array(
-            [
-                slowest_input(self._rates_of(team, 0, team.most, machines), share, batch).bound_s
-                for machines, share, batch in zip(
-                    rows.machines_low.tolist(), shares[:, 0].tolist(), rows.batch_high.tolist(), strict=True
-                )
-            ]
-        )
+        inputs_s = np.zeros(len(shares))
+        readers, owner = np.unique(rows.machines_low, return_inverse=True)
+        if all(group.storage is None for group in team.cost.groups):  # then it matters to nobody how many read
+            readers, owner = readers[:1], np.zeros_like(owner)
+        for place, machines in enumerate(readers.tolist()):
+            same = owner == place
+            share, batch = shares[same, 0], rows.batch_high[same]
+            for rate in self._rates_of(team, 0, team.most, machines):
+                inputs_s[same] = np.maximum(inputs_s[same], rate.bounds_s(share, batch))
         bounds: Floats = np.maximum(end_s + kinds.update_s[0], inputs_s) * self._iterations(rows)
         return bounds
 

@@ -74,6 +74,13 @@ class InputRates:
             is_pipelined=self.is_pipelined,
         )
 
+    def bounds_s(self, shares: Ints, batches: Ints) -> Floats:
+        """Return the seconds between two batches (:attr:`InputTime.bound_s`) of many settings at once."""
+        read_s = self.read_s * shares + self.read_of_batch_s * batches
+        stages = np.stack([read_s, self.decode_s * shares, self.copy_s * shares])
+        bounds: Floats = stages.max(axis=0) if self.is_pipelined else stages.sum(axis=0)
+        return bounds
+
 
 def slowest_input(rates: Sequence[InputRates], share: float, batch: float) -> InputTime:
     """Return the input of one iteration of the slowest of some groups of machines."""
@@ -165,7 +172,8 @@ class AllReduceCost:
 
     def with_devices(self, devices_per_machine: Sequence[int]) -> Self:
         """Return the same kinds with other numbers of devices of each machine, in the order of ``names``."""
-        other = copy(self)  # nothing that is cached depends on them
+        _ = self.kinds, self.gradients, self.counts  # nothing that is cached depends on them: made once for all
+        other = copy(self)
         other.devices = np.array(devices_per_machine, dtype=np.int64)
         return other
 
@@ -266,37 +274,50 @@ class AllReduceCost:
             :, places
         ]
         inside_bytes_per_s = inside_bytes_per_s * fitted.inside_efficiency
-        has_inside, has_network = most_devices > 1, num_machines > 1
-        flat: dict[str, Any] = {
-            "num_devices": num_devices,
-            "bandwidth_bytes_per_s": np.minimum(
-                network_bytes_per_s, inside_bytes_per_s if has_inside else float("inf")
-            ),
-            "latency_s": np.maximum(network_latency_s, inside_latency_s if has_inside else 0.0),
-            "overhead_s": overhead_s,
-            "reduce_bytes_per_s": self._reduce_bytes_per_s,
-        }
-        forms = {"ring": ring_all_reduces(**flat)}
-        # Trees run between machines, fed by a chain inside each, as NCCL's do; in one machine, between its devices.
-        trees = double_binary_tree_all_reduces(
-            **{**flat, "num_devices": np.where(has_network, num_machines, most_devices)}
-        )
-        chain_s = np.where(has_network, 2 * (most_devices - 1) * inside_latency_s, 0.0)
-        forms["tree"] = Affines(startup_s=trees.startup_s + chain_s, per_byte_s=trees.per_byte_s)
-        if is_even:
-            forms["two_level"] = two_level_all_reduces(
-                num_machines=num_machines,
-                devices_per_machine=np.full_like(num_machines, most_devices),
-                inside_bytes_per_s=inside_bytes_per_s,
-                network_bytes_per_s=network_bytes_per_s,
-                inside_latency_s=inside_latency_s,
-                network_latency_s=network_latency_s,
-                overhead_s=overhead_s,
-                reduce_bytes_per_s=self._reduce_bytes_per_s,
-            )
+        has_network = num_machines > 1
+        flat_bytes_per_s, flat_latency_s = network_bytes_per_s, network_latency_s
+        if most_devices > 1:
+            flat_bytes_per_s = np.minimum(network_bytes_per_s, inside_bytes_per_s)
+            flat_latency_s = np.maximum(network_latency_s, inside_latency_s)
+        forms: dict[str, Affines] = {}
+        for name in self.algorithms(is_even=is_even):
+            if name == "ring":
+                forms[name] = ring_all_reduces(
+                    num_devices=num_devices,
+                    bandwidth_bytes_per_s=flat_bytes_per_s,
+                    latency_s=flat_latency_s,
+                    overhead_s=overhead_s,
+                    reduce_bytes_per_s=self._reduce_bytes_per_s,
+                )
+            elif name == "tree":
+                # Trees run between machines, fed by a chain inside each, as NCCL's do; in one machine, between devices.
+                trees = double_binary_tree_all_reduces(
+                    num_devices=np.where(has_network, num_machines, most_devices),
+                    bandwidth_bytes_per_s=flat_bytes_per_s,
+                    latency_s=flat_latency_s,
+                    overhead_s=overhead_s,
+                    reduce_bytes_per_s=self._reduce_bytes_per_s,
+                )
+                chain_s = np.where(has_network, 2 * (most_devices - 1) * inside_latency_s, 0.0)
+                forms[name] = Affines(startup_s=trees.startup_s + chain_s, per_byte_s=trees.per_byte_s)
+            else:
+                forms[name] = two_level_all_reduces(
+                    num_machines=num_machines,
+                    devices_per_machine=np.full_like(num_machines, most_devices),
+                    inside_bytes_per_s=inside_bytes_per_s,
+                    network_bytes_per_s=network_bytes_per_s,
+                    inside_latency_s=inside_latency_s,
+                    network_latency_s=network_latency_s,
+                    overhead_s=overhead_s,
+                    reduce_bytes_per_s=self._reduce_bytes_per_s,
+                )
+        return forms
+
+    def algorithms(self, *, is_even: bool) -> list[str]:
+        """Return the algorithms that are allowed; two levels need equally many devices in every machine."""
         pinned = self.problem.fixed.get("algorithm")
-        allowed = [pinned] if pinned else fitted.algorithms
-        return {name: forms[name] for name in allowed if name in forms}
+        allowed = [pinned] if pinned else self.problem.calibration.algorithms
+        return [name for name in allowed if name in ("ring", "tree") or (name == "two_level" and is_even)]
 
     @cached_property
     def _reduce_bytes_per_s(self) -> float:

@@ -25,7 +25,7 @@ and the largest that fills its micro-batches to the memory's limit.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 
@@ -50,7 +50,7 @@ from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem, Range
 from planner.search import Search
 from planner.solution import SAME, Status
-from planner.solvers.branch_and_bound import Found, best_vector
+from planner.solvers.branch_and_bound import BestVectors, Effort, best_vector
 from planner.units import Dimension, format_human
 
 _MOST_BOXES = 20_000  # of heterogeneous devices
@@ -101,9 +101,11 @@ def plan(problem: Problem, search: Search) -> Plan:
         boxes,
         search,
         split=boxes.split,
-        most_boxes=float("inf") if is_one_kind else _MOST_BOXES,
-        most_solved=float("inf") if is_one_kind else _MOST_BOXES,
-        num_best=1 + search.num_alternatives * is_one_kind,
+        effort=Effort(
+            most_boxes=inf if is_one_kind else _MOST_BOXES,
+            most_solved=inf if is_one_kind else _MOST_BOXES,
+            num_best=1 + search.num_alternatives * is_one_kind,
+        ),
         on_progress=search.tell if _tries_all_sets(problem) else lambda bound, objective: None,
         on_better=lambda choice: search.keep(lambda: _quick_plan(problem, _answer(boxes, choice, is_quick=True))),
     )
@@ -222,14 +224,10 @@ def _teams(problem: Problem, *, is_one_kind: bool | None = None) -> Iterator[Tea
             caps = range(max(most), 0, -1) if pinned is None else [pinned] * (pinned <= min(most))
             for cap in caps:
                 team = Team(cost=cost.with_devices([cap if pinned else min(cap, each) for each in most]))
-                if _has_algorithm(team.cost):
+                # Some allowed algorithm has to suit the machines; curves always do.
+                if problem.calibration.all_reduce_curves or team.cost.algorithms(is_even=team.is_level):
                     yield team
                     yield from _compressed(team)
-
-
-def _has_algorithm(cost: AllReduceCost) -> bool:
-    """Whether some allowed algorithm suits the machines; curves always do."""
-    return bool(cost.problem.calibration.all_reduce_curves) or bool(cost.transfer_costs(1, 1))
 
 
 def _compressed(team: Team) -> Iterator[Team]:
@@ -267,7 +265,7 @@ def _bound_beyond(problem: Problem, objective: float, search: Search) -> float:
     boxes = AllReduceBoxes(better, list(part.watch(_teams(better), every=8)), part)
     if part.is_late or not boxes.roots:
         return 0.0 if part.is_late else float("inf")
-    return best_vector(boxes.roots, boxes, part, most_boxes=float("inf"), most_solved=float("inf")).bound
+    return best_vector(boxes.roots, boxes, part, effort=Effort(most_boxes=inf, most_solved=inf)).bound
 
 
 # --- Answers
@@ -295,7 +293,7 @@ def _with_ends(cost: AllReduceCost, bare: AllReduceConfiguration, ends: Ends) ->
 
 
 def _why(
-    problem: Problem, best: _Answer, found: Found[Choice], alternatives: Sequence[Alternative], num_settings: int
+    problem: Problem, best: _Answer, found: BestVectors[Choice], alternatives: Sequence[Alternative], num_settings: int
 ) -> tuple[str, ...]:
     """Return what binds, who waits, what each group is worth, and how the answer was proven."""
     configuration, cost = best.configuration, best.cost
@@ -402,8 +400,7 @@ def _best_of(question: Problem, problem: Problem, name: str, search: Search) -> 
         boxes,
         part,
         split=boxes.split,
-        most_boxes=_MOST_BOXES_OF_ALTERNATIVES,
-        most_solved=_MOST_SOLVED_OF_ALTERNATIVES,
+        effort=Effort(most_boxes=_MOST_BOXES_OF_ALTERNATIVES, most_solved=_MOST_SOLVED_OF_ALTERNATIVES),
     )
     if found.value is None:
         return []

@@ -246,10 +246,13 @@ class Space:
         Homogeneous devices have one share, so that few batches are worth trying on so many of them
         (:func:`planner.families.all_reduce.configuration.batches_of`), and all leaves are bounded at once.
         """
+        limits = [
+            (int(cost.kinds.least_shares[0]), float(cost.kinds.most_shares[0]), int(cost.most_at_a_time[0]))
+            for cost in (team.cost for team in self.teams)
+        ]
         for index, number in self.numbers():
-            cost = self.teams[index].cost
-            fewest, most_share = cost.kinds.least_shares[0], cost.kinds.most_shares[0]
-            for batch in batches_of(self.problem, number, int(cost.most_at_a_time[0])):
+            fewest, most_share, most_at_a_time = limits[index]
+            for batch in batches_of(self.problem, number, most_at_a_time):
                 if fewest <= ceil(batch / number) <= most_share:
                     vector = (number, batch, number)
                     yield Box(index, vector, vector)
@@ -266,9 +269,10 @@ class Space:
     def numbers(self) -> Iterator[tuple[int, int]]:
         """Yield the teams of homogeneous devices, by their index, with every number of devices within the limits."""
         for index, team in enumerate(self.teams):
+            each = team.most
             for number in team.numbers[0] if team.cost.is_homogeneous else ():
                 is_measured = not self.curves or number == 1 or number in self.curves
-                if is_measured and number in self.devices and number // team.most in self.machines:
+                if is_measured and number in self.devices and number // each in self.machines:
                     yield index, number
 
     def split(self, boxes: Sequence[Box]) -> list[list[Box]]:

@@ -162,7 +162,6 @@ def searched(
         search,
         num_answers=number,
         group_by=group_by,
-        uses_bounds=uses_bounds,
         most_at_once=MOST_AT_ONCE if cost.is_even else _MOST_CUTS_AT_ONCE,
         is_strict=is_strict,
         maker=partial(_made_grid, bare, memory_limit_bytes),

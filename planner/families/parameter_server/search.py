@@ -46,7 +46,7 @@ from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem, Range
 from planner.search import Search
 from planner.solution import SAME, Solution, Status
-from planner.solvers.branch_and_bound import Box, best_vector
+from planner.solvers.branch_and_bound import Box, Effort, best_vector
 from planner.solvers.placement import Placement, arrivals, best_placement
 from planner.solvers.scalar import minimise
 from planner.units import Dimension, format_human
@@ -306,9 +306,7 @@ def search_boxes(
         boxes,
         boxes.search,
         split=boxes.split,
-        most_boxes=most_boxes,
-        most_solved=most_solved,
-        at_a_time=_AT_A_TIME,
+        effort=Effort(most_boxes=most_boxes, most_solved=most_solved, at_a_time=_AT_A_TIME),
         on_progress=on_progress,
         on_better=lambda _: boxes.search.keep(lambda: _plan_of(boxes.space.problem, boxes.solved[0])),
     )

@@ -17,8 +17,7 @@ from planner.models.ssgd import Strategy
 from planner.models.stages import Place, Stage, StageCosts
 from planner.problem import Problem, Range
 from planner.search import Search
-from planner.solvers.chain import balanced_cuts
-from planner.solvers.chain_bounds import Line, fits, least_s
+from planner.solvers.chain import Line, balanced_cuts, fits, least_s
 
 # --- What stages have of the network by where their devices stand: the same for micro-batches of all sizes
 
@@ -384,7 +383,7 @@ def spread(most: int, number: int) -> list[int]:
     return sorted({int(one) for one in np.round(np.geomspace(1, most, max(number, 2)))})
 
 
-# --- The line of blocks of a question for the bound of all its pipelines, :mod:`planner.solvers.chain_bounds`
+# --- The line of blocks of a question for the bound of all its pipelines, :mod:`planner.solvers.chain`
 
 _MOST_LAYERS = 1_000  # of which all runs are listed
 _TOGETHER = 1.3  # ratio of numbers of micro-batches that one bound is found for

@@ -2,7 +2,7 @@
 
 For a number of micro-batches, the devices that a stage needs follow from its bytes: each holds its weights whatever the
 replicas, and activations by its share of a micro-batch. The fewest devices over all splits are then a recursion
-(:mod:`planner.solvers.chain_bounds`) that takes milliseconds. 1F1B holds no more than GPipe, so it stands for both
+(:mod:`planner.solvers.chain`) that takes milliseconds. 1F1B holds no more than GPipe, so it stands for both
 where both may be chosen. Interleaved pipelines are few (:func:`interleaved_shapes`) and tried one by one.
 
 Exact for one group, and for several without limits on devices and machines. With such limits, or with groups so large
@@ -21,7 +21,8 @@ from planner.families.pipeline.cost import Shape
 from planner.families.pipeline.domain import CHUNKS, Domain, hopeless_numbers
 from planner.models.stages import Stage
 from planner.search import Search
-from planner.solvers.chain_bounds import NONE, FewestDevices, Integers, Schedule
+from planner.solvers.chain import NONE, FewestDevices, Integers
+from planner.solvers.pipelines import Schedule
 
 __all__ = ["Fitting", "LeastMemory", "fitting", "least_memory", "numbers_of_stages_that_fit"]
 
@@ -195,7 +196,7 @@ class _Splits:
         return min(self.domain.num_devices[group], self.domain.batch // self.number)
 
     def _needs(self, k: int, firsts: Integers) -> Integers:
-        """Return the devices that stages need, see :mod:`planner.solvers.chain_bounds`."""
+        """Return the devices that stages need, see :mod:`planner.solvers.chain`."""
         found = self._needs_by_group(k, firsts)
         return found.min(axis=0, keepdims=True) if self.is_pooled else found
 

@@ -17,8 +17,20 @@ from planner.families.pipeline.domain import ANY, Domain, Run, spread, table_cel
 from planner.models.communication import CheapestOf
 from planner.models.stages import Stage
 from planner.search import Search
-from planner.solvers.chain import BestFirst, Tables, TablesOfOne, balanced_cuts_of, table_bytes
-from planner.solvers.chain_bounds import Candidate, Choice, Integers, PipelineCosts, Schedule, Stack, StageSeconds
+from planner.solvers.chain import balanced_cuts_of
+from planner.solvers.pipelines import (
+    BestFirst,
+    Candidate,
+    Choice,
+    Integers,
+    PipelineCosts,
+    Schedule,
+    Stack,
+    StageSeconds,
+    Tables,
+    TablesOfOne,
+    table_bytes,
+)
 
 _MOST_MOVES = 3e7  # stages by state in one table of several large groups
 _MOST_CELLS = 2e7  # numbers in one table of large groups

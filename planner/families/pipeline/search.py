@@ -9,7 +9,7 @@ the batch. A schedule too long to simulate (:mod:`planner.models.schedule`) is n
 counts.
 
 Whether anything fits at all is told first (:mod:`planner.families.pipeline.memory`). Each pair of micro-batches and
-schedule is a source of shapes in the order of a lower bound of their iteration (:mod:`planner.solvers.chain_bounds`;
+schedule is a source of shapes in the order of a lower bound of their iteration (:mod:`planner.solvers.pipelines`;
 first with the number of stages left open, then by number of stages). The source with the least bound gives the next
 shape, which is simulated, until no bound is below the best simulated iteration: that is then the optimum of the domain;
 or until none is below the search's cutoff. Quick answers come first (:mod:`planner.families.pipeline.rows`), so that a
@@ -57,7 +57,7 @@ from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import SAME
-from planner.solvers.chain_bounds import Integers, Schedule
+from planner.solvers.pipelines import Integers, Schedule
 from planner.units import Dimension, format_human
 
 # --- Sources of pipelines in the order of a lower bound of their iteration: by schedule and number of micro-batches
