@@ -25,11 +25,11 @@ import numpy as np
 import pytest
 
 from planner import data, zoo
+from planner.answer.timeline import timeline_document
 from planner.models.communication import ring_all_reduces
 from planner.models.compute import profile_from_flop
 from planner.models.schedule import Task, list_schedule
 from planner.models.ssgd import Iteration, Run, Strategy, run, task_graph, timeline
-from planner.timeline import timeline_document
 
 BATCH = 32
 

@@ -27,6 +27,7 @@ from planner.question.build import load
 from planner.question.spec import ConfigurationSpec
 from planner.ranking import best_plan, ranked_alternative
 from planner.search import Search
+from planner.sections import PlanView
 from planner.solution import SAME, Status, gap_of
 from planner.words import percent_words, size_words, time_words
 
@@ -450,6 +451,34 @@ def weighed(problem: Problem, plan: Plan, search: Search) -> Plan:
     found = weigh_assumptions(network, plan.family, plan.configuration, plan.objective, search)
     cautions = little_memory(network, plan.prediction)
     return replace(plan, key_assumptions=found.key, assumptions=found.minor, cautions=cautions)
+
+
+# --- What an answer shows of a plan
+
+
+def view_of(problem: Problem, found: Plan | Predicted) -> PlanView:
+    """Return what the families show of a plan or a prediction; ``problem``: with the network that it trains."""
+    family, configuration, prediction = FAMILIES[found.family], found.configuration, found.prediction
+
+    def predict(other: Configuration) -> Prediction:
+        name, chosen = as_asked(problem, other)
+        return FAMILIES[name].predict(problem, chosen)
+
+    return PlanView(
+        problem=problem,
+        words=family.WORDS,
+        family=family.view(problem.cluster, configuration.to_document(), prediction),
+        timeline=lambda: family.timeline(problem, configuration),
+        predict=predict,
+    )
+
+
+def view_again(plan: Plan) -> PlanView | None:
+    """Return what the families show of a plan whose question is read from itself; None where it is not whole."""
+    try:
+        return view_of(network_of(asked(load(plan.problem)), plan.substitutions), plan)
+    except PlannerError:
+        return None
 
 
 # --- A configuration that a question or a file holds, and what it costs

@@ -66,7 +66,7 @@ ALLOWED = {
     "planner.procurement": INNER | MODELS | SOLVERS | BOUNDARY | {"planner.answer", "planner.procurement", "planner.checks", "planner.data", "planner.families", "planner.importers", "planner.ranking"},
     "planner.question": INNER | MODELS | BOUNDARY | READERS | {"planner.data", "planner.zoo", "planner.importers"},
     "planner.calibration": INNER | MODELS | BOUNDARY | {"planner.answer", "planner.calibration", "planner.api", "planner.checks", "planner.data", "planner.families", "planner.importers", "planner.ranking", "planner.explanation"},
-    "planner.answer": INNER | {"planner.answer", "planner.families", "planner.importers", "planner.planning", "planner.question.build"},
+    "planner.answer": INNER | {"planner.answer", "planner.importers"},
     "planner.explanation": INNER | {"planner.answer", "planner.checks", "planner.families", "planner.ranking"},
     "planner.ranking": INNER | {"planner.families", "planner.ranking"},
     "planner.api": INNER | BOUNDARY | {"planner.checks", "planner.data", "planner.explanation", "planner.planning", "planner.ranking", "planner.families", "planner.exporters", "planner.procurement", "planner.importers", "planner.answer"},

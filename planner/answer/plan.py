@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -11,12 +10,9 @@ from planner.answer.charts import scale_of
 from planner.answer.drawing import cluster_words, drawing_of, timeline_chart
 from planner.answer.parts import Commands, History, bullet_blocks, certificate_chart, history_charts, notes, origin
 from planner.answer.text import bullets
-from planner.answer.timeline import timeline
+from planner.answer.timeline import Drawn, trace_of
 from planner.errors import ModelError, PlannerError, SpecError
-from planner.families import FAMILIES
 from planner.plan import Alternative, Plan, Predicted, Prediction
-from planner.planning import as_asked
-from planner.problem import Problem
 from planner.sections import (
     Answer,
     Bars,
@@ -25,6 +21,7 @@ from planner.sections import (
     Code,
     FamilyView,
     Memory,
+    PlanView,
     Points,
     Section,
     Stacked,
@@ -72,32 +69,9 @@ _MOST_LAYERS = 10_000  # of a network whose schedule is drawn: it takes a page a
 _WHOLE = "--json has all of them"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """A plan or a prediction with its question; ``problem``: with the network that the configuration trains."""
-
-    found: Plan | Predicted
-    problem: Problem
-
-    @property
-    def prediction(self) -> Prediction:
-        """What the configuration costs."""
-        return self.found.prediction
-
-    @property
-    def details(self) -> Mapping[str, Any]:
-        """The family's own figures."""
-        return self.found.prediction.details
-
-    def view(self) -> FamilyView:
-        """What the family shows of the configuration."""
-        block = self.found.configuration.to_document()
-        return FAMILIES[self.found.family].view(self.problem.cluster, block, self.prediction)
-
-
 def plan_answer(
     plan: Plan,
-    problem: Problem,
+    view: PlanView,
     *,
     explanation: "Explanation | None" = None,
     history: History = (),
@@ -107,8 +81,8 @@ def plan_answer(
 
     Parameters
     ----------
-    problem
-        With the network that the plan trains: :func:`planner.networks.network_of`.
+    view
+        :func:`planner.planning.view_of` it.
     explanation
         Of the plan, for what other hardware would bring.
     history
@@ -116,7 +90,7 @@ def plan_answer(
     commands
         That give the answer again, each as its arguments.
     """
-    asked = _Asked(found=plan, problem=problem)
+    problem = view.problem
     unit, beyond = plan.goal.unit, [f"{capitalised(line)}." for line in beyond_words(plan)]
     where = devices_words(plan.configuration, problem)
     value = f"{plan.goal.name.replace('_', ' ')} {time_words(plan.objective)} ({plan.objective:.6g} s)"
@@ -125,7 +99,7 @@ def plan_answer(
     network = f", with {', '.join(plan.substitutions)} in the network" if plan.substitutions else ""
     return Answer(
         title=f"{problem.dnn.name} on {cluster_words(problem.cluster)}: the plan",
-        answer=f"Train {problem.dnn.name} on {cluster_words(problem.cluster)} by {FAMILIES[plan.family].WORDS} on "
+        answer=f"Train {problem.dnn.name} on {cluster_words(problem.cluster)} by {view.words} on "
         f"{plan.configuration.headline}{network}: {goal_words(plan.goal.name)} takes "
         f"{objective_words(plan.objective, unit)}.",
         verdict=" ".join([f"{proof_words(plan)}, under this cost model{', ' * bool(where)}{where}.", *beyond]),
@@ -139,14 +113,14 @@ def plan_answer(
             *_prediction_lines(plan.prediction),
         ],
         sections=[
-            *_sections(asked, [*plan.cautions, *instead], untold(plan.explanation, plan.warnings)),
+            *_sections(plan, view, [*plan.cautions, *instead], untold(plan.explanation, plan.warnings)),
             Section(
                 name="alternatives",
                 title="Alternatives considered",
                 lines=_alternative_lines(plan.alternatives),
                 blocks=partial(_alternatives, plan),
             ),
-            Section(name="frontier", title="Time against memory", blocks=partial(_frontier, plan, problem)),
+            Section(name="frontier", title="Time against memory", blocks=partial(_frontier, plan, view)),
             Section(
                 name="sensitivity",
                 title="What other hardware would bring",
@@ -160,16 +134,15 @@ def plan_answer(
     )
 
 
-def prediction_answer(found: Predicted, problem: Problem, *, commands: Commands = ()) -> Answer:
+def prediction_answer(found: Predicted, view: PlanView, *, commands: Commands = ()) -> Answer:
     """Return the prediction of a configuration as an answer; ``commands``: that give it again."""
-    asked = _Asked(found=found, problem=problem)
+    problem = view.problem
     name, headline = problem.dnn.name, found.configuration.headline
     value = found.prediction.iteration_time_s
     rest = {"Also assumed": found.assumptions, "Not modelled": found.not_modelled}
     return Answer(
         title=f"{name} on {cluster_words(problem.cluster)}: a prediction",
-        answer=f"Training {name} by {FAMILIES[found.family].WORDS} on {headline} takes {time_words(value)} an "
-        "iteration.",
+        answer=f"Training {name} by {view.words} on {headline} takes {time_words(value)} an iteration.",
         verdict="A configuration as it was given: nothing says that it is the best one.",
         opening=[
             f"{name} on {problem.cluster.name}: {found.family} on {headline}, as given",
@@ -177,7 +150,7 @@ def prediction_answer(found: Predicted, problem: Problem, *, commands: Commands 
             *_prediction_lines(found.prediction),
         ],
         sections=[
-            *_sections(asked, found.cautions, found.explanation),
+            *_sections(found, view, found.cautions, found.explanation),
             _accuracy(found.prediction, value=value, unit="s"),
             notes(untold(found.warnings, found.key_assumptions), rest, rest),
             origin(problem.resolved, commands),
@@ -185,9 +158,11 @@ def prediction_answer(found: Predicted, problem: Problem, *, commands: Commands 
     )
 
 
-def _sections(asked: _Asked, warnings: Sequence[str], reasons: Sequence[str]) -> list[Section]:
+def _sections(
+    found: Plan | Predicted, view: PlanView, warnings: Sequence[str], reasons: Sequence[str]
+) -> list[Section]:
     """Return what is told of every configuration: its figures, where the time goes, what runs where, and why."""
-    found, prediction = asked.found, asked.prediction
+    prediction = found.prediction
 
     def summary() -> list[Block]:
         assumed = bullet_blocks("Assumptions", found.key_assumptions)
@@ -210,8 +185,8 @@ def _sections(asked: _Asked, warnings: Sequence[str], reasons: Sequence[str]) ->
         Section(
             name="plan",
             title="The plan",
-            lines=_decision_lines(found.configuration.to_document(), asked.view()),
-            blocks=partial(plan_blocks, found, asked.problem),
+            lines=_decision_lines(found.configuration.to_document(), view.family),
+            blocks=partial(plan_blocks, found, view),
         ),
         Section(
             name="why",
@@ -219,7 +194,7 @@ def _sections(asked: _Asked, warnings: Sequence[str], reasons: Sequence[str]) ->
             lines=["Why", *(f"  {line}" for line in reasons)],
             blocks=lambda: [Bullets(kept)] if kept else [],
         ),
-        Section(name="memory", title="Memory", blocks=partial(_memory, asked)),
+        Section(name="memory", title="Memory", blocks=partial(_memory, prediction, view.family)),
     ]
 
 
@@ -339,13 +314,13 @@ def time_blocks(prediction: Prediction) -> list[Block]:
     return [chart, *([Table(caption=caption, columns=columns, rows=rows, numbers=(1,))] if rows else [])]
 
 
-def _memory(asked: _Asked) -> list[Block]:
+def _memory(prediction: Prediction, view: FamilyView) -> list[Block]:
     """Return what the memory of the devices holds, against what there is; nothing where it is not modelled."""
-    memory = asked.prediction.memory_bytes
+    memory = prediction.memory_bytes
     if not memory:
         return []
     whole = {name: value for name, value in memory.items() if name not in ("total", "limit")}
-    given: Sequence[Memory] = asked.view().memory or [("the fullest device", whole, None)]
+    given: Sequence[Memory] = view.memory or [("the fullest device", whole, None)]
     most = memory.get("limit", float("inf"))
     rows = [(name, parts, most if limit is None else limit) for name, parts, limit in given if parts]
     if not rows:
@@ -378,7 +353,7 @@ def _memory(asked: _Asked) -> list[Block]:
         ),
         note=few(len(rows), len(shown), "rows", _WHOLE),
     )
-    groups = asked.details.get("groups")
+    groups = prediction.details.get("groups")
     if not isinstance(groups, Mapping) or not all("memory_bytes" in one for one in groups.values()):
         return [chart]
     table = Table(
@@ -423,22 +398,23 @@ def _short(value: object) -> str:
     return cut(str(value), 90)
 
 
-def plan_blocks(found: Plan | Predicted, problem: Problem, *, has_timeline: bool = True) -> list[Block]:
+def plan_blocks(found: Plan | Predicted, view: PlanView, *, has_timeline: bool = True) -> list[Block]:
     """Return the machines with what runs on them, what the family shows, what runs when, and the decisions."""
-    view = _Asked(found=found, problem=problem).view()
+    problem = view.problem
     num_devices, num_layers = problem.cluster.num_devices, len(problem.dnn.layers)
     blocks: list[Block] = []
     if num_devices <= _MOST_DEVICES:
-        blocks.append(drawing_of(problem.cluster, view.placement()))
+        blocks.append(drawing_of(problem.cluster, view.family.placement()))
     else:
         blocks.append(Text(f"The cluster has {num_devices:,} devices, too many to draw."))
     if num_layers > _MOST_LAYERS:
         words = f"The network has {num_layers:,} layers, too many to draw what runs when; --trace writes it."
         blocks.append(Text(words))
-    blocks += view.blocks()
+    blocks += view.family.blocks()
     if has_timeline and num_layers <= _MOST_LAYERS:
         with suppress(ModelError, SpecError):  # a family without a schedule, or one of too many tasks
-            blocks.append(timeline_chart(timeline(problem, found.family, found.configuration)))
+            drawn = Drawn(devices="kinds", has_parts=False)
+            blocks.append(timeline_chart(trace_of(view.timeline(), found.prediction, drawn, about={})))
     if lines := found.prediction.details.get("launch"):
         count = found.prediction.details.get("num_machines", 1)
         words = f"NODE_RANK is 0 to {count - 1}, one for each machine; MASTER_ADDR is the first one's."
@@ -519,9 +495,9 @@ def _alternatives(plan: Plan) -> list[Block]:
     return [chart, table, *([Bullets(reasons)] if reasons else [])]
 
 
-def _frontier(plan: Plan, problem: Problem) -> list[Block]:
+def _frontier(plan: Plan, view: PlanView) -> list[Block]:
     """Return time against memory of all that was weighed, where that is known of two or more."""
-    weighed = _weighed(plan, problem)
+    weighed = _weighed(plan, view)
     if len(weighed) < 2:
         return []
     shown = thinned(weighed, _MOST_ROWS)
@@ -562,7 +538,7 @@ def _frontier(plan: Plan, problem: Problem) -> list[Block]:
     return [chart, Text("Only the plan and the alternatives above are drawn, not every configuration there is.")]
 
 
-def _weighed(plan: Plan, problem: Problem) -> list[tuple[str, float, float]]:
+def _weighed(plan: Plan, view: PlanView) -> list[tuple[str, float, float]]:
     """Return name, objective and memory of the plan and of the alternatives on its network, predicted anew."""
     if plan.goal.unit != "s" or "total" not in plan.prediction.memory_bytes:
         return []
@@ -571,8 +547,7 @@ def _weighed(plan: Plan, problem: Problem) -> list[tuple[str, float, float]]:
     known = [(one, configuration) for one, configuration in own if configuration is not None]
     for one, configuration in known[:_MOST_WEIGHED]:
         try:
-            family, chosen = as_asked(problem, configuration)
-            memory = FAMILIES[family].predict(problem, chosen).memory_bytes.get("total")
+            memory = view.predict(configuration).memory_bytes.get("total")
         except PlannerError:  # an alternative that was only bounded, or that another network's rules made
             continue
         if memory is not None:

@@ -1,6 +1,6 @@
 """The answer to what to buy or rent: the fleet, its money and time, alternatives, what if, and the prices used."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
@@ -18,11 +18,8 @@ from planner.answer.parts import (
 )
 from planner.answer.plan import plan_blocks, time_blocks
 from planner.answer.text import bullets, table
-from planner.errors import PlannerError
-from planner.families import FAMILIES
-from planner.networks import asked, network_of
 from planner.plan import Plan
-from planner.sections import Answer, Bars, Block, Points, Section, Table, Text, Tiles
+from planner.sections import Answer, Bars, Block, PlanView, Points, Section, Table, Text, Tiles
 from planner.solution import SAME, Status
 from planner.units import Dimension, format_human
 from planner.words import (
@@ -44,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["procurement_answer"]
 
+ViewOf = Callable[[Plan], PlanView | None]
 _GOALS = {"value_of_time": "cost"}  # what an objective is in, where its name does not say so
 _UNITS = {"cost": "usd", "time": "s", "energy": "J"}
 _MOST_BARS = 30
@@ -55,11 +53,13 @@ _MANY_TIMES = 10  # from there on a ratio is told as such, not in percent
 _WHOLE = "--json has all of them"
 
 
-def procurement_answer(found: "Procured", *, history: History = (), commands: Commands = ()) -> Answer:
+def procurement_answer(found: "Procured", view_of: ViewOf, *, history: History = (), commands: Commands = ()) -> Answer:
     """Return a purchase as an answer.
 
     Parameters
     ----------
+    view_of
+        What the families show of a job's plan: :func:`planner.planning.view_again`.
     history
         Bound, incumbent and number of fleets planned, as the search told them.
     commands
@@ -99,8 +99,10 @@ def procurement_answer(found: "Procured", *, history: History = (), commands: Co
             title="Where the money goes",
             blocks=partial(_parts, "Where the money goes", choice.money_usd, "cost", "usd"),
         ),
-        Section(name="plans", title="How to train on it", lines=_plan_lines(choice), blocks=partial(_plans, choice)),
-        *_drawn(choice),
+        Section(
+            name="plans", title="How to train on it", lines=_plan_lines(choice), blocks=partial(_plans, choice, view_of)
+        ),
+        *_drawn(choice, view_of),
         Section(
             name="why",
             title="Why",
@@ -280,12 +282,12 @@ def _plan_lines(choice: "Choice") -> list[str]:
     return [*lines, "  the whole plan stands in --json and --out; `planner explain` and `planner check` read it"]
 
 
-def _plans(choice: "Choice") -> list[Block]:
+def _plans(choice: "Choice", view_of: ViewOf) -> list[Block]:
     """Return the plan of each job."""
     rows = [
         (
             name,
-            FAMILIES[plan.family].WORDS,
+            view.words if (view := view_of(plan)) is not None else plan.family,
             plan.configuration.headline,
             objective_words(plan.objective, plan.goal.unit),
             "proven" if plan.status is Status.OPTIMAL else f"gap {plan.gap:.2%}",
@@ -297,17 +299,13 @@ def _plans(choice: "Choice") -> list[Block]:
     return [Table(caption="Training on this fleet", columns=columns, rows=rows, numbers=(3,), note=note)]
 
 
-def _drawn(choice: "Choice") -> list[Section]:
+def _drawn(choice: "Choice", view_of: ViewOf) -> list[Section]:
     """Return what runs where on the fleet, and where an iteration's time goes, of the first jobs."""
 
     def blocks(plan: Plan) -> list[Block]:
-        from planner.question.build import load  # noqa: PLC0415  # late: only the page of a purchase reads questions
-
-        try:
-            problem = network_of(asked(load(plan.problem)), plan.substitutions)
-        except PlannerError:  # a question that is not whole in its plan is not drawn
+        if (view := view_of(plan)) is None:
             return []
-        return [*plan_blocks(plan, problem, has_timeline=False), *time_blocks(plan.prediction)]
+        return [*plan_blocks(plan, view, has_timeline=False), *time_blocks(plan.prediction)]
 
     return [
         Section(

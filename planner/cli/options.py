@@ -172,7 +172,8 @@ class TraceOptions:
             return
         import sys
 
-        from planner.answer.timeline import pieces_of, table_text, timeline
+        from planner.answer.timeline import pieces_of, table_text
+        from planner.api import timeline
         from planner.cli.output import write_pieces
 
         found = timeline(

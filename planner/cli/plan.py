@@ -103,6 +103,7 @@ def plan(
     )
     from planner.cli.question import code_of, question_of
     from planner.networks import asked, network_of
+    from planner.planning import view_of
     from planner.words import time_words
     from planner.workers.pool import worker_pool
 
@@ -133,6 +134,7 @@ def plan(
         )
     network_problem = network_of(asked(problem), found.substitutions)
     drawn.write(network_problem, found.family, found.configuration, step)
+    view = view_of(network_problem, found)
     if html:
         explained_s = min(seconds, _MOST_EXPLAINED_S) if explain else 0.0
         limits = {"time_limit_s": explained_s, "memory_limit_bytes": most_bytes}
@@ -143,11 +145,9 @@ def plan(
             ("planner", "check", "plan.json"),
         ]
         history = progress.history
-        write_page(
-            html, plan_answer(found, network_problem, explanation=explanation, history=history, commands=commands)
-        )
+        write_page(html, plan_answer(found, view, explanation=explanation, history=history, commands=commands))
     launch = found.prediction.details.get("launch", ())
-    give(lambda: plan_document(found), lambda: plan_answer(found, network_problem), json=json, out=out, launch=launch)
+    give(lambda: plan_document(found), lambda: plan_answer(found, view), json=json, out=out, launch=launch)
 
 
 def predict(
@@ -169,6 +169,7 @@ def predict(
     from planner.answer.plan import prediction_answer
     from planner.api import predicted
     from planner.cli.output import check_outputs, check_page, give, limit_bytes, write_page
+    from planner.planning import view_of
 
     limit_bytes(memory_limit)
     check_page(html, spec)
@@ -177,7 +178,7 @@ def predict(
     step = drawn.checked()
     problem, found = predicted(planner.load(spec, run=run))
     drawn.write(problem, found.family, found.configuration, step)
-    answer = prediction_answer(found, problem, commands=[("planner", "predict", "question.yaml")])
+    answer = prediction_answer(found, view_of(problem, found), commands=[("planner", "predict", "question.yaml")])
     if html:
         write_page(html, answer)
     launch = found.prediction.details.get("launch", ())
@@ -234,6 +235,7 @@ def procure(
         write_refusal,
     )
     from planner.cli.question import purchase_of
+    from planner.planning import view_again
     from planner.procurement.answer import procurement_document
     from planner.procurement.question import load_procurement
     from planner.workers.pool import worker_pool
@@ -266,7 +268,7 @@ def procure(
             pool=pool,
         )
     commands = [(*command, "--out", "answer.json"), ("planner", "check", "answer.json")]
-    answer = procurement_answer(found, history=progress.history, commands=commands)
+    answer = procurement_answer(found, view_again, history=progress.history, commands=commands)
     if html:
         write_page(html, answer)
     give(lambda: procurement_document(found), lambda: answer, json=json, out=out)

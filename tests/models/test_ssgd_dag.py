@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.answer.timeline import timeline_document
 from planner.errors import ModelError
 from planner.models.ssgd import (
     AllReduce,
@@ -23,7 +24,6 @@ from planner.models.ssgd import (
     timeline,
     wait_free_time_s,
 )
-from planner.timeline import timeline_document
 
 seconds = st.integers(0, 9).map(float) | st.floats(0, 10)
 prefetches = st.sampled_from(Prefetch)
