@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from planner.shown import Shown
 from planner.solution import Status, gap_of
 
-__all__ = ["Alternative", "Configuration", "Goal", "Plan", "Predicted", "Prediction", "Provenance"]
+__all__ = ["Alternative", "Configuration", "Goal", "Plan", "Predicted", "Prediction", "Provenance", "may_be_stale"]
 
 
 class Configuration(Protocol):
@@ -34,6 +34,13 @@ class Goal:
     def field(self) -> str:
         """The name with its unit, as JSON has it: ``epoch_time_s``."""
         return f"{self.name}_{self.unit}"
+
+
+def may_be_stale(details: Mapping[str, Any]) -> bool:
+    """Whether gradients may be stale, by the details of a prediction; ``most`` None means that nothing bounds it."""
+    staleness = details.get("staleness", 0)
+    most = staleness.get("most") if isinstance(staleness, Mapping) else staleness
+    return most is None or bool(most > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +77,11 @@ class Prediction(Shown):
     breakdown_usd: Mapping[str, float] = field(default_factory=dict)
     relative_error: Mapping[str, Any] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether gradients may be stale."""
+        return may_be_stale(self.details)
 
     def value_of(self, goal: Goal) -> float:
         """Return the quantity that a goal minimises."""

@@ -14,12 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import planner
-from planner.channel import schedule
+from planner.channel import fifo_end_s, schedule
 from planner.cost import Affine, Wait
 from planner.errors import SpecError
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.cost import AllReduceCost
-from planner.fifo import fifo_end_s
 from planner.models.data_parallel import standard_maximum, unfused_update_time_s
 from planner.models.servers import (
     BspExchange,

@@ -30,7 +30,6 @@ WAIST = {
     "planner.decisions",
     "planner.worker_pool",
     "planner.channel",
-    "planner.fifo",
     "planner.solution",
     "planner.perturb",
     "planner.plan",

@@ -4,24 +4,27 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.answer.charts import scale_of
 from planner.answer.text import note_lines
 from planner.sections import Bars, Block, Bullets, Code, Points, Section, Table, Text
-from planner.words import few, many, objective_words, short, thinned
+from planner.words import few, many, objective_words, short, term_words, thinned
 
 __all__ = [
     "Commands",
     "History",
+    "Share",
     "bullet_blocks",
     "certificate_chart",
     "history_charts",
     "notes",
     "origin",
-    "parts_chart",
+    "shares_chart",
+    "shares_of",
 ]
 
+_LEAST_SHARE = 1e-6  # what is less of a sum is not shown
 _MOST_LINES = 100
 _LEAST_MOMENTS = 3
 _MOST_MOMENTS = 200
@@ -38,8 +41,26 @@ def bullet_blocks(title: str, lines: Sequence[str]) -> list[Block]:
     return [Text(f"{title}:"), Bullets(lines)] if lines else []
 
 
-def parts_chart(caption: str, parts: Mapping[str, float], title: str, unit: str, table: tuple[str, ...]) -> Bars:
-    """Return the parts of a sum as bars, by their names in words.
+class Share(NamedTuple):
+    """A part of a sum, and its share of it."""
+
+    name: str
+    value: float
+    share: float
+
+
+def shares_of(parts: Mapping[str, float]) -> list[Share]:
+    """Return the parts of a sum that are worth telling, by their names in words."""
+    total = sum(parts.values())
+    return [
+        Share(term_words(name), value, value / total)
+        for name, value in parts.items()
+        if total and value > _LEAST_SHARE * total
+    ]
+
+
+def shares_chart(caption: str, shares: Sequence[Share], title: str, unit: str, table: tuple[str, ...]) -> Bars:
+    """Return the parts of a sum as bars.
 
     Parameters
     ----------
@@ -48,23 +69,18 @@ def parts_chart(caption: str, parts: Mapping[str, float], title: str, unit: str,
     table
         The caption and the columns of the table with the same numbers.
     """
-    total = sum(parts.values())
-    rows = [(name, value, objective_words(value, unit), f"{value / total:.1%}") for name, value in parts.items()]
+    rows = [(part.name, objective_words(part.value, unit), f"{part.share:.1%}") for part in shares]
+    whole = objective_words(sum(part.value for part in shares), unit)
+    largest = max(shares, key=lambda part: part.value, default=Share("nothing", 0.0, 0.0))
     named, *columns = table
-    largest = max(rows, key=lambda row: row[1], default=("nothing", 0.0, "0", ""))
     return Bars(
         caption=caption,
-        alt=f"Bars of {many(len(rows), 'part')} that add up to {objective_words(total, unit)}; the largest is "
-        f"{largest[0]}, {largest[2]}.",
-        rows=[(name, value, f"{words}, {share}") for name, value, words, share in rows],
+        alt=f"Bars of {many(len(rows), 'part')} that add up to {whole}; the largest is {largest.name}, "
+        f"{objective_words(largest.value, unit)}.",
+        rows=[(name, part.value, f"{words}, {share}") for part, (name, words, share) in zip(shares, rows, strict=True)],
         title=title,
         unit="USD" if unit == "usd" else unit,
-        table=Table(
-            caption=named,
-            columns=columns,
-            rows=[(name, words, share) for name, _, words, share in rows],
-            numbers=(1, 2),
-        ),
+        table=Table(caption=named, columns=columns, rows=rows, numbers=(1, 2)),
     )
 
 

@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from planner.answer.charts import scale_of
 from planner.answer.drawing import cluster_words, drawing_of, timeline_chart
-from planner.answer.parts import Commands, History, bullet_blocks, certificate_chart, history_charts, notes, origin
+from planner.answer.parts import (
+    Commands,
+    History,
+    bullet_blocks,
+    certificate_chart,
+    history_charts,
+    notes,
+    origin,
+    shares_chart,
+    shares_of,
+)
 from planner.answer.text import bullets
 from planner.answer.timeline import Drawn, trace_of
 from planner.errors import ModelError, PlannerError, SpecError
-from planner.plan import Alternative, Plan, Predicted, Prediction
+from planner.plan import Alternative, Configuration, Plan, Predicted, Prediction
+from planner.problem import Problem
 from planner.sections import (
     Answer,
     Bars,
@@ -34,7 +45,6 @@ from planner.words import (
     beyond_words,
     capitalised,
     cut,
-    devices_words,
     few,
     first_lines,
     goal_words,
@@ -56,7 +66,6 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_answer", "plan_blocks", "prediction_answer", "time_blocks"]
 
-_LEAST_SHARE = 1e-6  # of an iteration; what takes less is not shown
 _SAME = 5e-5  # relative loss below which two objectives read the same
 _MOST_ALTERNATIVES = 7  # on a terminal
 _MOST_BARS = 30
@@ -66,6 +75,7 @@ _MOST_WEIGHED = 60  # alternatives that are predicted anew for the plot of time 
 _MOST_LETTERS = 100  # of a line that decisions share
 _MOST_DEVICES = 50_000
 _MOST_LAYERS = 10_000  # of a network whose schedule is drawn: it takes a page as long as a plan
+_NOT_SEARCHED = " (a batch per device, per iteration: their number was not searched)"
 _WHOLE = "--json has all of them"
 
 
@@ -92,7 +102,7 @@ def plan_answer(
     """
     problem = view.problem
     unit, beyond = plan.goal.unit, [f"{capitalised(line)}." for line in beyond_words(plan)]
-    where = devices_words(plan.configuration, problem)
+    where = _devices_words(plan.configuration, problem)
     value = f"{plan.goal.name.replace('_', ' ')} {time_words(plan.objective)} ({plan.objective:.6g} s)"
     instead = [plan.instead] if plan.instead else []
     page = {"Also assumed": plan.assumptions, "Not modelled": plan.not_modelled}
@@ -132,6 +142,31 @@ def plan_answer(
             origin(plan.problem, commands, configuration={plan.family: plan.configuration.to_document()}),
         ],
     )
+
+
+def _devices_words(configuration: Configuration, problem: Problem) -> str:
+    """Return how many of the devices a plan takes, and whether another number of them, or of machines, was searched.
+
+    Per epoch or training, and with a global batch, their number is searched, unless the user says it. With a fixed
+    batch per device all are used per iteration.
+    """
+    used, there = getattr(configuration, "num_devices", None), problem.cluster.num_devices
+    meant, batch = problem.training.num_devices, problem.training.fixed_batch_size
+    allowed = problem.allowed_machines if used is None else problem.allowed_devices
+    is_one = (problem.cluster.num_machines if used is None else there) == 1
+    why, each = "", f", on the global batch of {batch:,} that all {meant:,}" if batch and meant else ""
+    if used is None:  # of a family with servers: its headline says how many machines train, and how many serve
+        if is_one or allowed.least == allowed.most:
+            return ""
+        if problem.is_number_of_devices_open:
+            return f"the number of machines was searched{f'{each} devices would have' if each else ''}"
+        return f"every machine trains or serves{_NOT_SEARCHED}"
+    if not is_one and not problem.is_number_of_devices_open:
+        why = _NOT_SEARCHED
+    elif not is_one and allowed.least != allowed.most:
+        why = f" (the number was searched{f'{each} would have' if each and meant and used < meant else ''})"
+    words = f"on {'' if is_one else 'all '}{there:,}" if used == there else f"on {used:,} of {there:,}"
+    return f"{words} device{'' if is_one else 's'}{why}"
 
 
 def prediction_answer(found: Predicted, view: PlanView, *, commands: Commands = ()) -> Answer:
@@ -273,42 +308,19 @@ def _accuracy(prediction: Prediction, *, value: float, unit: str) -> Section:
 # --- Where time and memory go
 
 
-def _terms(prediction: Prediction) -> list[tuple[str, float, float]]:
-    """Return the terms of an iteration in words, with their seconds and shares."""
-    total_s = prediction.iteration_time_s
-    return [
-        (term_words(name), seconds, seconds / total_s)
-        for name, seconds in prediction.breakdown_s.items()
-        if seconds > _LEAST_SHARE * total_s
-    ]
-
-
 def _breakdown_lines(prediction: Prediction) -> list[str]:
     """Return where an iteration's time goes, for a terminal."""
-    rows = [
-        f"  {name:32} {time_words(seconds):>9}  {100 * share:5.1f} %" for name, seconds, share in _terms(prediction)
+    rows = shares_of(prediction.breakdown_s)
+    return [
+        "Where an iteration's time goes",
+        *(f"  {name:32} {time_words(seconds):>9}  {100 * share:5.1f} %" for name, seconds, share in rows),
     ]
-    return ["Where an iteration's time goes", *rows]
 
 
 def time_blocks(prediction: Prediction) -> list[Block]:
     """Return where an iteration's time goes, and all communication, hidden or not."""
-    terms = _terms(prediction)
-    largest = max(terms, key=lambda one: one[1], default=("nothing", 0.0, 0.0))
-    chart = Bars(
-        caption="Where an iteration's time goes",
-        alt=f"Bars of the {many(len(terms), 'term')} of an iteration of {time_words(prediction.iteration_time_s)}; the "
-        f"largest is {largest[0]}, {time_words(largest[1])}.",
-        rows=[(name, seconds, f"{time_words(seconds)}, {share:.1%}") for name, seconds, share in terms],
-        title="time",
-        unit="s",
-        table=Table(
-            caption="Terms of an iteration; they add up to it",
-            columns=("term", "time", "share"),
-            rows=[(name, time_words(seconds), f"{share:.1%}") for name, seconds, share in terms],
-            numbers=(1, 2),
-        ),
-    )
+    table = ("Terms of an iteration; they add up to it", "term", "time", "share")
+    chart = shares_chart("Where an iteration's time goes", shares_of(prediction.breakdown_s), "time", "s", table)
     rows = [(term_words(name), time_words(value)) for name, value in prediction.communication_s.items() if value]
     caption, columns = "All communication, hidden behind computation or not", ("communication", "time of an iteration")
     return [chart, *([Table(caption=caption, columns=columns, rows=rows, numbers=(1,))] if rows else [])]

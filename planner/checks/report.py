@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.constraints import Usage, verdicts
 from planner.plan import Prediction
 from planner.problem import Problem
 
@@ -22,7 +23,7 @@ __all__ = [
     "certificate",
     "differences",
     "holds",
-    "is_asynchronous",
+    "limits_kept",
     "plain",
     "ranking",
     "report_text",
@@ -275,11 +276,10 @@ def certificate(document: Mapping[str, Any]) -> Iterator[Finding]:
     )
 
 
-def is_asynchronous(found: Prediction) -> bool:
-    """Whether gradients may be stale; no limit on how stale is infinity, or None."""
-    staleness = found.details.get("staleness", 0)
-    most = staleness.get("most") if isinstance(staleness, Mapping) else staleness
-    return most is None or bool(most > 0)
+def limits_kept(problem: Problem, usage: Usage) -> Iterator[Finding]:
+    """Yield whether every limit of the cluster and of the user is kept."""
+    for one in verdicts(problem, usage):
+        yield Finding(name=one.name, is_ok=one.is_kept, text=one.words)
 
 
 def ranking(document: Mapping[str, Any], *, is_stale: bool, are_stale: Sequence[bool]) -> Finding:

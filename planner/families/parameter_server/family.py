@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from planner.channel import fifo_end_s
 from planner.cluster import Cluster, MachineGroup
 from planner.errors import Fault, SpecError
 from planner.families.parameter_server import cost as parameter_server_words
 from planner.families.parameter_server.cost import NAME, ParameterServerConfiguration, ParameterServerCost
 from planner.families.parsing import check_inner_links, compression_of, wrong
 from planner.families.timeline_drawing import Drawing, draw_input, draw_pass, layers_of_gradients, peak_memory
-from planner.fifo import fifo_end_s
 from planner.models.asynchronous import Log
 from planner.models.data_parallel import gradients_of
 from planner.plan import Prediction
