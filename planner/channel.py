@@ -113,7 +113,9 @@ def schedule(
     ([4.0, 13.0], [13.0, 16.0])
     """
     ready, sizes = as_tensors(ready_s, size_bytes)
-    last = _check_ends(ends, len(ready))
+    last = np.asarray(ends, dtype=np.intp)
+    if not last.size or last[0] < 0 or last[-1] != len(ready) - 1 or (np.diff(last) <= 0).any():
+        raise ValueError(f"ends {ends} must increase from >= 0 to {len(ready) - 1}, the last tensor.")
     waits, threshold, lag = waits_of(ready, wait, timeout_s)
     group_bytes = np.diff(prefix_sums(sizes)[np.concatenate(([0], last + 1))])
     # Python's floats: a loop over numpy's would be several times slower.
@@ -149,13 +151,6 @@ def waits_of(ready: Floats, wait: Wait, timeout_s: float) -> tuple[Floats, Float
 def prefix_sums(sizes: Floats) -> Floats:
     """Return ``P[b]``, the sum of the first ``b`` sizes."""
     return np.concatenate(([0.0], np.cumsum(sizes)))
-
-
-def _check_ends(ends: Ends, num_tensors: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    last = np.asarray(ends, dtype=np.intp)
-    if not last.size or last[0] < 0 or last[-1] != num_tensors - 1 or (np.diff(last) <= 0).any():
-        raise ValueError(f"ends {ends} must increase from >= 0 to {num_tensors - 1}, the last tensor.")
-    return last
 
 
 def fifo_end_s(ready_s: ArrayLike, duration_s: ArrayLike) -> Floats:

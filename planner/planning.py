@@ -96,7 +96,10 @@ def planned(problem: Problem, search: Search) -> Plan:
     limits = binding_words(chosen, usage_of(chosen, best.family, best.configuration, best.prediction))
     known = with_known_error(chosen, best.family, best.configuration, best.prediction)
     best = replace(best, prediction=known, explanation=(*best.explanation, *limits))
-    provenance = replace(best.provenance, versions=_versions(), input_digest=_digest(problem))
+    question = json.dumps(problem.resolved, sort_keys=True, default=str)
+    provenance = replace(
+        best.provenance, versions=_versions(), input_digest=hashlib.sha256(question.encode()).hexdigest()[:16]
+    )
     return replace(best, provenance=provenance)
 
 
@@ -110,12 +113,6 @@ def _versions() -> Mapping[str, str]:
         except PackageNotFoundError:  # run from a checkout that was never installed
             found[name] = "not installed"
     return MappingProxyType(found)
-
-
-def _digest(problem: Problem) -> str:
-    """Return a digest of the resolved question."""
-    text = json.dumps(problem.resolved, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 # --- What was assumed for the user and may change the answer, each with its effect on the configuration that was found

@@ -8,6 +8,7 @@ an answer is that of :mod:`planner.answer.html`.
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from planner.answer.parts import shares_of
 from planner.cluster import Cluster, MachineGroup
 from planner.dnn import Dnn, Layer
 from planner.plan import Plan, Prediction
@@ -18,7 +19,6 @@ from planner.words import (
     cut,
     goal_words,
     many,
-    objective_words,
     proof_words,
     size_words,
     time_words,
@@ -28,7 +28,6 @@ __all__ = ["MOST_ROWS", "html_of"]
 
 MOST_ROWS = 20  # of one table
 _MOST_LETTERS = 200  # of one cell, or of the title
-_LEAST_SHARE = 1e-6  # of an iteration; what takes less is not shown, as on a terminal
 
 
 def html_of(shown: object) -> str:
@@ -139,12 +138,7 @@ def _prediction_lines(prediction: Prediction) -> list[str]:
 
 def _breakdown(prediction: Prediction) -> str:
     """Return where an iteration's time goes."""
-    total = prediction.iteration_time_s
-    rows = [
-        (name.replace("_", " "), objective_words(seconds, "s"), f"{seconds / total:.1%}")
-        for name, seconds in prediction.breakdown_s.items()
-        if seconds > _LEAST_SHARE * total
-    ]
+    rows = [(part.name, time_words(part.value), f"{part.share:.1%}") for part in shares_of(prediction.breakdown_s)]
     return _table(("where an iteration's time goes", "time", "share"), rows)
 
 

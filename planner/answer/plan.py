@@ -7,7 +7,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from planner.answer.charts import scale_of
-from planner.answer.drawing import cluster_words, drawing_of, timeline_chart
+from planner.answer.drawing import drawing_of, timeline_chart
+from planner.answer.explanation import effect_words
 from planner.answer.parts import (
     Commands,
     History,
@@ -62,7 +63,7 @@ from planner.words import (
 )
 
 if TYPE_CHECKING:
-    from planner.explanation import Explanation, Sensitivity
+    from planner.explanation import Explanation
 
 __all__ = ["plan_answer", "plan_blocks", "prediction_answer", "time_blocks"]
 
@@ -108,8 +109,8 @@ def plan_answer(
     page = {"Also assumed": plan.assumptions, "Not modelled": plan.not_modelled}
     network = f", with {', '.join(plan.substitutions)} in the network" if plan.substitutions else ""
     return Answer(
-        title=f"{problem.dnn.name} on {cluster_words(problem.cluster)}: the plan",
-        answer=f"Train {problem.dnn.name} on {cluster_words(problem.cluster)} by {view.words} on "
+        title=f"{problem.dnn.name} on {problem.cluster.words}: the plan",
+        answer=f"Train {problem.dnn.name} on {problem.cluster.words} by {view.words} on "
         f"{plan.configuration.headline}{network}: {goal_words(plan.goal.name)} takes "
         f"{objective_words(plan.objective, unit)}.",
         verdict=" ".join([f"{proof_words(plan)}, under this cost model{', ' * bool(where)}{where}.", *beyond]),
@@ -176,7 +177,7 @@ def prediction_answer(found: Predicted, view: PlanView, *, commands: Commands = 
     value = found.prediction.iteration_time_s
     rest = {"Also assumed": found.assumptions, "Not modelled": found.not_modelled}
     return Answer(
-        title=f"{name} on {cluster_words(problem.cluster)}: a prediction",
+        title=f"{name} on {problem.cluster.words}: a prediction",
         answer=f"Training {name} by {view.words} on {headline} takes {time_words(value)} an iteration.",
         verdict="A configuration as it was given: nothing says that it is the best one.",
         opening=[
@@ -584,7 +585,7 @@ def _sensitivity(explanation: "Explanation", unit: str) -> list[Block]:
             if one.objective is None
             else (
                 one.words,
-                _effect(one),
+                effect_words(one),
                 objective_words(one.objective, unit),
                 one.plan if one.is_other_plan else "the same plan",
             )
@@ -597,21 +598,12 @@ def _sensitivity(explanation: "Explanation", unit: str) -> list[Block]:
     chart = Bars(
         caption="What other hardware would save",
         alt=f"Bars of the saving of {many(len(known), 'change')} of the hardware; the "
-        f"largest is {known[0].words}: {_effect(known[0])}.",
-        rows=[(one.words, 100 * (one.saving or 0.0), _effect(one)) for one in known],
+        f"largest is {known[0].words}: {effect_words(known[0])}.",
+        rows=[(one.words, 100 * (one.saving or 0.0), effect_words(one)) for one in known],
         title="saving in per cent",
     )
     open_words = "The plan is not proven best: part of a saving may be what a longer search would find anyway."
     return [chart, table, *([Text(open_words)] if explanation.plan.status is not Status.OPTIMAL else [])]
-
-
-def _effect(one: "Sensitivity") -> str:
-    """Return a saving as far as it is proven."""
-    saving = one.saving or 0.0
-    least = "" if one.is_proven else "at least " if saving >= 0 else "at most "
-    if abs(saving) < 5e-4:
-        return "nothing" if one.is_proven else "nothing found"
-    return f"saves {least}{saving:.1%}" if saving > 0 else f"costs {least}{-saving:.1%}"
 
 
 def _certificate(plan: Plan, history: History) -> list[Block]:
