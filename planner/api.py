@@ -76,7 +76,7 @@ def load(question: str | Path | Mapping[str, Any], *, run: str | None = None) ->
     return load_problem(question, allowed_code=run)
 
 
-def from_torch(module: Any, example: Any, *, name: str | None = None) -> Imported:
+def from_torch(module: object, example: object, *, name: str | None = None) -> Imported:
     """Return the network of a PyTorch module: its layers, parameters, multiply-adds and what it keeps for backward.
 
     Nothing is computed, and no memory taken: the module runs on the meta device, which knows shapes alone. What is

@@ -786,7 +786,7 @@ class Pin(Relaxable):
         """Whether the key takes a number."""
         return isinstance(self.value, int) and not isinstance(self.value, bool)
 
-    def at(self, problem: Problem, value: Any) -> Problem:
+    def at(self, problem: Problem, value: object) -> Problem:
         """Return the question with another value."""
         return replace(problem, fixed={**problem.fixed, self.key: value})
 

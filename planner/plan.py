@@ -36,11 +36,11 @@ class Goal:
         return f"{self.name}_{self.unit}"
 
 
-def may_be_stale(details: Mapping[str, Any]) -> bool:
+def may_be_stale(details: Mapping[str, object]) -> bool:
     """Whether gradients may be stale, by the details of a prediction; ``most`` None means that nothing bounds it."""
     staleness = details.get("staleness", 0)
     most = staleness.get("most") if isinstance(staleness, Mapping) else staleness
-    return most is None or bool(most > 0)
+    return not isinstance(most, int | float) or most > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from planner.answer.charts import scale_of
 from planner.answer.text import note_lines
@@ -167,7 +167,7 @@ def notes(warnings: Sequence[str], page: Mapping[str, Sequence[str]], terminal: 
 
 
 def origin(
-    question: Mapping[str, Any], commands: Commands, *, configuration: Mapping[str, Any] | None = None
+    question: Mapping[str, object], commands: Commands, *, configuration: Mapping[str, object] | None = None
 ) -> Section:
     """Return the question, which needs no other file, and the commands that ask it again."""
 
@@ -187,7 +187,7 @@ def origin(
     return Section(name="question", title="The question, and how to repeat it", blocks=blocks)
 
 
-def yaml_of(value: Mapping[str, Any]) -> tuple[str, str]:
+def yaml_of(value: Mapping[str, object]) -> tuple[str, str]:
     """Return data as YAML, and a note where it was cut."""
     if _num_leaves(value) > _MOST_LEAVES:
         text = json.dumps(value, ensure_ascii=False, indent=1, default=str)
@@ -207,7 +207,7 @@ def yaml_of(value: Mapping[str, Any]) -> tuple[str, str]:
     return text[:_MOST_LETTERS], f"Only the first {_MOST_LETTERS:,} of {len(text):,} letters are shown; --json has all."
 
 
-def _num_leaves(value: Any) -> int:
+def _num_leaves(value: object) -> int:
     """Return the number of plain values in nested data."""
     if isinstance(value, Mapping):
         return sum(map(_num_leaves, value.values()))

@@ -110,7 +110,7 @@ def trace_of(
     prediction: Prediction,
     drawn: Drawn,
     *,
-    about: Mapping[str, Any],
+    about: Mapping[str, object],
     measured: Measured | None = None,
 ) -> dict[str, Any]:
     """Return the trace of a family's timeline, which holds all iterations already.
@@ -175,7 +175,7 @@ def timeline_document(
     counters: Sequence[Counter] = (),
     notes: Sequence[str] = (),
     *,
-    about: Mapping[str, Any] | None = None,
+    about: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
     """Return a timeline's trace as a JSON object.
 

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from planner.constraints import Usage, verdicts
 from planner.plan import Prediction
@@ -86,7 +86,7 @@ def report_text(report: CheckReport) -> str:
     return "\n".join([*lines, *(f"  not checked: {what}" for what in report.not_checked)])
 
 
-def holds(name: str, is_ok: bool, right: str, wrong: str, **values: Any) -> Finding:
+def holds(name: str, is_ok: bool, right: str, wrong: str, **values: object) -> Finding:
     """Return a finding with the words for either case."""
     return Finding(name=name, is_ok=is_ok, text=right if is_ok else wrong, values=values)
 
@@ -176,7 +176,7 @@ def _sum(name: str, terms: Mapping[str, float | None], whole: float | None) -> F
     return holds(name, is_ok, f"to {whole:.9g}", f"to {found:.12g}, not to {whole:.12g}")
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Return a family's figures as JSON would hold them."""
     if isinstance(value, Mapping):
         return {str(key): plain(one) for key, one in value.items()}
@@ -204,12 +204,12 @@ def _pairs(path: str, stated: Any, found: Any) -> Iterator[tuple[str, float | No
         yield path, math.nan, math.nan
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     """Whether a value is a number; true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def differences(path: str, stated: Any, found: Any) -> Iterator[str]:
+def differences(path: str, stated: object, found: object) -> Iterator[str]:
     """Yield in words where a block is not what its family prints of it: keys, lengths, kinds of values, and values."""
     if isinstance(stated, Mapping) and isinstance(found, Mapping):
         for key in dict.fromkeys((*stated, *found)):
@@ -229,7 +229,7 @@ def differences(path: str, stated: Any, found: Any) -> Iterator[str]:
         yield f"{path} is stated as {_short(stated)}, and read back it is {_short(found)}"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     """Return a value as JSON has it, in a few letters."""
     text = json.dumps(value, default=str)
     return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 3]}..."
