@@ -176,7 +176,7 @@ class Dnn(Shown):
         # In topological order, ties by insertion.
         position = {layer_name: index for index, layer_name in enumerate(graph)}
         names: Iterable[str] = graph
-        if any(position[first] > position[then] for first, then in graph.edges):  # files seldom have it so
+        if any(position[first] >= position[then] for first, then in graph.edges):  # files seldom have it so
             try:
                 names = list(nx.lexicographical_topological_sort(graph, key=position.__getitem__))
             except nx.NetworkXUnfeasible:
