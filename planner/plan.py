@@ -1,5 +1,7 @@
 """What comes out: a prediction of one configuration, and a plan, which is the best one with its proof."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -79,6 +81,12 @@ class Prediction(Shown):
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def times_s(self) -> dict[str, float]:
+        """The times that are known, by what takes them."""
+        times = {"iteration": self.iteration_time_s, "epoch": self.epoch_time_s, "training": self.training_time_s}
+        return {name: seconds for name, seconds in times.items() if seconds is not None}
+
+    @property
     def is_asynchronous(self) -> bool:
         """Whether gradients may be stale."""
         return may_be_stale(self.details)
@@ -128,6 +136,12 @@ class Provenance:
     seed: int = 0
     num_candidates: int = 0
     num_solved: int = 0
+
+    @staticmethod
+    def digest_of(question: Mapping[str, object]) -> str:
+        """Return the digest of a resolved question."""
+        text = json.dumps(question, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

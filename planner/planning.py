@@ -1,7 +1,5 @@
 """One question, one plan: the ranking's best with its provenance, its known error, or why there is none."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -96,10 +94,8 @@ def planned(problem: Problem, search: Search) -> Plan:
     limits = binding_words(chosen, usage_of(chosen, best.family, best.configuration, best.prediction))
     known = with_known_error(chosen, best.family, best.configuration, best.prediction)
     best = replace(best, prediction=known, explanation=(*best.explanation, *limits))
-    question = json.dumps(problem.resolved, sort_keys=True, default=str)
-    provenance = replace(
-        best.provenance, versions=_versions(), input_digest=hashlib.sha256(question.encode()).hexdigest()[:16]
-    )
+    digest = Provenance.digest_of(problem.resolved)
+    provenance = replace(best.provenance, versions=_versions(), input_digest=digest)
     return replace(best, provenance=provenance)
 
 

@@ -8,7 +8,7 @@ an answer is that of :mod:`planner.answer.html`.
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from planner.answer.parts import shares_of
+from planner.answer.parts import of_limit, shares_of
 from planner.cluster import Cluster, MachineGroup
 from planner.dnn import Dnn, Layer
 from planner.plan import Plan, Prediction
@@ -122,18 +122,9 @@ def _short(value: object) -> str:
 
 def _prediction_lines(prediction: Prediction) -> list[str]:
     """Return times, scaling and memory."""
-    times = {
-        "iteration": prediction.iteration_time_s,
-        "epoch": prediction.epoch_time_s,
-        "training": prediction.training_time_s,
-    }
-    known = ", ".join(f"{name} {time_words(seconds)}" for name, seconds in times.items() if seconds is not None)
-    lines = [f"{known}; scaling factor {prediction.scaling_factor:.3f}"]
-    if "total" in prediction.memory_bytes:
-        limit = prediction.memory_bytes.get("limit", float("inf"))
-        of_limit = "" if limit == float("inf") else f" of {size_words(limit)}"
-        lines.append(f"{size_words(prediction.memory_bytes['total'])}{of_limit} of a device's memory")
-    return lines
+    known = ", ".join(f"{name} {time_words(seconds)}" for name, seconds in prediction.times_s.items())
+    held = [f"{of_limit(prediction.memory_bytes)} of a device's memory"] if "total" in prediction.memory_bytes else []
+    return [f"{known}; scaling factor {prediction.scaling_factor:.3f}", *held]
 
 
 def _breakdown(prediction: Prediction) -> str:

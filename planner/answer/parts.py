@@ -9,7 +9,7 @@ from typing import NamedTuple
 from planner.answer.charts import scale_of
 from planner.answer.text import note_lines
 from planner.sections import Bars, Block, Bullets, Code, Points, Section, Table, Text
-from planner.words import few, many, objective_words, short, term_words, thinned
+from planner.words import few, many, objective_words, short, size_words, term_words, thinned
 
 __all__ = [
     "Commands",
@@ -19,6 +19,7 @@ __all__ = [
     "certificate_chart",
     "history_charts",
     "notes",
+    "of_limit",
     "origin",
     "shares_chart",
     "shares_of",
@@ -39,6 +40,12 @@ History = Sequence[tuple[float, float, int]]  # bound, incumbent, and how much w
 def bullet_blocks(title: str, lines: Sequence[str]) -> list[Block]:
     """Return lines under a title; nothing where there are none."""
     return [Text(f"{title}:"), Bullets(lines)] if lines else []
+
+
+def of_limit(memory_bytes: Mapping[str, float]) -> str:
+    """Return the memory of the fullest device that is used, of what there is."""
+    limit = memory_bytes.get("limit", float("inf"))
+    return size_words(memory_bytes["total"]) + ("" if limit == float("inf") else f" of {size_words(limit)}")
 
 
 class Share(NamedTuple):

@@ -16,6 +16,7 @@ from planner.answer.parts import (
     certificate_chart,
     history_charts,
     notes,
+    of_limit,
     origin,
     shares_chart,
     shares_of,
@@ -239,14 +240,14 @@ def _sections(
 
 def _prediction_lines(prediction: Prediction) -> list[str]:
     """Return times, scaling, memory, and how far such predictions are off, for a terminal."""
-    times = [f"{name} {time_words(value)}" for name, value in _times(prediction) if value is not None]
+    times = [f"{name} {time_words(seconds)}" for name, seconds in prediction.times_s.items()]
     details, memory = prediction.details, prediction.memory_bytes
     groups = details.get("groups")
     if not isinstance(groups, Mapping) or not all("batch_per_device" in one for one in groups.values()):
         samples = str(details["batch_per_device"])
     else:
         samples = ", ".join(f"{one['batch_per_device']} ({name})" for name, one in groups.items())
-    held = f"; {_of_limit(memory)} of its memory" if memory else ""
+    held = f"; {of_limit(memory)} of its memory" if memory else ""
     return [
         f"  {', '.join(times)}; scaling factor {prediction.scaling_factor:.3f}",
         f"  {samples} samples a device{held}",
@@ -258,28 +259,13 @@ def _tiles(prediction: Prediction) -> Tiles:
     """Return the same figures for a page."""
     details, memory = prediction.details, prediction.memory_bytes
     names = {"iteration": "an iteration", "epoch": "an epoch", "training": "the training"}
-    rows = [(names[name], time_words(value)) for name, value in _times(prediction) if value is not None]
+    rows = [(names[name], time_words(seconds)) for name, seconds in prediction.times_s.items()]
     rows += [("cost", usd_words(prediction.cost_usd))] if prediction.cost_usd is not None else []
     rows.append(("scaling factor", f"{prediction.scaling_factor:.3f}"))
     rows += [("samples a device", f"{details['batch_per_device']:,}")] if "batch_per_device" in details else []
     rows += [("tokens a second", f"{details['tokens_per_s']:,.0f}")] if "tokens_per_s" in details else []
-    rows += [("memory, fullest device", _of_limit(memory))] if memory else []
+    rows += [("memory, fullest device", of_limit(memory))] if memory else []
     return Tiles(rows)
-
-
-def _times(prediction: Prediction) -> list[tuple[str, float | None]]:
-    """Return the times of a prediction by name."""
-    return [
-        ("iteration", prediction.iteration_time_s),
-        ("epoch", prediction.epoch_time_s),
-        ("training", prediction.training_time_s),
-    ]
-
-
-def _of_limit(memory: Mapping[str, float]) -> str:
-    """Return the memory that is used, of what there is."""
-    limit = memory.get("limit", float("inf"))
-    return size_words(memory["total"]) + ("" if limit == float("inf") else f" of {size_words(limit)}")
 
 
 def _error_words(prediction: Prediction) -> str:

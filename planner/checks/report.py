@@ -3,7 +3,6 @@
 There is one finding for everything that was looked at, right or wrong.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from planner.constraints import Usage, verdicts
-from planner.plan import Prediction
+from planner.plan import Prediction, Provenance
 from planner.problem import Problem
 
 __all__ = [
@@ -266,7 +265,7 @@ def certificate(document: Mapping[str, Any]) -> Iterator[Finding]:
     counts = {name: provenance[name] for name in ("num_candidates", "num_solved", "seed")}
     wrong = ", ".join(f"{name} is {value}" for name, value in counts.items() if value < 0)
     yield holds("provenance", not wrong, "the search counts what it looked at", f"{wrong}; none is below 0")
-    digest = hashlib.sha256(json.dumps(document["problem"], sort_keys=True, default=str).encode()).hexdigest()[:16]
+    digest = Provenance.digest_of(document["problem"])
     stated = document["provenance"]["input_digest"]
     yield holds(
         "question",
