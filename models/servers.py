@@ -34,9 +34,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.channel import fifo_end_s
 from planner.cost import Floats
 from planner.errors import ModelError
-from planner.fifo import fifo_end_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.answer.documents import plan_document
-from planner.answer.timeline import measured_step, timeline
+from planner.answer.timeline import MOST_ITERATIONS, Drawn, Measured, measured_step, trace_of
+from planner.errors import SpecError
+from planner.families import FAMILIES
 from planner.importers.imported import Imported
 from planner.networks import asked, network_of
 from planner.plan import Configuration, Plan, Prediction
@@ -74,7 +76,7 @@ def load(question: str | Path | Mapping[str, Any], *, run: str | None = None) ->
     return load_problem(question, allowed_code=run)
 
 
-def from_torch(module: Any, example: Any, *, name: str | None = None) -> Imported:
+def from_torch(module: object, example: object, *, name: str | None = None) -> Imported:
     """Return the network of a PyTorch module: its layers, parameters, multiply-adds and what it keeps for backward.
 
     Nothing is computed, and no memory taken: the module runs on the meta device, which knows shapes alone. What is
@@ -227,6 +229,50 @@ def predict(problem: Problem, configuration: Configuration | None = None) -> Pre
     """
     family, chosen = configuration_of(problem) if configuration is None else as_asked(problem, configuration)
     return prediction_of(problem, family, chosen)
+
+
+def timeline(
+    problem: Problem,
+    family: str,
+    configuration: Configuration,
+    *,
+    devices: str | None = "kinds",
+    num_iterations: int = 1,
+    has_parts: bool = False,
+    measured: Path | Measured | None = None,
+) -> dict[str, Any]:
+    """Return a configuration's schedule as a Chrome trace, for Perfetto.
+
+    Parameters
+    ----------
+    devices
+        ``all``, or ``kinds``: one device of each kind. None: all, if they are 64 or fewer.
+    num_iterations
+        From 1 to 100.
+    has_parts
+        Whether the slices inside others are there, and the prediction's terms as a process of their own.
+    measured
+        A trace of ``torch.profiler`` of one device, or what :func:`measured_step` read from it, whose modules' seconds
+        stand beside the predicted ones; compared in ``otherData.measured``.
+
+    Raises
+    ------
+    SpecError
+        If a parameter is none of these, the schedule has too many tasks to draw, or the measured trace cannot be read.
+    """
+    if devices not in (None, "all", "kinds"):
+        raise SpecError(f"--trace-devices: {devices!r} is not known. Write all or kinds.")
+    if not 1 <= num_iterations <= MOST_ITERATIONS:
+        raise SpecError(f"--trace-iterations: {num_iterations} is not from 1 to {MOST_ITERATIONS}.")
+    chosen: Any = configuration
+    schedule = FAMILIES[family].timeline(problem, chosen, num_iterations=num_iterations)
+    return trace_of(
+        schedule,
+        FAMILIES[family].predict(problem, chosen),
+        Drawn(devices=devices, num_iterations=num_iterations, has_parts=has_parts),
+        about={"family": family, "configuration": configuration.headline},
+        measured=measured_step(measured) if isinstance(measured, Path) else measured,
+    )
 
 
 def check(problem: Problem, plan: Plan | Mapping[str, Any]) -> "CheckReport":

@@ -1,4 +1,4 @@
-"""One channel, first come first served: when every group of gradients is sent.
+"""One channel or server, first come first served: when every group of gradients is sent, and when each job ends.
 
 Tensors come in ready order, the gradient that is computed first coming first; index 0 is the layer nearest the loss.
 A grouping is contiguous in that order and is written as ``ends``: the last index of every group, inclusive.
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from planner.cost import Floats, TransferCost, Wait
 
-__all__ = ["Ends", "FusionSchedule", "as_tensors", "prefix_sums", "schedule", "transfer_s", "waits_of"]
+__all__ = ["Ends", "FusionSchedule", "as_tensors", "fifo_end_s", "prefix_sums", "schedule", "transfer_s", "waits_of"]
 
 Ends = tuple[int, ...]
 
@@ -113,7 +113,9 @@ def schedule(
     ([4.0, 13.0], [13.0, 16.0])
     """
     ready, sizes = as_tensors(ready_s, size_bytes)
-    last = _check_ends(ends, len(ready))
+    last = np.asarray(ends, dtype=np.intp)
+    if not last.size or last[0] < 0 or last[-1] != len(ready) - 1 or (np.diff(last) <= 0).any():
+        raise ValueError(f"ends {ends} must increase from >= 0 to {len(ready) - 1}, the last tensor.")
     waits, threshold, lag = waits_of(ready, wait, timeout_s)
     group_bytes = np.diff(prefix_sums(sizes)[np.concatenate(([0], last + 1))])
     # Python's floats: a loop over numpy's would be several times slower.
@@ -151,8 +153,32 @@ def prefix_sums(sizes: Floats) -> Floats:
     return np.concatenate(([0.0], np.cumsum(sizes)))
 
 
-def _check_ends(ends: Ends, num_tensors: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    last = np.asarray(ends, dtype=np.intp)
-    if not last.size or last[0] < 0 or last[-1] != num_tensors - 1 or (np.diff(last) <= 0).any():
-        raise ValueError(f"ends {ends} must increase from >= 0 to {num_tensors - 1}, the last tensor.")
-    return last
+def fifo_end_s(ready_s: ArrayLike, duration_s: ArrayLike) -> Floats:
+    """Return when each job ends: ``free = max(free, ready) + duration``.
+
+    Parameters
+    ----------
+    ready_s
+        When each job could start, in the order of service; first come first served if it never decreases.
+    duration_s
+        How long each occupies the channel, >= 0; or one number for all.
+
+    Raises
+    ------
+    ValueError
+        If there is no job, the lengths differ, or a number is not finite or a duration negative.
+
+    >>> fifo_end_s([0, 1, 9], [3, 2, 1]).tolist()
+    [3.0, 5.0, 10.0]
+    """
+    ready = np.asarray(ready_s, dtype=np.float64)
+    duration = np.broadcast_to(np.asarray(duration_s, dtype=np.float64), ready.shape)
+    if ready.ndim != 1 or not ready.size:
+        raise ValueError(f"ready_s has shape {ready.shape}; give at least one job, in one row.")
+    if not (np.isfinite(ready).all() and np.isfinite(duration).all() and (duration >= 0).all()):
+        raise ValueError(f"ready_s {ready} must be finite, and duration_s {duration} finite and >= 0.")
+    free, ends = -math.inf, []
+    for one_ready, one_duration in zip(ready.tolist(), duration.tolist(), strict=True):
+        free = max(free, one_ready) + one_duration
+        ends.append(free)
+    return np.array(ends)

@@ -13,8 +13,12 @@ from typing import Any
 import networkx as nx
 
 from planner.shown import Shown
+from planner.words import joined, many
 
 __all__ = ["Cluster", "Device", "Link", "MachineGroup", "Storage", "Switch"]
+
+_UNNAMED = "cluster"
+_MOST_NAMED = 3  # kinds of machines that stand in a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +26,7 @@ class Device:
     """A GPU, or the cores of a CPU that train together.
 
     ``peak_flop_per_s`` is by data type (fp32, tf32, fp16, bf16, fp8) and counts a multiply-add as two. ``is_verified``
-    is false where a figure
-    was written down from memory; ``source`` says where the figures stand.
+    is false where a figure was written down from memory; ``source`` says where the figures stand.
     """
 
     name: str
@@ -141,17 +144,23 @@ class Cluster(Shown):
         nx.freeze(graph)
         if not self.machine_groups:
             raise ValueError("there is no machine")
-        self._check_connected()
-
-    def _check_connected(self) -> None:
-        """Refuse machines that cannot reach each other."""
         names = [group.name for group in self.machine_groups]
-        component = nx.node_connected_component(self._graph, names[0])
+        component = nx.node_connected_component(graph, names[0])
         for group in self.machine_groups:
             if group.name not in component:
                 raise ValueError(f"machines {group.name!r} are not connected to {names[0]!r}; add a link")
-            if group.count > 1 and not self._graph.degree(group.name):
+            if group.count > 1 and not graph.degree(group.name):
                 raise ValueError(f"the {group.count} machines {group.name!r} have no network between them; add a link")
+
+    @property
+    def words(self) -> str:
+        """Its name, or its machines where nobody gave it one."""
+        if self.name != _UNNAMED:
+            return self.name
+        groups = self.machine_groups
+        if len(groups) > _MOST_NAMED:
+            return f"{self.num_devices:,} devices in {many(len(groups), 'group')} of machines"
+        return joined([f"{group.count:,} x {group.devices_per_machine} {group.device.name}" for group in groups])
 
     def training_groups(self, device: str | None = None) -> list[MachineGroup]:
         """Return the groups whose devices may train: of one type, if named, and no CPUs beside accelerators."""

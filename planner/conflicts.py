@@ -17,12 +17,13 @@ limit keeps it from giving is taken for neither yes nor no: the constraint stays
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.constraints import relaxables
+from planner.constraints import good_enough, relaxables
 from planner.errors import Conflict, InfeasibleError, PlannerError, Relaxation, SpecError
 from planner.plan import Plan
 from planner.problem import Problem, as_meant
 from planner.relaxation import Relaxable
 from planner.search import Search
+from planner.words import capitalised
 
 # --- The questions that a diagnosis asks, each bounded in time and asked once, and the deletion filter over them
 
@@ -47,7 +48,7 @@ class Oracle:
         except PlannerError:
             return None
         try:
-            self._solved(meant, self.search.left_s * _SHARE, _good_enough(meant))
+            self._solved(meant, self.search.left_s * _SHARE, good_enough(meant))
         except (InfeasibleError, SpecError):  # nothing fits, or every family refuses the question
             return False
         except PlannerError:  # a limit, or a model asked beyond its range: neither yes nor no
@@ -66,22 +67,6 @@ class Oracle:
     def _solved(self, problem: Problem, time_limit_s: float, good_enough: float) -> Plan:
         """Return a plan within the limits."""
         return self.solve(problem, self.search.part(time_limit_s, good_enough=good_enough))
-
-
-def _good_enough(problem: Problem) -> float:
-    """Return the objective at which a plan will do: any without a deadline, else one that surely meets it."""
-    deadline_s, training = problem.limits.deadline_s, problem.training
-    if deadline_s is None:
-        return float("inf")
-    wanted_s = deadline_s * (1 - 1e-9)  # a plan that misses it by rounding would be no answer
-    epochs = training.epochs or 1.0
-    if problem.goal.name == "training_time":
-        return wanted_s
-    if problem.goal.name == "epoch_time":
-        return wanted_s / epochs
-    if training.fixed_batch_size and training.dataset_samples:
-        return wanted_s / epochs * training.fixed_batch_size / training.dataset_samples
-    return float("-inf")
 
 
 @dataclass(slots=True)
@@ -200,7 +185,14 @@ def diagnosis_lines(found: Diagnosis) -> list[str]:
     """Return the conflicts, and the ways out, as lines."""
     lines = []
     for step in found.steps:
-        lines.append(_head(step))
+        number, names = len(step.ways), "; ".join(f"{way.row.field}: {way.row.given}" for way in step.ways)
+        if number == 1:
+            which = "one constraint leaves none"
+        else:
+            which = f"these {number} constraints conflict{', and no fewer of them' * step.is_minimal}"
+        which += "" if step.is_minimal else " (not proven minimal within the time limit)"
+        begin = f"With {' and '.join(step.changes)}, still no plan fits" if step.changes else "No plan fits"
+        lines.append(f"{begin}: {which}: {names}.")
         for is_enough in (True, False, None):
             if ways := [way for way in step.ways if way.is_enough is is_enough]:
                 lines.append(_lead(step, is_enough, len(ways)))
@@ -223,33 +215,17 @@ def told_by(problem: Problem, reasons: str) -> str:
     return reasons
 
 
-def _head(step: Step) -> str:
-    """Return which constraints conflict, and after which changes."""
-    names = "; ".join(f"{way.row.field}: {way.row.given}" for way in step.ways)
-    start = f"With {' and '.join(step.changes)}, still no plan fits" if step.changes else "No plan fits"
-    return f"{start}: {_how_many(step)}: {names}."
-
-
-def _how_many(step: Step) -> str:
-    """Return how many constraints conflict, and what is proven of them."""
-    number = len(step.ways)
-    if not step.is_minimal:
-        these = f"these {number} constraints conflict" if number > 1 else "one constraint leaves none"
-        return f"{these} (not proven minimal within the time limit)"
-    return "one constraint leaves none" if number == 1 else f"these {number} constraints conflict, and no fewer of them"
-
-
 def _lead(step: Step, is_enough: bool | None, number: int) -> str:
     """Return the line before the ways out of one kind."""
     which = "this" if number == 1 else "any one of these"
     if is_enough:
         text = f"{which} settles it:"
-        return f"With that, {text}" if step.changes else _capital(text)
+        return f"With that, {text}" if step.changes else capitalised(text)
     if is_enough is None:
         return f"Not found within the time limit whether {which} settles it:"
     if any(way.is_enough for way in step.ways):
-        return f"{_capital('this' if number == 1 else 'each of these')} alone is not enough:"
-    return f"{_capital(which)} settles this conflict, but another one remains:"
+        return f"{capitalised('this' if number == 1 else 'each of these')} alone is not enough:"
+    return f"{capitalised(which)} settles this conflict, but another one remains:"
 
 
 def _way_out(row: Relaxation) -> str:
@@ -260,11 +236,6 @@ def _way_out(row: Relaxation) -> str:
     doubts = [] if row.is_exact else ["whether less does was not found within the time limit"]
     doubts += [row.note] if row.note else []
     return f"{text} ({'; '.join(doubts)})" if doubts else text
-
-
-def _capital(text: str) -> str:
-    """Return the text as the start of a sentence."""
-    return text[0].upper() + text[1:]
 
 
 _MOST_CONFLICTS = 4
@@ -287,7 +258,11 @@ def diagnosed(problem: Problem, error: InfeasibleError, solve: Solve, search: Se
     own = search.part(search.left_s)
     found = conflicts_of(problem, solve, own)
     if found.steps:
-        return InfeasibleError.of("\n".join([*diagnosis_lines(found), said]), _documented(found))
+        conflicts = [
+            Conflict(relaxations=tuple(way.row for way in step.ways), is_minimal=step.is_minimal)
+            for step in found.steps
+        ]
+        return InfeasibleError.of("\n".join([*diagnosis_lines(found), said]), conflicts)
     return InfeasibleError.of(f"{said}\n{found.end}", ()) if found.end else error
 
 
@@ -316,13 +291,6 @@ def conflicts_of(problem: Problem, solve: Solve, search: Search) -> Diagnosis:
         changed = way.of(filtered.problem)
         filtered = DeletionFilter(changed, relaxables(changed), asked)
     return Diagnosis(steps=tuple(steps), end=f"More conflicts remain; {_MOST_CONFLICTS} are listed at most.")
-
-
-def _documented(found: Diagnosis) -> tuple[Conflict, ...]:
-    """Return the conflicts as the error carries them."""
-    return tuple(
-        Conflict(relaxations=tuple(way.row for way in step.ways), is_minimal=step.is_minimal) for step in found.steps
-    )
 
 
 def _next(steps: list[Step]) -> Way | None:
@@ -362,33 +330,19 @@ def _way(filtered: DeletionFilter, index: int, chosen: frozenset[int], others: l
     contexts = (everything.difference(*others), chosen)
     kept = next((one for one in contexts if filtered.is_feasible(one - {index})), None)
     if kept is None:
-        return _open(Way(member=member, row=_unanswered(filtered, index), is_enough=None))
+        note = f"whether there is a plan without it was not found {_LATE}"
+        row = Relaxation(field=member.field, given=member.given, values=(), is_exact=False, is_enough=False, note=note)
+        return Way(member=member, row=row, is_enough=None)
     row = member.relaxed(filtered.with_only(kept), filtered.asked)
     answers = [filtered.asked.is_feasible(member.changed(filtered.problem, value)) for value in row.values]
     if enough := tuple(value for value, answer in zip(row.values, answers, strict=True) if answer):
         # The batch may go with the number of devices, so that a value does though no limit at all would not.
         return Way(member=member, row=replace(row, values=enough, is_enough=True), is_enough=True)
     if is_enough is None or None in answers:
-        return _open(Way(member=member, row=row, is_enough=None))
+        note = row.note or f"whether another conflict remains was not found {_LATE}"
+        return Way(member=member, row=replace(row, is_enough=False, note=note), is_enough=None)
     left = others[0] if others else filtered.minimal(everything - {index})[0]
     names = names_of([(filtered.members[one].field, filtered.members[one].given) for one in sorted(left)])
     note = f"then {names} still {'leaves none' if len(left) == 1 else 'conflict'}"
-    return Way(member=member, row=_noted(row, note), is_enough=False)
-
-
-def _unanswered(filtered: DeletionFilter, index: int) -> Relaxation:
-    """Return that nobody knows whether a member matters."""
-    member = filtered.members[index]
-    note = f"whether there is a plan without it was not found {_LATE}"
-    return Relaxation(field=member.field, given=member.given, values=(), is_exact=False, note=note)
-
-
-def _open(way: Way) -> Way:
-    """Return the way as one of which it is not known whether it is enough."""
-    note = "" if way.row.note else f"whether another conflict remains was not found {_LATE}"
-    return replace(way, row=_noted(way.row, note))
-
-
-def _noted(row: Relaxation, note: str) -> Relaxation:
-    """Return a relaxation that is not known to be enough, with what to know of it."""
-    return replace(row, is_enough=False, note="; ".join(filter(None, [row.note, note])))
+    note = "; ".join(filter(None, [row.note, note]))
+    return Way(member=member, row=replace(row, is_enough=False, note=note), is_enough=False)

@@ -20,9 +20,9 @@ from typing import Any, Literal
 from planner import perturb
 from planner.cluster import Cluster, MachineGroup
 from planner.decisions import row_of, written
-from planner.errors import InfeasibleError, Relaxation
+from planner.errors import InfeasibleError, NoAnswerError, Relaxation
 from planner.names import FAMILY_NAMES
-from planner.plan import Prediction
+from planner.plan import Plan, Prediction
 from planner.problem import Limits, Problem, RackPower, Range, Training, as_meant, batch_per_device
 from planner.relaxation import (
     Asked,
@@ -37,8 +37,10 @@ from planner.relaxation import (
     unit_of,
     unknown,
 )
+from planner.search import Search
 from planner.solution import SAME
 from planner.units import Dimension, format_human, parse
+from planner.words import time_words
 
 # --- What a plan uses, and what is said of it
 
@@ -102,8 +104,82 @@ def allowed_staleness(problem: Problem) -> float:
 
 def memory_limit_bytes(problem: Problem, group: MachineGroup) -> float:
     """Return what a device of a group may hold: its memory, or the user's limit where that is less."""
+    return min(group.device.memory_bytes, allowed_memory_bytes(problem))
+
+
+def allowed_memory_bytes(problem: Problem) -> float:
+    """Return what a device may hold by the user's limit; infinity where there is none."""
     limit = problem.limits.memory_per_device_bytes
-    return group.device.memory_bytes if limit is None else min(group.device.memory_bytes, limit)
+    return float("inf") if limit is None else limit
+
+
+def more_memory(problem: Problem, factor: float) -> Problem:
+    """Return the question with ``factor`` times the memory of every device, and of the user's limit on it."""
+    allowed = factor * allowed_memory_bytes(problem)
+    problem = perturb.larger_devices(problem, factor)
+    return limited(problem, memory_per_device_bytes=None if allowed == float("inf") else allowed)
+
+
+def lockstep(problem: Problem) -> Problem | None:
+    """Return the question with synchronous training alone; None where it allows no other, or pins which it is."""
+    if not problem.limits.max_staleness or "synchronisation" in problem.fixed:
+        return None
+    return limited(problem, max_staleness=0.0)
+
+
+def good_enough(problem: Problem) -> float:
+    """Return the objective at which a plan will do: any without a deadline, else one that surely meets it."""
+    deadline_s, training = problem.limits.deadline_s, problem.training
+    if deadline_s is None:
+        return float("inf")
+    wanted_s = deadline_s * (1 - SAME)  # a plan that misses it by rounding would be no answer
+    epochs = training.epochs or 1.0
+    if problem.goal.name == "training_time":
+        return wanted_s
+    if problem.goal.name == "epoch_time":
+        return wanted_s / epochs
+    if training.fixed_batch_size and training.dataset_samples:
+        return wanted_s / epochs * training.fixed_batch_size / training.dataset_samples
+    return float("-inf")
+
+
+def without_deadline(problem: Problem) -> Problem:
+    """Return the question that asks for no time."""
+    return limited(problem, deadline_s=None)
+
+
+def check_deadline(problem: Problem, best: Plan, search: Search) -> None:
+    """Refuse the best plan where it misses the deadline; say by how much, if none meets it, or that none was found.
+
+    How far it has to give is said here only where no time is left for the diagnosis, which says it otherwise.
+    """
+    deadline_s, prediction = problem.limits.deadline_s, best.prediction
+    seconds = needed_s(prediction)
+    if deadline_s is None or seconds is None or seconds <= deadline_s:
+        return
+
+    def apart(seconds: float) -> tuple[str, str]:  # with as many digits as it takes to tell it from the deadline
+        for digits in range(3, 17):
+            words, limit = (format_human(value, Dimension.TIME, digits) for value in (seconds, deadline_s))
+            if words != limit:
+                return words, limit
+        return f"{seconds!r} s", f"{deadline_s!r} s"
+
+    least_s = seconds * best.bound / best.objective
+    what = "an epoch" if prediction.training_time_s is None else "the training"
+    if least_s <= deadline_s:
+        needed, limit = apart(seconds)
+        raise NoAnswerError(
+            f"No plan found: {what} takes {needed} with the best one, and constraints.deadline is {limit}: it is "
+            f"missed by {time_words(seconds - deadline_s)}. It is only proven that none takes less than "
+            f"{time_words(least_s)}. Raise --time-limit."
+        )
+    least, limit = apart(least_s)
+    hint = f"Raise it to {format_human(seconds * 1.001, Dimension.TIME, 4)}" if search.is_over else "Raise it"
+    raise InfeasibleError(
+        f"No plan fits: {what} takes at least {least}, and constraints.deadline is {limit}: it is missed by at least "
+        f"{time_words(least_s - deadline_s)}. {hint}, or add machines."
+    )
 
 
 # --- What every constraint says
@@ -710,7 +786,7 @@ class Pin(Relaxable):
         """Whether the key takes a number."""
         return isinstance(self.value, int) and not isinstance(self.value, bool)
 
-    def at(self, problem: Problem, value: Any) -> Problem:
+    def at(self, problem: Problem, value: object) -> Problem:
         """Return the question with another value."""
         return replace(problem, fixed={**problem.fixed, self.key: value})
 

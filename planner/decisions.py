@@ -411,14 +411,41 @@ def excludable_keys(family: str) -> frozenset[str]:
 
 
 def decided_by(family: str, block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a configuration block says by itself about the keys of ``fix``.
+    """Return what a configuration block says about the keys of ``fix``, but for its machines.
 
-    >>> decided_by("pipeline", {"num_microbatches": 4, "schedule": "gpipe", "stages": []})
-    {'num_microbatches': 4, 'schedule': 'gpipe'}
+    A value that differs from part to part (the micro-batches of replicas) is a list of each that there is.
+
+    >>> decided_by("pipeline", {"num_microbatches": 4, "schedule": "gpipe", "stages": [{}, {}], "chunks_per_device": 1})
+    {'num_microbatches': 4, 'schedule': 'gpipe', 'num_stages': 2}
     """
     rows = [(row, row.block[family]) for row in DECISIONS if family in row.families and family in row.block]
     found = {row.key: block[key] for row, key in rows if key in block and not row.block_values}
-    if family == "hybrid":  # one key of the block, and the chunks, are what two pins say
+    if family == "all_reduce":
+        groups = list((block.get("groups") or {}).values())
+        used = [one["algorithm"] for one in block["fusion_groups"] if one["algorithm"] != "measured"]
+        if groups:
+            found["devices_per_machine"] = _only([group["devices_per_machine"] for group in groups])
+            steps = [group.get("gradient_accumulation_steps") or 1 for group in groups]
+            found["gradient_accumulation_steps"] = max(steps)
+        if used:  # one device sends nothing, and a measured curve knows no algorithm
+            found["algorithm"] = _only(used)
+        found["batch_shares"] = "equal" if len({group["batch_per_device"] for group in groups}) <= 1 else "unequal"
+    elif family == "parameter_server":
+        found.setdefault("synchronisation", "bsp")
+        found["batch_shares"] = "equal" if len(set(block["batch_shares"].values())) == 1 else "unequal"
+    elif family == "pipeline":
+        found["num_stages"] = len(block["stages"]) // block["chunks_per_device"]
+    elif family == "hybrid":  # one key of the block, and the chunks, are what two pins say
         found["schedule"] = "interleaved" if block["interleave"] > 1 else block["schedule"]
         found["zero_bubble"] = block["schedule"] == "zero_bubble"
+        numbers = [one["num_microbatches"] for one in block.get("replicas") or ()]
+        found["num_microbatches"] = _only(
+            numbers or [block["global_batch_size"] // (block["data"] * block["microbatch"])]
+        )
     return found
+
+
+def _only(values: Sequence[Any]) -> Any:
+    """Return the value where there is only one, else each once."""
+    each = list(dict.fromkeys(values))
+    return each[0] if len(each) == 1 else each

@@ -173,7 +173,16 @@ class Dnn(Shown):
                 graph.add_edge(source_name, layer.name, num_elements=carried.num_output_elements)
         self._graph = graph
         nx.freeze(graph)
-        self.layers = self._order()
+        # In topological order, ties by insertion.
+        position = {layer_name: index for index, layer_name in enumerate(graph)}
+        names: Iterable[str] = graph
+        if any(position[first] >= position[then] for first, then in graph.edges):  # files seldom have it so
+            try:
+                names = list(nx.lexicographical_topological_sort(graph, key=position.__getitem__))
+            except nx.NetworkXUnfeasible:
+                cycle = " -> ".join(edge[0] for edge in nx.find_cycle(graph))
+                raise ValueError(f"the layers form a cycle: {cycle} -> ...; remove one of these edges") from None
+        self.layers: tuple[Layer, ...] = tuple(graph.nodes[layer_name]["layer"] for layer_name in names)
 
     def without_repeats(self) -> "Dnn":
         """Return the network with nothing said of its repeated blocks, so that it may be cut anywhere."""
@@ -210,18 +219,6 @@ class Dnn(Shown):
             transformer=self.transformer,
             repeats=self.repeats,
         )
-
-    def _order(self) -> tuple[Layer, ...]:
-        """Return the layers in topological order, ties by insertion."""
-        position = {name: index for index, name in enumerate(self._graph)}
-        if all(position[first] < position[then] for first, then in self._graph.edges):  # as files mostly have them
-            return tuple(self._graph.nodes[name]["layer"] for name in self._graph)
-        try:
-            names = list(nx.lexicographical_topological_sort(self._graph, key=position.__getitem__))
-        except nx.NetworkXUnfeasible:
-            cycle = " -> ".join(edge[0] for edge in nx.find_cycle(self._graph))
-            raise ValueError(f"the layers form a cycle: {cycle} -> ...; remove one of these edges") from None
-        return tuple(self._graph.nodes[name]["layer"] for name in names)
 
     @property
     def graph(self) -> "nx.DiGraph[Any]":

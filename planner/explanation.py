@@ -7,7 +7,7 @@ from planner import perturb
 from planner.answer.documents import alternative_document
 from planner.answer.explanation import LEFT_OUT
 from planner.checks import carried
-from planner.constraints import binding_words
+from planner.constraints import allowed_memory_bytes, binding_words, more_memory
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families import FAMILIES, usage_of
 from planner.networks import asked, network_of
@@ -15,8 +15,8 @@ from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.ranking import best_plan
 from planner.search import Search
-from planner.solution import SAME, Status
-from planner.words import beyond_words
+from planner.solution import SAME, Status, proof_of
+from planner.words import beyond_words, clipped
 
 # --- What other hardware would bring: the same question asked again on each, and answered anew
 # The plan in hand stays an answer wherever its configuration is one on the changed hardware: so a search that ends
@@ -87,8 +87,8 @@ def perturbations(problem: Problem) -> list[Perturbation]:
     if not is_free or any(one.read_s is not None for one in profiles.values()):
         add("input_x2", "storage, decoding and copying twice as fast", perturb.faster_input(problem, 2.0))
     is_known = any(group.device.memory_bytes < float("inf") for group in groups)
-    if is_known or problem.limits.memory_per_device_bytes is not None:
-        add("memory_x2", "twice the memory of a device", perturb.more_memory(problem, 2.0))
+    if is_known or allowed_memory_bytes(problem) < float("inf"):
+        add("memory_x2", "twice the memory of a device", more_memory(problem, 2.0))
     is_last = cluster.num_machines == 1
     return found + [
         _other_machines(problem, group.name, change) for group in groups for change in ((1,) if is_last else (1, -1))
@@ -163,9 +163,9 @@ def _sensitivity(change: Perturbation, plan: Plan, search: Search) -> Sensitivit
     except NoAnswerError:
         note = f"{LEFT_OUT} before it was answered" if search.was_interrupted else _TOO_SHORT
     except InfeasibleError as error:
-        note = f"no plan: {_short(str(error))}"
+        note = f"no plan: {clipped(' '.join(str(error).split()), _MOST_WORDS)}"
     except PlannerError as error:
-        note = f"cannot be planned: {_short(str(error))}"
+        note = f"cannot be planned: {clipped(' '.join(str(error).split()), _MOST_WORDS)}"
     if not note.startswith(LEFT_OUT):
         found = _no_worse(change.problem, plan, found)
     if found is None or (
@@ -194,20 +194,13 @@ def _no_worse(problem: Problem, plan: Plan, found: Plan | None) -> Plan | None:
     if kept is None or (found is not None and found.objective < kept.objective * (1 - SAME)):
         return found
     bound = 0.0 if found is None else found.bound
-    is_proven = kept.objective - bound <= SAME * kept.objective
-    return replace(kept, bound=bound, status=Status.OPTIMAL if is_proven else Status.FEASIBLE)
+    return replace(kept, bound=bound, status=proof_of(kept.objective, bound))
 
 
 def headline(plan: Plan) -> str:
     """Return a plan's decisions in a few words."""
     network = f", with {', '.join(plan.substitutions)}" if plan.substitutions else ""
     return f"{plan.family} on {plan.configuration.headline}{network}"
-
-
-def _short(reason: str) -> str:
-    """Return the beginning of a reason, on one line."""
-    text = " ".join(reason.split())
-    return text if len(text) <= _MOST_WORDS else f"{text[: _MOST_WORDS - 3].rsplit(' ', 1)[0]} ..."
 
 
 _TIE = 1e-6  # a relative loss below which an alternative says nothing new

@@ -46,7 +46,7 @@ def visible_data(data: Any, *, but: str | None = None) -> Any:
     return [visible_data(one, but=but) for one in data] if isinstance(data, list) else data
 
 
-def table_cell(value: Any) -> Any:
+def table_cell(value: object) -> object:
     """Return a cell of a table that no spreadsheet takes for a formula; numbers stay numbers, negative ones too.
 
     >>> table_cell("=1+1"), table_cell("-1.5"), table_cell(-1.5), table_cell("@x"), table_cell("name")

@@ -30,15 +30,11 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 
 def resident_bytes() -> int:
-    """Return the memory that this process holds now; its peak where the system does not tell."""
+    """Return the memory that this process holds now; its peak where the system does not tell, 0 without even that."""
     try:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
-        return _peak_bytes()
-
-
-def _peak_bytes() -> int:
-    """Return the most that this process held; 0 where not even that is told."""
+        pass
     try:
         import resource  # noqa: PLC0415  # not on Windows
     except ImportError:
@@ -52,24 +48,16 @@ def default_limit_bytes(num_processes: int = 1) -> float:
 
 
 def available_bytes() -> float:
-    """Return the memory that is left: the least that the system and the control groups of this process say."""
-    return min(_left_on_machine_bytes(), *_left_in_groups_bytes(), float("inf"))
+    """Return the memory that is left: the least that the system and the control groups of this process say.
 
-
-def _left_on_machine_bytes() -> float:
-    """Return what the machine has left."""
-    with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return float(line.split()[1]) * 1024
+    Groups of version 2, of version 1, and all above them; what one holds of files it can let go.
+    """
+    left = float(_UNKNOWN_BYTES)
     with suppress(OSError, ValueError, AttributeError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
-    return _UNKNOWN_BYTES
-
-
-def _left_in_groups_bytes() -> list[float]:
-    """Return what each control group of this process has left: those of version 2, of version 1, and all above them."""
-    found = []
+        left = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
+    with suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        left = next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), left)
     with suppress(OSError, ValueError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -83,20 +71,15 @@ def _left_in_groups_bytes() -> list[float]:
             place = root / path.lstrip("/")
             while place.is_relative_to(root):
                 with suppress(OSError, ValueError):  # no such group from within a container; "max": no limit
-                    left = float((place / limit).read_text()) - float((place / used).read_text())
-                    found.append(max(0.0, left + _cache_bytes(place)))
+                    own = float((place / limit).read_text()) - float((place / used).read_text())
+                    with suppress(OSError, ValueError):
+                        rows = dict(row.split(" ", 1) for row in (place / "memory.stat").read_text().splitlines())
+                        own += float(rows.get("total_inactive_file", rows.get("inactive_file", 0)))
+                    left = min(left, max(0.0, own))
                 if place == root:
                     break
                 place = place.parent
-    return found
-
-
-def _cache_bytes(group: Path) -> float:
-    """Return what a control group holds of files and can let go."""
-    with suppress(OSError, ValueError):
-        rows = dict(line.split(" ", 1) for line in (group / "memory.stat").read_text().splitlines())
-        return float(rows.get("total_inactive_file", rows.get("inactive_file", 0)))
-    return 0.0
+    return left
 
 
 def lower_ceiling(limit_bytes: float) -> None:

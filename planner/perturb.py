@@ -19,7 +19,7 @@ __all__ = [
     "faster_devices",
     "faster_input",
     "faster_start",
-    "more_memory",
+    "larger_devices",
     "most_inside",
     "other_machines",
     "wider_inside",
@@ -129,15 +129,13 @@ def faster_input(problem: Problem, factor: float) -> Problem:
     return replace(problem, cluster=_rebuilt(problem.cluster, group=hastened), profiles=reread(problem.profiles))
 
 
-def more_memory(problem: Problem, factor: float) -> Problem:
-    """Return the question with ``factor`` times the memory of every device, and of the user's limit on it."""
+def larger_devices(problem: Problem, factor: float) -> Problem:
+    """Return the question with ``factor`` times the memory of every device."""
 
     def widened(group: MachineGroup) -> MachineGroup:
         return replace(group, device=replace(group.device, memory_bytes=group.device.memory_bytes * factor))
 
-    limit = problem.limits.memory_per_device_bytes
-    limits = replace(problem.limits, memory_per_device_bytes=None if limit is None else limit * factor)
-    return replace(problem, cluster=_rebuilt(problem.cluster, group=widened), limits=limits)
+    return replace(problem, cluster=_rebuilt(problem.cluster, group=widened))
 
 
 def with_memory(problem: Problem, device: str, memory_bytes: float) -> Problem:

@@ -1,5 +1,7 @@
 """What comes out: a prediction of one configuration, and a plan, which is the best one with its proof."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -7,7 +9,7 @@ from typing import Any, Protocol
 from planner.shown import Shown
 from planner.solution import Status, gap_of
 
-__all__ = ["Alternative", "Configuration", "Goal", "Plan", "Predicted", "Prediction", "Provenance"]
+__all__ = ["Alternative", "Configuration", "Goal", "Plan", "Predicted", "Prediction", "Provenance", "may_be_stale"]
 
 
 class Configuration(Protocol):
@@ -34,6 +36,13 @@ class Goal:
     def field(self) -> str:
         """The name with its unit, as JSON has it: ``epoch_time_s``."""
         return f"{self.name}_{self.unit}"
+
+
+def may_be_stale(details: Mapping[str, object]) -> bool:
+    """Whether gradients may be stale, by the details of a prediction; ``most`` None means that nothing bounds it."""
+    staleness = details.get("staleness", 0)
+    most = staleness.get("most") if isinstance(staleness, Mapping) else staleness
+    return not isinstance(most, int | float) or most > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +79,17 @@ class Prediction(Shown):
     breakdown_usd: Mapping[str, float] = field(default_factory=dict)
     relative_error: Mapping[str, Any] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def times_s(self) -> dict[str, float]:
+        """The times that are known, by what takes them."""
+        times = {"iteration": self.iteration_time_s, "epoch": self.epoch_time_s, "training": self.training_time_s}
+        return {name: seconds for name, seconds in times.items() if seconds is not None}
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether gradients may be stale."""
+        return may_be_stale(self.details)
 
     def value_of(self, goal: Goal) -> float:
         """Return the quantity that a goal minimises."""
@@ -116,6 +136,12 @@ class Provenance:
     seed: int = 0
     num_candidates: int = 0
     num_solved: int = 0
+
+    @staticmethod
+    def digest_of(question: Mapping[str, object]) -> str:
+        """Return the digest of a resolved question."""
+        text = json.dumps(question, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

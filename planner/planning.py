@@ -1,7 +1,5 @@
 """One question, one plan: the ranking's best with its provenance, its known error, or why there is none."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -13,7 +11,7 @@ from typing import Any, get_type_hints
 
 from pydantic import ValidationError
 
-from planner.constraints import binding_words
+from planner.constraints import allowed_memory_bytes, binding_words
 from planner.data.fits import with_known_error
 from planner.decisions import pinnable_keys
 from planner.errors import InfeasibleError, PlannerError, SpecError
@@ -27,7 +25,8 @@ from planner.question.build import load
 from planner.question.spec import ConfigurationSpec
 from planner.ranking import best_plan, ranked_alternative
 from planner.search import Search
-from planner.solution import SAME, Status, gap_of
+from planner.sections import PlanView
+from planner.solution import SAME, Status, proof_of
 from planner.words import percent_words, size_words, time_words
 
 _WEIGHED_S = 10.0  # the most that the effects of a prediction's assumptions may take
@@ -48,12 +47,17 @@ def as_asked(problem: Problem, configuration: Configuration) -> tuple[str, Confi
     if family is None:
         raise SpecError(f"configuration: {type(configuration).__name__} belongs to no family. Give one of a plan.")
     try:
-        block = getattr(ConfigurationSpec.model_validate({family: configuration.to_document()}), family)
+        return family, _again(problem, family, configuration)
     except ValidationError as error:
         first = error.errors()[0]
         raise SpecError(f"configuration.{'.'.join(map(str, first['loc']))}: {first['msg']}.") from None
-    given: dict[str, Any] = block.model_dump()
-    return family, FAMILIES[family].configuration_of(replace(problem, configuration=(family, given)), given)
+
+
+def _again(problem: Problem, family: str, configuration: Configuration) -> Configuration:
+    """Return what a configuration's block means on a problem; raise PlannerError or ValidationError for nothing."""
+    spec = ConfigurationSpec.model_validate({family: configuration.to_document()})
+    given: dict[str, Any] = getattr(spec, family).model_dump()
+    return FAMILIES[family].configuration_of(replace(problem, configuration=(family, given)), given)
 
 
 def doubts_of(objective: float, stated: Mapping[str, Any], status: str) -> list[str]:
@@ -90,7 +94,8 @@ def planned(problem: Problem, search: Search) -> Plan:
     limits = binding_words(chosen, usage_of(chosen, best.family, best.configuration, best.prediction))
     known = with_known_error(chosen, best.family, best.configuration, best.prediction)
     best = replace(best, prediction=known, explanation=(*best.explanation, *limits))
-    provenance = replace(best.provenance, versions=_versions(), input_digest=_digest(problem))
+    digest = Provenance.digest_of(problem.resolved)
+    provenance = replace(best.provenance, versions=_versions(), input_digest=digest)
     return replace(best, provenance=provenance)
 
 
@@ -106,12 +111,6 @@ def _versions() -> Mapping[str, str]:
     return MappingProxyType(found)
 
 
-def _digest(problem: Problem) -> str:
-    """Return a digest of the resolved question."""
-    text = json.dumps(problem.resolved, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 # --- What was assumed for the user and may change the answer, each with its effect on the configuration that was found
 # The configuration is predicted anew on the question with one assumption replaced by its likeliest other value. That is
 # no new search: for the other value another configuration may be better.
@@ -122,7 +121,6 @@ _IMPOSSIBLE = _TELLING  # what is not modelled at all comes after what changes t
 _GRACE_S = 1.0  # for the effects, where the search took all of its time
 _MOST_LAYERS = 5_000  # of a network that gets this grace
 _NETWORK = ("nics", "network", "links")  # places of a spec that say what joins machines, but for its latency
-_NETWORK_PLACE = 1  # in the order of assumptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,16 +153,18 @@ def weigh_assumptions(
     rows: list[tuple[int, float, str]] = []
     minor: list[str] = []
     for one in problem.key_assumptions:
-        effect = _Effect.unknown()
+        effect = None
         if not rest.is_over:
-            make = partial(_effect, problem, family, configuration, objective, one)
-            effect = search.bounded(make, effect)
-        place = _place(one)
-        has_little = effect.size < _TELLING if effect.is_known else one.other is None
-        if has_little and place > _NETWORK_PLACE:
+            effect = search.bounded(partial(_effect, problem, family, configuration, objective, one), None)
+        words, size = effect or ("", -1.0)  # what was not computed comes after all that was
+        is_latency = one.flag == "--latency"
+        is_network = not is_latency and any(part in _NETWORK for part in one.field)
+        place = 0 if one.flag == "cluster.links" else 1 if is_network else 2
+        has_little = size < _TELLING if effect is not None else one.other is None
+        if has_little and place == 2:
             minor.append(f"{one.text} ({one.flag})")
         else:
-            rows.append((place, effect.size, f"{one.text}{effect.words}   ({one.flag})"))
+            rows.append((place, size, f"{one.text}{words}   ({one.flag})"))
     rows.sort(key=lambda row: (row[0], -row[1]))  # stable: equals stay as they were noted
     texts = [text for *_, text in rows]
     told = {one.text for one in problem.key_assumptions}
@@ -172,51 +172,34 @@ def weigh_assumptions(
     return WeighedAssumptions(key=tuple(texts[:MOST_ASSUMPTIONS]), minor=(*texts[MOST_ASSUMPTIONS:], *minor, *others))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Effect:
-    """What another value does: its words, and how much it matters; infinitely, where devices lack the memory."""
+def _effect(
+    problem: Problem, family: str, configuration: Configuration, objective: float, one: Assumption
+) -> tuple[str, float] | None:
+    """Return what the other value of an assumption does to a configuration, in words, and how much it matters.
 
-    words: str
-    size: float
-    is_known: bool = True
-
-    @classmethod
-    def unknown(cls) -> "_Effect":
-        """Return what was not computed: it comes after all that was."""
-        return cls(words="", size=-1.0, is_known=False)
-
-
-def _effect(problem: Problem, family: str, configuration: Configuration, objective: float, one: Assumption) -> _Effect:
-    """Return what the other value of an assumption does to a configuration."""
+    Infinitely, where devices lack the memory. None where it has no other value, or cannot be told.
+    """
     if one.other is None or not objective:
-        return _Effect.unknown()
+        return None
     begin = f"; with {_value_words(one.other)}: "
-    try:
-        value, missing_bytes = _predicted(problem, family, configuration, one)
-    except LookupError:
-        return _Effect.unknown()
-    except (PlannerError, ValidationError):
-        return _Effect(words=f"{begin}another configuration is needed", size=_IMPOSSIBLE)
-    if missing_bytes > 0:
-        return _Effect(words=f"{begin}does not fit in memory", size=inf)
-    change = value / objective - 1
-    words = percent_words(change, is_signed=True) if abs(change) >= _TELLING / 10 else "no change"
-    return _Effect(words=f"{begin}{words}", size=abs(change))
-
-
-def _predicted(problem: Problem, family: str, configuration: Configuration, one: Assumption) -> tuple[float, float]:
-    """Return the objective of a configuration with another assumption, and the bytes that a device then lacks."""
-    block = {family: configuration.to_document()}
-    given: dict[str, Any] = getattr(ConfigurationSpec.model_validate(block), family).model_dump()
     question: dict[str, Any] = dict(problem.resolved)
-    for place in (one.field, *one.also):
-        question = _with_value(question, place, one.other)
-    question.pop("configuration", None)
-    changed = network_of(asked(load(question)), problem.taken)
-    chosen = FAMILIES[family].configuration_of(replace(changed, configuration=(family, given)), given)
-    found = FAMILIES[family].predict(changed, chosen)
+    try:
+        for place in (one.field, *one.also):
+            question = _with_value(question, place, one.other)
+        question.pop("configuration", None)
+        changed = network_of(asked(load(question)), problem.taken)
+        chosen: Any = _again(changed, family, configuration)
+        found = FAMILIES[family].predict(changed, chosen)
+    except LookupError:
+        return None
+    except (PlannerError, ValidationError):
+        return f"{begin}another configuration is needed", _IMPOSSIBLE
     held = found.memory_bytes
-    return found.value_of(problem.goal), held["total"] - held["limit"] if "total" in held and "limit" in held else 0.0
+    if "limit" in held and held["total"] > held["limit"]:
+        return f"{begin}does not fit in memory", inf
+    change = found.value_of(problem.goal) / objective - 1
+    words = percent_words(change, is_signed=True) if abs(change) >= _TELLING / 10 else "no change"
+    return f"{begin}{words}", abs(change)
 
 
 def _with_value(tree: Mapping[str, Any], path: Sequence[str | int], value: Any) -> dict[str, Any]:
@@ -245,14 +228,6 @@ def _value_words(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _place(one: Assumption) -> int:
-    """Return 0 of links that were left out, 1 of the network's cards and rate, 2 of anything else."""
-    if one.flag == "cluster.links":
-        return 0
-    is_network = one.flag != "--latency" and any(part in _NETWORK for part in one.field)
-    return _NETWORK_PLACE if is_network else _NETWORK_PLACE + 1
-
-
 # --- What keeps a plan from being run as it is: no program that starts it, or memory that is all but full
 
 _GIB = 2.0**30
@@ -260,6 +235,7 @@ _BY_HAND = "write a launch script by hand, or give other families or devices"
 _MOST_TRIED = 30  # alternatives that are asked about
 _MOST_LATE = 3  # of them, once the time is over
 _MOST_PLANNED = 6  # questions that are planned for a plan that can be launched
+_NOT_ASKED = "whether a target of `planner export` can launch this plan was not asked: no time left"
 
 
 def little_memory(problem: Problem, prediction: Prediction) -> tuple[str, ...]:
@@ -268,10 +244,10 @@ def little_memory(problem: Problem, prediction: Prediction) -> tuple[str, ...]:
     Little is less than 1 GiB or 2 % of its memory, whichever is more, as buffers of NCCL and pieces of free memory take
     that; of small devices a tenth. A limit that the user sets below the device's memory leaves room by itself.
     """
-    held, own = prediction.memory_bytes, problem.limits.memory_per_device_bytes
+    held = prediction.memory_bytes
     limit = held.get("limit", float("inf"))
     kinds = {group.device.kind for group in problem.cluster.machine_groups}
-    if limit == float("inf") or kinds <= {"cpu"} or (own is not None and own <= limit):
+    if limit == float("inf") or kinds <= {"cpu"} or allowed_memory_bytes(problem) <= limit:
         return ()
     left = limit - held["total"]
     if not 0 <= left < min(max(_GIB, 0.02 * limit), 0.1 * limit):
@@ -282,50 +258,52 @@ def little_memory(problem: Problem, prediction: Prediction) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launchable:
-    """What is told of a plan that no target can launch, and the best one that some target can, where it is new.
-
-    ``better``: that one, if it answers the question and beats the plan itself, whose search was cut off.
-    """
-
-    better: Plan | None = None
-    cautions: tuple[str, ...] = ()
-    instead: str = ""
-    alternatives: tuple[Alternative, ...] = ()
-
-
-NOT_ASKED = Launchable(
-    cautions=("whether a target of `planner export` can launch this plan was not asked: no time left",)
-)
-
-
-def launchable(problem: Problem, plan: Plan, search: Search) -> Launchable:
-    """Return nothing for a plan that some target of `planner export` can launch; else why, and the best that one can.
+def launchable(problem: Problem, plan: Plan, search: Search) -> Plan:
+    """Return a plan that some target of `planner export` can launch; else with the reason, and the best that one can.
 
     Looked for among the plan's alternatives, and, in the time that is left, by planning again without what no target
-    runs.
+    runs. Where that answers the question and beats the plan itself, whose search was cut off, it takes its place.
     """
     why = _refusal(problem, plan)
     if why is None:
-        return Launchable()
-    name = plan.goal.name.replace("_", " ")
-    found = _best(problem, plan, search)
+        return plan
     begin = f"no target of `planner export` can launch this plan: {why}"
+    found = _best_launchable(problem, plan, search)
     if found is None:
-        return Launchable(cautions=(f"{begin}. No plan that one can launch was found: {_BY_HAND}",))
+        return replace(plan, cautions=(f"{begin}. No plan that one can launch was found: {_BY_HAND}",))
     best, how = found
     is_asked = best.family in problem.families
     if is_asked and plan.bound <= best.objective < plan.objective * (1 - SAME):
-        return Launchable(better=best)
+        return _in_place_of(problem, plan, best)
     value = time_words(best.objective) if plan.goal.unit == "s" else f"{best.objective:.6g} {plan.goal.unit}"
     loss = percent_words(best.objective / plan.objective - 1 if plan.objective else 0.0, is_signed=True)
-    what = f"{best.family} on {best.configuration.headline}, {name} {value} ({loss})"
+    what = f"{best.family} on {best.configuration.headline}, {plan.goal.name.replace('_', ' ')} {value} ({loss})"
     is_new = all((one.family, one.configuration) != (best.family, best.configuration) for one in plan.alternatives)
-    return Launchable(
+    more = [ranked_alternative(best, plan)] if is_new and is_asked else []
+    return replace(
+        plan,
         cautions=(begin,),
         instead=f"best plan found that can be launched: {what}; ask for it with {how}",
-        alternatives=(ranked_alternative(best, plan),) if is_new and is_asked else (),
+        alternatives=tuple(sorted([*plan.alternatives, *more], key=lambda one: one.objective)),
+    )
+
+
+def _in_place_of(problem: Problem, plan: Plan, better: Plan) -> Plan:
+    """Return the better plan of a narrower question as the answer in a plan's place: the plan's bound holds for it."""
+    bound = min(plan.bound, better.objective)
+    chosen = network_of(problem, better.substitutions)
+    return replace(
+        plan,
+        status=proof_of(better.objective, bound),
+        objective=better.objective,
+        bound=bound,
+        family=better.family,
+        configuration=better.configuration,
+        prediction=with_known_error(chosen, better.family, better.configuration, better.prediction),
+        explanation=better.explanation,
+        alternatives=(ranked_alternative(plan, better),),
+        substitutions=better.substitutions,
+        not_modelled=better.not_modelled,
     )
 
 
@@ -334,7 +312,7 @@ def _refusal(problem: Problem, plan: Plan) -> str | None:
     return refusal_of(Job(problem=network_of(asked(problem), plan.substitutions), plan=plan))
 
 
-def _best(problem: Problem, plan: Plan, search: Search) -> tuple[Plan, str] | None:
+def _best_launchable(problem: Problem, plan: Plan, search: Search) -> tuple[Plan, str] | None:
     """Return the best plan that a target can launch, and how it is asked for."""
     best = _best_alternative(problem, plan, search)
     waiting = _narrowed(problem, plan)
@@ -355,7 +333,8 @@ def _best(problem: Problem, plan: Plan, search: Search) -> tuple[Plan, str] | No
         if found.objective >= cutoff:
             continue
         if _refusal(question, found) is None:
-            best = found, _how(problem, question, found)
+            pins = [f"fix.{name}: {value}" for name, value in question.fixed.items() if name not in problem.fixed]
+            best = found, " and ".join([f"--families {found.family}", *pins])
         else:
             waiting += _narrowed(question, found)
     return best
@@ -399,12 +378,6 @@ def _narrowed(problem: Problem, plan: Plan) -> list[Problem]:
     return found + [replace(problem, families=(plan.family,), fixed={**problem.fixed, **one}) for one in own]
 
 
-def _how(problem: Problem, question: Problem, found: Plan) -> str:
-    """Return how a narrower question is asked."""
-    pins = [f"fix.{name}: {value}" for name, value in question.fixed.items() if name not in problem.fixed]
-    return " and ".join([f"--families {found.family}", *pins])
-
-
 # --- A plan as an answer: with what stands under its headline
 
 
@@ -413,43 +386,44 @@ def answered(problem: Problem, plan: Plan, search: Search) -> Plan:
 
     The search is that of the plan, with the time that it left.
     """
-    launch = search.bounded(lambda: launchable(problem, plan, search), NOT_ASKED)
-    best = plan if launch.better is None else _overtaken(problem, plan, launch.better)
-    found = weighed(problem, best, search)
-    return replace(
-        found,
-        cautions=(*launch.cautions, *found.cautions),
-        instead=launch.instead,
-        alternatives=tuple(sorted([*found.alternatives, *launch.alternatives], key=lambda one: one.objective)),
-    )
-
-
-def _overtaken(problem: Problem, plan: Plan, better: Plan) -> Plan:
-    """Return the better plan of a narrower question as the answer in a plan's place: the plan's bound holds for it."""
-    chosen = network_of(problem, better.substitutions)
-    bound = min(plan.bound, better.objective)
-    is_proven = gap_of(better.objective, bound) <= SAME
-    return replace(
-        plan,
-        status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
-        objective=better.objective,
-        bound=bound,
-        family=better.family,
-        configuration=better.configuration,
-        prediction=with_known_error(chosen, better.family, better.configuration, better.prediction),
-        explanation=better.explanation,
-        alternatives=(ranked_alternative(plan, better),),
-        substitutions=better.substitutions,
-        not_modelled=better.not_modelled,
-    )
+    late = replace(plan, cautions=(_NOT_ASKED,))
+    return weighed(problem, search.bounded(lambda: launchable(problem, plan, search), late), search)
 
 
 def weighed(problem: Problem, plan: Plan, search: Search) -> Plan:
     """Return a plan with the assumptions that change it, and a warning of memory that is all but full."""
     network = network_of(problem, plan.substitutions)
     found = weigh_assumptions(network, plan.family, plan.configuration, plan.objective, search)
-    cautions = little_memory(network, plan.prediction)
+    cautions = (*plan.cautions, *little_memory(network, plan.prediction))
     return replace(plan, key_assumptions=found.key, assumptions=found.minor, cautions=cautions)
+
+
+# --- What an answer shows of a plan
+
+
+def view_of(problem: Problem, found: Plan | Predicted) -> PlanView:
+    """Return what the families show of a plan or a prediction; ``problem``: with the network that it trains."""
+    family, configuration, prediction = FAMILIES[found.family], found.configuration, found.prediction
+
+    def predict(other: Configuration) -> Prediction:
+        name, chosen = as_asked(problem, other)
+        return FAMILIES[name].predict(problem, chosen)
+
+    return PlanView(
+        problem=problem,
+        words=family.WORDS,
+        family=family.view(problem.cluster, configuration.to_document(), prediction),
+        timeline=lambda: family.timeline(problem, configuration),
+        predict=predict,
+    )
+
+
+def view_again(plan: Plan) -> PlanView | None:
+    """Return what the families show of a plan whose question is read from itself; None where it is not whole."""
+    try:
+        return view_of(network_of(asked(load(plan.problem)), plan.substitutions), plan)
+    except PlannerError:
+        return None
 
 
 # --- A configuration that a question or a file holds, and what it costs

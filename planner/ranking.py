@@ -7,66 +7,29 @@ computation alone would make faster than the best plan so far are not planned at
 """
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import ne
 
-from planner.constraints import narrowed, needed_s
+from planner.constraints import check_deadline, lockstep, narrowed
 from planner.decisions import excludable_keys, pinnable_keys
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError, SpecError
 from planner.families.searches import BOUNDS, DOMAINS, SEARCHES
 from planner.memory import OUT_OF_MEMORY
 from planner.names import OF_TRANSFORMERS
 from planner.networks import asked, computation_bound, name_of, networks_of
-from planner.plan import Alternative, Plan, Prediction
+from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import LateError, Search
-from planner.solution import SAME, Status
-from planner.units import Dimension, format_human
-from planner.words import part_words, percent_words, time_words
+from planner.solution import SAME, Status, proof_of
+from planner.words import clipped, part_words, percent_words, time_words
 
-# --- A plan that misses the deadline: refused, with by how much it is missed and what is proven of it
-
-
-def check_deadline(problem: Problem, best: Plan, search: Search) -> None:
-    """Refuse a plan that misses the deadline; say by how much, if no plan meets it, or that none was found.
-
-    How far it has to give is said here only where no time is left for the diagnosis, which says it otherwise.
-    """
-    deadline_s, prediction = problem.limits.deadline_s, best.prediction
-    seconds = needed_s(prediction)
-    if deadline_s is None or seconds is None or seconds <= deadline_s:
-        return
-    least_s = seconds * best.bound / best.objective
-    what = "an epoch" if prediction.training_time_s is None else "the training"
-    if least_s <= deadline_s:
-        needed, limit = _apart(seconds, deadline_s)
-        raise NoAnswerError(
-            f"No plan found: {what} takes {needed} with the best one, and constraints.deadline is {limit}: it is "
-            f"missed by {time_words(seconds - deadline_s)}. It is only proven that none takes less than "
-            f"{time_words(least_s)}. Raise --time-limit."
-        )
-    least, limit = _apart(least_s, deadline_s)
-    mend = f"Raise it to {format_human(seconds * 1.001, Dimension.TIME, 4)}" if search.is_over else "Raise it"
-    raise InfeasibleError(
-        f"No plan fits: {what} takes at least {least}, and constraints.deadline is {limit}: it is missed by at least "
-        f"{time_words(least_s - deadline_s)}. {mend}, or add machines."
-    )
-
-
-def _apart(seconds: float, other_s: float) -> tuple[str, str]:
-    """Return two different times with as many digits as it takes to tell them apart; :func:`format_human` has 3."""
-    for digits in range(3, 17):
-        one, other = (format_human(value, Dimension.TIME, digits) for value in (seconds, other_s))
-        if one != other:
-            return one, other
-    return f"{seconds!r} s", f"{other_s!r} s"
-
-
-# --- Families that gave no plan: each with its reason, beside a plan or where there is none at all
-
+TOO_LATE = "it did not end with its time, and was broken off; raise --time-limit."
+_WEIGHT_OF_OWN = 5  # of the family of transformers, where time is shared out
 _MOST_WORDS = 160  # letters of a refusal in an explanation
+_TELLING = 0.0005  # share of the best plan's objective that is told apart from nothing
+_COMPUTATION = ("forward", "backward", "update", "compute", "optimizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +40,12 @@ class Entry:
     family: str
     bound: float
     is_changed: bool
+
+    @property
+    def words(self) -> str:
+        """The family, and its network where that is a changed one."""
+        taken = self.problem.taken if self.is_changed else ()
+        return f"{self.family} with {', '.join(taken)}" if taken else self.family
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,185 +59,6 @@ class Refusal:
     reason: str
     is_open: bool = False
     error: SpecError | None = None
-
-
-def no_plan(refusals: Sequence[Refusal]) -> PlannerError:
-    """Return why there is no plan at all: wrong input, a limit, or that nothing fits."""
-    if wrong := _wrong_input(refusals):
-        return wrong
-    unanswered = [one for one in refusals if one.is_open]
-    if not unanswered:
-        return InfeasibleError(_reasons(refusals))
-    closed = [one for one in refusals if not one.is_open]
-    if not closed:
-        return NoAnswerError(_reasons(refusals))
-    lines = ["No plan was found, nor is it proven that there is none. Not known:", *_lines(unanswered)]
-    return NoAnswerError("\n".join([*lines, "Known to have no plan:", *_lines(closed)]))
-
-
-def _wrong_input(refusals: Sequence[Refusal]) -> SpecError | None:
-    """Return the error of a question that every family refuses for one field of it, the same for all."""
-    errors = [one.error for one in refusals if one.error is not None]
-    if not errors or len(errors) < len(refusals):
-        return None
-    fields = {frozenset(fault.field for fault in error.faults) for error in errors}
-    faults = dict.fromkeys(fault for error in errors for fault in error.faults)
-    return SpecError.of(faults) if len(fields) == 1 and faults else None
-
-
-def _lines(refusals: Sequence[Refusal]) -> list[str]:
-    """Return the families with their reasons, an indented line or more for each."""
-    found = dict.fromkeys(f"{_who(one)}: {one.reason}" for one in refusals)
-    return [f"  {line}" for text in found for line in text.splitlines()]
-
-
-def _reasons(refusals: Sequence[Refusal]) -> str:
-    """Return why there is no plan at all, a line for each family; for changed networks only what differs."""
-    lines: dict[tuple[str, str], str] = {}
-    for one in refusals:
-        lines.setdefault((one.entry.family, one.reason), f"{_who(one)}: {one.reason}")
-    if len(lines) == 1:
-        return refusals[0].reason
-    return "\n".join(lines.values()) or "No plan fits: none of the allowed families can be searched. Allow others."
-
-
-def _who(refusal: Refusal) -> str:
-    """Return the family, and its network where that is a changed one."""
-    taken = refusal.entry.problem.taken if refusal.entry.is_changed else ()
-    return f"{refusal.entry.family} with {', '.join(taken)}" if taken else refusal.entry.family
-
-
-def refused_words(refusals: Iterable[Refusal]) -> list[str]:
-    """Return the families that give no plan, each with its reason in short, once."""
-    lines: dict[tuple[str, str], str] = {}
-    for one in refusals:
-        lines.setdefault((one.entry.family, one.reason), f"{_who(one)} gives no plan: {_short(one.reason)}")
-    return list(lines.values())
-
-
-def _short(reason: str) -> str:
-    """Return the first sentence or two of a reason, at most a line and a half."""
-    text = " ".join(reason.split())
-    if len(text) <= _MOST_WORDS:
-        return text
-    cut = text.rfind(". ", 0, _MOST_WORDS)
-    return text[: cut + 1] if cut > 0 else f"{text[: _MOST_WORDS - 3].rsplit(' ', 1)[0]} ..."
-
-
-# --- What a ranking says: why the losers lost, what changed networks bring, and what stale gradients may cost
-
-_TOLD = 0.0005  # share of the best plan's objective that is told apart from nothing
-_COMPUTATION = ("forward", "backward", "update", "compute", "optimizer")
-
-
-def ranked_alternative(one: Plan, best: Plan) -> Alternative:
-    """Return a plan that lost."""
-    network = name_of(one.substitutions, best.substitutions)
-    kind = " (asynchronous)" if is_asynchronous(one.prediction) and not is_asynchronous(best.prediction) else ""
-    kind = " (synchronous)" if is_asynchronous(best.prediction) and not is_asynchronous(one.prediction) else kind
-    return Alternative(
-        name=f"{network}{': ' if network else ''}{one.family}{kind}: {one.configuration.headline}",
-        family=one.family,
-        objective=one.objective,
-        relative_loss=one.objective / best.objective - 1 if best.objective else 0.0,
-        reason=f"{_weakness(one.prediction)}{_how_sure(one, best)}",
-        configuration=one.configuration,
-        substitutions=one.substitutions,
-    )
-
-
-def _how_sure(one: Plan, best: Plan) -> str:
-    """Return in words that a loser is not proven to be the best of its family, where that is so."""
-    if one.status is Status.OPTIMAL:
-        return ""
-    least = one.bound / best.objective - 1 if best.objective else 0.0
-    if least < -SAME:
-        return "; not proven"
-    return f"; the best of its family: {least:+.1%} or more" if least >= _TOLD else "; none of its family is faster"
-
-
-def _weakness(prediction: Prediction) -> str:
-    """Return what a plan spends most on beside computation, in a few words."""
-    parts = {name: seconds for name, seconds in prediction.breakdown_s.items() if name not in _COMPUTATION}
-    total_s = prediction.iteration_time_s
-    worst = max(parts, key=parts.__getitem__, default="")
-    if not worst or not total_s or parts[worst] < 0.005 * total_s:
-        return "next to nothing but computation"
-    return f"{parts[worst] / total_s:.0%} of its time is {part_words(worst)}"
-
-
-def about_networks(problem: Problem, best: Plan, losers: Sequence[Plan], *, is_proven: bool) -> list[str]:
-    """Return which substitutions were taken, and what the network as given would cost."""
-    allowed = asked(problem).substitutions
-    if not best.substitutions:
-        if not allowed or "substitutions" in problem.fixed:
-            return []
-        verdict = "would make it faster" if is_proven else "was found to make it faster"
-        return [f"the network stays as given: no substitution ({', '.join(one.name for one in allowed)}) {verdict}"]
-    lines = [
-        f"{one.name}: {one.removed[0]} to {one.removed[-1]} ({len(one.removed)} layers) replaced by {one.by}"
-        for one in allowed
-        if one.name in best.substitutions
-    ]
-    if given := [one for one in losers if not one.substitutions]:
-        plain = min(given, key=lambda one: one.objective)
-        loss = plain.objective / best.objective - 1
-        lines.append(f"{name_of((), best.substitutions)}: {loss:+.0%}, with {plain.family} as its best")
-    return lines
-
-
-def about_overlap(problem: Problem, best: Plan, losers: Sequence[Plan]) -> list[str]:
-    """Return what the lead over the family that follows measurements of transformers may rest on alone.
-
-    The others hide all communication that may run beside computing; measurements show more of it.
-    """
-    rivals = [one.objective for one in losers if one.family == OF_TRANSFORMERS]
-    if problem.dnn.transformer is None or best.family == OF_TRANSFORMERS or problem.is_computation_measured:
-        return []
-    words = f"the family {best.family} assumes perfect overlap of communication with computing"
-    if not rivals or not best.objective:
-        return [f"{words}; measurements of transformers show less"]
-    lead = percent_words(1 - best.objective / min(rivals))
-    return [f"{words}. Its lead of {lead} over {OF_TRANSFORMERS} may come from that alone"]
-
-
-def is_asynchronous(prediction: Prediction) -> bool:
-    """Whether gradients may be stale; ``most`` None means that nothing bounds it."""
-    staleness = prediction.details.get("staleness", 0)
-    most = staleness["most"] if isinstance(staleness, Mapping) else staleness
-    return most is None or bool(most > 0)
-
-
-def about_staleness(plans: Sequence[Plan]) -> tuple[list[str], list[str]]:
-    """Return what to know where asynchronous and synchronous plans stand beside each other, and the warning.
-
-    Stale gradients usually need more epochs, of which no cost model here knows; what can be said is how many more they
-    may need until the best synchronous plan is as fast.
-    """
-    stale = [one for one in plans if is_asynchronous(one.prediction)]
-    if not stale:
-        return [], []
-    waiting = min((one for one in plans if one not in stale), key=lambda one: one.objective, default=None)
-    warning = f"{stale[0].family} is asynchronous here: stale gradients may need more epochs, which is not modelled"
-    if waiting is None:
-        return ["no synchronous plan was found to compare with"], [warning]
-    lines = []
-    for one in dict.fromkeys(plan.family for plan in stale):
-        fastest = min(plan.objective for plan in stale if plan.family == one)
-        ratio = waiting.objective / fastest
-        if ratio > 1:
-            times = f"{ratio:.2f}" if ratio >= 1.05 else f"{ratio:.4f}"  # enough digits to tell it from 1
-            lines.append(
-                f"{one} is asynchronous: it wins as long as it needs less than {times} times the epochs of the "
-                f"best synchronous plan ({waiting.family}, {time_words(waiting.objective)})"
-            )
-        else:
-            lines.append(f"{one} is asynchronous and no faster than the best synchronous plan ({waiting.family})")
-    return lines, [warning]
-
-
-TOO_LATE = "it did not end with its time, and was broken off; raise --time-limit."
-_WEIGHT_OF_OWN = 5
 
 
 class _Progress:
@@ -313,10 +103,15 @@ def best_plan(problem: Problem, search: Search) -> Plan:
         if entry.is_changed and entry.bound >= least * (1 - SAME):
             progress.update(index, float("inf"))
             continue
-        known = [one.objective for one in plans if not is_asynchronous(one.prediction)]
+        known = [one.objective for one in plans if not one.prediction.is_asynchronous]
         cutoff = min(known, default=search.cutoff)  # a family that loses is searched until that is proven
         told = partial(progress.update, index) if search.told is not None else None
-        part = search.part(search.left_s * _share(entries[index:]), cutoff=cutoff, told=told)
+        # More of the time for a family that knows transformers; what it leaves goes to the others.
+        weights = [
+            _WEIGHT_OF_OWN if one.family == OF_TRANSFORMERS and one.problem.dnn.transformer is not None else 1
+            for one in entries[index:]
+        ]
+        part = search.part(search.left_s * weights[0] / sum(weights), cutoff=cutoff, told=told)
         last = len(plans)
         for answer in _answers(entry, part):
             if isinstance(answer, Plan):
@@ -353,28 +148,14 @@ def _entries(problem: Problem) -> list[Entry]:
     return found
 
 
-def _share(left: Sequence[Entry]) -> float:
-    """Return the share of the time that the first of the entries may take: more for a family that knows transformers.
-
-    What it leaves goes to the others.
-    """
-    weights = [
-        _WEIGHT_OF_OWN if one.family == OF_TRANSFORMERS and one.problem.dnn.transformer is not None else 1
-        for one in left
-    ]
-    return weights[0] / sum(weights)
-
-
 def _answers(entry: Entry, part: Search) -> Iterator[Plan | Refusal]:
     """Yield a family's plan, or why there is none; after an asynchronous one its best synchronous one, too."""
     answer = _searched(entry, part)
     yield answer
-    limits = entry.problem.limits
-    is_pinned = "synchronisation" in entry.problem.fixed
-    if limits.max_staleness and not is_pinned and isinstance(answer, Plan) and is_asynchronous(answer.prediction):
-        waiting = replace(entry.problem, limits=replace(limits, max_staleness=0.0))
+    waiting = lockstep(entry.problem)
+    if waiting is not None and isinstance(answer, Plan) and answer.prediction.is_asynchronous:
         second = _searched(replace(entry, problem=waiting), part.part(part.left_s))
-        if isinstance(second, Plan) and not is_asynchronous(second.prediction):
+        if isinstance(second, Plan) and not second.prediction.is_asynchronous:
             yield second  # the first answer's bound covers it
 
 
@@ -428,7 +209,8 @@ def _ranked(problem: Problem, best: Plan, losers: Iterable[Plan], refusals: Sequ
     losers = sorted(losers, key=lambda one: one.objective)
     open_bounds = [one.entry.bound for one in refusals if one.is_open]
     bound = min([best.bound, *open_bounds, *(one.bound for one in losers)])
-    is_proven = best.objective - bound <= SAME * best.objective
+    status = proof_of(best.objective, bound)
+    is_proven = status is Status.OPTIMAL
     own = [replace(one, substitutions=best.substitutions) for one in best.alternatives]
     others = [ranked_alternative(one, best) for one in losers]
     networks = about_networks(problem, best, losers, is_proven=is_proven)
@@ -440,7 +222,7 @@ def _ranked(problem: Problem, best: Plan, losers: Iterable[Plan], refusals: Sequ
                 beyond[what] = min(least, beyond.get(what, least))
     return replace(
         best,
-        status=Status.OPTIMAL if is_proven else Status.FEASIBLE,
+        status=status,
         bound=best.objective if is_proven else bound,
         alternatives=tuple(sorted([*own, *others], key=lambda one: one.objective)),
         explanation=(*best.explanation, *networks, *staleness, *refused_words(refusals)),
@@ -448,3 +230,141 @@ def _ranked(problem: Problem, best: Plan, losers: Iterable[Plan], refusals: Sequ
         beyond=beyond,
         domain=tuple(f"{name}: {DOMAINS[name]}" for name in dict.fromkeys(one.family for one in (best, *losers))),
     )
+
+
+# --- Families that gave no plan: each with its reason, beside a plan or where there is none at all
+
+
+def no_plan(refusals: Sequence[Refusal]) -> PlannerError:
+    """Return why there is no plan at all: wrong input, a limit, or that nothing fits."""
+    errors = [one.error for one in refusals if one.error is not None]
+    if errors and len(errors) == len(refusals):  # every family refuses the question: for one field of it, the same?
+        fields = {frozenset(fault.field for fault in error.faults) for error in errors}
+        faults = dict.fromkeys(fault for error in errors for fault in error.faults)
+        if len(fields) == 1 and faults:
+            return SpecError.of(faults)
+    unanswered = [one for one in refusals if one.is_open]
+    closed = [one for one in refusals if not one.is_open]
+    if not unanswered or not closed:
+        reasons: dict[tuple[str, str], str] = {}  # a line for each family; for changed networks only what differs
+        for one in refusals:
+            reasons.setdefault((one.entry.family, one.reason), f"{one.entry.words}: {one.reason}")
+        text = "\n".join(reasons.values()) if len(reasons) != 1 else refusals[0].reason
+        if not unanswered:
+            return InfeasibleError(text or "No plan fits: none of the allowed families can be searched. Allow others.")
+        return NoAnswerError(text)
+
+    def lines(refusals: Sequence[Refusal]) -> list[str]:
+        texts = dict.fromkeys(f"{one.entry.words}: {one.reason}" for one in refusals)
+        return [f"  {line}" for text in texts for line in text.splitlines()]
+
+    begin = "No plan was found, nor is it proven that there is none. Not known:"
+    return NoAnswerError("\n".join([begin, *lines(unanswered), "Known to have no plan:", *lines(closed)]))
+
+
+def refused_words(refusals: Iterable[Refusal]) -> list[str]:
+    """Return the families that give no plan, each with its reason once: its first sentence or two."""
+    lines: dict[tuple[str, str], str] = {}
+    for one in refusals:
+        text = " ".join(one.reason.split())
+        if len(text) > _MOST_WORDS:
+            cut = text.rfind(". ", 0, _MOST_WORDS)
+            text = text[: cut + 1] if cut > 0 else clipped(text, _MOST_WORDS)
+        lines.setdefault((one.entry.family, one.reason), f"{one.entry.words} gives no plan: {text}")
+    return list(lines.values())
+
+
+# --- What a ranking says: why the losers lost, what changed networks bring, and what stale gradients may cost
+
+
+def ranked_alternative(one: Plan, best: Plan) -> Alternative:
+    """Return a plan that lost: by what it spends most on beside computation, and how sure that is."""
+    network = name_of(one.substitutions, best.substitutions)
+    kind = ""
+    if one.prediction.is_asynchronous != best.prediction.is_asynchronous:
+        kind = " (asynchronous)" if one.prediction.is_asynchronous else " (synchronous)"
+    total_s = one.prediction.iteration_time_s
+    parts = {name: s for name, s in one.prediction.breakdown_s.items() if name not in _COMPUTATION}
+    worst = max(parts, key=parts.__getitem__, default="")
+    reason = "next to nothing but computation"
+    if worst and total_s and parts[worst] >= 0.005 * total_s:
+        reason = f"{parts[worst] / total_s:.0%} of its time is {part_words(worst)}"
+    if one.status is not Status.OPTIMAL:  # it is not proven to be the best of its family
+        least = one.bound / best.objective - 1 if best.objective else 0.0
+        if least < -SAME:
+            reason += "; not proven"
+        else:
+            no_less = f"the best of its family: {least:+.1%} or more"
+            reason += f"; {no_less if least >= _TELLING else 'none of its family is faster'}"
+    return Alternative(
+        name=f"{network}{': ' if network else ''}{one.family}{kind}: {one.configuration.headline}",
+        family=one.family,
+        objective=one.objective,
+        relative_loss=one.objective / best.objective - 1 if best.objective else 0.0,
+        reason=reason,
+        configuration=one.configuration,
+        substitutions=one.substitutions,
+    )
+
+
+def about_networks(problem: Problem, best: Plan, losers: Sequence[Plan], *, is_proven: bool) -> list[str]:
+    """Return which substitutions were taken, and what the network as given would cost."""
+    allowed = asked(problem).substitutions
+    if not best.substitutions:
+        if not allowed or "substitutions" in problem.fixed:
+            return []
+        verdict = "would make it faster" if is_proven else "was found to make it faster"
+        return [f"the network stays as given: no substitution ({', '.join(one.name for one in allowed)}) {verdict}"]
+    lines = [
+        f"{one.name}: {one.removed[0]} to {one.removed[-1]} ({len(one.removed)} layers) replaced by {one.by}"
+        for one in allowed
+        if one.name in best.substitutions
+    ]
+    if given := [one for one in losers if not one.substitutions]:
+        plain = min(given, key=lambda one: one.objective)
+        loss = plain.objective / best.objective - 1
+        lines.append(f"{name_of((), best.substitutions)}: {loss:+.0%}, with {plain.family} as its best")
+    return lines
+
+
+def about_overlap(problem: Problem, best: Plan, losers: Sequence[Plan]) -> list[str]:
+    """Return what the lead over the family that follows measurements of transformers may rest on alone.
+
+    The others hide all communication that may run beside computing; measurements show more of it.
+    """
+    rivals = [one.objective for one in losers if one.family == OF_TRANSFORMERS]
+    if problem.dnn.transformer is None or best.family == OF_TRANSFORMERS or problem.is_computation_measured:
+        return []
+    words = f"the family {best.family} assumes perfect overlap of communication with computing"
+    if not rivals or not best.objective:
+        return [f"{words}; measurements of transformers show less"]
+    lead = percent_words(1 - best.objective / min(rivals))
+    return [f"{words}. Its lead of {lead} over {OF_TRANSFORMERS} may come from that alone"]
+
+
+def about_staleness(plans: Sequence[Plan]) -> tuple[list[str], list[str]]:
+    """Return what to know where asynchronous and synchronous plans stand beside each other, and the warning.
+
+    Stale gradients usually need more epochs, of which no cost model here knows; what can be said is how many more they
+    may need until the best synchronous plan is as fast.
+    """
+    stale = [one for one in plans if one.prediction.is_asynchronous]
+    if not stale:
+        return [], []
+    waiting = min((one for one in plans if one not in stale), key=lambda one: one.objective, default=None)
+    warning = f"{stale[0].family} is asynchronous here: stale gradients may need more epochs, which is not modelled"
+    if waiting is None:
+        return ["no synchronous plan was found to compare with"], [warning]
+    lines = []
+    for one in dict.fromkeys(plan.family for plan in stale):
+        fastest = min(plan.objective for plan in stale if plan.family == one)
+        ratio = waiting.objective / fastest
+        if ratio > 1:
+            times = f"{ratio:.2f}" if ratio >= 1.05 else f"{ratio:.4f}"  # enough digits to tell it from 1
+            lines.append(
+                f"{one} is asynchronous: it wins as long as it needs less than {times} times the epochs of the "
+                f"best synchronous plan ({waiting.family}, {time_words(waiting.objective)})"
+            )
+        else:
+            lines.append(f"{one} is asynchronous and no faster than the best synchronous plan ({waiting.family})")
+    return lines, [warning]

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from planner.cluster import Cluster
+from planner.plan import Configuration, Prediction
+from planner.problem import Problem
+from planner.timeline import Timeline
 from planner.words import many
 
 __all__ = [
@@ -28,6 +31,7 @@ __all__ = [
     "Machine",
     "Memory",
     "Placement",
+    "PlanView",
     "Points",
     "Role",
     "Section",
@@ -342,6 +346,31 @@ class FamilyView:
     lines: Sequence[str] = ()
     told: frozenset[str] | None = frozenset()
     memory: Sequence[Memory] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """What the families show of one plan or prediction: an answer is handed it, and asks no family itself.
+
+    Attributes
+    ----------
+    problem
+        With the network that the configuration trains.
+    words
+        How the family trains: ``pipeline parallelism``.
+    family
+        What it shows of the configuration.
+    timeline
+        Gives what runs when; raises ModelError or SpecError where there is no schedule, or one of too many tasks.
+    predict
+        Predicts another configuration of any family on this network; raises PlannerError where it means none here.
+    """
+
+    problem: Problem
+    words: str
+    family: FamilyView
+    timeline: Callable[[], Timeline]
+    predict: Callable[[Configuration], Prediction]
 
 
 _MOST_ROLES = 24

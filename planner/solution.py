@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-__all__ = ["SAME", "Solution", "Status", "gap_of"]
+__all__ = ["SAME", "Solution", "Status", "gap_of", "proof_of"]
 
 SAME = 1e-9  # relative difference below which two objectives are one, and a gap is closed
 
@@ -86,3 +86,12 @@ def gap_of(objective: float, bound: float) -> float:
     0.25
     """
     return (objective - bound) / objective if objective else 0.0
+
+
+def proof_of(objective: float, bound: float) -> Status:
+    """Return what is proven of an answer by a bound that no answer beats.
+
+    >>> proof_of(8.0, 6.0).value, proof_of(8.0, 8.0).value
+    ('feasible', 'optimal')
+    """
+    return Status.OPTIMAL if objective - bound <= SAME * objective else Status.FEASIBLE

@@ -148,7 +148,7 @@ class Image:
         return self.num_patches + self.has_class_token
 
 
-def fill(where: Any, name: str, value: object) -> None:
+def fill(where: object, name: str, value: object) -> None:
     """Set a field that was left out, before the object is in anyone's hands."""
     if getattr(where, name) is None:
         object.__setattr__(where, name, value)

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, TypeVar
 from planner.units import Dimension, format_human
 
 if TYPE_CHECKING:
-    from planner.plan import Configuration, Plan
-    from planner.problem import Problem
+    from planner.plan import Plan
 
 __all__ = [
     "SEARCH_SPACE",
     "beyond_words",
     "capitalised",
+    "clipped",
     "cut",
-    "devices_words",
     "few",
     "first_lines",
     "goal_words",
@@ -155,36 +154,6 @@ def beyond_words(plan: "Plan") -> list[str]:
     ]
 
 
-def devices_words(configuration: "Configuration", problem: "Problem") -> str:
-    """Return how many of the devices a plan takes, and whether another number of them, or of machines, was searched.
-
-    Per epoch or training, and with a global batch, their number is searched, unless the user says it. With a fixed
-    batch per device all are used per iteration.
-    """
-    used, there = getattr(configuration, "num_devices", None), problem.cluster.num_devices
-    allowed, meant, batch = problem.allowed_devices, problem.training.num_devices, problem.training.fixed_batch_size
-    is_open = problem.is_number_of_devices_open
-    if used is None:  # of a family with servers: its headline says how many machines train, and how many serve
-        if problem.cluster.num_machines == 1 or problem.allowed_machines.least == problem.allowed_machines.most:
-            return ""
-        if not is_open:
-            return "every machine trains or serves (a batch per device, per iteration: their number was not searched)"
-        each = f", on the global batch of {batch:,} that all {meant:,} devices would have" if batch and meant else ""
-        return f"the number of machines was searched{each}"
-    words = f"on {'all ' if there > 1 else ''}{there:,}" if used == there else f"on {used:,} of {there:,}"
-    why = ""
-    if there > 1 and not is_open:
-        why = " (a batch per device, per iteration: their number was not searched)"
-    elif there > 1 and allowed.least != allowed.most:
-        each = (
-            f", on the global batch of {batch:,} that all {meant:,} would have"
-            if batch and meant and used < meant
-            else ""
-        )
-        why = f" (the number was searched{each})"
-    return f"{words} device{'s' * (there > 1)}{why}"
-
-
 def untold(lines: Iterable[str], told: Sequence[str]) -> list[str]:
     """Return the lines that stand nowhere else in an answer: no line that was told begins with them.
 
@@ -228,6 +197,16 @@ def short(text: str, most: int = 40) -> str:
 def cut(text: str, most: int) -> str:
     """Return text of at most so many letters, with three dots where it is longer, as a terminal shows it."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def clipped(text: str, most: int) -> str:
+    """Return text on one line, of at most so many letters, cut between two words with three dots where it is longer.
+
+    >>> clipped("No plan fits: stage 2 needs more.", 20)
+    'No plan fits: ...'
+    """
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 3].rsplit(' ', 1)[0]} ..."
 
 
 def first_lines(lines: Sequence[str], most: int) -> list[str]:

@@ -49,8 +49,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.channel import fifo_end_s
 from planner.cost import Floats
-from planner.fifo import fifo_end_s
 from planner.search import Search
 from planner.solution import SAME, Solution, Status
 from planner.solvers.cp_sat import new_model, run

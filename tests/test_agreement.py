@@ -23,12 +23,11 @@ from planner.cases.forms.dag_model import (
     task_graph,
     wait_free_time_s,
 )
-from planner.channel import schedule
+from planner.channel import fifo_end_s, schedule
 from planner.cost import Affine, Wait
 from planner.errors import SpecError
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.cost import AllReduceCost
-from planner.fifo import fifo_end_s
 from planner.models.data_parallel import standard_maximum
 from planner.models.servers import (
     BspExchange,

@@ -10,6 +10,7 @@ from typing import Any
 from planner.answer.parts import Commands
 from planner.answer.text import table
 from planner.letters import visible_data
+from planner.plan import may_be_stale
 from planner.sections import Answer, Bars, Block, Bullets, Code, Section, Table, Text, Tiles
 from planner.solution import SAME
 from planner.words import (
@@ -245,7 +246,7 @@ def _warnings(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]
             yield f"dnn.{key} differs, {values[0]} and {values[1]}: the plans answer different questions"
     if one["substitutions"] != other["substitutions"]:
         yield "the networks differ by their substitutions, and what those do to the accuracy is not modelled"
-    stale = _pair(both, _is_asynchronous)
+    stale = _pair(both, lambda plan: may_be_stale(plan["prediction"]["details"]))
     if stale[0] != stale[1]:
         which = "first" if stale[0] else "second"
         yield f"the {which} plan is asynchronous: it may need more epochs, which is not modelled"
@@ -264,13 +265,6 @@ def _global_batch(plan: Mapping[str, Any]) -> float | None:
     if not epoch_s or not isinstance(samples, int | float):
         return None
     return float(samples * prediction["iteration_time_s"] / epoch_s)
-
-
-def _is_asynchronous(plan: Mapping[str, Any]) -> bool:
-    """Whether a plan's gradients may be stale."""
-    staleness = plan["prediction"]["details"].get("staleness", 0)
-    most = staleness.get("most") if isinstance(staleness, Mapping) else staleness
-    return not isinstance(most, int | float) or most > 0
 
 
 def _dnn(plan: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -45,7 +45,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def prediction_document(found: Predicted, problem: Mapping[str, Any]) -> dict[str, Any]:
+def prediction_document(found: Predicted, problem: Mapping[str, object]) -> dict[str, Any]:
     """Return ``planner.prediction/1``; ``problem``: the question, resolved."""
     return {
         "schema": "planner.prediction/1",
@@ -106,12 +106,12 @@ def error_document(error: PlannerError, *, kind: str) -> dict[str, Any]:
     }
 
 
-def dump(document: Mapping[str, Any]) -> str:
+def dump(document: Mapping[str, object]) -> str:
     """Return a document as JSON text: the same bytes for the same document, and null for what JSON cannot write."""
     return visible_json(_json(document, "\n"))
 
 
-def _json(value: Any, lead: str) -> str:
+def _json(value: object, lead: str) -> str:
     """Return what ``json.dumps(finite(value), indent=2, ensure_ascii=False)`` does, in a third of the time.
 
     ``lead``: the line feed and the blanks before what closes the value.

@@ -9,26 +9,14 @@ from typing import Any
 from planner.cluster import Cluster, MachineGroup
 from planner.sections import Cell, Drawing, Gantt, Group, Machine, Placement, Role, Table
 from planner.units import Dimension, format_human
-from planner.words import few, joined, many, size_words, term_words, thinned, time_words
+from planner.words import few, many, size_words, term_words, thinned, time_words
 
 # --- The cluster, drawn: groups of machines, their devices, and what runs on each
 
-_UNNAMED = "cluster"
-_MOST_NAMED = 3  # kinds of machines that stand in a sentence
 _MOST_MACHINES = 24  # of a group
 _MOST_GROUPS = 16
 _MOST_DEVICES = 16  # of a machine
 _IDLE = Cell(label="\N{MIDDLE DOT}", words="idle")
-
-
-def cluster_words(cluster: Cluster) -> str:
-    """Return a cluster by its name, or by its machines where nobody gave it one."""
-    if cluster.name != _UNNAMED:
-        return cluster.name
-    groups = cluster.machine_groups
-    if len(groups) > _MOST_NAMED:
-        return f"{cluster.num_devices:,} devices in {many(len(groups), 'group')} of machines"
-    return joined([f"{group.count:,} x {group.devices_per_machine} {group.device.name}" for group in groups])
 
 
 def drawing_of(cluster: Cluster, placement: Placement) -> Drawing:
@@ -39,7 +27,7 @@ def drawing_of(cluster: Cluster, placement: Placement) -> Drawing:
     idle = (Role(label=_IDLE.label, words="a device that does nothing"),) if is_idle else ()
     left_out = len(cluster.machine_groups) - len(groups)
     return Drawing(
-        caption=f"What runs where on {cluster_words(cluster)}",
+        caption=f"What runs where on {cluster.words}",
         groups=drawn,
         roles=(*placement.roles, *idle),
         note=f"{many(left_out, 'group')} of machines are not drawn." if left_out else "",

@@ -13,7 +13,7 @@ from planner.words import cut, part_words, time_words
 if TYPE_CHECKING:
     from planner.explanation import Explanation, Sensitivity
 
-__all__ = ["explanation_answer", "savings_words"]
+__all__ = ["effect_words", "explanation_answer", "savings_words"]
 
 LEFT_OUT = "left out: interrupted"  # how the note of a change begins that was not answered because of Ctrl-C
 _NOTHING = 5e-4  # a share of the objective below which a change brings nothing to speak of
@@ -29,12 +29,15 @@ def explanation_answer(found: "Explanation") -> Answer:
     plan, rows = found.plan, found.sensitivities
     terms = [row for row in found.breakdown if row[2] > 1e-6]
     shares = [f"  {part_words(name):26} {time_words(s):>9}  {share:6.1%}" for name, s, share in terms[:_MOST_TERMS]]
-    changes = [cut(_change(one), _WIDTH) for one in rows[:_MOST_CHANGES]]
+    changes = []
+    for one in rows[:_MOST_CHANGES]:
+        then = f": {one.note}" if one.saving is None else f", then {one.plan}" * one.is_other_plan
+        changes.append(cut(f"  {effect_words(one):14} {one.words}{then}", _WIDTH))
     seconds = []
-    for one in found.runners_up:
-        loss = f"{one.relative_loss:+.1%}" if one.relative_loss > _NOTHING else "the same"
-        name = one.name if one.family in one.name else f"{one.family}, {one.name}"
-        seconds.append(cut(f"  {loss:>8}  {name}: {one.reason}", _WIDTH))
+    for other in found.runners_up:
+        loss = f"{other.relative_loss:+.1%}" if other.relative_loss > _NOTHING else "the same"
+        name = other.name if other.family in other.name else f"{other.family}, {other.name}"
+        seconds.append(cut(f"  {loss:>8}  {name}: {other.reason}", _WIDTH))
     told = {
         "What binds": [f"  {cut(line, _WIDTH)}" for line in found.binding[:_MOST_LINES]],
         "Where an iteration's time goes": [*shares, *_more(len(terms), _MOST_TERMS, "")],
@@ -77,18 +80,15 @@ def _more(number: int, most: int, where: str) -> list[str]:
     return [f"  ... and {number - most} more{where}"] if number > most else []
 
 
-def _change(one: "Sensitivity") -> str:
-    """Return what one change would bring as a line, as far as it is proven."""
+def effect_words(one: "Sensitivity") -> str:
+    """Return what a change would bring, as far as it is proven; nothing where that is not known."""
     if one.saving is None:
-        return f"  {'':14} {one.words}: {one.note}"
-    then = f", then {one.plan}" if one.is_other_plan else ""
+        return ""
     if abs(one.saving) < _NOTHING:
-        effect = "nothing" if one.is_proven else "saves >= 0"
-    elif one.saving > 0:
-        effect = f"saves {'' if one.is_proven else '>= '}{_share(one.saving)}"
-    else:
-        effect = f"costs {'' if one.is_proven else '<= '}{_share(-one.saving)}"
-    return f"  {effect:14} {one.words}{then}"
+        return "nothing" if one.is_proven else "saves >= 0"
+    if one.saving > 0:
+        return f"saves {'' if one.is_proven else '>= '}{_share(one.saving)}"
+    return f"costs {'' if one.is_proven else '<= '}{_share(-one.saving)}"
 
 
 def _in_short(found: "Explanation") -> list[str]:

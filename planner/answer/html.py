@@ -54,7 +54,7 @@ def page_of(answer: Answer) -> str:
     return text
 
 
-def script_json(value: Any) -> str:
+def script_json(value: object) -> str:
     r"""Return JSON that may stand in a script element: nothing in it ends the element, or begins a comment.
 
     >>> script_json({"a": "</script><!--&"})

@@ -8,6 +8,7 @@ an answer is that of :mod:`planner.answer.html`.
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from planner.answer.parts import of_limit, shares_of
 from planner.cluster import Cluster, MachineGroup
 from planner.dnn import Dnn, Layer
 from planner.plan import Plan, Prediction
@@ -18,7 +19,6 @@ from planner.words import (
     cut,
     goal_words,
     many,
-    objective_words,
     proof_words,
     size_words,
     time_words,
@@ -28,7 +28,6 @@ __all__ = ["MOST_ROWS", "html_of"]
 
 MOST_ROWS = 20  # of one table
 _MOST_LETTERS = 200  # of one cell, or of the title
-_LEAST_SHARE = 1e-6  # of an iteration; what takes less is not shown, as on a terminal
 
 
 def html_of(shown: object) -> str:
@@ -123,28 +122,14 @@ def _short(value: object) -> str:
 
 def _prediction_lines(prediction: Prediction) -> list[str]:
     """Return times, scaling and memory."""
-    times = {
-        "iteration": prediction.iteration_time_s,
-        "epoch": prediction.epoch_time_s,
-        "training": prediction.training_time_s,
-    }
-    known = ", ".join(f"{name} {time_words(seconds)}" for name, seconds in times.items() if seconds is not None)
-    lines = [f"{known}; scaling factor {prediction.scaling_factor:.3f}"]
-    if "total" in prediction.memory_bytes:
-        limit = prediction.memory_bytes.get("limit", float("inf"))
-        of_limit = "" if limit == float("inf") else f" of {size_words(limit)}"
-        lines.append(f"{size_words(prediction.memory_bytes['total'])}{of_limit} of a device's memory")
-    return lines
+    known = ", ".join(f"{name} {time_words(seconds)}" for name, seconds in prediction.times_s.items())
+    held = [f"{of_limit(prediction.memory_bytes)} of a device's memory"] if "total" in prediction.memory_bytes else []
+    return [f"{known}; scaling factor {prediction.scaling_factor:.3f}", *held]
 
 
 def _breakdown(prediction: Prediction) -> str:
     """Return where an iteration's time goes."""
-    total = prediction.iteration_time_s
-    rows = [
-        (name.replace("_", " "), objective_words(seconds, "s"), f"{seconds / total:.1%}")
-        for name, seconds in prediction.breakdown_s.items()
-        if seconds > _LEAST_SHARE * total
-    ]
+    rows = [(part.name, time_words(part.value), f"{part.share:.1%}") for part in shares_of(prediction.breakdown_s)]
     return _table(("where an iteration's time goes", "time", "share"), rows)
 
 

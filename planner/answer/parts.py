@@ -4,24 +4,28 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
-from typing import Any
+from typing import NamedTuple
 
 from planner.answer.charts import scale_of
 from planner.answer.text import note_lines
 from planner.sections import Bars, Block, Bullets, Code, Points, Section, Table, Text
-from planner.words import few, many, objective_words, short, thinned
+from planner.words import few, many, objective_words, short, size_words, term_words, thinned
 
 __all__ = [
     "Commands",
     "History",
+    "Share",
     "bullet_blocks",
     "certificate_chart",
     "history_charts",
     "notes",
+    "of_limit",
     "origin",
-    "parts_chart",
+    "shares_chart",
+    "shares_of",
 ]
 
+_LEAST_SHARE = 1e-6  # what is less of a sum is not shown
 _MOST_LINES = 100
 _LEAST_MOMENTS = 3
 _MOST_MOMENTS = 200
@@ -38,8 +42,32 @@ def bullet_blocks(title: str, lines: Sequence[str]) -> list[Block]:
     return [Text(f"{title}:"), Bullets(lines)] if lines else []
 
 
-def parts_chart(caption: str, parts: Mapping[str, float], title: str, unit: str, table: tuple[str, ...]) -> Bars:
-    """Return the parts of a sum as bars, by their names in words.
+def of_limit(memory_bytes: Mapping[str, float]) -> str:
+    """Return the memory of the fullest device that is used, of what there is."""
+    limit = memory_bytes.get("limit", float("inf"))
+    return size_words(memory_bytes["total"]) + ("" if limit == float("inf") else f" of {size_words(limit)}")
+
+
+class Share(NamedTuple):
+    """A part of a sum, and its share of it."""
+
+    name: str
+    value: float
+    share: float
+
+
+def shares_of(parts: Mapping[str, float]) -> list[Share]:
+    """Return the parts of a sum that are worth telling, by their names in words."""
+    total = sum(parts.values())
+    return [
+        Share(term_words(name), value, value / total)
+        for name, value in parts.items()
+        if total and value > _LEAST_SHARE * total
+    ]
+
+
+def shares_chart(caption: str, shares: Sequence[Share], title: str, unit: str, table: tuple[str, ...]) -> Bars:
+    """Return the parts of a sum as bars.
 
     Parameters
     ----------
@@ -48,23 +76,18 @@ def parts_chart(caption: str, parts: Mapping[str, float], title: str, unit: str,
     table
         The caption and the columns of the table with the same numbers.
     """
-    total = sum(parts.values())
-    rows = [(name, value, objective_words(value, unit), f"{value / total:.1%}") for name, value in parts.items()]
+    rows = [(part.name, objective_words(part.value, unit), f"{part.share:.1%}") for part in shares]
+    whole = objective_words(sum(part.value for part in shares), unit)
+    largest = max(shares, key=lambda part: part.value, default=Share("nothing", 0.0, 0.0))
     named, *columns = table
-    largest = max(rows, key=lambda row: row[1], default=("nothing", 0.0, "0", ""))
     return Bars(
         caption=caption,
-        alt=f"Bars of {many(len(rows), 'part')} that add up to {objective_words(total, unit)}; the largest is "
-        f"{largest[0]}, {largest[2]}.",
-        rows=[(name, value, f"{words}, {share}") for name, value, words, share in rows],
+        alt=f"Bars of {many(len(rows), 'part')} that add up to {whole}; the largest is {largest.name}, "
+        f"{objective_words(largest.value, unit)}.",
+        rows=[(name, part.value, f"{words}, {share}") for part, (name, words, share) in zip(shares, rows, strict=True)],
         title=title,
         unit="USD" if unit == "usd" else unit,
-        table=Table(
-            caption=named,
-            columns=columns,
-            rows=[(name, words, share) for name, _, words, share in rows],
-            numbers=(1, 2),
-        ),
+        table=Table(caption=named, columns=columns, rows=rows, numbers=(1, 2)),
     )
 
 
@@ -151,7 +174,7 @@ def notes(warnings: Sequence[str], page: Mapping[str, Sequence[str]], terminal: 
 
 
 def origin(
-    question: Mapping[str, Any], commands: Commands, *, configuration: Mapping[str, Any] | None = None
+    question: Mapping[str, object], commands: Commands, *, configuration: Mapping[str, object] | None = None
 ) -> Section:
     """Return the question, which needs no other file, and the commands that ask it again."""
 
@@ -171,7 +194,7 @@ def origin(
     return Section(name="question", title="The question, and how to repeat it", blocks=blocks)
 
 
-def yaml_of(value: Mapping[str, Any]) -> tuple[str, str]:
+def yaml_of(value: Mapping[str, object]) -> tuple[str, str]:
     """Return data as YAML, and a note where it was cut."""
     if _num_leaves(value) > _MOST_LEAVES:
         text = json.dumps(value, ensure_ascii=False, indent=1, default=str)
@@ -191,7 +214,7 @@ def yaml_of(value: Mapping[str, Any]) -> tuple[str, str]:
     return text[:_MOST_LETTERS], f"Only the first {_MOST_LETTERS:,} of {len(text):,} letters are shown; --json has all."
 
 
-def _num_leaves(value: Any) -> int:
+def _num_leaves(value: object) -> int:
     """Return the number of plain values in nested data."""
     if isinstance(value, Mapping):
         return sum(map(_num_leaves, value.values()))

@@ -2,20 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from planner.answer.charts import scale_of
-from planner.answer.drawing import cluster_words, drawing_of, timeline_chart
-from planner.answer.parts import Commands, History, bullet_blocks, certificate_chart, history_charts, notes, origin
+from planner.answer.drawing import drawing_of, timeline_chart
+from planner.answer.explanation import effect_words
+from planner.answer.parts import (
+    Commands,
+    History,
+    bullet_blocks,
+    certificate_chart,
+    history_charts,
+    notes,
+    of_limit,
+    origin,
+    shares_chart,
+    shares_of,
+)
 from planner.answer.text import bullets
-from planner.answer.timeline import timeline
+from planner.answer.timeline import Drawn, trace_of
 from planner.errors import ModelError, PlannerError, SpecError
-from planner.families import FAMILIES
-from planner.plan import Alternative, Plan, Predicted, Prediction
-from planner.planning import as_asked
+from planner.plan import Alternative, Configuration, Plan, Predicted, Prediction
 from planner.problem import Problem
 from planner.sections import (
     Answer,
@@ -25,6 +34,7 @@ from planner.sections import (
     Code,
     FamilyView,
     Memory,
+    PlanView,
     Points,
     Section,
     Stacked,
@@ -37,7 +47,6 @@ from planner.words import (
     beyond_words,
     capitalised,
     cut,
-    devices_words,
     few,
     first_lines,
     goal_words,
@@ -55,11 +64,10 @@ from planner.words import (
 )
 
 if TYPE_CHECKING:
-    from planner.explanation import Explanation, Sensitivity
+    from planner.explanation import Explanation
 
 __all__ = ["plan_answer", "plan_blocks", "prediction_answer", "time_blocks"]
 
-_LEAST_SHARE = 1e-6  # of an iteration; what takes less is not shown
 _SAME = 5e-5  # relative loss below which two objectives read the same
 _MOST_ALTERNATIVES = 7  # on a terminal
 _MOST_BARS = 30
@@ -69,35 +77,13 @@ _MOST_WEIGHED = 60  # alternatives that are predicted anew for the plot of time 
 _MOST_LETTERS = 100  # of a line that decisions share
 _MOST_DEVICES = 50_000
 _MOST_LAYERS = 10_000  # of a network whose schedule is drawn: it takes a page as long as a plan
+_NOT_SEARCHED = " (a batch per device, per iteration: their number was not searched)"
 _WHOLE = "--json has all of them"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """A plan or a prediction with its question; ``problem``: with the network that the configuration trains."""
-
-    found: Plan | Predicted
-    problem: Problem
-
-    @property
-    def prediction(self) -> Prediction:
-        """What the configuration costs."""
-        return self.found.prediction
-
-    @property
-    def details(self) -> Mapping[str, Any]:
-        """The family's own figures."""
-        return self.found.prediction.details
-
-    def view(self) -> FamilyView:
-        """What the family shows of the configuration."""
-        block = self.found.configuration.to_document()
-        return FAMILIES[self.found.family].view(self.problem.cluster, block, self.prediction)
 
 
 def plan_answer(
     plan: Plan,
-    problem: Problem,
+    view: PlanView,
     *,
     explanation: "Explanation | None" = None,
     history: History = (),
@@ -107,8 +93,8 @@ def plan_answer(
 
     Parameters
     ----------
-    problem
-        With the network that the plan trains: :func:`planner.networks.network_of`.
+    view
+        :func:`planner.planning.view_of` it.
     explanation
         Of the plan, for what other hardware would bring.
     history
@@ -116,16 +102,16 @@ def plan_answer(
     commands
         That give the answer again, each as its arguments.
     """
-    asked = _Asked(found=plan, problem=problem)
+    problem = view.problem
     unit, beyond = plan.goal.unit, [f"{capitalised(line)}." for line in beyond_words(plan)]
-    where = devices_words(plan.configuration, problem)
+    where = _devices_words(plan.configuration, problem)
     value = f"{plan.goal.name.replace('_', ' ')} {time_words(plan.objective)} ({plan.objective:.6g} s)"
     instead = [plan.instead] if plan.instead else []
     page = {"Also assumed": plan.assumptions, "Not modelled": plan.not_modelled}
     network = f", with {', '.join(plan.substitutions)} in the network" if plan.substitutions else ""
     return Answer(
-        title=f"{problem.dnn.name} on {cluster_words(problem.cluster)}: the plan",
-        answer=f"Train {problem.dnn.name} on {cluster_words(problem.cluster)} by {FAMILIES[plan.family].WORDS} on "
+        title=f"{problem.dnn.name} on {problem.cluster.words}: the plan",
+        answer=f"Train {problem.dnn.name} on {problem.cluster.words} by {view.words} on "
         f"{plan.configuration.headline}{network}: {goal_words(plan.goal.name)} takes "
         f"{objective_words(plan.objective, unit)}.",
         verdict=" ".join([f"{proof_words(plan)}, under this cost model{', ' * bool(where)}{where}.", *beyond]),
@@ -139,14 +125,14 @@ def plan_answer(
             *_prediction_lines(plan.prediction),
         ],
         sections=[
-            *_sections(asked, [*plan.cautions, *instead], untold(plan.explanation, plan.warnings)),
+            *_sections(plan, view, [*plan.cautions, *instead], untold(plan.explanation, plan.warnings)),
             Section(
                 name="alternatives",
                 title="Alternatives considered",
                 lines=_alternative_lines(plan.alternatives),
                 blocks=partial(_alternatives, plan),
             ),
-            Section(name="frontier", title="Time against memory", blocks=partial(_frontier, plan, problem)),
+            Section(name="frontier", title="Time against memory", blocks=partial(_frontier, plan, view)),
             Section(
                 name="sensitivity",
                 title="What other hardware would bring",
@@ -160,16 +146,40 @@ def plan_answer(
     )
 
 
-def prediction_answer(found: Predicted, problem: Problem, *, commands: Commands = ()) -> Answer:
+def _devices_words(configuration: Configuration, problem: Problem) -> str:
+    """Return how many of the devices a plan takes, and whether another number of them, or of machines, was searched.
+
+    Per epoch or training, and with a global batch, their number is searched, unless the user says it. With a fixed
+    batch per device all are used per iteration.
+    """
+    used, there = getattr(configuration, "num_devices", None), problem.cluster.num_devices
+    meant, batch = problem.training.num_devices, problem.training.fixed_batch_size
+    allowed = problem.allowed_machines if used is None else problem.allowed_devices
+    is_one = (problem.cluster.num_machines if used is None else there) == 1
+    why, each = "", f", on the global batch of {batch:,} that all {meant:,}" if batch and meant else ""
+    if used is None:  # of a family with servers: its headline says how many machines train, and how many serve
+        if is_one or allowed.least == allowed.most:
+            return ""
+        if problem.is_number_of_devices_open:
+            return f"the number of machines was searched{f'{each} devices would have' if each else ''}"
+        return f"every machine trains or serves{_NOT_SEARCHED}"
+    if not is_one and not problem.is_number_of_devices_open:
+        why = _NOT_SEARCHED
+    elif not is_one and allowed.least != allowed.most:
+        why = f" (the number was searched{f'{each} would have' if each and meant and used < meant else ''})"
+    words = f"on {'' if is_one else 'all '}{there:,}" if used == there else f"on {used:,} of {there:,}"
+    return f"{words} device{'' if is_one else 's'}{why}"
+
+
+def prediction_answer(found: Predicted, view: PlanView, *, commands: Commands = ()) -> Answer:
     """Return the prediction of a configuration as an answer; ``commands``: that give it again."""
-    asked = _Asked(found=found, problem=problem)
+    problem = view.problem
     name, headline = problem.dnn.name, found.configuration.headline
     value = found.prediction.iteration_time_s
     rest = {"Also assumed": found.assumptions, "Not modelled": found.not_modelled}
     return Answer(
-        title=f"{name} on {cluster_words(problem.cluster)}: a prediction",
-        answer=f"Training {name} by {FAMILIES[found.family].WORDS} on {headline} takes {time_words(value)} an "
-        "iteration.",
+        title=f"{name} on {problem.cluster.words}: a prediction",
+        answer=f"Training {name} by {view.words} on {headline} takes {time_words(value)} an iteration.",
         verdict="A configuration as it was given: nothing says that it is the best one.",
         opening=[
             f"{name} on {problem.cluster.name}: {found.family} on {headline}, as given",
@@ -177,7 +187,7 @@ def prediction_answer(found: Predicted, problem: Problem, *, commands: Commands 
             *_prediction_lines(found.prediction),
         ],
         sections=[
-            *_sections(asked, found.cautions, found.explanation),
+            *_sections(found, view, found.cautions, found.explanation),
             _accuracy(found.prediction, value=value, unit="s"),
             notes(untold(found.warnings, found.key_assumptions), rest, rest),
             origin(problem.resolved, commands),
@@ -185,9 +195,11 @@ def prediction_answer(found: Predicted, problem: Problem, *, commands: Commands 
     )
 
 
-def _sections(asked: _Asked, warnings: Sequence[str], reasons: Sequence[str]) -> list[Section]:
+def _sections(
+    found: Plan | Predicted, view: PlanView, warnings: Sequence[str], reasons: Sequence[str]
+) -> list[Section]:
     """Return what is told of every configuration: its figures, where the time goes, what runs where, and why."""
-    found, prediction = asked.found, asked.prediction
+    prediction = found.prediction
 
     def summary() -> list[Block]:
         assumed = bullet_blocks("Assumptions", found.key_assumptions)
@@ -210,8 +222,8 @@ def _sections(asked: _Asked, warnings: Sequence[str], reasons: Sequence[str]) ->
         Section(
             name="plan",
             title="The plan",
-            lines=_decision_lines(found.configuration.to_document(), asked.view()),
-            blocks=partial(plan_blocks, found, asked.problem),
+            lines=_decision_lines(found.configuration.to_document(), view.family),
+            blocks=partial(plan_blocks, found, view),
         ),
         Section(
             name="why",
@@ -219,7 +231,7 @@ def _sections(asked: _Asked, warnings: Sequence[str], reasons: Sequence[str]) ->
             lines=["Why", *(f"  {line}" for line in reasons)],
             blocks=lambda: [Bullets(kept)] if kept else [],
         ),
-        Section(name="memory", title="Memory", blocks=partial(_memory, asked)),
+        Section(name="memory", title="Memory", blocks=partial(_memory, prediction, view.family)),
     ]
 
 
@@ -228,14 +240,14 @@ def _sections(asked: _Asked, warnings: Sequence[str], reasons: Sequence[str]) ->
 
 def _prediction_lines(prediction: Prediction) -> list[str]:
     """Return times, scaling, memory, and how far such predictions are off, for a terminal."""
-    times = [f"{name} {time_words(value)}" for name, value in _times(prediction) if value is not None]
+    times = [f"{name} {time_words(seconds)}" for name, seconds in prediction.times_s.items()]
     details, memory = prediction.details, prediction.memory_bytes
     groups = details.get("groups")
     if not isinstance(groups, Mapping) or not all("batch_per_device" in one for one in groups.values()):
         samples = str(details["batch_per_device"])
     else:
         samples = ", ".join(f"{one['batch_per_device']} ({name})" for name, one in groups.items())
-    held = f"; {_of_limit(memory)} of its memory" if memory else ""
+    held = f"; {of_limit(memory)} of its memory" if memory else ""
     return [
         f"  {', '.join(times)}; scaling factor {prediction.scaling_factor:.3f}",
         f"  {samples} samples a device{held}",
@@ -247,28 +259,13 @@ def _tiles(prediction: Prediction) -> Tiles:
     """Return the same figures for a page."""
     details, memory = prediction.details, prediction.memory_bytes
     names = {"iteration": "an iteration", "epoch": "an epoch", "training": "the training"}
-    rows = [(names[name], time_words(value)) for name, value in _times(prediction) if value is not None]
+    rows = [(names[name], time_words(seconds)) for name, seconds in prediction.times_s.items()]
     rows += [("cost", usd_words(prediction.cost_usd))] if prediction.cost_usd is not None else []
     rows.append(("scaling factor", f"{prediction.scaling_factor:.3f}"))
     rows += [("samples a device", f"{details['batch_per_device']:,}")] if "batch_per_device" in details else []
     rows += [("tokens a second", f"{details['tokens_per_s']:,.0f}")] if "tokens_per_s" in details else []
-    rows += [("memory, fullest device", _of_limit(memory))] if memory else []
+    rows += [("memory, fullest device", of_limit(memory))] if memory else []
     return Tiles(rows)
-
-
-def _times(prediction: Prediction) -> list[tuple[str, float | None]]:
-    """Return the times of a prediction by name."""
-    return [
-        ("iteration", prediction.iteration_time_s),
-        ("epoch", prediction.epoch_time_s),
-        ("training", prediction.training_time_s),
-    ]
-
-
-def _of_limit(memory: Mapping[str, float]) -> str:
-    """Return the memory that is used, of what there is."""
-    limit = memory.get("limit", float("inf"))
-    return size_words(memory["total"]) + ("" if limit == float("inf") else f" of {size_words(limit)}")
 
 
 def _error_words(prediction: Prediction) -> str:
@@ -298,54 +295,31 @@ def _accuracy(prediction: Prediction, *, value: float, unit: str) -> Section:
 # --- Where time and memory go
 
 
-def _terms(prediction: Prediction) -> list[tuple[str, float, float]]:
-    """Return the terms of an iteration in words, with their seconds and shares."""
-    total_s = prediction.iteration_time_s
-    return [
-        (term_words(name), seconds, seconds / total_s)
-        for name, seconds in prediction.breakdown_s.items()
-        if seconds > _LEAST_SHARE * total_s
-    ]
-
-
 def _breakdown_lines(prediction: Prediction) -> list[str]:
     """Return where an iteration's time goes, for a terminal."""
-    rows = [
-        f"  {name:32} {time_words(seconds):>9}  {100 * share:5.1f} %" for name, seconds, share in _terms(prediction)
+    rows = shares_of(prediction.breakdown_s)
+    return [
+        "Where an iteration's time goes",
+        *(f"  {name:32} {time_words(seconds):>9}  {100 * share:5.1f} %" for name, seconds, share in rows),
     ]
-    return ["Where an iteration's time goes", *rows]
 
 
 def time_blocks(prediction: Prediction) -> list[Block]:
     """Return where an iteration's time goes, and all communication, hidden or not."""
-    terms = _terms(prediction)
-    largest = max(terms, key=lambda one: one[1], default=("nothing", 0.0, 0.0))
-    chart = Bars(
-        caption="Where an iteration's time goes",
-        alt=f"Bars of the {many(len(terms), 'term')} of an iteration of {time_words(prediction.iteration_time_s)}; the "
-        f"largest is {largest[0]}, {time_words(largest[1])}.",
-        rows=[(name, seconds, f"{time_words(seconds)}, {share:.1%}") for name, seconds, share in terms],
-        title="time",
-        unit="s",
-        table=Table(
-            caption="Terms of an iteration; they add up to it",
-            columns=("term", "time", "share"),
-            rows=[(name, time_words(seconds), f"{share:.1%}") for name, seconds, share in terms],
-            numbers=(1, 2),
-        ),
-    )
+    table = ("Terms of an iteration; they add up to it", "term", "time", "share")
+    chart = shares_chart("Where an iteration's time goes", shares_of(prediction.breakdown_s), "time", "s", table)
     rows = [(term_words(name), time_words(value)) for name, value in prediction.communication_s.items() if value]
     caption, columns = "All communication, hidden behind computation or not", ("communication", "time of an iteration")
     return [chart, *([Table(caption=caption, columns=columns, rows=rows, numbers=(1,))] if rows else [])]
 
 
-def _memory(asked: _Asked) -> list[Block]:
+def _memory(prediction: Prediction, view: FamilyView) -> list[Block]:
     """Return what the memory of the devices holds, against what there is; nothing where it is not modelled."""
-    memory = asked.prediction.memory_bytes
+    memory = prediction.memory_bytes
     if not memory:
         return []
     whole = {name: value for name, value in memory.items() if name not in ("total", "limit")}
-    given: Sequence[Memory] = asked.view().memory or [("the fullest device", whole, None)]
+    given: Sequence[Memory] = view.memory or [("the fullest device", whole, None)]
     most = memory.get("limit", float("inf"))
     rows = [(name, parts, most if limit is None else limit) for name, parts, limit in given if parts]
     if not rows:
@@ -378,7 +352,7 @@ def _memory(asked: _Asked) -> list[Block]:
         ),
         note=few(len(rows), len(shown), "rows", _WHOLE),
     )
-    groups = asked.details.get("groups")
+    groups = prediction.details.get("groups")
     if not isinstance(groups, Mapping) or not all("memory_bytes" in one for one in groups.values()):
         return [chart]
     table = Table(
@@ -423,22 +397,23 @@ def _short(value: object) -> str:
     return cut(str(value), 90)
 
 
-def plan_blocks(found: Plan | Predicted, problem: Problem, *, has_timeline: bool = True) -> list[Block]:
+def plan_blocks(found: Plan | Predicted, view: PlanView, *, has_timeline: bool = True) -> list[Block]:
     """Return the machines with what runs on them, what the family shows, what runs when, and the decisions."""
-    view = _Asked(found=found, problem=problem).view()
+    problem = view.problem
     num_devices, num_layers = problem.cluster.num_devices, len(problem.dnn.layers)
     blocks: list[Block] = []
     if num_devices <= _MOST_DEVICES:
-        blocks.append(drawing_of(problem.cluster, view.placement()))
+        blocks.append(drawing_of(problem.cluster, view.family.placement()))
     else:
         blocks.append(Text(f"The cluster has {num_devices:,} devices, too many to draw."))
     if num_layers > _MOST_LAYERS:
         words = f"The network has {num_layers:,} layers, too many to draw what runs when; --trace writes it."
         blocks.append(Text(words))
-    blocks += view.blocks()
+    blocks += view.family.blocks()
     if has_timeline and num_layers <= _MOST_LAYERS:
         with suppress(ModelError, SpecError):  # a family without a schedule, or one of too many tasks
-            blocks.append(timeline_chart(timeline(problem, found.family, found.configuration)))
+            drawn = Drawn(devices="kinds", has_parts=False)
+            blocks.append(timeline_chart(trace_of(view.timeline(), found.prediction, drawn, about={})))
     if lines := found.prediction.details.get("launch"):
         count = found.prediction.details.get("num_machines", 1)
         words = f"NODE_RANK is 0 to {count - 1}, one for each machine; MASTER_ADDR is the first one's."
@@ -519,9 +494,9 @@ def _alternatives(plan: Plan) -> list[Block]:
     return [chart, table, *([Bullets(reasons)] if reasons else [])]
 
 
-def _frontier(plan: Plan, problem: Problem) -> list[Block]:
+def _frontier(plan: Plan, view: PlanView) -> list[Block]:
     """Return time against memory of all that was weighed, where that is known of two or more."""
-    weighed = _weighed(plan, problem)
+    weighed = _weighed(plan, view)
     if len(weighed) < 2:
         return []
     shown = thinned(weighed, _MOST_ROWS)
@@ -562,7 +537,7 @@ def _frontier(plan: Plan, problem: Problem) -> list[Block]:
     return [chart, Text("Only the plan and the alternatives above are drawn, not every configuration there is.")]
 
 
-def _weighed(plan: Plan, problem: Problem) -> list[tuple[str, float, float]]:
+def _weighed(plan: Plan, view: PlanView) -> list[tuple[str, float, float]]:
     """Return name, objective and memory of the plan and of the alternatives on its network, predicted anew."""
     if plan.goal.unit != "s" or "total" not in plan.prediction.memory_bytes:
         return []
@@ -571,8 +546,7 @@ def _weighed(plan: Plan, problem: Problem) -> list[tuple[str, float, float]]:
     known = [(one, configuration) for one, configuration in own if configuration is not None]
     for one, configuration in known[:_MOST_WEIGHED]:
         try:
-            family, chosen = as_asked(problem, configuration)
-            memory = FAMILIES[family].predict(problem, chosen).memory_bytes.get("total")
+            memory = view.predict(configuration).memory_bytes.get("total")
         except PlannerError:  # an alternative that was only bounded, or that another network's rules made
             continue
         if memory is not None:
@@ -597,7 +571,7 @@ def _sensitivity(explanation: "Explanation", unit: str) -> list[Block]:
             if one.objective is None
             else (
                 one.words,
-                _effect(one),
+                effect_words(one),
                 objective_words(one.objective, unit),
                 one.plan if one.is_other_plan else "the same plan",
             )
@@ -610,21 +584,12 @@ def _sensitivity(explanation: "Explanation", unit: str) -> list[Block]:
     chart = Bars(
         caption="What other hardware would save",
         alt=f"Bars of the saving of {many(len(known), 'change')} of the hardware; the "
-        f"largest is {known[0].words}: {_effect(known[0])}.",
-        rows=[(one.words, 100 * (one.saving or 0.0), _effect(one)) for one in known],
+        f"largest is {known[0].words}: {effect_words(known[0])}.",
+        rows=[(one.words, 100 * (one.saving or 0.0), effect_words(one)) for one in known],
         title="saving in per cent",
     )
     open_words = "The plan is not proven best: part of a saving may be what a longer search would find anyway."
     return [chart, table, *([Text(open_words)] if explanation.plan.status is not Status.OPTIMAL else [])]
-
-
-def _effect(one: "Sensitivity") -> str:
-    """Return a saving as far as it is proven."""
-    saving = one.saving or 0.0
-    least = "" if one.is_proven else "at least " if saving >= 0 else "at most "
-    if abs(saving) < 5e-4:
-        return "nothing" if one.is_proven else "nothing found"
-    return f"saves {least}{saving:.1%}" if saving > 0 else f"costs {least}{-saving:.1%}"
 
 
 def _certificate(plan: Plan, history: History) -> list[Block]:

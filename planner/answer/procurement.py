@@ -1,6 +1,6 @@
 """The answer to what to buy or rent: the fleet, its money and time, alternatives, what if, and the prices used."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
@@ -14,15 +14,13 @@ from planner.answer.parts import (
     history_charts,
     notes,
     origin,
-    parts_chart,
+    shares_chart,
+    shares_of,
 )
 from planner.answer.plan import plan_blocks, time_blocks
 from planner.answer.text import bullets, table
-from planner.errors import PlannerError
-from planner.families import FAMILIES
-from planner.networks import asked, network_of
 from planner.plan import Plan
-from planner.sections import Answer, Bars, Block, Points, Section, Table, Text, Tiles
+from planner.sections import Answer, Bars, Block, PlanView, Points, Section, Table, Text, Tiles
 from planner.solution import SAME, Status
 from planner.units import Dimension, format_human
 from planner.words import (
@@ -33,7 +31,6 @@ from planner.words import (
     many,
     objective_words,
     percent_words,
-    term_words,
     thinned,
     time_words,
     usd_words,
@@ -44,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["procurement_answer"]
 
+ViewOf = Callable[[Plan], PlanView | None]
 _GOALS = {"value_of_time": "cost"}  # what an objective is in, where its name does not say so
 _UNITS = {"cost": "usd", "time": "s", "energy": "J"}
 _MOST_BARS = 30
@@ -55,11 +53,13 @@ _MANY_TIMES = 10  # from there on a ratio is told as such, not in percent
 _WHOLE = "--json has all of them"
 
 
-def procurement_answer(found: "Procured", *, history: History = (), commands: Commands = ()) -> Answer:
+def procurement_answer(found: "Procured", view_of: ViewOf, *, history: History = (), commands: Commands = ()) -> Answer:
     """Return a purchase as an answer.
 
     Parameters
     ----------
+    view_of
+        What the families show of a job's plan: :func:`planner.planning.view_again`.
     history
         Bound, incumbent and number of fleets planned, as the search told them.
     commands
@@ -99,8 +99,10 @@ def procurement_answer(found: "Procured", *, history: History = (), commands: Co
             title="Where the money goes",
             blocks=partial(_parts, "Where the money goes", choice.money_usd, "cost", "usd"),
         ),
-        Section(name="plans", title="How to train on it", lines=_plan_lines(choice), blocks=partial(_plans, choice)),
-        *_drawn(choice),
+        Section(
+            name="plans", title="How to train on it", lines=_plan_lines(choice), blocks=partial(_plans, choice, view_of)
+        ),
+        *_drawn(choice, view_of),
         Section(
             name="why",
             title="Why",
@@ -136,7 +138,7 @@ def procurement_answer(found: "Procured", *, history: History = (), commands: Co
             f"{'Buy or rent' if choice.capital_usd else 'Rent'}: {choice.fleet.headline}",
             verdict,
             "",
-            *_fleet_lines(choice),
+            *(f"  {line}" for line in table(_fleet_rows(choice)).splitlines()),
             "",
             f"  {both}{_besides(choice)}",
             f"  {margin}",
@@ -213,9 +215,9 @@ def _besides(choice: "Choice") -> str:
     return "".join(parts)
 
 
-def _fleet_lines(choice: "Choice") -> list[str]:
-    """Return the shopping list for a terminal."""
-    rows = [
+def _fleet_rows(choice: "Choice") -> list[dict[str, object]]:
+    """Return the shopping list."""
+    return [
         {
             "count": count,
             "machine": offer.instance,
@@ -227,45 +229,28 @@ def _fleet_lines(choice: "Choice") -> list[str]:
         }
         for offer, count in zip(choice.fleet.offers, choice.fleet.counts, strict=True)
     ]
-    return [f"  {line}" for line in table(rows).splitlines()]
 
 
 def _fleet(choice: "Choice") -> list[Block]:
-    """Return the shopping list."""
+    """Return the shopping list with the sources of its prices."""
     rows = [
-        (
-            offer.instance,
-            f"{count:,}",
-            ", ".join(filter(None, (offer.term.value, offer.tier))),
-            f"{offer.provider} {offer.region}",
-            f"{offer.devices_per_machine} x {offer.device}",
-            f"{offer.purchase_usd:,.0f} USD" if offer.purchase_usd else f"{offer.usd_per_h:,.4g} USD/h",
-            offer.date.isoformat(),
-            offer.source,
-        )
-        for offer, count in zip(choice.fleet.offers, choice.fleet.counts, strict=True)
+        (*map(str, row.values()), offer.source)
+        for row, offer in zip(_fleet_rows(choice), choice.fleet.offers, strict=True)
     ]
-    columns = ("machine", "count", "terms", "from", "devices", "price of one", "as of", "source")
-    return [Table(caption="The fleet", columns=columns, rows=rows, numbers=(1, 5))]
-
-
-def _told_parts(parts: Mapping[str, float]) -> dict[str, float]:
-    """Return the parts of a sum that are not 0, by their names in words."""
-    total = sum(parts.values())
-    return {term_words(name): value for name, value in parts.items() if total and value > 1e-6 * total}
+    columns = (*_fleet_rows(choice)[0], "source")
+    return [Table(caption="The fleet", columns=columns, rows=rows, numbers=(0, 5))]
 
 
 def _part_lines(title: str, parts: Mapping[str, float], unit: str) -> list[str]:
     """Return the parts of a sum with their shares, for a terminal."""
-    total = sum(parts.values())
-    rows = _told_parts(parts).items()
-    return [title, *(f"  {name:24} {objective_words(value, unit):>14}  {value / total:6.1%}" for name, value in rows)]
+    rows = shares_of(parts)
+    return [title, *(f"  {name:24} {objective_words(value, unit):>14}  {share:6.1%}" for name, value, share in rows)]
 
 
 def _parts(caption: str, parts: Mapping[str, float], title: str, unit: str) -> list[Block]:
     """Return the parts of a sum."""
     whole = f"{caption}, in all {objective_words(sum(parts.values()), unit)}"
-    return [parts_chart(caption, _told_parts(parts), title, unit, (whole, "part", "amount", "share"))]
+    return [shares_chart(caption, shares_of(parts), title, unit, (whole, "part", "amount", "share"))]
 
 
 def _plan_lines(choice: "Choice") -> list[str]:
@@ -280,12 +265,12 @@ def _plan_lines(choice: "Choice") -> list[str]:
     return [*lines, "  the whole plan stands in --json and --out; `planner explain` and `planner check` read it"]
 
 
-def _plans(choice: "Choice") -> list[Block]:
+def _plans(choice: "Choice", view_of: ViewOf) -> list[Block]:
     """Return the plan of each job."""
     rows = [
         (
             name,
-            FAMILIES[plan.family].WORDS,
+            view.words if (view := view_of(plan)) is not None else plan.family,
             plan.configuration.headline,
             objective_words(plan.objective, plan.goal.unit),
             "proven" if plan.status is Status.OPTIMAL else f"gap {plan.gap:.2%}",
@@ -297,17 +282,13 @@ def _plans(choice: "Choice") -> list[Block]:
     return [Table(caption="Training on this fleet", columns=columns, rows=rows, numbers=(3,), note=note)]
 
 
-def _drawn(choice: "Choice") -> list[Section]:
+def _drawn(choice: "Choice", view_of: ViewOf) -> list[Section]:
     """Return what runs where on the fleet, and where an iteration's time goes, of the first jobs."""
 
     def blocks(plan: Plan) -> list[Block]:
-        from planner.question.build import load  # noqa: PLC0415  # late: only the page of a purchase reads questions
-
-        try:
-            problem = network_of(asked(load(plan.problem)), plan.substitutions)
-        except PlannerError:  # a question that is not whole in its plan is not drawn
+        if (view := view_of(plan)) is None:
             return []
-        return [*plan_blocks(plan, problem, has_timeline=False), *time_blocks(plan.prediction)]
+        return [*plan_blocks(plan, view, has_timeline=False), *time_blocks(plan.prediction)]
 
     return [
         Section(
@@ -322,14 +303,18 @@ def _drawn(choice: "Choice") -> list[Section]:
 # --- What else was weighed: other fleets, time against money, what if, rent or buy
 
 
+def _loss(choice: "Choice", best: "Choice") -> str:
+    """Return how much more of the objective a fleet takes."""
+    ratio = choice.objective / best.objective if best.objective else 1.0
+    return f"{ratio - 1:+.1%}" if ratio < _MANY_TIMES else f"x {ratio:,.0f}"
+
+
 def _alternative_lines(found: "Procured") -> list[str]:
     """Return the best fleets of other offers, for a terminal."""
-    best, lines = found.choice.objective, []
+    lines = []
     for choice, words in found.alternatives:
-        ratio = choice.objective / best if best else 1.0
-        loss = f"{ratio - 1:+.1%}" if ratio < _MANY_TIMES else f"x {ratio:,.0f}"
         cost = f"{choice.cost_usd:>12,.2f} USD {time_words(choice.total_wall_s):>9}"
-        lines.append(f"  {choice.fleet.headline[:44]:44} {cost} {loss:>8}  {words}".rstrip())
+        lines.append(f"  {choice.fleet.headline[:44]:44} {cost} {_loss(choice, found.choice):>8}  {words}".rstrip())
     return ["Alternatives considered", *lines] if lines else []
 
 
@@ -339,15 +324,24 @@ def _alternatives(found: "Procured") -> list[Block]:
         return []
     best, name = found.choice, found.objective_name
     goal = _GOALS.get(name, name)
-    shown = [(best, "this fleet"), *found.alternatives]
-    drawn = shown[: _MOST_BARS + 1]
-    own = () if name == "cost" else (goal,)  # else it is the cost, which has a column anyway
+    rows = [
+        (
+            choice.fleet.headline,
+            _value(choice.objective, name),
+            usd_words(choice.cost_usd),
+            time_words(choice.total_wall_s),
+            "" if choice is best else _loss(choice, best),
+            words,
+        )
+        for choice, words in [(best, "this fleet"), *found.alternatives]
+    ]
+    drawn = found.alternatives[:_MOST_BARS]
     chart = Bars(
         caption="This fleet against others",
-        alt=f"Bars of this fleet and of {many(len(drawn) - 1, 'other')}, by {goal}.",
+        alt=f"Bars of this fleet and of {many(len(drawn), 'other')}, by {goal}.",
         rows=[
-            ("this fleet" if one is best else one.fleet.headline, one.objective, _value(one.objective, name))
-            for one, _ in drawn
+            ("this fleet", best.objective, _value(best.objective, name)),
+            *((one.fleet.headline, one.objective, _value(one.objective, name)) for one, _ in drawn),
         ],
         title=goal,
         unit=_axis(name),
@@ -355,19 +349,9 @@ def _alternatives(found: "Procured") -> list[Block]:
     )
     listed = Table(
         caption="Alternatives considered",
-        columns=("fleet", *own, "cost", "wall time", "more", "what to know"),
-        rows=[
-            (
-                one.fleet.headline,
-                *(_value(one.objective, name) for _ in own),
-                usd_words(one.cost_usd),
-                time_words(one.total_wall_s),
-                "" if one is best or not best.objective else f"{one.objective / best.objective - 1:+.1%}",
-                words,
-            )
-            for one, words in shown[: _MOST_ROWS + 1]
-        ],
-        numbers=range(1, 4 + len(own)),
+        columns=("fleet", "" if name == "cost" else goal, "cost", "wall time", "more", "what to know"),
+        rows=[(row[0], "" if name == "cost" else row[1], *row[2:]) for row in rows[: _MOST_ROWS + 1]],
+        numbers=range(1, 5),
         marked=(0,),
     )
     return [chart, listed]
@@ -437,19 +421,28 @@ def _pareto_blocks(found: "ParetoSet", title: str, proven: str) -> list[Block]:
     return [Text(f"{capitalised(proven)}.{ties}"), chart, listed]
 
 
+def _what_if_rows(found: "Procured") -> list[tuple[str, str, str, str]]:
+    """Return each change, the objective after it, what to do then, and what to know of it."""
+    return [
+        (one.change, "", one.words, "")
+        if one.fleet is None
+        else (
+            one.change,
+            _value(one.objective, found.objective_name),
+            f"then {one.fleet.headline}" if one.changes_decision else "the same fleet",
+            one.words,
+        )
+        for one in found.what_if
+    ]
+
+
 def _what_if_lines(found: "Procured") -> list[str]:
     """Return which changes change the decision, for a terminal."""
-    if not found.what_if:
-        return []
     lines = [f"What if (fleets of up to {many(len(found.choice.fleet.offers), 'type')})"]
-    for one in found.what_if:
-        if one.fleet is None:
-            lines.append(f"  {one.change:36} {one.words}")
-            continue
-        decision = f"then {one.fleet.headline}" if one.changes_decision else "the same fleet"
-        words = f" ({one.words})" if one.words else ""
-        lines.append(f"  {one.change:36} {_value(one.objective, found.objective_name):>16}  {decision}{words}")
-    return lines
+    for change, value, decision, words in _what_if_rows(found):
+        known = f"{value:>16}  " if value else ""
+        lines.append(f"  {change:36} {known}{decision}{f' ({words})' if words else ''}")
+    return lines if found.what_if else []
 
 
 def _what_if(found: "Procured") -> list[Block]:
@@ -458,19 +451,13 @@ def _what_if(found: "Procured") -> list[Block]:
         return []
     name, known = found.objective_name, [one for one in found.what_if if one.fleet is not None]
     goal, marked = _GOALS.get(name, name), [index for index, one in enumerate(found.what_if) if one.changes_decision]
-    rows = [
-        (one.change, "", one.words, "")
-        if one.fleet is None
-        else (
-            one.change,
-            _value(one.objective, name),
-            f"then {one.fleet.headline}" if one.changes_decision else "the same fleet",
-            one.words,
-        )
-        for one in found.what_if
-    ]
-    columns = ("change", goal, "decision", "what to know")
-    listed = Table(caption="What if", columns=columns, rows=rows, numbers=(1,), marked=marked)
+    listed = Table(
+        caption="What if",
+        columns=("change", goal, "decision", "what to know"),
+        rows=_what_if_rows(found),
+        numbers=(1,),
+        marked=marked,
+    )
     if not known:
         return [listed]
     bars = [("as it is", found.choice.objective), *((one.change, one.objective) for one in known)]

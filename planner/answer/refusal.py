@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from planner.answer.parts import Commands, origin
 from planner.errors import Conflict, InfeasibleError, PlannerError, Relaxation
@@ -15,7 +14,7 @@ _LONGEST_ANSWER = 300  # letters
 
 
 def refusal_answer(
-    error: PlannerError, question: Mapping[str, Any], *, subject: str, commands: Commands = ()
+    error: PlannerError, question: Mapping[str, object], *, subject: str, commands: Commands = ()
 ) -> Answer:
     """Return a question without an answer.
 

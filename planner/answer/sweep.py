@@ -12,11 +12,11 @@ from planner.answer.text import table
 from planner.letters import visible
 from planner.sections import Answer, Bars, Block, Heading, Points, Section, Table, Text, Tiles
 from planner.units import Dimension, format_human
-from planner.words import capitalised, few, many, objective_words, short, thinned
+from planner.words import capitalised, cut, few, many, short, thinned
 
 __all__ = ["sweep_answer"]
 
-_UNITS = {"_usd": ("usd", Dimension.MONEY), "_s": ("s", Dimension.TIME), "_j": ("J", Dimension.ENERGY)}
+_UNITS = {"_usd": ("USD", Dimension.MONEY), "_s": ("s", Dimension.TIME), "_j": ("J", Dimension.ENERGY)}
 _WORDS = {
     "optimal": "proven optimal",
     "feasible": "with a plan that is not proven",
@@ -65,9 +65,9 @@ def sweep_answer(
     answer = f"None of {number} has a plan."
     if name is not None and summary["best"]:
         best = summary["best"][0]
-        fields = zip(summary["fields"], _field_columns(summary, best), strict=True)
-        settings = ", ".join(f"{field} {_cell(best[column], 60)}" for field, column in fields)
-        answer = f"The best of {number} is {settings}: {_in_words(name)} {_said(best['objective'], name)}."
+        values = zip(summary["fields"], _settings(summary, best, 60), strict=True)
+        settings = ", ".join(f"{field} {value}" for field, value in values)
+        answer = f"The best of {number} is {settings}: {_in_words(name)} {_amount(float(best['objective']), name)}."
     counts = summary["counts"]
     verdict = "Every question is answered."
     if not summary["is_complete"]:
@@ -108,7 +108,7 @@ def sweep_answer(
     )
 
 
-# --- Cells in words
+# --- Cells in words, the same on a terminal and on a page but for their length
 
 
 def _is_number(value: object) -> bool:
@@ -116,86 +116,22 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
+def _ending(name: str) -> str:
+    """Return the unit that a column's name ends in, as an ending; nothing where it has none."""
+    return next((end for end in _UNITS if name.endswith(end)), "")
+
+
 def _unit_of(name: str) -> str:
-    """Return the unit that a column's name ends in."""
-    return next((unit for end, (unit, _) in _UNITS.items() if name.endswith(end)), "")
+    """Return the unit of a column, as an axis has it."""
+    return _UNITS[_ending(name)][0] if _ending(name) else ""
 
 
 def _in_words(name: str) -> str:
     """Return a column's name in words, without its unit."""
-    end = next((end for end in _UNITS if name.endswith(end)), "")
-    return name.removesuffix(end).removeprefix("num_").replace("_", " ")
+    return name.removesuffix(_ending(name)).removeprefix("num_").replace("_", " ")
 
 
-def _said(value: Any, name: str) -> str:
-    """Return a quantity for reading."""
-    return objective_words(float(value), _unit_of(name)).strip() if _is_number(value) else ""
-
-
-def _cell(value: Any, most: int = 48) -> str:
-    """Return a value of a field in a few words: a block of one key by its value."""
-    while isinstance(value, Mapping) and len(value) == 1:
-        value = next(iter(value.values()))
-    return short(value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str), most)
-
-
-def _answered(value: Any, name: str) -> str:
-    """Return a cell of an answer."""
-    if not _is_number(value):
-        return "" if value is None else short(str(value), 120)
-    if name == "gap":
-        return f"{value:.2%}"
-    return _said(value, name) if isinstance(value, float) else f"{value:,}"
-
-
-def _field_columns(summary: Mapping[str, Any], row: Row) -> list[str]:
-    """Return the columns of the fields that vary: by their names, or with ``question.`` before them."""
-    return [f"question.{name}" if f"question.{name}" in row else name for name in summary["fields"]]
-
-
-def _short_names(fields: Sequence[str]) -> list[str]:
-    """Return the last parts of paths, as many as tell them apart.
-
-    >>> _short_names(["dnn.zoo", "cluster.machines.0.count", "cluster.machines.1.count"])
-    ['zoo', '0.count', '1.count']
-    """
-    paths = [field.split(".") for field in fields]
-    found = []
-    for path in paths:
-        number = next(
-            (number for number in range(1, len(path)) if sum(one[-number:] == path[-number:] for one in paths) == 1), 0
-        )
-        found.append(".".join(path[-number:]))
-    return found
-
-
-def _rows_table(
-    caption: str, rows: Sequence[Row], summary: Mapping[str, Any], name: str, columns: Sequence[str]
-) -> Table:
-    """Return rows with their fields and some columns of their answers."""
-    fields = _field_columns(summary, rows[0]) if rows else []
-    listed = thinned(rows, _MOST_ROWS)
-    labels = [name if column == "objective" else column for column in columns]
-    return Table(
-        caption=caption,
-        columns=("#", *_short_names(summary["fields"]), *map(_in_words, labels)),
-        rows=[
-            (
-                str(row.get("position", "")),
-                *(_cell(row.get(field)) for field in fields),
-                *(_answered(row.get(column), label) for column, label in zip(columns, labels, strict=True)),
-            )
-            for row in listed
-        ],
-        numbers=(0, *(index for index, column in enumerate(columns, 1 + len(fields)) if column not in _TEXTS)),
-        note=few(len(rows), len(listed), "rows", _WHOLE),
-    )
-
-
-# --- Cells on a terminal
-
-
-def _brief(value: Any, width: int = 32) -> str:
+def _brief(value: Any, most: int = 32) -> str:
     """Return a value of a field in a few words: a block of one key by its value, a list of one by its part.
 
     >>> _brief({"zoo": "vgg16"}), _brief(["spot"]), _brief([1, 2]), _brief("10 Gbit/s")
@@ -204,38 +140,64 @@ def _brief(value: Any, width: int = 32) -> str:
     while isinstance(value, dict | list) and len(value) == 1:
         value = next(iter(value.values() if isinstance(value, dict) else value))
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
-    line = visible(" ".join(text.split()))
-    return line if len(line) <= width else f"{line[: width - 3]}..."
+    return cut(visible(" ".join(text.split())), most)
 
 
-def _amount(value: float | None, name: str) -> str:
-    """Return a quantity with four digits, by the unit that its name ends in."""
-    if value is None:
-        return ""
-    dimension = next((found for end, (_, found) in _UNITS.items() if name.endswith(end)), None)
-    return f"{value:.6g}" if dimension is None or value < 0 else format_human(value, dimension, 4)
+def _amount(value: Any, name: str, most: int = 48) -> str:
+    """Return a cell of an answer: a quantity with four digits, by the unit that its column's name ends in."""
+    if not isinstance(value, float):
+        return "" if value is None else _brief(value, most)
+    if name == "gap":
+        return f"{value:.2%}"
+    return format_human(value, _UNITS[_ending(name)][1], 4) if _ending(name) and value >= 0 else f"{value:.6g}"
 
 
-def _table_lines(summary: Mapping[str, Any], rows: Sequence[Row], columns: Sequence[str], name: str) -> list[str]:
-    """Return rows: their fields, then some columns of their answers."""
-    shown = []
-    for row in rows:
-        cells: dict[str, object] = {"#": row["position"]}
-        cells |= {
-            field: _brief(row[column])
-            for field, column in zip(summary["fields"], _field_columns(summary, row), strict=True)
+def _settings(summary: Mapping[str, Any], row: Row, most: int) -> list[str]:
+    """Return the cells of the fields that vary, whose columns have their names, or ``question.`` before them."""
+    return [
+        _brief(row.get(f"question.{name}" if f"question.{name}" in row else name), most) for name in summary["fields"]
+    ]
+
+
+def _rows_lines(summary: Mapping[str, Any], rows: Sequence[Row], columns: Sequence[str], name: str) -> list[str]:
+    """Return rows with their fields and some columns of their answers, for a terminal."""
+    labels = [name if column == "objective" else column for column in columns]
+    listed = [
+        {
+            "#": row["position"],
+            **dict(zip(summary["fields"], _settings(summary, row, 32), strict=True)),
+            **{label: _amount(row[column], label) for column, label in zip(columns, labels, strict=True)},
         }
-        for column in columns:
-            value, label = row[column], name if column == "objective" else column
-            is_float = isinstance(value, float)
-            cells[label] = _amount(value, label) if is_float else "" if value is None else _brief(value, 48)
-        shown.append(cells)
-    return _indented(table(shown))
+        for row in rows
+    ]
+    return [f"  {line}" for line in table(listed).splitlines()]
 
 
-def _indented(text: str) -> list[str]:
-    """Return lines two to the right."""
-    return [f"  {line}" for line in text.splitlines()]
+def _rows_table(
+    caption: str, rows: Sequence[Row], summary: Mapping[str, Any], name: str, columns: Sequence[str]
+) -> Table:
+    """Return the same for a page; fields by the last parts of their paths, as many as tell them apart."""
+    paths = [field.split(".") for field in summary["fields"]]
+    fields = []
+    for path in paths:
+        sizes = (size for size in range(1, len(path)) if sum(one[-size:] == path[-size:] for one in paths) == 1)
+        fields.append(".".join(path[-next(sizes, 0) :]))
+    listed = thinned(rows, _MOST_ROWS)
+    labels = [name if column == "objective" else column for column in columns]
+    return Table(
+        caption=caption,
+        columns=("#", *fields, *map(_in_words, labels)),
+        rows=[
+            (
+                str(row.get("position", "")),
+                *_settings(summary, row, 48),
+                *(_amount(row.get(column), label, 120) for column, label in zip(columns, labels, strict=True)),
+            )
+            for row in listed
+        ],
+        numbers=(0, *(index for index, column in enumerate(columns, 1 + len(fields)) if column not in _TEXTS)),
+        note=few(len(rows), len(listed), "rows", _WHOLE),
+    )
 
 
 # --- How many questions ended how, and the best
@@ -257,7 +219,7 @@ def _summary(summary: Mapping[str, Any], *, has_question: bool) -> list[Block]:
     values: dict[str, list[str]] = {str(field): [] for field in summary["fields"]}
     for effect in summary["effects"]:
         for place, field in enumerate(effect["fields"]):
-            values[field] = list(dict.fromkeys(_cell(one["value"][place]) for one in effect["values"]))
+            values[field] = list(dict.fromkeys(_brief(one["value"][place], 48) for one in effect["values"]))
     rows = [
         (field, f"{len(own):,}" if own else "", short(", ".join(thinned(own, _MOST_VALUES)), 300))
         for field, own in values.items()
@@ -271,7 +233,7 @@ def _best_lines(summary: Mapping[str, Any], name: str) -> list[str]:
     """Return the best rows for a terminal."""
     lines = [
         f"Best by {name}",
-        *_table_lines(summary, summary["best"], ("objective", "outcome", "family", "headline"), name),
+        *_rows_lines(summary, summary["best"], ("objective", "outcome", "family", "headline"), name),
     ]
     if number := summary["num_other_objectives"]:
         lines.append(f"  {number} answers have another objective and are not compared.")
@@ -299,7 +261,7 @@ def _trade_off(summary: Mapping[str, Any], rows: Iterable[Row], name: str) -> li
     columns, best = found["columns"], found["rows"]
     names = [name if column == "objective" else column for column in columns]
     lines = [f"None is better in both {names[0]} and {names[1]} ({len(best)} rows)"]
-    lines += _table_lines(summary, best, tuple(dict.fromkeys([*columns, "headline"])), name)
+    lines += _rows_lines(summary, best, tuple(dict.fromkeys([*columns, "headline"])), name)
     if len(best) == 1:
         lines = [f"#{best[0]['position']} is the best in both {names[0]} and {names[1]}."]
     title = capitalised(f"{_in_words(names[0])} against {_in_words(names[1])}")
@@ -322,8 +284,8 @@ def _trade_off_blocks(summary: Mapping[str, Any], rows: Iterable[Row], name: str
     def drawn(given: Sequence[Row]) -> list[tuple[float, float, str]]:
         points = []
         for row in thinned([row for row in given if all(_is_number(row.get(one)) for one in columns)], _MOST_POINTS):
-            settings = ", ".join(_cell(row.get(field), 30) for field in _field_columns(summary, row))
-            values = ", ".join(_answered(row.get(one), label) for one, label in zip(columns, names, strict=True))
+            settings = ", ".join(_settings(summary, row, 30))
+            values = ", ".join(_amount(row.get(one), label) for one, label in zip(columns, names, strict=True))
             x, y = (float(row[one]) / by for one, (by, _) in zip(columns, scales, strict=True))
             points.append((x, y, f"{settings}: {values}"))
         return points
@@ -335,8 +297,9 @@ def _trade_off_blocks(summary: Mapping[str, Any], rows: Iterable[Row], name: str
     others = [row for row in answered if row.get("position") not in front]
     series = {"others": drawn(others), "none is better in both": drawn(best)}
     known = [point for points in series.values() for point in points]
-    units = [unit.replace("usd", "USD") for _, unit in scales]
-    titles = [f"{_in_words(label)} ({unit})".removesuffix(" ()") for label, unit in zip(names, units, strict=True)]
+    titles = [
+        f"{_in_words(label)} ({unit})".removesuffix(" ()") for label, (_, unit) in zip(names, scales, strict=True)
+    ]
     chart = Points(
         caption=title,
         alt=f"Points of {title[:1].lower()}{title[1:]} of {many(len(answered), 'answer')}; on {len(front)} of them "
@@ -371,7 +334,7 @@ def _effect_lines(summary: Mapping[str, Any], name: str) -> list[str]:
             }
             for one in shown
         ]
-        lines += _indented(table(rows))
+        lines += [f"  {line}" for line in table(rows).splitlines()]
         if len(shown) < len(values):
             lines.append(f"  ({len(values) - len(shown)} values between the last two are left out)")
         lines.append("")
@@ -384,9 +347,9 @@ def _effects(summary: Mapping[str, Any], name: str) -> list[Block]:
     blocks: list[Block] = []
     for effect in summary["effects"][:_MOST_FIELDS]:
         fields, values = ", ".join(effect["fields"]), effect["values"]
-        shown = [(", ".join(_cell(part) for part in one["value"]), one) for one in thinned(values, _MOST_VALUES)]
+        shown = [(", ".join(_brief(part, 48) for part in one["value"]), one) for one in thinned(values, _MOST_VALUES)]
         bars = [
-            (label, float(one["best"]), _said(one["best"], name)) for label, one in shown if one["best"] is not None
+            (label, float(one["best"]), _amount(one["best"], name)) for label, one in shown if one["best"] is not None
         ]
         blocks.append(Heading(fields))
         if len(bars) > 1:
@@ -395,7 +358,7 @@ def _effects(summary: Mapping[str, Any], name: str) -> list[Block]:
                 alt=f"Bars of the best {_in_words(name)} of {many(len(bars), 'value')} of {fields}.",
                 rows=bars,
                 title=f"best {_in_words(name)}",
-                unit=_unit_of(name).replace("usd", "USD"),
+                unit=_unit_of(name),
             )
             blocks.append(chart)
         listed = Table(
@@ -407,7 +370,7 @@ def _effects(summary: Mapping[str, Any], name: str) -> list[Block]:
                     "" if one["ratio"] is None else f"x {one['ratio']:.4g}",
                     f"{one['num_pairs']:,}",
                     f"{one['num_answered']:,}",
-                    _said(one["best"], name),
+                    _amount(one["best"], name),
                 )
                 for label, one in shown
             ],

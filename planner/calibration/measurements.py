@@ -16,6 +16,7 @@ from typing import Any
 
 from planner import perturb
 from planner.checks import carried
+from planner.constraints import more_memory
 from planner.errors import Fault, InfeasibleError, NoAnswerError, SpecError
 from planner.explanation import headline
 from planner.plan import Plan
@@ -130,7 +131,7 @@ def _figures_of(problem: Problem, plan: Plan) -> Iterator[_Figure]:
             name="memory",
             kind="memory",
             words="room in a device's memory",
-            moved=lambda factor: perturb.more_memory(problem, factor),
+            moved=lambda factor: more_memory(problem, factor),
             how=f"run one iteration of the plan and read the peak of allocated memory (predicted: "
             f"{format_human(total, Dimension.DATA)})",
         )

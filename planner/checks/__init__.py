@@ -15,22 +15,22 @@ from pydantic import ValidationError
 
 from planner.answer.documents import plan_document
 from planner.answer.plan_file import read_plan
-from planner.checks.limits import limits_kept, usage_of
 from planner.checks.report import (
     CheckReport,
     Finding,
     agreement,
     certificate,
     differences,
-    is_asynchronous,
+    limits_kept,
     plain,
     ranking,
     report_text,
     stated_figures,
 )
+from planner.constraints import without_deadline
 from planner.data.fits import with_known_error
 from planner.errors import Fault, ModelError, PlannerError, SpecError
-from planner.families import FAMILIES
+from planner.families import FAMILIES, usage_of
 from planner.networks import asked, network_of
 from planner.plan import Configuration, Plan, Prediction
 from planner.problem import Problem
@@ -170,7 +170,7 @@ def _alternatives(question: Problem, document: Mapping[str, Any], found: Predict
     It may miss the deadline, for which it may have lost. One without a configuration cannot be recomputed; it is taken
     to be of the plan's kind.
     """
-    are_stale, is_stale = [], is_asynchronous(found)
+    are_stale, is_stale = [], found.is_asynchronous
     known = {allowed.name for allowed in question.substitutions}
     for index, one in enumerate(document["alternatives"]):
         name, family, block, other = f"alternatives.{index}", one["family"], one["configuration"], found
@@ -190,7 +190,7 @@ def _alternatives(question: Problem, document: Mapping[str, Any], found: Predict
                     if not fault.is_ok:
                         is_named = fault.name.startswith(name)
                         yield fault if is_named else replace(fault, name=f"{name} {fault.name}")
-        are_stale.append(is_asynchronous(other))
+        are_stale.append(other.is_asynchronous)
     yield ranking(document, is_stale=is_stale, are_stale=are_stale)
 
 
@@ -204,8 +204,7 @@ def _kept(
 ) -> Iterator[Finding]:
     """Yield whether a block is what its family prints, and keeps all limits but the deadline."""
     yield from _strange(name, block, configuration)
-    no_deadline = replace(problem, limits=replace(problem.limits, deadline_s=None))
-    yield from limits_kept(no_deadline, usage_of(problem, family, configuration, found))
+    yield from limits_kept(without_deadline(problem), usage_of(problem, family, configuration, found))
 
 
 def _strange(name: str, block: Mapping[str, Any], configuration: Configuration) -> Iterator[Finding]:

@@ -3,14 +3,14 @@
 There is one finding for everything that was looked at, right or wrong.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
-from planner.plan import Prediction
+from planner.constraints import Usage, verdicts
+from planner.plan import Prediction, Provenance
 from planner.problem import Problem
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "certificate",
     "differences",
     "holds",
-    "is_asynchronous",
+    "limits_kept",
     "plain",
     "ranking",
     "report_text",
@@ -85,7 +85,7 @@ def report_text(report: CheckReport) -> str:
     return "\n".join([*lines, *(f"  not checked: {what}" for what in report.not_checked)])
 
 
-def holds(name: str, is_ok: bool, right: str, wrong: str, **values: Any) -> Finding:
+def holds(name: str, is_ok: bool, right: str, wrong: str, **values: object) -> Finding:
     """Return a finding with the words for either case."""
     return Finding(name=name, is_ok=is_ok, text=right if is_ok else wrong, values=values)
 
@@ -175,7 +175,7 @@ def _sum(name: str, terms: Mapping[str, float | None], whole: float | None) -> F
     return holds(name, is_ok, f"to {whole:.9g}", f"to {found:.12g}, not to {whole:.12g}")
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Return a family's figures as JSON would hold them."""
     if isinstance(value, Mapping):
         return {str(key): plain(one) for key, one in value.items()}
@@ -203,12 +203,12 @@ def _pairs(path: str, stated: Any, found: Any) -> Iterator[tuple[str, float | No
         yield path, math.nan, math.nan
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     """Whether a value is a number; true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def differences(path: str, stated: Any, found: Any) -> Iterator[str]:
+def differences(path: str, stated: object, found: object) -> Iterator[str]:
     """Yield in words where a block is not what its family prints of it: keys, lengths, kinds of values, and values."""
     if isinstance(stated, Mapping) and isinstance(found, Mapping):
         for key in dict.fromkeys((*stated, *found)):
@@ -228,7 +228,7 @@ def differences(path: str, stated: Any, found: Any) -> Iterator[str]:
         yield f"{path} is stated as {_short(stated)}, and read back it is {_short(found)}"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     """Return a value as JSON has it, in a few letters."""
     text = json.dumps(value, default=str)
     return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 3]}..."
@@ -265,7 +265,7 @@ def certificate(document: Mapping[str, Any]) -> Iterator[Finding]:
     counts = {name: provenance[name] for name in ("num_candidates", "num_solved", "seed")}
     wrong = ", ".join(f"{name} is {value}" for name, value in counts.items() if value < 0)
     yield holds("provenance", not wrong, "the search counts what it looked at", f"{wrong}; none is below 0")
-    digest = hashlib.sha256(json.dumps(document["problem"], sort_keys=True, default=str).encode()).hexdigest()[:16]
+    digest = Provenance.digest_of(document["problem"])
     stated = document["provenance"]["input_digest"]
     yield holds(
         "question",
@@ -275,11 +275,10 @@ def certificate(document: Mapping[str, Any]) -> Iterator[Finding]:
     )
 
 
-def is_asynchronous(found: Prediction) -> bool:
-    """Whether gradients may be stale; no limit on how stale is infinity, or None."""
-    staleness = found.details.get("staleness", 0)
-    most = staleness.get("most") if isinstance(staleness, Mapping) else staleness
-    return most is None or bool(most > 0)
+def limits_kept(problem: Problem, usage: Usage) -> Iterator[Finding]:
+    """Yield whether every limit of the cluster and of the user is kept."""
+    for one in verdicts(problem, usage):
+        yield Finding(name=one.name, is_ok=one.is_kept, text=one.words)
 
 
 def ranking(document: Mapping[str, Any], *, is_stale: bool, are_stale: Sequence[bool]) -> Finding:

@@ -52,6 +52,7 @@ def explain(
     from planner.api import plan_of_file
     from planner.cli.output import check_page, give, left_s, limit_bytes, limit_s, write_page
     from planner.networks import asked, network_of
+    from planner.planning import view_of
 
     seconds, most_bytes = limit_s(time_limit), limit_bytes(memory_limit)
     check_page(html, plan)
@@ -64,7 +65,7 @@ def explain(
             ("planner", "plan", "question.yaml", "--out", "plan.json"),
             ("planner", "explain", "plan.json", "--time-limit", time_limit, *memory),
         ]
-        write_page(html, plan_answer(found.plan, network, explanation=found, commands=commands))
+        write_page(html, plan_answer(found.plan, view_of(network, found.plan), explanation=found, commands=commands))
     give(found.to_document, lambda: explanation_answer(found), json=json)
 
 

@@ -236,7 +236,8 @@ class TraceOptions:
         """
         if self.trace is None:
             return
-        from planner.answer.timeline import pieces_of, table_text, timeline
+        from planner.answer.timeline import pieces_of, table_text
+        from planner.api import timeline
         from planner.cli.output import write_pieces
 
         found = timeline(

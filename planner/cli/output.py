@@ -207,8 +207,7 @@ def give(
         if json:
             print(text)
             return
-    from planner.answer.terminal import show
-    from planner.answer.text import text_of
+    from planner.answer.text import show, text_of
 
     show(text_of(answer()), commands=launch)
 

@@ -66,6 +66,7 @@ def plan(
     from planner.answer.plan import plan_answer
     from planner.cli.output import Progress, check_outputs, check_page, give, left_s, write_page, write_refusal
     from planner.networks import asked, network_of
+    from planner.planning import view_of
     from planner.words import time_words
     from planner.workers.pool import worker_pool
 
@@ -95,6 +96,7 @@ def plan(
         )
     network = network_of(asked(problem), found.substitutions)
     drawn.write(network, found.family, found.configuration, step)
+    view = view_of(network, found)
     if html:
         explanation = None
         if explained_s := min(seconds, _MOST_EXPLAINED_S) if output.explain else 0.0:
@@ -103,11 +105,11 @@ def plan(
         others = [("planner", name, "plan.json") for name in ("explain", "check")]
         commands = [(*command, "--out", "plan.json"), *others]
         history = progress.history
-        write_page(html, plan_answer(found, network, explanation=explanation, history=history, commands=commands))
+        write_page(html, plan_answer(found, view, explanation=explanation, history=history, commands=commands))
     launch = found.prediction.details.get("launch", ())
     give(
         lambda: plan_document(found),
-        lambda: plan_answer(found, network),
+        lambda: plan_answer(found, view),
         json=output.json,
         out=output.out,
         launch=launch,
@@ -131,6 +133,7 @@ def predict(
     from planner.answer.plan import prediction_answer
     from planner.api import predicted
     from planner.cli.output import check_outputs, check_page, give, limit_bytes, write_page
+    from planner.planning import view_of
 
     limit_bytes(memory_limit)
     check_page(html, spec)
@@ -138,7 +141,7 @@ def predict(
     step = drawn.checked()
     problem, found = predicted(planner.load(spec, run=run))
     drawn.write(problem, found.family, found.configuration, step)
-    answer = prediction_answer(found, problem, commands=[("planner", "predict", "question.yaml")])
+    answer = prediction_answer(found, view_of(problem, found), commands=[("planner", "predict", "question.yaml")])
     if html:
         write_page(html, answer)
     launch = found.prediction.details.get("launch", ())
@@ -192,6 +195,7 @@ def procure(
     import planner
     from planner.answer.procurement import procurement_answer
     from planner.cli.output import Progress, check_outputs, check_page, give, write_page, write_refusal
+    from planner.planning import view_again
     from planner.procurement.answer import procurement_document
     from planner.procurement.question import load_procurement
     from planner.workers.pool import worker_pool
@@ -220,7 +224,7 @@ def procure(
             pool=pool,
         )
     commands = [(*command, "--out", "answer.json"), ("planner", "check", "answer.json")]
-    answer = procurement_answer(found, history=progress.history, commands=commands)
+    answer = procurement_answer(found, view_again, history=progress.history, commands=commands)
     if output.html:
         write_page(output.html, answer)
     give(lambda: procurement_document(found), lambda: answer, json=output.json, out=output.out)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from planner.cluster import Cluster
-from planner.constraints import Usage, needed_s
-from planner.decisions import decided_by
+from planner.constraints import Usage, memory_limit_bytes, needed_s
+from planner.decisions import decided_by, pinnable_keys
 from planner.families.all_reduce import family as all_reduce_family
 from planner.families.hybrid import family as hybrid_family
 from planner.families.model_replicas import family as model_replicas_family
@@ -91,25 +91,39 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def usage_of(problem: Problem, family: str, configuration: Configuration, prediction: Prediction) -> Usage:
-    """Return what a configuration of a family uses of all that constraints limit; its memory by group where it has one.
+    """Return what a configuration of a family uses of all that constraints limit.
 
-    Machines that serve on machines of workers count once. A pin that the block does not show is taken to be kept.
+    Machines that serve on machines of workers count once. A pin that the block cannot show is taken to be kept.
     """
-    rows = list(FAMILIES[family].machines(problem, configuration))
-    groups = list(dict.fromkeys(row.group for row in rows))
-    machines = {
-        name: sum(row.num_machines for row in rows if row.group == name and not row.is_shared) for name in groups
-    }
-    devices = {name: sum(row.num_devices for row in rows if row.group == name) for name in groups}
-    block, staleness = configuration.to_document(), prediction.details.get("staleness", 0)
-    most = staleness["most"] if isinstance(staleness, Mapping) else staleness
+    block = configuration.to_document()
+    machines: dict[str, int] = {}
+    devices: dict[str, int] = {}
+    for row in FAMILIES[family].machines(problem, configuration):
+        there = machines.get(row.group, 0)
+        machines[row.group] = there + max(0, row.num_machines - there * row.is_shared)
+        if row.role == "worker":
+            devices[row.group] = devices.get(row.group, 0) + row.num_devices
+    # The cost model states the device that is fullest for what it may hold: no other one's limit is broken before.
+    total, limit = prediction.memory_bytes["total"], prediction.memory_bytes["limit"]
+    groups = {group.name: group for group in problem.cluster.machine_groups}
+    names = list(dict.fromkeys(groups[name].device.name for name in devices))
+    is_unbounded = block.get("synchronisation") == "asp" or block.get("num_replicas", 1) > 1
+    unseen = {"algorithm"} & problem.fixed.keys() & pinnable_keys(family)
     return Usage(
         family=family,
         machines=machines,
-        devices={name: number for name, number in devices.items() if number},
-        memory_bytes={groups[0]: prediction.memory_bytes["total"]} if len(groups) == 1 else {},
-        staleness=float("inf") if most is None else float(most),
-        global_batch_size=int(block.get("global_batch_size") or problem.training.fixed_batch_size or 0),
+        devices=devices,
+        memory_bytes={name: total for name in devices if memory_limit_bytes(problem, groups[name]) == limit},
+        staleness=float("inf")
+        if is_unbounded
+        else float(block.get("max_staleness") or (block.get("local_steps") or 1) - 1),
+        global_batch_size=int(block.get("global_batch_size") or prediction.details["global_batch_size"]),
         needed_s=needed_s(prediction),
-        decisions={**problem.fixed, **decided_by(family, block)},
+        decisions={
+            **{key: problem.fixed[key] for key in unseen},
+            "num_devices": sum(devices.values()),
+            "num_machines": sum(machines.values()),
+            "device": names[0] if len(names) == 1 else names,
+            **decided_by(family, block),
+        },
     )

@@ -9,7 +9,7 @@ from checked import checked, given_plan, put, question, rebuilt
 import planner
 from planner.answer.documents import dump, plan_document
 from planner.checks import report_text
-from planner.checks.limits import limits_kept
+from planner.checks.report import limits_kept
 from planner.constraints import Usage
 from planner.problem import Limits, Range
 

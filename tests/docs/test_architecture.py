@@ -101,7 +101,6 @@ def names_all_families(path: Path) -> bool:
 
 # Whatever else a family has of its own, it says by itself: see planner.families.Family.
 LISTS = [
-    "planner/checks/limits.py",
     "planner/families/searches.py",
     "planner/names.py",
 ]

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from mixed_all_reduce import every_bare_configuration, machine, planned, small_problems, with_seconds
 
 import planner
+from planner.answer.timeline import timeline_document
 from planner.cost import Profile
 from planner.errors import InfeasibleError
 from planner.families.all_reduce import family as all_reduce
@@ -15,7 +16,6 @@ from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.fusion import exchange_of
 from planner.problem import Problem
 from planner.solution import Status
-from planner.timeline import timeline_document
 from tests.referee.exhaustive import best_groups
 
 

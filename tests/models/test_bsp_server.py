@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from planner import zoo
 from planner.cases.forms.bsp_server import Inputs, answer
+from planner.channel import fifo_end_s
 from planner.errors import ModelError
-from planner.fifo import fifo_end_s
 from planner.models.servers import (
     BspExchange,
     accuracy,

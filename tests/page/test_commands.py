@@ -18,7 +18,7 @@ from pages import read
 from purchases import asked, row
 from pytest import CaptureFixture, MonkeyPatch
 
-from planner.answer.terminal import show
+from planner.answer.text import show
 from planner.cli.run import run
 
 pytest.importorskip("plotly", reason="plotly is not installed: pip install 'training-planner[report]'")

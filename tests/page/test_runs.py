@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from planner.answer import drawing
 from planner.answer.charts import plot_of
 from planner.answer.drawing import timeline_chart
-from planner.timeline import Process, Span, timeline_document
+from planner.answer.timeline import timeline_document
+from planner.timeline import Process, Span
 
 lengths = st.lists(
     st.tuples(st.sampled_from(["forward", "backward", "idle"]), st.integers(1, 50)), min_size=1, max_size=60

@@ -11,31 +11,33 @@ from planner.answer.procurement import procurement_answer
 from planner.answer.refusal import refusal_answer
 from planner.answer.sweep import sweep_answer
 from planner.answer.text import text_of
+from planner.planning import view_again, view_of
+from planner.problem import Problem
 from planner.sweep.report import summary_document
 
 
-def plan_page(*given: Any, **options: Any) -> str:
-    return page_of(plan_answer(*given, **options))
+def plan_page(found: Any, problem: Problem, **options: Any) -> str:
+    return page_of(plan_answer(found, view_of(problem, found), **options))
 
 
-def plan_text(*given: Any, **options: Any) -> str:
-    return text_of(plan_answer(*given, **options))
+def plan_text(found: Any, problem: Problem, **options: Any) -> str:
+    return text_of(plan_answer(found, view_of(problem, found), **options))
 
 
-def prediction_page(*given: Any, **options: Any) -> str:
-    return page_of(prediction_answer(*given, **options))
+def prediction_page(found: Any, problem: Problem, **options: Any) -> str:
+    return page_of(prediction_answer(found, view_of(problem, found), **options))
 
 
-def prediction_text(*given: Any, **options: Any) -> str:
-    return text_of(prediction_answer(*given, **options))
+def prediction_text(found: Any, problem: Problem, **options: Any) -> str:
+    return text_of(prediction_answer(found, view_of(problem, found), **options))
 
 
-def procurement_page(*given: Any, **options: Any) -> str:
-    return page_of(procurement_answer(*given, **options))
+def procurement_page(found: Any, **options: Any) -> str:
+    return page_of(procurement_answer(found, view_again, **options))
 
 
-def procured_text(*given: Any, **options: Any) -> str:
-    return text_of(procurement_answer(*given, **options))
+def procured_text(found: Any, **options: Any) -> str:
+    return text_of(procurement_answer(found, view_again, **options))
 
 
 def sweep_page(*given: Any, **options: Any) -> str:

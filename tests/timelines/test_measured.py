@@ -9,7 +9,7 @@ from docs_commands import blocks, write
 from traces import by_row, end_s, faults_of
 
 import planner
-from planner.answer.timeline import MOST_DRAWN, Drawn, Measured, compared, drawn_document, table_text, with_measured
+from planner.answer.timeline import MOST_DRAWN, Drawn, Measured, compared, table_text, trace_of, with_measured
 from planner.api import configuration_of, timeline
 from planner.cli.run import run
 from planner.errors import SpecError
@@ -126,7 +126,7 @@ def test_a_trace_of_many_devices_is_thinned_but_still_ends_with_the_prediction()
 
     prediction = planner.predict(problem, configuration)
     wanted = Drawn(devices="all", most_events=3000)
-    document = drawn_document(FAMILIES[family].timeline(problem, configuration), prediction, wanted, about={})
+    document = trace_of(FAMILIES[family].timeline(problem, configuration), prediction, wanted, about={})
     assert faults_of(document) == []
     assert 2000 < len(document["traceEvents"]) <= 3000
     assert "thinned to 3,000 events" in document["otherData"]["notes"][-1]
@@ -134,7 +134,7 @@ def test_a_trace_of_many_devices_is_thinned_but_still_ends_with_the_prediction()
     assert max(event["ts"] + event["dur"] for event in own) / 1e6 == pytest.approx(prediction.iteration_time_s)
     few = Drawn(devices="all", most_events=100)
     with pytest.raises(SpecError, match=r"too many to draw\. Write --trace-devices kinds"):
-        drawn_document(FAMILIES[family].timeline(problem, configuration), prediction, few, about={})
+        trace_of(FAMILIES[family].timeline(problem, configuration), prediction, few, about={})
 
 
 def test_the_command_line_puts_a_measured_trace_beside_the_prediction(

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import faults_of
 
-from planner.answer.timeline import num_devices, of_each_kind, thinned, with_all, with_parts
+from planner.answer.timeline import num_devices, of_each_kind, thinned, timeline_document, with_all, with_parts
 from planner.cases.forms.dag_model import Iteration, run, task_graph
 from planner.models.ssgd import Strategy
-from planner.timeline import Counter, Flow, Process, Span, Timeline, repeated, timeline_document
+from planner.timeline import Counter, Flow, Process, Span, Timeline, repeated
 
 times_s = st.floats(0, 3)
 COLOURS = {"thread_state_running", "rail_response", "thread_state_iowait", "rail_animation", "cq_build_failed", "olive"}

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.channel import fifo_end_s
 from planner.families.parameter_server.configuration import ParameterServerConfiguration
 from planner.families.parameter_server.cost import ParameterServerCost
 from planner.families.timeline_drawing import Drawing, draw_input, draw_pass, layers_of_gradients, peak_memory
-from planner.fifo import fifo_end_s
 from planner.models.asynchronous import Log
 from planner.problem import Problem
 from planner.timeline import Timeline, repeated

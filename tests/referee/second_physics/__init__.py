@@ -12,8 +12,7 @@ from planner import checks
 from planner.answer.documents import plan_document
 from planner.answer.plan_file import read_plan
 from planner.checks import CheckReport, Finding
-from planner.checks.limits import limits_kept
-from planner.checks.report import agree
+from planner.checks.report import agree, limits_kept
 from planner.constraints import needed_s
 from planner.networks import asked, network_of
 from planner.plan import Plan, Prediction

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from planner.checks.limits import groups_of
 from planner.checks.report import Finding, holds
+from planner.cluster import MachineGroup
 from planner.constraints import Usage
+from planner.problem import Problem
 
 __all__ = ["Facts", "groups_of", "holds"]
 
@@ -23,3 +24,8 @@ class Facts(Usage):
 
     iteration_s: float | None = None
     findings: tuple[Finding, ...] = field(default=())
+
+
+def groups_of(problem: Problem) -> dict[str, MachineGroup]:
+    """Return the machine groups by name."""
+    return {group.name: group for group in problem.cluster.machine_groups}
