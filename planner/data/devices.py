@@ -14,6 +14,7 @@ from planner.cluster import Device, Link
 from planner.names import find, fold
 from planner.units import Dimension, parse
 
+_DEVICES, _LINKS, _MACHINES = "devices.csv", "links.csv", "machines.csv"
 _DATA_TYPES = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _UNITS = {
     "_tflop_per_s": ("TFLOP/s", Dimension.FLOP_RATE),
@@ -31,9 +32,9 @@ def table(file: str) -> MappingProxyType[str, MappingProxyType[str, str]]:
 
 
 @cache
-def device_index() -> MappingProxyType[str, str]:
-    """Return the device that each folded name and alias stands for."""
-    rows = table("devices.csv").values()
+def index(file: str) -> MappingProxyType[str, str]:
+    """Return the row of a table that each folded name and alias stands for, by its name."""
+    rows = table(file).values()
     return MappingProxyType({fold(n): row["name"] for row in rows for n in (row["name"], *row["aliases"].split())})
 
 
@@ -50,7 +51,7 @@ def _or_infinite(value: float | None) -> float:
 
 def device_names() -> tuple[str, ...]:
     """Return the names of all devices, in the table's order."""
-    return tuple(table("devices.csv"))
+    return tuple(table(_DEVICES))
 
 
 def accelerator_memory_bytes() -> dict[str, float]:
@@ -80,7 +81,7 @@ def device(name: str) -> Device:
     >>> device("RTX 2080Ti").peak_flop_per_s["fp32"]
     13450000000000.0
     """
-    row = table("devices.csv")[find(name, device_index(), "device")]
+    row = table(_DEVICES)[find(name, index(_DEVICES), "device")]
     peaks = {data_type: _si(row, f"{data_type}_tflop_per_s") for data_type in _DATA_TYPES}
     return Device(
         name=row["name"],
@@ -96,7 +97,7 @@ def device(name: str) -> Device:
 
 def device_rows() -> list[dict[str, str]]:
     """Return the device table as it is printed, for display; an empty cell is not known or does not exist."""
-    return [dict(row) for row in table("devices.csv").values()]
+    return [dict(row) for row in table(_DEVICES).values()]
 
 
 def inside_link(name: str) -> Link:
@@ -116,7 +117,7 @@ def inside_link(name: str) -> Link:
 
 def inside_links() -> dict[str, Link]:
     """Return the named links inside a machine: one direction of one device, latency not known and so zero."""
-    rows = table("links.csv")
+    rows = table(_LINKS)
     return {
         name: Link(bandwidth_bytes_per_s=_or_infinite(_si(row, "bandwidth_gb_per_s"))) for name, row in rows.items()
     }
@@ -128,20 +129,19 @@ def link_of(device_name: str) -> str | None:
     >>> link_of("h100-sxm")
     'nvlink-4'
     """
-    row = table("devices.csv").get(device_name)
-    return row["link"] if row is not None and row["link"] in table("links.csv") else None
+    row = table(_DEVICES).get(device_name)
+    return row["link"] if row is not None and row["link"] in table(_LINKS) else None
 
 
 def link_rows() -> list[dict[str, str]]:
     """Return the table of links inside a machine as it is printed, with sources, for display."""
-    return [dict(row) for row in table("links.csv").values()]
+    return [dict(row) for row in table(_LINKS).values()]
 
 
 # --- Machines as they are sold, from the table beside this file: their devices, the link inside, the network cards
 # The first row of a device is its reference machine: what is meant where a question names the device alone. A machine's
 # devices are as many as its link inside reaches, so a rack of one NVLink domain is one machine, and so is a TPU slice.
 
-_FILE = "machines.csv"
 _GBIT_BYTES = 1e9 / 8
 
 
@@ -180,30 +180,21 @@ class Machine:
 @cache
 def _machines() -> MappingProxyType[str, Machine]:
     """Return all machines by their name."""
-    return MappingProxyType({name: _machine(row) for name, row in table(_FILE).items()})
-
-
-def _machine(row: MappingProxyType[str, str]) -> Machine:
-    """Return the machine of a row."""
-    gbit = row["gbit_per_s_per_nic"]
-    return Machine(
-        name=row["name"],
-        title=row["title"],
-        device=row["device"],
-        num_devices=int(row["devices"]),
-        inside=row["inside"] or None,
-        num_nics=int(row["nics"]),
-        nic_bytes_per_s=float(gbit) * _GBIT_BYTES if gbit else None,
-        is_verified=row["verified"] == "yes",
-        source=row["source"],
-    )
-
-
-@cache
-def _index() -> MappingProxyType[str, str]:
-    """Return the machine that each folded name and alias stands for."""
-    rows = table(_FILE).values()
-    return MappingProxyType({fold(n): row["name"] for row in rows for n in (row["name"], *row["aliases"].split())})
+    machines = {}
+    for name, row in table(_MACHINES).items():
+        gbit = row["gbit_per_s_per_nic"]
+        machines[name] = Machine(
+            name=name,
+            title=row["title"],
+            device=row["device"],
+            num_devices=int(row["devices"]),
+            inside=row["inside"] or None,
+            num_nics=int(row["nics"]),
+            nic_bytes_per_s=float(gbit) * _GBIT_BYTES if gbit else None,
+            is_verified=row["verified"] == "yes",
+            source=row["source"],
+        )
+    return MappingProxyType(machines)
 
 
 def machine_names() -> tuple[str, ...]:
@@ -213,12 +204,12 @@ def machine_names() -> tuple[str, ...]:
 
 def machine_rows() -> list[dict[str, str]]:
     """Return the table of machines as it is printed, with sources, for display."""
-    return [dict(row) for row in table(_FILE).values()]
+    return [dict(row) for row in table(_MACHINES).values()]
 
 
 def is_machine(name: str) -> bool:
     """Whether a name or an alias is a machine's."""
-    return fold(name) in _index()
+    return fold(name) in index(_MACHINES)
 
 
 def machine(name: str) -> Machine:
@@ -237,7 +228,7 @@ def machine(name: str) -> Machine:
     >>> machine("DGX H100").num_nics, machine("p5.48xlarge").num_nics
     (8, 32)
     """
-    return _machines()[find(name, _index(), "machine")]
+    return _machines()[find(name, index(_MACHINES), "machine")]
 
 
 def device_or_machine(name: str) -> str:
@@ -251,7 +242,7 @@ def device_or_machine(name: str) -> str:
     >>> device_or_machine("H100"), device_or_machine("dgx-h100")
     ('h100-sxm', 'hgx-h100')
     """
-    return find(name, {**device_index(), **_index()}, "device or machine")
+    return find(name, {**index(_DEVICES), **index(_MACHINES)}, "device or machine")
 
 
 def machines_of(device: str) -> tuple[Machine, ...]:

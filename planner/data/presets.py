@@ -8,18 +8,24 @@ from typing import Any
 from planner.names import find, fold
 from planner.yaml_text import plain_yaml
 
+_PRESETS, _SUBSTITUTIONS = "presets.yaml", "substitutions.yaml"
+
+
+def _text(file: str) -> str:
+    """Return the text of a file of this package."""
+    return resources.files("planner.data").joinpath(file).read_text(encoding="utf-8")
+
 
 @cache
-def _presets() -> dict[str, dict[str, object]]:
-    """Return the file's content; callers get copies."""
-    text = resources.files("planner.data").joinpath("presets.yaml").read_text(encoding="utf-8")
-    presets: dict[str, dict[str, object]] = plain_yaml(text)
-    return presets
+def _blocks(file: str) -> dict[str, dict[str, Any]]:
+    """Return a file's content; callers get copies."""
+    blocks: dict[str, dict[str, Any]] = plain_yaml(_text(file))
+    return blocks
 
 
 def preset_names() -> tuple[str, ...]:
     """Return the names of all presets, in the file's order."""
-    return tuple(_presets())
+    return tuple(_blocks(_PRESETS))
 
 
 def preset(name: str) -> dict[str, object]:
@@ -33,7 +39,7 @@ def preset(name: str) -> dict[str, object]:
     >>> preset("osf-testbed")["machines"]
     [{'count': 4, 'device': 'rtx-2080-ti', 'devices': 8, 'inside': 'pcie-3-x16', 'network': '25 Gbps', 'nics': 1}]
     """
-    return deepcopy(_presets()[find(name, {fold(known): known for known in _presets()}, "preset")])
+    return deepcopy(_blocks(_PRESETS)[find(name, {fold(known): known for known in _blocks(_PRESETS)}, "preset")])
 
 
 # --- Prices of machines and of networks between them: the tables beside this file, as text
@@ -47,7 +53,7 @@ def prices_text() -> str:
     >>> prices_text().splitlines()[0].split(",")[:4]
     ['provider', 'instance', 'region', 'term']
     """
-    return resources.files("planner.data").joinpath("prices.csv").read_text(encoding="utf-8")
+    return _text("prices.csv")
 
 
 def networks_text() -> str:
@@ -56,28 +62,20 @@ def networks_text() -> str:
     >>> networks_text().splitlines()[0].split(",")[0]
     'name'
     """
-    return resources.files("planner.data").joinpath("networks.csv").read_text(encoding="utf-8")
+    return _text("networks.csv")
 
 
 # --- Blocks of layers that may take the place of others, as ``substitutions.yaml`` describes them
 
 
-@cache
-def _blocks() -> dict[str, dict[str, Any]]:
-    """Return the file's content; callers get copies."""
-    text = resources.files("planner.data").joinpath("substitutions.yaml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, Any]] = plain_yaml(text)
-    return found
-
-
 def block_names() -> tuple[str, ...]:
     """Return the names of all blocks, in the file's order."""
-    return tuple(_blocks())
+    return tuple(_blocks(_SUBSTITUTIONS))
 
 
 def find_block(name: str) -> str:
     """Return the proper name of a block; raise SpecError, with the nearest one, if there is none."""
-    return find(name, {fold(known): known for known in _blocks()}, "block")
+    return find(name, {fold(known): known for known in _blocks(_SUBSTITUTIONS)}, "block")
 
 
 def block(name: str) -> dict[str, Any]:
@@ -91,4 +89,4 @@ def block(name: str) -> dict[str, Any]:
     >>> block("vgg16-conv-head")["layers"][0]
     {'name': 'conv6', 'kind': 'convolution', 'num_channels': 512, 'kernel': 1}
     """
-    return deepcopy(_blocks()[find_block(name)])
+    return deepcopy(_blocks(_SUBSTITUTIONS)[find_block(name)])

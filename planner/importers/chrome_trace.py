@@ -34,7 +34,14 @@ from statistics import median
 from typing import IO, Any
 
 from planner.errors import Fault, SpecError
-from planner.importers.imported import MeasuredLayer, MeasuredNetwork, build_measured
+from planner.importers.imported import (
+    MeasuredLayer,
+    MeasuredNetwork,
+    UniqueNames,
+    build_measured,
+    first_names,
+)
+from planner.importers.text import refuse
 from planner.letters import visible
 
 __all__ = ["MOST_EVENTS", "MOST_TRACE_BYTES", "Event", "Timeline", "read_chrome_trace", "read_trace"]
@@ -138,7 +145,7 @@ def read_chrome_trace(path: Path, *, batch_size: int) -> MeasuredNetwork:
     events, device = read_trace(path)
     has_modules = any(event.kind == "module" for event in events)
     if not has_modules and not any(event.is_scope_annotation for event in events):
-        raise _error(path, f"there are no modules among its {len(events):,} events.", _HINT)
+        raise refuse(path, f"there are no modules among its {len(events):,} events.", _HINT)
     timeline = Timeline(events, scopes="module" if has_modules else "annotation")
     is_marked = any(event.name.startswith(_STEP) for event in events)
     steps = timeline.steps()
@@ -146,12 +153,12 @@ def read_chrome_trace(path: Path, *, batch_size: int) -> MeasuredNetwork:
     parts = sorted(max(used, key=lambda step: len(step.parts)).parts.values(), key=lambda part: part.order_s)
     rows = _rows(parts, used)
     if not any(row.forward_s or row.backward_s for row in rows):
-        raise _error(path, "its modules hold no operators.", _HINT)
+        raise refuse(path, "its modules hold no operators.", _HINT)
     name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".pt.trace") or "trace"
     try:
         found = build_measured(name, rows, batch_size=batch_size, origin=f"torch profiler trace {path.name}")
     except ValueError as error:
-        raise _error(path, f"{error}.", "Export it again.") from None
+        raise refuse(path, f"{error}.", "Export it again.") from None
     measured_on = device or ("" if any(event.kind == "kernel" for event in events) else "a CPU")
     update_s = median(step.update_s for step in used)
     return MeasuredNetwork(
@@ -165,23 +172,18 @@ def _rows(parts: Sequence["Part"], steps: Sequence["Step"]) -> list[MeasuredLaye
     """Return the layers in order, each reading the one before it; seconds are medians over the steps that have it."""
     num_parts_of = Counter(part.key[0] for part in parts)
     rows: list[MeasuredLayer] = []
-    used: set[str] = set()
+    names = UniqueNames()
     for part in parts:
         name = part.key[0]
         if part.key[1] or num_parts_of[name] > 1:
             words = dict.fromkeys(event.name.removeprefix("aten::").strip("_") for event in part.operators)
             name = f"{name}.{'+'.join(list(words)[:3]) or 'own'}"
-        number, unique = 1, name
-        while unique in used:
-            number += 1
-            unique = f"{name}_{number}"
-        used.add(unique)
         # A module that is called again reads the same parameters.
         first_calls = {(event.name, str(event.args.get("Input Dims"))): event for event in reversed(part.operators)}
         same = [step.parts[part.key] for step in steps if part.key in step.parts]
         rows.append(
             MeasuredLayer(
-                name=unique,
+                name=names.take(name),
                 kind=_kind_of(part.operators),
                 inputs=(rows[-1].name,) if rows else (),
                 forward_s=float(median(one.forward_s for one in same)),
@@ -219,14 +221,8 @@ def _warnings(
     if len(unknown) == len(rows):
         warnings.append("no shapes are recorded (record_shapes=True): parameters are not counted either")
     elif unknown:
-        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-        warnings.append(f"sizes of outputs are not known: {', '.join(unknown[:5])}{more}")
+        warnings.append(f"sizes of outputs are not known: {first_names(unknown)}")
     return warnings
-
-
-def _error(path: Path, problem: str, hint: str) -> SpecError:
-    """Return an error with one fault in this file."""
-    return SpecError.of([Fault(file=str(path), problem=problem, mend=hint)])
 
 
 # -- which module an operator, or a kernel, belongs to -----------------------------------------------------------------
@@ -598,16 +594,16 @@ def read_trace(path: Path) -> tuple[list[Event], str]:
                 if event is not None:
                     events.append(event)
                 if len(events) > MOST_EVENTS:
-                    raise _error(path, f"it holds more than {MOST_EVENTS:,} events.", "Profile fewer steps.")
+                    raise refuse(path, f"it holds more than {MOST_EVENTS:,} events.", "Profile fewer steps.")
                 if len(faults) >= _MOST_FAULTS:
                     break
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _error(path, f"the compressed file is damaged or cut off: {error}.", "Export it again.") from None
+        raise refuse(path, f"the compressed file is damaged or cut off: {error}.", "Export it again.") from None
     except UnicodeDecodeError:
-        raise _error(path, "this is not UTF-8 text.", "Give the file that export_chrome_trace wrote.") from None
+        raise refuse(path, "this is not UTF-8 text.", "Give the file that export_chrome_trace wrote.") from None
     except OSError as error:
         problem = f"it cannot be read: {error.strerror or error}."
-        raise _error(path, problem, "Check the path and its permissions.") from None
+        raise refuse(path, problem, "Check the path and its permissions.") from None
     if faults:
         raise SpecError.of(faults)
     return events, reader.device
@@ -617,11 +613,11 @@ def _opened(path: Path) -> gzip.GzipFile | IO[bytes]:
     """Return the file as a stream of bytes, decompressed."""
     if not path.is_file():
         problem = "this is not a regular file." if path.exists() else "there is no such file."
-        raise _error(path, problem, "Name the file that export_chrome_trace wrote.")
+        raise refuse(path, problem, "Name the file that export_chrome_trace wrote.")
     with path.open("rb") as stream:
         is_compressed = stream.read(2) == b"\x1f\x8b"
     if (size := path.stat().st_size) > MOST_TRACE_BYTES:
-        raise _error(path, f"it holds {size} bytes, more than {MOST_TRACE_BYTES}.", "Profile fewer steps.")
+        raise refuse(path, f"it holds {size} bytes, more than {MOST_TRACE_BYTES}.", "Profile fewer steps.")
     return gzip.open(path) if is_compressed else path.open("rb")
 
 
@@ -697,7 +693,7 @@ class _Reader:
             yield self._value(count)
             count += 1
             if count > _MOST_ELEMENTS:
-                raise _error(self._path, f"it holds more than {_MOST_ELEMENTS:,} events.", "Profile fewer steps.")
+                raise refuse(self._path, f"it holds more than {_MOST_ELEMENTS:,} events.", "Profile fewer steps.")
             mark = self._next(count)
             if mark == "]":
                 return
@@ -705,7 +701,7 @@ class _Reader:
                 raise self._no_trace(f"event {count} is followed by {mark!r}")
 
     def _no_trace(self, problem: str) -> SpecError:
-        return _error(self._path, f"{problem}.", "Give the file that torch.profiler's export_chrome_trace wrote.")
+        return refuse(self._path, f"{problem}.", "Give the file that torch.profiler's export_chrome_trace wrote.")
 
     def _more(self) -> bool:
         """Read on; False at the end."""
@@ -714,7 +710,7 @@ class _Reader:
         data = self._stream.read(_CHUNK)
         self._num_bytes += len(data)
         if self._num_bytes > MOST_TRACE_BYTES:
-            raise _error(self._path, f"it holds more than {MOST_TRACE_BYTES} bytes of text.", "Profile fewer steps.")
+            raise refuse(self._path, f"it holds more than {MOST_TRACE_BYTES} bytes of text.", "Profile fewer steps.")
         self._is_end = not data
         self._text = self._text[self._at :] + self._decode.decode(data, final=self._is_end)
         self._at = 0
@@ -729,7 +725,7 @@ class _Reader:
             num_blanks += self._at - begin
             if num_blanks > _MOST_BLANKS:
                 problem = f"there are more than {_MOST_BLANKS} blanks in a row in it."
-                raise _error(self._path, problem, "Export it again.")
+                raise refuse(self._path, problem, "Export it again.")
             if self._at < len(self._text):
                 self._at += 1
                 return self._text[self._at - 1]
@@ -758,6 +754,6 @@ class _Reader:
                 return value
 
     def _cut_off(self, count: int) -> SpecError:
-        return _error(
+        return refuse(
             self._path, f"the file ends in the middle, behind {count} whole events, or is no JSON.", "Export it again."
         )

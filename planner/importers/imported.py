@@ -1,6 +1,10 @@
-"""What readers of files give: a network, its measured seconds where it has any, and what to know about either."""
+"""What readers of files give: a network, its measured seconds where it has any, and what to know about either.
 
-from collections.abc import Mapping, Sequence
+And what all of them need: names that no layer has yet, and long lists of names cut short.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,10 +13,32 @@ from planner.cost import Profile
 from planner.dnn import MOST_LAYERS, Dnn, Layer, Repeat, Tensor
 from planner.letters import visible
 
-__all__ = ["Imported", "MeasuredLayer", "MeasuredNetwork", "build_measured"]
-
 _MOST = 1e18  # seconds or bytes
 _ELEMENT_BYTES = 4  # profiles of these formats are of fp32
+
+
+def first_names(names: Iterable[str]) -> str:
+    """Return the first five names, and how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - 5} more" if len(every) > 5 else ""
+    return ", ".join(every[:5]) + more
+
+
+class UniqueNames:
+    """Names of layers, each given once: a number is appended where another layer has it."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._numbers: Counter[str] = Counter()  # how often a name was wanted again
+
+    def take(self, wanted: str) -> str:
+        """Return a name that no layer has yet."""
+        name = wanted
+        while name in self._used:
+            self._numbers[wanted] += 1
+            name = f"{wanted}_{self._numbers[wanted] + 1}"
+        self._used.add(name)
+        return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

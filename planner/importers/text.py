@@ -7,10 +7,13 @@ from pathlib import Path
 from planner.errors import Fault, SpecError
 from planner.letters import visible
 
-__all__ = ["MOST_BYTES", "MOST_DOCUMENT_BYTES", "is_there", "read_cells", "read_text"]
-
 MOST_BYTES = 256 * 2**20
 MOST_DOCUMENT_BYTES = 32 * 2**20  # of a document in JSON, which may take thirty times as much memory as text
+
+
+def refuse(path: Path, problem: str, hint: str, *, field: str = "", value: str = "") -> SpecError:
+    """Return the error for one fault of a file."""
+    return SpecError.of([Fault(file=str(path), field=field, value=value[:80], problem=problem, mend=hint)])
 
 
 def read_cells(path: Path, *, most_rows: int) -> list[tuple[int, list[str]]]:
@@ -32,11 +35,8 @@ def read_cells(path: Path, *, most_rows: int) -> list[tuple[int, list[str]]]:
         fault = Fault(file=str(path), line=reader.line_num, problem=f"this is no row of CSV: {error}.", mend=mend)
         raise SpecError.of([fault]) from None
     if len(rows) > most_rows + 1:
-        problem, mend = (
-            f"it holds {len(rows) - 1} rows, more than {most_rows}.",
-            "Leave out repetitions, or take their median.",
-        )
-        raise SpecError.of([Fault(file=str(path), problem=problem, mend=mend)])
+        problem = f"it holds {len(rows) - 1} rows, more than {most_rows}."
+        raise refuse(path, problem, "Leave out repetitions, or take their median.")
     return rows
 
 

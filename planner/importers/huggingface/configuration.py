@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import Fault, SpecError
-from planner.importers.text import is_there, read_text
+from planner.importers.text import is_there, read_text, refuse
 from planner.transformer import MOST_INNER
 
 __all__ = ["MOST_BYTES", "OTHER_WAYS", "Fields", "check_is_network", "read_config", "refusal", "shown"]
@@ -59,7 +59,7 @@ def read_config(path: Path) -> tuple[dict[str, Any], str, Path]:
     file = path / _NAME if os.path.isdir(path) else path  # noqa: PTH112  # which takes a path of any length
     size = file.stat().st_size if is_there(file) else 0  # what is not there is said by what reads it
     if size > MOST_BYTES:
-        raise _error(file, f"it holds {size} bytes, more than {MOST_BYTES}.", f"Is it the right file? {_HINT}")
+        raise refuse(file, f"it holds {size} bytes, more than {MOST_BYTES}.", f"Is it the right file? {_HINT}")
     text = read_text(file)
     try:
         values = json.loads(text, object_pairs_hook=_once)
@@ -74,14 +74,14 @@ def read_config(path: Path) -> tuple[dict[str, Any], str, Path]:
         fault = Fault(file=str(file), line=_line_of(text, key), field=name, problem=problem, mend="Remove one.")
         raise SpecError.of([fault]) from None
     except (RecursionError, ValueError):
-        raise _error(file, "this JSON is nested too deeply, or holds a number of thousands of digits.", _HINT) from None
+        raise refuse(file, "this JSON is nested too deeply, or holds a number of thousands of digits.", _HINT) from None
     if not isinstance(values, dict):
         kind = "a list" if isinstance(values, list) else "a single value"
-        raise _error(file, f"this is JSON, but {kind}, not an object of keys.", _HINT)
+        raise refuse(file, f"this is JSON, but {kind}, not an object of keys.", _HINT)
     if not values:
-        raise _error(file, "this object of JSON has no keys.", _HINT)
+        raise refuse(file, "this object of JSON has no keys.", _HINT)
     if len(values) > _MOST_KEYS:
-        raise _error(file, f"this object of JSON has {len(values)} keys, more than {_MOST_KEYS}.", _HINT)
+        raise refuse(file, f"this object of JSON has {len(values)} keys, more than {_MOST_KEYS}.", _HINT)
     return values, text, file
 
 
@@ -116,7 +116,7 @@ def check_is_network(values: Mapping[str, Any], file: Path) -> None:
     base = values.get("base_model_name_or_path")
     if isinstance(base, str) and base:
         hint = f"Give the config.json of the network that it adapts, {base[:80]!r}."
-    raise _error(file, f"this is {what}, not of a network.", hint)
+    raise refuse(file, f"this is {what}, not of a network.", hint)
 
 
 def refusal(file: Path, text: str, model_type: str, problem: str, hint: str) -> SpecError:
@@ -124,11 +124,6 @@ def refusal(file: Path, text: str, model_type: str, problem: str, hint: str) -> 
     line = _line_of(text, "model_type")
     fault = Fault(file=str(file), line=line, field="model_type", value=model_type, problem=problem, mend=hint)
     return SpecError.of([fault])
-
-
-def _error(file: Path, problem: str, hint: str) -> SpecError:
-    """Return the error of one fault of the whole file."""
-    return SpecError.of([Fault(file=str(file), problem=problem, mend=hint)])
 
 
 def shown(value: object) -> str:

@@ -13,12 +13,13 @@ from math import prod
 from pathlib import Path
 
 from planner.dnn import Dnn, Layer, Tensor, Window
-from planner.importers.imported import Imported
-from planner.importers.onnx_model.file import Batch, data_inputs, load_model, refuse, set_sizes
+from planner.importers.imported import Imported, UniqueNames, first_names
+from planner.importers.onnx_model.file import Batch, data_inputs, load_model, set_sizes
 from planner.importers.onnx_model.graph import FLOATS, OnnxNode, Root, Scope, known, shown
 from planner.importers.onnx_model.shapes import plain_graph
 from planner.importers.onnx_model.work import Uncounted, UnknownShapeError, View, is_counted, work_of
 from planner.importers.repeats import repeats_of
+from planner.importers.text import refuse
 
 __all__ = ["read_onnx"]
 
@@ -106,15 +107,14 @@ class _Layers:
         self.num_operators = 0
         self.layers: list[tuple[Layer, tuple[str, ...]]] = []
         self._scope, self._batch_size = scope, batch_size
-        self._names: set[str] = set()
-        self._numbers: Counter[str] = Counter()  # how often a name was wanted again
+        self._names = UniqueNames()
         self._source: dict[str, str] = {}
         nodes = [node for node in graph.nodes if not scope.is_folded(node)]
         self._used = {name for node in nodes for name in node.reads} | set(graph.outputs)
         for name in inputs:
             if name in self._used:
                 shape = self._sample_shape(name, "input")
-                self._source[name] = self._unique(name)
+                self._source[name] = self._names.take(_stem(name))
                 self.layers.append((Layer(name=self._source[name], kind="input", output_shape=shape), ()))
         for index, node in enumerate(graph.nodes):
             if not scope.is_folded(node):
@@ -128,7 +128,7 @@ class _Layers:
 
     def _append(self, node: OnnxNode, index: int) -> None:
         """Append the layer of an operator."""
-        name = self._unique(node.name or f"{node.op_type}_{index}")
+        name = self._names.take(_stem(node.name or f"{node.op_type}_{index}"))
         work = work_of(node, self._scope, self.uncounted)
         shape = self._output_shape(node)
         self.element_flop += work.element_flop / self._batch_size
@@ -191,16 +191,6 @@ class _Layers:
             return (rest[0], rest[1], 1) if is_channels_first else (rest[1], rest[0], 1)
         return tuple(rest) if len(rest) <= 3 else (rest[0], prod(rest[1:-1]), rest[-1])
 
-    def _unique(self, wanted: str) -> str:
-        """Return a name that no layer has yet; a number is appended where one has it."""
-        stem = shown(wanted, _MOST_NAME) or "layer"
-        name = stem
-        while name in self._names:
-            self._numbers[stem] += 1
-            name = f"{stem}_{self._numbers[stem] + 1}"
-        self._names.add(name)
-        return name
-
 
 # -- what a layer is called, and what it keeps -------------------------------------------------------------------------
 
@@ -237,6 +227,11 @@ _PRODUCTS = {
 _OVERWRITES = {"Clip", "LeakyRelu", "Relu"}  # as PyTorch does with inplace=True
 _VIEWS = {"Flatten", "Identity", "Reshape", "Split", "Squeeze", "Unsqueeze"}
 _POOLS = {"AveragePool", "LpPool", "MaxPool", "QLinearAveragePool"}
+
+
+def _stem(wanted: str) -> str:
+    """Return what a layer would be called, were it alone."""
+    return shown(wanted, _MOST_NAME) or "layer"
 
 
 def _kind_of(node: OnnxNode, scope: Scope, output_shape: tuple[int, ...]) -> str:
@@ -422,7 +417,7 @@ class _Parameters:
         """Return what to tell about parameters."""
         notes = []
         for name, layers in self.shared.items():
-            users = _first(list(dict.fromkeys(layers)))
+            users = first_names(dict.fromkeys(layers))
             notes.append(f"{shown(name)} is shared by {users}; it is counted once.")
         if self.num_quantized:
             what = "weights are stored as quantised numbers, as for inference"
@@ -431,7 +426,7 @@ class _Parameters:
             what = "constants inside of operators are added or multiplied in"
             notes.append(f"{self.num_constants} {what}; they are not counted as parameters.")
         if listed := [shown(name) for name in unused]:
-            notes.append(f"No operator reads the stored tensors {_first(listed)}; they are not counted.")
+            notes.append(f"No operator reads the stored tensors {first_names(listed)}; they are not counted.")
         if few := self.copies[False]:
             notes.append(f"{few} biases or scales are stored once under several names; each name is counted.")
         return notes[:20]
@@ -449,8 +444,3 @@ class _Parameters:
             f"{many} {what} stored once with another of equal numbers, under a name of its own, and counted as trained "
             f"apart. Where they are shared on purpose, subtract them."
         ]
-
-
-def _first(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")

@@ -19,6 +19,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from planner.errors import Fault, SpecError
+from planner.importers.text import refuse
 
 __all__ = [
     "MOST_FILE_BYTES",
@@ -28,7 +29,6 @@ __all__ = [
     "data_inputs",
     "load_model",
     "onnx_module",
-    "refuse",
     "set_sizes",
     "values_of",
 ]
@@ -68,11 +68,6 @@ def values_of(tensor: Any) -> NDArray[Any] | None:
     except (ValueError, TypeError, KeyError, NotImplementedError):  # cut off, or a type without numbers, see above
         return None
     return found
-
-
-def refuse(path: Path, problem: str, hint: str, *, field: str = "", value: str = "") -> SpecError:
-    """Return the error for one fault of the file."""
-    return SpecError.of([Fault(file=str(path), field=field, value=value[:80], problem=problem, mend=hint)])
 
 
 def bodies_of(node: Any) -> list[Any]:

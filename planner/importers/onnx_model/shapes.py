@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.importers.onnx_model.file import MOST_VALUES, bodies_of, onnx_module, refuse, values_of
+from planner.importers.onnx_model.file import MOST_VALUES, bodies_of, onnx_module, values_of
 from planner.importers.onnx_model.graph import OnnxGraph, OnnxNode, OnnxTensor, Shape, known
+from planner.importers.text import refuse
 
 __all__ = ["MICROSOFT", "plain_graph"]
 

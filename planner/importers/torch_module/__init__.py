@@ -12,14 +12,14 @@ import importlib
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
-from planner.importers.imported import Imported
+from planner.importers.imported import Imported, first_names
 from planner.importers.repeats import repeats_of
 from planner.importers.torch_module.layers import Figures, Passes, layers_of
 from planner.importers.torch_module.recording import (
@@ -175,14 +175,14 @@ def _notes(
         notes.append(f"{frozen:,} parameters have no gradient (requires_grad=False): stored, not exchanged")
     calls = {one.call.index: one.call.name for one in passes.one.operations if one.call.name and one.call.is_leaf}
     if repeated := [name for name, count in Counter(calls.values()).items() if count > 1]:
-        notes.append(f"used several times, with the same parameters: {_some(repeated)}")
+        notes.append(f"used several times, with the same parameters: {first_names(repeated)}")
     checkpointed = {one.call.name or "the whole module" for one in passes.one.operations if one.is_checkpointed}
     if checkpointed or any(name in _CHECKPOINTS for name in passes.one.custom_functions):
         outermost = [
             name for name in sorted(checkpointed) if not any(name.startswith(f"{one}.") for one in checkpointed)
         ]
         notes.append(
-            f"activations are checkpointed{f' ({_some(outermost)})' if outermost else ''}: their forward "
+            f"activations are checkpointed{f' ({first_names(outermost)})' if outermost else ''}: their forward "
             f"pass runs again in the backward pass, which counts in backward_flop alone"
         )
     return notes
@@ -197,18 +197,18 @@ def _warnings(passes: Passes, figures: Figures, failure: str, parameters: Mappin
         warnings.append(f"{unknown.total()} operators without a formula for their work count none: {listed}")
     custom = [name for name in passes.one.custom_functions if name not in _CHECKPOINTS]
     if custom:
-        warnings.append(f"custom autograd functions, of which only what torch sees is counted: {_some(custom)}")
+        warnings.append(f"custom autograd functions, of which only what torch sees is counted: {first_names(custom)}")
     if failure:
         warnings.append(
             f"with twice the batch the module does not run alike ({failure}); all figures are taken to grow with it"
         )
     if figures.grown:
         warnings.append(
-            f"the work of {_some(figures.grown)} grows faster than the batch; is the first dimension of the example "
-            f"the batch?"
+            f"the work of {first_names(figures.grown)} grows faster than the batch; is the first dimension of the "
+            f"example the batch?"
         )
     if figures.unread:
-        warnings.append(f"{len(figures.unread)} parameters are not read and left out: {_some(figures.unread)}")
+        warnings.append(f"{len(figures.unread)} parameters are not read and left out: {first_names(figures.unread)}")
     if passes.one.backward_problem:
         warnings.append(f"the backward pass was not counted: {passes.one.backward_problem}")
     elif passes.one.backward_flop is None:
@@ -216,16 +216,9 @@ def _warnings(passes: Passes, figures: Figures, failure: str, parameters: Mappin
     if found := [name for name, tensor in parameters.items() if tensor.is_complex()]:
         warnings.append(
             f"complex parameters count as one number each, and their products as one multiply-add, though devices do "
-            f"four: {_some(found)}"
+            f"four: {first_names(found)}"
         )
     return warnings
-
-
-def _some(names: Iterable[str]) -> str:
-    """Return the first names, and how many more there are."""
-    every = list(names)
-    more = f" and {len(every) - 5} more" if len(every) > 5 else ""
-    return ", ".join(every[:5]) + more
 
 
 # -- factories -------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from planner.dnn import Layer, Tensor, Window
+from planner.importers.imported import UniqueNames
 from planner.importers.torch_module.recording import Call, Operation, Recording
 
 __all__ = ["Figures", "Passes", "layers_of"]
@@ -267,13 +268,13 @@ class _Builder:
         self._passes, self._found, self._tensors, self._trained = passes, found, tensors, trained
         self._order = {name: position for position, name in enumerate(tensors)}
         self._names: dict[_Key, str] = {}
-        self._used: set[str] = set()
+        self._used = UniqueNames()
         self._results = set(passes.one.results)
 
     def input(self, position: int) -> tuple[Layer, tuple[str, ...]]:
         """Return a tensor of the sample as a layer."""
         name, storage = list(self._passes.one.given.items())[position]
-        self._names["input", position] = self._unique(name)
+        self._names["input", position] = self._used.take(name)
         shape = self._passes.one.given_shapes[storage]
         own = _sample_shape(shape[1:] if shape and shape[0] == self._passes.batch else shape)
         return Layer(name=self._names["input", position], kind="input", output_shape=own), ()
@@ -293,10 +294,10 @@ class _Builder:
         shape, is_fixed = self._per_sample(one, two, kind)
         path, module = group.call.name, group.call.module
         if group.is_module:
-            name = self._unique(path or type(module).__name__.lower())
+            name = self._used.take(path or type(module).__name__.lower())
         else:
             operator = _chief_of(group.names).strip("_")
-            name = self._unique(f"{path}.{operator}" if path else operator)
+            name = self._used.take(f"{path}.{operator}" if path else operator)
         self._names[group.key] = name
         # Whether an output stays until the backward pass, or leaves the network. What a layer keeps beside its outputs
         # (statistics of a norm, masks, indices) is in the saved bytes alone.
@@ -319,14 +320,6 @@ class _Builder:
         """Whether another group reads a storage, or it leaves the network."""
         readers = self._found.read_by.get(storage, ())
         return storage in self._results or any(key != group.key for key in readers)
-
-    def _unique(self, name: str) -> str:
-        number, found = 1, name
-        while found in self._used:
-            number += 1
-            found = f"{name}_{number}"
-        self._used.add(found)
-        return found
 
     def _tensor(self, name: str, kind: str) -> Tensor:
         """Return a tensor with its role, by its name, its shape and the kind of its layer."""
