@@ -36,10 +36,7 @@ def stall_s(time: InputTime, busy_s: float, strategy: Strategy) -> float:
 
     A framework that reads and copies ahead waits only for what takes longer than the work; one that copies when the
     work is done waits for the copy, and for reading that takes longer; a naive one waits for everything
-    <<<<<<< HEAD
     (S. Shi et al., section IV-C).
-    =======
-    (S. Shi et al., section IV-C, see :func:`planner.models.ssgd.steady_time_s`).
 
     Parameters
     ----------
@@ -49,7 +46,6 @@ def stall_s(time: InputTime, busy_s: float, strategy: Strategy) -> float:
         That the devices compute and communicate in an iteration.
     strategy
         What the framework does ahead.
-    >>>>>>> wt-phys
     """
     if strategy.copies_ahead:
         return max(0.0, time.bound_s - busy_s)

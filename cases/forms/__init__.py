@@ -1,14 +1,8 @@
 """The models of single papers, asked by a case: printed forms, and testbeds that no spec describes.
 
-<<<<<<< HEAD
 A case's question may hold, instead of a spec, a block ``model: {name: ..., ...}``. Every module that ``MODULES`` names
 reads one such block (``Inputs``, a pydantic model: quantities with units, as in a spec) and answers it (``answer``): by
 the functions of ``planner.models``, and by a paper's own equations that no family asks for, which stand in this room.
-=======
-A case's question may hold, instead of a spec, a block ``model: {name: ..., ...}``. Each of :data:`MODULES` reads one
-such block (``Inputs``, a pydantic model: quantities with units, as in a spec) and answers it (``answer``) by the
-functions of ``planner.models``, and by printed forms that nothing else asks for, such as ``training_flop``.
->>>>>>> wt-phys
 """
 
 from collections.abc import Callable, Mapping
