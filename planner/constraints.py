@@ -12,7 +12,7 @@ dropped that is not set: nobody is told to train asynchronously who did not ask 
 """
 
 # ruff: noqa: D102  # what the methods of a relaxable value do is said once, in Relaxable
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, floor
 from typing import Any, Literal
@@ -793,8 +793,22 @@ class Pin(Relaxable):
     def relaxed(self, problem: Problem, asked: Asked) -> Relaxation:
         """Look for the nearest numbers both ways, or try all names; where none does, leave the pin out."""
         if self.is_number:
-            most = row_of(self.key).maximum(problem)
-            return both_ways(self, self.value, most, lambda number: asked.is_feasible(self.at(problem, number)))
+            row = row_of(self.key)
+            most = row.maximum(problem)
+
+            def is_any_feasible(numbers: Sequence[int]) -> bool | None:
+                others = (*sorted({*range(most + 1)} - {*numbers}), *problem.excluded.get(self.key, ()))
+                return asked.is_feasible(
+                    replace(self.without(problem), excluded={**problem.excluded, self.key: others})
+                )
+
+            return both_ways(
+                self,
+                self.value,
+                most,
+                lambda number: asked.is_feasible(self.at(problem, number)),
+                is_any_feasible if set(problem.families) <= set(row.excluded_by) else None,
+            )
         names = [written(name) for name in row_of(self.key).choices(problem)]
         return tried_each(self, problem, [name for name in names if name != self.given], asked)
 

@@ -4,7 +4,7 @@ A relaxable value knows how to leave itself out and how to take another value; w
 does asks whether the changed question has an answer.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Protocol
@@ -34,8 +34,22 @@ def least_feasible(low: int, high: int, is_feasible: Callable[[int], bool | None
     return high, is_exact
 
 
-def first_feasible(numbers: Iterable[int], is_feasible: Callable[[int], bool | None]) -> tuple[int | None, bool]:
-    """Return the first feasible number, and whether all before it are proven not to be."""
+def first_feasible(
+    numbers: Sequence[int],
+    is_feasible: Callable[[int], bool | None],
+    is_any_feasible: Callable[[Sequence[int]], bool | None] | None = None,
+) -> tuple[int | None, bool]:
+    """Return the first feasible number, and whether all before it are proven not to be.
+
+    ``is_any_feasible`` asks of several numbers at once: one question then answers where none of them is, and otherwise
+    the first one is found by bisection of how many are asked of. Where it does not know, each is asked of by itself.
+    """
+    if is_any_feasible is not None and len(numbers) > _FEW:
+        if (is_there_one := is_any_feasible(numbers)) is False:
+            return None, True
+        number = least_feasible(0, len(numbers), lambda many: is_any_feasible(numbers[:many])) if is_there_one else None
+        if number is not None and number[0] is not None and number[1]:
+            return numbers[number[0] - 1], True
     is_exact = True
     for number in numbers:
         answer = is_feasible(number)
@@ -45,6 +59,9 @@ def first_feasible(numbers: Iterable[int], is_feasible: Callable[[int], bool | N
             is_exact = False
             break
     return None, is_exact
+
+
+_FEW = 3  # numbers that are asked of one by one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +163,19 @@ class Relaxable:
         raise NotImplementedError  # each value says it; conflicts ask all three of every one
 
 
-def both_ways(member: Relaxable, value: int, most: int, is_feasible: Callable[[int], bool | None]) -> Relaxation:
-    """Return the nearest feasible number above and below a value; what is feasible need not stay so beyond."""
-    above, is_exact_above = first_feasible(range(value + 1, most + 1), is_feasible)
-    below, is_exact_below = first_feasible(range(min(value - 1, most), 0, -1), is_feasible)
+def both_ways(
+    member: Relaxable,
+    value: int,
+    most: int,
+    is_feasible: Callable[[int], bool | None],
+    is_any_feasible: Callable[[Sequence[int]], bool | None] | None = None,
+) -> Relaxation:
+    """Return the nearest feasible number above and below a value; what is feasible need not stay so beyond.
+
+    See :func:`first_feasible` for who answers.
+    """
+    above, is_exact_above = first_feasible(range(value + 1, most + 1), is_feasible, is_any_feasible)
+    below, is_exact_below = first_feasible(range(min(value - 1, most), 0, -1), is_feasible, is_any_feasible)
     found = sorted((one for one in (above, below) if one is not None), key=lambda one: abs(one - value))
     if not found:
         return unknown(member, is_exact=is_exact_above and is_exact_below)
