@@ -19,6 +19,10 @@ plan of the box ends within T. While the counts of each kind are open, ``l_t`` i
 more than ``missing / N`` below ``u_t``, more than that would be missing on N devices in all: one of the kinds has at
 least ``u_t - missing / N``. If the programme ends after T with the ready times of each kind alone, whichever it is, the
 same follows.
+
+A leaf is solved over the shapes of its devices (:mod:`planner.families.all_reduce.team`), in each over the shares that
+can beat the incumbent, and each of those with the dynamic programme for fusion (:mod:`planner.solvers.shares`). The
+formulation stands in :mod:`planner.families.all_reduce.search`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,6 +55,17 @@ _CLOSER_STEPS = 7  # halvings of the closer bound
 _MOST_BYTES = 2**28  # of the tables of one team's boxes: kinds x boxes x gradients, several at a time
 _TABLES = 8
 _BETWEEN = 4096  # boxes between two looks at the time
+_MANY_MACHINES = 64
+_STEPS = (-32, -8, -2, -1, 1, 2, 8, 32)  # machines by which plans are varied
+_FILLED_WITHIN, _MOST_FILLED = (0.5, 1.05), 512  # of the time on the greatest batch: times that are tried
+_KEPT_TOLERANCE = 1e-4  # relative gap at which the share kept counts as proven
+_MOST_KEPT = 300  # shares kept that are tried for one leaf
+# Of homogeneous devices:
+_ROUGH, _FINE = 1e-3, 1e-6  # relative gaps: to tell whether compression can pay, and of the answer
+_NUM_INTERVALS = 32  # of the share kept, each with its bound
+_MOST_KEPT_OF_SETTING = 6_000
+
+_Split = tuple[Shape, tuple[int, ...]]  # a shape and its shares
 
 
 class Bounds(Space):
@@ -116,7 +131,16 @@ class Bounds(Space):
         """
         if self.curves or team.has_free_links:
             return None
-        bandwidth, latency_s = self._inside(team, rows)
+        # The greatest bandwidth and the least latency that links inside machines can have: machines of which one device
+        # would not do use theirs, and so do those of one group that has the most devices.
+        inside_bytes_per_s, inside_s = np.array([kind.inside for kind in team.cost.device_kinds]).T
+        has_most, is_used = (team.caps == team.most) & (rows.high >= team.most), rows.least_each > 1
+        is_possible = has_most.any(axis=1)
+        widest = np.where(has_most, inside_bytes_per_s, 0.0).max(axis=1)
+        shortest_s = np.where(has_most, inside_s, np.inf).min(axis=1)
+        widest = np.minimum(widest, np.where(is_used, inside_bytes_per_s, np.inf).min(axis=1))
+        shortest_s = np.maximum(shortest_s, np.where(is_used, inside_s, 0.0).max(axis=1))
+        bandwidth, latency_s = np.where(is_possible, widest, np.inf), np.where(is_possible, shortest_s, 0.0)
         forms = team.cost.forms_of(
             rows.machines_low,
             rows.devices_low,
@@ -134,21 +158,6 @@ class Bounds(Space):
             for terms in (startup_s, per_byte_s):
                 terms["two_level"] = np.where(may_be_level, terms["two_level"], terms[other])
         return np.stack(list(startup_s.values()), axis=1), np.stack(list(per_byte_s.values()), axis=1)
-
-    def _inside(self, team: Team, rows: Rows) -> tuple[Floats, Floats]:
-        """Return the greatest bandwidth and the least latency that the links inside machines can have, row by row.
-
-        Machines of which one device would not do use theirs, and so do those of one group that has the most devices.
-        """
-        bandwidth, latency_s = np.array([kind.inside for kind in team.cost.device_kinds]).T
-        has_most = (team.caps == team.most) & (rows.high >= team.most)
-        is_used = rows.least_each > 1
-        widest = np.where(has_most, bandwidth, 0.0).max(axis=1)
-        shortest_s = np.where(has_most, latency_s, np.inf).min(axis=1)
-        widest = np.minimum(widest, np.where(is_used, bandwidth, np.inf).min(axis=1))
-        shortest_s = np.maximum(shortest_s, np.where(is_used, latency_s, 0.0).max(axis=1))
-        is_possible = has_most.any(axis=1)
-        return np.where(is_possible, widest, np.inf), np.where(is_possible, shortest_s, 0.0)
 
     def _tail_s(self, team: Team, rows: Rows) -> Floats:
         """Return the least seconds from each gradient's being ready to the last transfer's end; K x L.
@@ -245,20 +254,18 @@ class Bounds(Space):
         each = 1 / np.maximum(sample_s, input_s)
         each = np.broadcast_to(each.min(axis=1)[:, None], each.shape) if self.is_equal else each
         rate = np.maximum(self._in_all(team, rows, each), 1e-30)
-        after_s = np.where((input_s > sample_s).any(axis=1), 0.0, self._after_s(team, rows))
+        # What a device has left after computing its share, at least: last transfers and update.
+        tail_s, after_s = self._tail_s(team, rows), np.zeros(len(rows.low))
+        if not team.has_free_links and not tail_s.shape[1]:
+            after_s += float(kinds.update_s.min())
+        elif not team.has_free_links:
+            ahead_s = (kinds.backward_s[:, None] - kinds.ready_s_per_sample) * kinds.most_at_a_time[:, None]
+            waits_s = float(kinds.update_s.max()) + (tail_s[:, None, :] - ahead_s).max(axis=2)
+            after_s = np.maximum(waits_s, kinds.update_s).min(axis=1)
+        after_s = np.where((input_s > sample_s).any(axis=1), 0.0, after_s)
         counted = rows.batch_low if self.problem.goal.name == "iteration_time" else rows.batch_high
         bounds: Floats = iterations * (counted / rate + after_s + team.least_compression_s) * (1 - 1e-12)
         return bounds
-
-    def _after_s(self, team: Team, rows: Rows) -> Floats:
-        """Return the least seconds that a device has left after computing its share: last transfers and update."""
-        kinds, tail_s = team.cost.kinds, self._tail_s(team, rows)
-        if team.has_free_links or not tail_s.shape[1]:
-            return np.full(len(rows.low), 0.0 if team.has_free_links else float(kinds.update_s.min()))
-        ahead_s = (kinds.backward_s[:, None] - kinds.ready_s_per_sample) * kinds.most_at_a_time[:, None]
-        waits_s = float(kinds.update_s.max()) + (tail_s[:, None, :] - ahead_s).max(axis=2)
-        least_s: Floats = np.maximum(waits_s, kinds.update_s).min(axis=1)
-        return least_s
 
     def _least_of_settings(self, team: Team, rows: Rows) -> Floats:
         """Return the objective of leaves of homogeneous devices that no grouping beats.
@@ -382,25 +389,6 @@ def _filled(room: Ints, worth: Floats, most: Ints) -> Floats:
     taken = np.clip(np.maximum(most, 0)[:, None] - before, 0, sorted_room)
     total: Floats = (taken * np.take_along_axis(worth, order, axis=1)).sum(axis=1)
     return total
-
-
-# --- Boxes of plans: what is tried in them, and the leaves that are solved
-# The formulation stands in :mod:`planner.families.all_reduce.search`, the bounds in
-# :mod:`planner.families.all_reduce.bounds`. A leaf is solved over the shapes of its devices
-# (:mod:`planner.families.all_reduce.team`), in each over the shares that can beat the incumbent, and each of those
-# with the dynamic programme for fusion (:mod:`planner.solvers.shares`).
-
-_MANY_MACHINES = 64
-_STEPS = (-32, -8, -2, -1, 1, 2, 8, 32)  # machines by which plans are varied
-_FILLED_WITHIN, _MOST_FILLED = (0.5, 1.05), 512  # of the time on the greatest batch: times that are tried
-_KEPT_TOLERANCE = 1e-4  # relative gap at which the share kept counts as proven
-_MOST_KEPT = 300  # shares kept that are tried for one leaf
-# Of homogeneous devices:
-_ROUGH, _FINE = 1e-3, 1e-6  # relative gaps: to tell whether compression can pay, and of the answer
-_NUM_INTERVALS = 32  # of the share kept, each with its bound
-_MOST_KEPT_OF_SETTING = 6_000
-
-_Split = tuple[Shape, tuple[int, ...]]  # a shape and its shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -543,18 +531,14 @@ class AllReduceBoxes(Bounds):
             if not np.isfinite(bound):
                 return None
             limit_s = bound / float(self._iterations(rows)[0]) - team.least_compression_s + team.compression_s(kept)
-            shares = self._within(workers, cost, limit_s)
+            shares = None
+            for margin in (1e-6, 1e-2, 0.1, 1.0):  # shares that end about the limit, later where the batch needs it
+                most = cost.most_shares(np.array([limit_s * (1 + margin) + 1e-15]))[0]
+                if (shares := repaired(workers, most)) is not None:
+                    break
         if shares is None or not workers.are_valid(np.array([shares])).all():
             return None
         return cost, shares, kept
-
-    def _within(self, workers: Workers, cost: LeafCost, limit_s: float) -> tuple[int, ...] | None:
-        """Return shares that end about the limit, later where the batch needs it."""
-        for margin in (1e-6, 1e-2, 0.1, 1.0):
-            shares = repaired(workers, cost.most_shares(np.array([limit_s * (1 + margin) + 1e-15]))[0])
-            if shares is not None:
-                return shares
-        return None
 
     def _equal(self, workers: Workers) -> tuple[int, ...]:
         """Return the same share for all."""

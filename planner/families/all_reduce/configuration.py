@@ -140,9 +140,6 @@ class AllReduceConfiguration:
         return {**block, "fusion_groups": fusion_groups}
 
 
-# --- Which machines a data-parallel plan may use: all, of one type of device, or of several
-
-
 def taking_part(problem: Problem) -> Cluster:
     """Return the machines that may train: of the pinned type of device, and no CPUs beside accelerators.
 
@@ -200,8 +197,6 @@ def one_type(problem: Problem, machines: Collection[str] = ()) -> Cluster:
         )
     return whole if len({group.device.name for group in whole.machine_groups}) == 1 else whole.of_device(types[0])
 
-
-# --- Batches and micro-batches that are worth trying
 
 ANY_NUMBER = 2**62  # samples at a time, where memory is not asked
 

@@ -74,6 +74,11 @@ class InputRates:
             is_pipelined=self.is_pipelined,
         )
 
+    def is_below(self, other: "InputRates") -> bool:
+        """Whether no part of the input is slower than another one's."""
+        names = ("read_s", "read_of_batch_s", "decode_s", "copy_s")
+        return all(getattr(self, name) <= getattr(other, name) for name in names)
+
     def bounds_s(self, shares: Ints, batches: Ints) -> Floats:
         """Return the seconds between two batches (:attr:`InputTime.bound_s`) of many settings at once."""
         read_s = self.read_s * shares + self.read_of_batch_s * batches
@@ -182,8 +187,6 @@ class AllReduceCost:
         """Machines that there are of each kind."""
         return np.array([kind.num_machines for kind in self.device_kinds], dtype=np.int64)
 
-    # -- memory and computation --------------------------------------------------------------------------------------
-
     @cached_property
     def memory(self) -> MemoryUse:
         """What a device holds."""
@@ -227,8 +230,6 @@ class AllReduceCost:
             most_at_a_time=np.maximum(self.most_at_a_time, 1),
             num_microbatches=None if steps is None else np.full(len(profiles), steps, dtype=np.int64),
         )
-
-    # -- communication -----------------------------------------------------------------------------------------------
 
     def _network(self, num_machines: int) -> tuple[float, float]:
         """Return bandwidth and latency of a ring over so many machines.
@@ -349,8 +350,6 @@ class AllReduceCost:
         """Return the cost of an all-reduce of a configuration by algorithm."""
         return self.transfer_costs(configuration.num_machines, configuration.num_devices)
 
-    # -- input -------------------------------------------------------------------------------------------------------
-
     def input_rates(self, num_machines: int) -> tuple[tuple[InputRates, ...], ...]:
         """Return the input of the groups of each kind while so many machines read.
 
@@ -394,8 +393,6 @@ class AllReduceCost:
         total = min(sum(row.num_devices * row.batch_per_device for row in rows), configuration.global_batch_size)
         rates = self.input_rates(configuration.num_machines)
         return [slowest_input(one, row.batch_per_device, total) for one, row in zip(rates, rows, strict=True)]
-
-    # -- a whole configuration ---------------------------------------------------------------------------------------
 
     def configuration(
         self,
@@ -652,9 +649,6 @@ class AllReduceCost:
 def _input_row(time: InputTime) -> dict[str, float]:
     """Return the parts of an input."""
     return {"read": time.read_s, "decode": time.decode_s, "copy": time.copy_s}
-
-
-# --- What binds a configuration, in words
 
 
 def explain(cost: AllReduceCost, configuration: AllReduceConfiguration, prediction: Prediction) -> tuple[str, ...]:

@@ -47,11 +47,22 @@ __all__ = [
     "view",
 ]
 
+NOT_MODELLED = (
+    "convergence and accuracy: a larger batch may need more epochs",
+    "variation between iterations, failures and restarts",
+    "workspaces and the framework's own memory, beyond calibration.memory_reserve",
+    "contention with other jobs on the network",
+    "what leaving out parts of gradients does to accuracy, and decompressing them",
+)
+FITTED = ("utilisation", "bandwidth_efficiency", "overhead")
+_MOST_GROUPS = 40  # fusion groups, each a row of the plot
+_MOST_LISTED = 200  # in its table
+_MOST_LINES = 4  # on a terminal
+WORDS = "data parallelism with all-reduce"  # how it trains
+_NETWORK = "network"
 
-# --- A configuration of unlike devices that a user gives, checked against the cluster and the batch
 
-
-def mixed_configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllReduceConfiguration:
+def _heterogeneous(problem: Problem, given: Mapping[str, Any]) -> AllReduceConfiguration:
     """Return the configuration that a block with ``groups`` means.
 
     Raises
@@ -76,12 +87,22 @@ def mixed_configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllRed
         for row, most in zip(ordered, cost.most_at_a_time.tolist(), strict=True)
     ]
     numbers = [count * each for count, each in zip(machines, cost.devices.tolist(), strict=True)]
-    _check_totals(problem, given, sum(machines), sum(numbers))
+    for key, number in (("num_machines", sum(machines)), ("num_devices", sum(numbers))):
+        if given[key] not in (None, number):
+            raise wrong(NAME, key, given[key], f"the groups have {number} in all.")
+    _check_curves(problem, "groups", sum(numbers))
+    most = sum(number * share for number, share in zip(numbers, shares, strict=True))
+    fewest = sum(max(number * (share - 1) + 1, number) for number, share in zip(numbers, shares, strict=True))
+    batch = int(given["global_batch_size"] or problem.training.fixed_batch_size or most)
+    if not fewest <= batch <= most:
+        text = (
+            f"the shares make batches of {fewest} to {most} samples, not {batch}: a share is the largest of its group, "
+            f"and some devices have one sample less."
+        )
+        raise wrong(NAME, "global_batch_size", batch, text)
     compression = compression_of(given["compression"])
-    batch = _batch(problem, given, numbers, shares)
     bare = cost.configuration(machines, shares, batch, steps=steps, compression=compression)
-    costs = cost.transfer_costs_of(bare)
-    if bare.num_devices > 1 and not costs:
+    if bare.num_devices > 1 and not cost.transfer_costs_of(bare):
         text = "two levels need equally many devices in every machine, and no other algorithm is allowed."
         raise wrong(NAME, "groups", ", ".join(rows), text)
     return _fused(cost, bare, given["fusion_groups"])
@@ -117,36 +138,15 @@ def _check_group(groups: Mapping[str, MachineGroup], name: str, row: Mapping[str
         raise wrong(NAME, f"{key}.gradient_accumulation_steps", row["gradient_accumulation_steps"], text)
 
 
-def _check_totals(problem: Problem, given: Mapping[str, Any], num_machines: int, num_devices: int) -> None:
-    """Refuse numbers that are not those of the groups, or that no curve holds."""
-    for key, number in (("num_machines", num_machines), ("num_devices", num_devices)):
-        if given[key] not in (None, number):
-            raise wrong(NAME, key, given[key], f"the groups have {number} in all.")
+def _check_curves(problem: Problem, key: str, num_devices: int) -> None:
+    """Refuse a number of devices that no measured curve holds, where there are curves."""
     curves = problem.calibration.all_reduce_curves
     if curves and num_devices > 1 and num_devices not in curves:
         known = ", ".join(map(str, sorted(curves)))
-        text = f"calibration.curves hold {known} devices, not {num_devices}."
-        raise wrong(NAME, "groups", num_devices, text)
+        raise wrong(NAME, key, num_devices, f"calibration.curves hold {known} devices, not {num_devices}.")
 
 
-def _batch(problem: Problem, given: Mapping[str, Any], numbers: list[int], shares: list[int]) -> int:
-    """Return the global batch: the one given, the question's, or all shares in full; checked against the shares."""
-    most = sum(number * share for number, share in zip(numbers, shares, strict=True))
-    fewest = sum(max(number * (share - 1) + 1, number) for number, share in zip(numbers, shares, strict=True))
-    batch = int(given["global_batch_size"] or problem.training.fixed_batch_size or most)
-    if not fewest <= batch <= most:
-        text = (
-            f"the shares make batches of {fewest} to {most} samples, not {batch}: a share is the largest of its group, "
-            f"and some devices have one sample less."
-        )
-        raise wrong(NAME, "global_batch_size", batch, text)
-    return batch
-
-
-# --- A configuration that a user gives: fusion by a named rule or as listed groups, checked against the cluster
-
-
-def parse_configuration(problem: Problem, given: Mapping[str, Any]) -> AllReduceConfiguration:
+def configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllReduceConfiguration:
     """Return the configuration that a spec's block means.
 
     ``fusion_groups`` may list the groups, or name a rule: none, one, optimal, mg_wfbp, ada_fusion, ada_fusion_idle, or
@@ -165,7 +165,7 @@ def parse_configuration(problem: Problem, given: Mapping[str, Any]) -> AllReduce
             NAME, "machines", unknown[0], f"there are no machines {unknown[0]!r}; there are {', '.join(known)}."
         )
     if given["groups"] is not None:
-        return mixed_configuration_of(problem, given)
+        return _heterogeneous(problem, given)
     cost = AllReduceCost.homogeneous(problem, machines)
     num_machines, devices, batch, steps = _numbers(cost, given)
     cost = cost.with_devices([devices])
@@ -205,14 +205,8 @@ def _numbers(cost: AllReduceCost, given: Mapping[str, Any]) -> tuple[int, int, i
             batch,
             f"a batch of {batch} cannot be split over {number} devices in {steps} steps.",
         )
-    curves = cost.problem.calibration.all_reduce_curves
-    if curves and number > 1 and number not in curves:
-        known = ", ".join(map(str, sorted(curves)))
-        raise wrong(NAME, "num_devices", number, f"calibration.curves hold {known} devices, not {number}.")
+    _check_curves(cost.problem, "num_devices", number)
     return machines, devices, batch, steps
-
-
-# --- Which machines a plan of the family ``all_reduce`` takes
 
 
 def machines(problem: Problem, configuration: AllReduceConfiguration) -> Iterator[UsedMachines]:
@@ -231,16 +225,13 @@ def machines(problem: Problem, configuration: AllReduceConfiguration) -> Iterato
             left -= number
 
 
-# --- A configuration as a timeline: a process for the devices of each kind, one for the network
-# An iteration starts for all at the same time, and ends for all when the slowest has updated and its input has come.
-# Compressing occupies a device before its last backward pass. A transfer's span is the time in which the channel works
-# for it alone; what its buffer waited before is told beside it.
-
-_NETWORK = "network"
-
-
 def _drawn(cost: AllReduceCost, configuration: AllReduceConfiguration) -> Timeline:
-    """Return what the devices of each kind and the network do in one steady iteration."""
+    """Return what the devices of each kind and the network do in one steady iteration: a process each.
+
+    An iteration starts for all at the same time, and ends for all when the slowest has updated and its input has come.
+    Compressing occupies a device before its last backward pass. A transfer's span is the time in which the channel
+    works for it alone; what its buffer waited before is told beside it.
+    """
     drawing, prediction = Drawing(), cost.predict(configuration)
     processes = []
     for row in cost.rows_of(configuration):
@@ -328,16 +319,6 @@ def _draw_transfers(
     return found
 
 
-NOT_MODELLED = (
-    "convergence and accuracy: a larger batch may need more epochs",
-    "variation between iterations, failures and restarts",
-    "workspaces and the framework's own memory, beyond calibration.memory_reserve",
-    "contention with other jobs on the network",
-    "what leaving out parts of gradients does to accuracy, and decompressing them",
-)
-FITTED = ("utilisation", "bandwidth_efficiency", "overhead")
-
-
 def predict(problem: Problem, configuration: AllReduceConfiguration) -> Prediction:
     """Return what a configuration costs."""
     return AllReduceCost.of(problem, configuration).predict(configuration)
@@ -354,27 +335,12 @@ def timeline(problem: Problem, configuration: AllReduceConfiguration, *, num_ite
     return repeated(_drawn(cost, configuration), num_iterations, cost.predict(configuration).iteration_time_s)
 
 
-def configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllReduceConfiguration:
-    """Return the configuration that a spec's block means."""
-    return parse_configuration(problem, given)
-
-
 def left_out(problem: Problem, given: Mapping[str, Any], configuration: AllReduceConfiguration) -> tuple[str, ...]:
     """Return the micro-batches of devices that cannot hold their samples at a time."""
     steps = configuration.gradient_accumulation_steps
     if given["groups"] is not None or given["gradient_accumulation_steps"] is not None or steps == 1:
         return ()
     return (f"gradient_accumulation_steps: {steps}, the fewest that fit in memory",)
-
-
-# --- What a configuration shows: a replica on each device, and when each group of gradients is ready and sent
-
-_MOST_GROUPS = 40  # fusion groups, each a row of the plot
-_MOST_LISTED = 200  # in its table
-_MOST_LINES = 4  # on a terminal
-
-
-WORDS = "data parallelism with all-reduce"  # how it trains
 
 
 def view(cluster: Cluster, block: Mapping[str, Any], prediction: Prediction) -> FamilyView:

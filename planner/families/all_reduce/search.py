@@ -121,13 +121,18 @@ def plan(problem: Problem, search: Search) -> Plan:
         if least.objective >= best.objective * (1 - SAME):
             break
         best = least
-    narrower += [
-        _Other(name=_devices(one.configuration), answer=one, reason="each with its best fusion") for one in others
-    ]
+    for one in others:
+        devices, machines = one.configuration.num_devices, one.configuration.num_machines
+        name = f"{devices} devices on {machines} machine{'s' * (machines > 1)}"
+        narrower.append(_Other(name=name, answer=one, reason="each with its best fusion"))
     # Where the time did not come to all teams, nothing is known of theirs but that the samples have to be computed.
     bound = max(found.bound if is_whole else 0.0, computation_bound(problem))
     if not _tries_all_sets(problem):
         bound = min(bound, max(_bound_beyond(problem, best.objective, search), computation_bound(problem)))
+    exchange, fused = exchange_of(best.cost, best.configuration), []  # by other rules on the devices of the plan
+    for name, ends in ({} if exchange is None else fusion_rules(exchange, lambda: search.is_late)).items():
+        other, number = _with_ends(best.cost, best.configuration, ends), len(ends)
+        fused.append(alternative_of(name, other, best, f"{number} all-reduce{'s' * (number > 1)}", family=NAME))
     narrow = [alternative_of(one.name, one.answer, best, one.reason, family=NAME) for one in narrower]
     return plan_of(
         problem,
@@ -136,7 +141,7 @@ def plan(problem: Problem, search: Search) -> Plan:
         prediction=best.prediction,
         bound=min(bound, best.objective),
         explanation=_why(problem, best, found, narrow, num_roots),
-        alternatives=[*_fusion_alternatives(best, search), *narrow],
+        alternatives=[*fused, *narrow],
         warnings=_warnings(problem, best),
         not_modelled=NOT_MODELLED,
         solver="branch and bound over device counts x enumerated shares x dynamic programme over contiguous groups",
@@ -175,9 +180,6 @@ def _quick_plan(problem: Problem, best: _Answer) -> Plan:
         not_modelled=NOT_MODELLED,
         solver="the first plan that was found",
     )
-
-
-# --- Teams
 
 
 def _tries_all_sets(problem: Problem) -> bool:
@@ -268,9 +270,6 @@ def _bound_beyond(problem: Problem, objective: float, search: Search) -> float:
     return best_vector(boxes.roots, boxes, part, effort=Effort(most_boxes=inf, most_solved=inf)).bound
 
 
-# --- Answers
-
-
 def _answer(
     boxes: AllReduceBoxes, choice: Choice, *, is_late: Callable[[], bool] = lambda: False, is_quick: bool = False
 ) -> _Answer:
@@ -347,27 +346,6 @@ def _warnings(problem: Problem, best: _Answer) -> list[str]:
     return lines
 
 
-# --- Alternatives
-
-
-def _fusion_alternatives(best: _Answer, search: Search) -> list[Alternative]:
-    """Return what the rules for fusion would cost on the devices of the plan."""
-    exchange = exchange_of(best.cost, best.configuration)
-    if exchange is None:
-        return []
-    rows = []
-    for name, ends in fusion_rules(exchange, lambda: search.is_late).items():
-        other = _with_ends(best.cost, best.configuration, ends)
-        rows.append(alternative_of(name, other, best, f"{len(ends)} all-reduce{'s' * (len(ends) > 1)}", family=NAME))
-    return rows
-
-
-def _devices(configuration: AllReduceConfiguration) -> str:
-    """Return ``32 devices on 4 machines``."""
-    machines = configuration.num_machines
-    return f"{configuration.num_devices} devices on {machines} machine{'s' * (machines > 1)}"
-
-
 def _decisions(problem: Problem, best: _Answer, search: Search) -> list[_Other]:
     """Return the best plan without each of several groups of machines that take part, and with equal shares."""
     rows: list[_Other] = []
@@ -409,9 +387,6 @@ def _best_of(question: Problem, problem: Problem, name: str, search: Search) -> 
     other = _with_ends(cost, narrow.configuration, narrow.ends)
     proof = "" if found.solution.status is Status.OPTIMAL else ", not proven best"
     return [_Other(name=name, answer=other, reason=f"{other.configuration.headline}{proof}")]
-
-
-# --- No answer
 
 
 def _why_nothing_fits(problem: Problem) -> str:

@@ -1,4 +1,6 @@
-"""A team: groups of machines that take part, and the ways in which given numbers of their devices stand in machines.
+"""Teams of machines, the boxes of plans on them, and what an iteration of given machines takes by the shares.
+
+A *team* is groups of machines that take part; :class:`Space` says which vectors of their devices a question allows.
 
 A device of a group is as good as any other of it, so that a search decides how many devices of each group take part; a
 *shape* says on how many machines, and how many of each machine, they are. What an iteration costs depends on shapes by
@@ -23,6 +25,9 @@ from planner.models.input import stall_s
 from planner.problem import Problem, Range
 from planner.solvers.branch_and_bound import Box
 from planner.solvers.shares import finish_times_s
+
+_FIRST = 32  # how much narrower, relatively, the devices in all and the batch get before those of groups are split
+_MOST_NUMBERS = 2**20  # in a table of gradients
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +65,6 @@ class Team:
     def least_compression_s(self) -> float:
         """The least seconds of compressing."""
         return self.compression_s(None if self.kept is None else self.kept[1])
-
-    # -- devices and machines ----------------------------------------------------------------------------------------
 
     @property
     def counts(self) -> Ints:
@@ -117,8 +120,6 @@ class Team:
         place = bisect_right(self.numbers[kind], number)
         return self.numbers[kind][place - 1] if place else None
 
-    # -- shapes ------------------------------------------------------------------------------------------------------
-
     def cost_of(self, shape: Shape) -> AllReduceCost:
         """Return the cost on so many devices of each machine."""
         if shape.devices not in self._costs:
@@ -142,12 +143,21 @@ class Team:
         ]
         shapes = [one for one in shapes if max(one.devices) == self.most and sum(one.machines) in machines]
         shapes.sort(key=lambda one: (sum(one.machines), one.devices))
-        kept: list[tuple[Shape, _Means]] = []
+        if len(shapes) == 1:
+            return shapes
+        kept: list[tuple[Shape, list[TransferCost], list[InputRates]]] = []
         for shape in shapes:
-            means = self._means(shape) if len(shapes) > 1 else ((), ())
-            if not any(_is_no_worse(other, means) for _, other in kept):
-                kept.append((shape, means))
-        return [shape for shape, _ in kept]
+            cost, num_machines = self.cost_of(shape), sum(shape.machines)
+            num_devices = sum(count * each for count, each in zip(shape.machines, shape.devices, strict=True))
+            transfers = list(cost.transfer_costs(num_machines, num_devices).values())
+            inputs = [rate for rates in cost.input_rates(num_machines) for rate in rates]
+            if not any(
+                all(any(_is_below(one, other) for one in cheaper) for other in transfers)
+                and all(one.is_below(other) for one, other in zip(faster, inputs, strict=True))
+                for _, cheaper, faster in kept
+            ):
+                kept.append((shape, transfers, inputs))
+        return [shape for shape, *_ in kept]
 
     def _options(self, kind: int, number: int, machines: Range) -> list[tuple[int, int]]:
         """Return the machines and devices of each that make a number of devices of a group, fewest machines first.
@@ -166,42 +176,12 @@ class Team:
             options.append((number // each, each))
         return options
 
-    def _means(self, shape: Shape) -> "_Means":
-        """Return the costs of transfers, and the input of each group."""
-        cost, num_machines = self.cost_of(shape), sum(shape.machines)
-        num_devices = sum(count * each for count, each in zip(shape.machines, shape.devices, strict=True))
-        return tuple(cost.transfer_costs(num_machines, num_devices).values()), cost.input_rates(num_machines)
-
-
-_Means = tuple[tuple[TransferCost, ...], tuple[tuple[InputRates, ...], ...]]
-
-
-def _is_no_worse(one: _Means, other: _Means) -> bool:
-    """Whether each transfer of another shape has one that is no dearer at any size, and no input is faster."""
-    transfers = all(any(_is_below(cheap, dear) for cheap in one[0]) for dear in other[0])
-    return transfers and all(
-        fast.read_s <= slow.read_s
-        and fast.read_of_batch_s <= slow.read_of_batch_s
-        and fast.decode_s <= slow.decode_s
-        and fast.copy_s <= slow.copy_s
-        for rows in zip(one[1], other[1], strict=True)
-        for fast, slow in zip(*rows, strict=True)
-    )
-
 
 def _is_below(one: TransferCost, other: TransferCost) -> bool:
     """Whether a cost is no dearer at any size."""
     if isinstance(one, Affine) and isinstance(other, Affine):
         return one.startup_s <= other.startup_s and one.per_byte_s <= other.per_byte_s
     return one is other or one == other
-
-
-# --- Boxes of plans: which vectors a question allows, and boxes of one team as arrays
-# A vector of :mod:`planner.solvers.branch_and_bound` holds how many devices of each group take part, the batch, and
-# the devices in all. The last follows from the first; but communication depends on it more than on which machines
-# they are of, so that bounds are close once it is narrow, whatever the rest.
-
-_FIRST = 32  # how much narrower, relatively, the devices in all and the batch get before those of groups are split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -232,7 +212,12 @@ class Rows:
 
 
 class Space:
-    """The vectors that a question allows; teams are the kinds of boxes."""
+    """The vectors that a question allows; teams are the kinds of boxes.
+
+    A vector of :mod:`planner.solvers.branch_and_bound` holds how many devices of each group take part, the batch, and
+    the devices in all. The last follows from the first; but communication depends on it more than on which machines
+    they are of, so that bounds are close once it is narrow, whatever the rest.
+    """
 
     def __init__(self, problem: Problem, teams: Sequence[Team]) -> None:
         self.problem, self.teams = problem, teams
@@ -375,11 +360,6 @@ def batches_from(problem: Problem, most_devices: int) -> tuple[int, int]:
     return 1, most
 
 
-# --- The seconds of an iteration of given machines by the shares of their devices
-
-_MOST_NUMBERS = 2**20  # in a table of gradients
-
-
 class LeafCost:
     """Seconds of an iteration of one shape by the shares, at a given share of gradients kept.
 
@@ -453,10 +433,8 @@ class LeafCost:
         if finish_s is not None:
             end_s = np.maximum(end_s, finish_s + float(kinds.update_s.max()))
         busy_s = end_s + self.extra_s
-        return self._with_input(shares, busy_s) if self.has_input else busy_s
-
-    def _with_input(self, shares: Ints, busy_s: Floats) -> Floats:
-        """Return the seconds of an iteration that is busy for so long, waiting for input included."""
+        if not self.has_input:
+            return busy_s
         strategy = self.cost.strategy
         whole_s = busy_s
         totals = np.minimum(shares @ self.counts, self.batch)

@@ -1,11 +1,15 @@
 """The cost of a pipeline: one way from a question and its decisions to seconds and bytes.
 
-The stages' times come from :mod:`planner.models.stages`, their schedule from a simulation
-(:mod:`planner.models.schedule`), input from :mod:`planner.models.input`. An iteration is the simulated
-makespan and what the devices then wait for input. Gradients are synchronous: the pipeline drains before the update.
+The stages' times come from :mod:`planner.models.stages`, their schedule from :mod:`planner.models.schedule`, input from
+:mod:`planner.models.input`. An iteration is the simulated makespan and what the devices then wait for input. Gradients
+are synchronous: the pipeline drains before the update.
+
+Where a network repeats its blocks, what lies in one is never cut (:class:`BlockCost`): the search then handles as many
+layers as there are blocks, which is a tenth of the operators of a transformer, and a hundredth of the pairs of cuts.
+All sums are those of the layers themselves, so a stage costs what the layers in it cost. What is left out are cuts
+inside a block.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -17,7 +21,7 @@ from numpy.typing import NDArray
 
 from planner.cluster import Cluster, MachineGroup
 from planner.constraints import memory_limit_bytes
-from planner.cost import Floats, Profile
+from planner.cost import Profile
 from planner.dnn import Dnn
 from planner.families.parsing import check_inner_links
 from planner.models.input import InputTime, input_time, stall_s
@@ -26,8 +30,6 @@ from planner.models.schedule import PipelineTimes, ScheduleRun, peak_weight, sim
 from planner.models.ssgd import Strategy
 from planner.models.stages import LayerBytes, Place, Stage, StageCosts, StageMachines, places_of
 from planner.problem import Problem
-
-# --- The decisions of the family ``pipeline``: stages by the names of their layers, and the schedule of micro-batches
 
 NAME = "pipeline"
 _MOST_LISTED = 8  # stages whose replicas stand one by one in a headline
@@ -155,7 +157,9 @@ class PipelineCost:
         return StageCosts(
             layers=LayerBytes.of(self.problem.dnn, Precision.of(training.dtype, training.optimizer)),
             machines=tuple(self._machines(group) for group in self.groups),
-            latency_s=_latencies_s(self.problem.cluster, self.groups),
+            latency_s=np.array(
+                [[_latency_s(self.problem.cluster, one, other) for other in self.groups] for one in self.groups]
+            ),
             reserve_bytes=fitted.memory_reserve_bytes,
         )
 
@@ -169,14 +173,24 @@ class PipelineCost:
         fitted = self.problem.calibration
         precision = Precision.of(self.problem.training.dtype, self.problem.training.optimizer)
         peak = group.device.peak_flop_per_s.get("fp32") if fitted.aggregation else None
-        inside = group.inside
+        inside, profile = group.inside, self.problem.profiles[group.device.name]
+        if (factor := profile.few_samples_factor) != 1:  # seconds that hold for the few samples of a micro-batch
+            profile = replace(
+                profile,
+                forward_s=profile.forward_s * factor,
+                backward_s=profile.backward_s * factor,
+                few_samples_factor=1.0,
+            )
+        # The network cards of a machine together; without a network nothing limits them.
+        edges = self.problem.cluster.graph.edges(group.name, data=True)
+        card_bytes_per_s = max((data["link"].bandwidth_bytes_per_s for *_, data in edges), default=float("inf"))
         return StageMachines(
             name=group.name,
             num_machines=group.count,
             devices_per_machine=group.devices_per_machine,
-            profile=_of_few_samples(self.problem.profiles[group.device.name]),
+            profile=profile,
             memory_limit_bytes=memory_limit_bytes(self.problem, group),
-            network_bytes_per_s=_network_bytes_per_s(self.problem.cluster, group) * fitted.bandwidth_efficiency,
+            network_bytes_per_s=card_bytes_per_s * group.num_nics * fitted.bandwidth_efficiency,
             network_latency_s=_latency_s(self.problem.cluster, group, group),
             inside_bytes_per_s=float("inf")
             if inside is None
@@ -188,8 +202,6 @@ class PipelineCost:
             algorithms=fitted.algorithms,
             curves=fitted.all_reduce_curves,
         )
-
-    # -- configurations ----------------------------------------------------------------------------------------------
 
     def configuration(self, shape: Shape) -> PipelineConfiguration:
         """Return a shape by its names."""
@@ -232,8 +244,6 @@ class PipelineCost:
         """Return where every stage stands; chunks of a device stand where its first one does."""
         p = shape.num_devices_in_line
         return places_of(shape.stages[:p], self.costs.machines) * shape.chunks_per_device
-
-    # -- time --------------------------------------------------------------------------------------------------------
 
     def times(self, shape: Shape) -> StageTimes:
         """Return the seconds of every stage and boundary."""
@@ -296,8 +306,6 @@ class PipelineCost:
             is_pipelined=self.problem.calibration.is_prefetch_pipelined,
         )
 
-    # -- memory ------------------------------------------------------------------------------------------------------
-
     def memory_bytes(self, shape: Shape) -> list[dict[str, float]]:
         """Return, by device in line, the bytes term by term and in total, with what it may hold."""
         p, costs = shape.num_devices_in_line, self.costs
@@ -329,27 +337,6 @@ class PipelineCost:
         return all(row["total"] <= row["limit"] for row in self.memory_bytes(shape))
 
 
-def _of_few_samples(profile: Profile) -> Profile:
-    """Return the seconds that hold for the few samples of a micro-batch."""
-    factor = profile.few_samples_factor
-    if factor == 1:
-        return profile
-    return replace(
-        profile, forward_s=profile.forward_s * factor, backward_s=profile.backward_s * factor, few_samples_factor=1.0
-    )
-
-
-def _network_bytes_per_s(cluster: Cluster, group: MachineGroup) -> float:
-    """Return the rate of a machine's network cards together; infinite where there is no network."""
-    rates = [data["link"].bandwidth_bytes_per_s for _, _, data in cluster.graph.edges(group.name, data=True)]
-    return float(max(rates, default=float("inf"))) * group.num_nics
-
-
-def _latencies_s(cluster: Cluster, groups: Sequence[MachineGroup]) -> Floats:
-    """Return the latency between machines of any two groups."""
-    return np.array([[_latency_s(cluster, one, other) for other in groups] for one in groups])
-
-
 def _latency_s(cluster: Cluster, one: MachineGroup, other: MachineGroup) -> float:
     """Return the latency between a machine of one group and a machine of the other, as a ring over both has it.
 
@@ -358,13 +345,6 @@ def _latency_s(cluster: Cluster, one: MachineGroup, other: MachineGroup) -> floa
     names = {one.name, other.name}
     part = cluster.of_groups(names) if cluster.of_groups_is_connected(names) else cluster
     return part.ring_link(part.num_machines).latency_s if part.num_machines > 1 else 0.0
-
-
-# --- Pipelines that cut a network between whole blocks only: the costs of a question with a block for a layer
-# Where a network repeats its blocks, what lies in one is never cut: the search then handles as many layers as there are
-# blocks, which is a tenth of the operators of a transformer, and a hundredth of the pairs of cuts. All sums are those
-# of
-# the layers themselves, so a stage costs what the layers in it cost. What is left out are cuts inside a block.
 
 
 def block_starts(dnn: Dnn) -> NDArray[np.int64]:
@@ -400,12 +380,27 @@ class BlockCost(PipelineCost):
     @cached_property
     def costs(self) -> StageCosts:
         """What any stage of whole blocks costs."""
-        whole = self._by_layers.costs
-        return replace(
-            whole,
-            layers=_merged_bytes(whole.layers, self.starts),
-            machines=tuple(_merged_machines(one, self.starts) for one in whole.machines),
+        whole, starts = self._by_layers.costs, self.starts
+        layers, machines = whole.layers, []
+        for one in whole.machines:
+            profile = Profile(
+                forward_s=np.add.reduceat(one.profile.forward_s, starts[:-1]),
+                backward_s=np.add.reduceat(one.profile.backward_s, starts[:-1]),
+                update_s=one.profile.update_s,
+                origin=one.profile.origin,
+            )
+            machines.append(replace(one, profile=profile))
+        merged = replace(  # sums up to where pieces start, and what crosses there
+            layers,
+            names=tuple(layers.names[start] for start in starts[:-1]),
+            weights_bytes=layers.weights_bytes[starts],
+            gradients_bytes=layers.gradients_bytes[starts],
+            optimizer_bytes=layers.optimizer_bytes[starts],
+            activations_bytes=layers.activations_bytes[starts],
+            trainable_share=layers.trainable_share[starts],
+            cut_bytes=layers.cut_bytes[starts],
         )
+        return replace(whole, layers=merged, machines=tuple(machines))
 
     def configuration(self, shape: Shape) -> PipelineConfiguration:
         """Return a shape by the names of the layers at the ends of its stages."""
@@ -417,29 +412,3 @@ class BlockCost(PipelineCost):
     def _by_layers(self) -> PipelineCost:
         """The costs by layer, for their names."""
         return PipelineCost(self.problem)
-
-
-def _merged_bytes(layers: LayerBytes, starts: NDArray[np.int64]) -> LayerBytes:
-    """Return the bytes of pieces: sums up to where they start, and what crosses there."""
-    return replace(
-        layers,
-        names=tuple(layers.names[start] for start in starts[:-1]),
-        weights_bytes=layers.weights_bytes[starts],
-        gradients_bytes=layers.gradients_bytes[starts],
-        optimizer_bytes=layers.optimizer_bytes[starts],
-        activations_bytes=layers.activations_bytes[starts],
-        trainable_share=layers.trainable_share[starts],
-        cut_bytes=layers.cut_bytes[starts],
-    )
-
-
-def _merged_machines(machines: StageMachines, starts: NDArray[np.int64]) -> StageMachines:
-    """Return machines with the seconds of pieces."""
-    profile = machines.profile
-    merged = Profile(
-        forward_s=np.add.reduceat(profile.forward_s, starts[:-1]),
-        backward_s=np.add.reduceat(profile.backward_s, starts[:-1]),
-        update_s=profile.update_s,
-        origin=profile.origin,
-    )
-    return replace(machines, profile=merged)

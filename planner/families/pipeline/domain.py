@@ -19,9 +19,21 @@ from planner.problem import Problem, Range
 from planner.search import Search
 from planner.solvers.chain import Line, balanced_cuts, fits, least_s
 
-# --- What stages have of the network by where their devices stand: the same for micro-batches of all sizes
-
 Run = tuple[int, int, int]  # a group, and the least and the most of its devices that a choice stands for
+
+ANY = 2**40  # micro-batches in flight where memory is not short
+CHUNKS = range(2, 17)  # a device, interleaved
+MOST_REPLICAS = 64  # devices of a group up to which every number of them is tried
+MOST_NUMBERS = 4_096  # numbers of micro-batches up to which every one is tried: those of a batch of four million
+_MOST_COUNTS = 2_000_000  # numbers of devices of each group that are looked at one by one
+_MOST_CELLS = 1 << 26  # of tables that tell all numbers of devices of every group apart: half a gibibyte
+_MOST_READERS = 4_096  # numbers of devices in a first stage whose input is looked at one by one
+_MOST_KEPT = 1_000_000  # ends of stages of balanced cuts that are remembered
+_MOST_LAYERS = 1_000  # of which all runs are listed
+_TOGETHER = 1.3  # ratio of numbers of micro-batches that one bound is found for
+_MOST_OF_ALL = 32  # batches of which every one is searched
+_MOST_OF_MANY = 8  # of more: those next below the maximum
+_SMALL = 16  # tried one by one where the largest do not fit
 
 
 class Spots:
@@ -50,15 +62,10 @@ class Spots:
         group, least, _ = run
         return Place(group=group, start=start, replicas=least, devices_per_machine=self._places[group])
 
-    @cached_property
-    def _starts(self) -> range:
-        """Places on a machine."""
-        return range(max(self.num_places))
-
     def exchanges_of(self, run: Run) -> list[int]:
         """Return which of :attr:`exchanges` the gradients of a choice take, by place."""
         if run not in self._exchanges:
-            self._exchanges[run] = [self._exchange_at(self._at(run, start)) for start in self._starts]
+            self._exchanges[run] = [self._exchange_at(self._at(run, start)) for start in range(max(self.num_places))]
         return self._exchanges[run]
 
     def links_of(self, run: Run, *, is_out: bool) -> tuple[Floats, Floats]:
@@ -66,9 +73,28 @@ class Spots:
 
         Links: to every group by the network, and last inside the machine, where a device is left there.
         """
-        if (run, is_out) not in self._links:
-            self._links[run, is_out] = self._new_links(run, is_out=is_out)
-        return self._links[run, is_out]
+        if (run, is_out) in self._links:
+            return self._links[run, is_out]
+        machines, (group, least, most) = self._machines, run
+        own, widest = machines[group], np.array([one.num_machines * one.network_bytes_per_s for one in machines])
+        shape = (max(self.num_places), len(machines) + 1)
+        late_s, rates = np.full(shape, np.inf), np.full(shape, np.inf)
+        for a in range(shape[0]):
+            spot = self._at(run, a)
+            if self._is_coarse:  # the widest place, and room beside it wherever there could be
+                stands_on = replace(spot, start=own.devices_per_machine - 1, replicas=most).num_machines
+                left = own.devices_per_machine - 1 if least < own.devices_per_machine else 0
+            else:
+                stands_on, is_one = spot.num_machines, spot.num_machines == 1
+                beside = own.devices_per_machine - spot.start - spot.replicas if is_out else spot.start
+                left = beside if is_one else 0
+            late_s[a, :-1] = self._latency_s[group]
+            rates[a, :-1] = np.minimum(min(stands_on, own.num_machines) * own.network_bytes_per_s, widest)
+            if left > 0:
+                late_s[a, -1] = own.inside_latency_s
+                rates[a, -1] = min(most, left) * own.inside_bytes_per_s
+        self._links[run, is_out] = late_s, rates
+        return late_s, rates
 
     def between(self, left: Run, place: int, right: Run, start: int) -> tuple[float, float]:
         """Return latency and rate from the least devices of a choice to those of the next stage's.
@@ -103,43 +129,6 @@ class Spots:
             self.exchanges.append(None if is_free else self._machines[spot.group].all_reduce(spot))
         return self._kinds[key]
 
-    def _new_links(self, run: Run, *, is_out: bool) -> tuple[Floats, Floats]:
-        """Return latencies and rates by place and link."""
-        machines, (group, least, most) = self._machines, run
-        own = machines[group]
-        shape = (len(self._starts), len(machines) + 1)
-        late_s, rates = np.full(shape, np.inf), np.full(shape, np.inf)
-        for a in self._starts:
-            spot = self._at(run, a)
-            if self._is_coarse:  # the widest place, and room beside it wherever there could be
-                stands_on = replace(spot, start=own.devices_per_machine - 1, replicas=most).num_machines
-                left = own.devices_per_machine - 1 if least < own.devices_per_machine else 0
-            else:
-                stands_on, is_one = spot.num_machines, spot.num_machines == 1
-                beside = own.devices_per_machine - spot.start - spot.replicas if is_out else spot.start
-                left = beside if is_one else 0
-            late_s[a, :-1] = self._latency_s[group]
-            rates[a, :-1] = np.minimum(min(stands_on, own.num_machines) * own.network_bytes_per_s, self._widest)
-            if left > 0:
-                late_s[a, -1] = own.inside_latency_s
-                rates[a, -1] = min(most, left) * own.inside_bytes_per_s
-        return late_s, rates
-
-    @cached_property
-    def _widest(self) -> Floats:
-        """Bytes a second that all machines of a group send at most, by group."""
-        return np.array([one.num_machines * one.network_bytes_per_s for one in self._machines])
-
-
-ANY = 2**40  # micro-batches in flight where memory is not short
-CHUNKS = range(2, 17)  # a device, interleaved
-MOST_REPLICAS = 64  # devices of a group up to which every number of them is tried
-MOST_NUMBERS = 4_096  # numbers of micro-batches up to which every one is tried: those of a batch of four million
-_MOST_COUNTS = 2_000_000  # numbers of devices of each group that are looked at one by one
-_MOST_CELLS = 1 << 26  # of tables that tell all numbers of devices of every group apart: half a gibibyte
-_MOST_READERS = 4_096  # numbers of devices in a first stage whose input is looked at one by one
-_MOST_KEPT = 1_000_000  # ends of stages of balanced cuts that are remembered
-
 
 class Domain:
     """What the question allows: micro-batches, schedules, numbers of stages, and devices of each group; one batch.
@@ -162,7 +151,9 @@ class Domain:
         self.batch = int(batch or training.fixed_batch_size or most or 1)
         self._balanced: dict[tuple[int, int], tuple[int, ...]] = {}
         self.num_layers = self.cost.costs.num_layers
-        self.num_devices = tuple(self._most(group.count, group.devices_per_machine) for group in self.cost.groups)
+        some, few = self._device_limits
+        counts = [min(one.count, few.most or one.count) * one.devices_per_machine for one in self.cost.groups]
+        self.num_devices = tuple(min(count, some.most or count) for count in counts)
         self.places = tuple(group.devices_per_machine for group in self.cost.groups)
         most_stages = min(self.num_layers, sum(self.num_devices))
         pinned = problem.fixed.get("num_stages")
@@ -180,12 +171,6 @@ class Domain:
     def _device_limits(self) -> tuple[Range, Range]:
         """Numbers of devices and machines in all, pins included."""
         return self.problem.training_devices, self.problem.allowed_machines
-
-    def _most(self, count: int, devices_per_machine: int) -> int:
-        """Return the devices of a group that may be used at most."""
-        devices, machines = self._device_limits
-        most = min(count, machines.most or count) * devices_per_machine
-        return min(most, devices.most or most)
 
     def num_machines(self, used: Any) -> Any:
         """Return the machines that so many devices of each group stand on."""
@@ -270,7 +255,8 @@ class Domain:
 
     def why_empty(self) -> str | None:
         """Return which counts leave nothing to choose from, or None."""
-        if not self.cost.groups or not self._has_allowed:
+        sizes = [number + 1 for number in self.num_devices]  # of very many, some are taken to be allowed
+        if not self.cost.groups or not (prod(sizes) > _MOST_COUNTS or self.allowed(np.indices(sizes)).any()):
             words = f" ({self.problem.devices_words})" if self.problem.devices_words else ""
             return (
                 f"No plan fits: no number of machines and devices meets all limits and pins{words}. Drop or change one "
@@ -288,12 +274,6 @@ class Domain:
         return None
 
     @property
-    def _has_allowed(self) -> bool:
-        """Whether any numbers of devices are allowed; taken for granted where there are too many to look at all."""
-        sizes = [number + 1 for number in self.num_devices]
-        return prod(sizes) > _MOST_COUNTS or bool(self.allowed(np.indices(sizes)).any())
-
-    @property
     def fits_one_stage(self) -> bool:
         """Whether the whole network fits on a device of any group, in the smallest micro-batches."""
         number, last = max(self.numbers_of_microbatches), self.num_layers - 1
@@ -301,8 +281,6 @@ class Domain:
             self.cost.fits(self.shape([Stage(first=0, last=last, group=group, replicas=1)], number, "1f1b"))
             for group in range(len(self.num_devices))
         )
-
-    # -- bounds of a whole question ----------------------------------------------------------------------------------
 
     @cached_property
     def least_s_per_sample(self) -> float:
@@ -318,8 +296,6 @@ class Domain:
         seconds = np.array([one.forward_s + one.backward_s for one in profiles])
         first = np.maximum(seconds[0], 1e-300)
         return tuple((first / np.maximum(seconds, 1e-300)).max(axis=1).tolist())
-
-    # -- shapes -----------------------------------------------------------------------------------------------
 
     def shape(self, stages: Sequence[Stage], number: int, schedule: str, chunks: int = 1) -> Shape:
         """Return a shape with the question's batch."""
@@ -357,18 +333,17 @@ class Domain:
     @cached_property
     def floors_s(self) -> tuple[tuple[float, ...], ...]:
         """Seconds that an iteration takes at least to bring the samples to its first stage, by group and devices."""
-        return tuple(
-            tuple(self._floor_s(group, replicas) for replicas in range(1, most + 1))
-            for group, most in enumerate(self.num_devices)
-        )
-
-    def _floor_s(self, group: int, replicas: int) -> float:
-        """Return it for so many devices of a group: how many micro-batches there are makes no difference."""
-        stage = Stage(first=0, last=self.num_layers - 1, group=group, replicas=replicas)
-        read = self.cost.input(self.shape([stage], 1, "1f1b"))
-        if Strategy(self.problem.calibration.strategy).copies_ahead:
-            return read.bound_s
-        return max(read.read_s, read.decode_s) - self.least_stall_s
+        copies_ahead = Strategy(self.problem.calibration.strategy).copies_ahead
+        floors: list[tuple[float, ...]] = []
+        for group, most in enumerate(self.num_devices):
+            row = []
+            for replicas in range(1, most + 1):  # how many micro-batches there are makes no difference
+                stage = Stage(first=0, last=self.num_layers - 1, group=group, replicas=replicas)
+                read = self.cost.input(self.shape([stage], 1, "1f1b"))
+                late_s = max(read.read_s, read.decode_s)
+                row.append(read.bound_s if copies_ahead else late_s - self.least_stall_s)
+            floors.append(tuple(row))
+        return tuple(floors)
 
 
 def table_cells(num_layers: int, num_choices: int) -> int:
@@ -381,12 +356,6 @@ def spread(most: int, number: int) -> list[int]:
     if most <= number:
         return list(range(1, most + 1))
     return sorted({int(one) for one in np.round(np.geomspace(1, most, max(number, 2)))})
-
-
-# --- The line of blocks of a question for the bound of all its pipelines, :mod:`planner.solvers.chain`
-
-_MOST_LAYERS = 1_000  # of which all runs are listed
-_TOGETHER = 1.3  # ratio of numbers of micro-batches that one bound is found for
 
 
 def floors_s(domain: Domain, search: Search) -> Iterator[tuple[list[int], float]]:
@@ -435,14 +404,9 @@ def _line(domain: Domain) -> Line:
     )
 
 
-# --- Which batches are searched for pipelines where the batch may vary up to a maximum, and what bounds the others
-# Of a few batches all are searched; of many only those next below the maximum, in which rounding samples to micro-
-# batches
-# and replicas costs differently; and, where none of these fits, some smaller ones, which keep less in memory.
-
-_MOST_OF_ALL = 32  # batches of which every one is searched
-_MOST_OF_MANY = 8  # of more: those next below the maximum
-_SMALL = 16  # tried one by one where the largest do not fit
+# Where the batch may vary, of a few batches all are searched; of many only those next below the maximum, in which
+# rounding samples to micro-batches and replicas costs differently; and, where none of these fits, some smaller ones,
+# which keep less in memory.
 
 
 def first_batches(largest: Domain) -> list[int]:

@@ -44,9 +44,23 @@ __all__ = [
 ]
 
 
-# --- What a spec's block ``configuration.pipeline`` means, checked against the network, the machines and the batch
-
+NOT_MODELLED = (
+    "convergence and accuracy: a larger batch may need more epochs",
+    "small micro-batches that use a device less well: seconds are in proportion to samples",
+    "network cards that stages on one machine, both directions of a boundary, or gradients and activations share",
+    "recomputation of activations; other orders of the layers than the one of the graph",
+    "variation between iterations, failures and restarts",
+    "workspaces and the framework's own memory, beyond calibration.memory_reserve",
+)
+FITTED = ("utilisation", "bandwidth_efficiency", "inside_efficiency")
+_MOST_LISTED = 200  # stages in a table
+_MOST_LINES = 4  # on a terminal
+WORDS = "pipeline parallelism"  # how it trains
 _MICROBATCHES_PER_STAGE = 4  # GPipe, arXiv:1811.06965, section 2.2: the bubble is then found to be negligible
+_MOST_LAYERS = 200_000  # spans of single layers
+_SUFFIX = {"compute": "", "send_output": ", outputs", "send_error": ", errors"}
+_NAMES = {"send_output": "output", "send_error": "error", "sync": "gradients"}
+_NO_LAYERS = "there are too many micro-batches to draw their layers"
 
 
 def configuration_of(problem: Problem, given: Mapping[str, Any]) -> PipelineConfiguration:
@@ -62,22 +76,33 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> PipelineConf
         text = "pipelines have no printed form."
         raise SpecError.of([Fault(field="variant", value=problem.variant, problem=text, mend="Leave it out.")])
     cost = PipelineCost(problem)
-    p = _num_stages(given)
-    stages = tuple(_stage(cost, index, row) for index, row in enumerate(given["stages"]))
-    _check_cover(cost, stages)
-    _check_chunks(cost, stages, p)
-    batch = _batch(problem, given["global_batch_size"])
+    stages, p = _stages_of(cost, given)
+    batch, asked = given["global_batch_size"], problem.training
+    fixed, largest = asked.fixed_batch_size, asked.max_global_batch_size
+    if batch is None:
+        batch = int(fixed or largest or 0)
+    elif (fixed is not None and batch != fixed) or (largest is not None and batch > largest):
+        raise wrong(NAME, "global_batch_size", batch, f"dnn asks for a batch of {fixed or largest}.")
+    most, schedule = max(stage.replicas for stage in stages), given["schedule"]
     number = given["num_microbatches"] or default_num_microbatches(
-        batch, num_stages=p, most_replicas=max(stage.replicas for stage in stages), schedule=given["schedule"]
+        batch, num_stages=p, most_replicas=most, schedule=schedule
     )
+    if batch // number < most:
+        text = (
+            f"a batch of {batch} in {number} micro-batches leaves some of {most} replicas without a sample. Use "
+            f"{batch // most} micro-batches or fewer, or fewer replicas."
+        )
+        raise wrong(NAME, "num_microbatches", number, text)
+    if schedule == "interleaved" and number % p:
+        text = f"the interleaved schedule needs a multiple of its {p} stages of different devices."
+        raise wrong(NAME, "num_microbatches", number, text)
     shape = Shape(
         stages=stages,
         num_microbatches=number,
         global_batch_size=batch,
-        schedule=given["schedule"],
+        schedule=schedule,
         chunks_per_device=given["chunks_per_device"],
     )
-    _check_microbatches(shape)
     try:
         cost.places(shape)
     except PlaceError as error:
@@ -101,15 +126,40 @@ def default_num_microbatches(batch: int, *, num_stages: int, most_replicas: int,
     return next((number for number in range(most // step * step, 0, -step) if not batch % number), step)
 
 
-def _num_stages(given: Mapping[str, Any]) -> int:
-    """Return the stages of different devices, checked against the schedule."""
-    chunks, number, schedule = given["chunks_per_device"], len(given["stages"]), given["schedule"]
+def _stages_of(cost: PipelineCost, given: Mapping[str, Any]) -> tuple[tuple[Stage, ...], int]:
+    """Return the stages by their indices, and how many stand on different devices.
+
+    They cover the layers in order, and chunks of one device claim the same machines and replicas.
+    """
+    chunks, schedule, names = given["chunks_per_device"], given["schedule"], cost.costs.layers.names
     if (chunks > 1) != (schedule == "interleaved"):
         text = f"{schedule} has {chunks} chunks a device; interleaved needs 2 or more, the others 1."
         raise wrong(NAME, "chunks_per_device", chunks, text)
-    if number % chunks:
+    if (number := len(given["stages"])) % chunks:
         raise wrong(NAME, "chunks_per_device", chunks, f"{number} stages are no multiple of {chunks} chunks.")
-    return int(number // chunks)
+    stages = [_stage(cost, index, row) for index, row in enumerate(given["stages"])]
+    p, expected = number // chunks, 0
+    for index, stage in enumerate(stages):
+        if stage.first != expected:
+            is_left = expected < len(names)
+            text = f"the layer that must come next is {names[expected]!r}." if is_left else "no layer is left for it."
+            raise wrong(NAME, f"stages.{index}.first", names[stage.first], text)
+        if stage.last < stage.first:
+            text = f"it stands before {names[stage.first]!r}, the first layer of the stage, in the order of the layers."
+            raise wrong(NAME, f"stages.{index}.last", names[stage.last], text)
+        expected = stage.last + 1
+    if expected < len(names):
+        text = f"the last stage must end with {names[-1]!r}; {len(names) - expected} layers are in no stage."
+        raise wrong(NAME, f"stages.{len(stages) - 1}.last", names[expected - 1], text)
+    for index, stage in enumerate(stages):
+        home = stages[index % p]
+        if (stage.group, stage.replicas) != (home.group, home.replicas):
+            text = (
+                f"stage {index} runs on the devices of stage {index % p}: {home.replicas} of "
+                f"{cost.groups[home.group].name!r}. Write the same there."
+            )
+            raise wrong(NAME, f"stages.{index}", stage.replicas, text)
+    return tuple(stages), p
 
 
 def _stage(cost: PipelineCost, index: int, row: Mapping[str, Any]) -> Stage:
@@ -130,63 +180,6 @@ def _stage(cost: PipelineCost, index: int, row: Mapping[str, Any]) -> Stage:
     )
 
 
-def _check_cover(cost: PipelineCost, stages: Sequence[Stage]) -> None:
-    """Refuse stages that leave out, repeat or disorder layers."""
-    names, expected = cost.costs.layers.names, 0
-    for index, stage in enumerate(stages):
-        if stage.first != expected:
-            text = f"the layer that must come next is {names[expected]!r}." if expected < len(names) else (
-                "no layer is left for it.")  # fmt: skip
-            raise wrong(NAME, f"stages.{index}.first", names[stage.first], text)
-        if stage.last < stage.first:
-            text = f"it stands before {names[stage.first]!r}, the first layer of the stage, in the order of the layers."
-            raise wrong(NAME, f"stages.{index}.last", names[stage.last], text)
-        expected = stage.last + 1
-    if expected < len(names):
-        text = f"the last stage must end with {names[-1]!r}; {len(names) - expected} layers are in no stage."
-        raise wrong(NAME, f"stages.{len(stages) - 1}.last", names[expected - 1], text)
-
-
-def _check_chunks(cost: PipelineCost, stages: Sequence[Stage], p: int) -> None:
-    """Refuse chunks of one device that claim different machines or replicas."""
-    for index, stage in enumerate(stages):
-        home = stages[index % p]
-        if (stage.group, stage.replicas) != (home.group, home.replicas):
-            text = (
-                f"stage {index} runs on the devices of stage {index % p}: {home.replicas} of "
-                f"{cost.groups[home.group].name!r}. Write the same there."
-            )
-            raise wrong(NAME, f"stages.{index}", stage.replicas, text)
-
-
-def _batch(problem: Problem, given: int | None) -> int:
-    """Return the global batch, checked against the one asked for."""
-    fixed, most = problem.training.fixed_batch_size, problem.training.max_global_batch_size
-    if given is None:
-        return int(fixed or most or 0)
-    if (fixed is not None and given != fixed) or (most is not None and given > most):
-        raise wrong(NAME, "global_batch_size", given, f"dnn asks for a batch of {fixed or most}.")
-    return given
-
-
-def _check_microbatches(shape: Shape) -> None:
-    """Refuse micro-batches with fewer samples than a stage has replicas, or that the schedule cannot deal out."""
-    number, p = shape.num_microbatches, shape.num_devices_in_line
-    most = max(stage.replicas for stage in shape.stages)
-    if shape.global_batch_size // number < most:
-        text = (
-            f"a batch of {shape.global_batch_size} in {number} micro-batches leaves some of {most} replicas without a "
-            f"sample. Use {shape.global_batch_size // most} micro-batches or fewer, or fewer replicas."
-        )
-        raise wrong(NAME, "num_microbatches", number, text)
-    if shape.schedule == "interleaved" and number % p:
-        text = f"the interleaved schedule needs a multiple of its {p} stages of different devices."
-        raise wrong(NAME, "num_microbatches", number, text)
-
-
-# --- Which machines a plan of the family ``pipeline`` takes
-
-
 def machines(problem: Problem, configuration: PipelineConfiguration) -> Iterator[UsedMachines]:
     """Yield the machines of the stages, group by group in the order in which stages first stand on them."""
     cost = PipelineCost(problem)
@@ -197,18 +190,13 @@ def machines(problem: Problem, configuration: PipelineConfiguration) -> Iterator
         yield from filled([cost.groups[index]], number)
 
 
-# --- A pipeline as a timeline: every stage's devices and channels over one simulated iteration; replicas do alike
-
-_MOST_LAYERS = 200_000  # spans of single layers
-_SUFFIX = {"compute": "", "send_output": ", outputs", "send_error": ", errors"}
-_NAMES = {"send_output": "output", "send_error": "error", "sync": "gradients"}
-_NO_LAYERS = "there are too many micro-batches to draw their layers"
-
-
 def schedule_timeline(cost: PipelineCost, shape: Shape) -> Timeline:
     """Return what every stage's devices and channels do when, in one iteration, and what its activations take."""
     run, drawing = cost.run(shape, with_tasks=True), Drawing()
-    names = [_name(cost, shape, device) for device in range(shape.num_devices_in_line)]
+    names = [
+        f"stage {device + 1} ({stage.replicas} x {cost.groups[stage.group].device.name})"
+        for device, stage in enumerate(shape.stages[: shape.num_devices_in_line])
+    ]
     for device, name in enumerate(names):
         stage = shape.stages[device]
         rows = [f"{name}{suffix}" for suffix in _SUFFIX.values()]
@@ -234,18 +222,19 @@ def schedule_timeline(cost: PipelineCost, shape: Shape) -> Timeline:
     return drawing.finished()
 
 
-def _name(cost: PipelineCost, shape: Shape, device: int) -> str:
-    """Return the name of a device in line: its stage, and the devices that share it."""
-    stage = shape.stages[device]
-    return f"stage {device + 1} ({stage.replicas} x {cost.groups[stage.group].device.name})"
-
-
 def _draw(drawing: Drawing, cost: PipelineCost, shape: Shape, name: str, task: PipelineTask) -> int | None:
     """Draw a task as a span."""
     is_chunked = shape.chunks_per_device > 1 and task.microbatch is not None
     chunk = task.stage // shape.num_devices_in_line + 1 if is_chunked else None
     words = f", chunk {chunk}" if chunk is not None else ""
     number = "" if task.microbatch is None else f" {task.microbatch + 1}{words}"
+    sent_bytes = None
+    if task.kind == "sync":
+        stages = shape.stages[task.device :: shape.num_devices_in_line]
+        sent_bytes = float(sum(cost.costs.gradient_bytes(one.first, one.last) for one in stages))
+    elif task.kind in ("send_output", "send_error"):
+        position = shape.stages[task.stage + (task.kind == "send_output")].first
+        sent_bytes = float(cost.costs.boundary_bytes(position)) * shape.microbatch_size
     return drawing.add(
         f"{name}{_SUFFIX.get(task.kind, '')}",
         f"{_NAMES.get(task.kind, task.kind)}{number}",
@@ -254,19 +243,8 @@ def _draw(drawing: Drawing, cost: PipelineCost, shape: Shape, name: str, task: P
         task.kind,
         microbatch=None if task.microbatch is None else task.microbatch + 1,
         chunk=chunk,
-        bytes=_bytes(cost, shape, task),
+        bytes=sent_bytes,
     )
-
-
-def _bytes(cost: PipelineCost, shape: Shape, task: PipelineTask) -> float | None:
-    """Return what a task sends."""
-    if task.kind == "sync":
-        stages = shape.stages[task.device :: shape.num_devices_in_line]
-        return float(sum(cost.costs.gradient_bytes(one.first, one.last) for one in stages))
-    if task.kind in ("send_output", "send_error"):
-        position = shape.stages[task.stage + (task.kind == "send_output")].first
-        return float(cost.costs.boundary_bytes(position)) * shape.microbatch_size
-    return None
 
 
 def _draw_layers(drawing: Drawing, cost: PipelineCost, shape: Shape, name: str, task: PipelineTask) -> None:
@@ -284,10 +262,7 @@ def _draw_layers(drawing: Drawing, cost: PipelineCost, shape: Shape, name: str, 
         now_s = end_s
 
 
-_Spans = Mapping[tuple[str, int, int | None], int | None]
-
-
-def _draw_flows(drawing: Drawing, shape: Shape, spans: _Spans) -> None:
+def _draw_flows(drawing: Drawing, shape: Shape, spans: Mapping[tuple[str, int, int | None], int | None]) -> None:
     """Draw arrows from what computes to what sends, and from there to what waits for it."""
     for (kind, stage, number), span in spans.items():
         if kind not in ("forward", "backward"):
@@ -324,17 +299,6 @@ def _memory(
         yield at_s, {"fixed": fixed, "activations": now}
 
 
-NOT_MODELLED = (
-    "convergence and accuracy: a larger batch may need more epochs",
-    "small micro-batches that use a device less well: seconds are in proportion to samples",
-    "network cards that stages on one machine, both directions of a boundary, or gradients and activations share",
-    "recomputation of activations; other orders of the layers than the one of the graph",
-    "variation between iterations, failures and restarts",
-    "workspaces and the framework's own memory, beyond calibration.memory_reserve",
-)
-FITTED = ("utilisation", "bandwidth_efficiency", "inside_efficiency")
-
-
 def predict(problem: Problem, configuration: PipelineConfiguration) -> Prediction:
     """Return what a configuration costs.
 
@@ -362,7 +326,7 @@ def predict(problem: Problem, configuration: PipelineConfiguration) -> Predictio
         communication_s={"transfers": transfers_s, "gradients": exchange_s},
         scaling_factor=_ideal_s(cost, shape) / iteration_s,
         communication_to_computation=(transfers_s + exchange_s) / compute_s if compute_s else float("inf"),
-        memory_bytes=memory[_fullest(memory)],
+        memory_bytes=max(memory, key=lambda one: (one["total"] / one["limit"], one["total"])),
         details=_details(cost, shape, times, run, memory),
     )
 
@@ -391,12 +355,6 @@ def _by_device(by_stage: Sequence[float], shape: Shape) -> Floats:
     """Return the sum over the chunks of every device."""
     by_chunk: Floats = np.asarray(by_stage, dtype=np.float64).reshape(shape.chunks_per_device, -1)
     return np.asarray(by_chunk.sum(axis=0))
-
-
-def _fullest(memory: Sequence[Mapping[str, float]]) -> int:
-    """Return the device whose memory is used most, by its share and then by bytes."""
-    return max(range(len(memory)), key=lambda device: (memory[device]["total"] / memory[device]["limit"],
-                                                       memory[device]["total"]))  # fmt: skip
 
 
 def _ideal_s(cost: PipelineCost, shape: Shape) -> float:
@@ -458,9 +416,6 @@ def _stage_row(
         "memory_limit_bytes": memory[device]["limit"],
         "num_relayed": len(layers.line.relayed_by(stage.first, stage.last)),
     }
-
-
-# -- in words --------------------------------------------------------------------------------------------------------
 
 
 def explain(problem: Problem, configuration: PipelineConfiguration, prediction: Prediction) -> tuple[str, ...]:
@@ -529,15 +484,6 @@ def left_out(problem: Problem, given: Mapping[str, Any], configuration: Pipeline
     if given["num_microbatches"] is not None:
         return ()
     return (f"num_microbatches: {configuration.num_microbatches}, up to four a stage; plan looks for the best number",)
-
-
-# --- What a configuration shows: its stages, and the replicas of each on the devices of its machines
-
-_MOST_LISTED = 200  # stages in a table
-_MOST_LINES = 4  # on a terminal
-
-
-WORDS = "pipeline parallelism"  # how it trains
 
 
 def view(cluster: Cluster, block: Mapping[str, Any], prediction: Prediction) -> FamilyView:

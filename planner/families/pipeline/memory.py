@@ -1,4 +1,4 @@
-"""Whether any pipeline of a question fits in memory, and with how much memory one would.
+"""Whether any pipeline of a question fits in memory, with how much memory one would, and why none does.
 
 For a number of micro-batches, the devices that a stage needs follow from its bytes: each holds its weights whatever the
 replicas, and activations by its share of a micro-batch. The fewest devices over all splits are then a recursion
@@ -23,13 +23,15 @@ from planner.models.stages import Stage
 from planner.search import Search
 from planner.solvers.chain import NONE, FewestDevices, Integers
 from planner.solvers.pipelines import Schedule
+from planner.units import Dimension, format_human
 
-__all__ = ["Fitting", "LeastMemory", "fitting", "least_memory", "numbers_of_stages_that_fit"]
+__all__ = ["Fitting", "LeastMemory", "fitting", "least_memory", "numbers_of_stages_that_fit", "why_nothing_fits"]
 
 _MOST_BUDGETS = 4096  # numbers of devices of all groups but one that are told apart
 _MOST_BUDGETS_BY_LAYER = 1 << 22  # the same in front of every layer
 _MOST_USED = 2_000_000  # numbers of devices of each group that are looked at one by one
 _MOST_ROWS = 64  # ways to use devices of several groups that are tried to meet limits
+_ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half of the last one
 _CLOSE = 1e-6  # relative difference at which two amounts of memory are one
 
 
@@ -259,9 +261,6 @@ def _least_share(domain: Domain, group: int, p: int, chunks: int) -> float:
     return fullest / costs.machines[group].memory_limit_bytes
 
 
-# -- how much memory would do ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastMemory:
     """With ``scale`` times the memory there is something fits; ``is_proven``: and with less, nothing does."""
@@ -303,3 +302,57 @@ def least_memory(domain: Domain, search: Search) -> LeastMemory | None:
 def _share(domain: Domain, shape: Shape) -> float:
     """Return what the fullest device holds, in parts of what it may."""
     return float(max(row["total"] / row["limit"] for row in domain.cost.memory_bytes(shape)))
+
+
+def why_nothing_fits(domain: Domain, search: Search) -> str:
+    """Return how much memory the best of all splits lacks, or that memory is not what is missing."""
+    least, pinned = least_memory(domain, search), domain.problem.fixed.get("num_stages")
+    stages = []  # the nearest number of stages that would fit, where they are pinned to one that does not
+    if pinned is not None:
+        fixed = {key: value for key, value in domain.problem.fixed.items() if key != "num_stages"}
+        numbers = numbers_of_stages_that_fit(
+            Domain(replace(domain.problem, fixed=fixed), is_fine=domain.is_fine), search
+        )
+        stages = [
+            f"change fix.num_stages from {pinned} to {number}"
+            for number in sorted(numbers, key=lambda one: (abs(one - pinned), one))[:1]
+        ]
+    if least is None and not search.is_over and domain.schedules == ("interleaved",):
+        return (
+            f"No plan fits: the interleaved schedule needs 2 stages or more of different devices, 2 chunks of layers "
+            f"or more for each, and micro-batches in multiples of the stages; no way to cut {domain.num_layers} layers "
+            f"for a batch of {domain.batch} meets all limits and pins. Allow another schedule, or drop one of them."
+        )
+    if least is None and not search.is_over:
+        most = domain.batch // min(domain.numbers_of_microbatches)
+        return (
+            f"No plan fits: no stages use as many devices and machines as limits and pins ask. {domain.num_layers} "
+            f"layers make at most {max(domain.numbers_of_stages)} stages, and a batch of {domain.batch} gives each at "
+            f"most {most} replicas. Drop or change a limit or a pin{''.join(f', or {one}' for one in stages)}."
+        )
+    needed, enough = _amounts(domain, least)
+    ways = [] if enough is None else [f"raise memory_per_device (or take devices with more memory) to {enough}"]
+    ways += stages
+    text = f"No plan fits: {needed}."
+    if not domain.is_fine:
+        ways += ["allow pipeline alone (families: [pipeline]), which then cuts blocks, too"]
+    return f"{text} {ways[0][0].upper()}{' or '.join(ways)[1:]}." if ways else text
+
+
+def _amounts(domain: Domain, least: LeastMemory | None) -> tuple[str, str | None]:
+    """Return what the stages need, and how much would do."""
+    limits = [one.memory_limit_bytes for one in domain.cost.costs.machines]
+    devices = ", ".join(
+        f"{format_human(limit, Dimension.DATA, 4)} on {group.device.name!r}"
+        for limit, group in zip(limits, domain.cost.groups, strict=True)
+    )
+    if least is None:
+        return f"whatever the stages, a device needs more memory than it may use ({devices})", None
+    if len(set(limits)) == 1:
+        has = f"{format_human(limits[0] * least.scale, Dimension.DATA, 4)} on a device, which may use {devices}"
+        enough = format_human(limits[0] * least.scale * _ROUND_UP, Dimension.DATA, 4)
+    else:
+        has, enough = f"{least.scale:.4g} times the memory there is ({devices})", f"{least.scale * _ROUND_UP:.4g} times"
+    if least.is_proven:
+        return f"for any split{'' if domain.is_fine else ' between blocks'}, some stage needs at least {has}", enough
+    return f"the best split that was found needs {has}", enough

@@ -1,15 +1,18 @@
-"""The stages of one question as arrays, as the search over pipelines asks for them."""
+"""Stages of a question as arrays, and shapes under GPipe or 1F1B: by their bounds, or quickly.
+
+:class:`StageRows` is what :mod:`planner.solvers.pipelines` asks for; :class:`PlainSource` gives shapes of one number of
+micro-batches in the order of a lower bound of their iteration; :func:`quick_shapes` those that are often good, so that
+a limit always finds one.
+"""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice, permutations
 from math import ceil, prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.cost import Affine, Floats, TransferCost
 from planner.families.pipeline.cost import Shape
@@ -36,6 +39,20 @@ _MOST_MOVES = 3e7  # stages by state in one table of several large groups
 _MOST_CELLS = 2e7  # numbers in one table of large groups
 _MOST_LISTED = 4e6  # states with a choice each that are listed for one table
 _MOST_RUNS = 512  # choices of one group
+# Of sources by bounds:
+_NUM_DIVES = 3  # numbers of stages for which the least bound is followed to an answer at once
+_MOST_ENTRIES = 4e8  # of a table times choices: what a source by number of stages may cost
+_MOST_BYTES = 1 << 30  # of the tables of a source: where they would be larger, it is bounded, but not searched
+_MOST_TOGETHER = 5e6  # the same of all tables that are filled together: beyond, longer arrays save no time
+# Of quick shapes:
+_MOST_SHAPES = 240  # of one group each
+_MOST_STAGES = 8
+_MOST_SIMULATED = 1_024  # stages; more take a second or longer, and may be found by the search itself
+_MOST_SOON = 64  # stages; of more, those of many micro-batches take a second or longer, too
+_MOST_PER_STAGE = 16
+_MOST_ORDERS = 6  # of several groups along the line
+_STAGES_OF_A_GROUP = (1, 2, 3, 4, 8)
+_MICROBATCHES_PER_STAGE = (4, 16)
 _FREE = Affine(startup_s=0.0, per_byte_s=0.0)
 
 
@@ -69,15 +86,15 @@ class StageRows:
 
     def _runs_of(self, number: int) -> list[Run]:
         """Return (group, least, most) of the numbers of devices that a choice of so many micro-batches stands for."""
-        return [run for group in range(len(self.num_devices)) for run in self._runs_in(group, number)]
-
-    def _runs_in(self, group: int, number: int) -> list[Run]:
-        """Return those of one group."""
-        most, size = min(self.domain.num_devices[group], self.domain.batch // number), ceil(self.domain.batch / number)
-        if not self.is_coarse:
-            return [(group, one, one) for one in range(1, most + 1)]
-        firsts = _firsts(size, most)
-        return [(group, one, after - 1) for one, after in zip(firsts, [*firsts[1:], most + 1], strict=True)]
+        runs, size = list[Run](), ceil(self.domain.batch / number)
+        for group, count in enumerate(self.num_devices):
+            most = min(count, self.domain.batch // number)
+            if not self.is_coarse:
+                runs += [(group, one, one) for one in range(1, most + 1)]
+                continue
+            firsts = _firsts(size, most)
+            runs += [(group, first, after - 1) for first, after in zip(firsts, [*firsts[1:], most + 1], strict=True)]
+        return runs
 
     @cached_property
     def units(self) -> tuple[int, ...]:
@@ -117,49 +134,47 @@ class StageRows:
         return [spots.exchanges[kind] for kind in kinds], index.reshape(len(self._runs), -1)
 
     def stages(self, firsts: Integers, lasts: Integers, choices: Integers, places: Integers, /) -> StageSeconds:
-        """Return what stages take."""
-        kinds = self._types[choices]
-        forward_s, backward_s, share = (
-            row[kinds, lasts + 1] - row[kinds, firsts] for row in (self._seconds[0], self._seconds[1], self._update_s)
-        )
-        samples = self._samples[choices]
-        size = np.asarray(self.cost.costs.gradient_bytes(firsts, lasts), dtype=np.float64)
+        """Return what stages take; memory's rounding errs on the side of more micro-batches in flight."""
+        costs, kinds, samples = self.cost.costs, self._types[choices], self._samples[choices]
+        forward_s, backward_s, update_s = (row[kinds, lasts + 1] - row[kinds, firsts] for row in self._seconds)
+        size_bytes: Floats = np.asarray(costs.gradient_bytes(firsts, lasts), dtype=np.float64)
+        exchanges = self._exchanges[1][choices, places]
+        if (lines := self._affines) is not None:
+            startups_s, slopes_s = lines
+            least: Floats = np.minimum.reduce(
+                [a[exchanges] + b[exchanges] * size_bytes for a, b in zip(startups_s, slopes_s, strict=True)]
+            )
+            sync_s = np.where(size_bytes > 0, least, 0.0)
+        else:
+            size_bytes, exchanges = np.broadcast_arrays(size_bytes, exchanges)
+            sync_s = np.zeros(size_bytes.shape)
+            for kind, cost in enumerate(self._exchanges[0]):
+                mine = exchanges == kind
+                if cost is not None and mine.any():
+                    sync_s[mine] = cost(size_bytes[mine])
+        memory = costs.memory(firsts, lasts, num_samples=samples)
+        free = self._limits_bytes[kinds] * (1 + 1e-12) - costs.reserve_bytes - memory.total_bytes(0)
+        each = np.broadcast_to(memory.in_flight_bytes, free.shape)
+        many = np.divide(free, each, out=np.full(free.shape, float(ANY)), where=each > 0)
         return StageSeconds(
             forward_s=forward_s * samples,
             backward_s=backward_s * samples,
-            flush_s=self._sync_s(size, self._exchanges[1][choices, places]) + share,
-            most_in_flight=self._room(firsts, lasts, kinds, samples),
+            flush_s=sync_s + update_s,
+            most_in_flight=np.where(free < 0, 0, np.minimum(many, ANY)).astype(np.int64),
         )
 
     @cached_property
-    def _seconds(self) -> tuple[Floats, Floats]:
-        """Prefix sums over the layers of forward and backward seconds of a sample, by group."""
-        costs, lasts = self.cost.costs, np.arange(self.num_layers)
-        groups = range(len(self.num_devices))
-        forward_s = [costs.forward_s(0, lasts, group=group, num_samples=1) for group in groups]
-        backward_s = [costs.backward_s(0, lasts, group=group, num_samples=1) for group in groups]
-        return _with_zero(np.array(forward_s)), _with_zero(np.array(backward_s))
-
-    @cached_property
-    def _update_s(self) -> Floats:
-        """Prefix sums of the update's seconds, by group."""
-        lasts, groups = np.arange(self.num_layers), range(len(self.num_devices))
-        return _with_zero(np.array([self.cost.costs.update_s(0, lasts, group=group) for group in groups]))
-
-    def _sync_s(self, size_bytes: Floats, kinds: Integers) -> Floats:
-        """Return the seconds of exchanges, each by the cost of its kind."""
-        if (lines := self._affines) is not None:
-            startups_s, slopes_s = lines
-            each = [a[kinds] + b[kinds] * size_bytes for a, b in zip(startups_s, slopes_s, strict=True)]
-            least: Floats = np.minimum.reduce(each)
-            return np.where(size_bytes > 0, least, 0.0)
-        size_bytes, kinds = np.broadcast_arrays(size_bytes, kinds)
-        found = np.zeros(size_bytes.shape)
-        for kind, cost in enumerate(self._exchanges[0]):
-            mine = kinds == kind
-            if cost is not None and mine.any():
-                found[mine] = cost(size_bytes[mine])
-        return found
+    def _seconds(self) -> Floats:
+        """Prefix sums over the layers of forward, backward and update seconds, of a sample and of a stage, by group."""
+        costs, lasts, groups = self.cost.costs, np.arange(self.num_layers), range(len(self.num_devices))
+        sums = np.array(
+            [
+                [costs.forward_s(0, lasts, group=group, num_samples=1) for group in groups],
+                [costs.backward_s(0, lasts, group=group, num_samples=1) for group in groups],
+                [costs.update_s(0, lasts, group=group) for group in groups],
+            ]
+        )
+        return np.concatenate((np.zeros((*sums.shape[:2], 1)), sums), axis=2)
 
     @cached_property
     def _affines(self) -> tuple[Floats, Floats] | None:
@@ -175,15 +190,6 @@ class StageRows:
         startups_s = np.array([[one.startup_s for one in parts] for parts in full]).T
         return startups_s, np.array([[one.per_byte_s for one in parts] for parts in full]).T
 
-    def _room(self, firsts: Integers, lasts: Integers, kinds: Integers, samples: Integers) -> Integers:
-        """Return the micro-batches in flight that fit; rounding errs on the side of more."""
-        memory = self.cost.costs.memory(firsts, lasts, num_samples=samples)
-        limit = self._limits_bytes[kinds]
-        free = limit * (1 + 1e-12) - self.cost.costs.reserve_bytes - memory.total_bytes(0)
-        each = np.broadcast_to(memory.in_flight_bytes, free.shape)
-        many = np.divide(free, each, out=np.full(free.shape, float(ANY)), where=each > 0)
-        return np.where(free < 0, 0, np.minimum(many, ANY)).astype(np.int64)
-
     @cached_property
     def _limits_bytes(self) -> Floats:
         """What a device may hold, by group."""
@@ -197,20 +203,22 @@ class StageRows:
         return np.array([self.domain.floors_s[one.type_index][one.num_devices - 1] for one in self.choices])
 
     @cached_property
-    def _links(self) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-        """Latencies and rates that a boundary behind, or before, a stage could have, by choice, place and link."""
-        return self._links_of(is_out=True), self._links_of(is_out=False)
-
-    def _links_of(self, *, is_out: bool) -> tuple[Floats, Floats]:
-        """Return latencies and rates to every group by the network, and inside the machine where a device is left."""
-        late_s, rates = zip(*(self.domain.spots.links_of(run, is_out=is_out) for run in self._runs), strict=True)
-        return np.array(late_s), np.array(rates)
-
-    @cached_property
     def _sides_s(self) -> tuple[Floats, Floats]:
-        """Least seconds of a boundary behind, and before, a stage by choice, place and cut, 0 at both ends."""
-        size = self.cost.costs.boundary_bytes(np.arange(self.num_layers + 1)) * self._sizes[:, None]
-        return self._side_s(size, is_out=True), self._side_s(size, is_out=False)
+        """Least seconds of a boundary behind, and before, a stage by choice, place and cut, 0 at both ends.
+
+        Whatever stands on its other side: the best of the network to every group, and of the links inside the machine
+        where a device is left there.
+        """
+        size_bytes = (self.cost.costs.boundary_bytes(np.arange(self.num_layers + 1)) * self._sizes[:, None])[:, None]
+        sides = []
+        for is_out in (True, False):
+            links = [self.domain.spots.links_of(run, is_out=is_out) for run in self._runs]
+            late_s, rates = (np.array(column) for column in zip(*links, strict=True))
+            seconds = np.full((*late_s.shape[:2], size_bytes.shape[-1]), np.inf)
+            for link in range(late_s.shape[2]):
+                np.minimum(seconds, late_s[:, :, link, None] + size_bytes / rates[:, :, link, None], out=seconds)
+            sides.append(np.where(size_bytes > 0, seconds, 0.0))
+        return sides[0], sides[1]
 
     def out_s(self, lasts: Integers, choices: Integers, places: Integers, /) -> Floats:
         """Return the seconds that no boundary behind a stage is below."""
@@ -221,15 +229,6 @@ class StageRows:
         """Return the seconds that no boundary before a stage is below."""
         found = self._sides_s[1][choices, places, firsts]
         return np.broadcast_to(found, (2, *found.shape))
-
-    def _side_s(self, size_bytes: Floats, *, is_out: bool) -> Floats:
-        """Return, by choice, place and cut, a boundary's least seconds whatever stands on its other side."""
-        late_s, rates = self._links[0 if is_out else 1]
-        size_bytes = size_bytes[:, None]
-        found = np.full((*late_s.shape[:2], size_bytes.shape[-1]), np.inf)
-        for link in range(late_s.shape[2]):
-            np.minimum(found, late_s[:, :, link, None] + size_bytes / rates[:, :, link, None], out=found)
-        return np.where(size_bytes > 0, found, 0.0)
 
     def boundary_s(self, cut: int, left: int, place: int, rights: Integers, places: Integers, /) -> Floats:
         """Return the seconds of a micro-batch over a cut, forward and back."""
@@ -286,35 +285,14 @@ def _firsts(size: int, most: int) -> list[int]:
 
     Where there are too many shares, numbers evenly on a logarithmic scale: then several shares are one choice.
     """
-    found, one = list[int](), 1
+    firsts, one = list[int](), 1
     while one <= most:
-        if len(found) == _MOST_RUNS:
+        if len(firsts) == _MOST_RUNS:
             return spread(most, _MOST_RUNS)
-        found.append(one)
+        firsts.append(one)
         share = -(-size // one)
         one = most + 1 if share == 1 else (size - 1) // (share - 1) + 1
-    return found
-
-
-def _with_zero(sums: Floats) -> Floats:
-    """Return sums over 1, 2, ... layers with a leading 0."""
-    return np.concatenate((np.zeros((len(sums), 1)), sums), axis=1)
-
-
-# --- Pipelines of one number of micro-batches under GPipe or 1F1B, in the order of a lower bound of their iteration
-
-_NUM_DIVES = 3  # numbers of stages for which the least bound is followed to an answer at once
-_MOST_ENTRIES = 4e8  # of a table times choices: what a source by number of stages may cost
-_MOST_BYTES = 1 << 30  # of the tables of a source: where they would be larger, it is bounded, but not searched
-_MOST_TOGETHER = 5e6  # the same of all tables that are filled together: beyond, longer arrays save no time
-
-
-@dataclass(frozen=True, slots=True)
-class _Filled:
-    """The stages of a source as arrays, and what may follow each of them."""
-
-    costs: PipelineCosts
-    tables: TablesOfOne
+    return firsts
 
 
 class PlainSource:
@@ -341,7 +319,7 @@ class PlainSource:
         self.least_s = domain.least_s_per_sample * samples
         self.bound_of_last = self.least_s
         self._levels = [True, False]
-        self._filled: _Filled | None = None  # for the next level
+        self._filled: tuple[PipelineCosts, TablesOfOne] | None = None  # of the next level, until they are asked for
         self._found: BestFirst | None = None
         self.is_too_large = False
         self.hints: list[Shape] = []
@@ -363,13 +341,25 @@ class PlainSource:
         """Return the next shape, or None where this step only raised the bound."""
         if self._found is None or self._levels:
             self.least_s = self.bound
-            found = self._opened(cutoff_s)
-            if found is None:
+            if self._filled is None:
+                self._neighbours.fill(self, cutoff_s)
+            if self._filled is None:
                 self.is_too_large = True
                 return None
-            self._found = found
-            self._levels = self._levels[1:] if self._is_small(self._found.costs) else []
-            if self._levels or not self._is_small(self._found.costs):
+            (costs, tables), self._filled = self._filled, None
+            self._found = BestFirst(
+                costs,
+                self.schedule,
+                self.domain.numbers_of_stages,
+                self.search,
+                cutoff=cutoff_s - self.domain.least_stall_s,
+                is_open=self.is_open,
+                tables=tables,
+            )
+            # The tables by number of stages come next, where they may be filled.
+            is_small = _size(self.domain, len(costs.choices)) * max(self.domain.numbers_of_stages) <= _MOST_ENTRIES
+            self._levels = self._levels[1:] if is_small else []
+            if self._levels or not is_small:
                 self.open_bound_s = self.bound
             self.hints = [self._shape(one) for one in self._found.dive(_NUM_DIVES)]
             return None
@@ -397,32 +387,9 @@ class PlainSource:
         name = "gpipe" if self.schedule.is_gpipe else "1f1b"
         return self.domain.shape(stages, self.schedule.num_microbatches, name)
 
-    def _is_small(self, costs: PipelineCosts) -> bool:
-        """Whether the tables by number of stages may be filled."""
-        return _size(self.domain, len(costs.choices)) * max(self.domain.numbers_of_stages) <= _MOST_ENTRIES
-
-    def _opened(self, cutoff_s: float) -> BestFirst | None:
-        """Return the search on the next level, with its tables filled; None where they do not fit in memory."""
-        if self._filled is None:
-            self._neighbours.fill(self, cutoff_s)
-        if self._filled is None:
-            return None
-        filled, self._filled = self._filled, None
-        return BestFirst(
-            filled.costs,
-            self.schedule,
-            self.domain.numbers_of_stages,
-            self.search,
-            cutoff=cutoff_s - self.domain.least_stall_s,
-            is_open=self._levels[0],
-            tables=filled.tables,
-        )
-
-    # -- tables filled together --------------------------------------------------------------------------------------
-
     def take(self, costs: PipelineCosts, tables: TablesOfOne) -> None:
         """Keep the tables of the next level until they are asked for; a cutoff that fell since leaves them true."""
-        self._filled = _Filled(costs, tables)
+        self._filled = costs, tables
 
     def needs(self, *, is_open: bool) -> bool:
         """Whether tables of that level come next, if any: GPipe's open ones may be spared by those of 1F1B."""
@@ -454,62 +421,33 @@ class Neighbours:
 
     def fill(self, asking: PlainSource, cutoff_s: float) -> None:
         """Fill the tables of a source's next level, and with them those of others; none where they are too large."""
-        domain, found = asking.domain, self._together(asking, cutoff_s)
-        rows = StageRows(domain, [one.schedule.num_microbatches for one in found])
-        stack, num_stages = rows.stack(is_gpipe=asking.schedule.is_gpipe), 0
-        if not asking.is_open:
-            num_stages = max(domain.numbers_of_stages)
+        domain, together = asking.domain, [asking]
+        if not asking.is_coarse:  # else choices and units differ by source, and tables are large
+            others = [one for one in self.sources if one is not asking and one.needs(is_open=asking.is_open)]
+            size = asking.size
+            for one in sorted(others, key=lambda one: one.bound):
+                size += one.size
+                if len(together) >= self._most or size > _MOST_TOGETHER or one.bound >= cutoff_s:
+                    break
+                together.append(one)
+            self._most *= 2
+        rows = StageRows(domain, [one.schedule.num_microbatches for one in together])
+        stack = rows.stack(is_gpipe=asking.schedule.is_gpipe)
+        num_stages = 0 if asking.is_open else max(domain.numbers_of_stages)
         needed_bytes = table_bytes(rows, stack, num_stages)
         if needed_bytes > _MOST_BYTES or not asking.search.fits(needed_bytes):
             return
-        tables = Tables(
-            rows,
-            stack,
-            num_stages,
-            asking.search,
-            cutoff_s - domain.least_stall_s,
-            _allowed(domain),
-        )
-        for index, one in enumerate(found):
+        allowed = None
+        if domain.is_limited and not domain.is_coarse:  # coarse choices may use more than they count
+            allowed = domain.allowed(np.indices([number + 1 for number in domain.num_devices]))
+        tables = Tables(rows, stack, num_stages, asking.search, cutoff_s - domain.least_stall_s, allowed)
+        for index, one in enumerate(together):
             one.take(rows.of(index), tables.of(index))
-
-    def _together(self, asking: PlainSource, cutoff_s: float) -> list[PlainSource]:
-        """Return the sources whose tables are to be filled with those of the one that asks for it, this one first."""
-        if asking.is_coarse:  # choices and units differ by source, and tables are large
-            return [asking]
-        others = [one for one in self.sources if one is not asking and one.needs(is_open=asking.is_open)]
-        found, size = [asking], asking.size
-        for one in sorted(others, key=lambda one: one.bound):
-            size += one.size
-            if len(found) >= self._most or size > _MOST_TOGETHER or one.bound >= cutoff_s:
-                break
-            found.append(one)
-        self._most *= 2
-        return found
 
 
 def _size(domain: Domain, num_choices: int) -> int:
     """Return the stages of the whole line by state, at most."""
     return prod(number + 1 for number in domain.num_devices) * domain.num_layers**2 * num_choices
-
-
-def _allowed(domain: Domain) -> NDArray[np.bool_] | None:
-    """Return which numbers of devices may be used; None for coarse choices, which may use more than they count."""
-    if domain.is_coarse or not domain.is_limited:
-        return None
-    return domain.allowed(np.indices([number + 1 for number in domain.num_devices]))
-
-
-# --- Quick answers of the search over pipelines: shapes that are often good, so that a limit always finds one
-
-_MOST_SHAPES = 240  # of one group each
-_MOST_STAGES = 8
-_MOST_SIMULATED = 1_024  # stages; more take a second or longer, and may be found by the search itself
-_MOST_SOON = 64  # stages; of more, those of many micro-batches take a second or longer, too
-_MOST_PER_STAGE = 16
-_MOST_ORDERS = 6  # of several groups along the line
-_STAGES_OF_A_GROUP = (1, 2, 3, 4, 8)
-_MICROBATCHES_PER_STAGE = (4, 16)
 
 
 def quick_shapes(domain: Domain) -> Iterator[Shape]:

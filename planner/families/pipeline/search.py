@@ -23,17 +23,14 @@ first shape of such a source then stays that of what was not simulated; the stat
 next. Which ones are searched, and what bounds the others, is told in :mod:`planner.families.pipeline.domain`.
 """
 
-import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from itertools import islice, product
 from math import ceil
 from typing import Protocol
 
 import numpy as np
 
-from planner.cost import Floats
 from planner.errors import InfeasibleError, ModelError, NoAnswerError
 from planner.families.answer import TOO_SHORT, iterations_of, plan_of
 from planner.families.pipeline.cost import NAME, Shape
@@ -49,21 +46,24 @@ from planner.families.pipeline.domain import (
     spread,
 )
 from planner.families.pipeline.family import NOT_MODELLED, explain, predict
-from planner.families.pipeline.memory import LeastMemory, fitting, least_memory, numbers_of_stages_that_fit
+from planner.families.pipeline.memory import fitting, why_nothing_fits
 from planner.families.pipeline.rows import Neighbours, PlainSource, quick_shapes
 from planner.models.ssgd import Strategy
-from planner.models.stages import Stage
 from planner.plan import Alternative, Plan
 from planner.problem import Problem
 from planner.search import Search
 from planner.solution import SAME
+from planner.solvers.branch_and_bound import OpenBoxes
 from planner.solvers.pipelines import Integers, Schedule
-from planner.units import Dimension, format_human
-
-# --- Sources of pipelines in the order of a lower bound of their iteration: by schedule and number of micro-batches
 
 _MOST_REPLICAS = 1_024  # of stages up to which every number is a shape of its own
 _MOST_ROWS = 500_000  # shapes that are listed
+_MOST_COARSE = 12  # shapes of a coarse source: its bound is that of the first, the others may be better answers
+_MOST_FIRST = 40  # quick shapes tried before it is asked whether anything fits,
+_MOST_FIRST_LIMITED = 600  # or where few numbers of devices are allowed: most shapes are then passed over at once
+_REASON_S = 5.0  # to find how much memory is missing,
+_SHORT_REASON = 2_500  # or, where another family answers, how often it may be asked whether time is over
+_ONE_STAGE = (1, "")
 
 
 def sources_of(domain: Domain, search: Search) -> list["Source"]:
@@ -157,7 +157,7 @@ class InterleavedSource:
         self.bound_of_last = 0.0
         self.hints: list[Shape] = []
         self.is_too_large = False
-        self._rows: list[tuple[float, int, bool, _Row]] | None = None  # a heap; whether it is bounded closely
+        self._open: OpenBoxes[tuple[int, bool, _Row]] | None = None  # its index, whether it is bounded closely, a row
 
     @property
     def is_coarse(self) -> bool:
@@ -167,47 +167,38 @@ class InterleavedSource:
     @property
     def bound(self) -> float:
         """Seconds that no shape that has not been given is below."""
-        if self._rows is None:
-            return self.domain.least_s_per_sample * self.domain.batch
-        return self._rows[0][0] if self._rows else float("inf")
+        return self.domain.least_s_per_sample * self.domain.batch if self._open is None else self._open.bound
 
     def next(self, cutoff_s: float, until_s: float) -> Shape | None:
         """Return the next shape below the cutoff, or None where this step only raised the bound, above ``until_s``."""
-        if self._rows is None:
-            rows = []
-            for index, (least_s, row) in enumerate(self._shapes(cutoff_s)):
-                rows.append((least_s, index, False, row))
+        if self._open is None:
+            rows: OpenBoxes[tuple[int, bool, _Row]] = OpenBoxes()
+            for index, (least_s, row) in enumerate(self._rows(cutoff_s)):
+                rows.add(least_s, (index, False, row), rank=index)
                 if len(rows) > _MOST_ROWS:
                     self.is_too_large = True
                     return None
             if not self.search.is_over:  # else some may be missing
-                self._rows = rows
-                heapq.heapify(self._rows)
+                self._open = rows
             return None
-        while self._rows and self._rows[0][0] < cutoff_s and self._rows[0][0] <= until_s and not self.search.is_over:
-            bound_s, index, is_close, row = heapq.heappop(self._rows)
-            shape = self._shape(row)
+        while self._open.bound < cutoff_s and self._open.bound <= until_s and not self.search.is_over:
+            bound_s, (index, is_close, row) = self._open.pop()
+            cuts = self.domain.balanced(row.group, row.p * row.chunks, row.replicas)
+            shape = self.domain.shape(cuts, row.number, "interleaved", row.chunks)
             if is_close or row.is_coarse:  # what a shape is bounded by closely does not hold for more replicas
                 self.bound_of_last = bound_s
                 return shape
-            heapq.heappush(self._rows, (max(bound_s, self._bound_s(shape)), index, True, row))
+            self._open.add(max(bound_s, self._bound_s(shape)), (index, True, row), rank=index)
         return None
 
-    def _shape(self, row: _Row) -> Shape:
-        """Return a row as a shape."""
-        cuts = self.domain.balanced(row.group, row.p * row.chunks, row.replicas)
-        return self.domain.shape(cuts, row.number, "interleaved", row.chunks)
-
-    def _shapes(self, cutoff_s: float) -> Iterator[tuple[float, _Row]]:
+    def _rows(self, cutoff_s: float) -> Iterator[tuple[float, _Row]]:
         """Yield every shape of the domain that would be below the cutoff if transfers and exchanges were free.
 
-        With the seconds that it would take then.
-
-        Ends before the last one when the search is over.
+        With the seconds that it would take then. Ends before the last one when the search is over.
         """
-        domain = self.domain
+        domain, costs = self.domain, self.domain.cost.costs
         for group, most in enumerate(domain.num_devices):
-            profile = domain.cost.costs.machines[group].profile
+            profile = costs.machines[group].profile
             sum_s = float((profile.forward_s + profile.backward_s).sum())
             for p, chunks in product(domain.numbers_of_stages, CHUNKS):
                 if not 2 <= p <= most or p * chunks > domain.num_layers:
@@ -224,23 +215,26 @@ class InterleavedSource:
                         near.append((number, replicas, samples))
                 if not near:
                     continue
-                path_s, work_s = self._paths_s(group, p, domain.balanced(group, p * chunks, 1))
+                # By device and for one sample, the way to its first task and back from its last, and its work.
+                cuts = domain.balanced(group, p * chunks, 1)
+                firsts, lasts = np.array([one.first for one in cuts]), np.array([one.last for one in cuts])
+                both_s = costs.forward_s(firsts, lasts, group=group, num_samples=1).reshape(-1, p)
+                both_s = both_s + costs.backward_s(firsts, lasts, group=group, num_samples=1).reshape(-1, p)
+                path_s, work_s = np.concatenate(([0.0], np.cumsum(both_s[0, :-1]))), both_s.sum(axis=0)
                 for number, replicas, samples in near:
                     least_s = samples * float((path_s + number * work_s).max()) * (1 - 1e-9)
                     for one in np.flatnonzero(least_s < cutoff_s).tolist():
                         if self.search.is_over:
                             return
-                        yield (
-                            float(least_s[one]),
-                            _Row(
-                                group=group,
-                                p=p,
-                                chunks=chunks,
-                                number=number,
-                                replicas=int(replicas[one]),
-                                is_coarse=self.is_coarse,
-                            ),
+                        row = _Row(
+                            group=group,
+                            p=p,
+                            chunks=chunks,
+                            number=number,
+                            replicas=int(replicas[one]),
+                            is_coarse=self.is_coarse,
                         )
+                        yield float(least_s[one]), row
 
     def _samples(self, p: int, most: int, number: int) -> tuple[Integers, Integers]:
         """Return numbers of replicas that p stages may have, and a replica's samples of each micro-batch.
@@ -252,17 +246,8 @@ class InterleavedSource:
         last = np.append(replicas[1:] - 1, most) if len(replicas) else replicas
         return replicas, -(-ceil(self.domain.batch / number) // last)
 
-    def _paths_s(self, group: int, p: int, cuts: Sequence[Stage]) -> tuple[Floats, Floats]:
-        """Return, by device and for one sample, the way to its first task and back from its last, and its work."""
-        costs = self.domain.cost.costs
-        firsts, lasts = np.array([one.first for one in cuts]), np.array([one.last for one in cuts])
-        forward_s = costs.forward_s(firsts, lasts, group=group, num_samples=1).reshape(-1, p)
-        backward_s = costs.backward_s(firsts, lasts, group=group, num_samples=1).reshape(-1, p)
-        both_s = forward_s + backward_s
-        return np.concatenate(([0.0], np.cumsum(both_s[0, :-1]))), both_s.sum(axis=0)
-
     def _bound_s(self, shape: Shape) -> float:
-        """Return what no simulation of a shape is below."""
+        """Return what no simulation of a shape is below; input bounds it by itself where it is copied ahead."""
         times, p, v = self.domain.cost.times(shape), shape.num_devices_in_line, shape.chunks_per_device
         rows = (times.forward_s, times.backward_s, times.sync_s, times.update_s)
         forward_s, backward_s, sync_s, update_s = (np.array(one).reshape(v, p) for one in rows)
@@ -271,95 +256,9 @@ class InterleavedSource:
         tail_s = np.concatenate(([0.0], np.cumsum(backward_s[0, :-1] + sent_s)))
         ends_s = head_s + shape.num_microbatches * (forward_s + backward_s).sum(axis=0)
         least_s = max(float((ends_s + tail_s).max()), float((ends_s + (sync_s + update_s).sum(axis=0)).max()))
-        floor_s = self.domain.cost.input(shape).bound_s if self._is_ahead else 0.0
+        is_ahead = Strategy(self.domain.problem.calibration.strategy).copies_ahead
+        floor_s = self.domain.cost.input(shape).bound_s if is_ahead else 0.0
         return max(least_s + self.domain.least_stall_s, floor_s)
-
-    @cached_property
-    def _is_ahead(self) -> bool:
-        """Whether input is copied ahead, so that it bounds an iteration by itself."""
-        return Strategy(self.domain.problem.calibration.strategy).copies_ahead
-
-
-# --- Why no pipeline of a question fits, and what would have to give
-
-_ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half of the last one
-
-
-def why_nothing_fits(domain: Domain, search: Search) -> str:
-    """Return how much memory the best of all splits lacks, or that memory is not what is missing."""
-    least = least_memory(domain, search)
-    numbers = _numbers(domain, search)
-    if least is None and not search.is_over and domain.schedules == ("interleaved",):
-        return (
-            f"No plan fits: the interleaved schedule needs 2 stages or more of different devices, 2 chunks of layers "
-            f"or more for each, and micro-batches in multiples of the stages; no way to cut {domain.num_layers} layers "
-            f"for a batch of {domain.batch} meets all limits and pins. Allow another schedule, or drop one of them."
-        )
-    if least is None and not search.is_over:
-        most = domain.batch // min(domain.numbers_of_microbatches)
-        return (
-            f"No plan fits: no stages use as many devices and machines as limits and pins ask. {domain.num_layers} "
-            f"layers make at most {max(domain.numbers_of_stages)} stages, and a batch of {domain.batch} gives each at "
-            f"most {most} replicas. Drop or change a limit or a pin{_or_stages(domain, numbers)}."
-        )
-    needed, enough = _amounts(domain, least)
-    ways = [] if enough is None else [f"raise memory_per_device (or take devices with more memory) to {enough}"]
-    ways += [_stages_words(domain, numbers)] if numbers else []
-    text = f"No plan fits: {needed}."
-    if not domain.is_fine:
-        ways += ["allow pipeline alone (families: [pipeline]), which then cuts blocks, too"]
-    return f"{text} {ways[0][0].upper()}{' or '.join(ways)[1:]}." if ways else text
-
-
-def _amounts(domain: Domain, least: LeastMemory | None) -> tuple[str, str | None]:
-    """Return what the stages need, and how much would do."""
-    limits = [one.memory_limit_bytes for one in domain.cost.costs.machines]
-    devices = ", ".join(
-        f"{format_human(limit, Dimension.DATA, 4)} on {group.device.name!r}"
-        for limit, group in zip(limits, domain.cost.groups, strict=True)
-    )
-    if least is None:
-        return f"whatever the stages, a device needs more memory than it may use ({devices})", None
-    if len(set(limits)) == 1:
-        has = f"{format_human(limits[0] * least.scale, Dimension.DATA, 4)} on a device, which may use {devices}"
-        enough = format_human(limits[0] * least.scale * _ROUND_UP, Dimension.DATA, 4)
-    else:
-        has, enough = f"{least.scale:.4g} times the memory there is ({devices})", f"{least.scale * _ROUND_UP:.4g} times"
-    if least.is_proven:
-        return f"for any split{'' if domain.is_fine else ' between blocks'}, some stage needs at least {has}", enough
-    return f"the best split that was found needs {has}", enough
-
-
-def _numbers(domain: Domain, search: Search) -> list[int]:
-    """Return numbers of stages that would fit, where they are pinned to one that does not; the nearest first."""
-    pinned = domain.problem.fixed.get("num_stages")
-    if pinned is None:
-        return []
-    free = replace(
-        domain.problem, fixed={key: value for key, value in domain.problem.fixed.items() if key != "num_stages"}
-    )
-    found = numbers_of_stages_that_fit(Domain(free, is_fine=domain.is_fine), search)
-    return sorted(found, key=lambda one: (abs(one - pinned), one))
-
-
-def _stages_words(domain: Domain, numbers: list[int]) -> str:
-    """Return the pin as it should be."""
-    return f"change fix.num_stages from {domain.problem.fixed['num_stages']} to {numbers[0]}"
-
-
-def _or_stages(domain: Domain, numbers: list[int]) -> str:
-    """Return the pin as it should be, as the end of a sentence."""
-    return f", or {_stages_words(domain, numbers)}" if numbers else ""
-
-
-_MOST_COARSE = 12  # shapes of a coarse source: its bound is that of the first, the others may be better answers
-_MOST_FIRST = 40  # quick shapes tried before it is asked whether anything fits,
-_MOST_FIRST_LIMITED = 600  # or where few numbers of devices are allowed: most shapes are then passed over at once
-_REASON_S = 5.0  # to find how much memory is missing,
-_SHORT_REASON = 2_500  # or, where another family answers, how often it may be asked whether time is over
-
-
-_ONE_STAGE = (1, "")
 
 
 def _kind(shape: Shape) -> tuple[int, str]:
@@ -418,6 +317,13 @@ class Found:
                 self.on_first()
         return True
 
+    def try_quick(self, search: Search) -> None:
+        """Simulate all quick shapes, as far as there is need and time."""
+        for shape in quick_shapes(self.domain):
+            if self.is_enough or search.is_over:
+                return
+            self.try_shape(shape)
+
 
 def plan(problem: Problem, search: Search) -> Plan:
     """Return the best pipeline, with the best of other numbers of stages and schedules that were simulated.
@@ -459,9 +365,6 @@ def _plan_of(problem: Problem, search: Search, tried: "_Tried", best: "_Result")
         num_candidates=tried.num_sources,
         num_solved=tried.num_simulated,
     )
-
-
-# -- batches -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -585,25 +488,23 @@ def _search(domain: Domain, found: Found, search: Search, tell: Callable[[float]
     """
     if not _first_answer(domain, found, search):
         return float("inf"), 0
-    for shape in quick_shapes(domain):
-        if found.is_enough or search.is_over:
-            break
-        found.try_shape(shape)
+    found.try_quick(search)
     sources = sources_of(domain, search)
     raise_floors(domain, sources, min(found.cutoff_s, found.needless_s), search)
-    heap = [(source.bound, index) for index, source in enumerate(sources)]
-    heapq.heapify(heap)
+    left: OpenBoxes[int] = OpenBoxes()
+    for index, source in enumerate(sources):
+        left.add(source.bound, index, rank=index)
     least_s = float("inf")  # of what the shapes of coarse sources stand for, and of schedules that are too long
     taken = [0] * len(sources)
-    while heap and heap[0][0] < found.cutoff_s and not found.is_enough and not search.is_over:
-        tell(min(found.best_s, found.needless_s, least_s, heap[0][0]))
-        bound_s, index = heapq.heappop(heap)
+    while left.bound < found.cutoff_s and not found.is_enough and not search.is_over:
+        tell(min(found.best_s, found.needless_s, least_s, left.bound))
+        bound_s, index = left.pop()
         source = sources[index]
         if source.bound > bound_s:  # another source's bound has raised it
             if source.bound < found.cutoff_s:
-                heapq.heappush(heap, (source.bound, index))
+                left.add(source.bound, index, rank=index)
             continue
-        following = source.next(found.cutoff_s, heap[0][0] if heap else float("inf"))
+        following = source.next(found.cutoff_s, left.bound)
         while source.hints and not found.is_enough:
             found.try_shape(source.hints.pop(0))
         if following is not None:
@@ -614,16 +515,13 @@ def _search(domain: Domain, found: Found, search: Search, tell: Callable[[float]
         if source.is_too_large:
             least_s = min(least_s, source.bound)
         elif source.bound < found.cutoff_s and not (source.is_coarse and taken[index] >= _MOST_COARSE):
-            heapq.heappush(heap, (source.bound, index))
-    least_s = min(least_s, *(sources[index].bound for _, index in heap), _least_of_others(domain))
+            left.add(source.bound, index, rank=index)
+    least_s = min([least_s, *(sources[index].bound for index in left)])
+    if not domain.has_all_numbers:  # no pipeline with a number of micro-batches that is not tried is below this
+        least_s = min(least_s, domain.least_s_per_sample * domain.batch)
     if found.best is None and found.is_needed:
         return least_s, len(sources)
     return min(found.best_s, found.needless_s, least_s), len(sources)
-
-
-def _least_of_others(domain: Domain) -> float:
-    """Return seconds that no pipeline with a number of micro-batches that is not tried is below; inf if all are."""
-    return float("inf") if domain.has_all_numbers else domain.least_s_per_sample * domain.batch
 
 
 def _first_answer(domain: Domain, found: Found, search: Search) -> bool:
@@ -638,9 +536,6 @@ def _first_answer(domain: Domain, found: Found, search: Search) -> bool:
     if fits.shape is not None:
         found.try_shape(fits.shape)
     return fits.shape is not None or not fits.is_proven
-
-
-# -- words -----------------------------------------------------------------------------------------------------------
 
 
 def _why(result: _Result, tried: _Tried, bound_s: float) -> list[str]:
