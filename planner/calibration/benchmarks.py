@@ -37,8 +37,6 @@ from planner.importers.text import read_text
 from planner.letters import visible
 from planner.question.dnn import PROFILE_KINDS
 
-__all__ = ["Kind", "Measurements", "is_nccl", "is_osu", "kind_of_file", "read_files", "read_nccl", "read_osu"]
-
 # -- nccl-tests --------------------------------------------------------------------------------------------------------
 
 _RANK = re.compile(r"#?\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device", re.IGNORECASE)
@@ -96,8 +94,24 @@ def read_nccl(path: Path, text: str, *, num_devices: int | None = None) -> list[
         rows = [row for row in rows if row.size_bytes > 0]  # of 0 bytes only the call itself is timed
         if len(found) + len(rows) > MOST_ROWS:
             raise SpecError.of([fault(path, None, f"more than {MOST_ROWS} lines of a table.", "Give one run a file.")])
-        if rows and not faults:
-            found += _timings(path, first, lines, rows, num_devices)
+        if not rows or faults:
+            continue
+        ranks, machines = _ranks(path, first, lines)
+        number = _nccl_devices(path, rows, ranks, num_devices)
+        collective = _collective(path, lines, rows, number)
+        _check(path, rows, number, collective)
+        found += [
+            Timing(
+                collective=collective,
+                num_devices=number,
+                size_bytes=row.size_bytes,
+                time_s=row.time_s,
+                num_machines=machines if ranks == number else None,
+                file=str(path),
+                line=row.number,
+            )
+            for row in rows
+        ]
     if faults:
         raise SpecError.of(faults[:50])
     if not found:
@@ -117,28 +131,6 @@ def _runs(lines: Sequence[str]) -> list[tuple[int, list[str]]]:
         has_table = has_table or line.lstrip()[:1].isdigit()
         found[-1][1].append(line)
     return found
-
-
-def _timings(
-    path: Path, first: int, lines: Sequence[str], rows: Sequence["_Line"], num_devices: int | None
-) -> list[Timing]:
-    """Return the timings of one run."""
-    ranks, machines = _ranks(path, first, lines)
-    number = _nccl_devices(path, rows, ranks, num_devices)
-    collective = _collective(path, lines, rows, number)
-    _check(path, rows, number, collective)
-    return [
-        Timing(
-            collective=collective,
-            num_devices=number,
-            size_bytes=row.size_bytes,
-            time_s=row.time_s,
-            num_machines=machines if ranks == number else None,
-            file=str(path),
-            line=row.number,
-        )
-        for row in rows
-    ]
 
 
 def _line(path: Path, number: int, line: str, faults: list[Fault]) -> _Line | None:

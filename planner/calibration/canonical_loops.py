@@ -21,8 +21,6 @@ from planner.errors import ModelError
 from planner.units import Dimension, format_human
 from planner.words import time_words
 
-__all__ = ["Calibration", "available_cores", "measure"]
-
 _NUMBER = np.dtype(np.float32)
 _FAN_IN = 1024  # connections of a neuron
 _NUM_NEURONS = 2**16  # of the activation and error loops
@@ -105,27 +103,37 @@ def measure(
         For more threads than cores (C2), or a working set of less than one neuron's weights.
     """
     cores = available_cores()
-    threads = sorted({1, *(_powers_of_two(cores) if num_threads is None else num_threads)})
+    powers = (*(2**power for power in range(cores.bit_length()) if 2**power < cores), cores)
+    threads = sorted({1, *(powers if num_threads is None else num_threads)})
     sizes = sorted(set(working_sets_bytes))
     if not 1 <= threads[0] <= threads[-1] <= cores:
         raise ModelError(f"C2: {threads[0]} to {threads[-1]} threads; this machine has {cores} cores.")
-    if not sizes or sizes[0] < _FAN_IN * _NUMBER.itemsize or num_repeats < 1:
-        raise ModelError(
-            f"working sets {sizes} bytes, {num_repeats} repeats; give sets of at least "
-            f"{_FAN_IN * _NUMBER.itemsize} bytes and 1 repeat."
-        )
+    least = _FAN_IN * _NUMBER.itemsize
+    if not sizes or sizes[0] < least or num_repeats < 1:
+        hint = f"give sets of at least {least} bytes and 1 repeat."
+        raise ModelError(f"working sets {sizes} bytes, {num_repeats} repeats; {hint}")
+    sums, activations = (np.linspace(-end, end, _NUM_NEURONS, dtype=_NUMBER) for end in (2, 0.9))
+    ones, out = np.ones_like(sums), np.empty_like(sums)
+
+    def errors() -> None:
+        """Compute the weighted error terms times ``f'(a_i)``, eq. 3."""
+        np.multiply(activations, activations, out=out)
+        np.subtract(1, out, out=out)
+        np.multiply(ones, out, out=out)
+
+    multiply_add_s = []
+    for size in sizes:
+        weights = _weights(size)
+        multiply_add_s.append((float(size), _best_s(_weighted_sums(weights), weights.size, num_repeats)))
+    seconds = {number: _together_s(number, num_repeats) for number in threads}
     return Calibration(
-        multiply_add_s=tuple((float(size), _multiply_add_s(size, num_repeats)) for size in sizes),
-        activation_s=_activation_s(num_repeats),
-        error_s=_error_s(num_repeats),
-        interference=_interference(threads, num_repeats),
+        multiply_add_s=tuple(multiply_add_s),
+        activation_s=_best_s(lambda: np.tanh(sums, out=out), _NUM_NEURONS, num_repeats),
+        error_s=_best_s(errors, _NUM_NEURONS, num_repeats),
+        # C_interf(H): the time of H threads that run the same loop at once, over that of one (eq. 9).
+        interference=tuple((number, max(1.0, taken_s / seconds[1])) for number, taken_s in seconds.items()),
         num_cores=cores,
     )
-
-
-def _powers_of_two(most: int) -> tuple[int, ...]:
-    """Return 1, 2, 4, ... and the last one, ``most``."""
-    return (*(2**power for power in range(most.bit_length()) if 2**power < most), most)
 
 
 # -- the loops of figure 5 -------------------------------------------------------------------------------------------
@@ -141,38 +149,6 @@ def _weighted_sums(weights: NDArray[np.float32]) -> Callable[[], object]:
     activations, sums = np.ones(_FAN_IN, dtype=_NUMBER), np.empty(len(weights), dtype=_NUMBER)
     # Not @, whose library would start threads of its own.
     return lambda: np.einsum("ij,j->i", weights, activations, out=sums)
-
-
-def _multiply_add_s(size_bytes: int, num_repeats: int) -> float:
-    """Return ``C_muladd`` for a working set."""
-    weights = _weights(size_bytes)
-    return _best_s(_weighted_sums(weights), weights.size, num_repeats)
-
-
-def _activation_s(num_repeats: int) -> float:
-    """Return ``C_act``: ``a_i = f(y_i)``."""
-    sums = np.linspace(-2, 2, _NUM_NEURONS, dtype=_NUMBER)
-    activations = np.empty_like(sums)
-    return _best_s(lambda: np.tanh(sums, out=activations), _NUM_NEURONS, num_repeats)
-
-
-def _error_s(num_repeats: int) -> float:
-    """Return ``C_err``: the weighted error terms times ``f'(a_i)``, eq. 3."""
-    activations = np.linspace(-0.9, 0.9, _NUM_NEURONS, dtype=_NUMBER)
-    sums, errors = np.ones_like(activations), np.empty_like(activations)
-
-    def loop() -> None:
-        np.multiply(activations, activations, out=errors)
-        np.subtract(1, errors, out=errors)
-        np.multiply(sums, errors, out=errors)
-
-    return _best_s(loop, _NUM_NEURONS, num_repeats)
-
-
-def _interference(num_threads: Sequence[int], num_repeats: int) -> tuple[tuple[int, float], ...]:
-    """Return ``C_interf(H)``: the time of H threads that run the same loop at once, over that of one (eq. 9)."""
-    seconds = {number: _together_s(number, num_repeats) for number in num_threads}
-    return tuple((number, max(1.0, taken_s / seconds[1])) for number, taken_s in seconds.items())
 
 
 def _together_s(num_threads: int, num_repeats: int) -> float:

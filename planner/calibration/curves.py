@@ -26,25 +26,6 @@ from planner.calibration.tables import Group
 from planner.cost import Affine, Floats, TransferCost
 from planner.models.communication import MeasuredCurve, PiecewiseLogLinear
 
-__all__ = [
-    "FORMS",
-    "LEAST_SIZES",
-    "SEED",
-    "Curve",
-    "Indices",
-    "Interval",
-    "Score",
-    "bootstrap",
-    "fit_curve",
-    "fold_of",
-    "interleaved",
-    "log_ratio",
-    "robust_fit",
-    "score_of",
-    "spread",
-    "too_few",
-]
-
 SEED = 0
 _SCALE = 0.05
 _ROUNDS = 200
@@ -212,6 +193,7 @@ def score_of(residuals: Sequence[float] | Floats) -> Score:
 
 FORMS = ("affine", "piecewise", "curve")  # the simpler first
 LEAST_SIZES = {"affine": 3, "piecewise": 8, "curve": 5}
+_WORDS = {"affine": "a straight line (affine)", "piecewise": "equation 18 (piecewise)", "curve": "the measured curve"}
 _NUM_PARTS = 10
 _NUM_THRESHOLDS = 16
 _LEAST_PART = 3  # sizes on either side of a threshold
@@ -268,13 +250,13 @@ def fit_curve(group: Group, *, form: str | None = None) -> Curve:
     limit = best.loss + max(best.standard_error, _ALIKE)  # or what makes no difference
     chosen = form or next(name for name in FORMS if name in scores and scores[name].loss <= limit)
     cost = _FITS[chosen](group.size_bytes, group.time_s)
-    parameters = _parameters(cost)
+    parameters, intervals = _parameters(group, cost)
     return Curve(
         group=group,
         form=chosen,
         cost=cost,
         parameters=parameters,
-        intervals=_intervals(group, cost, list(parameters)),
+        intervals=intervals,
         left_out=np.expm1(logs[chosen]),
         scores=scores,
         notes=_remarks(group, cost),
@@ -287,9 +269,6 @@ def too_few(group: Group, form: str | None = None) -> str:
     number = len(group.size_bytes)
     what = f"{number} size{'s' * (number > 1)}"
     return f"{group.name}: {what}, too few{f' for the form {form}' if form else ''}. Measure at least {needs}."
-
-
-_WORDS = {"affine": "a straight line (affine)", "piecewise": "equation 18 (piecewise)", "curve": "the measured curve"}
 
 
 def _left_out(group: Group, fit: Callable[[Floats, Floats], TransferCost]) -> Floats:
@@ -352,6 +331,12 @@ def _affine(sizes: Floats, seconds: Floats) -> TransferCost:
     return Affine(startup_s=startup_s, per_byte_s=per_byte_s)
 
 
+def _sides(sizes: Floats, seconds: Floats, place: int) -> tuple[_Line, _Line]:
+    """Return both sides of eq. 18 with the threshold at a place; slopes are not negative, offsets may be."""
+    below = _Line.of(np.log2(sizes[:place]), seconds[:place], is_signed=True)
+    return below, _Line.of(sizes[place:], seconds[place:], is_signed=True)
+
+
 def _piecewise(sizes: Floats, seconds: Floats) -> TransferCost:
     """Return eq. 18: the threshold by trying, the two sides by robust least squares."""
     last = len(sizes) - _LEAST_PART
@@ -361,7 +346,16 @@ def _piecewise(sizes: Floats, seconds: Floats) -> TransferCost:
     step = max(1, (last - _LEAST_PART) // _NUM_THRESHOLDS)
     near = range(max(_LEAST_PART, place - step), min(last, place + step) + 1)
     fine = {one: rough.get(one) or _rough_loss(sizes, seconds, one) for one in list(near)[:: max(1, len(near) // 16)]}
-    return _with_threshold(sizes, seconds, min(fine, key=lambda one: fine[one]))
+    place = min(fine, key=lambda one: fine[one])
+    below, above = _sides(sizes, seconds, place)
+    (log_slope_s, log_offset_s), (per_byte_s, offset_s) = below.slope_and_offset, above.slope_and_offset
+    return PiecewiseLogLinear(
+        log_slope_s=log_slope_s,
+        log_offset_s=log_offset_s,
+        per_byte_s=per_byte_s,
+        offset_s=offset_s,
+        threshold_bytes=float(sizes[place]),
+    )
 
 
 def _rough_loss(sizes: Floats, seconds: Floats, place: int) -> float:
@@ -374,56 +368,31 @@ def _rough_loss(sizes: Floats, seconds: Floats, place: int) -> float:
     return loss
 
 
-def _with_threshold(sizes: Floats, seconds: Floats, place: int) -> PiecewiseLogLinear:
-    """Return eq. 18 with the threshold at the size at a place; slopes are not negative, offsets may be."""
-    log_slope_s, log_offset_s = _Line.of(np.log2(sizes[:place]), seconds[:place], is_signed=True).slope_and_offset
-    per_byte_s, offset_s = _Line.of(sizes[place:], seconds[place:], is_signed=True).slope_and_offset
-    return PiecewiseLogLinear(
-        log_slope_s=log_slope_s,
-        log_offset_s=log_offset_s,
-        per_byte_s=per_byte_s,
-        offset_s=offset_s,
-        threshold_bytes=float(sizes[place]),
-    )
-
-
-def _curve(sizes: Floats, seconds: Floats) -> TransferCost:
-    """Return the measured curve."""
-    return MeasuredCurve(size_bytes=tuple(sizes.tolist()), seconds=tuple(seconds.tolist()))
-
-
 _FITS: Mapping[str, Callable[[Floats, Floats], TransferCost]] = {
     "affine": _affine,
     "piecewise": _piecewise,
-    "curve": _curve,
+    "curve": lambda sizes, seconds: MeasuredCurve(size_bytes=tuple(sizes.tolist()), seconds=tuple(seconds.tolist())),
 }
 
 
 # -- what is told ----------------------------------------------------------------------------------------------------
 
 
-def _parameters(cost: TransferCost) -> dict[str, float]:
-    """Return a form's parameters by name, in SI units."""
-    if isinstance(cost, Affine):
-        return {"startup_s": cost.startup_s, "per_byte_s": cost.per_byte_s}
-    if isinstance(cost, PiecewiseLogLinear):
-        names = ("log_slope_s", "log_offset_s", "per_byte_s", "offset_s", "threshold_bytes")
-        return {name: float(getattr(cost, name)) for name in names}
-    return {}
-
-
-def _intervals(group: Group, cost: TransferCost, names: list[str]) -> dict[str, Interval]:
-    """Return the 95 % intervals; the threshold of eq. 18 is held."""
+def _parameters(group: Group, cost: TransferCost) -> tuple[dict[str, float], dict[str, Interval]]:
+    """Return a form's parameters by name, in SI units, and their 95 % intervals; the threshold of eq. 18 is held."""
     sizes, seconds = group.size_bytes, group.time_s
+    ends: tuple[Interval, ...]
     if isinstance(cost, Affine):
+        names: tuple[str, ...] = ("startup_s", "per_byte_s")
         slope, offset = _Line.of(sizes, seconds).intervals
-        return dict(zip(names, (offset, slope), strict=True))
-    if not isinstance(cost, PiecewiseLogLinear):
-        return {}
-    place = int(np.searchsorted(sizes, cost.threshold_bytes))
-    below = _Line.of(np.log2(sizes[:place]), seconds[:place], is_signed=True).intervals
-    above = _Line.of(sizes[place:], seconds[place:], is_signed=True).intervals
-    return dict(zip(names, (*below, *above, (cost.threshold_bytes, cost.threshold_bytes)), strict=True))
+        ends = offset, slope
+    elif isinstance(cost, PiecewiseLogLinear):
+        names = ("log_slope_s", "log_offset_s", "per_byte_s", "offset_s", "threshold_bytes")
+        below, above = _sides(sizes, seconds, int(np.searchsorted(sizes, cost.threshold_bytes)))
+        ends = *below.intervals, *above.intervals, (cost.threshold_bytes, cost.threshold_bytes)
+    else:
+        return {}, {}
+    return {name: float(getattr(cost, name)) for name in names}, dict(zip(names, ends, strict=True))
 
 
 def _remarks(group: Group, cost: TransferCost) -> tuple[str, ...]:

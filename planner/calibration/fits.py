@@ -35,7 +35,7 @@ from planner.calibration.curves import (
 from planner.calibration.iterations import Iterations, fit_iterations
 from planner.calibration.layer_times import Utilisation, fit_utilisation
 from planner.calibration.tables import Group, LayerTimes, Timing, fault, grouped, layers_of_profile, read_layer_table
-from planner.cluster import Cluster, Device
+from planner.cluster import Cluster
 from planner.cost import Affine, Floats, TransferCost
 from planner.errors import Fault, ModelError, SpecError
 from planner.letters import visible
@@ -50,8 +50,6 @@ from planner.models.memory import Precision
 from planner.problem import Problem
 from planner.question.dnn import read_profile
 from planner.units import Dimension, format_human
-
-__all__ = ["Asked", "Fitted", "Law", "Links", "fit_all", "fit_cluster_law", "fit_free_law", "layout_of"]
 
 _LEAST_GROUPS = 2
 _NOTHING = 1e-3  # of the shortest time: an overhead or latency below this does not show
@@ -413,7 +411,17 @@ def fit_all(found: Measurements, asked: Asked) -> Fitted:
     problem = None if asked.spec is None else api.load(asked.spec)
     curves = _fitted_curves(found.timings, asked.form)
     used = [curve.group for curve in curves if curve.group.collective == USED]
-    iterations = None
+    cluster_law, iterations = None, None
+    if problem is not None and used:  # gradients are added up as fast as in the family all_reduce
+        precision = Precision.of(problem.training.dtype, problem.training.optimizer)
+        device = problem.cluster.training_groups()[0].device
+        peak = device.peak_flop_per_s.get("fp32") if problem.calibration.aggregation else None
+        links = Links(
+            cluster=problem.cluster,
+            algorithms=problem.calibration.algorithms,
+            reduce_bytes_per_s=inf if peak is None else peak * precision.gradient_bytes,
+        )
+        cluster_law = fit_cluster_law(used, links)
     if found.iterations:
         if problem is None:
             mend = "Add --spec SPEC: the question that the rows change."
@@ -422,7 +430,6 @@ def fit_all(found: Measurements, asked: Asked) -> Fitted:
         iterations = fit_iterations(found.iterations, problem.resolved)
     notes = list(found.notes)
     if problem is not None and used:
-        precision = Precision.of(problem.training.dtype, problem.training.optimizer)
         total = float(problem.dnn.num_trainable * precision.gradient_bytes)
         largest = min(float(group.size_bytes[-1]) for group in used)
         if total > largest:
@@ -434,7 +441,7 @@ def fit_all(found: Measurements, asked: Asked) -> Fitted:
     fitted = Fitted(
         curves=curves,
         law=fit_free_law(used),
-        cluster_law=None if problem is None or not used else _cluster_law(problem, used),
+        cluster_law=cluster_law,
         utilisation=_utilisation(found, asked, problem),
         iterations=iterations,
         problem=problem,
@@ -473,19 +480,6 @@ def _fitted_curves(timings: Sequence[Timing], form: str | None) -> tuple[Curve, 
     return tuple(fit_curve(group, form=form) for group in groups)
 
 
-def _cluster_law(problem: Problem, groups: Sequence[Group]) -> Law | None:
-    """Return the law of the question's cluster; gradients are added up as fast as in the family ``all_reduce``."""
-    device = problem.cluster.training_groups()[0].device
-    precision = Precision.of(problem.training.dtype, problem.training.optimizer)
-    peak = device.peak_flop_per_s.get("fp32") if problem.calibration.aggregation else None
-    links = Links(
-        cluster=problem.cluster,
-        algorithms=problem.calibration.algorithms,
-        reduce_bytes_per_s=float("inf") if peak is None else peak * precision.gradient_bytes,
-    )
-    return fit_cluster_law(groups, links)
-
-
 # -- layers ----------------------------------------------------------------------------------------------------------
 
 
@@ -496,18 +490,27 @@ def _utilisation(found: Measurements, asked: Asked, problem: Problem | None) -> 
         return None
     if len(paths) > 1:
         names = ", ".join(visible(path.name) for path in paths[:6])
-        problem_text = f"{len(paths)} profiles of layers: {names}."
         mend = "Give one at a time: a calibration holds one utilisation."
-        raise SpecError.of([fault(paths[1], None, problem_text, mend)])
+        raise SpecError.of([fault(paths[1], None, f"{len(paths)} profiles of layers: {names}.", mend)])
     path = paths[0]
-    device = _profiled_device(path, asked, problem)
+    if asked.device is not None:
+        groups = () if problem is None else problem.cluster.machine_groups
+        own = next((group.device for group in groups if group.device.name == asked.device), None)
+        device = own or data.device(asked.device)
+    else:
+        devices = {} if problem is None else {one.device.name: one.device for one in problem.cluster.training_groups()}
+        if len(devices) != 1:
+            what = f"which of {', '.join(devices)} was profiled" if devices else "the device that was profiled"
+            mend = "Add --device NAME (planner show devices)."
+            raise SpecError.of([fault(path, None, f"it is not known {what}.", mend)])
+        device = next(iter(devices.values()))
     dtype = asked.dtype or (problem.training.dtype if problem is not None else "fp32")
     times = read_layer_table(path) if path in found.layer_tables else _profile(path, asked, problem)
     try:
         return fit_utilisation(times, device, dtype=dtype)
     except ModelError as error:
-        problem_text, _, mend = str(error).partition(". ")
-        raise SpecError.of([fault(path, None, f"{problem_text}.", mend)]) from None
+        what, _, mend = str(error).partition(". ")
+        raise SpecError.of([fault(path, None, f"{what}.", mend)]) from None
 
 
 def _profile(path: Path, asked: Asked, problem: Problem | None) -> LayerTimes:
@@ -523,16 +526,3 @@ def _profile(path: Path, asked: Asked, problem: Problem | None) -> LayerTimes:
         mend = "Add --spec with the network, e.g. dnn: {zoo: resnet50}; or write the table of --template layers."
         raise SpecError.of([fault(path, None, f"{what}.", mend)])
     return layers_of_profile(path, measured, network, batch_size=batch)
-
-
-def _profiled_device(path: Path, asked: Asked, problem: Problem | None) -> Device:
-    """Return the device that was profiled."""
-    if asked.device is not None:
-        groups = () if problem is None else problem.cluster.machine_groups
-        own = next((group.device for group in groups if group.device.name == asked.device), None)
-        return own or data.device(asked.device)
-    devices = {} if problem is None else {one.device.name: one.device for one in problem.cluster.training_groups()}
-    if len(devices) != 1:
-        what = f"which of {', '.join(devices)} was profiled" if devices else "the device that was profiled"
-        raise SpecError.of([fault(path, None, f"it is not known {what}.", "Add --device NAME (planner show devices).")])
-    return next(iter(devices.values()))

@@ -24,8 +24,6 @@ from planner.problem import Problem
 from planner.question.source import merged_questions
 from planner.units import Dimension, format_exact
 
-__all__ = ["FittedRow", "Iterations", "fit_iterations"]
-
 START = {"utilisation": 0.5, "bandwidth_efficiency": 0.7, "inside_efficiency": 0.7, "overhead": 1e-4}
 _FIELDS = {
     "overhead": "overhead_s",

@@ -22,8 +22,6 @@ from planner.errors import ModelError
 from planner.models.compute import peak_flop_per_s
 from planner.models.operators import BACKWARD_PER_FORWARD
 
-__all__ = ["FEWEST", "Explained", "Kind", "Utilisation", "fit_utilisation"]
-
 _FLOP_PER_MULTIPLY_ADD = 2
 _ELEMENT_BYTES = 4
 _FAR = 2.0  # a layer that takes so many times its prediction, or less than its part, is named
@@ -113,7 +111,7 @@ def fit_utilisation(times: LayerTimes, device: Device, *, dtype: str) -> Utilisa
     if not working:
         raise ModelError(f"{times.file}: no layer with multiply-adds takes any time. Check the columns and the units.")
     ideal = np.array([passes * _FLOP_PER_MULTIPLY_ADD * layer.num_multiply_adds / peak for layer in working])
-    measured = np.array([_seconds(layer) for layer in working])
+    measured = np.array([layer.seconds for layer in working])
     names = list(dict.fromkeys(layer.kind for layer in working))
     rows = {name: np.array([i for i, layer in enumerate(working) if layer.kind == name]) for name in names}
     robust = {name: _fitted(ideal[rows[name]], booked[rows[name]]) for name in names}
@@ -155,24 +153,19 @@ def fit_utilisation(times: LayerTimes, device: Device, *, dtype: str) -> Utilisa
     )
 
 
-def _seconds(layer: LayerTime) -> float:
-    """Return the seconds of all passes of a sample."""
-    return layer.forward_s + (layer.backward_s or 0.0)
-
-
 def _booked(layers: Sequence[LayerTime]) -> tuple[list[LayerTime], Floats]:
     """Return the layers that have work and take time, and their seconds with those of the others."""
     working: list[LayerTime] = []
     seconds: list[float] = []
     early_s = 0.0
     for layer in layers:
-        if layer.num_multiply_adds and _seconds(layer) > 0:
+        if layer.num_multiply_adds and layer.seconds > 0:
             working.append(layer)
-            seconds.append(_seconds(layer))
+            seconds.append(layer.seconds)
         elif seconds:
-            seconds[-1] += _seconds(layer)
+            seconds[-1] += layer.seconds
         else:
-            early_s += _seconds(layer)
+            early_s += layer.seconds
     if seconds:
         seconds[0] += early_s
     return working, np.array(seconds)
@@ -227,10 +220,10 @@ def _notes(times: LayerTimes, layers: Sequence[Explained], *, is_forward_only: b
     notes = []
     if is_forward_only:
         notes.append("backward was not measured: it is taken to be twice forward")
-    total_s = sum(_seconds(layer) for layer in times.layers)
-    idle = [layer for layer in times.layers if not layer.num_multiply_adds and _seconds(layer) > 0]
+    total_s = sum(layer.seconds for layer in times.layers)
+    idle = [layer for layer in times.layers if not layer.num_multiply_adds and layer.seconds > 0]
     if idle:
-        share = sum(_seconds(layer) for layer in idle) / total_s
+        share = sum(layer.seconds for layer in idle) / total_s
         kinds = ", ".join(sorted({layer.kind for layer in idle}))
         notes.append(
             f"layers without multiply-adds ({len(idle)}: {kinds}) take {share:.1%} of the time: they wait for memory, "

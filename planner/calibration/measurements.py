@@ -25,8 +25,6 @@ from planner.ranking import best_plan
 from planner.search import Search
 from planner.units import Dimension, format_human
 
-__all__ = ["ASSUMED", "MEASURED", "Measurement", "MeasurementsToMake", "measurements_text", "measurements_to_make"]
-
 # Factors on what is counted with, by what was measured. Assumed: links reach 60 to 110 % of what they are sold by (an
 # all-reduce of large messages seldom reaches less, see docs/accuracy.md), a device 60 to 160 % of the speed that a
 # utilisation of a half gives (30 to 80 % of its peak), start-ups four times as long, input 70 to 140 %.
@@ -172,6 +170,11 @@ class Measurement:
     how: str
     note: str = ""
 
+    @property
+    def open_ends(self) -> str:
+        """What was not answered, in brackets; nothing where all was."""
+        return f" ({self.note})" if self.note else ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementsToMake:
@@ -310,36 +313,24 @@ def _turn(figure: _Figure, plan: Plan, best: Plan, factor: float) -> float:
 def measurements_text(found: MeasurementsToMake) -> str:
     """Return the answer: what decides between plans and how to measure it, and what only sharpens the prediction."""
     lines = [f"The plan in hand: {headline(found.plan)}"]
-    if found.deciding:
-        number = len(found.deciding)
+    if number := len(found.deciding):
         lines += ["", f"Measure first: {number} figure{'s' * (number > 1)} can change which plan is best"]
-        for place, row in enumerate(found.deciding, start=1):
-            lines += [f"  {place}. {row.words}: {_decision_words(row)}", f"     {row.how}"]
     else:
-        lines += [
-            "",
-            "Nothing within these ranges changes which plan is best: measuring sharpens the prediction alone.",
-        ]
+        nothing = "Nothing within these ranges changes which plan is best: measuring sharpens the prediction alone."
+        lines += ["", nothing]
+    for place, row in enumerate(found.deciding, start=1):
+        turn = f"within {row.low:g} to {row.high:g} times"
+        if row.turns_at is not None:
+            turn = f"{'below' if row.turns_at < 1 else 'above'} {row.turns_at:.2f} times"
+        words = f"{turn} what is counted with, {row.rival} is faster, by up to {row.regret:.1%}"
+        if not row.rival:
+            words = f"between {row.low:g} and {row.high:g} times what is counted with, the plan may not be one"
+        elif math.isinf(row.regret):
+            words = f"{turn} what is counted with, the plan is none any more, and best is {row.rival}"
+        lines += [f"  {place}. {row.words}: {words}{row.open_ends}", f"     {row.how}"]
     rest = [row for row in found.rows if row not in found.deciding]
     if rest:
         lines += ["", "Of these the prediction changes, the plan does not"]
-        lines += [f"  {row.words} ({row.low:g} to {row.high:g} times): by {row.spread:.1%}{_note(row)}" for row in rest]
+    for row in rest:
+        lines.append(f"  {row.words} ({row.low:g} to {row.high:g} times): by {row.spread:.1%}{row.open_ends}")
     return "\n".join(lines)
-
-
-def _decision_words(row: Measurement) -> str:
-    """Return what one figure decides."""
-    if not row.rival:
-        return f"between {row.low:g} and {row.high:g} times what is counted with, the plan may not be one{_note(row)}"
-    side = "below" if row.turns_at is not None and row.turns_at < 1 else "above"
-    turn = (
-        f"{side} {row.turns_at:.2f} times" if row.turns_at is not None else f"within {row.low:g} to {row.high:g} times"
-    )
-    if math.isinf(row.regret):
-        return f"{turn} what is counted with, the plan is none any more, and best is {row.rival}{_note(row)}"
-    return f"{turn} what is counted with, {row.rival} is faster, by up to {row.regret:.1%}{_note(row)}"
-
-
-def _note(row: Measurement) -> str:
-    """Return what was not answered."""
-    return f" ({row.note})" if row.note else ""

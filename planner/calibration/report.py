@@ -4,7 +4,7 @@ The file is a ``calibration`` block that a spec names, with its errors and inter
 matplotlib, an extra that is imported late.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
@@ -23,18 +23,6 @@ from planner.errors import SpecError
 from planner.models.communication import PiecewiseLogLinear
 from planner.targets import reason_of, whole
 from planner.units import Dimension, format_exact, format_human
-
-__all__ = [
-    "block_of",
-    "calibration_text",
-    "check_picture",
-    "document",
-    "picture",
-    "residuals_of",
-    "text",
-    "text_plot",
-    "unmeasured",
-]
 
 _BINS = 16
 _HALF = 24
@@ -63,15 +51,29 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def _shown(name: str, value: float) -> str:
-    """Return a parameter for reading, by the unit at the end of its name."""
-    if name.endswith("per_byte_s"):
-        return f"{value * 1e9:.4g} s/GB"
-    ends = {"_bytes_per_s": Dimension.RATE, "_bytes": Dimension.DATA, "_s": Dimension.TIME, "overhead": Dimension.TIME}
-    dimension = next((one for end, one in ends.items() if name.endswith(end)), None)
-    if dimension is None:
-        return f"{value:.4g}"
-    return ("-" if value < 0 else "") + format_human(abs(value), dimension)
+def _percent(score: Score | None, form: str = "{mean} mean, {worst} worst") -> str:
+    """Return ``1.6% mean, 46% worst``."""
+    return "not known" if score is None else form.format(mean=f"{score.mean:.1%}", worst=f"{score.worst:.1%}")
+
+
+def _parameter_lines(fit: Curve | Law | Iterations, form: str = "  {name:22} {value:>12}   {interval}") -> list[str]:
+    """Return a line for every parameter: its value and interval in units for reading, by the end of its name."""
+
+    def shown(name: str, value: float) -> str:
+        if name.endswith("per_byte_s"):
+            return f"{value * 1e9:.4g} s/GB"
+        ends = {"_bytes_per_s": Dimension.RATE, "_bytes": Dimension.DATA, "_s": Dimension.TIME}
+        ends["overhead"] = Dimension.TIME
+        dimension = next((dimension for end, dimension in ends.items() if name.endswith(end)), None)
+        if dimension is None:
+            return f"{value:.4g}"
+        return ("-" if value < 0 else "") + format_human(abs(value), dimension)
+
+    lines = []
+    for name, value in fit.parameters.items():
+        interval = " to ".join(shown(name, end) for end in fit.intervals[name])
+        lines.append(form.format(name=name, value=shown(name, value), interval=interval))
+    return lines
 
 
 # -- residuals -------------------------------------------------------------------------------------------------------
@@ -93,42 +95,37 @@ class Residuals:
 
 
 def residuals_of(fitted: Fitted) -> list[Residuals]:
-    """Return the residuals of every fit."""
-    found = []
-    for curve in fitted.curves:
-        predicted = curve.cost(curve.group.size_bytes)
+    """Return the residuals of every fit: of curves against bytes, of layers and rows against the measured seconds."""
+    found = [
+        Residuals(
+            title=f"{curve.group.name} ({curve.form})",
+            places=tuple(curve.group.size_bytes.tolist()),
+            errors=tuple(curve.left_out.tolist()),
+            measured_s=tuple(curve.group.time_s.tolist()),
+            predicted_s=tuple(curve.cost(curve.group.size_bytes).tolist()),
+            is_size=True,
+        )
+        for curve in fitted.curves
+    ]
+    by_time: dict[str, list[tuple[float, float]]] = {}
+    if fitted.utilisation is not None:
+        by_time["layers"] = [(layer.booked_s, layer.predicted_s) for layer in fitted.utilisation.layers]
+    if fitted.iterations is not None:
+        by_time["iterations"] = [(row.measured_s, row.left_out_s or row.fitted_s) for row in fitted.iterations.rows]
+    for title, pairs in by_time.items():
+        measured_s, predicted_s = zip(*sorted(pairs), strict=True)
+        errors = tuple(after / before - 1 for before, after in sorted(pairs))
         found.append(
             Residuals(
-                title=f"{curve.group.name} ({curve.form})",
-                places=tuple(curve.group.size_bytes.tolist()),
-                errors=tuple(curve.left_out.tolist()),
-                measured_s=tuple(curve.group.time_s.tolist()),
-                predicted_s=tuple(predicted.tolist()),
-                is_size=True,
+                title=title,
+                places=measured_s,
+                errors=errors,
+                measured_s=measured_s,
+                predicted_s=predicted_s,
+                is_size=False,
             )
         )
-    if fitted.utilisation is not None:
-        layers = fitted.utilisation.layers
-        found.append(_by_time("layers", [one.booked_s for one in layers], [one.predicted_s for one in layers]))
-    if fitted.iterations is not None:
-        rows = fitted.iterations.rows
-        found.append(
-            _by_time("iterations", [one.measured_s for one in rows], [one.left_out_s or one.fitted_s for one in rows])
-        )
     return found
-
-
-def _by_time(title: str, measured: Sequence[float], predicted: Sequence[float]) -> Residuals:
-    """Return residuals against the measured seconds."""
-    pairs = sorted(zip(measured, predicted, strict=True))
-    return Residuals(
-        title=title,
-        places=tuple(one for one, _ in pairs),
-        errors=tuple(other / one - 1 for one, other in pairs),
-        measured_s=tuple(one for one, _ in pairs),
-        predicted_s=tuple(other for _, other in pairs),
-        is_size=False,
-    )
 
 
 def text_plot(found: Residuals) -> str:
@@ -144,25 +141,20 @@ def text_plot(found: Residuals) -> str:
     what, unit = ("size", Dimension.DATA) if found.is_size else ("measured time", Dimension.TIME)
     scale = f"{-limit:+.0%}".ljust(_HALF) + "0" + f"{limit:+.0%}".rjust(_HALF)
     lines = [f"Residuals of {found.title}: predicted / measured - 1 against {what}", f"{'':>10} {scale}"]
-    for number in sorted(set(bins.tolist())):
-        mine = errors[bins == number]
-        label = format_human(float(places[bins == number][0]), unit)
-        lines.append(f"{label:>10} {_bar(mine, limit)} {float(np.median(mine)):+.1%}")
-    return "\n".join(lines)
-
-
-def _bar(errors: Any, limit: float) -> str:
-    """Return the line of a bin."""
 
     def column(error: float) -> int:
         return round(_HALF + _HALF * max(-1.0, min(1.0, error / limit)))
 
-    cells = [" "] * (2 * _HALF + 1)
-    cells[_HALF] = "|"
-    for at in range(column(float(errors.min())), column(float(errors.max())) + 1):
-        cells[at] = "-"
-    cells[column(float(np.median(errors)))] = "o"
-    return "".join(cells)
+    for number in sorted(set(bins.tolist())):
+        mine = errors[bins == number]
+        middle, cells = float(np.median(mine)), [" "] * (2 * _HALF + 1)
+        cells[_HALF] = "|"
+        for at in range(column(float(mine.min())), column(float(mine.max())) + 1):
+            cells[at] = "-"
+        cells[column(middle)] = "o"
+        label = format_human(float(places[bins == number][0]), unit)
+        lines.append(f"{label:>10} {''.join(cells)} {middle:+.1%}")
+    return "\n".join(lines)
 
 
 def check_picture(path: Path) -> None:
@@ -202,27 +194,22 @@ def picture(found: Sequence[Residuals], path: Path) -> None:
     with library.rc_context({"svg.hashsalt": "planner", "font.size": 8}):
         figure = Figure(figsize=(3.6 * len(shown), 5.0), layout="constrained")
         axes = figure.subplots(2, len(shown), squeeze=False, sharex="col")
-        for index, one in enumerate(shown):
-            _panel(axes[0][index], axes[1][index], one)
+        for one, above, below in zip(shown, *axes, strict=True):
+            above.loglog(one.places, one.measured_s, ".", markersize=3, label="measured")
+            above.loglog(one.places, one.predicted_s, "-" if one.is_size else "x", linewidth=1, label="predicted")
+            above.set_title(one.title)
+            above.set_ylabel("seconds")
+            above.legend()
+            below.axhline(0.0, color="grey", linewidth=0.8)
+            below.semilogx(one.places, [100 * error for error in one.errors], ".", markersize=3)
+            below.set_xlabel("bytes" if one.is_size else "measured seconds")
+            below.set_ylabel("predicted / measured - 1, %")
         kind = path.suffix.lower()[1:]
         try:
             with whole(path) as new:
                 figure.savefig(new, format=kind, metadata={"Date": None} if kind == "svg" else None)
         except OSError as error:
             raise SpecError.of([fault(path, None, reason_of(error), "Name another file.", field="--plot")]) from None
-
-
-def _panel(above: Any, below: Any, one: Residuals) -> None:
-    """Draw one fit."""
-    above.loglog(one.places, one.measured_s, ".", markersize=3, label="measured")
-    above.loglog(one.places, one.predicted_s, "-" if one.is_size else "x", linewidth=1, label="predicted")
-    above.set_title(one.title)
-    above.set_ylabel("seconds")
-    above.legend()
-    below.axhline(0.0, color="grey", linewidth=0.8)
-    below.semilogx(one.places, [100 * error for error in one.errors], ".", markersize=3)
-    below.set_xlabel("bytes" if one.is_size else "measured seconds")
-    below.set_ylabel("predicted / measured - 1, %")
 
 
 # -- calibration.yaml ------------------------------------------------------------------------------------------------
@@ -257,10 +244,10 @@ def block_of(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> di
     if fitted.utilisation is not None:
         block["utilisation"] = _rounded(fitted.utilisation.overall)
         block["utilisation_by_kind"] = {name: _rounded(value) for name, value in fitted.utilisation.by_kind.items()}
-    if fitted.cluster_law is not None:
-        block |= _parameters_block(fitted.cluster_law.parameters)
-    if fitted.iterations is not None:
-        block |= _parameters_block(fitted.iterations.parameters)
+    for fit in (fitted.cluster_law, fitted.iterations):
+        for name, value in {} if fit is None else fit.parameters.items():
+            key = name.removesuffix("_s")
+            block[key] = _time(value) if key == "overhead" else _rounded(value)
     if not is_law_only:
         block |= _curves_block(fitted)
     errors = known_errors(fitted, is_law_only=is_law_only)
@@ -270,28 +257,26 @@ def block_of(fitted: Fitted, *, date: str = "", is_law_only: bool = False) -> di
     return block
 
 
-def known_errors(fitted: Fitted, *, is_law_only: bool = False) -> list[dict[str, Any]]:
+def known_errors(fitted: Fitted, *, is_law_only: bool = False) -> list[dict[str, object]]:
     """Return the cross-validated errors, as the key ``known_error`` has them."""
-    rows = []
+    rows: list[dict[str, object]] = []
+
+    def add(of: str, mean: float, worst: float, source: str) -> None:
+        rows.append({"of": of, "mean": float(f"{mean:.3g}"), "worst": float(f"{worst:.3g}"), "source": source})
+
     curves, law = fitted.used_curves, fitted.cluster_law
     if curves and not is_law_only:
         scores = [curve.score for curve in curves]
         number = sum(score.num_left_out for score in scores)
         mean = sum(score.mean * score.num_left_out for score in scores) / number
-        rows.append(_error("links", mean, max(score.worst for score in scores), f"{_counted(number, 'size')} left out"))
+        add("links", mean, max(score.worst for score in scores), f"{_counted(number, 'size')} left out")
     if law is not None and law.score is not None:
         of = "links" if is_law_only else "links not measured"
-        rows.append(_error(of, law.score.mean, law.score.worst, "numbers of devices left out"))
-    if fitted.utilisation is not None and (score := fitted.utilisation.score) is not None:
-        rows.append(_error("layers", score.mean, score.worst, f"{_counted(score.num_left_out, 'layer')} left out"))
-    if fitted.iterations is not None and (score := fitted.iterations.score) is not None:
-        rows.append(_error("iterations", score.mean, score.worst, f"{_counted(score.num_left_out, 'row')} left out"))
+        add(of, law.score.mean, law.score.worst, "numbers of devices left out")
+    for of, noun, fit in (("layers", "layer", fitted.utilisation), ("iterations", "row", fitted.iterations)):
+        if fit is not None and (score := fit.score) is not None:
+            add(of, score.mean, score.worst, f"{_counted(score.num_left_out, noun)} left out")
     return rows
-
-
-def _error(of: str, mean: float, worst: float, source: str) -> dict[str, Any]:
-    """Return one known error."""
-    return {"of": of, "mean": float(f"{mean:.3g}"), "worst": float(f"{worst:.3g}"), "source": source}
 
 
 def _rounded(value: float) -> float:
@@ -302,20 +287,6 @@ def _rounded(value: float) -> float:
 def _time(seconds: float) -> str:
     """Return seconds to six digits, with their sign, as microseconds throughout."""
     return f"{1e6 * seconds:.{_DIGITS}g} us"
-
-
-def _size(size_bytes: float) -> str:
-    """Return bytes, exactly."""
-    return format_exact(size_bytes, Dimension.DATA)
-
-
-def _parameters_block(values: Mapping[str, float]) -> dict[str, Any]:
-    """Return fitted parameters as a block has them."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        key = name.removesuffix("_s")
-        found[key] = _time(value) if key == "overhead" else _rounded(value)
-    return found
 
 
 def unmeasured(fitted: Fitted) -> list[int]:
@@ -336,53 +307,48 @@ def unmeasured(fitted: Fitted) -> list[int]:
 
 
 def _curves_block(fitted: Fitted) -> dict[str, Any]:
-    """Return the keys ``piecewise`` and ``curves``."""
+    """Return the keys ``piecewise`` and ``curves``; a straight line is a piece whose threshold is 0."""
     costs: list[tuple[int, TransferCost, Sequence[float]]] = [
         (curve.group.num_devices, curve.cost, curve.group.size_bytes.tolist()) for curve in fitted.used_curves
     ]
     if fitted.cluster_law is not None:
         costs += [(number, fitted.cluster_law.cost_of(number), _SIZES) for number in unmeasured(fitted)]
     piecewise, curves = [], []
-    for number, cost, sizes in sorted(costs, key=lambda one: one[0]):
-        if isinstance(cost, Affine | PiecewiseLogLinear):
-            piecewise.append(_formula(number, cost))
-        else:
-            seconds = np.asarray(cost(np.asarray(sizes)), dtype=float).tolist()
-            points = [[_size(size), _time(time_s)] for size, time_s in zip(sizes, seconds, strict=True)]
-            curves.append({"num_devices": number, "points": points})
+    for number, fitted_cost, sizes in sorted(costs, key=lambda one: one[0]):
+        cost = fitted_cost
+        if isinstance(cost, Affine):
+            per_byte_s, offset_s = cost.per_byte_s, cost.startup_s
+            cost = PiecewiseLogLinear(
+                log_slope_s=0.0, log_offset_s=0.0, per_byte_s=per_byte_s, offset_s=offset_s, threshold_bytes=0.0
+            )
+        if isinstance(cost, PiecewiseLogLinear):
+            rate = min(1 / cost.per_byte_s if cost.per_byte_s else np.inf, _MOST_BYTES_PER_S)
+            row: dict[str, Any] = {
+                "num_devices": number,
+                "log_slope": _time(cost.log_slope_s),
+                "log_offset": _time(cost.log_offset_s),
+                "bandwidth": format_exact(_rounded(rate), Dimension.RATE),
+                "offset": _time(cost.offset_s),
+                "threshold": format_exact(cost.threshold_bytes, Dimension.DATA),
+            }
+            piecewise.append(row)
+            continue
+        seconds = np.asarray(cost(np.asarray(sizes)), dtype=float).tolist()
+        points = [
+            [format_exact(size, Dimension.DATA), _time(time_s)] for size, time_s in zip(sizes, seconds, strict=True)
+        ]
+        curves.append({"num_devices": number, "points": points})
     return {key: rows for key, rows in (("piecewise", piecewise), ("curves", curves)) if rows}
-
-
-def _formula(number: int, cost: Affine | PiecewiseLogLinear) -> dict[str, Any]:
-    """Return a row of ``piecewise``; a straight line is one whose threshold is 0."""
-    if isinstance(cost, Affine):
-        cost = PiecewiseLogLinear(
-            log_slope_s=0.0, log_offset_s=0.0, per_byte_s=cost.per_byte_s, offset_s=cost.startup_s, threshold_bytes=0.0
-        )
-    rate = min(1 / cost.per_byte_s if cost.per_byte_s else np.inf, _MOST_BYTES_PER_S)
-    return {
-        "num_devices": number,
-        "log_slope": _time(cost.log_slope_s),
-        "log_offset": _time(cost.log_offset_s),
-        "bandwidth": format_exact(_rounded(rate), Dimension.RATE),
-        "offset": _time(cost.offset_s),
-        "threshold": _size(cost.threshold_bytes),
-    }
 
 
 def _comments(fitted: Fitted, *, is_law_only: bool) -> list[str]:
     """Return what stands above the block: where it is from, how it was chosen, how far off and how sure it is."""
 
-    def intervals(found: Curve | Law | Iterations) -> list[str]:
-        """Return parameters with their intervals, in units for reading."""
-        return [
-            f"  {name}: {_shown(name, value)} ({' to '.join(_shown(name, end) for end in found.intervals[name])})"
-            for name, value in found.parameters.items()
-        ]
+    def intervals(fit: Curve | Law | Iterations) -> list[str]:
+        return _parameter_lines(fit, "  {name}: {value} ({interval})")
 
-    def score(found: Score) -> str:
-        """Return ``mean 1.6 %, worst 46 %``."""
-        return f"mean {found.mean:.1%}, worst {found.worst:.1%}"
+    def errors(score: Score | None) -> str:
+        return _percent(score, "mean {mean}, worst {worst}")
 
     lines = [
         "Written by planner calibrate. Name this file in a spec: calibration: calibration.yaml",
@@ -391,14 +357,14 @@ def _comments(fitted: Fitted, *, is_law_only: bool) -> list[str]:
     for curve in () if is_law_only else fitted.used_curves:
         group, sizes = curve.group, curve.group.size_bytes
         span = " to ".join(format_human(float(one), Dimension.DATA) for one in (sizes[0], sizes[-1]))
-        forms = ", ".join(f"{form} {score(one)}" for form, one in curve.scores.items())
+        forms = ", ".join(f"{form} {errors(one)}" for form, one in curve.scores.items())
         lines += ["", f"{group.name}: {_counted(len(sizes), 'size')}, {span}, from {', '.join(group.files[:4])}"]
         lines += [f"  form {curve.form}; {forms}", *intervals(curve), *(f"  {note}" for note in curve.notes)]
     if others := [curve.group.name for curve in fitted.curves if curve not in fitted.used_curves]:
         lines += ["", f"Fitted, and not in this file, since a plan has no use for it: {', '.join(others)}."]
     if law := fitted.cluster_law or fitted.law:
         lines += ["", f"Law for any number of devices: {law.name}"]
-        lines += [] if law.score is None else [f"  numbers of devices left out: {score(law.score)}"]
+        lines += [] if law.score is None else [f"  numbers of devices left out: {errors(law.score)}"]
         lines += [*intervals(law), *(f"  {note}" for note in law.notes)]
         if fitted.cluster_law is None:
             lines.append("  not in this file: it needs a cluster (--spec)")
@@ -412,13 +378,13 @@ def _comments(fitted: Fitted, *, is_law_only: bool) -> list[str]:
             lines.append(
                 f"  {kind.name}: {kind.utilisation:.4g} ({_ends(kind)}), {number}, {kind.share:.1%} of the time"
             )
-        lines += [] if found.score is None else [f"  layers left out: {score(found.score)}"]
+        lines += [] if found.score is None else [f"  layers left out: {errors(found.score)}"]
         lines += [f"  {note}" for note in found.notes]
     if (rows := fitted.iterations) is not None:
         lines += ["", f"Parameters of {rows.family}, fitted to {len(rows.rows)} iterations", *intervals(rows)]
         lines += [f"  {name}: left at its default, since {why}" for name, why in rows.undetermined.items()]
         if rows.score is not None:
-            lines.append(f"  rows left out: {score(rows.score)}; with the defaults {score(rows.default_score)}")
+            lines.append(f"  rows left out: {errors(rows.score)}; with the defaults {errors(rows.default_score)}")
         lines += [f"  {note}" for note in rows.notes]
     if fitted.kept:
         lines += ["", f"As the spec has them: {', '.join(fitted.kept)}."]
@@ -455,19 +421,6 @@ def text(fitted: Fitted, *, is_law_only: bool = False) -> str:
     if len(every) > _MOST_PLOTS:
         parts.append(f"... and {len(every) - _MOST_PLOTS} more; --plot draws twelve, --json has all.")
     return "\n\n".join(parts)
-
-
-def _percent(score: Score | None) -> str:
-    """Return ``1.6% mean, 46% worst``."""
-    return "not known" if score is None else f"{score.mean:.1%} mean, {score.worst:.1%} worst"
-
-
-def _parameter_lines(found: Curve | Law | Iterations) -> list[str]:
-    """Return a line for every parameter."""
-    return [
-        f"  {name:22} {_shown(name, value):>12}   {' to '.join(_shown(name, end) for end in found.intervals[name])}"
-        for name, value in found.parameters.items()
-    ]
 
 
 def _curves_text(fitted: Fitted) -> str:

@@ -31,22 +31,6 @@ from planner.importers.text import read_text
 from planner.letters import visible
 from planner.question.source import Source, faults_of
 
-__all__ = [
-    "AllReduceCurves",
-    "AllReduceSettings",
-    "CurvePoint",
-    "IterationParts",
-    "Overlap",
-    "Run",
-    "RunFamily",
-    "RunWorker",
-    "ServerCurves",
-    "ServerSettings",
-    "TracedIteration",
-    "is_run",
-    "read_run",
-]
-
 _MOST_FAULTS = 20  # told at once
 _MOST_TENSORS = 100_000
 _MOST_WORKERS = 4_096
@@ -264,28 +248,6 @@ class _Inputs(_Part):
     ps: ServerSettings | None = None
 
 
-class _TracedBucket(_Part):
-    ready_offset_s: _Seconds
-    end_offset_s: _Seconds
-
-
-class TracedIteration(_Part):
-    """When worker 0 had each bucket, when its all-reduce ended, and when the call of backward came back."""
-
-    backward_end_s: _Seconds = Field(alias="backward_call_end_offset_s")
-    buckets: list[_TracedBucket] = Field(max_length=_MOST_TENSORS)
-
-    @property
-    def ready_s(self) -> list[float]:
-        """When worker 0 had each bucket."""
-        return [bucket.ready_offset_s for bucket in self.buckets]
-
-    @property
-    def end_s(self) -> list[float]:
-        """When the all-reduce of each bucket ended."""
-        return [bucket.end_offset_s for bucket in self.buckets]
-
-
 class Measured(_Part):
     """What the run took; never read by a prediction."""
 
@@ -297,7 +259,6 @@ class Measured(_Part):
 
 class _Results(_Part):
     iteration_time: Measured
-    traced_iterations_worker0: list[TracedIteration] = Field([], max_length=_MOST_POINTS)
 
 
 class RunSpec(_Part):
@@ -350,8 +311,8 @@ class Run:
         Iterations of all workers at once, without communication, by rank; empty where not measured.
     all_reduce, all_reduce_curves, server, server_curves
         Of the family at hand; None otherwise. Curves are in rising order of size.
-    measured, traces
-        None, and none, where the file holds no results; traces are of all-reduce runs alone.
+    measured
+        None where the file holds no results.
     """
 
     file: str
@@ -368,7 +329,6 @@ class Run:
     server: ServerSettings | None
     server_curves: ServerCurves | None
     measured: Measured | None
-    traces: Sequence[TracedIteration] = ()
 
     @property
     def num_workers(self) -> int:
@@ -397,8 +357,22 @@ def read_run(path: Path) -> Run:
     if faults := [source.fault(*fault) for fault in _contradictions(spec)]:
         raise SpecError.of(faults[:_MOST_FAULTS])
     inputs, curves = spec.inputs, spec.inputs.communication_time_curves
-    num_buckets = len(inputs.allreduce.buckets) if inputs.allreduce else 0
-    traces = spec.results.traced_iterations_worker0 if spec.results else []
+    workers = []
+    for rank, factor in enumerate(inputs.worker_compute_factors):
+        same = [one for one in inputs.standalone if one.compute_factor == factor]
+        own = next((one for one in same if rank in (one.rank, one.worker)), same[0])
+        totals = own.profile.totals
+        workers.append(
+            RunWorker(
+                compute_factor=factor,
+                layers=own.profile.layers,
+                forward_s=totals.forward_time_s,
+                backward_s=totals.backward_time_s,
+                zero_grad_s=totals.zero_grad_time_s,
+                update_s=totals.update_time_s,
+                alone=own.single_worker_iteration,
+            )
+        )
     return Run(
         file=str(path),
         job_id=spec.job_id,
@@ -406,7 +380,7 @@ def read_run(path: Path) -> Run:
         family=spec.family,
         model=inputs.model,
         total_size_bytes=inputs.total_size_bytes,
-        workers=tuple(_worker(inputs, rank) for rank in range(inputs.world_size)),
+        workers=tuple(workers),
         all_workers=tuple(inputs.all_workers_computing_without_communication),
         network=inputs.network,
         all_reduce=inputs.allreduce,
@@ -414,7 +388,6 @@ def read_run(path: Path) -> Run:
         server=inputs.ps,
         server_curves=_in_order(curves.ps),
         measured=spec.results.iteration_time if spec.results else None,
-        traces=tuple(trace for trace in traces if len(trace.buckets) == num_buckets > 0),
     )
 
 
@@ -455,23 +428,6 @@ def _in_order(curves: _AnyCurves | None) -> _AnyCurves | None:
         return None
     ordered = {name: sorted(points, key=lambda point: point.size_bytes) for name, points in curves}
     return curves.model_copy(update=ordered)
-
-
-def _worker(inputs: _Inputs, rank: int) -> RunWorker:
-    """Return a worker by its own profile, or else by the first of the same compute factor."""
-    factor = inputs.worker_compute_factors[rank]
-    same = [one for one in inputs.standalone if one.compute_factor == factor]
-    own = next((one for one in same if rank in (one.rank, one.worker)), same[0])
-    totals = own.profile.totals
-    return RunWorker(
-        compute_factor=factor,
-        layers=own.profile.layers,
-        forward_s=totals.forward_time_s,
-        backward_s=totals.backward_time_s,
-        zero_grad_s=totals.zero_grad_time_s,
-        update_s=totals.update_time_s,
-        alone=own.single_worker_iteration,
-    )
 
 
 # -- contradictions --------------------------------------------------------------------------------------------------

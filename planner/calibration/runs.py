@@ -5,10 +5,9 @@ network on the same workers, and so differ in what a planner may choose (bucket 
 much longer the one predicted fastest took than the one measured fastest.
 
 A run is predicted from its inputs alone; nothing of the results is read. *All-reduce* (DistributedDataParallel):
-profiles alone, links alone, and the buckets that formed; the physics stand in :mod:`planner.models.ddp`,
-:mod:`planner.models.ddp` and :mod:`planner.models.ddp`. *Parameter servers*: profiles alone, links alone,
-and where every tensor lies; the physics stand in :mod:`planner.models.server_fluid` (who waits for whom) and
-:mod:`planner.models.server_fluid` (how connections share links). Here the file's figures become theirs.
+profiles alone, links alone, and the buckets that formed, by :mod:`planner.models.ddp`. *Parameter servers*: profiles
+alone, links alone, and where every tensor lies, by :mod:`planner.models.server_fluid`. Here the file's figures become
+theirs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +21,6 @@ from planner.calibration.run_files import (
     AllReduceCurves,
     AllReduceSettings,
     CurvePoint,
-    IterationParts,
     Overlap,
     Run,
     RunWorker,
@@ -31,7 +29,6 @@ from planner.calibration.run_files import (
     is_run,
     read_run,
 )
-from planner.cost import Floats
 from planner.errors import Fault, ModelError, SpecError
 from planner.models.communication import MeasuredCurve
 from planner.models.ddp import Collectives, DdpConstants, DdpIteration, DdpWorker, iterate, per_byte_s, steadied
@@ -46,28 +43,6 @@ from planner.models.server_fluid import (
     begins_s,
     routes_of,
 )
-
-__all__ = [
-    "NAMES",
-    "RunComparison",
-    "RunPrediction",
-    "RunRow",
-    "ServerConstants",
-    "all_reduce_of",
-    "busiest_link_s",
-    "compare",
-    "compare_runs",
-    "curve_of",
-    "exchange_of",
-    "iteration_of",
-    "link_rate_bytes_per_s",
-    "message_s",
-    "predict_all_reduce",
-    "predict_servers",
-    "run_files",
-    "servers_of",
-    "worker_parts",
-]
 
 SCHEMA = "planner.runs/1"
 _MOST_FILES = 10_000
@@ -149,15 +124,6 @@ class Regret:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking:
-    """Alternatives of one session, measured or not: their jobs and predicted seconds, fastest first."""
-
-    session: str
-    jobs: tuple[str, ...]
-    predicted_s: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
     """All runs, in order of family, session and job."""
 
@@ -168,49 +134,36 @@ class RunComparison:
         """The errors of every family that was measured."""
         found = []
         for family in dict.fromkeys(row.run.family.value for row in self.rows):
-            known = {
-                row.run.job_id: row.error
-                for row in self.rows
-                if row.run.family.value == family and row.error is not None
-            }
-            if known:
-                errors = np.array(list(known.values()))
-                sizes = np.abs(errors)
-                found.append(
-                    FamilyErrors(
-                        family=family,
-                        count=len(known),
-                        mean=float(sizes.mean()),
-                        median=float(np.median(sizes)),
-                        largest=float(sizes.max()),
-                        bias=float(errors.mean()),
-                        worst=max(known, key=lambda job: abs(known[job])),
-                    )
+            rows = [row for row in self.rows if row.run.family.value == family]
+            known = {row.run.job_id: row.error for row in rows if row.error is not None}
+            if not known:
+                continue
+            errors = np.array(list(known.values()))
+            sizes = np.abs(errors)
+            found.append(
+                FamilyErrors(
+                    family=family,
+                    count=len(known),
+                    mean=float(sizes.mean()),
+                    median=float(np.median(sizes)),
+                    largest=float(sizes.max()),
+                    bias=float(errors.mean()),
+                    worst=max(known, key=lambda job: abs(known[job])),
                 )
+            )
         return tuple(found)
 
     @property
     def regrets(self) -> tuple[Regret, ...]:
         """One for every session that measured alternatives: what choosing by prediction costs."""
         found = []
-        for rows in _groups(row for row in self.rows if row.run.measured):
+        for rows in _alternatives(row for row in self.rows if row.run.measured):
             measured_s = {row.run.job_id: row.run.measured.median_s for row in rows if row.run.measured}
             chosen = min(rows, key=lambda row: row.predicted_s).run.job_id
             best = min(measured_s, key=lambda job: measured_s[job])
             regret = measured_s[chosen] / measured_s[best] - 1
             session = rows[0].run.session
             found.append(Regret(session=session, jobs=tuple(measured_s), chosen=chosen, best=best, regret=regret))
-        return tuple(found)
-
-    @property
-    def rankings(self) -> tuple[Ranking, ...]:
-        """One for every session that has alternatives of which not all were measured; not part of the document."""
-        found = []
-        for rows in _groups(self.rows):
-            if not all(row.run.measured for row in rows):
-                ordered = sorted(rows, key=lambda row: (row.predicted_s, row.run.job_id))
-                jobs, predicted_s = zip(*((row.run.job_id, row.predicted_s) for row in ordered), strict=True)
-                found.append(Ranking(session=rows[0].run.session, jobs=jobs, predicted_s=predicted_s))
         return tuple(found)
 
     def to_document(self) -> dict[str, Any]:
@@ -220,44 +173,54 @@ class RunComparison:
             "runs": [row.to_document() for row in self.rows],
             "families": [asdict(errors) for errors in self.families],
             "regrets": [
-                {
-                    **{name: getattr(one, name) for name in ("session", "chosen", "best", "regret")},
-                    "jobs": list(one.jobs),
-                }
-                for one in self.regrets
+                {name: getattr(regret, name) for name in ("session", "chosen", "best", "regret")}
+                | {"jobs": list(regret.jobs)}
+                for regret in self.regrets
             ],
         }
 
     def text(self) -> str:
-        """Return the tables as text: runs, families, choices."""
+        """Return the tables as text: runs, families, choices, and alternatives of which not all were measured."""
         width = max([len(row.run.job_id) for row in self.rows] + [3])
         lines = [f"{'run':<{width}}  predicted   measured    error"]
         for row in self.rows:
             measured = "         -" if row.measured_s is None else f"{row.measured_s:8.4f} s"
             error = "      -" if row.error is None else f"{row.error:+7.2%}"
             lines.append(f"{row.run.job_id:<{width}} {row.predicted_s:8.4f} s {measured}  {error}")
-        if self.families:
-            width = max(len(NAMES[one.family]) for one in self.families)
+        if families := self.families:
+            width = max(len(NAMES[one.family]) for one in families)
             lines += ["", f"{'family':<{width}}  runs   mean  median  worst    bias  worst run"]
             lines += [
                 f"{NAMES[one.family]:<{width}}  {one.count:4}  {one.mean:5.2%}  {one.median:5.2%}  {one.largest:5.2%}"
                 f"  {one.bias:+6.2%}  {one.worst}"
-                for one in self.families
+                for one in families
             ]
-        if self.regrets:
+        if regrets := self.regrets:
             lines += ["", "choices within a session"]
             lines += [
                 f"{len(one.jobs)} runs of {one.session}: regret {one.regret:.2%}; predicted best {one.chosen}, "
                 f"measured best {one.best}"
-                for one in self.regrets
+                for one in regrets
             ]
-        if self.rankings:
+        rankings = [rows for rows in _alternatives(self.rows) if not all(row.run.measured for row in rows)]
+        if rankings:
             lines += ["", "alternatives not all measured, predicted fastest first"]
-        for ranking in self.rankings:
-            lines.append(f"{len(ranking.jobs)} runs of {ranking.session}")
-            pairs = zip(ranking.jobs, ranking.predicted_s, strict=True)
-            lines += [f"  {seconds:8.4f} s  {job}" for job, seconds in pairs]
+        for rows in rankings:
+            lines.append(f"{len(rows)} runs of {rows[0].run.session}")
+            ordered = sorted(rows, key=lambda row: (row.predicted_s, row.run.job_id))
+            lines += [f"  {row.predicted_s:8.4f} s  {row.run.job_id}" for row in ordered]
         return "\n".join(lines) + "\n"
+
+
+def _alternatives(rows: Iterable[RunRow]) -> list[list[RunRow]]:
+    """Return rows that are alternatives of one choice, in order; a row without another is no choice."""
+    groups: dict[tuple[object, ...], list[RunRow]] = {}
+    for row in rows:
+        run = row.run
+        network = tuple(sorted((key, str(value)) for key, value in run.model.items()))
+        factors = tuple(worker.compute_factor for worker in run.workers)
+        groups.setdefault((run.session, run.family, network, factors), []).append(row)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def compare(paths: Iterable[str | Path]) -> RunComparison:
@@ -306,23 +269,10 @@ def run_files(paths: Iterable[str | Path]) -> tuple[Path, ...]:
             raise SpecError.of([fault])
         runs = [file for file in inside if is_run(file)]
         if not runs:
-            fault = Fault(
-                file=str(path), problem="no file of a run is in it.", mend="Name a folder of such JSON files."
-            )
-            raise SpecError.of([fault])
+            mend = "Name a folder of such JSON files."
+            raise SpecError.of([Fault(file=str(path), problem="no file of a run is in it.", mend=mend)])
         found |= dict.fromkeys(runs)
     return tuple(found)
-
-
-def _groups(rows: Iterable[RunRow]) -> list[list[RunRow]]:
-    """Return rows that are alternatives of one choice, in order; a row without another is no choice."""
-    groups: dict[tuple[object, ...], list[RunRow]] = {}
-    for row in rows:
-        run = row.run
-        network = tuple(sorted((key, str(value)) for key, value in run.model.items()))
-        factors = tuple(worker.compute_factor for worker in run.workers)
-        groups.setdefault((run.session, run.family, network, factors), []).append(row)
-    return [group for group in groups.values() if len(group) > 1]
 
 
 _P10_TO_P90 = 2.563  # standard deviations of a normal figure
@@ -356,19 +306,36 @@ def predict_all_reduce(run: Run, constants: DdpConstants | None = None) -> RunPr
     """
     times = iteration_of(run, constants or DdpConstants())
     ready_s = times.ready_s[0]
-    end_s = max(times.computed_s, times.exchanged_s)
-    breakdown_s = {
-        "before_backward": times.before_s,
-        "backward_before_communication": max(ready_s - times.before_s, 0.0),
-        "backward_beside_communication": max(times.computed_s - max(ready_s, times.before_s), 0.0),
-        "exposed_communication": end_s - times.computed_s,
-        "update": times.update_s,
-    }
-    return RunPrediction(iteration_time_s=times.iteration_time_s, breakdown_s=breakdown_s, notes=_ddp_notes(run, times))
+    settings, curves = all_reduce_of(run)
+    largest_bytes = max(bucket.size_bytes for bucket in settings.buckets)
+    notes = []
+    if times.computed_s >= times.exchanged_s:
+        notes.append("Computation hides all communication.")
+    if largest_bytes > curves.isolated[-1].size_bytes:
+        beyond = "is beyond the measured curve, which goes on at its last slope."
+        notes.append(f"A bucket of {largest_bytes} bytes {beyond}")
+    if run.network.delay_s > 0:
+        notes.append("Links with a delay vary more than the measured curve tells.")
+    return RunPrediction(
+        iteration_time_s=times.iteration_time_s,
+        breakdown_s={
+            "before_backward": times.before_s,
+            "backward_before_communication": max(ready_s - times.before_s, 0.0),
+            "backward_beside_communication": max(times.computed_s - max(ready_s, times.before_s), 0.0),
+            "exposed_communication": max(times.computed_s, times.exchanged_s) - times.computed_s,
+            "update": times.update_s,
+        },
+        notes=tuple(notes),
+    )
 
 
 def iteration_of(run: Run, constants: DdpConstants) -> DdpIteration:
-    """Return the whole iteration: when buckets are ready, start and end."""
+    """Return the whole iteration: when buckets are ready, start and end.
+
+    A worker whose layers sleep for their time loses a share of its backward pass while the link is busy. Every layer
+    is late by the same time: of layers that follow one another each ``layer_s`` seconds, a second in which the link is
+    busy passes ``1 / (layer_s + late_s)``.
+    """
     settings, curves = all_reduce_of(run)
     curve, byte_s = curve_of(curves)
     buckets = Collectives.rings(
@@ -378,8 +345,27 @@ def iteration_of(run: Run, constants: DdpConstants) -> DdpIteration:
         num_workers=run.num_workers,
         num_concurrent=settings.num_concurrent,
     )
+    factors = [worker.compute_factor for worker in run.workers]
+    workers = []
+    for worker in run.workers:
+        parts = worker_parts(run, worker)
+        ready_s = {tensor.name: tensor.ready_offset_s for layer in worker.layers for tensor in layer.tensors}
+        num_layers = sum(1 for layer in worker.layers if layer.tensors)
+        late_s = 0.0 if run.family.is_real else constants.wake_s * run.num_workers * num_layers
+        workers.append(
+            DdpWorker(  # its profile stretched to whole iterations
+                before_s=parts.before_s,
+                bucket_offset_s=tuple(
+                    parts.stretch * max(ready_s[name] for name in bucket.tensors) for bucket in settings.buckets
+                ),
+                backward_s=parts.backward_s,
+                lost_share=late_s / (worker.backward_s + late_s),
+                deviation=parts.deviation,
+                num_equal=factors.count(worker.compute_factor),
+            )
+        )
     return iterate(
-        _ddp_workers(run, settings, constants),
+        workers,
         buckets,
         update_s=max(worker_parts(run, worker).update_s for worker in run.workers),
         copy_s_per_byte=0.0 if settings.is_bucket_view else constants.copy_s_per_byte,
@@ -405,44 +391,6 @@ def all_reduce_of(run: Run) -> tuple[AllReduceSettings, AllReduceCurves]:
     if run.all_reduce is None or run.all_reduce_curves is None:
         raise ModelError(f"{run.job_id} is a run with parameter servers; it has no all-reduces to predict.")
     return run.all_reduce, run.all_reduce_curves
-
-
-def _ddp_workers(run: Run, settings: AllReduceSettings, constants: DdpConstants) -> list[DdpWorker]:
-    """Return every worker as the model takes it."""
-    factors = [worker.compute_factor for worker in run.workers]
-    return [
-        _ddp_worker(run, worker, settings, _lost_share(run, worker, constants), factors.count(worker.compute_factor))
-        for worker in run.workers
-    ]
-
-
-def _lost_share(run: Run, worker: RunWorker, constants: DdpConstants) -> float:
-    """Return the seconds that the backward pass loses for every second in which the link is busy; below 1.
-
-    Every layer is late by the same time: of layers that follow one another each ``layer_s`` seconds, a second in which
-    the link is busy passes ``1 / (layer_s + late_s)``.
-    """
-    if run.family.is_real:
-        return 0.0
-    layers = sum(1 for layer in worker.layers if layer.tensors)
-    late_s = constants.wake_s * run.num_workers * layers
-    return late_s / (worker.backward_s + late_s)
-
-
-def _ddp_worker(
-    run: Run, worker: RunWorker, settings: AllReduceSettings, lost_share: float, num_equal: int
-) -> DdpWorker:
-    """Return one worker, its profile stretched to whole iterations."""
-    parts = worker_parts(run, worker)
-    ready_s = {tensor.name: tensor.ready_offset_s for layer in worker.layers for tensor in layer.tensors}
-    return DdpWorker(
-        before_s=parts.before_s,
-        bucket_offset_s=tuple(parts.stretch * max(ready_s[name] for name in one.tensors) for one in settings.buckets),
-        backward_s=parts.backward_s,
-        lost_share=lost_share,
-        deviation=parts.deviation,
-        num_equal=num_equal,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -478,35 +426,21 @@ def worker_parts(run: Run, worker: RunWorker) -> WorkerParts:
         if other.compute_factor == worker.compute_factor
     ]
     parts = alike or [worker.alone]
-    backward_s = _mean(parts, "backward_s", worker.backward_s)
+
+    def mean(name: str) -> float:
+        """Return the mean of a part over measured iterations, or the profile's where they do not tell."""
+        values = [value for part in parts if (value := getattr(part, name)) is not None]
+        return float(np.mean(values)) if values else float(getattr(worker, name))
+
+    backward_s = mean("backward_s")
     spreads = [(part.p90_s - part.p10_s) / _P10_TO_P90 / part.median_s for part in (worker.alone, *parts)]
     return WorkerParts(
-        before_s=_mean(parts, "zero_grad_s", worker.zero_grad_s) + _mean(parts, "forward_s", worker.forward_s),
+        before_s=mean("zero_grad_s") + mean("forward_s"),
         backward_s=backward_s,
-        update_s=_mean(parts, "update_s", worker.update_s),
+        update_s=mean("update_s"),
         stretch=backward_s / worker.backward_s if run.family.is_real else 1.0,  # hooks cost a sleeping layer nothing
         deviation=float(np.median(spreads)),
     )
-
-
-def _mean(parts: Sequence[IterationParts], name: str, otherwise: float) -> float:
-    """Return the mean of a part over measured iterations, or the profile's where they do not tell."""
-    values = [value for part in parts if (value := getattr(part, name)) is not None]
-    return float(np.mean(values)) if values else otherwise
-
-
-def _ddp_notes(run: Run, times: DdpIteration) -> tuple[str, ...]:
-    """Return what a reader should know about this prediction."""
-    settings, curves = all_reduce_of(run)
-    largest = max(bucket.size_bytes for bucket in settings.buckets)
-    notes = []
-    if times.computed_s >= times.exchanged_s:
-        notes.append("Computation hides all communication.")
-    if largest > curves.isolated[-1].size_bytes:
-        notes.append(f"A bucket of {largest} bytes is beyond the measured curve, which goes on at its last slope.")
-    if run.network.delay_s > 0:
-        notes.append("Links with a delay vary more than the measured curve tells.")
-    return tuple(notes)
 
 
 # -- parameter servers ----------------------------------------------------------------------------------------------
@@ -575,36 +509,74 @@ def predict_servers(run: Run, constants: ServerConstants | None = None, *, ideal
         If the run is one with all-reduces.
     """
     constants = constants or ServerConstants()
-    exchange = exchange_of(run, constants)
+    exchange, busy_s = exchange_of(run, constants), busiest_link_s(run)
     routes = routes_of(exchange, link_rate_bytes_per_s(run))
+    coarser = max(1.0, busy_s / _FINE_UNTIL_S)  # where iterations take many steps, so that the work is bounded
+    transport = Transport(
+        window_bytes=max(constants.window_share * run.network.receive_buffer_bytes, FIRST_WINDOW_BYTES),
+        pause_s=constants.pause_s,
+        round_trip_s=message_s(run),
+        largest_output_bytes=float(run.network.output_limit_bytes),
+        fine_step_s=coarser * _FINE_STEP_S,
+        coarse_step_s=coarser * _COARSE_STEP_S,
+    )
     for counted in (_COUNTED, _COUNTED_UNSTEADY):
-        fluid: Fluid = FairFluid(routes) if ideal else WindowFluid(routes, _transport(run, constants))
+        fluid: Fluid = FairFluid(routes) if ideal else WindowFluid(routes, transport)
         starts_s = begins_s(exchange, routes, fluid, num_iterations=_SETTLING + counted + 1)
         periods_s = np.diff(starts_s[:, _SETTLING:], axis=1)
         iteration_time_s = float(np.median(periods_s))
-        if np.ptp(periods_s) <= _STEADY * iteration_time_s:
+        spread = float(np.ptp(periods_s)) / iteration_time_s
+        if spread <= _STEADY:
             break
+    notes = []
+    lag = float(np.ptp(starts_s[:, -1])) / iteration_time_s
+    if lag > _STEADY:
+        notes.append(f"Workers fall apart: the last one begins {lag:.0%} of an iteration after the first.")
+    if spread > _STEADY:
+        notes.append(f"Iterations differ by {spread:.0%}; the median is given.")
+    if busy_s > 5 * _FINE_UNTIL_S:
+        notes.append(f"A link is busy for {busy_s:.0f} s: steps of time are coarse, and the steady state is uncertain.")
     slowest = max(exchange.workers, key=lambda worker: sum(worker.forward_s) + worker.backward_s)
     forward_s = sum(slowest.forward_s)
-    breakdown_s = {
-        "forward": forward_s,
-        "backward": slowest.backward_s,
-        "exposed_communication": iteration_time_s - forward_s - slowest.backward_s,
-    }
     return RunPrediction(
         iteration_time_s=iteration_time_s,
-        breakdown_s=breakdown_s,
-        notes=_notes(run, starts_s, periods_s, iteration_time_s),
+        breakdown_s={
+            "forward": forward_s,
+            "backward": slowest.backward_s,
+            "exposed_communication": iteration_time_s - forward_s - slowest.backward_s,
+        },
+        notes=tuple(notes),
     )
 
 
 def exchange_of(run: Run, constants: ServerConstants) -> Exchange:
-    """Return what the run exchanges, and when it may."""
+    """Return what the run exchanges, and when it may; profiles stretched to whole iterations and to what pushing costs.
+
+    A profile of no seconds stays as it is.
+    """
     settings, _ = servers_of(run)
+    workers = []
+    for worker in run.workers:
+        parts = worker_parts(run, worker)
+        profiled_s = sum(layer.backward_s for layer in worker.layers)
+        backward_s = profiled_s * parts.stretch + constants.key_s * len(settings.keys)
+        if run.family.is_real:
+            backward_s += constants.copy_s_per_byte * run.total_size_bytes
+        ready_s = {tensor.name: tensor.ready_offset_s for layer in worker.layers for tensor in layer.tensors}
+        forward_s = sum(layer.forward_s for layer in worker.layers)
+        ahead = parts.before_s / forward_s if forward_s > 0 else 1.0
+        back = backward_s / profiled_s if profiled_s > 0 else 1.0
+        workers.append(
+            ExchangeWorker(
+                forward_s=tuple(ahead * layer.forward_s for layer in worker.layers),
+                backward_s=backward_s,
+                ready_s=tuple(back * ready_s[key.tensor] for key in settings.keys),
+            )
+        )
     places = {tensor.name: index for index, layer in enumerate(run.workers[0].layers) for tensor in layer.tensors}
     message = message_s(run)
     return Exchange(
-        workers=tuple(_worker(run, worker, settings, constants) for worker in run.workers),
+        workers=tuple(workers),
         key_bytes=tuple(float(key.size_bytes) for key in settings.keys),
         key_server=tuple(key.server for key in settings.keys),
         key_layer=tuple(places[key.tensor] for key in settings.keys),
@@ -628,17 +600,21 @@ def link_rate_bytes_per_s(run: Run) -> float:
     hold no large transfer, it is what full frames carry.
     """
     settings, curves = servers_of(run)
-    together = (curves.push_all, curves.pull_all)
-    if run.num_workers > 1 and not settings.is_co_located and all(together):
-        rates = [rate for curve in together for rate in _rates(curve, run.num_workers)]
-    else:
-        rates = []
-    rates = rates or [rate for curve in (curves.push_one, curves.pull_one) for rate in _rates(curve, 1)]
-    if not rates:
+
+    def rates(num_workers: int, *named: Sequence[CurvePoint]) -> list[float]:
+        """Return the rates of large transfers; none where there is none."""
+        large = [point for curve in named for point in curve if point.size_bytes >= _LARGE_BYTES]
+        return [num_workers * point.size_bytes / point.median_s for point in large]
+
+    found: list[float] = []
+    if run.num_workers > 1 and not settings.is_co_located and curves.push_all and curves.pull_all:
+        found = rates(run.num_workers, curves.push_all, curves.pull_all)
+    found = found or rates(1, curves.push_one, curves.pull_one)
+    if not found:
         mtu_bytes = run.network.mtu_bytes
         share = max(mtu_bytes - _HEADERS_BYTES, 1) / (mtu_bytes + _FRAME_BYTES)
         return share * run.network.link_rate_bytes_per_s
-    return min(float(np.median(rates)), run.network.link_rate_bytes_per_s)
+    return min(float(np.median(found)), run.network.link_rate_bytes_per_s)
 
 
 def busiest_link_s(run: Run) -> float:
@@ -670,65 +646,8 @@ def message_s(run: Run) -> float:
     return max(beyond_s, 2 * run.network.delay_s, _LEAST_MESSAGE_S)
 
 
-def _rates(curve: Sequence[CurvePoint], num_workers: int) -> list[float]:
-    """Return the rates of a curve's large transfers; none where it has none."""
-    return [num_workers * point.size_bytes / point.median_s for point in curve if point.size_bytes >= _LARGE_BYTES]
-
-
-def _transport(run: Run, constants: ServerConstants) -> Transport:
-    """Return what the run's connections are like.
-
-    Steps of time grow with iterations that take many of them, so that the work is bounded.
-    """
-    coarser = max(1.0, busiest_link_s(run) / _FINE_UNTIL_S)
-    return Transport(
-        window_bytes=max(constants.window_share * run.network.receive_buffer_bytes, FIRST_WINDOW_BYTES),
-        pause_s=constants.pause_s,
-        round_trip_s=message_s(run),
-        largest_output_bytes=float(run.network.output_limit_bytes),
-        fine_step_s=coarser * _FINE_STEP_S,
-        coarse_step_s=coarser * _COARSE_STEP_S,
-    )
-
-
-def _worker(run: Run, worker: RunWorker, settings: ServerSettings, constants: ServerConstants) -> ExchangeWorker:
-    """Return one worker, its profile stretched to whole iterations and to what pushing costs it."""
-    parts = worker_parts(run, worker)
-    profiled_s = sum(layer.backward_s for layer in worker.layers)
-    backward_s = profiled_s * parts.stretch + constants.key_s * len(settings.keys)
-    if run.family.is_real:
-        backward_s += constants.copy_s_per_byte * run.total_size_bytes
-    ready_s = {tensor.name: tensor.ready_offset_s for layer in worker.layers for tensor in layer.tensors}
-    ahead = _ratio(parts.before_s, sum(layer.forward_s for layer in worker.layers))
-    back = _ratio(backward_s, profiled_s)
-    return ExchangeWorker(
-        forward_s=tuple(ahead * layer.forward_s for layer in worker.layers),
-        backward_s=backward_s,
-        ready_s=tuple(back * ready_s[key.tensor] for key in settings.keys),
-    )
-
-
-def _ratio(whole_s: float, profiled_s: float) -> float:
-    """Return by how much a profile is stretched; a profile of no seconds stays as it is."""
-    return whole_s / profiled_s if profiled_s > 0 else 1.0
-
-
 def servers_of(run: Run) -> tuple[ServerSettings, ServerCurves]:
     """Return what a run with parameter servers has, or refuse another one."""
     if run.server is None or run.server_curves is None:
         raise ModelError(f"{run.job_id} is a run of all-reduces; it has no parameter servers to predict.")
     return run.server, run.server_curves
-
-
-def _notes(run: Run, starts_s: Floats, periods_s: Floats, iteration_time_s: float) -> tuple[str, ...]:
-    """Return what a reader should know about this prediction."""
-    notes = []
-    lag = float(np.ptp(starts_s[:, -1])) / iteration_time_s
-    if lag > 0.02:
-        notes.append(f"Workers fall apart: the last one begins {lag:.0%} of an iteration after the first.")
-    spread = float(np.ptp(periods_s)) / iteration_time_s
-    if spread > _STEADY:
-        notes.append(f"Iterations differ by {spread:.0%}; the median is given.")
-    if (busy_s := busiest_link_s(run)) > 5 * _FINE_UNTIL_S:
-        notes.append(f"A link is busy for {busy_s:.0f} s: steps of time are coarse, and the steady state is uncertain.")
-    return tuple(notes)

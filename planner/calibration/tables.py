@@ -13,7 +13,6 @@ equally many of each.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,25 +26,8 @@ from planner.errors import Fault, SpecError
 from planner.importers.imported import MeasuredNetwork
 from planner.importers.text import read_cells
 from planner.letters import visible
-from planner.question.source import Source, read_source
+from planner.question.source import read_source
 from planner.units import Dimension, parse
-
-__all__ = [
-    "MOST_ROWS",
-    "TEMPLATES",
-    "Group",
-    "IterationTime",
-    "LayerTime",
-    "LayerTimes",
-    "Timing",
-    "fault",
-    "grouped",
-    "layers_of_profile",
-    "read_iteration_document",
-    "read_iteration_table",
-    "read_layer_table",
-    "read_table_timings",
-]
 
 MOST_ROWS = 200_000
 _MOST_COLUMNS = 64
@@ -75,14 +57,26 @@ class Column:
         """The name in SI units, as templates have it."""
         return f"{self.name}_{self.unit}" if self.unit else self.name
 
+    def value_of(self, text: str) -> float | str:
+        """Return a number in the column's range, or what is wrong with it."""
+        try:
+            value = float(text)
+        except ValueError:
+            return "not a number"
+        if not math.isfinite(value):
+            return "not a finite number"
+        if value < self.least or (value == self.least and not self.is_least_allowed):
+            return f"not {'at least' if self.is_least_allowed else 'more than'} {self.least:g}"
+        return "not a whole number" if self.is_whole and value != int(value) else value
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One line of a table: numbers in SI units by column, the other cells as text, and the line's number."""
 
     line: int
-    numbers: Mapping[str, float]
-    texts: Mapping[str, str]
+    numbers: dict[str, float]
+    texts: dict[str, str]
 
 
 def fault(path: Path, line: int | None, problem: str, mend: str, *, field: str = "", value: object = "") -> Fault:
@@ -109,95 +103,67 @@ def read_rows(
         two units, a cell that is no number in its range, no row at all, or more than 200,000 rows.
     """
     lines = read_cells(path, most_rows=MOST_ROWS)
-    wanted = ",".join([*(column.template for column in columns), *texts])
+    wanted = [*(column.template for column in columns), *texts]
     if len(lines) < 2:
-        raise SpecError.of([fault(path, None, "there is no row below a header.", f"Write the columns {wanted}.")])
+        mend = f"Write the columns {','.join(wanted)}."
+        raise SpecError.of([fault(path, None, "there is no row below a header.", mend)])
     at, header = lines[0]
     names = [cell.strip() for cell in header]
     places = _places(path, at, names, columns, texts, has_others=has_others)
     faults: list[Fault] = []
-    rows = [_row(path, number, cells, names, places, faults) for number, cells in lines[1:]]
+    rows = []
+    for line, cells in lines[1:]:
+        if len(cells) != len(names):
+            problem = f"{len(cells)} cells under {len(names)} columns."
+            faults.append(fault(path, line, problem, "Write one cell for each column.", value=",".join(cells)))
+            continue
+        row = Row(line=line, numbers={}, texts={})
+        for index, (name, cell) in enumerate(zip(names, map(str.strip, cells), strict=True)):
+            if index not in places:
+                row.texts[name] = cell
+            elif cell or places[index][0].is_needed:
+                column, scale = places[index]
+                value = column.value_of(cell)
+                if isinstance(value, str):
+                    mend = "Write a plain number; its unit belongs into the column's name."
+                    faults.append(fault(path, line, f"{cell!r} is {value}.", mend, field=name, value=cell))
+                else:
+                    row.numbers[column.name] = value * scale
+        rows.append(row)
     if faults:
         raise SpecError.of(faults[:50])
     return rows
 
 
 def _places(
-    path: Path, line: int, names: Sequence[str], columns: Sequence[Column], texts: Sequence[str], *, has_others: bool
+    path: Path, at: int, names: Sequence[str], columns: Sequence[Column], texts: Sequence[str], *, has_others: bool
 ) -> dict[int, tuple[Column, float]]:
     """Return where every column of numbers stands, and its scale; refuse headers that do not fit."""
-    faults: list[Fault] = []
-    places: dict[int, tuple[Column, float]] = {}
-    wanted = ", ".join([*(column.template for column in columns), *texts])
+    wanted = [*(column.template for column in columns), *texts]
     if len(names) > _MOST_COLUMNS:
-        raise SpecError.of([fault(path, line, f"{len(names)} columns, more than {_MOST_COLUMNS}.", f"Write {wanted}.")])
+        problem = f"{len(names)} columns, more than {_MOST_COLUMNS}."
+        raise SpecError.of([fault(path, at, problem, f"Write {', '.join(wanted)}.")])
+    faults: list[Fault] = []
     for name in sorted({name for name in names if names.count(name) > 1}):
-        faults.append(fault(path, line, f"the column {name!r} stands twice.", "Keep one.", field=name))
+        faults.append(fault(path, at, f"the column {name!r} stands twice.", "Keep one.", field=name))
+    places: dict[int, tuple[Column, float]] = {}  # where every column of numbers stands, and its scale
     known = set(texts)
     for column in columns:
         spellings = column.spellings
         found = [index for index, name in enumerate(names) if name in spellings]
+        places |= {index: (column, spellings[names[index]]) for index in found}
         known |= spellings.keys()
         if len(found) > 1:
-            given = " and ".join(names[index] for index in found)
-            problem = f"{given} are given: which of the units holds?"
-            faults.append(fault(path, line, problem, "Keep one of them.", field=column.name))
+            problem = f"{' and '.join(names[index] for index in found)} are given: which of the units holds?"
+            faults.append(fault(path, at, problem, "Keep one of them.", field=column.name))
         elif not found and column.is_needed:
             mend = f"Name it {column.template}; other units: {', '.join(spellings)}." if column.unit else "Add it."
-            faults.append(fault(path, line, f"the column {column.template!r} is missing.", mend, field=column.name))
-        for index in found:
-            places[index] = (column, spellings[names[index]])
-    for name in names:
-        if name not in known and not has_others:
-            faults.append(fault(path, line, f"unknown column {name!r}.", f"Known: {wanted}.", field=name))
+            faults.append(fault(path, at, f"the column {column.template!r} is missing.", mend, field=column.name))
+    for name in () if has_others else (name for name in names if name not in known):
+        faults.append(fault(path, at, f"unknown column {name!r}.", f"Known: {', '.join(wanted)}.", field=name))
     if faults:
         raise SpecError.of(faults)
     return places
-
-
-def _row(
-    path: Path,
-    line: int,
-    cells: Sequence[str],
-    names: Sequence[str],
-    places: Mapping[int, tuple[Column, float]],
-    faults: list[Fault],
-) -> Row:
-    """Return one row; what is wrong with it goes to ``faults``."""
-    if len(cells) != len(names):
-        problem = f"{len(cells)} cells under {len(names)} columns."
-        faults.append(fault(path, line, problem, "Write one cell for each column.", value=",".join(cells)))
-        return Row(line=line, numbers={}, texts={})
-    numbers, texts = {}, {}
-    for index, (name, cell) in enumerate(zip(names, cells, strict=True)):
-        text = cell.strip()
-        if index not in places:
-            texts[name] = text
-        elif text or places[index][0].is_needed:
-            column, scale = places[index]
-            value = _number(text, column)
-            if isinstance(value, str):
-                mend = "Write a plain number; its unit belongs into the column's name."
-                faults.append(fault(path, line, f"{text!r} is {value}.", mend, field=name, value=text))
-            else:
-                numbers[column.name] = value * scale
-    return Row(line=line, numbers=numbers, texts=texts)
-
-
-def _number(text: str, column: Column) -> float | str:
-    """Return a number in the column's range, or what is wrong with it."""
-    try:
-        value = float(text)
-    except ValueError:
-        return "not a number"
-    if not math.isfinite(value):
-        return "not a finite number"
-    is_too_small = value < column.least or (value == column.least and not column.is_least_allowed)
-    if is_too_small:
-        return f"not {'at least' if column.is_least_allowed else 'more than'} {column.least:g}"
-    if column.is_whole and value != int(value):
-        return "not a whole number"
-    return value
 
 
 # -- timings of collectives --------------------------------------------------------------------------------------------
@@ -333,7 +299,13 @@ def _group(collective: str, num_devices: int, rows: Sequence[Timing]) -> Group:
     for one in rows:
         by_size.setdefault(one.size_bytes, []).append(one)
     sizes = np.array(sorted(by_size))
-    seconds = np.array([_median_s(by_size[size]) for size in sizes.tolist()])
+    medians_s = []
+    for size in sizes.tolist():  # each row counted as often as it was repeated; the mean of two in the middle
+        ordered = sorted(by_size[size], key=lambda one: one.time_s)
+        weights = np.cumsum([one.repetitions for one in ordered])
+        low, high = (int(np.searchsorted(weights, weights[-1] / 2, side=side)) for side in ("left", "right"))
+        medians_s.append((ordered[low].time_s + ordered[min(high, len(ordered) - 1)].time_s) / 2)
+    seconds = np.array(medians_s)
     notes = []
     if repeated := [size for size, same in by_size.items() if len(same) > 1]:
         spread = max(
@@ -367,16 +339,6 @@ def _group(collective: str, num_devices: int, rows: Sequence[Timing]) -> Group:
     )
 
 
-def _median_s(rows: Sequence[Timing]) -> float:
-    """Return the median time, each row counted as often as it was repeated; the mean of two in the middle."""
-    ordered = sorted(rows, key=lambda one: one.time_s)
-    weights = np.cumsum([one.repetitions for one in ordered])
-    half = weights[-1] / 2
-    low = int(np.searchsorted(weights, half))
-    high = int(np.searchsorted(weights, half, side="right"))
-    return (ordered[low].time_s + ordered[min(high, len(ordered) - 1)].time_s) / 2
-
-
 # -- iterations --------------------------------------------------------------------------------------------------------
 
 ITERATIONS_TEMPLATE = """\
@@ -406,16 +368,15 @@ class IterationTime:
 
     @property
     def name(self) -> str:
-        """The changes in a few words."""
-        return ", ".join(_words(self.changes)) or "the question as it is"
+        """The changes in a few words, ``num_devices 4``, without the places they stand in; long values are cut."""
 
+        def words(changes: Mapping[str, Any]) -> list[str]:
+            parts = []
+            for key, value in changes.items():
+                parts += words(value) if isinstance(value, Mapping) else [f"{key} {str(value)[:24]}"]
+            return parts
 
-def _words(changes: Mapping[str, Any]) -> list[str]:
-    """Return ``num_devices 4``, key by key, without the places they stand in; long values are cut."""
-    found = []
-    for key, value in changes.items():
-        found += _words(value) if isinstance(value, Mapping) else [f"{key} {str(value)[:24]}"]
-    return found
+        return ", ".join(words(self.changes)) or "the question as it is"
 
 
 def read_iteration_table(path: Path) -> list[IterationTime]:
@@ -478,33 +439,31 @@ def read_iteration_document(path: Path) -> list[IterationTime]:
         mend = "Write e.g. rows: [{fix: {num_devices: 4}, iteration_time: 182 ms}]."
         raise SpecError.of([source.fault(("rows",), f"this is no list of 1 to {_MOST_ITERATIONS} rows.", mend)])
     faults: list[Fault] = []
-    found = [_row_of(source, index, row, faults) for index, row in enumerate(rows)]
+    found = []
+    for index, row in enumerate(rows):
+        at: tuple[str | int, ...] = ("rows", index)
+        line, _ = source.positions.get(at) or (None, None)
+        if not isinstance(row, dict):
+            mend = "Write {fix: {num_devices: 4}, iteration_time: 182 ms}."
+            faults.append(source.fault(at, "a row is a mapping.", mend))
+            continue
+        given = row.get("iteration_time")
+        try:
+            time_s = parse(given, Dimension.TIME) if isinstance(given, str) else math.nan
+            problem = "" if time_s > 0 else f"{given!r} is no time of more than 0 with its unit."
+        except ValueError as error:
+            time_s, problem = 1.0, str(error)
+        if problem:
+            faults.append(source.fault((*at, "iteration_time"), problem, "Write e.g. 182 ms.", given))
+        for key, value in row.items():
+            if key != "iteration_time" and (key not in _PLACES or not isinstance(value, dict)):
+                mend = f"Known: iteration_time, and mappings {', '.join(sorted(_PLACES))}."
+                faults.append(source.fault((*at, key), f"{key!r} is no mapping that a row may hold.", mend))
+        changes = {key: value for key, value in row.items() if key in _PLACES}
+        found.append(IterationTime(changes=changes, time_s=time_s, file=source.file, line=line))
     if faults:
         raise SpecError.of(faults[:50])
     return found
-
-
-def _row_of(source: Source, index: int, row: object, faults: list[Fault]) -> IterationTime:
-    """Return one row; what is wrong with it goes to ``faults``."""
-    at: tuple[str | int, ...] = ("rows", index)
-    line, _ = source.positions.get(at) or (None, None)
-    if not isinstance(row, dict):
-        faults.append(source.fault(at, "a row is a mapping.", "Write {fix: {num_devices: 4}, iteration_time: 182 ms}."))
-        return IterationTime(changes={}, time_s=1.0, file=source.file, line=line)
-    given = row.get("iteration_time")
-    try:
-        time_s = parse(given, Dimension.TIME) if isinstance(given, str) else math.nan
-        problem = "" if time_s > 0 else f"{given!r} is no time of more than 0 with its unit."
-    except ValueError as error:
-        time_s, problem = 1.0, str(error)
-    if problem:
-        faults.append(source.fault((*at, "iteration_time"), problem, "Write e.g. 182 ms.", given))
-    for key, value in row.items():
-        if key != "iteration_time" and (key not in _PLACES or not isinstance(value, dict)):
-            mend = f"Known: iteration_time, and mappings {', '.join(sorted(_PLACES))}."
-            faults.append(source.fault((*at, key), f"{key!r} is no mapping that a row may hold.", mend))
-    changes = {key: value for key, value in row.items() if key in _PLACES}
-    return IterationTime(changes=changes, time_s=time_s, file=source.file, line=line)
 
 
 # -- layers ------------------------------------------------------------------------------------------------------------
@@ -538,6 +497,11 @@ class LayerTime:
     backward_s: float | None
     num_parameters: float = 0.0
     num_output_elements: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Of all passes."""
+        return self.forward_s + (self.backward_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -649,21 +613,21 @@ def _partners(measured: Sequence[Layer], dnn: Dnn) -> tuple[dict[str, Layer], st
         return same, ""
     ours, theirs = _by_size(working), _by_size(measured)
     found = {
-        one.name: other
+        layer.name: other
         for key, others in ours.items()
-        if len(theirs[key]) == len(others)
-        for one, other in zip(theirs[key], others, strict=True)
+        if len(theirs.get(key, ())) == len(others)
+        for layer, other in zip(theirs[key], others, strict=True)
     }
     if sum(layer.num_multiply_adds for layer in found.values()) <= sum(one.num_multiply_adds for one in same.values()):
         return same, ""
     return found, f"names differ: {len(found)} layers are matched by order among those of one kind and size"
 
 
-def _by_size(layers: Sequence[Layer]) -> defaultdict[tuple[str, int], list[Layer]]:
+def _by_size(layers: Sequence[Layer]) -> dict[tuple[str, int], list[Layer]]:
     """Return layers by kind and number of trained parameters, each list in order."""
-    found: defaultdict[tuple[str, int], list[Layer]] = defaultdict(list)
+    found: dict[tuple[str, int], list[Layer]] = {}
     for layer in layers:
-        found[(layer.kind, layer.num_trainable)].append(layer)
+        found.setdefault((layer.kind, layer.num_trainable), []).append(layer)
     return found
 
 

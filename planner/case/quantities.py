@@ -2,7 +2,7 @@
 
 A quantity is ``{question: NAME, field: PATH}`` or ``{formula: NAME, INPUT: ..., ...}``. An input is again one of these
 two, or a number with where it stands: ``{value: 9 h, source: section 2}``. A quantity itself is never a number, so that
-no case can hold our answer. The formulas are listed at :mod:`planner.case.formulas`.
+no case can hold our answer.
 
 A field is a dotted path into :class:`planner.plan.Prediction` (``scaling_factor``, ``details.num_all_reduces``), or
 ``dnn.X`` and ``dnn.layer.NAME.X`` with X one of weight_bytes (no biases), trainable_bytes, stored_bytes (batch-norm

@@ -5,13 +5,16 @@ times are not used. Each trace gives a figure of its own; the constant is their 
 any one session.
 """
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from pydantic import TypeAdapter
 from scipy.optimize import brentq
 
-from planner.calibration.run_files import Run, TracedIteration
+from planner.calibration.run_files import Run
 from planner.models.ddp import copied_out_s
 
 __all__ = ["FittedConstant", "fit_copy_s_per_byte", "fit_wake_s"]
@@ -29,6 +32,40 @@ class FittedConstant:
     least_of_runs: float
     most_of_runs: float
     num_runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class TracedBucket:
+    """When a bucket was ready, and when its all-reduce ended."""
+
+    ready_offset_s: float
+    end_offset_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TracedIteration:
+    """When worker 0 had each bucket, when its all-reduce ended, and when the call of backward came back."""
+
+    backward_call_end_offset_s: float
+    buckets: list[TracedBucket]
+
+    @property
+    def ready_s(self) -> list[float]:
+        """When worker 0 had each bucket."""
+        return [bucket.ready_offset_s for bucket in self.buckets]
+
+    @property
+    def end_s(self) -> list[float]:
+        """When the all-reduce of each bucket ended."""
+        return [bucket.end_offset_s for bucket in self.buckets]
+
+
+def traces_of(run: Run) -> list[TracedIteration]:
+    """Return the traces of a run's file whose buckets are those that formed."""
+    results = json.loads(Path(run.file).read_text(encoding="utf-8")).get("results") or {}
+    traces = TypeAdapter(list[TracedIteration]).validate_python(results.get("traced_iterations_worker0") or [])
+    num_buckets = len(run.all_reduce.buckets) if run.all_reduce else 0
+    return [trace for trace in traces if len(trace.buckets) == num_buckets > 0]
 
 
 def fit_copy_s_per_byte(runs: Iterable[Run]) -> FittedConstant | None:
@@ -50,7 +87,7 @@ def fit_wake_s(runs: Iterable[Run]) -> FittedConstant | None:
 
 def _fit(runs: Iterable[Run], figure: Callable[[Run, TracedIteration], float]) -> FittedConstant | None:
     """Return the median of a figure of every trace, and how much it depends on single sessions and runs."""
-    found = [(run.session, run.job_id, figure(run, trace)) for run in runs for trace in run.traces]
+    found = [(run.session, run.job_id, figure(run, trace)) for run in runs for trace in traces_of(run)]
     if not found:
         return None
     sessions, jobs = ({row[place] for row in found} for place in (0, 1))
@@ -73,7 +110,7 @@ def _copy_s_per_byte(run: Run, trace: TracedIteration) -> float:
     sizes = [bucket.size_bytes for bucket in run.all_reduce.buckets]
 
     def late_s(copy_s_per_byte: float) -> float:
-        return copied_out_s(trace.end_s, sizes, copy_s_per_byte) - trace.backward_end_s
+        return copied_out_s(trace.end_s, sizes, copy_s_per_byte) - trace.backward_call_end_offset_s
 
     return float(brentq(late_s, 0.0, _MOST_S_PER_BYTE, xtol=1e-16)) if late_s(0.0) < 0 else 0.0
 
