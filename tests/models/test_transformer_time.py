@@ -230,3 +230,20 @@ def test_zero_1_that_reduces_by_an_all_reduce_exchanges_half_as_much_again() -> 
         for flag in (True, False)
     )
     assert whole == pytest.approx(1.5 * sharded)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_the_optimiser_moves_the_state_of_what_a_device_holds(zero: int) -> None:
+    second_bytes = RATES.moved_bytes_per_s / SOFTWARE.optimizer_bytes
+    ranks = 4 if zero else 1
+    ends = GPT.embedding_parameters, GPT.head_parameters
+    found = seconds_of(GPT, Layouts.one(pipeline=2, tensor=2, data=4, zero=zero, num_microbatches=2))["optimizer"]
+    held = ((GPT.num_parameters - sum(ends)) / 2 + max(ends)) / 2 / ranks
+    assert found == pytest.approx(held / second_bytes)
+    experts = MIXTURE.experts
+    assert experts is not None
+    routed = experts.num_experts * MIXTURE.expert_parameters * MIXTURE.num_moe_layers
+    found = seconds_of(MIXTURE, Layouts.one(expert=4, data=8, zero=zero))["optimizer"]
+    ranks = 8 if zero else 1
+    held = (MIXTURE.num_parameters - routed) / ranks + routed / (8 if zero else 4)
+    assert found == pytest.approx(held / second_bytes)
