@@ -49,7 +49,7 @@ class Product:
     rows: float
     inner: int
     columns: int
-    count: int = 1
+    count: int
 
     def __str__(self) -> str:
         """Return ``96 x (2048 x 128 x 2048)``: rows, inner width and columns."""

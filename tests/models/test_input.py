@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cluster import Device, MachineGroup, Storage
-from planner.models.input import InputTime, input_time
+from planner.models.input import InputTime, input_time, stall_s
+from planner.models.ssgd import Strategy
 
 
 def test_a_store_that_some_machines_share_divides_by_those_at_most() -> None:
@@ -131,3 +132,24 @@ def test_a_store_that_all_share_reads_the_whole_batch_and_a_disk_what_its_machin
     assert read_s(NFS) == pytest.approx(whole_batch * IMAGE_BYTES / NFS.bandwidth_bytes_per_s)
     assert read_s(SSD) == pytest.approx(128 * IMAGE_BYTES / SSD.bandwidth_bytes_per_s)
     assert read_s(replace(NFS, shared_by=2)) == pytest.approx(256 * IMAGE_BYTES / NFS.bandwidth_bytes_per_s)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "is_pipelined", "busy_s", "waited_s"),
+    [
+        ("naive", True, 10, 4),  # the slower of reading and decoding, and then the copy
+        ("naive", False, 10, 6),
+        ("cntk", True, 1, 2),  # reading ends later than the work by more than the copy takes
+        ("cntk", True, 2.5, 1),
+        ("mxnet", False, 1, 5),  # one thread: the copy, and what reading and decoding take beyond the work
+        ("mxnet", False, 10, 1),
+        ("caffe_mpi", True, 1, 2),
+        ("caffe_mpi", False, 1, 5),
+        ("caffe_mpi", True, 10, 0),
+    ],
+)
+def test_devices_wait_for_what_a_framework_does_not_do_ahead(
+    strategy: str, is_pipelined: bool, busy_s: float, waited_s: float
+) -> None:
+    time = InputTime(read_s=3, decode_s=2, copy_s=1, is_pipelined=is_pipelined)
+    assert stall_s(time, busy_s, Strategy(strategy)) == pytest.approx(waited_s)

@@ -61,3 +61,12 @@ def test_misalignment_counts_the_halvings_of_a_load_of_eight(width: int) -> None
 def test_moving_is_a_share_of_what_is_published() -> None:
     assert move_s(RATES.memory_bandwidth_bytes_per_s, RATES) == pytest.approx(1 / RATES.memory_efficiency)
     assert np.shape(move_s(np.ones(3), RATES)) == (3,)
+
+
+@pytest.mark.parametrize("quicker", [1, 3])
+def test_a_tiles_start_up_costs_its_inner_width_on_an_a100_and_more_on_quicker_multiprocessors(quicker: int) -> None:
+    ideal = replace(CONSTANTS, wave_share=0.0)
+    a100 = replace(RATES, peak_flop_per_s=312e12 * quicker, num_multiprocessors=108, memory_bandwidth_bytes_per_s=1e30)
+    took = product_s(4096, 500, 4096, rates=a100, constants=ideal)
+    flop_s = 2 * 4096 * 500 * 4096 / a100.multiplied_flop_per_s
+    assert took == pytest.approx(flop_s * (1 + quicker * CONSTANTS.startup_width / 500))

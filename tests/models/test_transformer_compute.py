@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE
 
-from planner.models.compute import ELEMENT_BACKWARD, LayerSeconds, embedding_s, head_s, layer_seconds
+from planner.models.compute import (
+    ELEMENT_BACKWARD,
+    FLASH_BACKWARD,
+    SCORE_BACKWARD,
+    LayerSeconds,
+    embedding_s,
+    head_s,
+    layer_seconds,
+)
 from planner.models.layouts import Layouts, Recompute
 from planner.models.operators import Operator, block_operators, embedding_operators, head_operators
 from planner.transformer import LayerKind, Transformer
@@ -52,6 +60,16 @@ def test_fused_attention_takes_its_multiplications_at_the_fitted_share_of_the_pe
     flop = sum(one.forward_flop for one in block_operators(GPT, "dense") if one.kind == "attention")
     found = seconds_of(GPT, "dense", tensor=2, microbatch=4)
     assert found.attention_s == pytest.approx(2 * flop / (RATES.peak_flop_per_s * RATES.attention_efficiency))
+
+
+def test_unfused_attention_computes_masked_scores_too_and_moves_each_by_hand() -> None:
+    fused, found = (seconds_of(GPT, "dense", is_flash, tensor=2, microbatch=4) for is_flash in (True, False))
+    scores = 2 * GPT.num_heads * GPT.sequence_length**2  # of four samples, on one of two devices
+    products_s = 2 * 2 * scores * GPT.head_size / RATES.multiplied_flop_per_s
+    moved_s = scores * CONSTANTS.score_bytes / RATES.moved_bytes_per_s
+    assert found.attention_s == pytest.approx(products_s + moved_s)
+    more_s = 2 * products_s + SCORE_BACKWARD * moved_s - FLASH_BACKWARD * fused.attention_s
+    assert found.backward_s - fused.backward_s == pytest.approx(more_s)
 
 
 def test_scores_that_are_written_to_memory_cost_more_than_fused_ones() -> None:

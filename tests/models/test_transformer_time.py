@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE, TIERS
 
 from planner.cost import Floats
-from planner.models.communication import Tier
+from planner.models.communication import Tier, groups_of
 from planner.models.layouts import Layouts, Recompute, Schedule
+from planner.models.transformer_communication import replica_communication, replica_times
 from planner.models.transformer_time import PARTS, interval_times, iteration_times, stage_times
 from planner.transformer import Transformer
 
@@ -230,3 +231,32 @@ def test_zero_1_that_reduces_by_an_all_reduce_exchanges_half_as_much_again() -> 
         for flag in (True, False)
     )
     assert whole == pytest.approx(1.5 * sharded)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_the_optimiser_moves_the_state_of_what_a_device_holds(zero: int) -> None:
+    second_bytes = RATES.moved_bytes_per_s / SOFTWARE.optimizer_bytes
+    ranks = 4 if zero else 1
+    ends = GPT.embedding_parameters, GPT.head_parameters
+    found = seconds_of(GPT, Layouts.one(pipeline=2, tensor=2, data=4, zero=zero, num_microbatches=2))["optimizer"]
+    held = ((GPT.num_parameters - sum(ends)) / 2 + max(ends)) / 2 / ranks
+    assert found == pytest.approx(held / second_bytes)
+    experts = MIXTURE.experts
+    assert experts is not None
+    routed = experts.num_experts * MIXTURE.expert_parameters * MIXTURE.num_moe_layers
+    found = seconds_of(MIXTURE, Layouts.one(expert=4, data=8, zero=zero))["optimizer"]
+    ranks = 8 if zero else 1
+    held = (MIXTURE.num_parameters - routed) / ranks + routed / (8 if zero else 4)
+    assert found == pytest.approx(held / second_bytes)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_without_overlap_all_that_replicas_communicate_shows(zero: int) -> None:
+    layout = Layouts.one(tensor=2, data=8, zero=zero, num_microbatches=3)
+    shares = (CONSTANTS.inside_efficiency, CONSTANTS.outside_efficiency)
+    reached = [
+        replace(tier, bandwidth_bytes_per_s=share * tier.bandwidth_bytes_per_s, latency_s=CONSTANTS.hop_s)
+        for tier, share in zip(TIERS, shares, strict=True)
+    ]
+    times = replica_times(replica_communication(GPT, layout), groups_of(reached, layout)).values()
+    assert seconds_of(GPT, layout)["data"] == pytest.approx(sum(reduced + gathered for reduced, gathered in times))
