@@ -191,6 +191,82 @@ def two_level_all_reduces(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Participants:
+    """The devices that all-reduce, on how many machines, and the links between them: of one setting or of many at once.
+
+    Attributes
+    ----------
+    num_devices, num_machines
+        Of shapes that broadcast with all others; >= 1.
+    devices_per_machine
+        Of the machine that has most.
+    network_bytes_per_s, network_latency_s
+        Between machines, one direction, a machine and a hop: ``inf`` and 0 where there is one machine.
+    inside_bytes_per_s, inside_latency_s
+        Between the devices of a machine; not read where each has one.
+    overhead_s, reduce_bytes_per_s
+        As for :func:`ring_all_reduces`.
+    """
+
+    num_devices: ArrayLike
+    num_machines: ArrayLike
+    devices_per_machine: int
+    network_bytes_per_s: ArrayLike
+    network_latency_s: ArrayLike = 0.0
+    inside_bytes_per_s: ArrayLike = inf
+    inside_latency_s: ArrayLike = 0.0
+    overhead_s: ArrayLike = 0.0
+    reduce_bytes_per_s: ArrayLike = inf
+
+    @property
+    def flat(self) -> Mapping[str, ArrayLike]:
+        """What algorithms that tell no levels apart know: the slowest link, the longest hop."""
+        rate, latency_s = self.network_bytes_per_s, self.network_latency_s
+        if self.devices_per_machine > 1:
+            rate = np.minimum(rate, self.inside_bytes_per_s)
+            latency_s = np.maximum(latency_s, self.inside_latency_s)
+        return {
+            "bandwidth_bytes_per_s": rate,
+            "latency_s": latency_s,
+            "overhead_s": self.overhead_s,
+            "reduce_bytes_per_s": self.reduce_bytes_per_s,
+        }
+
+
+def _trees_between_machines(places: Participants) -> Affines:
+    """Trees between machines, fed by a chain inside each, as NCCL's are; in one machine, between its devices."""
+    spans = np.asarray(places.num_machines) > 1
+    trees = double_binary_tree_all_reduces(
+        num_devices=np.where(spans, places.num_machines, places.devices_per_machine), **places.flat
+    )
+    chain_s = np.where(spans, 2 * (places.devices_per_machine - 1) * np.asarray(places.inside_latency_s), 0.0)
+    return Affines(startup_s=trees.startup_s + chain_s, per_byte_s=trees.per_byte_s)
+
+
+def _two_levels_of_machines(places: Participants) -> Affines:
+    return two_level_all_reduces(
+        num_machines=places.num_machines,
+        devices_per_machine=np.full_like(places.num_machines, places.devices_per_machine),
+        inside_bytes_per_s=places.inside_bytes_per_s,
+        network_bytes_per_s=places.network_bytes_per_s,
+        inside_latency_s=places.inside_latency_s,
+        network_latency_s=places.network_latency_s,
+        overhead_s=places.overhead_s,
+        reduce_bytes_per_s=places.reduce_bytes_per_s,
+    )
+
+
+# The algorithms of an all-reduce by the names of planner.decisions.Algorithm; those of the second need equally many
+# devices on every machine.
+ALL_REDUCES: Mapping[str, Callable[[Participants], Affines]] = {
+    "ring": lambda places: ring_all_reduces(num_devices=places.num_devices, **places.flat),
+    "tree": _trees_between_machines,
+    "two_level": _two_levels_of_machines,
+}
+EVEN_ALL_REDUCES = frozenset({"two_level"})
+
+
 def delayed(cost: TransferCost, startup_s: float) -> TransferCost:
     """Return a cost with a start-up more for every transfer of more than 0 bytes; source: the caller's own.
 

@@ -34,11 +34,11 @@ from numpy.typing import ArrayLike, NDArray
 from planner.cost import Floats, Profile, TransferCost
 from planner.dnn import Dnn
 from planner.models.communication import (
+    ALL_REDUCES,
+    EVEN_ALL_REDUCES,
+    Participants,
     cheapest_of,
     delayed,
-    double_binary_tree_all_reduces,
-    ring_all_reduces,
-    two_level_all_reduces,
 )
 from planner.models.memory import STATISTIC_BYTES, Precision
 
@@ -228,7 +228,7 @@ class StageMachines:
     overhead_s: float = 0.0
     delay_s: float = 0.0
     reduce_bytes_per_s: float = float("inf")
-    algorithms: tuple[str, ...] = ("ring", "tree", "two_level")
+    algorithms: tuple[str, ...] = tuple(ALL_REDUCES)
     curves: Mapping[int, TransferCost] = field(default_factory=dict)
 
     @property
@@ -253,29 +253,19 @@ class StageMachines:
             (self.network_bytes_per_s, self.network_latency_s) if spans else (float("inf"), 0.0)
         )
         inside, inside_latency_s = (self.inside_bytes_per_s, self.inside_latency_s) if most > 1 else (float("inf"), 0.0)
-        flat = {
-            "bandwidth_bytes_per_s": min(network, inside),
-            "latency_s": max(network_latency_s, inside_latency_s),
-            "overhead_s": overhead_s,
-            "reduce_bytes_per_s": self.reduce_bytes_per_s,
-        }
-        trees = double_binary_tree_all_reduces(num_devices=[machines if spans else most], **flat).at(0)
-        forms: dict[str, TransferCost] = {
-            "ring": ring_all_reduces(num_devices=[place.replicas], **flat).at(0),
-            "tree": delayed(trees, 2 * (most - 1) * inside_latency_s if spans else 0.0),
-        }
-        if place.is_even:
-            forms["two_level"] = two_level_all_reduces(
-                num_machines=[machines],
-                devices_per_machine=most,
-                inside_bytes_per_s=inside,
-                network_bytes_per_s=network,
-                inside_latency_s=inside_latency_s,
-                network_latency_s=network_latency_s,
-                overhead_s=overhead_s,
-                reduce_bytes_per_s=self.reduce_bytes_per_s,
-            ).at(0)
-        return cheapest_of([forms[name] for name in self.algorithms if name in forms] or [forms["ring"]])
+        participants = Participants(
+            num_devices=[place.replicas],
+            num_machines=[machines],
+            devices_per_machine=most,
+            network_bytes_per_s=network,
+            network_latency_s=network_latency_s,
+            inside_bytes_per_s=inside,
+            inside_latency_s=inside_latency_s,
+            overhead_s=overhead_s,
+            reduce_bytes_per_s=self.reduce_bytes_per_s,
+        )
+        allowed = [name for name in self.algorithms if place.is_even or name not in EVEN_ALL_REDUCES]
+        return cheapest_of([ALL_REDUCES[name](participants).at(0) for name in allowed or ["ring"]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from itertools import combinations
 from typing import Any, Literal, get_args
 
 from planner.names import FAMILY_NAMES
-from planner.problem import Problem, as_meant
+from planner.problem import Algorithm, Problem, as_meant
 
 __all__ = [
     "DECISIONS",
@@ -33,7 +33,6 @@ __all__ = [
 
 Value = int | str | bool | Sequence[str]
 
-Algorithm = Literal["ring", "tree", "two_level"]
 Synchronisation = Literal["bsp", "ssp", "asp", "local_sgd"]
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 LayoutSchedule = Literal["gpipe", "1f1b", "zero_bubble"]  # 1f1b with several chunks on a device is interleaved

@@ -7,7 +7,7 @@ what the user left open is None, and what was assumed for them stands in ``assum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Any
+from typing import Any, Literal
 
 from planner.cluster import Cluster, MachineGroup
 from planner.cost import Profile, TransferCost, Wait
@@ -16,6 +16,8 @@ from planner.plan import Goal
 from planner.substitution import Substitution
 
 __all__ = [
+    "USUAL_ALGORITHMS",
+    "Algorithm",
     "Assumption",
     "Calibration",
     "CompressionOption",
@@ -29,6 +31,13 @@ __all__ = [
     "batch_per_device",
     "with_batch_per_device",
 ]
+
+Algorithm = Literal["ring", "tree", "two_level"]
+USUAL_ALGORITHMS: tuple[Algorithm, ...] = (
+    "ring",
+    "tree",
+    "two_level",
+)  # of all-reduces, NCCL's: tried where a spec names none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +154,7 @@ class Calibration:
     inside_efficiency: float = 1.0
     overhead_s: float = 0.0
     negotiate_s: float = 0.0
-    algorithms: tuple[str, ...] = ("ring", "tree", "two_level")
+    algorithms: tuple[str, ...] = USUAL_ALGORITHMS
     all_reduce_curves: Mapping[int, TransferCost] = field(default_factory=dict)
     aggregation: bool = True
     wait: Wait = Wait.NONE

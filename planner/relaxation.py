@@ -47,9 +47,10 @@ def first_feasible(
     if is_any_feasible is not None and len(numbers) > _FEW:
         if (is_there_one := is_any_feasible(numbers)) is False:
             return None, True
-        number = least_feasible(0, len(numbers), lambda many: is_any_feasible(numbers[:many])) if is_there_one else None
-        if number is not None and number[0] is not None and number[1]:
-            return numbers[number[0] - 1], True
+        if is_there_one:
+            many, is_first = least_feasible(0, len(numbers), lambda many: is_any_feasible(numbers[:many]))
+            if many is not None and is_first:
+                return numbers[many - 1], True
     is_exact = True
     for number in numbers:
         answer = is_feasible(number)

@@ -40,11 +40,9 @@ from planner.cost import Affine, Floats, TransferCost
 from planner.errors import Fault, ModelError, SpecError
 from planner.letters import visible
 from planner.models.communication import (
-    Affines,
+    ALL_REDUCES,
+    Participants,
     cheapest_of,
-    double_binary_tree_all_reduces,
-    ring_all_reduces,
-    two_level_all_reduces,
 )
 from planner.models.memory import Precision
 from planner.problem import Problem
@@ -239,36 +237,18 @@ class Links:
         net_rate, net_latency_s = (inf, 0.0) if link is None else (link.bandwidth_bytes_per_s * share, link.latency_s)
         in_rate = min((one.bandwidth_bytes_per_s for one in insides), default=inf) * inside_share
         in_latency_s = max((one.latency_s for one in insides), default=0.0)
-        overhead_s, add_rate = values["overhead_s"], self.reduce_bytes_per_s
-        rate, latency_s = min(net_rate, in_rate), max(net_latency_s, in_latency_s)
-        chain_s = 2 * (devices - 1) * in_latency_s if machines > 1 else 0.0
-        found: dict[str, Affines] = {
-            "ring": ring_all_reduces(
-                num_devices=[machines * devices],
-                bandwidth_bytes_per_s=rate,
-                latency_s=latency_s,
-                overhead_s=overhead_s,
-                reduce_bytes_per_s=add_rate,
-            ),
-            "tree": double_binary_tree_all_reduces(
-                num_devices=[machines if machines > 1 else devices],
-                bandwidth_bytes_per_s=rate,
-                latency_s=latency_s,
-                overhead_s=overhead_s + chain_s,
-                reduce_bytes_per_s=add_rate,
-            ),
-            "two_level": two_level_all_reduces(
-                num_machines=[machines],
-                devices_per_machine=[devices],
-                inside_bytes_per_s=in_rate,
-                network_bytes_per_s=net_rate,
-                inside_latency_s=in_latency_s,
-                network_latency_s=net_latency_s,
-                overhead_s=overhead_s,
-                reduce_bytes_per_s=add_rate,
-            ),
-        }
-        return [found[name].at(0) for name in self.algorithms]
+        participants = Participants(
+            num_devices=[machines * devices],
+            num_machines=[machines],
+            devices_per_machine=devices,
+            network_bytes_per_s=net_rate,
+            network_latency_s=net_latency_s,
+            inside_bytes_per_s=in_rate,
+            inside_latency_s=in_latency_s,
+            overhead_s=values["overhead_s"],
+            reduce_bytes_per_s=self.reduce_bytes_per_s,
+        )
+        return [ALL_REDUCES[name](participants).at(0) for name in self.algorithms]
 
 
 def layout_of(cluster: Cluster, num_devices: int, num_machines: int | None = None) -> tuple[int, int] | None:

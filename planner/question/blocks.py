@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from planner import data
 from planner.cluster import Storage
 from planner.dnn import MOST_LAYERS, Layer, Tensor, Window
-from planner.problem import Queue
+from planner.problem import USUAL_ALGORITHMS, Algorithm, Queue
 from planner.question.values import (
     Bytes,
     Count,
@@ -528,11 +528,7 @@ class CalibrationSpec(Model):
     overhead: Seconds = 0.0
     negotiate: Seconds = 0.0
     aggregation: bool = True
-    algorithms: Annotated[list[Literal["ring", "tree", "two_level"]], Field(min_length=1)] = [
-        "ring",
-        "tree",
-        "two_level",
-    ]
+    algorithms: Annotated[list[Algorithm], Field(min_length=1)] = [*USUAL_ALGORITHMS]
     curves: list[CurveSpec] = []
     piecewise: list[PiecewiseSpec] = []
     wait: Literal["none", "exact", "paper"] = "none"

@@ -18,7 +18,7 @@ from pydantic import (
 
 from planner import zoo as networks
 from planner.constraints import CONSTRAINTS, Constraint
-from planner.decisions import DECISIONS, FLAG, LAYOUT, Algorithm, Decision, PipelineSchedule, Synchronisation
+from planner.decisions import DECISIONS, FLAG, LAYOUT, Decision, PipelineSchedule, Synchronisation
 from planner.dnn import MOST_LAYERS
 from planner.names import FAMILY_NAMES, FamilyName
 from planner.question.blocks import (

@@ -10,6 +10,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -20,10 +21,9 @@ from planner.channel import Ends
 from planner.cluster import Device
 from planner.cost import Affine, Floats, Profile, TransferCost
 from planner.models.communication import (
+    ALL_REDUCES,
+    Participants,
     cheapest_of,
-    double_binary_tree_all_reduces,
-    ring_all_reduces,
-    two_level_all_reduces,
 )
 from planner.models.compute import profile_from_flop
 from planner.models.data_parallel import Gradients, gradients_of
@@ -101,24 +101,16 @@ class Predictor:
         share = share_of(run.network, self.inputs.networks, shares)
         inside, network = inside_share * self.inputs.inside, share * self.inputs.networks[run.network].bandwidth
         machines = -(-run.num_devices // self.inputs.devices_per_machine)
-        slowest = inside if machines == 1 else min(inside, network)
-        hop_s = 0.0 if machines == 1 else latency_s
-        ring = ring_all_reduces(num_devices=[run.num_devices], bandwidth_bytes_per_s=slowest, latency_s=hop_s)
-        if not self.is_cheapest:
-            return ring.at(0)
-        tree = double_binary_tree_all_reduces(
-            num_devices=[run.num_devices if machines == 1 else machines],
-            bandwidth_bytes_per_s=slowest,
-            latency_s=hop_s,
-        )
-        levels = two_level_all_reduces(
+        participants = Participants(
+            num_devices=[run.num_devices],
             num_machines=[machines],
             devices_per_machine=run.num_devices // machines,
+            network_bytes_per_s=network if machines > 1 else inf,
+            network_latency_s=latency_s if machines > 1 else 0.0,
             inside_bytes_per_s=inside,
-            network_bytes_per_s=network,
-            network_latency_s=latency_s,
         )
-        return cheapest_of([ring.at(0), tree.at(0), levels.at(0)])
+        names = ALL_REDUCES if self.is_cheapest else ["ring"]
+        return cheapest_of([ALL_REDUCES[name](participants).at(0) for name in names])
 
     def _ends(self, run: Run) -> Ends:
         """Return which gradients travel together."""

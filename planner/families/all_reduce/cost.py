@@ -36,13 +36,13 @@ from planner.families.all_reduce.configuration import (
     one_type,
 )
 from planner.models.communication import (
+    ALL_REDUCES,
+    EVEN_ALL_REDUCES,
     Affines,
     Compression,
+    Participants,
     cheapest_of,
     delayed,
-    double_binary_tree_all_reduces,
-    ring_all_reduces,
-    two_level_all_reduces,
 )
 from planner.models.data_parallel import Gradients, Kinds, buffer_recursion_time_s, csf, exposed_s, gradients_of
 from planner.models.input import InputTime, input_time, stall_s
@@ -269,56 +269,28 @@ class AllReduceCost:
             Whether all machines have equally many devices, which two levels need.
         """
         fitted = self.problem.calibration
-        overhead_s = fitted.overhead_s + fitted.negotiate_s
         distinct, places = np.unique(num_machines, return_inverse=True)
         network_bytes_per_s, network_latency_s = np.array([self._network(one) for one in distinct.tolist()]).T[
             :, places
         ]
-        inside_bytes_per_s = inside_bytes_per_s * fitted.inside_efficiency
-        has_network = num_machines > 1
-        flat_bytes_per_s, flat_latency_s = network_bytes_per_s, network_latency_s
-        if most_devices > 1:
-            flat_bytes_per_s = np.minimum(network_bytes_per_s, inside_bytes_per_s)
-            flat_latency_s = np.maximum(network_latency_s, inside_latency_s)
-        forms: dict[str, Affines] = {}
-        for name in self.algorithms(is_even=is_even):
-            if name == "ring":
-                forms[name] = ring_all_reduces(
-                    num_devices=num_devices,
-                    bandwidth_bytes_per_s=flat_bytes_per_s,
-                    latency_s=flat_latency_s,
-                    overhead_s=overhead_s,
-                    reduce_bytes_per_s=self._reduce_bytes_per_s,
-                )
-            elif name == "tree":
-                # Trees run between machines, fed by a chain inside each, as NCCL's do; in one machine, between devices.
-                trees = double_binary_tree_all_reduces(
-                    num_devices=np.where(has_network, num_machines, most_devices),
-                    bandwidth_bytes_per_s=flat_bytes_per_s,
-                    latency_s=flat_latency_s,
-                    overhead_s=overhead_s,
-                    reduce_bytes_per_s=self._reduce_bytes_per_s,
-                )
-                chain_s = np.where(has_network, 2 * (most_devices - 1) * inside_latency_s, 0.0)
-                forms[name] = Affines(startup_s=trees.startup_s + chain_s, per_byte_s=trees.per_byte_s)
-            else:
-                forms[name] = two_level_all_reduces(
-                    num_machines=num_machines,
-                    devices_per_machine=np.full_like(num_machines, most_devices),
-                    inside_bytes_per_s=inside_bytes_per_s,
-                    network_bytes_per_s=network_bytes_per_s,
-                    inside_latency_s=inside_latency_s,
-                    network_latency_s=network_latency_s,
-                    overhead_s=overhead_s,
-                    reduce_bytes_per_s=self._reduce_bytes_per_s,
-                )
-        return forms
+        participants = Participants(
+            num_devices=num_devices,
+            num_machines=num_machines,
+            devices_per_machine=most_devices,
+            network_bytes_per_s=network_bytes_per_s,
+            network_latency_s=network_latency_s,
+            inside_bytes_per_s=inside_bytes_per_s * fitted.inside_efficiency,
+            inside_latency_s=inside_latency_s,
+            overhead_s=fitted.overhead_s + fitted.negotiate_s,
+            reduce_bytes_per_s=self._reduce_bytes_per_s,
+        )
+        return {name: ALL_REDUCES[name](participants) for name in self.algorithms(is_even=is_even)}
 
     def algorithms(self, *, is_even: bool) -> list[str]:
         """Return the algorithms that are allowed; two levels need equally many devices in every machine."""
         pinned = self.problem.fixed.get("algorithm")
         allowed = [pinned] if pinned else self.problem.calibration.algorithms
-        return [name for name in allowed if name in ("ring", "tree") or (name == "two_level" and is_even)]
+        return [name for name in allowed if name in ALL_REDUCES and (is_even or name not in EVEN_ALL_REDUCES)]
 
     @cached_property
     def _reduce_bytes_per_s(self) -> float:
