@@ -124,7 +124,7 @@ def test_the_largest_share_within_a_limit_is_the_largest_that_ends_in_time(
         ready_s_per_sample=ready[None, :],
         most_at_a_time=np.array([at_a_time]),
     )
-    tail_s = float(tail) * np.arange(len(parts), 0, -1)
+    tail_s = np.array([float(tail * number) for number in range(len(parts), 0, -1)])
     shares = np.arange(1, 99)[:, None]
     sent_s = (kinds.ready_s(shares) + tail_s).max(axis=1) + 0.5
     ended_s = np.maximum(sent_s, kinds.computed_s(shares)[:, 0] + update)
