@@ -296,8 +296,9 @@ def simulate(
     Raises
     ------
     ModelError
-        If a time is negative or not finite, the lengths do not agree, or the schedule does not exist for these numbers;
-        or if there are too many tasks to list, or to simulate where they do not become regular.
+        If a time is negative or not finite, the lengths do not agree, the schedule does not exist for these numbers, or
+        another than ZB-H1 has weights_s; or if there are too many tasks to list, or to simulate where they do not
+        become regular.
 
     >>> times = PipelineTimes(forward_s=[2, 1], backward_s=[2, 1])
     >>> run = simulate(times, schedule="1f1b", num_microbatches=2)
@@ -317,6 +318,8 @@ def simulate(
             f"fewer, or leave out the timeline."
         )
     forward_s, backward_s, weights_s, output_s, error_s, sync_s, update_s = columns
+    if any(weights_s) and schedule != "zb-h1":
+        raise ModelError(f"{schedule} puts no gradients of weights off. Add weights_s to backward_s.")
     is_plain = not (with_tasks or is_blocking)
     tasks: list[list[PipelineTask]] = []
     if is_plain and schedule == "gpipe":
