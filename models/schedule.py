@@ -73,7 +73,7 @@ _MOST_SAME = 64  # rounds after which things may repeat, at most
 _MANY = 64  # micro-batches from which on leaps may pay
 _AT_ONCE = 12  # devices from which on 1F1B round by round is quicker than a longest path whose order is not known yet
 _COLUMNS_PER_STAGE = 16  # pipelines a stage from which on a running maximum is quicker row by row
-_KEPT_TASKS = 20_000  # tasks of a schedule whose topological order is worth remembering
+_KEPT_TASKS = 5_000  # tasks of a schedule whose topological order is worth remembering
 
 
 # -- orders ----------------------------------------------------------------------------------------------------------
