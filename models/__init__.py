@@ -25,6 +25,7 @@ __all__ = [
     "server_fluid",
     "servers",
     "ssgd",
+    "stages",
     "transformer_communication",
     "transformer_schedule",
     "transformer_time",

@@ -112,8 +112,8 @@ def num_rounds(size_bytes: float, *, num_workers: int) -> int:
     """
     if num_workers < 2 or size_bytes <= 0:
         return 0
-    segment_bytes = min(ceil(size_bytes / (2 * num_workers)), LARGEST_SEGMENT_BYTES)
-    num_segments = num_workers * ceil(max(ceil(size_bytes / segment_bytes), 2 * num_workers) / num_workers)
+    least_segments = max(ceil(size_bytes / LARGEST_SEGMENT_BYTES), 2 * num_workers)
+    num_segments = num_workers * ceil(least_segments / num_workers)
     return num_segments - num_segments // num_workers  # two phases, two segments a round
 
 

@@ -73,7 +73,7 @@ _MOST_SAME = 64  # rounds after which things may repeat, at most
 _MANY = 64  # micro-batches from which on leaps may pay
 _AT_ONCE = 12  # devices from which on 1F1B round by round is quicker than a longest path whose order is not known yet
 _COLUMNS_PER_STAGE = 16  # pipelines a stage from which on a running maximum is quicker row by row
-_KEPT_TASKS = 20_000  # tasks of a schedule whose topological order is worth remembering
+_KEPT_TASKS = 5_000  # tasks of a schedule whose topological order is worth remembering
 
 
 # -- orders ----------------------------------------------------------------------------------------------------------
@@ -296,8 +296,9 @@ def simulate(
     Raises
     ------
     ModelError
-        If a time is negative or not finite, the lengths do not agree, or the schedule does not exist for these numbers;
-        or if there are too many tasks to list, or to simulate where they do not become regular.
+        If a time is negative or not finite, the lengths do not agree, the schedule does not exist for these numbers, or
+        another than ZB-H1 has weights_s; or if there are too many tasks to list, or to simulate where they do not
+        become regular.
 
     >>> times = PipelineTimes(forward_s=[2, 1], backward_s=[2, 1])
     >>> run = simulate(times, schedule="1f1b", num_microbatches=2)
@@ -317,6 +318,8 @@ def simulate(
             f"fewer, or leave out the timeline."
         )
     forward_s, backward_s, weights_s, output_s, error_s, sync_s, update_s = columns
+    if any(weights_s) and schedule != "zb-h1":
+        raise ModelError(f"{schedule} puts no gradients of weights off. Add weights_s to backward_s.")
     is_plain = not (with_tasks or is_blocking)
     tasks: list[list[PipelineTask]] = []
     if is_plain and schedule == "gpipe":

@@ -108,6 +108,34 @@ def test_only_the_last_micro_batch_one_of_the_larger_ones_hides_communication(
     assert kinds.ready_s(shares).tolist() == [[computed_s - 4.0 * last_samples, computed_s]]
 
 
+@given(
+    st.integers(0, 5), st.integers(1, 5), st.lists(st.integers(1, 9), min_size=1, max_size=3), st.sampled_from([1, 2, 99]),
+    st.integers(0, 5), st.integers(0, 4), st.integers(0, 99),
+)  # fmt: skip
+def test_the_largest_share_within_a_limit_is_the_largest_that_ends_in_time(
+    forward: int, backward: int, parts: list[int], at_a_time: int, tail: int, update: int, limit: int
+) -> None:
+    """Micro-batches of one, of two and of all samples: there the bound is the share itself, not only above it."""
+    ready = backward * np.cumsum(parts) / sum(parts)
+    kinds = Kinds(
+        forward_s=np.array([float(forward)]),
+        backward_s=np.array([float(backward)]),
+        update_s=np.array([float(update)]),
+        ready_s_per_sample=ready[None, :],
+        most_at_a_time=np.array([at_a_time]),
+    )
+    tail_s = np.array([float(tail * number) for number in range(len(parts), 0, -1)])
+    shares = np.arange(1, 99)[:, None]
+    sent_s = (kinds.ready_s(shares) + tail_s).max(axis=1) + 0.5
+    ended_s = np.maximum(sent_s, kinds.computed_s(shares)[:, 0] + update)
+    most = kinds.most_shares_within(np.array([float(limit)]), tail_s[None, :], 0.5)[0, 0]
+    in_time = shares[ended_s <= limit + 1e-9, 0]
+    assert max(most, 0) >= in_time.max(initial=0)
+    # With one sample of two at a time, and with none, the lines of the bound are not reached.
+    if at_a_time != 2 or most >= 2:
+        assert max(min(most, 98), 0) == in_time.max(initial=0)
+
+
 # -- what is exposed ---------------------------------------------------------------------------------------------------
 
 delays_s = st.sampled_from([0.0, 0.5, 2.0])

@@ -358,6 +358,7 @@ def test_the_order_does_not_depend_on_any_time() -> None:
         ({"schedule": "zb-h1", "chunks_per_device": 2}, "zb-h1 has one stage a device, not 2"),
         ({"output_s": [1.0, 2.0]}, "output_s has 2 entries; 2 stages need 1"),
         ({"error_s": [-1.0]}, "error_s must be finite and >= 0"),
+        ({"weights_s": [0.0, 1.0]}, "1f1b puts no gradients of weights off"),
         ({"sync_s": [1.0]}, "sync_s has 1 entries; 2 stages need 2"),
         ({"update_s": [1.0, float("nan")]}, "update_s must be finite and >= 0"),
         ({"chunks_per_device": 3}, "2 stages are no multiple of 3"),
@@ -365,8 +366,9 @@ def test_the_order_does_not_depend_on_any_time() -> None:
     ],
 )
 def test_impossible_schedules_are_refused(change: dict[str, object], words: str) -> None:
-    times = {name: change[name] for name in change if name in NAMES}
-    asked = {"num_microbatches": 2, "schedule": "1f1b", **{name: change[name] for name in change if name not in NAMES}}
+    names = (*NAMES, "weights_s")
+    times = {name: change[name] for name in change if name in names}
+    asked = {"num_microbatches": 2, "schedule": "1f1b", **{name: change[name] for name in change if name not in names}}
     with pytest.raises(ModelError, match=words):
         simulate(PipelineTimes(forward_s=[1, 1], backward_s=[1, 1], **times), **asked)  # type: ignore[arg-type]
 

@@ -192,6 +192,20 @@ def test_the_bound_is_below_every_schedule(question: Question) -> None:
     assert question.bound_s <= question.simulated_s * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("pipeline", [1, 2, 3, 5])
+@pytest.mark.parametrize("interleave", [1, 2])
+def test_the_bound_of_equal_stages_is_the_way_there_the_work_and_the_way_back(pipeline: int, interleave: int) -> None:
+    question = Question(
+        schedule=Schedule.ONE_F_ONE_B,
+        pipeline=pipeline,
+        interleave=interleave,
+        num_microbatches=2 * pipeline,
+        transfer_s=0.25,
+    )
+    way_s = (pipeline - 1) * (9.0 / interleave + 2 * 0.25)
+    assert question.bound_s == pytest.approx(2 * pipeline * 9.0 + way_s)
+
+
 def realistic(schedule: Schedule) -> list[Question]:
     """Ends and transfers of real networks: the embedding is 1 % of a stage, the head up to a third, a transfer 2 %."""
     found = []
@@ -243,6 +257,19 @@ def test_a_lighter_last_stage_waits_for_the_forwards_of_the_one_before_it(
         last_s=last_s,
     )
     # Backward is quick, so that the stage before the last is busy with forwards when its first error comes.
+    assert question.step_s == pytest.approx(question.simulated_s)
+
+
+def test_a_heavier_first_stage_keeps_the_one_before_a_lighter_last_waiting_for_transfers_both_ways() -> None:
+    question = Question(
+        schedule=Schedule.ONE_F_ONE_B,
+        pipeline=4,
+        interleave=2,
+        num_microbatches=8,
+        first_s=(0.5, 1.0),
+        last_s=(-1.0, -0.5),
+        transfer_s=0.25,
+    )
     assert question.step_s == pytest.approx(question.simulated_s)
 
 
