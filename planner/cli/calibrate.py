@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import MemoryLimit, grouped
+from planner.cli.options import MemoryLimit, flag_fault, grouped
 
 if TYPE_CHECKING:
     from planner.calibration.fits import Fitted
@@ -77,8 +77,6 @@ class ToMeasure:
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
         """How far figures may be off, by their names."""
-        from planner.cli.question import flag_fault
-
         given = {}
         for text in self.range_ or ():
             match = _RANGE.fullmatch(text)
@@ -150,7 +148,6 @@ def calibrate(
     E.g. planner calibrate allreduce2.log allreduce4.log --spec spec.yaml -o calibration.yaml
     """
     from planner.answer.documents import dump
-    from planner.cli.question import flag_fault
 
     if template is not None:
         from planner.calibration.tables import TEMPLATES
@@ -206,7 +203,6 @@ def _print_measurements(questions: list[Path], wanted: ToMeasure, *, is_json: bo
     from planner.api import plan_of_file
     from planner.calibration.measurements import measurements_text, measurements_to_make
     from planner.cli.output import limit_bytes, limit_s
-    from planner.cli.question import flag_fault
     from planner.search import Search
 
     if len(questions) != 1:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from planner.cli.options import flag_fault
+
 if TYPE_CHECKING:
     from planner.network_import import ImportedFile
 
@@ -43,7 +45,6 @@ def import_network(
     E.g. planner import resnet50.onnx -o dnn.yaml
     """
     from planner.answer.documents import dump
-    from planner.cli.question import flag_fault
 
     if template:
         from planner.importers.profiles import LAYER_CSV_TEMPLATE
@@ -78,8 +79,6 @@ def import_network(
 
 def _sizes(given: list[str]) -> dict[str, int]:
     """Return the sizes of ``seq=128``."""
-    from planner.cli.question import flag_fault
-
     sizes = {}
     for one in given:
         name, _, number = one.rpartition("=")

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from planner.errors import Fault, SpecError
+
 if TYPE_CHECKING:
     from planner.answer.timeline import Measured
     from planner.plan import Configuration
@@ -28,6 +30,7 @@ __all__ = [
     "SearchOptions",
     "TraceOptions",
     "check_helpers",
+    "flag_fault",
     "grouped",
     "in_short",
     "json_of",
@@ -78,6 +81,11 @@ def json_of(schema: str) -> Any:
     return typer.Option("--json", help=f"One JSON document ({schema}) on stdout.")
 
 
+def flag_fault(field: str, problem: str, mend: str, value: str = "") -> SpecError:
+    """Return the error of a flag."""
+    return SpecError.of([Fault(file="command line", field=field, problem=problem, mend=mend, value=value)])
+
+
 def _address(text: str | None) -> str | None:
     """Return a scheduler's address if it can be one: a short search never asks it, and would keep silent on a slip."""
     if text is not None and not re.fullmatch(r"(\w+://)?[^\s/]+:\d+/?", text):
@@ -103,8 +111,6 @@ def check_helpers(workers: int, scheduler: str | None) -> None:
     Short searches would say neither, and long ones late.
     """
     from importlib.util import find_spec
-
-    from planner.cli.question import flag_fault
 
     needed = [] if workers == 1 and scheduler is None else ["distributed", *(["cryptography"] if workers > 1 else [])]
     if missing := [name for name in needed if find_spec(name) is None]:
@@ -197,8 +203,6 @@ class TraceOptions:
         SpecError
             If there is no ``--trace``, a word is not known, or the measured trace is not there or has no modules.
         """
-        from planner.errors import Fault, SpecError
-
         given = {
             "--trace-devices": self.trace_devices,
             "--trace-iterations": self.trace_iterations,

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from planner.cli.options import in_short
-from planner.errors import Fault, SpecError
+from planner.cli.options import flag_fault, in_short
+from planner.errors import SpecError
 from planner.importers.text import is_there
 
-__all__ = ["ShortPurchase", "ShortQuestion", "flag_fault", "source_of"]
+__all__ = ["ShortPurchase", "ShortQuestion", "source_of"]
 
 _LINKS = ("network", "nics", "latency", "inside")
 _CODE = "torch:"
@@ -196,8 +196,3 @@ def _machines(text: str) -> dict[str, Any]:
     except SpecError as error:
         raise flag_fault("--machines", error.faults[0].problem, error.faults[0].mend, text) from None
     return {"count": int(count), "devices": int(devices or 1), "device": device}
-
-
-def flag_fault(field: str, problem: str, mend: str, value: str = "") -> SpecError:
-    """Return the error of a flag."""
-    return SpecError.of([Fault(file="command line", field=field, problem=problem, mend=mend, value=value)])

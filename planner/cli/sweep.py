@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import MOST_WORKERS, MemoryLimit, check_helpers, grouped, json_of
+from planner.cli.options import MOST_WORKERS, MemoryLimit, check_helpers, flag_fault, grouped, json_of
 
 if TYPE_CHECKING:
     from datetime import date
@@ -61,7 +61,6 @@ def sweep(
     from datetime import UTC, datetime
 
     from planner.cli.output import check_outputs, check_page, limit_bytes, limit_s
-    from planner.cli.question import flag_fault
     from planner.errors import NoAnswerError
     from planner.sweep.engine import refuse_hopeless
     from planner.sweep.question import load_sweep

@@ -234,10 +234,13 @@ class DaskWorkers(Generic[_Task, _Answer]):
         return max(0, wanted - self._num_sent - len(self._waiting))
 
     def submit(self, tasks: Sequence[_Task]) -> None:
-        """Send tasks in batches; each is answered once, in any order."""
+        """Send tasks in batches; each is answered once, in any order.
+
+        Beside a suspect none is sent: it would die with the suspect's worker, and count as another culprit.
+        """
         self._waiting.extend(tasks)
         size = self._batch_size()
-        while self._waiting:
+        while self._waiting and not self._is_alone:
             self._send([self._waiting.popleft() for _ in range(min(size, len(self._waiting)))])
 
     def poll(self, wait_s: float) -> list[_Answer]:
@@ -255,11 +258,13 @@ class DaskWorkers(Generic[_Task, _Answer]):
             self._look()
             if self._error is not None and not self._answers:
                 raise self._error
-            if not self._batches and self._suspects and self._error is None:
-                self._is_alone = True
-                self._send([self._suspects.popleft()])
+            if not self._batches and self._error is None:
+                self._is_alone = False
+                self.submit(())
+                if self._suspects and not self._batches:
+                    self._is_alone = True
+                    self._send([self._suspects.popleft()])
             if self._answers or not self._batches or time.monotonic() >= end_s:
-                self._is_alone = self._is_alone and bool(self._batches)
                 answers, self._answers = self._answers, []
                 return answers
             time.sleep(_LOOK_S)

@@ -87,6 +87,9 @@ class Ended:
             raise self.answers
         return self.answers
 
+    def exception(self, timeout: float) -> object:
+        return self.answers
+
 
 @dataclass
 class Client:
@@ -117,6 +120,26 @@ def test_answers_that_can_never_be_read_fail_their_tasks_and_nobody_waits_for_th
     workers = fake(Ended(TypeError("cannot unpickle this")))
     found = [one for _ in range(dask_workers._MOST_LOST + 1) for one in workers.poll(0.0)]
     assert [(one.key, one.why) for one in found] == [("0", "TypeError: cannot unpickle this")]
+    assert workers.num_asked == 0
+
+
+# As the library calls the error of a batch that keeps killing its workers.
+KilledWorker = type("KilledWorker", (Exception,), {})
+
+
+def test_nothing_is_asked_beside_a_suspect() -> None:
+    """A worker that dies of the suspect would take the other with it, which would then be the culprit, too."""
+    suspect, later = Ended(KilledWorker("at it"), status="pending"), Ended([Result("2", b"later")])
+    workers = fake(Ended(KilledWorker("at it"), status="error"), Ended([Result("1", b"answer")]))
+    workers.client.batches += [suspect, later]
+    assert workers.poll(0.0) == [Result("1", b"answer")]  # and the suspect is asked alone now
+    workers.submit([Task("2", "", None, b"")])
+    assert workers.client.batches == [later]
+    assert (workers.num_asked, workers.room()) == (2, 0)
+    suspect.status = "error"
+    (failure,) = workers.poll(0.0)
+    assert (failure.key, "every worker that took it died" in failure.why) == ("0", True)
+    assert workers.poll(0.0) == [Result("2", b"later")]
     assert workers.num_asked == 0
 
 
