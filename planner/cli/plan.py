@@ -134,7 +134,6 @@ def plan(
         )
     network_problem = network_of(asked(problem), found.substitutions)
     drawn.write(network_problem, found.family, found.configuration, step)
-    view = view_of(network_problem, found)
     if html:
         explained_s = min(seconds, _MOST_EXPLAINED_S) if explain else 0.0
         limits = {"time_limit_s": explained_s, "memory_limit_bytes": most_bytes}
@@ -145,9 +144,16 @@ def plan(
             ("planner", "check", "plan.json"),
         ]
         history = progress.history
+        view = view_of(network_problem, found)
         write_page(html, plan_answer(found, view, explanation=explanation, history=history, commands=commands))
     launch = found.prediction.details.get("launch", ())
-    give(lambda: plan_document(found), lambda: plan_answer(found, view), json=json, out=out, launch=launch)
+    give(
+        lambda: plan_document(found),
+        lambda: plan_answer(found, view_of(network_problem, found)),
+        json=json,
+        out=out,
+        launch=launch,
+    )
 
 
 def predict(
