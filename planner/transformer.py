@@ -358,22 +358,21 @@ class Transformer:
         return _NORMS[self.norm_position]
 
     @property
+    def _moe_layers(self) -> range:
+        """The blocks with experts, by their index."""
+        experts = self.experts
+        return range(0) if experts is None else range(experts.num_dense_first, self.num_layers, experts.every)
+
+    @property
     def layer_kinds(self) -> tuple[LayerKind, ...]:
         """The kind of every block, in order: ``moe`` where it has experts, else ``dense``."""
-        return tuple("moe" if self._has_experts(index) else "dense" for index in range(self.num_layers))
-
-    def _has_experts(self, index: int) -> bool:
-        """Whether a block has experts."""
-        if self.experts is None or index < self.experts.num_dense_first:
-            return False
-        return (index - self.experts.num_dense_first) % self.experts.every == 0
+        with_experts = self._moe_layers
+        return tuple("moe" if index in with_experts else "dense" for index in range(self.num_layers))
 
     @property
     def num_moe_layers(self) -> int:
         """Blocks with experts."""
-        if self.experts is None:
-            return 0
-        return len(range(self.experts.num_dense_first, self.num_layers, self.experts.every))
+        return len(self._moe_layers)
 
     @property
     def value_head_size(self) -> int:
@@ -393,7 +392,9 @@ class Transformer:
     @property
     def num_parameters(self) -> int:
         """Parameters in all; a matrix that the embedding and the logits share counts once."""
-        return self._sum(self.block_parameters("dense"), self.block_parameters("moe") if self.experts else 0)
+        dense = (self.num_layers - self.num_moe_layers) * self.block_parameters("dense")
+        moe = self.num_moe_layers * self.block_parameters("moe") if self.experts else 0
+        return self.embedding_parameters + dense + moe + self.head_parameters
 
     @property
     def num_active_parameters(self) -> int:
@@ -403,11 +404,6 @@ class Transformer:
         idle = (self.experts.num_experts - self.experts.top_k) * self.expert_parameters
         return self.num_parameters - self.num_moe_layers * idle
 
-    def _sum(self, dense: int, moe: int) -> int:
-        """Return embedding and head, and so much for every dense and every other block."""
-        blocks = (self.num_layers - self.num_moe_layers) * dense + self.num_moe_layers * moe
-        return self.embedding_parameters + blocks + self.head_parameters
-
     def block_parameters(self, kind: LayerKind) -> int:
         """Return the parameters of one block.
 
@@ -416,9 +412,21 @@ class Transformer:
         ValueError
             For a block with experts where the network has none.
         """
-        norms = self.norms_per_layer * self._norm_parameters(self.hidden_size)
-        feed_forward = self._feed_forward_parameters(self.feed_forward_size) if kind == "dense" else self._moe()
-        return norms + self.attention_parameters + feed_forward
+        outside = self.norms_per_layer * self._norm_parameters(self.hidden_size) + self.attention_parameters
+        if kind == "dense":
+            return outside + self._feed_forward_parameters(self.feed_forward_size)
+        experts = self.experts
+        if experts is None:
+            raise ValueError("the network has no experts, so none of its layers is of the kind 'moe'.")
+        router = self._matrix(self.hidden_size, experts.num_experts, experts.has_router_bias)
+        shared = experts.num_shared * experts.shared_size
+        return (
+            outside
+            + router
+            + experts.num_experts * self.expert_parameters
+            + (self._feed_forward_parameters(shared) if shared else 0)
+            + (self.hidden_size if experts.has_shared_gate else 0)
+        )
 
     @property
     def attention_parameters(self) -> int:
@@ -442,20 +450,6 @@ class Transformer:
     def expert_parameters(self) -> int:
         """Parameters of one routed expert of one block; 0 without experts."""
         return 0 if self.experts is None else self._feed_forward_parameters(self.experts.expert_size)
-
-    def _moe(self) -> int:
-        """Return the parameters of router and experts of one block."""
-        experts = self.experts
-        if experts is None:
-            raise ValueError("the network has no experts, so none of its layers is of the kind 'moe'.")
-        router = self._matrix(self.hidden_size, experts.num_experts, experts.has_router_bias)
-        shared = experts.num_shared * experts.shared_size
-        return (
-            router
-            + experts.num_experts * self.expert_parameters
-            + (self._feed_forward_parameters(shared) if shared else 0)
-            + (self.hidden_size if experts.has_shared_gate else 0)
-        )
 
     def _feed_forward_parameters(self, inner: int) -> int:
         """Return the parameters of a feed-forward part of an inner width."""

@@ -108,7 +108,7 @@ def test_a_plan_shows_the_answer_its_proof_its_decisions_and_its_time(plan: Plan
     read = Reader(html_of(plan))
     assert "all_reduce on 32 devices (4 machines x 8): an epoch takes 10 min" in read.text
     assert "Proven optimal within what was searched, under this cost model." in read.text
-    for name in (*plan.configuration.to_document(), "forward", "backward", "exposed all reduce"):
+    for name in (*plan.configuration.to_document(), "forward", "backward", "exposed all-reduce"):
         assert name in read.cells
     shares = [float(cell[:-1]) for cell in read.cells if cell.endswith("%")]
     assert sum(shares) == pytest.approx(100, abs=0.3)

@@ -96,7 +96,6 @@ def plan(
         )
     network = network_of(asked(problem), found.substitutions)
     drawn.write(network, found.family, found.configuration, step)
-    view = view_of(network, found)
     if html:
         explanation = None
         if explained_s := min(seconds, _MOST_EXPLAINED_S) if output.explain else 0.0:
@@ -105,11 +104,12 @@ def plan(
         others = [("planner", name, "plan.json") for name in ("explain", "check")]
         commands = [(*command, "--out", "plan.json"), *others]
         history = progress.history
+        view = view_of(network, found)
         write_page(html, plan_answer(found, view, explanation=explanation, history=history, commands=commands))
     launch = found.prediction.details.get("launch", ())
     give(
         lambda: plan_document(found),
-        lambda: plan_answer(found, view),
+        lambda: plan_answer(found, view_of(network, found)),
         json=output.json,
         out=output.out,
         launch=launch,

@@ -21,6 +21,7 @@ from planner.constraints import CONSTRAINTS, Constraint
 from planner.decisions import DECISIONS, FLAG, LAYOUT, Decision, PipelineSchedule, Synchronisation
 from planner.dnn import MOST_LAYERS
 from planner.names import FAMILY_NAMES, FamilyName
+from planner.problem import Algorithm
 from planner.question.blocks import (
     MOST_DEVICES,
     MOST_SUBSTITUTIONS,
