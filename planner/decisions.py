@@ -26,6 +26,7 @@ __all__ = [
     "LayoutDecisions",
     "decided_by",
     "excludable_keys",
+    "flags_of",
     "pinnable_keys",
     "row_of",
     "written",
@@ -75,6 +76,10 @@ class Decision:
         Families whose search leaves out the values of ``constraints.exclude``.
     default
         Of a layout: what a block that leaves it out means; None: on where the program has it and it means something.
+    takes_memory
+        Whether a value that is pinned may be what leaves no room on a device.
+    flags
+        By program that trains: the option or key which says it alone, where there is one; see :func:`flags_of`.
     """
 
     key: str
@@ -87,6 +92,8 @@ class Decision:
     block_values: tuple[str, ...] = ()
     excluded_by: tuple[str, ...] = ()
     default: int | str | bool | None = None
+    takes_memory: bool = False
+    flags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_count(self) -> bool:
@@ -199,25 +206,113 @@ class LayoutDecisions:
     """The decisions of one layout of a transformer, by their keys in the block ``configuration.hybrid``."""
 
     tensor: int = _layout(
-        "tensor_parallel_size", "devices that share every matrix multiplication", 1, maximum_of=_devices
+        "tensor_parallel_size",
+        "devices that share every matrix multiplication",
+        1,
+        maximum_of=_devices,
+        flags={
+            "megatron": "tensor-model-parallel-size",
+            "torchtitan": "parallelism.tensor_parallel_degree",
+            "deepspeed": "tensor_parallel.autotp_size",
+            "fsdp": "parallelism_config.parallelism_config_tp_size",
+            "plugin": "megatron_lm_config.megatron_lm_tp_degree",
+        },
     )
     context: int = _layout(
-        "context_parallel_size", "devices that share the tokens of a sequence", 1, maximum_of=_devices
+        "context_parallel_size",
+        "devices that share the tokens of a sequence",
+        1,
+        maximum_of=_devices,
+        flags={
+            "megatron": "context-parallel-size",
+            "torchtitan": "parallelism.context_parallel_degree",
+            "deepspeed": "sequence_parallel_size",
+            "fsdp": "parallelism_config.parallelism_config_cp_size",
+            "plugin": "megatron_lm_config.megatron_lm_context_parallel_size",
+        },
     )
-    pipeline: int = _layout("pipeline_parallel_size", "stages that the layers are cut into", 1, maximum_of=_devices)
-    data: int = _layout("data_parallel_size", "replicas that share the batch", 1, maximum_of=_devices)
-    expert: int = _layout("expert_parallel_size", "devices that share the experts of a layer", 1, maximum_of=_devices)
+    pipeline: int = _layout(
+        "pipeline_parallel_size",
+        "stages that the layers are cut into",
+        1,
+        maximum_of=_devices,
+        flags={
+            "megatron": "pipeline-model-parallel-size",
+            "torchtitan": "parallelism.pipeline_parallel_degree",
+            "deepspeed": "pipeline.stages",
+            "plugin": "megatron_lm_config.megatron_lm_pp_degree",
+        },
+    )
+    data: int = _layout(
+        "data_parallel_size",
+        "replicas that share the batch",
+        1,
+        maximum_of=_devices,
+        flags={"fsdp": "parallelism_config.parallelism_config_dp_shard_size"},
+    )
+    expert: int = _layout(
+        "expert_parallel_size",
+        "devices that share the experts of a layer",
+        1,
+        maximum_of=_devices,
+        flags={
+            "megatron": "expert-model-parallel-size",
+            "torchtitan": "parallelism.expert_parallel_degree",
+            "deepspeed": "expert_parallel.autoep_size",
+            "plugin": "megatron_lm_config.megatron_lm_expert_model_parallel_size",
+        },
+    )
     interleave: int = _layout(
         "chunks_per_device",
         "virtual pipeline stages of a device",
         1,
         maximum_of=_layers,
         block={"pipeline": "chunks_per_device"},
+        flags={
+            "megatron": "num-layers-per-virtual-pipeline-stage",
+            "torchtitan": "parallelism.module_fqns_per_model_part",
+        },
     )
-    microbatch: int = _layout("microbatch_size", "samples of a micro-batch on one replica", 1, maximum_of=_samples)
-    zero: int = _layout("zero_stage", "ZeRO stage: what data ranks share", 0, values=get_args(ZeroStage), is_open=True)
+    microbatch: int = _layout(
+        "microbatch_size",
+        "samples of a micro-batch on one replica",
+        1,
+        maximum_of=_samples,
+        takes_memory=True,
+        flags={
+            "megatron": "micro-batch-size",
+            "torchtitan": "training.local_batch_size",
+            "deepspeed": "train_micro_batch_size_per_gpu",
+        },
+    )
+    zero: int = _layout(
+        "zero_stage",
+        "ZeRO stage: what data ranks share",
+        0,
+        values=get_args(ZeroStage),
+        is_open=True,
+        takes_memory=True,
+        flags={
+            "megatron": "data-parallel-sharding-strategy",
+            "torchtitan": "parallelism.fsdp_reshard_after_forward",
+            "deepspeed": "zero_optimization.stage",
+            "fsdp": "fsdp_config.fsdp_reshard_after_forward",
+            "plugin": "megatron_lm_config.megatron_lm_use_distributed_optimizer",
+        },
+    )
     recompute: str = _layout(
-        "recompute", "activations that the backward pass computes again", "none", values=get_args(Recompute)
+        "recompute",
+        "activations that the backward pass computes again",
+        "none",
+        values=get_args(Recompute),
+        takes_memory=True,
+        flags={
+            "megatron": "recompute-granularity",
+            "torchtitan": "activation-checkpoint",
+            "deepspeed": "activation_checkpointing",
+            "fsdp": "fsdp_config.fsdp_activation_checkpointing",
+            "plugin": "megatron_lm_config.megatron_lm_recompute_granularity",
+        },
     )
     schedule: str = _layout(
         "zero_bubble",
@@ -233,6 +328,12 @@ class LayoutDecisions:
         False,
         values=FLAG,
         is_open=True,
+        takes_memory=True,
+        flags={
+            "megatron": "sequence-parallel",
+            "torchtitan": "parallelism.enable_sequence_parallel",
+            "plugin": "megatron_lm_config.megatron_lm_sequence_parallelism",
+        },
     )
     overlap_data: bool = _layout(
         "overlap_data",
@@ -240,6 +341,7 @@ class LayoutDecisions:
         False,
         values=FLAG,
         is_open=True,
+        flags={"megatron": "overlap-grad-reduce", "deepspeed": "zero_optimization.overlap_comm"},
     )
     overlap_tensor: bool = _layout(
         "overlap_tensor",
@@ -247,9 +349,23 @@ class LayoutDecisions:
         False,
         values=FLAG,
         is_open=True,
+        flags={
+            "megatron": "tp-comm-overlap",
+            "torchtitan": "compile.enable_async_tensor_parallel",
+            "deepspeed": "tensor_parallel.tp_overlap_comm",
+        },
     )
     offload_optimizer: bool = _layout(
-        "offload_optimizer", "whether the optimiser's state lies in host memory", False, values=FLAG
+        "offload_optimizer",
+        "whether the optimiser's state lies in host memory",
+        False,
+        values=FLAG,
+        takes_memory=True,
+        flags={
+            "megatron": "optimizer-cpu-offload",
+            "deepspeed": "zero_optimization.offload_optimizer",
+            "plugin": "megatron_lm_config.megatron_lm_optimizer_cpu_offload",
+        },
     )
     order: str = _layout(
         "rank_order",
@@ -387,11 +503,25 @@ DECISIONS: tuple[Decision, ...] = (
         values=get_args(PipelineSchedule),
         block=_same("schedule", ["pipeline"]),
         excluded_by=_HYBRID,
+        takes_memory=True,
     ),
     *LAYOUT.values(),
     Decision(key="substitutions", words="layers that others replace", families=(), names_of=_substitutions),
 )
 _BY_KEY = {row.key: row for row in DECISIONS}
+
+
+def flags_of(program: str) -> Mapping[str, str]:
+    """Return, by the key in a layout's block, the option or key of a program that says a decision alone.
+
+    Programs: ``megatron`` and ``torchtitan`` (options of a command, less their hyphens), ``deepspeed`` (keys of its
+    configuration), ``fsdp`` and ``plugin`` (keys of Accelerate's for FSDP, and for its plugin of Megatron-LM); a dot
+    leads into a block.
+
+    >>> flags_of("fsdp")["recompute"]
+    'fsdp_config.fsdp_activation_checkpointing'
+    """
+    return {name: row.flags[program] for name, row in LAYOUT.items() if program in row.flags}
 
 
 def row_of(key: str) -> Decision:

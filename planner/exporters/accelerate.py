@@ -16,14 +16,15 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from planner.decisions import flags_of
 from planner.exporters import deepspeed
 from planner.exporters.buckets import MIB, GradientTensors, best_buffer, full_buckets, round_size
 from planner.exporters.export import Export, Exporter, Job
 from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import (
     Layout,
-    flags_to,
     layout_of,
+    pinned_by,
     pins_of,
     read_layout,
     shared_pins,
@@ -51,7 +52,7 @@ _SHARDS = 2  # from this stage of ZeRO on gradients are sharded
 # Of DDP where nobody says otherwise: the first bucket, and those behind it. A cap that is given holds for all of them
 # (torch/nn/parallel/distributed.py of PyTorch 2.13, pytorch/pytorch#121640).
 _FIRST_MIB, _CAP_MIB = 1, 25
-_FSDP, _PLUGIN = flags_to("fsdp"), flags_to("plugin")
+_FSDP, _PLUGIN = flags_of("fsdp"), flags_of("plugin")
 
 
 class Engine(Enum):
@@ -326,31 +327,22 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     if kind == Engine.FSDP.value:
         chosen = read_layout(
             file,
-            global_batch_size=1,
+            "fsdp",
             num_devices=number,
-            tensor=file.count(_FSDP["tensor"], 1),
-            context=file.count(_FSDP["context"], 1),
             zero=3 if file.value(_FSDP["zero"], True) else 2,
             recompute="full" if file.value(_FSDP["recompute"]) else "none",
         )
-        return pins_of(chosen, "tensor", "context", "pipeline", "data", "zero", "recompute", "num_devices")
+        return pins_of(chosen, *pinned_by("fsdp"))
     if kind == Engine.MEGATRON_LM.value:
         chosen = read_layout(
             file,
-            global_batch_size=1,
+            "plugin",
             num_devices=number,
-            tensor=file.count(_PLUGIN["tensor"]),
-            pipeline=file.count(_PLUGIN["pipeline"]),
-            context=file.count(_PLUGIN["context"], 1),
-            expert=file.count(_PLUGIN["expert"], 1),
+            required=("tensor", "pipeline"),
             zero=int(bool(file.value(_PLUGIN["zero"]))),
-            recompute=str(file.value(_PLUGIN["recompute"], "none")),
-            sequence_parallel=bool(file.value(_PLUGIN["sequence_parallel"])),
-            offload_optimizer=bool(file.value(_PLUGIN["offload_optimizer"])),
         )
         microbatches = {"num_microbatches": file.count("megatron_lm_config.megatron_lm_num_micro_batches")}
-        names = ("tensor", "context", "pipeline", "data", "expert", "zero", "recompute", "sequence_parallel")
-        return {**shared_pins(chosen, *names, "offload_optimizer", "num_devices"), **microbatches}
+        return {**shared_pins(chosen, *pinned_by("plugin")), **microbatches}
     return {"num_devices": number}
 
 

@@ -136,15 +136,11 @@ def data_parallel_of(job: Job, target: str) -> DataParallel:
         shares[None] = (-(-chosen.global_batch_size // chosen.num_devices), chosen.gradient_accumulation_steps)
         shares |= {group.name: (group.batch_per_device, group.gradient_accumulation_steps) for group in chosen.groups}
     else:
-        split = [f"{name} {getattr(chosen, name)}" for name in _DEGREES if getattr(chosen, name) > 1]
-        split += [f"ZeRO {chosen.zero}"] if chosen.zero else []
-        split += ["the optimiser's state in host memory"] if chosen.offload_optimizer else []
-        if split:
+        if split := chosen.more_than_a_copy:
             why = f"every device would hold the whole network, and the plan has {', '.join(split)}"
             raise refused(target, why, "Pin 1 and fix.zero_stage: 0 for one that copies the network.")
         steps: dict[str | None, int] = {None: chosen.num_microbatches}
-        if not chosen.is_even:
-            steps |= {row.machines: row.num_microbatches for row in chosen.replicas}
+        steps |= {row.machines: row.num_microbatches for row in chosen.replicas}
         shares = {name: (number * chosen.microbatch, number) for name, number in steps.items()}
     ranks = []
     for row in rows:
@@ -155,7 +151,7 @@ def data_parallel_of(job: Job, target: str) -> DataParallel:
         ranks=tuple(ranks),
         global_batch_size=chosen.global_batch_size,
         fused=chosen if isinstance(chosen, AllReduceConfiguration) else None,
-        is_recomputed=isinstance(chosen, HybridConfiguration) and chosen.recompute != "none",
+        is_recomputed=isinstance(chosen, HybridConfiguration) and chosen.is_recomputed,
     )
 
 

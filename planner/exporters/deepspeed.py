@@ -16,14 +16,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from planner.decisions import flags_of
 from planner.errors import Fault, SpecError
 from planner.exporters.buckets import GradientTensors
 from planner.exporters.export import Export, Exporter, Job, refused
 from planner.exporters.layouts import (
     Layout,
-    flags_to,
     layout_export,
     layout_of,
+    pinned_by,
     pins_of,
     read_layout,
     stage_layers,
@@ -51,7 +52,7 @@ __all__ = [
 ]
 
 TARGET, VERSION, CONFIG, STAGES = "deepspeed", "DeepSpeed 0.19.8", "ds_config.json", "planned_pipeline.py"
-_FLAGS = flags_to("deepspeed")
+_FLAGS = flags_of("deepspeed")
 _BUCKET = 500_000_000  # elements; DeepSpeed's own default, and its constant where there is no ZeRO
 _BATCH = ("train_batch_size", _FLAGS["microbatch"], "gradient_accumulation_steps")
 _KNOWN = """
@@ -431,19 +432,18 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
         raise file.fault(problem, _BATCH[0], "Correct one of the three.")
     chosen = read_layout(
         file,
+        TARGET,
         global_batch_size=batch,
         data=batch // (micro * steps),
-        microbatch=micro,
-        zero=file.count(_FLAGS["zero"], 0, least=0),
         recompute="full" if _FLAGS["recompute"] in file.flags else "none",
-        offload_optimizer=bool(file.value(_FLAGS["offload_optimizer"])),
-        **{name: file.count(_FLAGS[name], 1) for name in ("tensor", "context", "pipeline", "expert")},
     )
     is_copy = chosen.num_devices == chosen.data and not (chosen.zero or chosen.expert > 1)
     if is_copy and chosen.recompute == "none":
         return {"num_devices": chosen.data, "gradient_accumulation_steps": steps}
-    pins = pins_of(chosen, "data", "context", "pipeline", "microbatch", "zero", "recompute", "offload_optimizer")
-    return pins if chosen.pipeline > 1 else pins | pins_of(chosen, "tensor", "expert", "num_devices")
+    # Overlaps follow from the rest; and of a pipeline these stand in the module of its stages.
+    elsewhere = ("tensor", "expert", "num_devices") if chosen.pipeline > 1 else ()
+    pinned = [name for name in pinned_by(TARGET) if not name.startswith("overlap") and name not in elsewhere]
+    return pins_of(chosen, *pinned)
 
 
 EXPORTERS = {TARGET: Exporter(export, recognises, degrees)}

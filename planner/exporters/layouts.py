@@ -1,8 +1,8 @@
 """What a plan asks of a program that trains one network by degrees: the layout, its flags, and what is changed.
 
 An exporter starts with :func:`layout_of`, changes by :meth:`Layout.instead` what its program cannot do, and writes what
-is left by the flags of :data:`FLAGS`. So that nothing is dropped, every change is a note; where the cost model
-knows what it costs, the note says it.
+is left by the flags of the decisions' rows (:func:`planner.decisions.flags_of`). So that nothing is dropped, every
+change is a note; where the cost model knows what it costs, the note says it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from planner.decisions import LAYOUT
+from planner.decisions import LAYOUT, flags_of
 from planner.errors import InfeasibleError
 from planner.exporters.export import Export, Job, refused
 from planner.exporters.machines import device_of, require_kinds, used_machines
@@ -23,167 +23,84 @@ from planner.transformer import Transformer
 from planner.units import Dimension, format_human
 from planner.used_machines import UsedMachines
 
-__all__ = [
-    "FLAGS",
-    "LaunchFlags",
-    "Layout",
-    "flags_to",
-    "layout_export",
-    "layout_of",
-    "pin_of",
-    "pins_of",
-    "read_layout",
-]
-__all__ += ["shared_pins", "stage_layers", "time_text"]
+__all__ = ["Layout", "layout_export", "layout_of", "pinned_by", "pins_of", "read_layout", "shared_pins", "stage_layers"]
+__all__ += ["time_text"]
 
 _HYBRID, _ALL_REDUCE = "hybrid", "all_reduce"
+_FLAGGED = (*(name for name, row in LAYOUT.items() if row.flags), "num_devices")
 _SAME = 5e-4  # shares of an iteration below this are not worth a figure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchFlags:
-    """How programs write one decision of a layout; empty where one has no flag for it alone.
-
-    Attributes
-    ----------
-    megatron, torchtitan
-        Options of a command, less their hyphens; Megatron-LM's are written by :mod:`planner.families.hybrid.launch`.
-    deepspeed, fsdp, plugin
-        Keys of DeepSpeed's configuration, and of Accelerate's for FSDP and for its plugin of Megatron-LM; a dot leads
-        into a block.
-    """
-
-    megatron: str = ""
-    torchtitan: str = ""
-    deepspeed: str = ""
-    fsdp: str = ""
-    plugin: str = ""
-
-
-FLAGS: Mapping[str, LaunchFlags] = {
-    "tensor": LaunchFlags(
-        megatron="tensor-model-parallel-size",
-        torchtitan="parallelism.tensor_parallel_degree",
-        deepspeed="tensor_parallel.autotp_size",
-        fsdp="parallelism_config.parallelism_config_tp_size",
-        plugin="megatron_lm_config.megatron_lm_tp_degree",
-    ),
-    "context": LaunchFlags(
-        megatron="context-parallel-size",
-        torchtitan="parallelism.context_parallel_degree",
-        deepspeed="sequence_parallel_size",
-        fsdp="parallelism_config.parallelism_config_cp_size",
-        plugin="megatron_lm_config.megatron_lm_context_parallel_size",
-    ),
-    "pipeline": LaunchFlags(
-        megatron="pipeline-model-parallel-size",
-        torchtitan="parallelism.pipeline_parallel_degree",
-        deepspeed="pipeline.stages",
-        plugin="megatron_lm_config.megatron_lm_pp_degree",
-    ),
-    "data": LaunchFlags(fsdp="parallelism_config.parallelism_config_dp_shard_size"),
-    "expert": LaunchFlags(
-        megatron="expert-model-parallel-size",
-        torchtitan="parallelism.expert_parallel_degree",
-        deepspeed="expert_parallel.autoep_size",
-        plugin="megatron_lm_config.megatron_lm_expert_model_parallel_size",
-    ),
-    "interleave": LaunchFlags(
-        megatron="num-layers-per-virtual-pipeline-stage",
-        torchtitan="parallelism.module_fqns_per_model_part",
-    ),
-    "microbatch": LaunchFlags(
-        megatron="micro-batch-size",
-        torchtitan="training.local_batch_size",
-        deepspeed="train_micro_batch_size_per_gpu",
-    ),
-    "zero": LaunchFlags(
-        megatron="data-parallel-sharding-strategy",
-        torchtitan="parallelism.fsdp_reshard_after_forward",
-        deepspeed="zero_optimization.stage",
-        fsdp="fsdp_config.fsdp_reshard_after_forward",
-        plugin="megatron_lm_config.megatron_lm_use_distributed_optimizer",
-    ),
-    "recompute": LaunchFlags(
-        megatron="recompute-granularity",
-        torchtitan="activation-checkpoint",
-        deepspeed="activation_checkpointing",
-        fsdp="fsdp_config.fsdp_activation_checkpointing",
-        plugin="megatron_lm_config.megatron_lm_recompute_granularity",
-    ),
-    "sequence_parallel": LaunchFlags(
-        megatron="sequence-parallel",
-        torchtitan="parallelism.enable_sequence_parallel",
-        plugin="megatron_lm_config.megatron_lm_sequence_parallelism",
-    ),
-    "overlap_data": LaunchFlags(megatron="overlap-grad-reduce", deepspeed="zero_optimization.overlap_comm"),
-    "overlap_tensor": LaunchFlags(
-        megatron="tp-comm-overlap",
-        torchtitan="compile.enable_async_tensor_parallel",
-        deepspeed="tensor_parallel.tp_overlap_comm",
-    ),
-    "offload_optimizer": LaunchFlags(
-        megatron="optimizer-cpu-offload",
-        deepspeed="zero_optimization.offload_optimizer",
-        plugin="megatron_lm_config.megatron_lm_optimizer_cpu_offload",
-    ),
-    "num_devices": LaunchFlags(),
-}
-
-
-def pin_of(name: str) -> str:
-    """Return the key of ``fix`` that pins a decision of a layout."""
-    return LAYOUT[name].key if name in LAYOUT else name
-
-
-def flags_to(program: str) -> Mapping[str, str]:
-    """Return the flag of every decision that a program, one of the columns of :data:`FLAGS`, has one for."""
-    flags = {name: str(getattr(decision, program)) for name, decision in FLAGS.items()}
-    return {name: flag for name, flag in flags.items() if flag}
+def pinned_by(program: str) -> tuple[str, ...]:
+    """Return the decisions that files of a program say: those with a flag, and the degrees that follow from them."""
+    flags = flags_of(program)
+    return (*(name for name in LAYOUT if name in flags or name in ("pipeline", "data")), "num_devices")
 
 
 def pins_of(chosen: HybridConfiguration, *names: str) -> dict[str, object]:
-    """Return decisions as a ``fix`` block pins them: those named, or all.
+    """Return decisions as a ``fix`` block pins them: those named, or all that some program has a flag for.
 
     >>> pins_of(HybridConfiguration(global_batch_size=8, tensor=2), "tensor", "num_devices")
     {'tensor_parallel_size': 2, 'num_devices': 2}
     """
-    return {pin_of(name): getattr(chosen, name) for name in names or FLAGS}
+    return {LAYOUT[name].key if name in LAYOUT else name: getattr(chosen, name) for name in names or _FLAGGED}
 
 
 def shared_pins(chosen: HybridConfiguration, *names: str) -> dict[str, object]:
     """Return pins as :func:`pins_of`, less the stage of ZeRO where one data and context rank has nothing to share."""
-    pins = pins_of(chosen, *names)
-    if chosen.data * chosen.context == 1:
-        pins.pop(pin_of("zero"), None)
-    return pins
+    is_alone = chosen.data * chosen.context == 1
+    return pins_of(chosen, *(name for name in names or _FLAGGED if not (is_alone and name == "zero")))
 
 
-def read_layout(file: Parsed, *, num_devices: int | None = None, **decisions: Any) -> HybridConfiguration:
-    """Return a layout that was read from a file.
+def read_layout(
+    file: Parsed,
+    program: str,
+    *,
+    global_batch_size: int = 1,
+    num_devices: int | None = None,
+    required: Sequence[str] = (),
+    **own: Any,
+) -> HybridConfiguration:
+    """Return a layout that was read from a file, by the flags of a program.
 
     Parameters
     ----------
     num_devices
         Where the file says how many devices there are: the data-parallel degree is what the other degrees leave.
+    required
+        Decisions whose flags must be there.
+    own
+        Decisions that the program writes in a way of its own, read already.
 
     Raises
     ------
     SpecError
-        If degrees do not divide the devices, or a stage of ZeRO or a kind of recomputation is none.
+        If a flag has no such value or is missing, or degrees do not divide the devices.
     """
-    known = {name: LAYOUT[name].values for name in ("zero", "recompute")}
-    for name, values in known.items():
-        if name in decisions and decisions[name] not in values:
-            hint = f"Write one of {', '.join(map(str, values))}."
-            raise file.fault(f"{str(decisions[name])[:60]!r} is none.", pin_of(name), hint)
+    decisions = dict(own)
+    for name, flag in flags_of(program).items():
+        row = LAYOUT[name]
+        if name in own:
+            continue
+        if row.is_flag:
+            decisions[name] = flag in file.flags if file.is_text else bool(file.value(flag))
+        elif row.names:
+            decisions[name] = str(file.value(flag, row.default))
+        else:
+            least = 1 if row.is_count else 0
+            decisions[name] = file.count(flag, None if name in required else least, least=least)
+    for name, value in decisions.items():
+        if (values := LAYOUT[name].values) and value not in values:
+            raise file.fault(
+                f"{str(value)[:60]!r} is none.", LAYOUT[name].key, f"Write one of {', '.join(map(str, values))}."
+            )
     if num_devices is not None:
         degrees = [decisions.get(name, 1) for name in ("tensor", "context", "pipeline")]
         if num_devices % prod(degrees):
             words = " x ".join(map(str, degrees))
             raise file.fault(f"{num_devices} devices do not divide by {words}.", hint="Correct the degrees.")
         decisions["data"] = num_devices // prod(degrees)
-    return HybridConfiguration(**decisions)
+    return HybridConfiguration(global_batch_size=global_batch_size, **decisions)
 
 
 # -- the layout --------------------------------------------------------------------------------------------------------

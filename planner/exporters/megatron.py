@@ -11,23 +11,30 @@ it holds ``--ddp-bucket-size`` numbers, in the reverse order of the network, as 
 from collections.abc import Mapping
 from pathlib import Path
 
+from planner.decisions import flags_of
 from planner.errors import Fault, SpecError
 from planner.exporters.buckets import GradientTensors, best_buffer, full_buckets
 from planner.exporters.export import Export, Exporter, Job
-from planner.exporters.layouts import Layout, flags_to, layout_export, layout_of, read_layout, shared_pins, time_text
+from planner.exporters.layouts import (
+    Layout,
+    layout_export,
+    layout_of,
+    read_layout,
+    shared_pins,
+    time_text,
+)
 from planner.exporters.scripts import Parsed, launched, script_words
 from planner.families.all_reduce.configuration import AllReduceConfiguration
-from planner.families.hybrid.launch import VERSION, launch_lines, not_expressed, options, orders_of
+from planner.families.hybrid.launch import SHARDING, VERSION, launch_lines, not_expressed, options, orders_of
 from planner.transformer import Transformer
 
 __all__ = ["EXPORTERS", "KNOWN", "VERSION", "as_run", "degrees", "export", "recognises"]
 
 TARGET = "megatron"
-_FLAGS = flags_to("megatron")
+_FLAGS = flags_of("megatron")
 _PROGRAM = "pretrain_gpt.py"
 _SGD = {"sgd": "--optimizer sgd", "momentum": "--optimizer sgd"}
 _KEY_VALUE_COPIES = "core_v0.16"
-_ZERO = {"optim_grads": 2, "optim_grads_params": 3}
 # Options that may be written, so that a misspelt one is found when a script is read back. Source:
 # ``megatron/training/arguments.py`` of github.com/NVIDIA/Megatron-LM at commit 000c4ac24f61159c138b0975def722c65245983c
 # (between core 0.14 and 0.16); those of a layout were read again for this list in ``_add_distributed_args``,
@@ -153,21 +160,15 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
         interleave = max(1, (file.count("num-layers") + ends) // (stages * file.count(_FLAGS["interleave"])))
     zero = int("use-distributed-optimizer" in flags)
     if "use-megatron-fsdp" in flags:
-        zero = _ZERO.get(str(file.value(_FLAGS["zero"])), 1)
-    switches = ("sequence_parallel", "overlap_data", "overlap_tensor", "offload_optimizer")
+        zero = next((stage for stage, word in SHARDING.items() if word == file.value(_FLAGS["zero"])), 1)
     chosen = read_layout(
         file,
+        TARGET,
         num_devices=devices,
         global_batch_size=batch,
-        tensor=file.count(_FLAGS["tensor"]),
-        pipeline=stages,
-        context=file.count(_FLAGS["context"], 1),
-        expert=file.count(_FLAGS["expert"], 1),
+        required=("tensor",),
         interleave=interleave,
-        microbatch=micro,
         zero=zero,
-        recompute=str(file.value(_FLAGS["recompute"], "none")),
-        **{name: _FLAGS[name] in flags for name in switches},
     )
     return shared_pins(chosen)
 

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from planner.decisions import flags_of
 from planner.exporters.export import Export, Exporter, Job
-from planner.exporters.layouts import Layout, flags_to, layout_export, layout_of, pins_of, read_layout, stage_layers
+from planner.exporters.layouts import Layout, layout_export, layout_of, pinned_by, pins_of, read_layout, stage_layers
 from planner.exporters.scripts import Parsed, argument_words, launched, script_words, wrapped
 from planner.transformer import Transformer
 
@@ -23,7 +24,7 @@ __all__ = ["EXPORTERS", "FLAVOURS", "VERSION", "Flavour", "as_run", "degrees", "
 __all__ += ["recognises"]
 
 TARGET, VERSION = "torchtitan", "torchtitan 0.3.0"
-_FLAGS = flags_to("torchtitan")
+_FLAGS = flags_of("torchtitan")
 _PARALLEL = "parallelism."
 _NUMBERS = {"bf16": "bfloat16", "fp32": "float32", "tf32": "float32"}
 _SHARDS_GRADIENTS, _SHARDS_WEIGHTS = 2, 3  # stages of ZeRO
@@ -180,18 +181,16 @@ def degrees(path: Path, text: str) -> Mapping[str, object]:
     recompute = [word.removeprefix(subcommand) for word in command if word.startswith(subcommand)]
     chosen = read_layout(
         file,
+        TARGET,
         global_batch_size=file.count("training.global_batch_size"),
+        required=("tensor", "context", "pipeline", "expert"),
         data=copies * shards,
         interleave=max(1, len(parts) // stages),
         microbatch=micro,
         zero=0 if not freed else _SHARDS_WEIGHTS if freed == "always" else kept,
         recompute=recompute[0] if recompute else "selective",
-        sequence_parallel=_FLAGS["sequence_parallel"] in file.flags,
-        overlap_tensor=_FLAGS["overlap_tensor"] in file.flags,
-        **{name: file.count(_FLAGS[name]) for name in ("tensor", "context", "pipeline", "expert")},
     )
-    names = ("tensor", "context", "pipeline", "data", "expert", "interleave", "microbatch", "zero", "recompute")
-    return pins_of(chosen, *names, "sequence_parallel", "overlap_tensor", "num_devices")
+    return pins_of(chosen, *pinned_by(TARGET))
 
 
 EXPORTERS = {TARGET: Exporter(export, recognises, degrees)}

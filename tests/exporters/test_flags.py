@@ -1,20 +1,20 @@
-"""The table of decisions and flags: every flag is written, and every decision that is read back has a row."""
+"""The flags of the decisions: every flag is written, and every decision that is read back can be pinned."""
 
-from dataclasses import fields
 from functools import cache
 
 import pytest
 from hybrid_questions import MOE, TINY
 from layout_jobs import even_job
 
+from planner.decisions import LAYOUT, flags_of
 from planner.errors import InfeasibleError
 from planner.exporters import export
-from planner.exporters.layouts import FLAGS, LaunchFlags, flags_to, pin_of
+from planner.exporters.layouts import pinned_by, pins_of
 from planner.exporters.scripts import argument_words, nested
 from planner.families.hybrid.configuration import PINS, HybridConfiguration
 
 TARGETS = {"fsdp": "accelerate", "plugin": "accelerate"}  # of the columns that are not called as their target
-PROGRAMS = [field.name for field in fields(LaunchFlags) if field.name != "fix"]
+PROGRAMS = list(dict.fromkeys(program for row in LAYOUT.values() for program in row.flags))
 # Layouts in which every decision is made somewhere, in ways that one program or another takes.
 LAYOUTS = (
     {"tensor": 2, "pipeline": 2, "data": 2, "zero": 1, "sequence_parallel": True, "overlap_data": True},
@@ -42,16 +42,16 @@ def texts(target: str) -> str:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_flag_of_the_table_is_written(program: str) -> None:
-    flags, text = flags_to(program), texts(TARGETS.get(program, program))
+    flags, text = flags_of(program), texts(TARGETS.get(program, program))
     assert flags
     assert not {flag for flag in flags.values() if flag.rpartition(".")[2] not in text}
 
 
-def test_every_row_is_a_decision_of_a_layout_with_the_key_that_pins_it() -> None:
-    decided = {field.name for field in fields(HybridConfiguration)} | {"num_devices"}
-    assert FLAGS.keys() <= decided
-    assert {pin_of(name) for name in FLAGS} <= PINS.keys() | {"num_devices"}
-    assert len({pin_of(name) for name in FLAGS}) == len(FLAGS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_a_file_of_a_program_says_has_a_key_that_pins_it(program: str) -> None:
+    pins = pins_of(HybridConfiguration(global_batch_size=8), *pinned_by(program))
+    assert pins.keys() <= PINS.keys() | {"num_devices"}
+    assert len(pins) == len(pinned_by(program)) > len(flags_of(program))
 
 
 def test_flags_are_written_as_options_and_as_blocks() -> None:

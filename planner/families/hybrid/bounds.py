@@ -47,8 +47,9 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.errors import InfeasibleError
+from planner.families.hybrid.configuration import COARSE
 from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
-from planner.families.hybrid.space import COARSE, Bound, Space
+from planner.families.hybrid.space import Bound, Space
 from planner.models.communication import ORDERS, Tier
 from planner.models.layouts import Bools, Ints, Layouts, Recompute, Schedule, shared_bound_s
 from planner.models.operators import flop_per_sample

@@ -23,8 +23,14 @@ ORDER_NAMES = LAYOUT["order"].names  # by planner.models.communication.ORDERS
 # The keys of ``fix`` whose value is that of one decision of a layout; what else the family decides is told in Space.
 PINS: Mapping[str, str] = {row.key: row.block[NAME] for row in DECISIONS if NAME in row.block and not row.block_values}
 
+# The degrees, in the order in which they are listed.
+COARSE = ("tensor", "context", "pipeline", "data", "expert")
+# What goes with a cut of the layers that is not even, and with replicas that differ: these values, and no higher ZeRO.
+OF_CUTS: Mapping[str, int | str | bool] = {"schedule": "1f1b", "interleave": 1, "offload_optimizer": False}
+CODES_OF_CUTS = {name: LAYOUT[name].code(value) for name, value in OF_CUTS.items()}
+MOST_ZERO_OF_CUTS = 1
+
 Columns = Mapping[str, Ints]  # one column a decision
-_DEGREES = ("tensor", "context", "pipeline", "data", "expert")
 _MOST_WHOLE = 1 << 20  # samples of a micro-batch
 _MOST_TRIED = 1 << 20  # values of one key that are looked at for the nearest one
 _ZIGZAG = 2  # pieces of the sequence on each context rank: an early and a late one, so that causal attention is even
@@ -121,7 +127,19 @@ class HybridConfiguration(LayoutDecisions):
     @property
     def degree_words(self) -> str:
         """The degrees that are not 1."""
-        return ", ".join(f"{name} {getattr(self, name)}" for name in _DEGREES if getattr(self, name) > 1)
+        return ", ".join(f"{name} {getattr(self, name)}" for name in COARSE if getattr(self, name) > 1)
+
+    @property
+    def more_than_a_copy(self) -> list[str]:
+        """What of it makes a device hold less than the whole network and its optimiser's state, in words."""
+        found = [f"{name} {getattr(self, name)}" for name in COARSE if name != "data" and getattr(self, name) > 1]
+        found += [f"ZeRO {self.zero}"] if self.zero else []
+        return found + (["the optimiser's state in host memory"] if self.offload_optimizer else [])
+
+    @property
+    def is_recomputed(self) -> bool:
+        """Whether activations are computed again in the backward pass."""
+        return self.recompute != "none"
 
     @property
     def headline(self) -> str:
@@ -130,7 +148,7 @@ class HybridConfiguration(LayoutDecisions):
         parts += [f"{self.interleave} chunks"] if self.interleave > 1 else []
         parts += [f"micro-batches of {self.microbatch}"]
         parts += [f"ZeRO {self.zero}"] if self.zero else []
-        parts += [f"{self.recompute} recomputation"] if self.recompute != "none" else []
+        parts += [f"{self.recompute} recomputation"] if self.is_recomputed else []
         parts += ["optimiser on the host"] if self.offload_optimizer else []
         found = f"{self.num_devices} device{'s' * (self.num_devices > 1)}: {', '.join(parts)}"
         if self.replicas:
@@ -208,27 +226,19 @@ class LayoutRule:
     words: Callable[[Mapping[str, int]], str]
 
 
+def _rule(key: str, names: str, holds: Callable[[Columns], Bools], words: str) -> LayoutRule:
+    """Return a rule on some decisions, named in one text, whose words take them by name."""
+    return LayoutRule(key=key, names=tuple(names.split()), holds=holds, words=lambda one: words.format(**one))
+
+
 def rules_of(transformer: Transformer, batch: int) -> tuple[LayoutRule, ...]:
     """Return the rules of every layout of a network and a batch, the cheapest to ask first."""
-    return (
-        *_tensor_rules(transformer),
-        *_context_rules(transformer),
-        *_pipeline_rules(transformer),
-        *_expert_rules(transformer),
-        *_batch_rules(batch),
-        *_schedule_rules(batch),
-        *_sharding_rules(),
-    )
+    return (*_split_rules(transformer), *_cut_rules(transformer), *_expert_rules(transformer), *_schedule_rules(batch))
 
 
-def _rule(key: str, names: Sequence[str], holds: Callable[[Columns], Bools], words: str) -> LayoutRule:
-    """Return a rule whose words take the decisions by name."""
-    return LayoutRule(key=key, names=tuple(names), holds=holds, words=lambda one: words.format(**one))
-
-
-def _tensor_rules(transformer: Transformer) -> Iterator[LayoutRule]:
-    """Yield what the tensor degree divides: heads and widths."""
-    heads, keys = transformer.num_heads, transformer.num_kv_heads
+def _split_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+    """Yield what the tensor degree divides, heads and widths, and how the sequence may be split."""
+    heads, keys, length = transformer.num_heads, transformer.num_kv_heads, transformer.sequence_length
     widths = {"heads": heads, "columns of the feed-forward part": transformer.feed_forward_size}
     if transformer.experts is not None:
         widths["columns of an expert"] = transformer.experts.expert_size
@@ -237,170 +247,148 @@ def _tensor_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     for what, size in widths.items():
         yield _rule(
             "tensor",
-            ["tensor"],
+            "tensor",
             lambda one, size=size: size % one["tensor"] == 0,  # type: ignore[misc]  # bound now
             f"{size:,} {what} do not divide by a tensor degree of {{tensor}}.",
         )
     yield _rule(
         "tensor",
-        ["tensor"],
+        "tensor",
         lambda one: (keys % one["tensor"] == 0) | (one["tensor"] % keys == 0),
         f"{keys} heads of keys and values can be neither shared out over a tensor degree of {{tensor}} nor copied "
         f"evenly.",
     )
-
-
-def _context_rules(transformer: Transformer) -> Iterator[LayoutRule]:
-    """Yield how the sequence may be split."""
-    length = transformer.sequence_length
     pieces = _ZIGZAG if transformer.is_causal else 1
     each = f"{pieces} equal pieces for each context rank" if pieces > 1 else "equal pieces"
     yield _rule(
         "context",
-        ["context"],
+        "context",
         lambda one: (one["context"] == 1) | (length % (pieces * one["context"]) == 0),
         f"a sequence of {length:,} tokens does not split into {each} of {{context}}.",
     )
     yield _rule(
         "sequence_parallel",
-        ["tensor", "sequence_parallel"],
+        "tensor sequence_parallel",
         lambda one: (one["sequence_parallel"] == 0) | (one["tensor"] > 1),
         "sequence parallelism splits the sequence over a tensor group, and the tensor degree is {tensor}.",
     )
     yield _rule(
         "sequence_parallel",
-        ["tensor", "context", "sequence_parallel"],
+        "tensor context sequence_parallel",
         lambda one: (one["sequence_parallel"] == 0) | (length // one["context"] % one["tensor"] == 0),
         f"a sequence of {length:,} tokens, split over {{context}} context ranks, does not split again over a tensor "
         f"degree of {{tensor}}.",
     )
     yield _rule(
         "overlap_tensor",
-        ["tensor", "sequence_parallel", "overlap_tensor"],
+        "tensor sequence_parallel overlap_tensor",
         lambda one: (one["overlap_tensor"] == 0) | (one["tensor"] == 1) | (one["sequence_parallel"] == 1),
         "Megatron-Core overlaps the tensor-parallel exchange under sequence parallelism only.",
     )
 
 
-def _pipeline_rules(transformer: Transformer) -> Iterator[LayoutRule]:
+def _cut_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     """Yield how layers are dealt out: evenly, or evenly with embedding and head in a layer's place each.
 
     Chunks of one layer may leave the embedding alone on the first and the head alone on the last (Llama 3, arXiv
     2407.21783, section 3.3.2). A stage holds a layer at least.
     """
     layers = transformer.num_layers
+    neither = f"neither {layers} layers, nor these with embedding and head as a layer each, divide by"
 
     def is_even(one: Columns) -> Bools:
         chunks = one["pipeline"] * one["interleave"]
         with_ends = (layers % one["pipeline"] != 0) & ((layers + 2) % chunks == 0)
         return np.asarray((layers % chunks == 0) | with_ends)
 
-    yield _rule(
-        "pipeline",
-        ["pipeline"],
-        lambda one: is_even({"pipeline": one["pipeline"], "interleave": np.ones_like(one["pipeline"])}),
-        f"neither {layers} layers, nor these with embedding and head as a layer each, divide by {{pipeline}} stages.",
-    )
-    yield _rule(
-        "pipeline",
-        ["pipeline"],
-        lambda one: one["pipeline"] <= layers,
-        f"{layers} layers are fewer than {{pipeline}} stages, and each holds one at least.",
-    )
-    yield _rule(
-        "interleave",
-        ["pipeline", "interleave"],
-        is_even,
-        f"neither {layers} layers, nor these with embedding and head as a layer each, divide by {{pipeline}} stages x "
-        f"{{interleave}} chunks.",
-    )
+    def is_even_alone(one: Columns) -> Bools:
+        return is_even({"pipeline": one["pipeline"], "interleave": np.ones_like(one["pipeline"])})
+
+    few = f"{layers} layers are fewer than {{pipeline}} stages, and each holds one at least."
+    yield _rule("pipeline", "pipeline", is_even_alone, f"{neither} {{pipeline}} stages.")
+    yield _rule("pipeline", "pipeline", lambda one: one["pipeline"] <= layers, few)
+    words = f"{neither} {{pipeline}} stages x {{interleave}} chunks."
+    yield _rule("interleave", "pipeline interleave", is_even, words)
 
 
 def _expert_rules(transformer: Transformer) -> Iterator[LayoutRule]:
     """Yield over how many devices experts may be spread."""
     if transformer.experts is None:
         words = "the network has no experts, and an expert degree of {expert} is asked for."
-        yield _rule("expert", ["expert"], lambda one: one["expert"] == 1, words)
+        yield _rule("expert", "expert", lambda one: one["expert"] == 1, words)
         return
     yield _rule(
         "sequence_parallel",
-        ["tensor", "sequence_parallel"],
+        "tensor sequence_parallel",
         lambda one: (one["tensor"] == 1) | (one["sequence_parallel"] == 1),
         "Megatron-Core trains experts over a tensor degree of {tensor} under sequence parallelism only.",
     )
     number = transformer.experts.num_experts
     words = f"{number} experts do not spread evenly over an expert degree of {{expert}}."
-    yield _rule("expert", ["expert"], lambda one: number % one["expert"] == 0, words)
+    yield _rule("expert", "expert", lambda one: number % one["expert"] == 0, words)
     yield _rule(
         "expert",
-        ["context", "data", "expert"],
+        "context data expert",
         lambda one: one["context"] * one["data"] % one["expert"] == 0,
         "the expert degree {expert} does not divide the {context} context x {data} data ranks that hold the same "
         "layers.",
     )
 
 
-def _batch_rules(batch: int) -> Iterator[LayoutRule]:
-    """Yield how the batch is dealt out."""
-    yield _rule(
-        "data",
-        ["data"],
-        lambda one: batch % one["data"] == 0,
-        f"a batch of {batch:,} samples does not divide by {{data}} data ranks.",
-    )
+def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
+    """Yield how the batch is dealt out, what needs stages, when chunks may be interleaved, and what ZeRO 2 and 3 bar.
+
+    Of chunks: Narayanan et al., arXiv 2104.04473, section 2.2.
+    """
+
+    def number_of(one: Mapping[str, Any]) -> Any:
+        return batch // (one["data"] * one["microbatch"])
+
+    words = f"a batch of {batch:,} samples does not divide by {{data}} data ranks"
+    yield _rule("data", "data", lambda one: batch % one["data"] == 0, f"{words}.")
     yield _rule(
         "microbatch",
-        ["data", "microbatch"],
+        "data microbatch",
         lambda one: batch % (one["data"] * one["microbatch"]) == 0,
-        f"a batch of {batch:,} samples does not divide by {{data}} data ranks x micro-batches of {{microbatch}}.",
+        f"{words} x micro-batches of {{microbatch}}.",
     )
-
-
-def _schedule_rules(batch: int) -> Iterator[LayoutRule]:
-    """Yield when chunks may be interleaved (Narayanan et al., arXiv 2104.04473, section 2.2), and what needs stages."""
     yield _rule(
         "pipeline",
-        ["pipeline", "schedule"],
+        "pipeline schedule",
         lambda one: (one["schedule"] != Schedule.ZERO_BUBBLE) | (one["pipeline"] > 1),
         "a zero-bubble schedule orders the work of a pipeline, and there is one stage.",
     )
     yield _rule(
         "interleave",
-        ["pipeline", "interleave"],
+        "pipeline interleave",
         lambda one: (one["interleave"] == 1) | (one["pipeline"] > 1),
         "{interleave} chunks on a device are interleaved in a pipeline, and there is one stage.",
     )
     yield _rule(
         "interleave",
-        ["schedule", "interleave"],
+        "schedule interleave",
         lambda one: (one["interleave"] == 1) | (one["schedule"] == Schedule.ONE_F_ONE_B),
         "{interleave} chunks on a device go with the schedule 1f1b only.",
     )
     yield LayoutRule(
         key="interleave",
         names=("data", "microbatch", "pipeline", "interleave"),
-        holds=lambda one: (
-            (one["interleave"] == 1) | (batch // (one["data"] * one["microbatch"]) % one["pipeline"] == 0)
-        ),
+        holds=lambda one: (one["interleave"] == 1) | (number_of(one) % one["pipeline"] == 0),
         words=lambda one: (
             f"interleaved chunks need a number of micro-batches that is a multiple of the stages, and "
-            f"{batch // (one['data'] * one['microbatch'])} is none of {one['pipeline']}."
+            f"{number_of(one)} is none of {one['pipeline']}."
         ),
     )
-
-
-def _sharding_rules() -> Iterator[LayoutRule]:
-    """Yield what does not go with ZeRO 2 and 3 in the programs that do both."""
     yield _rule(
         "zero",
-        ["pipeline", "zero"],
+        "pipeline zero",
         lambda one: (one["zero"] < _SHARDS_WEIGHTS) | (one["pipeline"] == 1),
         "ZeRO {zero} gathers and reduces anew for every micro-batch of each of {pipeline} stages, which DeepSpeed and "
         "FSDP refuse with a pipeline.",
     )
     yield _rule(
         "offload_optimizer",
-        ["zero", "offload_optimizer"],
+        "zero offload_optimizer",
         lambda one: (one["zero"] < _SHARDS_WEIGHTS) | (one["offload_optimizer"] == 0),
         "an optimiser on the host goes with ZeRO 0 and 1.",
     )
@@ -419,7 +407,7 @@ def launch_rules(program: str) -> tuple[LayoutRule, ...]:
     return (
         _rule(
             "order",
-            ["context", "pipeline", "expert", "order"],
+            "context pipeline expert order",
             lambda one: has_pipeline_last[one["order"]] | (one["pipeline"] == 1) | (one["expert"] == one["context"]),
             "Megatron-Core makes groups of a pipeline inside of data ranks only if the expert degree {expert} is the "
             "context degree {context}.",
@@ -427,61 +415,47 @@ def launch_rules(program: str) -> tuple[LayoutRule, ...]:
     )
 
 
-# -- of layouts that are the same, one ---------------------------------------------------------------------------------
-
-
 def unlike_rules() -> tuple[LayoutRule, ...]:
     """Return rules that keep one of layouts which differ in name only: what a degree of 1 leaves without a meaning.
 
-    The last decision of each has none.
+    The last decision of each has none. Of the orders that rank the degrees above 1 alike the first is kept.
     """
-    table = _first_orders()
+    first = np.zeros((1 << len(DEGREES), len(ORDERS)), dtype=bool)  # by which degrees are more than 1, and by order
+    for pattern, kept in enumerate(first):
+        seen: set[tuple[str, ...]] = set()
+        for index, order in enumerate(ORDERS):
+            ranked = tuple(name for name in order if pattern >> DEGREES.index(name) & 1)
+            kept[index] = ranked not in seen
+            seen.add(ranked)
 
     def is_first(one: Columns) -> Bools:
         pattern = sum((one[name] > 1) * (1 << place) for place, name in enumerate(DEGREES))
-        return np.asarray(table[pattern, one["order"]])
+        return np.asarray(first[pattern, one["order"]])
 
-    def is_alone(one: Columns) -> Bools:
-        return np.asarray(one["context"] * one["data"] == 1)
+    def is_shared(one: Columns) -> Bools:
+        return np.asarray(one["context"] * one["data"] > 1)
+
+    def is_plain(one: Columns) -> Bools:
+        return np.asarray((one["pipeline"] > 1) | (one["schedule"] == Schedule.ONE_F_ONE_B))
 
     words = "this decision has no meaning here."
     return (
-        _rule(
-            "schedule",
-            ["pipeline", "schedule"],
-            lambda one: (one["pipeline"] > 1) | (one["schedule"] == Schedule.ONE_F_ONE_B),
-            words,
-        ),
+        _rule("schedule", "pipeline schedule", is_plain, words),
         _rule(
             "overlap_tensor",
-            ["tensor", "overlap_tensor"],
+            "tensor overlap_tensor",
             lambda one: (one["tensor"] > 1) | (one["overlap_tensor"] == 0),
             words,
         ),
-        _rule("zero", ["context", "data", "zero"], lambda one: ~is_alone(one) | (one["zero"] == 0), words),
+        _rule("zero", "context data zero", lambda one: is_shared(one) | (one["zero"] == 0), words),
         _rule(
             "overlap_data",
-            ["context", "data", "overlap_data"],
-            lambda one: ~is_alone(one) | (one["overlap_data"] == 0),
+            "context data overlap_data",
+            lambda one: is_shared(one) | (one["overlap_data"] == 0),
             words,
         ),
-        _rule("order", [*DEGREES, "order"], is_first, words),
+        _rule("order", f"{' '.join(DEGREES)} order", is_first, words),
     )
-
-
-def _first_orders() -> Bools:
-    """Return, by which degrees are more than 1 and by order, whether no earlier order ranks these alike."""
-    table = np.zeros((1 << len(DEGREES), len(ORDER_NAMES)), dtype=bool)
-    for pattern in range(len(table)):
-        seen = set()
-        for index, order in enumerate(ORDERS):
-            ranked = tuple(name for name in order if pattern >> DEGREES.index(name) & 1)
-            table[pattern, index] = ranked not in seen
-            seen.add(ranked)
-    return table
-
-
-# -- one layout --------------------------------------------------------------------------------------------------------
 
 
 def broken_rule(rules: Sequence[LayoutRule], codes: Mapping[str, int]) -> LayoutRule | None:

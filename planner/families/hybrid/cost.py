@@ -33,7 +33,7 @@ from planner.cluster import Cluster, MachineGroup
 from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
 from planner.errors import Fault, InfeasibleError, SpecError
-from planner.families.hybrid.configuration import HybridConfiguration, layouts_of
+from planner.families.hybrid.configuration import CODES_OF_CUTS, HybridConfiguration, layouts_of
 from planner.models.communication import Tier, tiers_of
 from planner.models.compute import Constants, DeviceRates, Software
 from planner.models.input import InputTime, input_time, stall_s
@@ -41,7 +41,6 @@ from planner.models.layouts import (
     Bools,
     Ints,
     Layouts,
-    Schedule,
     balanced_layers,
     share_microbatches,
     shared_bound_s,
@@ -67,7 +66,6 @@ Columns = Mapping[str, Ints]
 _DTYPES = ("bf16", "fp16")  # that the matrix multiplications are fitted for
 _HOST_LINK_BYTES_PER_S = 25e9  # PCIe 4.0 x16 as copies reach it, where the cluster does not say
 _HOST_MEMORY_BYTES_PER_S = 200e9  # of a machine: eight channels of DDR4-3200
-_CUT = {"interleave": 1, "schedule": int(Schedule.ONE_F_ONE_B), "offload_optimizer": 0}  # in every layout with a cut
 _MOST_FEW = 2_000  # stages of all cuts of a setting together
 _MOST_CELLS = 200_000  # stages in one array
 TYPICAL_DEVICE = "a100-sxm4-80gb"  # whose fitted shares stand in for those of a device without
@@ -524,7 +522,7 @@ class HybridCost:
             return layouts_of(columns, self.batch)
         parts = self.parts_of(columns)
         own = parts.sum(axis=0) if index is None else parts[index]
-        same = {name: np.full(len(own), value) for name, value in _CUT.items()}
+        same = {name: np.full(len(own), value) for name, value in CODES_OF_CUTS.items()}
         return layouts_of({**same, **columns, "data" if self.has_replicas else "pipeline": own}, self.batch)
 
     def group_seconds(self, columns: Columns) -> list[GroupSeconds]:

@@ -9,16 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from math import inf, prod
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from planner.cluster import Cluster
 from planner.decisions import LAYOUT, written
 from planner.errors import Fault, SpecError
 from planner.families.hybrid.configuration import (
+    MOST_ZERO_OF_CUTS,
     NAME,
+    OF_CUTS,
     HybridConfiguration,
     LayoutRule,
     PipelineStage,
@@ -31,18 +32,16 @@ from planner.families.hybrid.configuration import (
 )
 from planner.families.hybrid.cost import GroupCost, HybridCost, cost_of_machines
 from planner.families.hybrid.launch import launch_lines, launch_words, not_expressed, options, other_program
-from planner.families.hybrid.timeline import Pipeline, Tail, draw
+from planner.families.hybrid.timeline import Pipeline, Tail, draw, view
 from planner.models.layouts import Ints, Layouts, Schedule
 from planner.models.memory import TERMS
 from planner.models.operators import flop_per_sample
 from planner.models.transformer_time import LAYER_PARTS, PARTS, Step, stage_times
 from planner.plan import Prediction
 from planner.problem import Problem
-from planner.sections import Cell, FamilyView, Memory, Placement, Role, Table, few_roles
 from planner.timeline import Timeline, repeated
 from planner.units import Dimension, format_human
 from planner.used_machines import UsedMachines, filled
-from planner.words import few, many, size_words, thinned, time_words
 
 __all__ = [
     "FITTED",
@@ -67,6 +66,7 @@ NOT_MODELLED = (
     "slower kernels where memory is nearly full, and memory that lies in pieces",
     "host memory, where the optimiser's state lies there",
 )
+WORDS = "hybrid parallelism"  # how it trains
 FITTED = ("inside_efficiency", "bandwidth_efficiency")
 _COMMUNICATION = ("tensor", "expert", "context", "pipeline", "data")
 _MOST_STAGES = 8  # whose free memory is printed one by one
@@ -77,8 +77,6 @@ _MEASURED = (
 
 
 # -- what a spec's block ``configuration.hybrid`` means: refused with what it breaks and the nearest values ------------
-
-_OF_CUTS = {"schedule": "1f1b", "interleave": 1, "offload_optimizer": False}  # what any other cut goes with
 
 
 def configuration_of(problem: Problem, given: Mapping[str, Any]) -> HybridConfiguration:
@@ -162,11 +160,11 @@ def _shape_faults(
     names = [one.machines for one in replicas]
     if len(names) != len(set(names)):
         yield _fault("replicas", ", ".join(names), "a group of machines stands twice.", "Add its replicas up.")
-    for key, value in _OF_CUTS.items():
+    for key, value in OF_CUTS.items():
         if given[key] != value:
             text = "stages or replicas that are unlike go with it only."
             yield _fault(key, given[key], text, f"Write {key}: {written(value)}.")
-    if (given["zero"] or 0) > 1:
+    if (given["zero"] or 0) > MOST_ZERO_OF_CUTS:
         yield _fault("zero", given["zero"], "unlike stages or replicas go with ZeRO 0 and 1.", "Write zero: 1.")
 
 
@@ -584,7 +582,7 @@ def explain(problem: Problem, configuration: HybridConfiguration, prediction: Pr
         )
     lines += _memory_lines(rows, prediction.memory_bytes, configuration.pipeline)
     lines += _launch_lines(priced)
-    lines += [*_uncalibrated(cost), *_outside(cost, configuration)]
+    lines += [*_uncalibrated(cost), *_outside_lines(cost, configuration)]
     if len(cost.groups) > 1:
         lines.append(_MEASURED)
     return tuple(lines)
@@ -682,7 +680,7 @@ def warnings(cost: HybridCost, chosen: HybridConfiguration) -> list[str]:
             "calibration.memory_reserve is 0: the device's context, buffers of the communication library and pieces of "
             "free memory take some GiB more"
         )
-    return [*found, *_outside(cost, chosen)]
+    return [*found, *_outside_lines(cost, chosen)]
 
 
 def _uncalibrated(cost: HybridCost) -> list[str]:
@@ -692,16 +690,21 @@ def _uncalibrated(cost: HybridCost) -> list[str]:
     return [f"{name} {words}" for name in names]
 
 
-def _outside(cost: HybridCost, chosen: HybridConfiguration) -> list[str]:
-    """Return a line for each device with what of the layout was not measured on it."""
-    return list(dict.fromkeys(line for one in cost.groups for line in outside_words(one, chosen)))
+def _outside_lines(cost: HybridCost, chosen: HybridConfiguration) -> list[str]:
+    """Return a line for each device with what of the layout was not measured on it; none where none of it was."""
+    found: dict[str, None] = {}
+    for one in cost.groups:
+        if strange := outside(one, chosen):
+            where = f"outside of what was measured on {one.group.device.name} (in brackets), where errors may be larger"
+            found[f"{where}: {'; '.join(strange)}"] = None
+    return list(found)
 
 
 # -- what of a prediction lies outside of what was measured, by name; and the error that was measured nearest to it ----
 #
 # A prediction has the band of a family of measurements where the family trained with the same program and the question
-# lies within all of the family's ranges; else that of all families of the device, with words for what lies outside;
-# none on a device without measurements.
+# lies within all of the family's ranges; of several such the one of the fewest devices. Else it has that of all
+# families of the device, with words for what lies outside; none on a device without measurements.
 
 _CONDITIONS = {  # of the families that have a band
     "bigscience-176b-sweep": "GPT of about 176 billion parameters on A100s, Megatron-DeepSpeed in bf16",
@@ -720,7 +723,9 @@ def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] |
     was measured, and what of the question lies outside. None on a device without fitted shares or a band.
     """
     rates, device = cost.problem.transformer_rates, cost.group.device.name
-    source, conditions = _family(cost, chosen), ""
+    families: Mapping[str, Any] = _measured(cost).get("families", {})
+    listed = sorted(families, key=lambda name: (families[name]["sizes"]["devices"][1], name))
+    source = next((name for name in listed if not any(_strange(families[name], cost, chosen))), "")
     band: Mapping[str, Any] = rates.get("bands", {}).get(source, {})
     if band.get("coverage") is not None:
         conditions = _CONDITIONS.get(source, "")
@@ -734,54 +739,22 @@ def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] |
     return {**{key: band[key] for key in ("low", "high", "coverage")}, "from": source, "conditions": conditions}
 
 
-def _family(cost: GroupCost, chosen: HybridConfiguration) -> str:
-    """Return the family that holds the program and all sizes, of several that of the fewest devices; or nothing."""
-    ranges: Mapping[str, Any] = cost.problem.transformer_rates.get("ranges", {})
-    families: Mapping[str, Any] = ranges.get(cost.group.device.name, {}).get("families", {})
-    listed = sorted(families, key=lambda name: (families[name]["sizes"]["devices"][1], name))
-    return next((name for name in listed if not any(_strange(families[name], cost, chosen))), "")
-
-
 def outside(cost: GroupCost, chosen: HybridConfiguration) -> list[str]:
-    """Return what was not measured on the device; nothing where none was, which is told elsewhere."""
-    ranges: Mapping[str, Any] = cost.problem.transformer_rates.get("ranges", {})
-    known = ranges.get(cost.group.device.name)
-    return [] if known is None else list(_strange(known, cost, chosen))
+    """Return what was not measured on the device; nothing where none was, which is said elsewhere."""
+    known = _measured(cost)
+    return list(_strange(known, cost, chosen)) if known else []
 
 
-def outside_words(cost: GroupCost, chosen: HybridConfiguration) -> list[str]:
-    """Return a line that names what was not measured; none where everything was."""
-    found = outside(cost, chosen)
-    if not found:
-        return []
-    where = f"outside of what was measured on {cost.group.device.name} (in brackets), where errors may be larger"
-    return [f"{where}: {'; '.join(found)}"]
+def _measured(cost: GroupCost) -> Mapping[str, Any]:
+    """Return the ranges of what was measured on a device; empty where nothing was."""
+    found: Mapping[str, Any] = cost.problem.transformer_rates.get("ranges", {}).get(cost.group.device.name, {})
+    return found
 
 
 def _strange(known: Mapping[str, Any], cost: GroupCost, chosen: HybridConfiguration) -> Iterator[str]:
     """Yield sizes outside of their range, parts that no row has, and the program where no row has it."""
-    for name, value in _sizes(cost, chosen).items():
-        least, most = known["sizes"][name]
-        if not _is_within(name, value, least, most):
-            yield f"{name} {value:,} ({f'{least:,} to {most:,}' if least < most else f'all {most:,}'})"
-    if chosen.offload_optimizer:
-        yield "an optimiser on the host"
-    if cost.transformer.latent is not None and not known["sizes"]["experts"][1]:
-        yield "latent attention"
-    if cost.program not in known["software"]:
-        yield f"the program {cost.program} ({', '.join(known['software'])})"
-
-
-def _is_within(name: str, value: int, least: int, most: int) -> bool:
-    """Return whether a size lies in its range, a vocabulary as it is filled up."""
-    unit = _FILLED_WORDS if name == "vocabulary" else 1
-    return -(-least // unit) <= -(-value // unit) <= -(-most // unit)
-
-
-def _sizes(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, int]:
-    """Return the sizes of a prediction by the names of the ranges."""
     network = cost.transformer
-    return {
+    sizes = {
         "devices": chosen.num_devices,
         "hidden size": network.hidden_size,
         "layers": network.num_layers,
@@ -793,127 +766,14 @@ def _sizes(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, int]:
         "context degree": chosen.context,
         "experts": 0 if network.experts is None else network.experts.num_experts,
     }
-
-
-# --- What a layout shows: the ranks with their coordinates, the stages, and the memory of each stage
-
-_MOST_LISTED = 200  # stages in a table
-_COORDINATES = {  # letter and word of a rank's place, in the order in which they are told
-    "pipeline": ("P", "stage"),
-    "data": ("D", "replica"),
-    "tensor": ("T", "tensor rank"),
-    "context": ("C", "context rank"),
-}
-_LETTERS = {
-    "data": "D: replica, with its share of the batch",
-    "tensor": "T: rank that holds a slice of every layer",
-    "context": "C: rank that holds a slice of every sequence",
-}
-
-
-WORDS = "hybrid parallelism"  # how it trains
-
-
-def view(cluster: Cluster, block: Mapping[str, Any], prediction: Prediction) -> FamilyView:
-    """Return what a layout's document and its prediction show."""
-    rows: Sequence[Mapping[str, Any]] = prediction.details.get("stages", ())
-    is_staged = len(rows) > 1
-    memory: list[Memory] = []
-    if is_staged and all("terms_bytes" in one for one in rows):
-        for index, one in enumerate(rows):
-            room = one.get("room_bytes")
-            limit = None if room is None else one["memory_bytes"] + room
-            memory.append((f"stage {index + 1}", one["terms_bytes"], limit))
-    has_table = is_staged and all("forward_s" in row and "memory_bytes" in row for row in rows)
-    return FamilyView(
-        placement=lambda: _placement(cluster, block),
-        blocks=lambda: [_stages_table(rows)] if has_table else (),
-        memory=memory,
-    )
-
-
-def _placement(cluster: Cluster, block: Mapping[str, Any]) -> Placement:
-    """Return the ranks on the machines: by the order that the layout names, the first degree fastest."""
-    degrees = {name: int(block[name]) for name in ("tensor", "context", "pipeline", "data")}
-    order = [name for name in str(block["order"]).split("-") if name in degrees]
-    order += [name for name in degrees if name not in order]
-    shown = [name for name in _COORDINATES if degrees[name] > 1]
-    stages, replicas = block.get("stages"), block.get("replicas")
-    cells: dict[str, list[Cell]] = {}
-    if replicas:
-        number = 0
-        for one in replicas:
-            ranks = _ranks(degrees | {"data": one["data"]}, order, shown, first={"data": number})
-            cells.setdefault(one["machines"], []).extend(ranks)
-            number += one["data"]
-    elif stages and any(one.get("machines") for one in stages):
-        for index, one in enumerate(stages):
-            ranks = _ranks(degrees | {"pipeline": 1}, order, shown, first={"pipeline": index})
-            cells.setdefault(one["machines"], []).extend(ranks)
-    else:
-        ranks = _ranks(degrees, order, shown, first={})
-        for group in cluster.machine_groups:
-            if block.get("machines") in (None, group.name):
-                room = group.count * group.devices_per_machine
-                cells[group.name], ranks = ranks[:room], ranks[room:]
-    return Placement(devices=cells, roles=_roles(block, degrees))
-
-
-def _ranks(
-    degrees: Mapping[str, int], order: Sequence[str], shown: Sequence[str], *, first: Mapping[str, int]
-) -> list[Cell]:
-    """Return ranks in order, ``shown`` of their coordinates told; ``first`` is added to them."""
-    cells = []
-    for rank in range(prod(degrees.values())):
-        at, rest = {}, rank
-        for name in order:
-            rest, digit = divmod(rest, degrees[name])
-            at[name] = digit + first.get(name, 0) + (name == "pipeline")  # stages count from 1, ranks from 0
-        label = " ".join(f"{_COORDINATES[name][0]}{at[name]}" for name in shown) or "R"
-        words = ", ".join(f"{_COORDINATES[name][1]} {at[name]}" for name in shown) or "a replica of the whole network"
-        colour = (at["pipeline"] - 1 if "pipeline" in shown else at["data"]) % 8
-        cells.append(Cell(label=label, words=words, colour=colour))
-    return cells
-
-
-def _roles(block: Mapping[str, Any], degrees: Mapping[str, int]) -> list[Role]:
-    """Return what labels and colours mean."""
-    roles = []
-    if degrees["pipeline"] > 1:
-        layers = [one["layers"] for one in block["stages"]] if block.get("stages") else []
-        for index in range(degrees["pipeline"]):
-            words = f"stage {index + 1}" + (f": {many(layers[index], 'layer')}" if index < len(layers) else "")
-            roles.append(Role(label=f"P{index + 1}", words=words, colour=index % 8))
-    elif degrees["data"] > 1:
-        words = "devices of one colour hold a replica together; the colours repeat"
-        roles.append(Role(label="D0", words=words, colour=0))
-    letters = [text for name, text in _LETTERS.items() if degrees[name] > 1]
-    return [*few_roles(roles), *(Role(label=text[0], words=text[3:]) for text in letters)]
-
-
-def _stages_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the stages, each with all of its chunks."""
-    listed = thinned(list(enumerate(rows)), _MOST_LISTED)
-    left = few(len(rows), len(listed), "stages", "--json has all of them")
-
-    def seconds(value: float | Sequence[float]) -> str:
-        return time_words(float(sum(value)) if isinstance(value, Sequence) else value)
-
-    return Table(
-        caption="Stages",
-        columns=("stage", "layers", "on", "forward", "backward", "memory of a device", "of"),
-        rows=[
-            (
-                str(index + 1),
-                f"{row['layers']:,}" if "layers" in row else "",
-                str(row.get("machines") or ""),
-                seconds(row["forward_s"]),
-                seconds(row["backward_s"]),
-                size_words(row["memory_bytes"]),
-                size_words(row["memory_bytes"] + row["room_bytes"]) if row.get("room_bytes") is not None else "",
-            )
-            for index, row in listed
-        ],
-        numbers=(1, 3, 4, 5, 6),
-        note=f"Seconds are of one micro-batch. {left}".strip(),
-    )
+    for name, value in sizes.items():
+        least, most = known["sizes"][name]
+        unit = _FILLED_WORDS if name == "vocabulary" else 1
+        if not -(-least // unit) <= -(-value // unit) <= -(-most // unit):
+            yield f"{name} {value:,} ({f'{least:,} to {most:,}' if least < most else f'all {most:,}'})"
+    if chosen.offload_optimizer:
+        yield "an optimiser on the host"
+    if network.latent is not None and not known["sizes"]["experts"][1]:
+        yield "latent attention"
+    if cost.program not in known["software"]:
+        yield f"the program {cost.program} ({', '.join(known['software'])})"

@@ -39,13 +39,14 @@ from planner.cost import Floats
 from planner.decisions import LAYOUT
 from planner.families.hybrid.bounds import Bounds, CutBounds, peak_step_s
 from planner.families.hybrid.configuration import (
+    CODES_OF_CUTS,
     HybridConfiguration,
     PipelineStage,
     ReplicaGroup,
 )
 from planner.families.hybrid.cost import GroupCost, HybridCost, Placement, cut_columns, has_few_cuts
 from planner.families.hybrid.space import Space
-from planner.models.layouts import Ints, Schedule
+from planner.models.layouts import Ints
 from planner.search import Search
 from planner.solution import Solution, Status
 from planner.solvers.grid import MOST_AT_ONCE, Columns, Grid, GridAnswer, Point, solve
@@ -95,15 +96,12 @@ class Found:
     def name_of(self, point: Point) -> str:
         """Return a layout's degrees in short."""
         chosen = configuration_of_point(self.cost, point)
-        names = ("tensor", "context", "pipeline", "data", "expert")
-        listed = ", ".join(f"{name} {getattr(chosen, name)}" for name in names if getattr(chosen, name) > 1)
+        if chosen.replicas:
+            return f"{chosen.degree_words}, replicas on {' and '.join(chosen.groups)}"
         if not chosen.is_even:
-            if chosen.replicas:
-                return f"{listed}, replicas on {' and '.join(chosen.groups)}"
-            return (
-                f"{listed}, stages on {', then '.join(chosen.groups)}" if chosen.groups else f"{listed}, unlike stages"
-            )
-        return (listed or "one device") + ("" if chosen.machines is None else f" on {chosen.machines}")
+            where = f"stages on {', then '.join(chosen.groups)}" if chosen.groups else "unlike stages"
+            return f"{chosen.degree_words}, {where}"
+        return " on ".join([chosen.degree_words or "one device", *chosen.groups])
 
 
 def configuration_of_point(cost: HybridCost, point: Point) -> HybridConfiguration:
@@ -112,9 +110,8 @@ def configuration_of_point(cost: HybridCost, point: Point) -> HybridConfiguratio
         return HybridConfiguration.of(point, batch=cost.batch, machines=cost.first.machines)
     columns = {name: np.array([value]) for name, value in point.items()}
     chosen = cost.finished(columns)
-    known = {"interleave": 1, "schedule": int(Schedule.ONE_F_ONE_B), "offload_optimizer": 0}
     arrays = chosen.step.layouts.arrays()
-    codes = {name: known.get(name, int(np.broadcast_to(arrays[name], 1)[0])) for name in LAYOUT}
+    codes = {name: int(np.broadcast_to(arrays[name], 1)[0]) for name in LAYOUT} | CODES_OF_CUTS
     on = chosen.step.classes[0].groups[:, 0].tolist()
     stages = [
         PipelineStage(layers=layers, machines=None if cost.has_replicas else cost.names[group])
@@ -322,7 +319,7 @@ def even_improved(found: Found, best_s: float, search: Search) -> Found | None:
         columns = {name: np.array([value]) for name, value in point.items()}
         if bounds.communication_s(columns)[0] >= best_s * (1 - _GAIN):
             continue
-        is_plain = row["interleave"] == 1 and row["schedule"] == Schedule.ONE_F_ONE_B
+        is_plain = all(row[name] == code for name, code in CODES_OF_CUTS.items())
         better_s, better, asked = _near(cost, point, seconds if is_plain else inf, search)
         total += asked
         if better is not point and better_s < best_s * (1 - _GAIN):

@@ -5,34 +5,19 @@ Source: Megatron-Core developer guide, "Parallelism Strategies Guide", and ``meg
 program cannot do is said in words; for another program there is no command.
 """
 
-from collections.abc import Iterator
-
-from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration
+from planner.decisions import flags_of
+from planner.families.hybrid.configuration import ORDER_NAMES, HybridConfiguration, broken_rule, launch_rules
 from planner.models.transformer_time import MEGATRON_CORE
 from planner.transformer import Transformer
 
 VERSION = "Megatron-LM core_v0.15 or later"
 
-_RECOMPUTE = {
-    "none": (),
-    "selective": ("--recompute-granularity selective",),
-    "full": ("--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"),
-}
 _HALVES = {"bf16": ("--bf16",), "fp16": ("--fp16 --accumulate-allreduce-grads-in-fp32",)}
 _SHARDS_WEIGHTS = 2  # from this stage of ZeRO on another part of the program is at work
 _PORT = 6000
-_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 _POSITIONS = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}
 _NORMS = {"layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
-
-
-def network_lines(network: Transformer, dtype: str) -> list[str]:
-    """Return the options of a network, a line for each group of them: sizes, parts, latent attention, experts, tokens.
-
-    What :func:`not_expressed` names is left out.
-    """
-    groups = (_sizes(network), _parts(network), _latent(network), _experts(network, dtype), _tokens(network))
-    return [" ".join(group) for group in map(list, groups) if group]
 
 
 def not_expressed(network: Transformer) -> list[str]:
@@ -56,76 +41,72 @@ def not_expressed(network: Transformer) -> list[str]:
     return [name for name, is_so in names.items() if is_so]
 
 
-def _sizes(network: Transformer) -> Iterator[str]:
-    """Yield layers, widths, heads and length."""
-    yield f"--num-layers {network.num_layers} --hidden-size {network.hidden_size}"
-    yield f"--ffn-hidden-size {network.feed_forward_size} --num-attention-heads {network.num_heads}"
-    if network.num_kv_heads != network.num_heads:
-        yield f"--group-query-attention --num-query-groups {network.num_kv_heads}"
-    if network.latent is None and network.head_size * network.num_heads != network.hidden_size:
-        yield f"--kv-channels {network.head_size}"
+def network_lines(network: Transformer, dtype: str) -> list[str]:
+    """Return the options of a network, a line for each group of them: sizes, parts, latent attention, experts, tokens.
+
+    What :func:`not_expressed` names is left out; kernels and dropout are as they are counted.
+    """
+    latent, experts = network.latent, network.experts
     positions = max(network.sequence_length, network.num_positions)
-    yield f"--seq-length {network.sequence_length} --max-position-embeddings {positions}"
-
-
-def _parts(network: Transformer) -> Iterator[str]:
-    """Yield what blocks are made of; kernels and dropout as they are counted."""
-    if network.positions in _POSITIONS:
-        yield f"--position-embedding-type {_POSITIONS[network.positions]}"
-    yield f"--normalization {_NORMS[network.norm]}"
-    if network.is_gated:
-        yield "--swiglu"
-    if not network.has_biases:
-        yield "--disable-bias-linear"
-        if network.has_qkv_biases:
-            yield "--add-qkv-bias"
-    if network.has_query_key_norms or network.latent is not None:  # where its narrow layers have norms
-        yield "--qk-layernorm"
-    if not network.has_tied_embeddings:
-        yield "--untie-embeddings-and-output-weights"
-    if network.latent is None:
-        yield "--attention-backend flash"
-    yield "--attention-dropout 0 --hidden-dropout 0 --cross-entropy-loss-fusion"
-
-
-def _latent(network: Transformer) -> Iterator[str]:
-    """Yield latent attention."""
-    latent = network.latent
+    is_wide = latent is None and network.head_size * network.num_heads != network.hidden_size
+    sizes = [
+        f"--num-layers {network.num_layers} --hidden-size {network.hidden_size}",
+        f"--ffn-hidden-size {network.feed_forward_size} --num-attention-heads {network.num_heads}",
+        *_if(
+            network.num_kv_heads != network.num_heads,
+            f"--group-query-attention --num-query-groups {network.num_kv_heads}",
+        ),
+        *_if(is_wide, f"--kv-channels {network.head_size}"),
+        f"--seq-length {network.sequence_length} --max-position-embeddings {positions}",
+    ]
+    parts = [
+        *_if(network.positions in _POSITIONS, f"--position-embedding-type {_POSITIONS.get(network.positions)}"),
+        f"--normalization {_NORMS[network.norm]}",
+        *_if(network.is_gated, "--swiglu"),
+        *_if(not network.has_biases, "--disable-bias-linear"),
+        *_if(not network.has_biases and network.has_qkv_biases, "--add-qkv-bias"),
+        # Latent attention's narrow layers have norms.
+        *_if(network.has_query_key_norms or latent is not None, "--qk-layernorm"),
+        *_if(not network.has_tied_embeddings, "--untie-embeddings-and-output-weights"),
+        *_if(latent is None, "--attention-backend flash"),
+        "--attention-dropout 0 --hidden-dropout 0 --cross-entropy-loss-fusion",
+    ]
+    attention: list[str] = []
     if latent is not None:
-        yield "--multi-latent-attention"
-        if latent.query_rank is not None:
-            yield f"--q-lora-rank {latent.query_rank}"
-        yield f"--kv-lora-rank {latent.key_value_rank} --qk-head-dim {latent.nope_size}"
-        yield f"--qk-pos-emb-head-dim {latent.rope_size} --v-head-dim {latent.value_size}"
+        attention = [
+            "--multi-latent-attention",
+            *_if(latent.query_rank is not None, f"--q-lora-rank {latent.query_rank}"),
+            f"--kv-lora-rank {latent.key_value_rank} --qk-head-dim {latent.nope_size}",
+            f"--qk-pos-emb-head-dim {latent.rope_size} --v-head-dim {latent.value_size}",
+        ]
+    mixture: list[str] = []  # how experts are spread is a decision
+    if experts is not None:
+        pattern = f"[{','.join(str(int(kind == 'moe')) for kind in network.layer_kinds)}]"
+        if experts.every == 1:
+            pattern = f"[0]*{experts.num_dense_first}+[1]*{network.num_layers - experts.num_dense_first}"
+        balance = "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.01"
+        if experts.has_router_bias:
+            balance = "--moe-router-score-function sigmoid --moe-router-enable-expert-bias"
+            balance += " --moe-router-load-balancing-type none"
+        shared = f"--moe-shared-expert-intermediate-size {experts.num_shared * experts.shared_size}"
+        mixture = [
+            f"--num-experts {experts.num_experts} --moe-router-topk {experts.top_k}",
+            f"--moe-ffn-hidden-size {experts.expert_size}",
+            *_if(network.num_moe_layers < network.num_layers, f"--moe-layer-freq '({pattern})'"),
+            *_if(experts.num_shared > 0, shared),
+            balance,
+            *_if(dtype == "bf16", "--moe-grouped-gemm"),
+        ]
+    tokens = [  # made up, of the network's vocabulary, to which that tokenizer adds one token
+        f"--mock-data --tokenizer-type NullTokenizer --vocab-size {network.vocabulary_size - 1}",
+        "--split 99,1,0 --train-iters 50 --eval-iters 0 --log-interval 1 --lr 1e-4",
+    ]
+    return [" ".join(group) for group in (sizes, parts, attention, mixture, tokens) if group]
 
 
-def _experts(network: Transformer, dtype: str) -> Iterator[str]:
-    """Yield the mixture of experts; how they are spread is a decision."""
-    experts = network.experts
-    if experts is None:
-        return
-    yield f"--num-experts {experts.num_experts} --moe-router-topk {experts.top_k}"
-    yield f"--moe-ffn-hidden-size {experts.expert_size}"
-    if network.num_moe_layers < network.num_layers:
-        pattern = ",".join("1" if kind == "moe" else "0" for kind in network.layer_kinds)
-        first = experts.num_dense_first
-        short = f"[0]*{first}+[1]*{network.num_layers - first}" if experts.every == 1 else f"[{pattern}]"
-        yield f"--moe-layer-freq '({short})'"
-    if experts.num_shared:
-        yield f"--moe-shared-expert-intermediate-size {experts.num_shared * experts.shared_size}"
-    if experts.has_router_bias:
-        yield "--moe-router-score-function sigmoid --moe-router-enable-expert-bias"
-        yield "--moe-router-load-balancing-type none"
-    else:
-        yield "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.01"
-    if dtype == "bf16":
-        yield "--moe-grouped-gemm"
-
-
-def _tokens(network: Transformer) -> Iterator[str]:
-    """Yield made-up data of the network's vocabulary, to which that tokenizer adds one token."""
-    yield f"--mock-data --tokenizer-type NullTokenizer --vocab-size {network.vocabulary_size - 1}"
-    yield "--split 99,1,0 --train-iters 50 --eval-iters 0 --log-interval 1 --lr 1e-4"
+def _if(is_so: bool, option: str) -> tuple[str, ...]:
+    """Return an option, or none."""
+    return (option,) if is_so else ()
 
 
 def other_program(program: str) -> str | None:
@@ -142,65 +123,62 @@ def options(transformer: Transformer, chosen: HybridConfiguration, program: str 
     """Return the options that carry the decisions; none for another program."""
     if other_program(program):
         return ()
+    flag = {name: f"--{option}" for name, option in flags_of("megatron").items()}
+
+    def value(name: str, *, is_written: bool = True, more: str = "") -> tuple[str, ...]:
+        """Return the option of a decision that has a value."""
+        return _if(is_written, f"{flag[name]} {getattr(chosen, name)}{more}")
+
+    chunks, layers = chosen.pipeline * chosen.interleave, transformer.num_layers
+    has_ends = layers % chunks != 0  # embedding and head are a layer each
+    cut: tuple[str, ...] = (
+        *_if(chosen.interleave > 1, f"{flag['interleave']} {(layers + 2 * has_ends) // chunks}"),
+        *_if(has_ends, "--account-for-embedding-in-pipeline-split"),
+        *_if(has_ends, "--account-for-loss-in-pipeline-split"),
+    )
+    if chosen.pipeline_layout is not None:
+        cut = (f"--pipeline-model-parallel-layout '{chosen.pipeline_layout}'",)
+    sharding: tuple[str, ...] = ()
+    if chosen.zero == 1 or chosen.offload_optimizer:  # which asks for both of these
+        offload = _if(chosen.offload_optimizer, "--use-precision-aware-optimizer")
+        sharding = ("--use-distributed-optimizer", *offload)
+    elif chosen.zero:
+        sharding = (
+            "--use-megatron-fsdp --use-distributed-optimizer --no-gradient-accumulation-fusion",
+            f"{flag['zero']} {SHARDING[chosen.zero]}",
+            "--ckpt-format fsdp_dtensor",
+        )
     return (
-        f"--tensor-model-parallel-size {chosen.tensor}",
-        f"--pipeline-model-parallel-size {chosen.pipeline}",
-        *_if(chosen.context > 1, f"--context-parallel-size {chosen.context}"),
-        *_if(chosen.expert > 1, f"--expert-model-parallel-size {chosen.expert} --moe-token-dispatcher-type alltoall"),
+        *value("tensor"),
+        *value("pipeline"),
+        *value("context", is_written=chosen.context > 1),
+        *value("expert", is_written=chosen.expert > 1, more=" --moe-token-dispatcher-type alltoall"),
         # Experts are split by the tensor degree, too, as all that is counted here.
         *_if(transformer.experts is not None and chosen.tensor > 1, f"--expert-tensor-parallel-size {chosen.tensor}"),
-        *_stages(transformer, chosen),
-        f"--micro-batch-size {chosen.microbatch}",
+        *cut,
+        *value("microbatch"),
         f"--global-batch-size {chosen.global_batch_size}",
-        *_if(chosen.sequence_parallel, "--sequence-parallel"),
-        *_sharding(chosen),
-        *_RECOMPUTE[chosen.recompute],
-        *_if(chosen.overlap_data, "--overlap-grad-reduce"),
+        *_if(chosen.sequence_parallel, flag["sequence_parallel"]),
+        *sharding,
+        *value("recompute", is_written=chosen.recompute != "none"),
+        *_if(chosen.recompute == "full", "--recompute-method uniform"),
+        *_if(chosen.recompute == "full", "--recompute-num-layers 1"),
+        *_if(chosen.overlap_data, flag["overlap_data"]),
         *_if(chosen.overlap_data and chosen.zero > 0, "--overlap-param-gather"),
-        *_if(chosen.overlap_tensor, "--tp-comm-overlap"),
-        *_if(chosen.offload_optimizer, "--optimizer-cpu-offload"),
+        *_if(chosen.overlap_tensor, flag["overlap_tensor"]),
+        *_if(chosen.offload_optimizer, flag["offload_optimizer"]),
         *_if(chosen.order == ORDER_NAMES[1] and chosen.order in orders_of(chosen), "--use-tp-pp-dp-mapping"),
     )
 
 
 def orders_of(chosen: HybridConfiguration) -> tuple[str, ...]:
-    """Return the orders of ranks in which the program makes a layout's groups.
+    """Return the orders of ranks in which the program makes a layout's groups, of the two that it has an option for.
 
-    With data ranks outside of the pipeline Megatron-Core asserts that experts are copied as often as all else, where a
-    sequence's ranks count as copies of experts (``megatron/core/parallel_state.py``, core 0.16.1); so, too, without
-    experts.
+    Why: :func:`planner.families.hybrid.configuration.launch_rules`.
     """
-    return ORDER_NAMES[:2] if chosen.pipeline == 1 or chosen.expert == chosen.context else ORDER_NAMES[:1]
-
-
-def _if(is_so: bool, option: str) -> tuple[str, ...]:
-    """Return an option, or none."""
-    return (option,) if is_so else ()
-
-
-def _stages(transformer: Transformer, chosen: HybridConfiguration) -> Iterator[str]:
-    """Yield how layers are cut into stages and virtual stages."""
-    if chosen.pipeline_layout is not None:
-        yield f"--pipeline-model-parallel-layout '{chosen.pipeline_layout}'"
-        return
-    chunks, layers = chosen.pipeline * chosen.interleave, transformer.num_layers
-    has_ends = layers % chunks != 0
-    if chosen.interleave > 1:
-        yield f"--num-layers-per-virtual-pipeline-stage {(layers + 2 * has_ends) // chunks}"
-    if has_ends:
-        yield "--account-for-embedding-in-pipeline-split"
-        yield "--account-for-loss-in-pipeline-split"
-
-
-def _sharding(chosen: HybridConfiguration) -> Iterator[str]:
-    """Yield how state, gradients and weights are sharded."""
-    if chosen.zero == 1 or chosen.offload_optimizer:  # which asks for both of these
-        yield "--use-distributed-optimizer"
-        yield from _if(chosen.offload_optimizer, "--use-precision-aware-optimizer")
-    elif chosen.zero:
-        yield "--use-megatron-fsdp --use-distributed-optimizer --no-gradient-accumulation-fusion"
-        yield f"--data-parallel-sharding-strategy {_SHARDING[chosen.zero]}"
-        yield "--ckpt-format fsdp_dtensor"
+    rules = launch_rules(MEGATRON_CORE)
+    named = {order: {**chosen.codes(), "order": code} for code, order in enumerate(ORDER_NAMES[:2])}
+    return tuple(order for order, codes in named.items() if broken_rule(rules, codes) is None)
 
 
 # -- the whole command -------------------------------------------------------------------------------------------------

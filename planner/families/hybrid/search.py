@@ -12,10 +12,11 @@ from math import inf
 
 import numpy as np
 
+from planner.decisions import row_of
 from planner.errors import InfeasibleError, NoAnswerError, PlannerError
 from planner.families.answer import TOO_SHORT, iterations_of, plan_of
 from planner.families.hybrid.bounds import EvenBounds, lower_bound
-from planner.families.hybrid.configuration import NAME, PINS, HybridConfiguration
+from planner.families.hybrid.configuration import COARSE, NAME, PINS, HybridConfiguration
 from planner.families.hybrid.cost import GroupCost, HybridCost, costs_of, has_few_cuts
 from planner.families.hybrid.family import NOT_MODELLED, explain, predict, warnings
 from planner.families.hybrid.grid_search import (
@@ -28,7 +29,7 @@ from planner.families.hybrid.grid_search import (
     other_cuts_s,
     searched,
 )
-from planner.families.hybrid.space import COARSE, Space
+from planner.families.hybrid.space import Space
 from planner.models.layouts import Ints
 from planner.plan import Alternative, Plan
 from planner.problem import Limits, Problem, Range
@@ -50,7 +51,6 @@ _MOST_LISTED = 3
 _MOST_VALUES = 12  # that are listed
 _TRIED_S = 6.0  # for all relaxations together
 _ROUND_UP = 1.0006  # four digits that are printed may be rounded down by half of the last one
-_MEMORY_PINS = ("recompute", "zero_stage", "offload_optimizer", "sequence_parallel", "microbatch_size", "schedule")
 
 
 def plan(problem: Problem, search: Search) -> Plan:
@@ -120,6 +120,11 @@ def _plan_of(
     if search.good_enough < inf:  # more is asked than whether anything fits
         more = frontier_words(best.cost.first, point, search) if best.cost.is_even else []
         more += idle_words(best.cost, configuration, search)
+    rows = sorted([(seconds, one, at) for one in found for seconds, at in one.rows], key=lambda row: row[0])
+    others = [row for row in rows if row[2] is not point][: max(search.num_alternatives, 0)]
+    alternatives = [
+        _alternative(one, at, seconds, objective_s, count, "the best of these degrees") for seconds, one, at in others
+    ]
     rungs, ladder_words = _rungs(best, count, search)
     # Of stages on several groups whose cuts are many only one of each setting was tried: no bound is of all.
     has_open_cuts = len(best.cost.groups) > 1 and not best.cost.has_replicas
@@ -137,7 +142,7 @@ def _plan_of(
             *_counts(problem, found, is_proven, best.cost.batch),
             *cuts_words(cuts_s, objective_s),
         ),
-        alternatives=[*_alternatives(found, best, count, search.num_alternatives), *rungs],
+        alternatives=[*alternatives, *rungs],
         warnings=warnings(best.cost, configuration),
         not_modelled=NOT_MODELLED,
         solver="branch and bound on the grid of layouts",
@@ -159,18 +164,6 @@ def _counts(problem: Problem, found: Sequence[Found], is_proven: bool, batch: in
     if problem.training.fixed_batch_size is None:
         lines.append(f"only the largest batch, {batch}, was searched; smaller ones are bounded")
     return lines
-
-
-def _alternatives(found: Sequence[Found], best: Found, count: float, number: int) -> list[Alternative]:
-    """Return the best layouts of other degrees, and on other machines."""
-    rows = [(seconds, one, point) for one in found for seconds, point in one.rows]
-    rows.sort(key=lambda row: row[0])
-    best_s, best_point = best.rows[0]
-    others = [row for row in rows if not (row[1] is best and row[2] is best_point)]
-    return [
-        _alternative(one, point, seconds, best_s, count, "the best of these degrees")
-        for seconds, one, point in others[: max(number, 0)]
-    ]
 
 
 def _alternative(
@@ -445,7 +438,7 @@ def _without_pins(cost: GroupCost, search: Search) -> Iterator[str]:
     keys = [*PINS, "num_microbatches", "num_devices", "num_machines", "schedule"]
     alone = [("fix", key) for key in keys if key in problem.fixed]
     alone += [("constraints.exclude", key) for key in keys if key in problem.excluded]
-    together = [one for one in alone if one[1] in _MEMORY_PINS]
+    together = [one for one in alone if row_of(one[1]).takes_memory]
     for tried in [*([one] for one in alone), together if len(together) > 1 else []]:
         if not tried or search.is_over:
             continue

@@ -17,7 +17,16 @@ import numpy as np
 
 from planner.cost import Floats
 from planner.decisions import LAYOUT
-from planner.families.hybrid.configuration import PINS, LayoutRule, launch_rules, rules_of, unlike_rules
+from planner.families.hybrid.configuration import (
+    COARSE,
+    CODES_OF_CUTS,
+    MOST_ZERO_OF_CUTS,
+    PINS,
+    LayoutRule,
+    launch_rules,
+    rules_of,
+    unlike_rules,
+)
 from planner.families.hybrid.cost import HybridCost
 from planner.models.communication import ORDERS
 from planner.models.layouts import Bools, Ints, Schedule
@@ -26,7 +35,6 @@ from planner.problem import Problem, Range
 from planner.solvers.grid import Axis, Columns, Grid, Level, Rule
 from planner.transformer import Transformer
 
-COARSE = ("tensor", "context", "pipeline", "data", "expert")
 _FIRST_LEVELS = (  # the second has no decision but a bound: whether anything fits
     (*COARSE, "microbatch"),
     (),
@@ -43,7 +51,6 @@ _MOST_PAIRS = 2_000  # data degrees times micro-batches that are decided at once
 _FEW_DEGREES, _FEW_SIZES = 60, 24  # of a narrow space
 _AT_ONCE = 1 << 18  # numbers that are tried as divisors together
 _SMALLEST_SHARE = 0.75  # of each of several groups' devices that take part, where their number is not limited
-_MOST_ZERO = 1  # the highest stage that goes with a cut and with replicas that differ
 
 Bound = Callable[[Columns], Floats]
 
@@ -179,7 +186,7 @@ class Space:
             return known
         fine = [name for names in _FINE for name in names]
         found = {name: known[name] for name in (*self.coarse, *fine)}
-        found["zero"] = Axis(name="zero", values=tuple(one for one in known["zero"].values if one <= _MOST_ZERO))
+        found["zero"] = Axis(name="zero", values=tuple(one for one in known["zero"].values if one <= MOST_ZERO_OF_CUTS))
         for name, devices in zip(self.part_names, self.devices, strict=True):
             most = min(devices, self.batch if self.cost.has_replicas else layers)
             found[name] = Axis(name=name, values=tuple(range(1, most + 1)))
@@ -198,10 +205,10 @@ class Space:
         axes, fixed = self.known_axes, self.problem.fixed
         if self.cost.is_even:
             return True
-        is_plain = int(Schedule.ONE_F_ONE_B) in axes["schedule"].values and 1 in axes["interleave"].values
-        is_plain &= "1f1b" not in self._excluded("schedule") and 0 in axes["offload_optimizer"].values
+        is_plain = all(code in axes[name].values for name, code in CODES_OF_CUTS.items())
+        is_plain &= "1f1b" not in self._excluded("schedule")
         is_shared = not self.cost.has_replicas or "num_microbatches" not in fixed
-        return bool(is_plain and is_shared and min(axes["zero"].values, default=9) <= _MOST_ZERO)
+        return bool(is_plain and is_shared and min(axes["zero"].values, default=9) <= MOST_ZERO_OF_CUTS)
 
     def _may_be(self, name: str, value: int) -> bool:
         """Return whether pins and exclusions allow a degree."""

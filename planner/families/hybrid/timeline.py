@@ -1,17 +1,20 @@
-"""A layout of a transformer as a timeline: every stage's forwards and backwards in the order of its schedule.
+"""A layout of a transformer drawn: as a timeline of its schedule, and as its ranks on the machines with their stages.
 
-The cost model has closed forms for the schedule; the timeline replays it task by task, from the same seconds. Where
-the closed form is a little shorter than the replay, all times of the schedule are shortened alike, so that the drawing
-ends with the prediction; by how much is noted. What stands inside a forward or a backward (computing, exchanges of
-tensor, expert and context groups, launching) are sums over its layers, one after the other.
+The cost model has closed forms for the schedule; the timeline replays the forwards and backwards of every stage in the
+order of its schedule, task by task, from the same seconds. Where the closed form is a little shorter than the replay,
+all times of the schedule are shortened alike, so that the drawing ends with the prediction; by how much is noted. What
+stands inside a forward or a backward (computing, communication of tensor, expert and context groups, launching) are
+sums over its layers, one after the other.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from planner.cluster import Cluster
 from planner.errors import SpecError
 from planner.families.timeline_drawing import Drawing, draw_input
 from planner.models.input import InputTime
@@ -21,7 +24,9 @@ from planner.models.ssgd import Strategy
 from planner.models.transformer_schedule import order_name
 from planner.models.transformer_time import LAYER_PARTS
 from planner.plan import Prediction
+from planner.sections import Cell, FamilyView, Memory, Placement, Role, Table, few_roles
 from planner.timeline import Timeline
+from planner.words import few, many, size_words, thinned, time_words
 
 _SAME = 1e-9
 _MOST_TASKS = 500_000  # forwards and backwards
@@ -356,3 +361,124 @@ def draw_memory(
         for (at_s, _), level in zip(changes, levels.tolist(), strict=True)
     )
     drawing.counter(name, "memory (bytes)", [(0.0, {"fixed": fixed, "activations": 0.0}), *points])
+
+
+# -- the ranks with their coordinates, the stages, and the memory of each stage ----------------------------------------
+
+_MOST_LISTED = 200  # stages in a table
+_COORDINATES = {  # letter and word of a rank's place, in the order in which they are told
+    "pipeline": ("P", "stage"),
+    "data": ("D", "replica"),
+    "tensor": ("T", "tensor rank"),
+    "context": ("C", "context rank"),
+}
+_LETTERS = {
+    "data": "D: replica, with its share of the batch",
+    "tensor": "T: rank that holds a slice of every layer",
+    "context": "C: rank that holds a slice of every sequence",
+}
+
+
+def view(cluster: Cluster, block: Mapping[str, Any], prediction: Prediction) -> FamilyView:
+    """Return what a layout's document and its prediction show."""
+    rows: Sequence[Mapping[str, Any]] = prediction.details.get("stages", ())
+    is_staged = len(rows) > 1
+    memory: list[Memory] = []
+    if is_staged and all("terms_bytes" in one for one in rows):
+        for index, one in enumerate(rows):
+            room = one.get("room_bytes")
+            limit = None if room is None else one["memory_bytes"] + room
+            memory.append((f"stage {index + 1}", one["terms_bytes"], limit))
+    has_table = is_staged and all("forward_s" in row and "memory_bytes" in row for row in rows)
+    return FamilyView(
+        placement=lambda: _placement(cluster, block),
+        blocks=lambda: [_stages_table(rows)] if has_table else (),
+        memory=memory,
+    )
+
+
+def _placement(cluster: Cluster, block: Mapping[str, Any]) -> Placement:
+    """Return the ranks on the machines: by the order that the layout names, the first degree fastest."""
+    degrees = {name: int(block[name]) for name in ("tensor", "context", "pipeline", "data")}
+    order = [name for name in str(block["order"]).split("-") if name in degrees]
+    order += [name for name in degrees if name not in order]
+    shown = [name for name in _COORDINATES if degrees[name] > 1]
+    stages, replicas = block.get("stages"), block.get("replicas")
+    cells: dict[str, list[Cell]] = {}
+    if replicas:
+        number = 0
+        for one in replicas:
+            ranks = _ranks(degrees | {"data": one["data"]}, order, shown, first={"data": number})
+            cells.setdefault(one["machines"], []).extend(ranks)
+            number += one["data"]
+    elif stages and any(one.get("machines") for one in stages):
+        for index, one in enumerate(stages):
+            ranks = _ranks(degrees | {"pipeline": 1}, order, shown, first={"pipeline": index})
+            cells.setdefault(one["machines"], []).extend(ranks)
+    else:
+        ranks = _ranks(degrees, order, shown, first={})
+        for group in cluster.machine_groups:
+            if block.get("machines") in (None, group.name):
+                room = group.count * group.devices_per_machine
+                cells[group.name], ranks = ranks[:room], ranks[room:]
+    return Placement(devices=cells, roles=_roles(block, degrees))
+
+
+def _ranks(
+    degrees: Mapping[str, int], order: Sequence[str], shown: Sequence[str], *, first: Mapping[str, int]
+) -> list[Cell]:
+    """Return ranks in order, ``shown`` of their coordinates told; ``first`` is added to them."""
+    cells = []
+    for rank in range(prod(degrees.values())):
+        at, rest = {}, rank
+        for name in order:
+            rest, digit = divmod(rest, degrees[name])
+            at[name] = digit + first.get(name, 0) + (name == "pipeline")  # stages count from 1, ranks from 0
+        label = " ".join(f"{_COORDINATES[name][0]}{at[name]}" for name in shown) or "R"
+        words = ", ".join(f"{_COORDINATES[name][1]} {at[name]}" for name in shown) or "a replica of the whole network"
+        colour = (at["pipeline"] - 1 if "pipeline" in shown else at["data"]) % 8
+        cells.append(Cell(label=label, words=words, colour=colour))
+    return cells
+
+
+def _roles(block: Mapping[str, Any], degrees: Mapping[str, int]) -> list[Role]:
+    """Return what labels and colours mean."""
+    roles = []
+    if degrees["pipeline"] > 1:
+        layers = [one["layers"] for one in block["stages"]] if block.get("stages") else []
+        for index in range(degrees["pipeline"]):
+            words = f"stage {index + 1}" + (f": {many(layers[index], 'layer')}" if index < len(layers) else "")
+            roles.append(Role(label=f"P{index + 1}", words=words, colour=index % 8))
+    elif degrees["data"] > 1:
+        words = "devices of one colour hold a replica together; the colours repeat"
+        roles.append(Role(label="D0", words=words, colour=0))
+    letters = [text for name, text in _LETTERS.items() if degrees[name] > 1]
+    return [*few_roles(roles), *(Role(label=text[0], words=text[3:]) for text in letters)]
+
+
+def _stages_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the stages, each with all of its chunks."""
+    listed = thinned(list(enumerate(rows)), _MOST_LISTED)
+    left = few(len(rows), len(listed), "stages", "--json has all of them")
+
+    def seconds(value: float | Sequence[float]) -> str:
+        return time_words(float(sum(value)) if isinstance(value, Sequence) else value)
+
+    return Table(
+        caption="Stages",
+        columns=("stage", "layers", "on", "forward", "backward", "memory of a device", "of"),
+        rows=[
+            (
+                str(index + 1),
+                f"{row['layers']:,}" if "layers" in row else "",
+                str(row.get("machines") or ""),
+                seconds(row["forward_s"]),
+                seconds(row["backward_s"]),
+                size_words(row["memory_bytes"]),
+                size_words(row["memory_bytes"] + row["room_bytes"]) if row.get("room_bytes") is not None else "",
+            )
+            for index, row in listed
+        ],
+        numbers=(1, 3, 4, 5, 6),
+        note=f"Seconds are of one micro-batch. {left}".strip(),
+    )
