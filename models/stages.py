@@ -41,6 +41,7 @@ from planner.models.communication import (
     delayed,
 )
 from planner.models.memory import STATISTIC_BYTES, Precision
+from planner.problem import USUAL_ALGORITHMS
 
 Positions = int | NDArray[np.int64]
 Numbers = float | NDArray[np.int64] | Floats
@@ -228,7 +229,7 @@ class StageMachines:
     overhead_s: float = 0.0
     delay_s: float = 0.0
     reduce_bytes_per_s: float = float("inf")
-    algorithms: tuple[str, ...] = tuple(ALL_REDUCES)
+    algorithms: tuple[str, ...] = USUAL_ALGORITHMS
     curves: Mapping[int, TransferCost] = field(default_factory=dict)
 
     @property
