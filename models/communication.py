@@ -257,12 +257,33 @@ def _two_levels_of_machines(places: Participants) -> Affines:
     )
 
 
+def _in_network(places: Participants) -> Affines:
+    """Switches add up and hand the sum to all: of NVLink inside machines, of the network between them.
+
+    Inside, a device sends what it has and its part of the sum, ``(1 + 1/g) D/beta_in``, in two hops; between machines
+    ``D/beta`` up and, at the same time, down. Source: B. Klenk et al., ISCA 2020, doi:10.1109/ISCA45697.2020.00085
+    (shared memory, NVLink); R. L. Graham et al., COM-HPC 2016, doi:10.1109/COMHPC.2016.006 (InfiniBand). Leaves out
+    what switches can hold: where they cannot, frameworks fall back.
+    """
+    spans, number = np.asarray(places.num_machines) > 1, places.devices_per_machine
+    inside_per_byte_s = (1 + 1 / number) / np.asarray(places.inside_bytes_per_s) if number > 1 else 0.0
+    latency_s = 2 * (np.where(spans, places.network_latency_s, 0.0) + (places.inside_latency_s if number > 1 else 0.0))
+    is_alone = np.asarray(places.num_devices) <= 1
+    return Affines(
+        startup_s=np.where(is_alone, 0.0, places.overhead_s + latency_s),
+        per_byte_s=np.where(
+            is_alone, 0.0, inside_per_byte_s + np.where(spans, 1 / np.asarray(places.network_bytes_per_s), 0.0)
+        ),
+    )
+
+
 # The algorithms of an all-reduce by the names of planner.decisions.Algorithm; those of the second need equally many
 # devices on every machine.
 ALL_REDUCES: Mapping[str, Callable[[Participants], Affines]] = {
     "ring": lambda places: ring_all_reduces(num_devices=places.num_devices, **places.flat),
     "tree": _trees_between_machines,
     "two_level": _two_levels_of_machines,
+    "in_network": _in_network,
 }
 EVEN_ALL_REDUCES = frozenset({"two_level"})
 

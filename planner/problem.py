@@ -32,7 +32,7 @@ __all__ = [
     "with_batch_per_device",
 ]
 
-Algorithm = Literal["ring", "tree", "two_level"]
+Algorithm = Literal["ring", "tree", "two_level", "in_network"]
 USUAL_ALGORITHMS: tuple[Algorithm, ...] = (
     "ring",
     "tree",

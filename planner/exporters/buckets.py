@@ -25,7 +25,7 @@ __all__ += ["nccl_lines", "nccl_notes", "round_size"]
 MIB = 2**20
 _SAME = 5e-5  # shares of an iteration below this are not told apart
 _LEAST_STEP = 1.001  # sizes closer than this are not told apart, so that thousands of tensors stay a matter of seconds
-_NCCL_NAMES = {"ring": "Ring", "tree": "Tree"}
+_NCCL_NAMES = {"ring": "Ring", "tree": "Tree", "in_network": "NVLS,CollnetDirect"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ def tight_questions(draw: st.DrawFn) -> dict[str, Any]:
                 "num_machines": st.integers(1, 5),
                 "devices_per_machine": st.integers(1, 3),
                 "gradient_accumulation_steps": st.integers(1, 18),
-                "algorithm": st.sampled_from(["ring", "tree", "two_level"]),
+                "algorithm": st.sampled_from(["ring", "tree", "two_level", "in_network"]),
                 "num_stages": st.integers(1, 5),
                 "num_parameter_servers": st.integers(1, 5),
             },

@@ -12,6 +12,7 @@ from number_of_devices import PER_DEVICE, uses_all
 from tight_memory import TIGHT
 
 import planner
+from planner.checks import check
 from planner.cost import Wait
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.families.all_reduce.bounds import AllReduceBoxes
@@ -472,3 +473,20 @@ def test_the_printed_equation_13_is_a_variant_of_predict_alone() -> None:
     assert printed.iteration_time_s != pytest.approx(corrected.iteration_time_s)
     with pytest.raises(SpecError, match="variant"):
         planner.plan(planner.load(printed_question))
+
+
+def test_switches_that_add_up_are_taken_where_the_library_has_them_and_asked_of_nccl() -> None:
+    spec: dict[str, Any] = {
+        "dnn": {"zoo": "vgg16", "batch_per_device": 32},
+        "cluster": {"machines": [{"count": 4, "devices": 8, "device": "h100-sxm", "network": "8 x 400 Gbit/s"}]},
+        "families": ["all_reduce"],
+    }
+    usual = planner.plan(planner.load(spec))
+    problem = planner.load({**spec, "calibration": {"algorithms": ["ring", "tree", "two_level", "in_network"]}})
+    plan = planner.plan(problem)
+    configuration = plan.configuration
+    assert isinstance(configuration, AllReduceConfiguration)
+    assert {group.algorithm for group in configuration.fusion_groups} == {"in_network"}
+    assert plan.objective < usual.objective
+    assert check(problem, plan).is_ok
+    assert "NCCL_ALGO:-NVLS,CollnetDirect" in planner.export(plan, "ddp").files["launch.sh"]

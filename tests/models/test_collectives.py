@@ -11,9 +11,11 @@ from strategies import LogLinear, affine_costs, log_linear_costs
 from planner.cost import Affine, Floats, TransferCost
 from planner.errors import ModelError
 from planner.models.communication import (
+    ALL_REDUCES,
     Affines,
     CheapestOf,
     MeasuredCurve,
+    Participants,
     PiecewiseLogLinear,
     cheapest_of,
     delayed,
@@ -364,3 +366,44 @@ def test_a_delay_is_added_to_every_transfer_but_the_empty_one(
     assert isinstance(late, Affine) is isinstance(cost, Affine)
     if size_bytes > 0:
         assert seconds(late, size_bytes) == pytest.approx(seconds(cost, size_bytes) + startup_s)
+
+
+def participants(machines: int, devices: int, inside: Hop, network: Hop, *, overhead_s: float = 0) -> Participants:
+    return Participants(
+        num_devices=[machines * devices],
+        num_machines=[machines],
+        devices_per_machine=devices,
+        network_bytes_per_s=network[0] if machines > 1 else math.inf,
+        network_latency_s=network[1] if machines > 1 else 0.0,
+        inside_bytes_per_s=inside[0],
+        inside_latency_s=inside[1],
+        overhead_s=overhead_s,
+    )
+
+
+@pytest.mark.parametrize("name", ALL_REDUCES)
+@given(machines=st.integers(1, 9), devices=st.integers(1, 9), inside=links, network=links, size_bytes=sizes)
+def test_an_all_reduce_gets_no_cheaper_on_more_machines(
+    *, name: str, machines: int, devices: int, inside: Hop, network: Hop, size_bytes: float
+) -> None:
+    """The bounds of searches ask for the fewest machines of a box, and rely on this."""
+    one, more = (
+        ALL_REDUCES[name](participants(number, devices, inside, network, overhead_s=1e-4)).at(0)
+        for number in (machines, machines + 1)
+    )
+    assert seconds(one, size_bytes) <= seconds(more, size_bytes) * (1 + 1e-12)
+    assert machines * devices > 1 or seconds(one, size_bytes) == 0
+
+
+@pytest.mark.parametrize(
+    ("machines", "devices", "took_s"),
+    [
+        (1, 8, 1.125 * 80 / 40 + 2 * 0.25),  # up what each has and its part of the sum; down the sum
+        (4, 1, 80 / 10 + 2 * 0.5),
+        (4, 8, 1.125 * 80 / 40 + 80 / 10 + 2 * (0.25 + 0.5)),
+        (1, 1, 0.0),
+    ],
+)
+def test_switches_that_add_up_send_a_buffer_once(machines: int, devices: int, took_s: float) -> None:
+    cost = ALL_REDUCES["in_network"](participants(machines, devices, (40.0, 0.25), (10.0, 0.5))).at(0)
+    assert seconds(cost, 80.0) == pytest.approx(took_s)

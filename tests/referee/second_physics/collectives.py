@@ -21,7 +21,7 @@ def all_reduce_s(
     """Return the seconds of one all-reduce of ``size_bytes`` on equal devices, its start-up and negotiation included.
 
     ``machines`` names the groups. Forms: ring and two levels of T. Liu et al., WWW '22, eq. 7, double binary tree of
-    P. Sanders et al., 2009, with a chain inside each machine.
+    P. Sanders et al., 2009, with a chain inside each machine; switches that add up, B. Klenk et al., ISCA 2020.
     """
     n, g, fitted = num_machines, devices_per_machine, problem.calibration
     if n * g == 1 or size_bytes == 0:
@@ -50,6 +50,11 @@ def all_reduce_s(
         chain_s = 2 * (g - 1) * inside_latency_s if n > 1 else 0.0
         sending_s = 2 * size_bytes / slowest + size_bytes / adds
         return overhead_s + chain_s + 2 * ceil(log2(nodes)) * longest_s + sending_s
+    if algorithm == "in_network":
+        up_and_down_s = (size_bytes / inside * (g + 1) / g + 2 * inside_latency_s if g > 1 else 0.0) + (
+            size_bytes / network + 2 * network_latency_s if n > 1 else 0.0
+        )
+        return overhead_s + up_and_down_s
     within_s = _ring_s(g, size_bytes, inside, inside_latency_s, adds)
     return overhead_s + within_s + _ring_s(n, size_bytes, network, network_latency_s, adds * g)
 
