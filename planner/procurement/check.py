@@ -22,9 +22,8 @@ from planner.constraints import FLEET_LIMITS, is_within
 from planner.errors import ModelError, SpecError
 from planner.models.money import S_PER_MONTH
 from planner.procurement.fleet import Account, Fleet, FleetUsage, question_of
-from planner.procurement.oracle import FROM_MACHINES
 from planner.procurement.prices import Offer, PriceList, Term
-from planner.procurement.question import Job, Procurement, ProcurementSpec, ProcureSpec, refusals
+from planner.procurement.question import FROM_MACHINES, Job, Procurement, ProcurementSpec, ProcureSpec, refusals
 from planner.question.source import Source, faults_of
 from planner.question.spec import DnnSpec
 from planner.units import Dimension, parse

@@ -20,14 +20,13 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.procurement.fleet import Fleet, Hardware, hardware_of, question_of
 from planner.procurement.prices import Offer
-from planner.procurement.question import Job, Procurement
+from planner.procurement.question import FROM_MACHINES, Job, Procurement
 from planner.question.build import problem_of
 from planner.ranking import best_plan
 from planner.search import Search
 from planner.solution import SAME
 from planner.worker_pool import FailedTask, Origin, WorkerPool
 
-FROM_MACHINES = ("dtype", "optimizer")  # of a network: taken by the machines, where the question leaves them open
 # Families whose searches end proven within a second.
 _FOR_TRANSFORMERS, _FOR_OTHERS = (OF_TRANSFORMERS,), ("all_reduce",)
 _SHARE_OF_TIME = 0.25  # of what is left, that one fleet may take

@@ -516,6 +516,7 @@ def _training_faults(spec: ProcurementSpec, source: Source) -> Iterator[Fault]:
 # --- All of it together
 
 BUILT_IN = "built-in"
+FROM_MACHINES = ("dtype", "optimizer")  # of a network: taken by the machines, where the question leaves them open
 SCHEMA = "planner.procurement/1"
 _ABOUT_MACHINES = ("procure", "cluster", "objective")
 _MOST_NAMES = 5  # that are listed where one was spelt wrong

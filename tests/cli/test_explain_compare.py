@@ -309,7 +309,11 @@ def test_the_second_interruption_breaks_off(
         raise AssertionError("the second one was not heard")
 
     monkeypatch.setattr(planning, "best_plan", interrupted)
-    assert answer(capsys, "explain", spec) == (130, "", "interrupted\n")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        assert answer(capsys, "explain", spec) == (130, "", "interrupted\n")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("module", ["planner.cli.run", "typer", "planner.api", "numpy"])
