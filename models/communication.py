@@ -265,15 +265,16 @@ def _in_network(places: Participants) -> Affines:
     (shared memory, NVLink); R. L. Graham et al., COM-HPC 2016, doi:10.1109/COMHPC.2016.006 (InfiniBand). Leaves out
     what switches can hold: where they cannot, frameworks fall back.
     """
-    spans, number = np.asarray(places.num_machines) > 1, places.devices_per_machine
-    inside_per_byte_s = (1 + 1 / number) / np.asarray(places.inside_bytes_per_s) if number > 1 else 0.0
-    latency_s = 2 * (np.where(spans, places.network_latency_s, 0.0) + (places.inside_latency_s if number > 1 else 0.0))
+    number, spans = places.devices_per_machine, np.asarray(places.num_machines) > 1
+    latency_s = np.where(spans, places.network_latency_s, 0.0)
+    per_byte_s = np.where(spans, 1 / np.asarray(places.network_bytes_per_s), 0.0)
+    if number > 1:
+        latency_s = latency_s + np.asarray(places.inside_latency_s, dtype=float)
+        per_byte_s = per_byte_s + (1 + 1 / number) / np.asarray(places.inside_bytes_per_s)
     is_alone = np.asarray(places.num_devices) <= 1
     return Affines(
-        startup_s=np.where(is_alone, 0.0, places.overhead_s + latency_s),
-        per_byte_s=np.where(
-            is_alone, 0.0, inside_per_byte_s + np.where(spans, 1 / np.asarray(places.network_bytes_per_s), 0.0)
-        ),
+        startup_s=np.where(is_alone, 0.0, places.overhead_s + 2 * latency_s),
+        per_byte_s=np.where(is_alone, 0.0, per_byte_s),
     )
 
 

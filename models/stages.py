@@ -249,20 +249,18 @@ class StageMachines:
         if curve := self.curves.get(place.replicas):
             return delayed(curve, self.delay_s)
         machines, most = place.num_machines, place.most_per_machine
-        spans, overhead_s = machines > 1, self.overhead_s + self.delay_s
         network, network_latency_s = (
-            (self.network_bytes_per_s, self.network_latency_s) if spans else (float("inf"), 0.0)
+            (self.network_bytes_per_s, self.network_latency_s) if machines > 1 else (float("inf"), 0.0)
         )
-        inside, inside_latency_s = (self.inside_bytes_per_s, self.inside_latency_s) if most > 1 else (float("inf"), 0.0)
         participants = Participants(
             num_devices=[place.replicas],
             num_machines=[machines],
             devices_per_machine=most,
             network_bytes_per_s=network,
             network_latency_s=network_latency_s,
-            inside_bytes_per_s=inside,
-            inside_latency_s=inside_latency_s,
-            overhead_s=overhead_s,
+            inside_bytes_per_s=self.inside_bytes_per_s,
+            inside_latency_s=self.inside_latency_s,
+            overhead_s=self.overhead_s + self.delay_s,
             reduce_bytes_per_s=self.reduce_bytes_per_s,
         )
         allowed = [name for name in self.algorithms if place.is_even or name not in EVEN_ALL_REDUCES]
