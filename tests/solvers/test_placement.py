@@ -13,7 +13,15 @@ from planner.cost import Floats
 from planner.models.servers import Links, iteration_time_s, place_largest_first
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.placement import Arrivals, Placement, arrivals, best_placement, lower_bound, objective
+from planner.solvers.placement import (
+    Arrivals,
+    Placement,
+    arrivals,
+    best_placement,
+    improved,
+    lower_bound,
+    objective,
+)
 from tests.referee import exhaustive
 
 SLACK_S = 1e-9
@@ -259,3 +267,45 @@ def test_tensors_are_dealt_out_where_the_time_does_not_come_to_them() -> None:
     assert next(readings) < 20
     assert found.value is not None
     assert set(found.value) == {0, 1, 2}
+
+
+@given(
+    st.lists(st.integers(2, 5), min_size=2, max_size=4),
+    st.sampled_from([0.5, 3.0]),
+    st.integers(2, 9).map(float),
+    st.integers(2, 5).map(float),
+)
+def test_equal_tensors_that_links_share_in_proportion_meet_the_bound(
+    shares: list[int], bytes_per_s_each: float, size_bytes: float, ready_s: float
+) -> None:
+    sizes = np.full(sum(shares), size_bytes)
+    drawn = Instance(
+        ready_s=np.full((1, len(sizes)), ready_s),
+        size_bytes=sizes,
+        server_bytes_per_s=tuple(number * bytes_per_s_each for number in shares),
+        worker_counts=(3,),
+        worker_bytes_per_s=(math.inf,),
+    )
+    placement = tuple(np.repeat(np.arange(len(shares)), shares).tolist())
+    rows = drawn.arrivals()
+    assert objective(rows, placement) == pytest.approx(ready_s + 2 * 3 * size_bytes / bytes_per_s_each)
+    assert lower_bound(rows) == pytest.approx(objective(rows, placement))
+
+
+@settings(max_examples=150)
+@given(instances(), placements)
+def test_an_improved_placement_is_not_bettered_by_a_move_or_swap_of_a_busiest_server(
+    drawn: Instance, draws: list[int]
+) -> None:
+    rows, servers = drawn.arrivals(), range(len(drawn.server_bytes_per_s))
+    start = tuple(draw % len(servers) for draw in draws[: len(drawn.size_bytes)])
+    found = improved(rows, start, Search())
+    least = objective(rows, found)
+    assert least <= objective(rows, start)
+    for tensor, server in product(range(len(found)), servers):
+        moved = (*found[:tensor], server, *found[tensor + 1 :])
+        assert objective(rows, moved) >= least * (1 - SLACK_S)
+    for one, other in product(range(len(found)), repeat=2):
+        swapped = list(found)
+        swapped[one], swapped[other] = found[other], found[one]
+        assert objective(rows, tuple(swapped)) >= least * (1 - SLACK_S)
