@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from itertools import product
+from random import Random
 
 import numpy as np
 import pytest
@@ -156,6 +157,21 @@ def test_the_bound_holds_also_where_rows_relax_the_model(drawn: Instance) -> Non
     assert truth.objective <= found.objective + SLACK_S
     assert found.status is Status.OPTIMAL  # so few placements are all tried, where the rows prove nothing
     assert found.objective == pytest.approx(truth.objective)
+
+
+@given(instances(most_tensors=4), st.integers(0, 10_000))
+def test_where_the_model_says_more_than_the_rows_few_placements_are_all_tried(drawn: Instance, seed: int) -> None:
+    rows, rates = drawn.arrivals(), drawn.server_bytes_per_s
+
+    def evaluate(placement: Placement) -> float:
+        held = [[tensor for tensor, at in enumerate(placement) if at == server] for server in range(len(rates))]
+        key = sorted(zip(rates, held, strict=True))  # the same whatever equal servers are called
+        return objective(rows, placement) + Random(f"{seed} {key}").uniform(2, 30)
+
+    found = best_placement(rows, Search(), evaluate=evaluate)
+    truth = exhaustive.best_placement(len(drawn.size_bytes), len(rates), evaluate)
+    assert found.status is Status.OPTIMAL
+    assert found.bound == found.objective == pytest.approx(truth.objective)
 
 
 def test_balanced_loads_are_not_the_best_placement() -> None:
