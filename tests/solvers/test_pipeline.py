@@ -359,6 +359,19 @@ def test_candidates_come_in_the_order_of_their_bounds_and_none_is_left_out(
     assert [bound for bound, _ in given_out] == pytest.approx(sorted(bound for bound, _ in wanted))
 
 
+@settings(max_examples=60)
+@given(drawn_costs(least_layers=4, most_devices=(4,)), st.integers(7, 14), st.booleans())
+def test_a_candidates_bound_is_its_own_where_micro_batches_are_many(
+    costs: Drawn, num_microbatches: int, is_open: bool
+) -> None:
+    schedule = Schedule(num_microbatches=num_microbatches)  # terms of several stages come first here
+    ordered = BestFirst(costs, schedule, (3, 4), Search(), is_open=is_open)
+    while (candidate := ordered.next(math.inf)) is not None:
+        stages = plain(costs, candidate.stages)
+        own_s = max(bound_of(times_of(costs, stages, schedule), schedule), floor_of(costs, stages))
+        assert candidate.bound == pytest.approx(own_s)
+
+
 @settings(max_examples=25)
 @given(drawn_costs(most_layers=6, least_layers=6, most_devices=(4, 4)), schedules)
 def test_the_order_of_bounds_agrees_on_six_layers_and_four_devices_of_each_of_two_types(
