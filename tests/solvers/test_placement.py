@@ -274,6 +274,21 @@ def test_times_and_tensors_are_no_table_however_many_they_are() -> None:
     assert found.status is Status.FEASIBLE
 
 
+@given(st.integers(20, 60), st.integers(0, 10_000))
+def test_of_many_tensors_no_time_is_left_out_while_the_table_is_small(number: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    drawn = Instance(
+        ready_s=np.cumsum(rng.uniform(0.2, 3, (2, number)), axis=1),
+        size_bytes=rng.integers(2, 9, number).astype(float),
+        server_bytes_per_s=(3.0, 5.0),
+        worker_counts=(2, 3),
+        worker_bytes_per_s=(math.inf, math.inf),
+    )
+    placement = tuple(rng.integers(0, 2, number).tolist())
+    assert drawn.arrivals().is_whole
+    assert objective(drawn.arrivals(), placement) == pytest.approx(drawn.exact_s(placement))
+
+
 def test_tensors_are_dealt_out_where_the_time_does_not_come_to_them() -> None:
     readings = iter(range(10**9))
     search = Search(time_limit_s=3.0, clock=lambda: float(next(readings)))
