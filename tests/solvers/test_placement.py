@@ -174,6 +174,20 @@ def test_where_the_model_says_more_than_the_rows_few_placements_are_all_tried(dr
     assert found.bound == found.objective == pytest.approx(truth.objective)
 
 
+@settings(max_examples=50)
+@given(
+    st.lists(st.integers(2, 12).map(float), min_size=3, max_size=6),
+    st.sampled_from([(0.5, 3.0), (2.0, 2.0), (2.0, 3.0, 0.5)]),
+)
+def test_the_optimum_of_pushes_alone_is_proven(sizes: list[float], rates: tuple[float, ...]) -> None:
+    nothing = [0.0] * len(sizes)
+    rows = arrivals(nothing, sizes, rates, worker_counts=[2], worker_bytes_per_s=[math.inf], pulled_bytes=nothing)
+    found = best_placement(rows, Search())
+    truth = exhaustive.best_placement(len(sizes), len(rates), lambda tried: objective(rows, tried))
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(truth.objective)
+
+
 def test_balanced_loads_are_not_the_best_placement() -> None:
     # 18 bytes, two servers, one of twice the link: 12 and 6 are in balance, which only the last tensor on the slow server
     # makes. It is late there: 6 + 6/1 s, then 6 s of pulls. With 13 and 5 bytes all is over after 15.5 s.
