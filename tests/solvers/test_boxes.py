@@ -1,6 +1,7 @@
 """Branch and bound over boxes, against trying every vector."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -45,6 +46,20 @@ class TableCost:
         status = Status.INFEASIBLE if seconds == float("inf") else Status.OPTIMAL
         value = None if seconds == float("inf") else vector
         return Solution(status=status, objective=seconds, bound=seconds, value=value)
+
+
+class RoughCost(TableCost):
+    """The same, but a vector is found to cost more than it does at best: its bound is the table's."""
+
+    def __init__(self, table: Table, slack: float, excess: float) -> None:
+        super().__init__(table, slack)
+        self.excess = excess
+
+    def _solution(self, vector: tuple[int, ...]) -> Solution[tuple[int, ...]]:
+        exact = super()._solution(vector)
+        if exact.value is None:
+            return exact
+        return replace(exact, status=Status.FEASIBLE, objective=exact.objective + self.excess)
 
 
 @st.composite
@@ -92,6 +107,25 @@ def test_a_search_that_is_over_leaves_a_true_bound(drawn: tuple[Table, Box]) -> 
     table, root = drawn
     found = best_vector([root], TableCost(table, 5.0), Search(time_limit_s=0)).solution
     assert found.bound <= min(table.values())
+
+
+@given(tables(), st.sampled_from([2.0, 7.5]), st.integers(1, 5))
+def test_leaves_that_are_not_solved_to_the_end_leave_a_true_bound(
+    drawn: tuple[Table, Box], excess: float, at_a_time: int
+) -> None:
+    table, root = drawn
+    cost = RoughCost(table, 3.0, excess)
+    found = best_vector([root], cost, Search(), effort=Effort(at_a_time=at_a_time)).solution
+    assert found.bound <= min(table.values()) <= found.objective
+
+
+@given(tables(), st.integers(0, 12), st.sampled_from([0.5, 3.0]))
+def test_a_search_that_is_over_between_two_leaves_keeps_a_true_bound(
+    drawn: tuple[Table, Box], num_questions: int, slack: float
+) -> None:
+    table, root = drawn
+    found = best_vector([root], TableCost(table, slack), Search(questions_left=num_questions)).solution
+    assert found.bound <= min(table.values()) <= found.objective
 
 
 def test_halves_share_nothing_and_lose_nothing() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from planner.cost import Floats
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.grid import Axis, Columns, Grid, Level, OverError, Rule, solve
+from planner.solvers.grid import Axis, Columns, Grid, Level, OverError, Rule, distinct, solve
 
 
 @settings(deadline=None)
@@ -170,3 +170,17 @@ def test_points_are_not_counted_beyond_some_work_nor_once_the_search_is_over() -
     assert solve(small, lambda one: one["a0"].astype(np.float64), Search()).num_points == 47
     answer = solve(small, lambda one: one["a0"].astype(np.float64), Search(time_limit_s=0.0))
     assert (answer.is_counted, answer.num_points) == (False, 0)
+
+
+@given(st.data(), st.integers(2, 4), st.integers(2, 20), st.sampled_from([4, 2**40]))
+def test_nodes_count_as_one_where_all_their_decisions_are_equal_and_only_there(
+    data: st.DataObject, num_axes: int, num_nodes: int, most: int
+) -> None:
+    values = st.sampled_from([0, 1, 2, 3, most])
+    columns = st.lists(values, min_size=num_nodes, max_size=num_nodes)
+    nodes = {f"a{axis}": np.array(data.draw(columns)) for axis in range(num_axes)}
+    names = list(nodes)[1:]
+    first, back = distinct(nodes, names)
+    assert len(first) == len(set(zip(*(nodes[name].tolist() for name in names), strict=True)))
+    for name in names:
+        assert (nodes[name][first][back] == nodes[name]).all()

@@ -137,6 +137,38 @@ def bound_of(times: Times, schedule: Schedule) -> float:
     return bound_s(times.forward_s, times.backward_s, times.out_s, times.back_s, times.flush_s, schedule)
 
 
+def written_bound_s(times: Times, schedule: Schedule) -> float:
+    """E(0), term by term as the chapter writes it, on plain numbers."""
+    n, m = len(times.forward_s), schedule.num_microbatches
+    trip_s = finish_s = flushed_s = 0.0  # R, F, E
+    spans: list[float] = []  # Z of the stages from s to each of those behind
+    for s in reversed(range(n)):
+        f, b = times.forward_s[s], times.backward_s[s]
+        cf, cb = (times.out_s[s], times.back_s[s]) if s < n - 1 else (0.0, 0.0)
+        w, x = f + b, cf + trip_s + cb
+        k = m if schedule.is_gpipe else min(m, n - s)
+        q = math.ceil(m / k)
+        trip_s, spans = w + x, [w, *(w + cf + cb + one for one in spans)]
+        channel_s = w + x + (m - 1) * (cf + cb if schedule.is_gpipe else max(cf, cb))
+        terms = [channel_s, w + cf + cb + finish_s]
+        if schedule.is_gpipe:
+            terms.append(m * w + x)
+        else:
+            terms.append((m - 1 - (q - 1) * k) * f + q * trip_s)
+            if k < m:
+                terms.append(max(k * f, f + x) + (m - k) * w + max(k * b, x + b))
+                rests = (divmod(m - 1 - k, size) for size in range(1, n - s + 1))
+                terms += [2 * trip_s + j0 * b + t * z for (t, j0), z in zip(rests, spans, strict=True)]
+            else:
+                terms += [max(m * f, f + x) + m * b, m * f + max(m * b, x + b)]
+        finish_s = max(terms)
+        flushed_s = max(finish_s + times.flush_s[s], f + cf + flushed_s)
+    if not schedule.is_gpipe:
+        return flushed_s
+    line_s = max(times.forward_s + times.out_s) + max(times.backward_s + times.back_s)
+    return max(flushed_s, trip_s + (m - 1) * line_s)
+
+
 def floor_of(costs: Drawn, stages: PipelineStages) -> float:
     index = {(one.type_index, one.num_devices): position for position, one in enumerate(costs.choices)}
     return float(costs.first_s[index[stages[0][2:]]])
@@ -238,6 +270,14 @@ def test_no_simulation_is_below_the_bound(data: st.DataObject, n: int, schedule:
     assert bound_of(times, schedule) <= simulated_s(times, schedule) + 1e-9
 
 
+@settings(max_examples=300)
+@given(st.data(), st.integers(1, 5), st.builds(Schedule, num_microbatches=st.integers(1, 14), is_gpipe=st.booleans()))
+def test_the_bound_is_as_close_as_its_chapter_says(data: st.DataObject, n: int, schedule: Schedule) -> None:
+    rows = [data.draw(st.lists(whole_s, min_size=size, max_size=size)) for size in (n, n, n - 1, n - 1, n)]
+    times = Times(forward_s=rows[0], backward_s=rows[1], out_s=rows[2], back_s=rows[3], flush_s=rows[4], fits=True)
+    assert bound_of(times, schedule) == pytest.approx(written_bound_s(times, schedule), rel=1e-12)
+
+
 @pytest.mark.parametrize("is_gpipe", [False, True])
 @pytest.mark.parametrize("num_stages", [1, 2, 4, 8])
 def test_the_bound_of_equal_stages_is_the_simulation(num_stages: int, is_gpipe: bool) -> None:
@@ -317,6 +357,19 @@ def test_candidates_come_in_the_order_of_their_bounds_and_none_is_left_out(
     assert [bound for bound, _ in given_out] == sorted(bound for bound, _ in given_out)
     assert sorted(stages for _, stages in given_out) == sorted(stages for _, stages in wanted)
     assert [bound for bound, _ in given_out] == pytest.approx(sorted(bound for bound, _ in wanted))
+
+
+@settings(max_examples=60)
+@given(drawn_costs(least_layers=4, most_devices=(4,)), st.integers(7, 14), st.booleans())
+def test_a_candidates_bound_is_its_own_where_micro_batches_are_many(
+    costs: Drawn, num_microbatches: int, is_open: bool
+) -> None:
+    schedule = Schedule(num_microbatches=num_microbatches)  # terms of several stages come first here
+    ordered = BestFirst(costs, schedule, (3, 4), Search(), is_open=is_open)
+    while (candidate := ordered.next(math.inf)) is not None:
+        stages = plain(costs, candidate.stages)
+        own_s = max(bound_of(times_of(costs, stages, schedule), schedule), floor_of(costs, stages))
+        assert candidate.bound == pytest.approx(own_s)
 
 
 @settings(max_examples=25)

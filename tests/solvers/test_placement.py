@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from itertools import product
+from random import Random
 
 import numpy as np
 import pytest
@@ -13,7 +14,15 @@ from planner.cost import Floats
 from planner.models.servers import Links, iteration_time_s, place_largest_first
 from planner.search import Search
 from planner.solution import Status
-from planner.solvers.placement import Arrivals, Placement, arrivals, best_placement, lower_bound, objective
+from planner.solvers.placement import (
+    Arrivals,
+    Placement,
+    arrivals,
+    best_placement,
+    improved,
+    lower_bound,
+    objective,
+)
 from tests.referee import exhaustive
 
 SLACK_S = 1e-9
@@ -150,6 +159,35 @@ def test_the_bound_holds_also_where_rows_relax_the_model(drawn: Instance) -> Non
     assert found.objective == pytest.approx(truth.objective)
 
 
+@given(instances(most_tensors=4), st.integers(0, 10_000))
+def test_where_the_model_says_more_than_the_rows_few_placements_are_all_tried(drawn: Instance, seed: int) -> None:
+    rows, rates = drawn.arrivals(), drawn.server_bytes_per_s
+
+    def evaluate(placement: Placement) -> float:
+        held = [[tensor for tensor, at in enumerate(placement) if at == server] for server in range(len(rates))]
+        key = sorted(zip(rates, held, strict=True))  # the same whatever equal servers are called
+        return objective(rows, placement) + Random(f"{seed} {key}").uniform(2, 30)
+
+    found = best_placement(rows, Search(), evaluate=evaluate)
+    truth = exhaustive.best_placement(len(drawn.size_bytes), len(rates), evaluate)
+    assert found.status is Status.OPTIMAL
+    assert found.bound == found.objective == pytest.approx(truth.objective)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.integers(2, 12).map(float), min_size=3, max_size=6),
+    st.sampled_from([(0.5, 3.0), (2.0, 2.0), (2.0, 3.0, 0.5)]),
+)
+def test_the_optimum_of_pushes_alone_is_proven(sizes: list[float], rates: tuple[float, ...]) -> None:
+    nothing = [0.0] * len(sizes)
+    rows = arrivals(nothing, sizes, rates, worker_counts=[2], worker_bytes_per_s=[math.inf], pulled_bytes=nothing)
+    found = best_placement(rows, Search())
+    truth = exhaustive.best_placement(len(sizes), len(rates), lambda tried: objective(rows, tried))
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(truth.objective)
+
+
 def test_balanced_loads_are_not_the_best_placement() -> None:
     # 18 bytes, two servers, one of twice the link: 12 and 6 are in balance, which only the last tensor on the slow server
     # makes. It is late there: 6 + 6/1 s, then 6 s of pulls. With 13 and 5 bytes all is over after 15.5 s.
@@ -250,6 +288,21 @@ def test_times_and_tensors_are_no_table_however_many_they_are() -> None:
     assert found.status is Status.FEASIBLE
 
 
+@given(st.integers(20, 60), st.integers(0, 10_000))
+def test_of_many_tensors_no_time_is_left_out_while_the_table_is_small(number: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    drawn = Instance(
+        ready_s=np.cumsum(rng.uniform(0.2, 3, (2, number)), axis=1),
+        size_bytes=rng.integers(2, 9, number).astype(float),
+        server_bytes_per_s=(3.0, 5.0),
+        worker_counts=(2, 3),
+        worker_bytes_per_s=(math.inf, math.inf),
+    )
+    placement = tuple(rng.integers(0, 2, number).tolist())
+    assert drawn.arrivals().is_whole
+    assert objective(drawn.arrivals(), placement) == pytest.approx(drawn.exact_s(placement))
+
+
 def test_tensors_are_dealt_out_where_the_time_does_not_come_to_them() -> None:
     readings = iter(range(10**9))
     search = Search(time_limit_s=3.0, clock=lambda: float(next(readings)))
@@ -259,3 +312,45 @@ def test_tensors_are_dealt_out_where_the_time_does_not_come_to_them() -> None:
     assert next(readings) < 20
     assert found.value is not None
     assert set(found.value) == {0, 1, 2}
+
+
+@given(
+    st.lists(st.integers(2, 5), min_size=2, max_size=4),
+    st.sampled_from([0.5, 3.0]),
+    st.integers(2, 9).map(float),
+    st.integers(2, 5).map(float),
+)
+def test_equal_tensors_that_links_share_in_proportion_meet_the_bound(
+    shares: list[int], bytes_per_s_each: float, size_bytes: float, ready_s: float
+) -> None:
+    sizes = np.full(sum(shares), size_bytes)
+    drawn = Instance(
+        ready_s=np.full((1, len(sizes)), ready_s),
+        size_bytes=sizes,
+        server_bytes_per_s=tuple(number * bytes_per_s_each for number in shares),
+        worker_counts=(3,),
+        worker_bytes_per_s=(math.inf,),
+    )
+    placement = tuple(np.repeat(np.arange(len(shares)), shares).tolist())
+    rows = drawn.arrivals()
+    assert objective(rows, placement) == pytest.approx(ready_s + 2 * 3 * size_bytes / bytes_per_s_each)
+    assert lower_bound(rows) == pytest.approx(objective(rows, placement))
+
+
+@settings(max_examples=150)
+@given(instances(), placements)
+def test_an_improved_placement_is_not_bettered_by_a_move_or_swap_of_a_busiest_server(
+    drawn: Instance, draws: list[int]
+) -> None:
+    rows, servers = drawn.arrivals(), range(len(drawn.server_bytes_per_s))
+    start = tuple(draw % len(servers) for draw in draws[: len(drawn.size_bytes)])
+    found = improved(rows, start, Search())
+    least = objective(rows, found)
+    assert least <= objective(rows, start)
+    for tensor, server in product(range(len(found)), servers):
+        moved = (*found[:tensor], server, *found[tensor + 1 :])
+        assert objective(rows, moved) >= least * (1 - SLACK_S)
+    for one, other in product(range(len(found)), repeat=2):
+        swapped = list(found)
+        swapped[one], swapped[other] = found[other], found[one]
+        assert objective(rows, tuple(swapped)) >= least * (1 - SLACK_S)
