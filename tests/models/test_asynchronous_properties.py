@@ -31,6 +31,17 @@ def test_variation_does_not_lift_a_run_above_the_bound(drawn: Instance, when: tu
     assert run.measured_samples_per_s <= limit * 1.15
 
 
+def test_the_bound_fills_a_link_with_the_exchanges_of_most_samples_first() -> None:
+    # A link of 0.4 exchanges a second; alone, a worker does one in 6.5 s.
+    busy = Instance(
+        kinds=(worker(4, count=3, samples=2), worker(4, count=2, samples=5)),
+        push_bytes=(5.0, 0),
+        pull_bytes=(0, 0),
+        server_bytes_per_s=(2, 2),
+    )
+    assert busy.limit(ASP) == pytest.approx(5 * 2 / 6.5 + 2 * (0.4 - 2 / 6.5))
+
+
 def test_where_iterations_vary_the_first_push_begins_before_the_mean_and_the_bound_knows() -> None:
     # 24 s of pushes; of eight iterations of 10 s, varying by 5 s, the shortest is of about 3 s.
     noisy = Instance(kinds=(worker(10, count=8, deviation_s=5),), push_bytes=(3,))
