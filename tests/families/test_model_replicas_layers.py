@@ -1,5 +1,6 @@
 """Layers and maps of asynchronous replicas against every choice tried, and the paper's space and rule."""
 
+from dataclasses import replace
 from itertools import product
 from math import lcm
 from typing import Any
@@ -92,6 +93,17 @@ def test_bounds_lie_below_what_they_bound(model: ReplicaModel, num_workers: int,
         float((pairs.floor_s(index) + price * pairs.weight_bytes(index)).min()) for index in range(len(model.stages))
     )
     assert floors <= found.objective * slack
+
+
+@given(models(), st.integers(2, 7))
+@settings(deadline=None, max_examples=30)
+def test_bounds_are_the_costs_where_messages_are_free(model: ReplicaModel, num_workers: int) -> None:
+    free = replace(model.constants, bandwidth_bytes_per_s=1e30, latency_s=lambda _: 0.0)
+    pairs = Layers(ReplicaModel(SegmentWork(model.stages, free)), (1, 2), num_workers)._pairs
+    for layer in range(1, len(model.stages)):
+        every = [np.arange(one.workers.size) for one in pairs.states[layer - 1 : layer + 1]]
+        costs = [[pairs.pair_s(layer, int(before), int(after)) for after in every[1]] for before in every[0]]
+        np.testing.assert_allclose(pairs.bound_s(layer, *every), costs, rtol=1e-9, atol=1e-20)
 
 
 @given(models(), st.sampled_from([0.0, 1e-8, 1e-6]), st.sampled_from([1, 10**6]), st.booleans())

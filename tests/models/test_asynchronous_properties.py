@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 import pytest
-from asynchronous_drawn import ASP, BSP, EVERY, LOCAL, NUM_ITERATIONS, SSP, Instance, instances, worker
+from asynchronous_drawn import ASP, BSP, EVERY, LOCAL, NUM_ITERATIONS, SSP, Instance, amounts, instances, worker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +29,41 @@ def test_no_run_is_faster_than_the_bound(drawn: Instance, when: tuple[Synchronis
 def test_variation_does_not_lift_a_run_above_the_bound(drawn: Instance, when: tuple[Synchronisation, int]) -> None:
     run, limit = drawn.run(*when, num_iterations=200), drawn.limit(*when)
     assert run.measured_samples_per_s <= limit * 1.15
+
+
+@given(st.integers(1, 5), st.sampled_from([0.5, 3.0, 9.0]), amounts, amounts, st.sampled_from([0.0, 0.25]))
+@settings(max_examples=40)
+def test_equal_workers_behind_a_barrier_reach_the_bound(
+    count: int, compute_s: float, pushed: float, pulled: float, latency_s: float
+) -> None:
+    even = Instance(
+        kinds=(worker(compute_s, count=count, samples=3),),
+        push_bytes=(pushed,),
+        pull_bytes=(pulled,),
+        server_bytes_per_s=(2,),
+        latency_s=latency_s,
+    )
+    for when in ((BSP, 0), (LOCAL, 3)):
+        assert even.limit(*when) == pytest.approx(even.run(*when).measured_samples_per_s)
+
+
+def test_the_bound_of_pulls_leaves_out_the_worker_at_home_and_no_other() -> None:
+    pulling = Instance(
+        kinds=(worker(4, count=3, samples=2),), pull_bytes=(6,), server_bytes_per_s=(2,), home=(0, None, None)
+    )
+    assert pulling.limit(BSP) == pytest.approx(6 / (2 * 6 / 2 + 4))
+    assert pulling.run(BSP).samples_per_s == pytest.approx(6 / (2 * 6 / 2 + 4))
+
+
+def test_the_bound_fills_a_link_with_the_exchanges_of_most_samples_first() -> None:
+    # A link of 0.4 exchanges a second; alone, a worker does one in 6.5 s.
+    busy = Instance(
+        kinds=(worker(4, count=3, samples=2), worker(4, count=2, samples=5)),
+        push_bytes=(5.0, 0),
+        pull_bytes=(0, 0),
+        server_bytes_per_s=(2, 2),
+    )
+    assert busy.limit(ASP) == pytest.approx(5 * 2 / 6.5 + 2 * (0.4 - 2 / 6.5))
 
 
 def test_where_iterations_vary_the_first_push_begins_before_the_mean_and_the_bound_knows() -> None:

@@ -136,6 +136,38 @@ def test_the_largest_share_within_a_limit_is_the_largest_that_ends_in_time(
         assert max(min(most, 98), 0) == in_time.max(initial=0)
 
 
+def test_a_gradient_of_two_kinds_is_ready_when_the_later_one_has_it() -> None:
+    kinds = Kinds(
+        forward_s=np.array([2.0, 3.0]),
+        backward_s=np.array([4.0, 5.0]),
+        update_s=np.array([0.5, 0.25]),
+        ready_s_per_sample=np.array([[0.5, 4.0], [2.0, 4.5]]),
+        most_at_a_time=np.array([2, 9]),
+    )
+    # Four samples in two passes of two take 16 s up to the last backward pass, three at once 9 s.
+    assert kinds.ready_s(np.array([[4, 3]])).tolist() == [
+        [max(16 + 2 * 0.5, 9 + 3 * 2.0), max(16 + 2 * 4.0, 9 + 3 * 4.5)]
+    ]
+    assert kinds.ready_s(np.array([[2, 3]])).tolist() == [
+        [max(4 + 2 * 0.5, 9 + 3 * 2.0), max(4 + 2 * 4.0, 9 + 3 * 4.5)]
+    ]
+
+
+@given(st.integers(2, 10**6), st.floats(1e-6, 3.0), st.floats(1e-6, 3.0), st.floats(0, 0.7))
+def test_rounding_takes_no_sample_from_a_share_that_ends_at_the_limit(
+    share: int, forward_s: float, backward_s: float, update_s: float
+) -> None:
+    kinds = Kinds(
+        forward_s=np.array([forward_s]),
+        backward_s=np.array([backward_s]),
+        update_s=np.array([update_s]),
+        ready_s_per_sample=np.array([[backward_s]]),
+        most_at_a_time=np.array([2 * share]),
+    )
+    limit_s = kinds.computed_s(np.array([[share]]))[0] + update_s
+    assert kinds.most_shares_within(limit_s, np.array([[0.0]]), update_s)[0, 0] == share
+
+
 # -- what is exposed ---------------------------------------------------------------------------------------------------
 
 delays_s = st.sampled_from([0.0, 0.5, 2.0])

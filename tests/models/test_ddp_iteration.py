@@ -41,6 +41,12 @@ def test_a_bucket_waits_for_the_slowest_worker_and_for_those_before_it() -> None
     assert found.iteration_time_s == pytest.approx(6.0)
 
 
+def test_a_worker_stands_for_itself_alone_unless_it_is_said_to_stand_for_more() -> None:
+    varying = replace(WORKER, deviation=0.3)
+    assert varying.slowest_of_equal == 1.0
+    assert replace(varying, num_equal=5).slowest_of_equal == pytest.approx(1 + 0.3 * expected_largest(5))
+
+
 @given(sizes, st.floats(0, 3))
 def test_a_faster_worker_changes_nothing_and_a_slower_one_never_helps(size_bytes: list[float], later_s: float) -> None:
     offsets_s = [float(index) for index in range(1, len(size_bytes) + 1)]

@@ -143,8 +143,9 @@ def test_rounds_carry_the_rings_share_of_the_bytes(size_bytes: int, num_workers:
     assert rounds <= ceil(size_bytes / LARGEST_SEGMENT_BYTES) + 2 * num_workers
 
 
-def test_one_worker_needs_no_round() -> None:
+def test_one_worker_and_an_empty_buffer_need_no_round() -> None:
     assert num_rounds(1e6, num_workers=1) == 0
+    assert num_rounds(0.0, num_workers=3) == 0
 
 
 @given(collectives, st.integers(1, 3), st.floats(0, 0.95), st.lists(st.floats(0, 30), min_size=1, max_size=5))

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -165,6 +167,12 @@ def test_replicas_exchange_gradients_by_what_their_machines_allow(where: Place, 
     )  # fmt: skip
     costs = StageCosts(layers=COSTS.layers, machines=(machines,), latency_s=np.zeros((1, 1)))
     assert costs.sync_s(0, 3, where) == pytest.approx(expected)
+
+
+def test_a_ring_of_one_device_in_each_machine_waits_for_the_network_alone() -> None:
+    ring = replace(GROUP, algorithms=("ring",))
+    costs = StageCosts(layers=COSTS.layers, machines=(ring,), latency_s=np.zeros((1, 1)))
+    assert costs.sync_s(0, 3, place(3, 2)) == pytest.approx(2 * (0.5 + 32.0 / 2 / 10.0))
 
 
 def test_a_measured_curve_goes_before_and_uneven_machines_fall_back_to_the_ring() -> None:

@@ -56,6 +56,14 @@ def test_fully_connected_segments_hold_their_share_and_what_others_send_them() -
     assert use.optimizer_bytes == 0
 
 
+def test_statistics_of_a_segment_are_held_beside_its_weights_without_gradients_or_half_precision() -> None:
+    model = ReplicaModel(SegmentWork(chain_of(two_layers()), CONSTANTS))
+    kept = [Kept(num_moving=8, num_stored=4), Kept(num_moving=6, num_stored=2)]
+    use = ReplicaMemory(model.work, kept, Precision.of("fp16", "adam")).fullest([row(0, 1), row(0, 1)], 2)
+    assert use.weights_bytes == 2 * (12 + 4) + 4 * (4 + 3)
+    assert use.gradients_bytes == 2 * (12 + 4)
+
+
 def test_every_thread_has_a_sample_of_its_own_and_the_weights_are_shared() -> None:
     one, four = (memory_of(two_layers()).fullest([row(0, threads=h), row(0, threads=h)], 1) for h in (1, 4))
     assert four.activations_per_sample_bytes == 4 * one.activations_per_sample_bytes

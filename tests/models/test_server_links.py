@@ -363,7 +363,7 @@ def test_slices_counted_by_kinds_of_servers_end_when_a_table_of_them_does(data: 
     counts = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=3))
     home = data.draw(st.none() | st.integers(0, len(counts) - 1))
     numbers = st.floats(0.5, 20.0)
-    sizes = np.array(data.draw(st.lists(numbers, min_size=tensors, max_size=tensors)))
+    sizes = np.array(data.draw(st.lists(st.just(0.0) | numbers, min_size=tensors, max_size=tensors)))
     ready = [np.sort(data.draw(st.lists(numbers, min_size=tensors, max_size=tensors))) for _ in counts]
     rates, server_rate = [data.draw(numbers) for _ in counts], data.draw(numbers)
     entries: list[tuple[int, int, int | None]] = []

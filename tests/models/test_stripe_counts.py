@@ -40,7 +40,10 @@ def chains(draw: st.DrawFn) -> tuple[Stage, ...]:
         stride=draw(st.integers(1, 4)),
         padding=draw(st.integers(0, kernel)),
     )
-    net.max_pool("pool", kernel=draw(st.integers(1, 2)), stride=draw(st.integers(1, 3)))
+    if draw(st.booleans()):
+        net.max_pool("pool", kernel=draw(st.integers(1, 2)), stride=draw(st.integers(1, 3)))
+    else:
+        net.global_average_pool("pool")  # without a window: its one row reads all
     net.flatten("flat").fully_connected("fc", draw(st.integers(1, 5)))
     return chain_of(net.build("drawn", source="own"))
 
@@ -167,6 +170,12 @@ def test_extreme_segments_of_fully_connected_layers_are_those_of_one_after_the_o
     work = work_of(chain_of(net.build("n", source="own")), is_measured=is_measured)
     for layer in range(3):
         assert_extremes_agree(work, layer, np.arange(1, 30))
+
+
+def test_extreme_segments_of_layers_amid_a_network_are_those_of_one_after_the_other() -> None:
+    work = work_of(chain_of(zoo.build("adam-mnist")), is_measured=False)  # two convolutions with pools, and classifiers
+    for layer in range(len(work.stages)):
+        assert_extremes_agree(work, layer, np.array([1, 2, 3, 5, 9]))
 
 
 @pytest.mark.parametrize(("rows", "num_workers", "threads"), [(5, 12, (2, 1, 4)), (9, 4, (1,)), (1, 1, (3,))])

@@ -59,7 +59,9 @@ def test_the_recurrence_is_the_event_simulation(
     expected = [simulated_s(rows, number) for rows, number in both]
     with patch.object(schedule, "_COLUMNS_PER_STAGE", columns_per_stage):  # the running maximum, by either way
         assert one_forward_one_backward_s(forward, backward, stages, numbers) == pytest.approx(expected)
-    assert np.all(path_bound_s(forward, backward, stages, numbers) <= np.array(expected) * (1 + 1e-12))
+    bounds = path_bound_s(forward, backward, stages, numbers)
+    assert np.all(bounds <= np.array(expected) * (1 + 1e-12))
+    assert np.all(bounds >= 0.5 * np.array(expected))  # of 37,000 drawn at random, the worst was at 0.68
 
 
 def test_the_bound_is_the_step_where_stages_are_equal() -> None:
