@@ -93,7 +93,8 @@ class Layouts:
     offload_optimizer
         Whether the optimiser's state lies in host memory.
     order
-        Which permutation of the degrees, from the innermost tier outwards; an index into ``models.tiers.ORDERS``.
+        Which permutation of the degrees, from the innermost tier outwards; an index into
+        :data:`planner.models.communication.ORDERS`.
     """
 
     tensor: Ints

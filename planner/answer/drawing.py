@@ -103,7 +103,7 @@ Span = tuple[int, float, float, str]  # row, start, end, words
 
 
 def timeline_chart(trace: Mapping[str, Any]) -> Gantt:
-    """Return the plot of a trace of :func:`planner.timeline.timeline_document`."""
+    """Return the plot of a trace of :func:`planner.answer.timeline.timeline_document`."""
     events = trace["traceEvents"]
     lanes = {
         one["tid"]: str(one["args"]["name"]) for one in events if one["ph"] == "M" and one["name"] == "thread_name"

@@ -2,7 +2,7 @@
 
 Everything is imported once and each command run once. Then each line of the file descriptor REQUESTS is a request, a
 JSON object; a process of its own runs it, and ends as an interpreter does, its streams flushed and its handlers called.
-One line of ANSWERS tells how it ended. See :mod:`faults` for who asks.
+One line of ANSWERS tells how it ended. See :mod:`tests.support.faults` for who asks.
 """
 
 import gc

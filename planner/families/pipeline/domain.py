@@ -63,7 +63,7 @@ class Spots:
         return Place(group=group, start=start, replicas=least, devices_per_machine=self._places[group])
 
     def exchanges_of(self, run: Run) -> list[int]:
-        """Return which of :attr:`exchanges` the gradients of a choice take, by place."""
+        """Return which of ``exchanges`` the gradients of a choice take, by place."""
         if run not in self._exchanges:
             self._exchanges[run] = [self._exchange_at(self._at(run, start)) for start in range(max(self.num_places))]
         return self._exchanges[run]

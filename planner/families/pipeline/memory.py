@@ -3,7 +3,7 @@
 For a number of micro-batches, the devices that a stage needs follow from its bytes: each holds its weights whatever the
 replicas, and activations by its share of a micro-batch. The fewest devices over all splits are then a recursion
 (:mod:`planner.solvers.chain`) that takes milliseconds. 1F1B holds no more than GPipe, so it stands for both
-where both may be chosen. Interleaved pipelines are few (:func:`interleaved_shapes`) and tried one by one.
+where both may be chosen. Interleaved pipelines are few (``_interleaved``) and tried one by one.
 
 Exact for one group, and for several without limits on devices and machines. With such limits, or with groups so large
 that their devices are taken as of one kind, a shape that is found fits, but none may be found where there is one:

@@ -38,7 +38,7 @@ def plain_graph(model: Any, path: Path) -> OnnxGraph:
     Parameters
     ----------
     model
-        An ``onnx.ModelProto`` whose inputs have sizes (see :func:`.file.set_sizes`).
+        An ``onnx.ModelProto`` whose inputs have sizes (see :func:`planner.importers.onnx_model.file.set_sizes`).
 
     Raises
     ------
