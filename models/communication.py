@@ -267,7 +267,8 @@ def _in_network(places: Participants) -> Affines:
     """
     spans, number = np.asarray(places.num_machines) > 1, places.devices_per_machine
     inside_per_byte_s = (1 + 1 / number) / np.asarray(places.inside_bytes_per_s) if number > 1 else 0.0
-    latency_s = 2 * (np.where(spans, places.network_latency_s, 0.0) + (places.inside_latency_s if number > 1 else 0.0))
+    inside_latency_s = np.asarray(places.inside_latency_s if number > 1 else 0.0, dtype=float)
+    latency_s = 2 * (np.where(spans, np.asarray(places.network_latency_s, dtype=float), 0.0) + inside_latency_s)
     is_alone = np.asarray(places.num_devices) <= 1
     return Affines(
         startup_s=np.where(is_alone, 0.0, places.overhead_s + latency_s),
