@@ -286,7 +286,7 @@ ALL_REDUCES: Mapping[str, Callable[[Participants], Affines]] = {
     "two_level": _two_levels_of_machines,
     "in_network": _in_network,
 }
-EVEN_ALL_REDUCES = frozenset({"two_level"})
+EVEN_ALL_REDUCES = frozenset({"two_level", "in_network"})
 
 
 def delayed(cost: TransferCost, startup_s: float) -> TransferCost:

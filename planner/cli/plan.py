@@ -60,6 +60,7 @@ def plan(
     import time
 
     begin_s = time.monotonic()
+    seconds, most_bytes = search.checked()  # before anything that takes long is imported
 
     import planner
     from planner.answer.documents import plan_document
@@ -70,7 +71,6 @@ def plan(
     from planner.words import time_words
     from planner.workers.pool import worker_pool
 
-    seconds, most_bytes = search.checked()
     html = output.html
     check_page(html, spec)
     targets = {"--out": output.out, "--trace": drawn.trace, "--html": html}
@@ -192,6 +192,8 @@ def procure(
     """
     from datetime import UTC, datetime
 
+    seconds, most_bytes = search.checked()  # before anything that takes long is imported
+
     import planner
     from planner.answer.procurement import procurement_answer
     from planner.cli.output import Progress, check_outputs, check_page, give, write_page, write_refusal
@@ -200,7 +202,6 @@ def procure(
     from planner.procurement.question import load_procurement
     from planner.workers.pool import worker_pool
 
-    seconds, most_bytes = search.checked()
     check_page(output.html, spec)
     check_outputs({"--out": output.out, "--html": output.html}, spec, {"the price list": short.prices})
     question = short.asked(spec)

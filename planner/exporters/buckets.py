@@ -25,7 +25,11 @@ __all__ += ["nccl_lines", "nccl_notes", "round_size"]
 MIB = 2**20
 _SAME = 5e-5  # shares of an iteration below this are not told apart
 _LEAST_STEP = 1.001  # sizes closer than this are not told apart, so that thousands of tensors stay a matter of seconds
-_NCCL_NAMES = {"ring": "Ring", "tree": "Tree", "in_network": "NVLS,CollnetDirect"}
+_NCCL_NAMES = {"ring": "Ring", "tree": "Tree"}
+_NCCL_UNNAMED = {  # NCCL_ALGO has no one name for them: what it does of itself
+    "two_level": "its trees exchange so, too",
+    "in_network": "it does so where it finds switches that can, NVLink's or, with the plug-in for SHARP, the network's",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +206,8 @@ def nccl_lines(kind: str, fused: AllReduceConfiguration | None) -> tuple[str, ..
     algorithms = algorithms_of(fused)
     if kind == "gpu" and len(algorithms) == 1 and algorithms[0] in _NCCL_NAMES:
         return (f'export NCCL_ALGO="${{NCCL_ALGO:-{_NCCL_NAMES[algorithms[0]]}}}"',)
+    if kind == "gpu" and "in_network" in algorithms:
+        return ('export NCCL_COLLNET_ENABLE="${NCCL_COLLNET_ENABLE:-1}"',)
     return ()
 
 
@@ -211,12 +217,14 @@ def nccl_notes(kind: str, fused: AllReduceConfiguration | None) -> tuple[str, ..
     if kind == "cpu":
         words = f"algorithms: the plan takes {', '.join(algorithms)}; gloo, by which CPUs exchange, chooses by itself"
         return (words,) if algorithms else ()
-    named = [name for name in algorithms if name in (*_NCCL_NAMES, "two_level")]
+    named = [name for name in algorithms if name in (*_NCCL_NAMES, *_NCCL_UNNAMED)]
     if len(algorithms) > 1 and named:
         return (
             f"algorithms: the plan takes {', '.join(algorithms)} by group; NCCL_ALGO holds for all of them, so NCCL is "
             f"left to choose by size, as it does by itself",
         )
-    if named == ["two_level"]:
-        return ("algorithm: two_level has no name in NCCL, which chooses by itself; its trees exchange so, too",)
-    return ()
+    return tuple(
+        f"algorithm: {name} has no name in NCCL, which chooses by itself; {_NCCL_UNNAMED[name]}"
+        for name in named
+        if name in _NCCL_UNNAMED
+    )

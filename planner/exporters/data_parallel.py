@@ -443,7 +443,7 @@ def _horovod_notes(plan: DataParallel, best: _Threshold | None) -> list[str]:
                 f"algorithms: the plan takes {', '.join(algorithms)} by group; Horovod has one for all "
                 f"(HOROVOD_HIERARCHICAL_ALLREDUCE), which is left to it"
             )
-        elif algorithms and algorithms[0] in ("ring", "tree"):
+        elif algorithms and algorithms[0] != "two_level":
             notes.append(f"algorithm: {algorithms[0]}; Horovod's all-reduce is NCCL's, which chooses by itself")
     steps = plan.ranks[0].gradient_accumulation_steps
     if steps > 1:

@@ -489,4 +489,28 @@ def test_switches_that_add_up_are_taken_where_the_library_has_them_and_asked_of_
     assert {group.algorithm for group in configuration.fusion_groups} == {"in_network"}
     assert plan.objective < usual.objective
     assert check(problem, plan).is_ok
-    assert "NCCL_ALGO:-NVLS,CollnetDirect" in planner.export(plan, "ddp").files["launch.sh"]
+    assert any("NVLink SHARP" in line for line in plan.warnings)
+    assert not any("SHARP" in line for line in usual.warnings)
+    exported = planner.export(plan, "ddp")
+    assert "NCCL_COLLNET_ENABLE:-1" in exported.files["launch.sh"]
+    assert "NCCL_ALGO=" not in exported.files["launch.sh"]  # an algorithm that it lacks ends a job
+    assert any("in_network has no name in NCCL" in note for note in exported.notes)
+    assert any("in_network" in note for note in planner.export(plan, "horovod").notes)
+
+
+def test_machines_of_unequal_numbers_of_devices_do_not_add_up_in_switches() -> None:
+    spec: dict[str, Any] = {
+        "dnn": {"zoo": "vgg16", "batch_per_device": 32},
+        "cluster": {
+            "machines": [
+                {"name": device, "count": 2, "devices": number, "device": device, "network": "100 Gbit/s"}
+                for device, number in (("h100-sxm", 2), ("a100-sxm4-80gb", 8))
+            ]
+        },
+        "fix": {"num_devices": 20},
+        "calibration": {"algorithms": ["ring", "in_network"]},
+        "families": ["all_reduce"],
+    }
+    configuration = planner.plan(planner.load(spec)).configuration
+    assert isinstance(configuration, AllReduceConfiguration)
+    assert {group.algorithm for group in configuration.fusion_groups} == {"ring"}

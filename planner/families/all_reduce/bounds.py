@@ -28,7 +28,7 @@ formulation stands in :mod:`planner.families.all_reduce.search`.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from math import ceil
 
 import numpy as np
@@ -41,7 +41,7 @@ from planner.families.all_reduce.cost import AllReduceCost, InputRates, Ints, sl
 from planner.families.all_reduce.fusion import Exchange, ends_in_time, exchange_of
 from planner.families.all_reduce.team import LeafCost, Rows, Shape, Space, Team, batches_from, greatest
 from planner.families.answer import iterations_of
-from planner.models.communication import Compression
+from planner.models.communication import EVEN_ALL_REDUCES, Compression
 from planner.models.input import stall_s
 from planner.problem import Problem
 from planner.search import Search
@@ -152,11 +152,11 @@ class Bounds(Space):
         shape = rows.machines_low.shape
         startup_s = {name: np.broadcast_to(form.startup_s, shape) for name, form in forms.items()}
         per_byte_s = {name: np.broadcast_to(form.per_byte_s, shape) for name, form in forms.items()}
-        if "two_level" in forms and len(forms) > 1:  # where the machines cannot all have the most devices, another one
+        of_any = next((name for name in forms if name not in EVEN_ALL_REDUCES), None)
+        if of_any is not None:  # it stands for the others where the machines cannot all have the most devices
             may_be_level = (rows.high // team.most * team.most >= rows.low).all(axis=1)
-            other = next(name for name in forms if name != "two_level")
-            for terms in (startup_s, per_byte_s):
-                terms["two_level"] = np.where(may_be_level, terms["two_level"], terms[other])
+            for terms, name in product((startup_s, per_byte_s), EVEN_ALL_REDUCES & forms.keys()):
+                terms[name] = np.where(may_be_level, terms[name], terms[of_any])
         return np.stack(list(startup_s.values()), axis=1), np.stack(list(per_byte_s.values()), axis=1)
 
     def _tail_s(self, team: Team, rows: Rows) -> Floats:

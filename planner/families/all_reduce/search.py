@@ -337,8 +337,12 @@ def _why(
 
 
 def _warnings(problem: Problem, best: _Answer) -> list[str]:
-    """Return what makes a plan with, or for want of, compression doubtful."""
+    """Return what makes a plan doubtful: compression, the want of it, and switches that have to add up."""
     lines = []
+    if any(group.algorithm == "in_network" for group in best.configuration.fusion_groups):
+        lines.append(
+            "in_network: the switches are taken to add up (NVLink SHARP inside machines, InfiniBand SHARP between them)"
+        )
     if best.configuration.compression is not None:
         lines.append("gradients lose a part of themselves: what that costs in accuracy is not modelled")
     if problem.compression is not None and problem.calibration.all_reduce_curves:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from planner.cost import Affine, Floats, TransferCost
 from planner.families.all_reduce.configuration import batches_of
 from planner.families.all_reduce.cost import AllReduceCost, InputRates, Ints, slowest_input
-from planner.models.communication import cheapest_of
+from planner.models.communication import EVEN_ALL_REDUCES, cheapest_of
 from planner.models.input import stall_s
 from planner.problem import Problem, Range
 from planner.solvers.branch_and_bound import Box
@@ -90,12 +90,12 @@ class Team:
     def choices(self) -> tuple[tuple[int, ...], ...]:
         """How many devices of each machine each group may use.
 
-        Where one is pinned, or two levels are the only algorithm, all use equally many; where a single group can have
+        Where one is pinned, or all algorithms need it, all use equally many; where a single group can have
         the most, it does.
         """
         problem, caps = self.cost.problem, self.caps.tolist()
         allowed = [problem.fixed["algorithm"]] if "algorithm" in problem.fixed else problem.calibration.algorithms
-        needs_level = set(allowed) == {"two_level"} and not problem.calibration.all_reduce_curves
+        needs_level = set(allowed) <= EVEN_ALL_REDUCES and not problem.calibration.all_reduce_curves
         if not self.has_free_links and (needs_level or "devices_per_machine" in problem.fixed):
             return tuple((cap,) for cap in caps)
         is_only = not self.has_free_links and caps.count(self.most) == 1
