@@ -455,7 +455,7 @@ def test_a_time_limit_of_nothing_gives_no_answer() -> None:
         ({"num_devices": 33}, "do not make 33"),
         ({"num_devices": 32, "fusion_groups": [{"tensors": ["fc8"]}]}, "'fc7' is in no group"),
         ({"num_devices": 32, "fusion_groups": [{"tensors": ["fc9"]}]}, "'fc9' is no gradient"),
-        ({"num_devices": 32, "global_batch_size": 8}, "cannot be split"),
+        ({"num_devices": 32, "global_batch_size": 8}, "a batch of 8 has no sample for each of 32 devices"),
     ],
 )
 def test_an_impossible_configuration_is_refused_with_the_numbers(block: dict[str, Any], message: str) -> None:

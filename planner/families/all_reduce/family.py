@@ -194,11 +194,13 @@ def _numbers(cost: AllReduceCost, given: Mapping[str, Any]) -> tuple[int, int, i
     training, batches = cost.problem.training, batches_of(cost.problem, number, ANY_NUMBER)
     if training.batch_per_device is not None and training.fixed_batch_size is not None:
         batches = [training.batch_per_device * number]  # a configuration may name fewer devices than there are
-    batch = given["global_batch_size"] or max(batches, default=0)
+    batch = given["global_batch_size"] or max(batches, default=training.fixed_batch_size or 0)
     steps = given["gradient_accumulation_steps"]
     if steps is None:
         steps = fewest_microbatches(ceil(batch / number), int(cost.most_at_a_time[0]))
-    if batch < number or steps > ceil(batch / number):
+    if batch < number:
+        raise wrong(NAME, "num_devices", number, f"a batch of {batch} has no sample for each of {number} devices.")
+    if steps > ceil(batch / number):
         raise wrong(
             NAME,
             "global_batch_size",
