@@ -27,6 +27,7 @@ from planner.models.communication import (
 )
 from planner.models.compute import profile_from_flop
 from planner.models.data_parallel import Gradients, gradients_of
+from planner.problem import USUAL_ALGORITHMS
 from planner.question.values import Count, Model, Name, Rate, Seconds
 from planner.solvers.fusion import mg_wfbp, one_group, unfused
 from research.measured import Folds, Measured, MeasuredRow, Parameters, fit_logs, left_out_each, share_of
@@ -109,7 +110,7 @@ class Predictor:
             network_latency_s=latency_s if machines > 1 else 0.0,
             inside_bytes_per_s=inside,
         )
-        names = ALL_REDUCES if self.is_cheapest else ["ring"]
+        names = USUAL_ALGORITHMS if self.is_cheapest else ("ring",)
         return cheapest_of([ALL_REDUCES[name](participants).at(0) for name in names])
 
     def _ends(self, run: Run) -> Ends:
