@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-__all__ = ["Dimension", "example_of", "format_exact", "format_human", "parse", "units_of"]
+__all__ = ["Dimension", "example_of", "format_exact", "format_human", "parse", "plain", "units_of"]
 
 
 class Dimension(StrEnum):
@@ -171,11 +171,11 @@ def format_exact(value: float, dimension: Dimension) -> str:
         scale = _UNITS[dimension][unit]
         number = value / scale if scale >= 1 else value * round(1 / scale)
         if math.isfinite(number) and _to_si(number, scale) == value:  # the last unit's scale is 1, so one always does
-            candidates.append((len(_plain(number)), number < 1, order, f"{_plain(number)} {unit}"))
+            candidates.append((len(plain(number)), number < 1, order, f"{plain(number)} {unit}"))
     return min(candidates)[-1]
 
 
-def _plain(number: float) -> str:
+def plain(number: float) -> str:
     """Return ``number`` without a trailing ``.0``."""
     return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
 

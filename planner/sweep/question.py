@@ -28,7 +28,7 @@ from planner.question.spec import Spec
 from planner.question.values import Model, Name
 from planner.sweep.answers import Answer, Task, wrong
 from planner.sweep.files import Files
-from planner.units import Dimension, parse
+from planner.units import Dimension, parse, plain
 from planner.workers.dask_workers import planner_version
 
 __all__ = ["MOST_QUESTIONS", "MOST_VALUES", "Axis", "FieldPath", "Grid", "Sweep", "SweepSpec", "field_path"]
@@ -476,7 +476,7 @@ class _Ends:
         if self.is_whole:
             return list(dict.fromkeys(round(number) for number in inner))
         kept = dict.fromkeys(min(number, self.last) for number in inner)
-        return [f"{_plain(number)} {self.unit}" if self.unit else number for number in kept]
+        return [f"{plain(number)} {self.unit}" if self.unit else number for number in kept]
 
     def number(self, value: object) -> float:
         """Return a value as a number of the range's unit, or a plain finite number."""
@@ -521,11 +521,6 @@ def _dimension_of(text: str) -> Dimension | None:
             continue
         return dimension
     return None
-
-
-def _plain(number: float) -> str:
-    """Return a number without a trailing ``.0``."""
-    return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
 
 
 def _short(value: object) -> str:
