@@ -86,7 +86,9 @@ def main() -> None:
         if code == INTERRUPTED:
             code = 128 + signals.number  # as shells have it
         signals.leave()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RuntimeError) as error:  # as Python 3.11 has it where a class was being made
+        if not isinstance(error.__cause__ or error, KeyboardInterrupt):
+            raise
         signals.leave()
         code = 128 + signals.number
         with suppress(OSError):

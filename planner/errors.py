@@ -155,3 +155,21 @@ class StoppedError(NoAnswerError):
 
 class SolverError(PlannerError):
     """A solver's back end failed or contradicted itself."""
+
+
+def is_due_to(error: BaseException, kind: type[BaseException]) -> bool:
+    """Return whether an error is of a kind, or came of one: Python 3.11 wraps what is raised while a class is made.
+
+    >>> wrapped = RuntimeError("Error calling __set_name__")
+    >>> wrapped.__cause__ = KeyboardInterrupt()
+    >>> is_due_to(wrapped, KeyboardInterrupt), is_due_to(RuntimeError(), KeyboardInterrupt)
+    (True, False)
+    """
+    seen: list[BaseException] = []
+    while not isinstance(error, kind):
+        seen.append(error)
+        origin = error.__cause__ or error.__context__
+        if origin is None or origin in seen:
+            return False
+        error = origin
+    return True

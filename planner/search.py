@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from planner.errors import NoAnswerError, StoppedError
+from planner.errors import NoAnswerError, StoppedError, is_due_to
 from planner.memory import OUT_OF_MEMORY, default_limit_bytes, resident_bytes
 from planner.units import Dimension, format_human
 from planner.worker_pool import WorkerPool
@@ -306,6 +306,10 @@ class Search:
         try:
             self._arm()
             yield
+        except RuntimeError as error:
+            if is_due_to(error, LateError):
+                raise LateError from error
+            raise
         finally:
             self.disarm()
 

@@ -98,6 +98,18 @@ def test_a_search_that_never_asks_is_broken_off_by_an_interruption() -> None:
             time.sleep(0.01)
 
 
+def test_what_is_broken_off_while_a_class_is_made_is_broken_off() -> None:
+    class Slow:
+        def __set_name__(self, owner: type, name: str) -> None:
+            while True:
+                time.sleep(0.01)
+
+    with pytest.raises(LateError), Search(time_limit_s=0.0).ended():
+        type("Made", (), {"attribute": Slow()})
+    with pytest.raises(RuntimeError, match="of its own"), Search().ended():
+        raise RuntimeError("an error of its own")
+
+
 def test_other_threads_are_not_broken_off() -> None:
     def ask() -> None:
         with Search(time_limit_s=0.0).ended():

@@ -17,7 +17,16 @@ from planner.cli.import_network import import_network
 from planner.cli.plan import plan, predict, procure
 from planner.cli.show import init, schema, show
 from planner.cli.sweep import sweep
-from planner.errors import Fault, InfeasibleError, NoAnswerError, PlannerError, SolverError, SpecError, StoppedError
+from planner.errors import (
+    Fault,
+    InfeasibleError,
+    NoAnswerError,
+    PlannerError,
+    SolverError,
+    SpecError,
+    StoppedError,
+    is_due_to,
+)
 from planner.memory import OUT_OF_MEMORY, ceiling_kept
 
 INTERRUPTED = 130  # 128 and the signal's number, as shells have it
@@ -69,13 +78,20 @@ def _run(arguments: Sequence[str], *, is_json: bool) -> int:
             return 0
         raise
     except Exception as error:
-        if os.environ.get("PLANNER_DEBUG"):
-            raise
-        if isinstance(error, OSError):
-            return _fail(_refused(error), is_json=is_json)
-        if isinstance(error, MemoryError):
-            return _fail(NoAnswerError(OUT_OF_MEMORY), is_json=is_json)
-        return _bug(error, is_json=is_json)
+        return _unforeseen(error, is_json=is_json)
+
+
+def _unforeseen(error: Exception, *, is_json: bool) -> int:
+    """Report what is no error of a command's own, and return its exit code; a wrapped Ctrl-C leaves as it came."""
+    if is_due_to(error, KeyboardInterrupt):
+        raise KeyboardInterrupt from error
+    if os.environ.get("PLANNER_DEBUG"):
+        raise error
+    if isinstance(error, OSError):
+        return _fail(_refused(error), is_json=is_json)
+    if isinstance(error, MemoryError):
+        return _fail(NoAnswerError(OUT_OF_MEMORY), is_json=is_json)
+    return _bug(error, is_json=is_json)
 
 
 def _prepare(stream: Any, *, is_json: bool) -> None:

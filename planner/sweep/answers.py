@@ -9,7 +9,7 @@ from datetime import date
 from enum import StrEnum
 from typing import Any
 
-from planner.errors import InfeasibleError, ModelError, NoAnswerError, PlannerError, SolverError, SpecError
+from planner.errors import InfeasibleError, ModelError, NoAnswerError, PlannerError, SolverError, SpecError, is_due_to
 from planner.memory import default_limit_bytes
 from planner.workers.dask_workers import check_version
 
@@ -116,6 +116,8 @@ def answer(task: Task) -> Answer:
     except (NoAnswerError, SolverError) as error:
         found = _refused(task.key, Outcome.LIMIT, error, "limit")
     except Exception as error:  # one bug must not stop the other questions
+        if is_due_to(error, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
         found = failed(task.key, f"a bug of ours: {type(error).__name__}: {error}")
     return replace(found, wall_s=time.perf_counter() - begin_s)
 

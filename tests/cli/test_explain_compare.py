@@ -316,14 +316,23 @@ def test_the_second_interruption_breaks_off(
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.parametrize("is_in_a_class", [False, True])
 @pytest.mark.parametrize("module", ["planner.cli.run", "typer", "planner.api", "numpy"])
-def test_an_interruption_while_modules_are_imported_leaves_one_line(module: str, spec: str) -> None:
+def test_an_interruption_while_modules_are_imported_leaves_one_line(
+    module: str, spec: str, *, is_in_a_class: bool
+) -> None:
     code = f"""
 import sys
+
+class Attribute:
+    def __set_name__(self, owner, name):
+        raise KeyboardInterrupt
 
 class Interrupts:
     def find_spec(self, name, path=None, target=None):
         if name == {module!r}:
+            if {is_in_a_class}:
+                type("Made", (), {{"attribute": Attribute()}})  # Python 3.11 makes a RuntimeError of it
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupts())
