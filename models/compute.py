@@ -44,7 +44,7 @@ from planner.models.operators import (
     BACKWARD_PER_FORWARD,
     FLOP_PER_MULTIPLY_ADD,
     ROUTED,
-    Operator,
+    TransformerOperator,
     block_operators,
     embedding_operators,
     head_operators,
@@ -507,7 +507,7 @@ def layer_seconds(
 
 
 def _products_s(
-    one: Operator, layouts: Layouts, rates: DeviceRates, constants: Constants, tokens: float = 1.0
+    one: TransformerOperator, layouts: Layouts, rates: DeviceRates, constants: Constants, tokens: float = 1.0
 ) -> tuple[Floats, Floats]:
     """Return the seconds of an operator's product, and of the two that give the gradients of its input and weights.
 
@@ -532,7 +532,9 @@ def _products_s(
     return forward, input_gradient + weight_gradient
 
 
-def _element_s(one: Operator, layouts: Layouts, rates: DeviceRates, software: Software, constants: Constants) -> Floats:
+def _element_s(
+    one: TransformerOperator, layouts: Layouts, rates: DeviceRates, software: Software, constants: Constants
+) -> Floats:
     """Return the seconds of an operator that moves memory, forward: every number read or written once."""
     moved = _BYTES * (one.input_elements + one.output_elements)
     if one.kind == "residual" and software.has_dropout:

@@ -55,7 +55,7 @@ from planner.models.layouts import Ints, Layouts, Recompute, Stage, chunk_in_fli
 from planner.models.operators import (
     COLUMN_SPLIT,
     INPUT,
-    Operator,
+    TransformerOperator,
     block_operators,
     block_parameters,
     embedding_operators,
@@ -340,7 +340,7 @@ def layer_bytes(
     )
 
 
-def _kept_elements(transformer: Transformer, operators: Sequence[Operator]) -> tuple[_Kept, _Kept]:
+def _kept_elements(transformer: Transformer, operators: Sequence[TransformerOperator]) -> tuple[_Kept, _Kept]:
     """Return the numbers of one sample that some backward pass reads: those that GEMMs alone read, and the others.
 
     Scores, and what leaves the last operator, are left out; logits too.

@@ -28,7 +28,7 @@ from math import prod
 import numpy as np
 
 from planner.cost import Floats
-from planner.dnn import Tensor
+from planner.dnn import Product, Tensor
 from planner.models.layouts import Layouts
 from planner.transformer import LayerKind, Transformer
 
@@ -40,25 +40,7 @@ _LOGITS = "logits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
-    """``count`` products of a ``rows x inner`` by an ``inner x columns`` matrix, for one sample.
-
-    ``rows`` may be broken: the share of one sample's tokens that an expert gets.
-    """
-
-    rows: float
-    inner: int
-    columns: int
-    count: int
-
-    def __str__(self) -> str:
-        """Return ``96 x (2048 x 128 x 2048)``: rows, inner width and columns."""
-        once = f"{self.rows:.12g} x {self.inner} x {self.columns}"
-        return once if self.count == 1 else f"{self.count} x ({once})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class TransformerOperator:
     """One operator.
 
     Attributes
@@ -120,7 +102,7 @@ class Part:
     """Operators that stand ``count`` times in the network; ``kind`` is that of a block, else None."""
 
     name: str
-    operators: tuple[Operator, ...]
+    operators: tuple[TransformerOperator, ...]
     kind: LayerKind | None = None
     count: int = 1
 
@@ -195,7 +177,7 @@ def flop_per_sample(
 
 
 @cache
-def embedding_operators(transformer: Transformer) -> tuple[Operator, ...]:
+def embedding_operators(transformer: Transformer) -> tuple[TransformerOperator, ...]:
     """Return what stands before the first block; the first operator is the sample itself.
 
     Parameters
@@ -209,7 +191,9 @@ def embedding_operators(transformer: Transformer) -> tuple[Operator, ...]:
         last = part.table("tokens", last, transformer.vocabulary_size)
     else:
         shape = (image.num_channels, image.image_size, image.image_size)
-        last = part.append(Operator(name=INPUT, kind="input", inputs=(), output_shape=shape, input_elements=0))
+        last = part.append(
+            TransformerOperator(name=INPUT, kind="input", inputs=(), output_shape=shape, input_elements=0)
+        )
         last = part.matmul("patches", last, (image.patch_elements, part.width), has_bias=True, rows=image.num_patches)
         if image.has_class_token:
             token = Tensor(name="weight", num_elements=part.width)
@@ -224,7 +208,7 @@ def embedding_operators(transformer: Transformer) -> tuple[Operator, ...]:
 
 
 @cache
-def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[Operator, ...]:
+def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[TransformerOperator, ...]:
     """Return one block: attention, then a feed-forward part, dense or of experts, with their norms and additions.
 
     Parameters
@@ -264,7 +248,7 @@ def block_operators(transformer: Transformer, kind: LayerKind) -> tuple[Operator
 
 
 @cache
-def head_operators(transformer: Transformer) -> tuple[Operator, ...]:
+def head_operators(transformer: Transformer) -> tuple[TransformerOperator, ...]:
     """Return what stands behind the last block; nothing where that is the end.
 
     Parameters
@@ -302,7 +286,9 @@ def head_operators(transformer: Transformer) -> tuple[Operator, ...]:
             ends.append(part.matmul("next_sentence", pooled, (part.width, 2), has_bias=True, rows=1))
     if ends:
         read = sum(map(part.elements_of, ends))
-        part.append(Operator(name="loss", kind="loss", inputs=tuple(ends), output_shape=(1,), input_elements=read))
+        part.append(
+            TransformerOperator(name="loss", kind="loss", inputs=tuple(ends), output_shape=(1,), input_elements=read)
+        )
     return part.operators
 
 
@@ -312,10 +298,10 @@ class _Part:
     def __init__(self, transformer: Transformer) -> None:
         self.width = transformer.hidden_size
         self._transformer, self._num_tokens = transformer, transformer.sequence_length
-        self._operators: dict[str, Operator] = {}
+        self._operators: dict[str, TransformerOperator] = {}
 
     @property
-    def operators(self) -> tuple[Operator, ...]:
+    def operators(self) -> tuple[TransformerOperator, ...]:
         """All there are, in order."""
         return tuple(self._operators.values())
 
@@ -324,7 +310,7 @@ class _Part:
         operator = self._operators.get(name)
         return self.width * self._num_tokens if operator is None else operator.output_elements
 
-    def append(self, operator: Operator) -> str:
+    def append(self, operator: TransformerOperator) -> str:
         """Append an operator."""
         self._operators[operator.name] = operator
         return operator.name
@@ -344,7 +330,7 @@ class _Part:
         """Append an operator without multiply-adds; by default of the stream's shape, reading its inputs whole."""
         read = sum(map(self.elements_of, inputs)) if input_elements is None else input_elements
         return self.append(
-            Operator(
+            TransformerOperator(
                 name=name,
                 kind=kind,
                 inputs=tuple(inputs),
@@ -394,7 +380,7 @@ class _Part:
         weight = (Tensor(name="weight", num_elements=count * inner * columns),) if has_weight else ()
         bias = (Tensor(name="bias", num_elements=count * columns, role="bias"),) if has_bias else ()
         return self.append(
-            Operator(
+            TransformerOperator(
                 name=name,
                 kind=kind,
                 inputs=(source,),
@@ -414,7 +400,7 @@ class _Part:
         states = self._queries(source) if network.latent is None else self._latent(source)
         done = tokens * tokens * heads // (2 if network.is_causal else 1)
         scores = self.append(
-            Operator(
+            TransformerOperator(
                 name="attention.scores",
                 kind="attention",
                 inputs=(states,),
@@ -427,7 +413,7 @@ class _Part:
         )
         weights = self.move("attention.softmax", "softmax", (scores,), heads * tokens, is_in_place=True)
         context = self.append(
-            Operator(
+            TransformerOperator(
                 name="attention.context",
                 kind="attention",
                 inputs=(weights, states),

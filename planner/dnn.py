@@ -16,10 +16,36 @@ from planner.letters import visible
 from planner.shown import Shown
 from planner.transformer import Transformer
 
-__all__ = ["MOST_INPUTS", "MOST_LAYERS", "Dnn", "Layer", "Repeat", "Tensor", "Window"]
+__all__ = [
+    "MOST_INPUTS",
+    "MOST_LAYERS",
+    "OPERATOR_KINDS",
+    "Dnn",
+    "Layer",
+    "Operator",
+    "Product",
+    "Repeat",
+    "Tensor",
+    "Window",
+]
 
 MOST_LAYERS = 50_000  # of a file that a person or a profiler wrote: a thousand times what is usual
 MOST_INPUTS = 1_000_000  # of all layers together
+OPERATOR_KINDS = (
+    "convolution",  # dense, grouped or depthwise, as its product says
+    "matmul",  # by weights
+    "batched_matmul",  # of two activations
+    "attention",  # fused: scores stay on the chip
+    "batch_norm",
+    "norm",  # of every sample by itself: layer, group, instance, root mean square
+    "softmax",
+    "element_wise",  # activations, additions, scalings, dropout
+    "pooling",
+    "reduction",  # means and sums
+    "embedding",
+    "copy",  # concatenations, changes of layout or type
+    "recurrent",  # one product for each step of a sequence, one step after the other
+)
 
 _MOVING = "moving"
 
@@ -48,6 +74,56 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """``count`` products of a ``rows x inner`` by an ``inner x columns`` matrix, for one sample.
+
+    ``rows`` may be broken: the share of one sample's tokens that an expert gets.
+    """
+
+    rows: float
+    inner: int
+    columns: int
+    count: int
+
+    def __str__(self) -> str:
+        """Return ``96 x (2048 x 128 x 2048)``: rows, inner width and columns."""
+        once = f"{self.rows:.12g} x {self.inner} x {self.columns}"
+        return once if self.count == 1 else f"{self.count} x ({once})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One operator of a layer: what its forward pass computes and moves for one sample.
+
+    What backward does follows from it: :mod:`planner.models.kernels`.
+
+    Attributes
+    ----------
+    kind
+        One of :data:`OPERATOR_KINDS`.
+    num_multiply_adds
+        Forward.
+    read_elements, written_elements
+        Of activations; weights are left out.
+    weight_elements
+        Read once, whatever the batch.
+    product
+        The shape of what is multiplied: of a convolution its positions, what one number of its output reads, and the
+        output's channels, ``count`` groups of them; of a fused attention that of its scores.
+    num_kernels
+        Launched forward.
+    """
+
+    kind: str
+    num_multiply_adds: int = 0
+    read_elements: int = 0
+    written_elements: int = 0
+    weight_elements: int = 0
+    product: Product | None = None
+    num_kernels: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
     """One operator.
 
@@ -66,6 +142,9 @@ class Layer:
         The output overwrites the input, so that nothing more is kept for the backward pass.
     window
         Of a convolution or a pool, where it is known; a pool without one reads its whole channel.
+    operators
+        What it computes, where that was seen; empty where it follows from the kind and the shapes:
+        :func:`planner.models.kernels.operators_of`.
     """
 
     name: str
@@ -75,6 +154,7 @@ class Layer:
     tensors: tuple[Tensor, ...] = ()
     is_in_place: bool = False
     window: Window | None = None
+    operators: tuple[Operator, ...] = ()
 
     @property
     def num_output_elements(self) -> int:

@@ -16,7 +16,7 @@ from planner.transformer import Experts, Image, LatentAttention, Transformer
 from planner.yaml_text import plain_yaml
 
 if TYPE_CHECKING:
-    from planner.models.operators import Operator
+    from planner.models.operators import TransformerOperator
 
 __all__ = ["Row", "block_of", "dnn_of", "row", "row_names", "transformer_of", "with_sequence_length"]
 
@@ -213,7 +213,9 @@ def dnn_of(transformer: Transformer, name: str, *, source: str = "", dataset_sam
     return Dnn(name, layers, source=source, dataset_samples=dataset_samples, transformer=transformer, repeats=repeats)
 
 
-def _layers_of(operators: Sequence["Operator"], prefix: str, entry: str) -> list[tuple[Layer, tuple[str, ...]]]:
+def _layers_of(
+    operators: Sequence["TransformerOperator"], prefix: str, entry: str
+) -> list[tuple[Layer, tuple[str, ...]]]:
     """Return the operators of one part as layers, each with the layers that it reads; ``entry`` is what enters."""
     from planner.models.operators import INPUT  # noqa: PLC0415
 
@@ -235,6 +237,6 @@ def _layers_of(operators: Sequence["Operator"], prefix: str, entry: str) -> list
     ]
 
 
-def _name_of(operator: "Operator", prefix: str) -> str:
+def _name_of(operator: "TransformerOperator", prefix: str) -> str:
     """Return the name of a layer; the network's input is called so in every network."""
     return operator.name if operator.kind == "input" else f"{prefix}.{operator.name}"

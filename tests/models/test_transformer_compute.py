@@ -16,7 +16,7 @@ from planner.models.compute import (
     layer_seconds,
 )
 from planner.models.layouts import Layouts, Recompute
-from planner.models.operators import Operator, block_operators, embedding_operators, head_operators
+from planner.models.operators import TransformerOperator, block_operators, embedding_operators, head_operators
 from planner.transformer import LayerKind, Transformer
 
 KINDS: list[tuple[Transformer, LayerKind]] = [(GPT, "dense"), (MIXTURE, "dense"), (MIXTURE, "moe")]
@@ -175,7 +175,7 @@ def test_a_vocabulary_that_is_not_filled_up_costs_by_the_width_of_each_ranks_par
     assert not_padded[0] / padded[0] > not_padded[2] / padded[2] > 1
 
 
-def elements_s(operators: tuple[Operator, ...], microbatch: int) -> float:
+def elements_s(operators: tuple[TransformerOperator, ...], microbatch: int) -> float:
     """Seconds of all that only moves memory, forward: two bytes for each number read or written."""
     moves = [
         one for one in operators if one.product is None and one.kind not in ("attention", "softmax", "loss", "input")

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers_drawn import transformers
 
-from planner.models.operators import INPUT, Operator, Part, block_operators, flop_per_sample, parts
+from planner.models.operators import INPUT, Part, TransformerOperator, block_operators, flop_per_sample, parts
 from planner.transformer import Experts, Image, Transformer
 
 GPT3 = Transformer(num_layers=96, hidden_size=12288, num_heads=96, vocabulary_size=51200, sequence_length=2048)
 BATCH = 1536
 
 
-def named(operators: tuple[Operator, ...], name: str) -> Operator:
+def named(operators: tuple[TransformerOperator, ...], name: str) -> TransformerOperator:
     return next(operator for operator in operators if operator.name == name)
 
 
