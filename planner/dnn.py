@@ -39,7 +39,8 @@ OPERATOR_KINDS = (
     "batch_norm",
     "norm",  # of every sample by itself: layer, group, instance, root mean square
     "softmax",
-    "element_wise",  # activations, additions, scalings, dropout
+    "element_wise",  # activations, products, scalings, dropout
+    "addition",  # whose gradient is passed on as it is
     "pooling",
     "reduction",  # means and sums
     "embedding",
