@@ -21,13 +21,14 @@ for what the fitted shares hold of it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost import Floats
+from planner.cost import Floats, Profile
 from planner.dnn import OPERATOR_KINDS, Dnn, Layer, Operator, Product
 
 Ints = NDArray[np.int64]
@@ -121,8 +122,10 @@ _MOVED = {
     "embedding": ((0, 2), (0, 3)),
     "copy": ((1, 1), (1, 1)),
 }
+_FUSED = ("batch_norm", "norm", "softmax", "element_wise", "addition", "reduction")
 KINDS = (*OPERATOR_KINDS[:1], "grouped_convolution", "depthwise_convolution", *OPERATOR_KINDS[1:])
 _INDEX = {kind: index for index, kind in enumerate(KINDS)}
+_FEW_TILES = 0.5  # of one wave
 _ROWS, _INNER, _COUNT = range(3)  # which side of a product grows with the batch
 
 
@@ -156,42 +159,113 @@ class Kernels:
     launches: Floats
 
 
-def kernels_of(dnn: Dnn) -> Kernels:
+def kernels_of(dnn: Dnn, *, is_fused: bool = False, is_mixed: bool = False) -> Kernels:
     """Return the kernels of a network's forward and backward pass.
 
     Parameters
     ----------
     dnn
         The network; nothing of its input's gradient is computed.
+    is_fused
+        Whether chains of operators that move memory alone are one kernel, as compilers have it: what passes between
+        two of them, and is read by nobody else, is not written.
+    is_mixed
+        Whether types change as automatic mixed precision has it (PyTorch, "CUDA Ops that can autocast"): products are
+        computed in the short type, norms and softmax in fp32, what reads both, or a weight, becomes fp32. A number of
+        fp32 counts as two, and casts are kernels.
     """
     found: list[tuple[float, ...]] = []
-    by_name = {layer.name: layer for layer in dnn.layers}
-    readers: dict[str, int] = {}
-    for layer in dnn.layers:
-        for name in dnn.inputs_of(layer.name):
-            readers[name] = readers.get(name, 0) + 1
+    wide: set[str] = set()  # layers that put out fp32 where the rest is short
+    layers = {layer.name: layer for layer in dnn.layers}
+    inputs = {name: [layers[one] for one in dnn.inputs_of(name)] for name in layers}
+    operators = {layer.name: operators_of(layer, inputs[layer.name]) for layer in dnn.layers}
+    readers = dict.fromkeys(layers, 0)
+    for names in inputs.values():
+        for one in names:
+            readers[one.name] += 1
+    chained = {
+        name: is_fused and bool(own) and all(one.kind in _FUSED for one in own) for name, own in operators.items()
+    }
+    joined = {  # with the chain of its only reader
+        one.name
+        for name, read in inputs.items()
+        if chained[name]
+        for one in read
+        if chained[one.name] and readers[one.name] == 1
+    }
     for index, layer in enumerate(dnn.layers):
-        inputs = [by_name[name] for name in dnn.inputs_of(layer.name)]
-        has_input_gradient = any(one.kind != "input" for one in inputs)
-        for place, operator in enumerate(operators_of(layer, inputs)):
-            found += _kernels_of(index, operator, has_input_gradient=has_input_gradient or place > 0)
-        if readers.get(layer.name, 0) > 1 and layer.kind != "input":
-            again = readers[layer.name] - 1
+        own = operators[layer.name]
+        if chained[layer.name]:
+            inside = sum(one.num_output_elements for one in inputs[layer.name] if one.name in joined)
+            own = (_as_one(own, inside, is_read_on=layer.name in joined),)
+        has_input_gradient = any(one.kind != "input" for one in inputs[layer.name])
+        is_wide = is_mixed and any(one.name in wide for one in inputs[layer.name])
+        for place, operator in enumerate(own):
+            if is_mixed:
+                rows, is_wide = _mixed(index, operator, is_wide=is_wide)
+                found += rows
+            seen = _widened(operator) if is_wide else operator
+            found += _kernels_of(index, seen, has_input_gradient=has_input_gradient or place > 0)
+        if is_wide:
+            wide.add(layer.name)
+        if (again := readers[layer.name] - 1) > 0 and layer.kind != "input":  # their gradients are added up
             moved = 3.0 * again * layer.num_output_elements
             found.append((index, 1, _INDEX["addition"], 0, 0, 0, 0, 0, moved, 0, again))
-    table = np.array(found, dtype=float).reshape(-1, 11).T
+    table = np.array(found, dtype=float).reshape(-1, len(Kernels.__dataclass_fields__)).T
+    whole = ("layer", "kind", "grows")
+    columns = dict(zip(Kernels.__dataclass_fields__, table, strict=True))
     return Kernels(
-        layer=table[0].astype(int),
-        is_backward=table[1].astype(bool),
-        kind=table[2].astype(int),
-        rows=table[3],
-        inner=table[4],
-        columns=table[5],
-        count=table[6],
-        grows=table[7].astype(int),
-        sample_elements=table[8],
-        weight_elements=table[9],
-        launches=table[10],
+        **{
+            name: column.astype(int) if name in whole else column
+            for name, column in columns.items()
+            if name != "is_backward"
+        },
+        is_backward=columns["is_backward"].astype(bool),
+    )
+
+
+def _mixed(index: int, operator: Operator, *, is_wide: bool) -> tuple[list[tuple[float, ...]], bool]:
+    """Return the casts before an operator, and whether it moves fp32; ``is_wide``: whether it reads fp32."""
+    kind = operator.kind
+    if kind in _PRODUCTS:
+        is_cast, is_wide_then = is_wide, False
+    elif kind in ("norm", "softmax"):
+        is_cast, is_wide_then = not is_wide, True
+    else:
+        is_cast, is_wide_then = (
+            False,
+            is_wide or (kind in ("element_wise", "addition") and operator.weight_elements > 0),
+        )
+    moved = 3.0 * operator.read_elements
+    casts = [(index, is_back, _INDEX["copy"], 0, 0, 0, 0, 0, moved, 0, 1) for is_back in (0, 1)]
+    return (casts if is_cast else []), is_wide_then
+
+
+def _widened(operator: Operator) -> Operator:
+    """Return an operator that moves numbers twice as wide."""
+    return replace(operator, read_elements=2 * operator.read_elements, written_elements=2 * operator.written_elements)
+
+
+def _as_one(operators: Sequence[Operator], inside: int, *, is_read_on: bool) -> Operator:
+    """Return operators of one layer as a part of a chain.
+
+    Parameters
+    ----------
+    operators
+        One after the other.
+    inside
+        Numbers that come from the chain before it: they are not read from memory.
+    is_read_on
+        Whether what it puts out stays in the chain: it is not written.
+    """
+    statistics = [one for one in operators if one.kind == "batch_norm"]
+    read = max(0, max(one.read_elements for one in operators) - inside)
+    written = 0 if is_read_on else operators[-1].written_elements
+    kind = "batch_norm" if statistics else "addition" if inside and not read else operators[0].kind
+    weights = sum(one.weight_elements for one in operators)
+    launches = 1 if statistics or not inside else 0
+    return Operator(
+        kind=kind, read_elements=read, written_elements=written, weight_elements=weights, num_kernels=launches
     )
 
 
@@ -229,69 +303,169 @@ def _kernels_of(index: int, one: Operator, *, has_input_gradient: bool) -> list[
 
 # -- seconds -----------------------------------------------------------------------------------------------------------
 
-_TILES = ((128, 128, 1.0), (128, 64, 0.9), (64, 64, 0.8), (32, 32, 0.55))  # rows, columns, share of the largest's rate
+# Rows and columns of a tile, and its share of the largest one's rate.
+_TILES = ((128, 128, 1.0), (128, 64, 0.85), (64, 64, 0.7), (128, 32, 0.55), (64, 32, 0.45))
+_WIDE_GROUP, _WIDEST_GROUP = 48, 128  # channels: cuDNN 8 has no fast kernels of groups beyond, with channels last
+_STEP = 32  # of the inner width
 _SHARPNESS = 4.0  # of the change from one bound to the other: own choice, a kernel's loads hide behind its arithmetic
+_FEW = 8  # parts that a batch is cut into where few samples pass at a time, as in a pipeline
 _SOME_WAVES = 8.0  # beyond so many the last one is taken to be half full
+_REFERENCE_FLOP_PER_S = 312e12 / 108  # of one multiprocessor of the A100, which the start-up is stated for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What is fitted, for all devices alike: a share of the peak or of the bandwidth by kind of kernel.
+    """What is fitted, for all devices alike.
 
     Attributes
     ----------
     flop, moved
-        By kind.
+        Share of the peak, and of the memory's bandwidth, that large kernels reach; by kind of kernel.
+    startup_width
+        Inner width that a tile's start-up costs on an A100.
+    wave_share
+        How much of the waste of unfilled waves is paid.
     start_s
         What a kernel takes whatever its size.
     dispatch_s
-        What the host needs to launch an operator.
-    startup
-        Inner width that a tile's first loads and last stores cost.
+        What the host takes to launch an operator.
+    conversion
+        What convolutions move besides to change the format of images, over what they move: where channels are not last.
     """
 
     flop: Mapping[str, float]
     moved: Mapping[str, float]
+    startup_width: float
+    wave_share: float
     start_s: float
     dispatch_s: float
-    startup: float
-    waves: float
+    conversion: float
+    wide_groups: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:
-    """What is published of a device: peak of the products' type, of vectors (fp32), bandwidth, multiprocessors."""
+    """What is published of a device.
+
+    Attributes
+    ----------
+    product_flop_per_s, vector_flop_per_s
+        Peak of products in the type that is computed in, and of what is no product.
+    bytes_per_s
+        Of its memory.
+    num_multiprocessors
+        1 where it is not known: then no wave is unfilled.
+    """
 
     product_flop_per_s: float
+    vector_flop_per_s: float
     bytes_per_s: float
-    num_multiprocessors: float
+    num_multiprocessors: int
 
 
-def kernel_s(
-    kernels: Kernels, batch: float, device: DeviceLimits, shares: Shares, *, element_bytes: float, weight_bytes: float
-) -> Floats:
-    """Return the seconds of every kernel, for so many samples at a time, shape of ``kernels.rows``."""
-    flop_share = np.array([shares.flop.get(kind, 1.0) for kind in KINDS])[kernels.kind]
-    moved_share = np.array([shares.moved.get(kind, 1.0) for kind in KINDS])[kernels.kind]
-    rows = kernels.rows * np.where(kernels.grows == _ROWS, batch, 1.0)
-    inner = np.maximum(kernels.inner, 1.0) * np.where(kernels.grows == _INNER, batch, 1.0)
-    count = kernels.count * np.where(kernels.grows == _COUNT, batch, 1.0)
-    columns = kernels.columns
-    ideal = 2 * rows * inner * columns * count
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """How a program runs a network.
+
+    Attributes
+    ----------
+    is_fused
+        Whether a compiler makes chains of operators that move memory one kernel.
+    has_channels_last
+        Whether images are stored so.
+    element_bytes, cast_bytes
+        Of an activation; and of what is moved to copy a weight to that type and its gradient back, both ways, 0 where
+        weights are kept in it.
+    """
+
+    is_fused: bool
+    has_channels_last: bool
+    element_bytes: float
+    cast_bytes: float
+
+
+def kernel_s(kernels: Kernels, batch: float, limits: DeviceLimits, shares: Shares, execution: Execution) -> Floats:
+    """Return the seconds of every kernel, for so many samples at a time, in the shape of ``kernels.rows``."""
+    flop_share, moved_share = (
+        np.array([table.get(kind, 1.0) for kind in KINDS])[kernels.kind] for table in (shares.flop, shares.moved)
+    )
+    rows, inner, count = (
+        size * np.where(kernels.grows == grows, batch, 1.0)
+        for size, grows in ((kernels.rows, _ROWS), (np.maximum(kernels.inner, 1.0), _INNER), (kernels.count, _COUNT))
+    )
+    flop = 2 * rows * inner * kernels.columns * count
+    is_product, is_vector = flop > 0, kernels.kind == _INDEX["depthwise_convolution"]
     best = np.full(rows.shape, np.inf)
     for tile_rows, tile_columns, share in _TILES:
-        tiles = np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns) * count
-        tiles = np.maximum(tiles, 1.0)
-        waves = tiles / device.num_multiprocessors
-        whole = np.where(waves > _SOME_WAVES, waves + 0.5, np.ceil(waves)) * device.num_multiprocessors
-        # Few tiles: the inner width is split among the idle multiprocessors.
-        whole = np.where(waves < 0.5, tiles, whole)
-        took = 2 * (shares.waves * whole + (1 - shares.waves) * tiles) * tile_rows * tile_columns * inner / share
-        best = np.minimum(best, took)
-    arithmetic = np.where(ideal > 0, best, 0.0) * (1 + shares.startup / inner)
-    arithmetic = arithmetic / (device.product_flop_per_s * flop_share)
-    moved = (kernels.sample_elements * element_bytes * batch + kernels.weight_elements * weight_bytes) / (
-        device.bytes_per_s * moved_share
+        tiles = np.maximum(np.ceil(rows / tile_rows) * np.ceil(kernels.columns / tile_columns) * count, 1.0)
+        waves = tiles / limits.num_multiprocessors
+        whole = np.where(waves > _SOME_WAVES, waves + 0.5, np.ceil(waves)) * limits.num_multiprocessors
+        whole = np.where(waves < _FEW_TILES, tiles, whole)  # the inner width is split among the idle ones
+        paid = shares.wave_share * whole + (1 - shares.wave_share) * tiles
+        best = np.minimum(best, 2 * paid * tile_rows * tile_columns * np.ceil(inner / _STEP) * _STEP / share)
+    rate = limits.product_flop_per_s / limits.num_multiprocessors
+    startup = shares.startup_width * rate / _REFERENCE_FLOP_PER_S if limits.num_multiprocessors > 1 else 0.0
+    peak = np.where(is_vector, limits.vector_flop_per_s, limits.product_flop_per_s)
+    work = np.where(is_vector, flop, best * (1 + startup / inner))
+    arithmetic_s = np.where(is_product, work, 0.0) / (peak * flop_share)
+    if execution.has_channels_last and not execution.is_fused:
+        width = np.maximum(np.minimum(kernels.columns, kernels.inner), 1.0)
+        slow_s = flop / (limits.product_flop_per_s * shares.wide_groups * np.minimum(width / _WIDEST_GROUP, 1.0))
+        is_slow = (kernels.kind == _INDEX["grouped_convolution"]) & (width > _WIDE_GROUP)
+        arithmetic_s = np.where(is_slow, slow_s, arithmetic_s)
+    is_converted = is_product & (kernels.kind <= _INDEX["depthwise_convolution"]) & (not execution.has_channels_last)
+    weight_bytes = execution.element_bytes + np.where(is_product, execution.cast_bytes / 2, 0.0)
+    moved = kernels.sample_elements * execution.element_bytes * batch + kernels.weight_elements * weight_bytes
+    moved_s = moved * np.where(is_converted, 1 + shares.conversion, 1.0) / (limits.bytes_per_s * moved_share)
+    both_s = (arithmetic_s**_SHARPNESS + moved_s**_SHARPNESS) ** (1 / _SHARPNESS)
+    return np.asarray(both_s + shares.start_s * kernels.launches, dtype=float)
+
+
+@lru_cache(maxsize=8)
+def _kernels(dnn: Dnn, *, is_fused: bool) -> Kernels:
+    """Return :func:`kernels_of`, which a purchase asks for again and again."""
+    return kernels_of(dnn, is_fused=is_fused)
+
+
+def layer_seconds(
+    dnn: Dnn, batch: float, limits: DeviceLimits, shares: Shares, execution: Execution
+) -> tuple[Floats, Floats]:
+    """Return the seconds of every layer's forward and backward pass, of so many samples together.
+
+    Notes
+    -----
+    Where the host takes longer to launch all kernels than the device to run them, each layer waits for its own.
+    """
+    kernels = _kernels(dnn, is_fused=execution.is_fused)
+    seconds = kernel_s(kernels, batch, limits, shares, execution)
+    launched_s = kernels.launches * shares.dispatch_s
+    seconds = seconds + launched_s * max(0.0, 1 - seconds.sum() / launched_s.sum())
+    number, is_back = len(dnn.layers), kernels.is_backward
+    forward_s = np.bincount(kernels.layer, np.where(is_back, 0.0, seconds), number)
+    return forward_s, np.bincount(kernels.layer, np.where(is_back, seconds, 0.0), number)
+
+
+def network_profile(
+    dnn: Dnn, batch: int, limits: DeviceLimits, shares: Shares, execution: Execution, *, update_s: float, name: str
+) -> Profile:
+    """Return the seconds of every layer of one sample, where ``batch`` samples pass the network together.
+
+    Parameters
+    ----------
+    dnn, batch, limits, shares, execution
+        What is computed, on what, and how.
+    update_s, name
+        Of the optimiser's step, passed on; and of the device, for the reader.
+    """
+    forward_s, backward_s = layer_seconds(dnn, batch, limits, shares, execution)
+    few, factor = max(1, batch // _FEW), 1.0
+    if few < batch:
+        sample_s = sum(float(both.sum()) for both in layer_seconds(dnn, few, limits, shares, execution)) / few
+        factor = max(1.0, sample_s * batch / float(forward_s.sum() + backward_s.sum()))
+    return Profile(
+        forward_s=forward_s / batch,
+        backward_s=backward_s / batch,
+        update_s=update_s,
+        few_samples_factor=factor,
+        origin=f"rooflines of {name}'s kernels, {batch} samples at a time",
     )
-    both = (arithmetic**_SHARPNESS + moved**_SHARPNESS) ** (1 / _SHARPNESS)
-    return np.asarray(both + shares.start_s * kernels.launches, dtype=float)

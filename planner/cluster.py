@@ -35,6 +35,7 @@ class Device:
     memory_bytes: float = float("inf")
     memory_bandwidth_bytes_per_s: float = float("inf")
     power_w: float | None = None
+    num_multiprocessors: int | None = None
     is_verified: bool = False
     source: str = ""
 

@@ -94,6 +94,15 @@ def cnn_utilisation() -> Rows:
     return _file("cnn_utilisation.yaml")["devices"]
 
 
+def kernel_shares() -> Rows:
+    """Return ``flop`` and ``moved``, by kind of kernel, and ``constants``: :class:`planner.models.kernels.Shares`.
+
+    >>> 0 < kernel_shares()["flop"]["convolution"] <= 1
+    True
+    """
+    return _file("kernel_shares.yaml")
+
+
 def run_errors() -> Rows:
     """Return, by family of measured distributed runs: its ``name``, how many ``runs``, and their errors.
 

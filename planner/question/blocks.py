@@ -539,6 +539,8 @@ class CalibrationSpec(Model):
     prefetch: Literal["pipelined", "single"] = "pipelined"
     memory_reserve: Bytes = 0.0
     program: Name = "megatron-core"
+    execution: Literal["eager", "compiled"] | None = None
+    memory_format: Literal["contiguous", "channels_last"] | None = None
     expert_imbalance: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     straggler_deviation: Seconds = 0.0
     queue: QueueSpec | None = None

@@ -15,12 +15,20 @@ from pydantic import ValidationError
 from planner import data
 from planner.cluster import Cluster, Device
 from planner.cost import Affine, Profile, TransferCost, Wait
-from planner.data.fits import TYPICAL_DEVICE, cnn_utilisation, transformer_rates
+from planner.data.fits import TYPICAL_DEVICE, cnn_utilisation, kernel_shares, transformer_rates
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_cells
 from planner.models.communication import MeasuredCurve, PiecewiseLogLinear, is_narrowed
-from planner.models.compute import Constants, Software, optimizer_step_s, profile_from_flop, scaled_to
+from planner.models.compute import (
+    Constants,
+    Software,
+    optimizer_step_s,
+    peak_flop_per_s,
+    profile_from_flop,
+    scaled_to,
+)
+from planner.models.kernels import DeviceLimits, Execution, Shares, network_profile
 from planner.models.memory import Precision
 from planner.models.transformer_time import device_rates, microbatch_of, transformer_profile
 from planner.names import OF_TRANSFORMERS, fold
@@ -226,14 +234,16 @@ class Profiler:
             return {name: self._scaled(dnn, measured, measured_on, device) for name, device in devices.items()}
         if self.has_rooflines(dnn):
             return {name: self._by_rooflines(dnn, device) for name, device in devices.items()}
+        given = self.calibration
+        if given.utilisation is None and not given.utilisation_by_kind and given.flop_per_multiply_add == 2:
+            return {name: self._by_kernels(dnn, device) for name, device in devices.items()}
         found = {}
         for name, device in devices.items():
-            row = self._fitted(dnn, name)
             found[name] = profile_from_flop(
                 dnn,
                 device,
                 dtype=self.training.dtype,
-                utilisation=self.calibration.utilisation or (UTILISATION if row is None else float(row["utilisation"])),
+                utilisation=self.calibration.utilisation or UTILISATION,
                 flop_per_multiply_add=self.calibration.flop_per_multiply_add,
                 utilisation_by_kind=self.calibration.utilisation_by_kind,
                 update_s=self._update_s(dnn, device),
@@ -247,6 +257,36 @@ class Profiler:
         if not is_short or dnn.transformer is not None or all(layer.kind != "convolution" for layer in dnn.layers):
             return None
         return cnn_utilisation().get(device)
+
+    def _by_kernels(self, dnn: Dnn, device: Device) -> Profile:
+        """Return the seconds that the rooflines of kernels give, for a device's share of the batch at a time."""
+        dtype, is_fused = self.training.dtype, self.execution_of(dnn) == "compiled"
+        precision = Precision.of(dtype, self.training.optimizer)
+        format_ = self.calibration.memory_format or ("channels_last" if is_fused else "contiguous")
+        peak, shares = peak_flop_per_s(device, dtype), kernel_shares()
+        return network_profile(
+            dnn,
+            self.batch_per_device,
+            DeviceLimits(
+                product_flop_per_s=peak,
+                vector_flop_per_s=device.peak_flop_per_s.get("fp32", peak),
+                bytes_per_s=device.memory_bandwidth_bytes_per_s,
+                num_multiprocessors=device.num_multiprocessors or 1,
+            ),
+            Shares(flop=shares["flop"], moved=shares["moved"], **shares["constants"]),
+            Execution(
+                is_fused=is_fused,
+                has_channels_last=format_ == "channels_last",
+                element_bytes=2.0 if dtype in _SHORT else 4.0,
+                cast_bytes=12.0 if precision.master_bytes else 0.0,
+            ),
+            update_s=self._update_s(dnn, device),
+            name=device.name,
+        )
+
+    def execution_of(self, dnn: Dnn) -> str:
+        """Return how the network is run: as given, or as what it was read from is usually run."""
+        return self.calibration.execution or ("eager" if dnn.source.startswith("torch module") else "compiled")
 
     def _by_rooflines(self, dnn: Dnn, device: Device) -> Profile:
         """Return the seconds that the family ``hybrid`` counts with, for a device's share of the batch at a time."""
