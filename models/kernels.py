@@ -28,8 +28,10 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cluster import Device
 from planner.cost import Floats, Profile
 from planner.dnn import OPERATOR_KINDS, Dnn, Layer, Operator, Product
+from planner.models.compute import peak_flop_per_s
 
 Ints = NDArray[np.int64]
 
@@ -308,6 +310,8 @@ _TILES = ((128, 128, 1.0), (128, 64, 0.85), (64, 64, 0.7), (128, 32, 0.55), (64,
 _WIDE_GROUP, _WIDEST_GROUP = 48, 128  # channels: cuDNN 8 has no fast kernels of groups beyond, with channels last
 _STEP = 32  # of the inner width
 _SHARPNESS = 4.0  # of the change from one bound to the other: own choice, a kernel's loads hide behind its arithmetic
+_WHOLE, _WHOLE_BYTES, _SHORT_BYTES = ("fp32", "tf32"), 4.0, 2.0
+_CAST_BYTES = 6.0  # of a weight that is read as fp32 and written short, or of its gradient
 _FEW = 8  # parts that a batch is cut into where few samples pass at a time, as in a pipeline
 _SOME_WAVES = 8.0  # beyond so many the last one is taken to be half full
 _REFERENCE_FLOP_PER_S = 312e12 / 108  # of one multiprocessor of the A100, which the start-up is stated for
@@ -342,6 +346,11 @@ class Shares:
     conversion: float
     wide_groups: float
 
+    @classmethod
+    def of(cls, rows: Mapping[str, Mapping[str, float]]) -> "Shares":
+        """Return those of a table with ``flop``, ``moved`` and ``constants``."""
+        return cls(flop=rows["flop"], moved=rows["moved"], **rows["constants"])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:
@@ -362,6 +371,17 @@ class DeviceLimits:
     bytes_per_s: float
     num_multiprocessors: int
 
+    @classmethod
+    def of(cls, device: Device, dtype: str) -> "DeviceLimits":
+        """Return those of a device of the table; raise ModelError if it has no rate of that type."""
+        peak = peak_flop_per_s(device, dtype)
+        return cls(
+            product_flop_per_s=peak,
+            vector_flop_per_s=device.peak_flop_per_s.get("fp32", peak),
+            bytes_per_s=device.memory_bandwidth_bytes_per_s,
+            num_multiprocessors=device.num_multiprocessors or 1,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
@@ -373,15 +393,25 @@ class Execution:
         Whether a compiler makes chains of operators that move memory one kernel.
     has_channels_last
         Whether images are stored so.
-    element_bytes, cast_bytes
-        Of an activation; and of what is moved to copy a weight to that type and its gradient back, both ways, 0 where
-        weights are kept in it.
+    is_mixed
+        Whether weights are kept in fp32 and copied to the short type that is computed in.
+    element_bytes
+        Of an activation.
     """
 
     is_fused: bool
     has_channels_last: bool
+    is_mixed: bool
     element_bytes: float
-    cast_bytes: float
+
+    @classmethod
+    def of(cls, dtype: str, *, is_fused: bool, has_channels_last: bool) -> "Execution":
+        """Return that of a type that is computed in."""
+        is_short = dtype not in _WHOLE
+        element_bytes = _SHORT_BYTES if is_short else _WHOLE_BYTES
+        return cls(
+            is_fused=is_fused, has_channels_last=has_channels_last, is_mixed=is_short, element_bytes=element_bytes
+        )
 
 
 def kernel_s(kernels: Kernels, batch: float, limits: DeviceLimits, shares: Shares, execution: Execution) -> Floats:
@@ -414,7 +444,7 @@ def kernel_s(kernels: Kernels, batch: float, limits: DeviceLimits, shares: Share
         is_slow = (kernels.kind == _INDEX["grouped_convolution"]) & (width > _WIDE_GROUP)
         arithmetic_s = np.where(is_slow, slow_s, arithmetic_s)
     is_converted = is_product & (kernels.kind <= _INDEX["depthwise_convolution"]) & (not execution.has_channels_last)
-    weight_bytes = execution.element_bytes + np.where(is_product, execution.cast_bytes / 2, 0.0)
+    weight_bytes = execution.element_bytes + np.where(is_product & execution.is_mixed, _CAST_BYTES, 0.0)
     moved = kernels.sample_elements * execution.element_bytes * batch + kernels.weight_elements * weight_bytes
     moved_s = moved * np.where(is_converted, 1 + shares.conversion, 1.0) / (limits.bytes_per_s * moved_share)
     both_s = (arithmetic_s**_SHARPNESS + moved_s**_SHARPNESS) ** (1 / _SHARPNESS)
@@ -422,9 +452,9 @@ def kernel_s(kernels: Kernels, batch: float, limits: DeviceLimits, shares: Share
 
 
 @lru_cache(maxsize=8)
-def _kernels(dnn: Dnn, *, is_fused: bool) -> Kernels:
+def _kernels(dnn: Dnn, *, is_fused: bool, is_mixed: bool) -> Kernels:
     """Return :func:`kernels_of`, which a purchase asks for again and again."""
-    return kernels_of(dnn, is_fused=is_fused)
+    return kernels_of(dnn, is_fused=is_fused, is_mixed=is_mixed)
 
 
 def layer_seconds(
@@ -436,7 +466,9 @@ def layer_seconds(
     -----
     Where the host takes longer to launch all kernels than the device to run them, each layer waits for its own.
     """
-    kernels = _kernels(dnn, is_fused=execution.is_fused)
+    # A compiler casts within its chains.
+    is_mixed = execution.is_mixed and not execution.is_fused
+    kernels = _kernels(dnn, is_fused=execution.is_fused, is_mixed=is_mixed)
     seconds = kernel_s(kernels, batch, limits, shares, execution)
     launched_s = kernels.launches * shares.dispatch_s
     seconds = seconds + launched_s * max(0.0, 1 - seconds.sum() / launched_s.sum())

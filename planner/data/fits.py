@@ -82,25 +82,32 @@ def with_known_error(problem: Problem, family: str, configuration: Configuration
     return replace(prediction, relative_error=error_band(family, is_calibrated=problem.are_links_calibrated))
 
 
-def cnn_utilisation() -> Rows:
-    """Return, by device: ``utilisation`` of its peak in short numbers, and what it rests on; see docs/accuracy_cnn.md.
+def fused_steps(device: str) -> Mapping[str, Any]:
+    """Return what steps in short numbers take over the rooflines of fused kernels; see docs/accuracy_cnn.md.
 
-    ``error``: the largest error on submissions that the fit did not see, None where there is one submitter only;
+    ``slowdown``: of the device, or, without ``num_runs``, of any that was not measured; ``error``: the largest error on
+    submissions that the fit did not see, None where there is one submitter only, or on devices that it did not see;
     ``batch_per_device``: the least and the most samples on a device; ``num_runs``: how many it is fitted to.
 
-    >>> 0 < cnn_utilisation()["h100-sxm"]["utilisation"] < 1
-    True
+    >>> "num_runs" in fused_steps("h100-sxm"), "num_runs" in fused_steps("k80")
+    (True, False)
     """
-    return _file("cnn_utilisation.yaml")["devices"]
+    rows = _file("fused_steps.yaml")
+    found: Mapping[str, Any] = rows["devices"].get(device, rows["unmeasured"])
+    return found
 
 
-def kernel_shares() -> Rows:
+def kernel_shares(dtype: str) -> Rows:
     """Return ``flop`` and ``moved``, by kind of kernel, and ``constants``: :class:`planner.models.kernels.Shares`.
 
-    >>> 0 < kernel_shares()["flop"]["convolution"] <= 1
+    And ``error``: how far they are off for networks or devices that were left out.
+
+    >>> 0 < kernel_shares("fp16")["moved"]["convolution"] <= 1
     True
     """
-    return _file("kernel_shares.yaml")
+    rows = _file("kernel_shares.yaml")
+    found: Rows = rows["fp32" if dtype in ("fp32", "tf32") and "fp32" in rows else "mixed"]
+    return found
 
 
 def run_errors() -> Rows:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from planner import data
 from planner.cluster import Cluster, Device
 from planner.cost import Affine, Profile, TransferCost, Wait
-from planner.data.fits import TYPICAL_DEVICE, cnn_utilisation, kernel_shares, transformer_rates
+from planner.data.fits import TYPICAL_DEVICE, fused_steps, kernel_shares, transformer_rates
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_cells
@@ -24,7 +24,6 @@ from planner.models.compute import (
     Constants,
     Software,
     optimizer_step_s,
-    peak_flop_per_s,
     profile_from_flop,
     scaled_to,
 )
@@ -48,6 +47,7 @@ TRANSFORMER_RESERVE_BYTES = 3.0 * 2**30
 TRANSFORMER_RESERVE_SHARE = 0.05
 
 _SHORT = ("bf16", "fp16")  # the numbers of all fits
+_FORMATS = ("contiguous", "channels_last")  # of images, where nothing is given: of programs as they stand, and compiled
 _FITTED_TO = "resnet50"  # the network of the fitted shares of the peak
 _PROGRAM = CalibrationSpec.model_fields["program"].default
 # Of what was assumed, another value whose effect is told: a program that is used as often, links as often measured.
@@ -226,6 +226,12 @@ class Profiler:
         is_short = self.training.dtype in _SHORT
         return dnn.transformer is not None and bool(dnn.repeats) and is_short and not is_given
 
+    @property
+    def has_kernels(self) -> bool:
+        """Whether seconds that were not measured come from rooflines of kernels; else from a share of the peak."""
+        given = self.calibration
+        return given.utilisation is None and not given.utilisation_by_kind and given.flop_per_multiply_add == 2
+
     def profiles(self, dnn: Dnn, measured: Profile | None) -> dict[str, Profile]:
         """Return the seconds of every layer on every device of the cluster."""
         devices = {group.device.name: group.device for group in self.cluster.machine_groups}
@@ -234,8 +240,7 @@ class Profiler:
             return {name: self._scaled(dnn, measured, measured_on, device) for name, device in devices.items()}
         if self.has_rooflines(dnn):
             return {name: self._by_rooflines(dnn, device) for name, device in devices.items()}
-        given = self.calibration
-        if given.utilisation is None and not given.utilisation_by_kind and given.flop_per_multiply_add == 2:
+        if self.has_kernels:
             return {name: self._by_kernels(dnn, device) for name, device in devices.items()}
         found = {}
         for name, device in devices.items():
@@ -250,39 +255,22 @@ class Profiler:
             )
         return found
 
-    def _fitted(self, dnn: Dnn, device: str) -> Mapping[str, Any] | None:
-        """Return the fitted share of a device's peak and its basis: of convolutional networks in short numbers."""
-        given = self.calibration
-        is_short = self.training.dtype in _SHORT and not given.utilisation_by_kind and given.flop_per_multiply_add == 2
-        if not is_short or dnn.transformer is not None or all(layer.kind != "convolution" for layer in dnn.layers):
-            return None
-        return cnn_utilisation().get(device)
-
     def _by_kernels(self, dnn: Dnn, device: Device) -> Profile:
         """Return the seconds that the rooflines of kernels give, for a device's share of the batch at a time."""
         dtype, is_fused = self.training.dtype, self.execution_of(dnn) == "compiled"
-        precision = Precision.of(dtype, self.training.optimizer)
-        format_ = self.calibration.memory_format or ("channels_last" if is_fused else "contiguous")
-        peak, shares = peak_flop_per_s(device, dtype), kernel_shares()
-        return network_profile(
+        has_channels_last = (self.calibration.memory_format or _FORMATS[is_fused]) == "channels_last"
+        profile = network_profile(
             dnn,
             self.batch_per_device,
-            DeviceLimits(
-                product_flop_per_s=peak,
-                vector_flop_per_s=device.peak_flop_per_s.get("fp32", peak),
-                bytes_per_s=device.memory_bandwidth_bytes_per_s,
-                num_multiprocessors=device.num_multiprocessors or 1,
-            ),
-            Shares(flop=shares["flop"], moved=shares["moved"], **shares["constants"]),
-            Execution(
-                is_fused=is_fused,
-                has_channels_last=format_ == "channels_last",
-                element_bytes=2.0 if dtype in _SHORT else 4.0,
-                cast_bytes=12.0 if precision.master_bytes else 0.0,
-            ),
+            DeviceLimits.of(device, dtype),
+            Shares.of(kernel_shares(dtype)),
+            Execution.of(dtype, is_fused=is_fused, has_channels_last=has_channels_last),
             update_s=self._update_s(dnn, device),
             name=device.name,
         )
+        slowdown = fused_steps(device.name)["slowdown"] if is_fused and dtype in _SHORT else 1.0
+        forward_s, backward_s = slowdown * profile.forward_s, slowdown * profile.backward_s
+        return replace(profile, forward_s=forward_s, backward_s=backward_s)
 
     def execution_of(self, dnn: Dnn) -> str:
         """Return how the network is run: as given, or as what it was read from is usually run."""
@@ -367,7 +355,7 @@ class Profiler:
                     if one.name not in fitted
                 ]
             else:
-                self._note_shares_of_peak(dnn, [one.name for one in devices], is_measured=measured is not None)
+                self._note_seconds(dnn, [one.name for one in devices], is_measured=measured is not None)
                 if self.cluster.num_devices > 1 and not is_fitted(given):
                     notes.warnings.append("the links are uncalibrated: their nominal bandwidth is taken to be reached")
                     text = "efficiency: links reach 100 % of their nominal bandwidth"
@@ -414,44 +402,69 @@ class Profiler:
         words = "" if program == _PROGRAM else more
         notes.assumptions.append(f"the program that trains: {program} (calibration.program){words}")
 
-    def _note_shares_of_peak(self, dnn: Dnn, devices: Sequence[str], *, is_measured: bool) -> None:
-        """Say what share of its peak each device is taken to reach, and warn where that is uncalibrated or doubtful."""
+    def _note_seconds(self, dnn: Dnn, devices: Sequence[str], *, is_measured: bool) -> None:
+        """Say what the seconds of layers rest on, and warn where that is uncalibrated or doubtful."""
         notes, used = self.reading.notes, self.calibration.utilisation
-        rows = {} if is_measured or used is not None else {name: self._fitted(dnn, name) for name in devices}
-        if assumed := [name for name, row in rows.items() if row is None]:
-            is_all, names = len(assumed) == len(rows), ", ".join(assumed)
-            text = f"efficiency: {'the devices' if is_all else names} at {100 * UTILISATION:g} % of the peak"
-            notes.assume_aloud(text, ("calibration", "utilisation"), other=UTILISATION / 2 if is_all else None)
-            who = "the devices are" if is_all else f"{names}:"
-            notes.warnings.append(f"{who} uncalibrated: give calibration.utilisation, or a measured profile")
-        for name, row in rows.items():
-            if row is None:
-                continue
-            error = "" if row["error"] is None else f", off by up to {row['error']:.1%} for submitters left out"
-            notes.assumptions.append(
-                f"utilisation of {name}: {row['utilisation']:g}, fitted to {row['num_runs']} MLPerf run"
-                f"{'s' * (row['num_runs'] > 1)} of {_FITTED_TO} in 16-bit numbers{error}"
-            )
-            least, batch = row["batch_per_device"][0], self.batch_per_device
-            if batch < least:
-                notes.warnings.append(
-                    f"{batch:g} samples on a device are fewer than were measured on {name} ({least:g}): each "
-                    f"takes longer then than this utilisation says, at 16 samples more than twice as long"
-                )
-            if dnn.name != _FITTED_TO:
-                notes.warnings.append(
-                    f"the utilisation of {name} was fitted to {_FITTED_TO}: for {dnn.name} it is uncalibrated"
-                )
+        if not is_measured and self.has_kernels:
+            self._note_kernels(dnn, devices)
+        elif not is_measured and used is None:
+            text = f"efficiency: the devices at {100 * UTILISATION:g} % of the peak"
+            notes.assume_aloud(text, ("calibration", "utilisation"), other=UTILISATION / 2)
+            notes.warnings.append("the devices are uncalibrated: give calibration.utilisation, or a measured profile")
         if dnn.transformer is not None:
             notes.warnings.append(
-                "the family hybrid counts with rooflines fitted to transformers, the others with the seconds or the "
-                "utilisation that were given: where these disagree, families are not compared alike"
+                "the family hybrid counts with rooflines fitted to transformers, the others with seconds, a "
+                "utilisation or rooflines of kernels: where these disagree, families are not compared alike"
             )
         if used is not None and used > 1:
             notes.warnings.append(
                 f"a utilisation of {used:.4g} is above 1: right only for counts of multiply-adds, or algorithms "
                 f"that save FLOP"
             )
+
+    def _note_kernels(self, dnn: Dnn, devices: Sequence[str]) -> None:
+        """Say how the network is run, and how far the rooflines of kernels were off where steps were measured."""
+        notes, dtype, execution = self.reading.notes, self.training.dtype, self.execution_of(dnn)
+        is_compiled, is_short = execution == "compiled", dtype in _SHORT
+        what = "chains of operators are one kernel" if is_compiled else "each operator is a kernel"
+        text, path = f"execution: {execution}, {what}", ("calibration", "execution")
+        if self.calibration.execution is None:
+            notes.assume_aloud(text, path, other="eager" if is_compiled else "compiled")
+        else:
+            notes.assumptions.append(text)
+        if is_short and is_compiled:
+            for name in devices:
+                self._note_fused(dnn, name, fused_steps(name))
+            return
+        error = kernel_shares(dtype)["error"]
+        measured_on = error["device"].split()
+        unlike = [name for name in devices if name not in measured_on]
+        words = f"{error['mean']:.1%} in the mean, 80 % of them {error['low']:+.1%} to {error['high']:+.1%}"
+        notes.assumptions.append(f"seconds by rooflines of kernels: measured ones were off {words} ({error['of']})")
+        if unlike:
+            notes.warnings.append(
+                f"{', '.join(unlike)}: training steps were not measured there; seconds are those of published figures "
+                f"and of what kernels reach on {', '.join(measured_on)}"
+            )
+
+    def _note_fused(self, dnn: Dnn, name: str, row: Mapping[str, Any]) -> None:
+        """Say what the seconds of a compiled network in short numbers rest on, on one device."""
+        notes, slowdown = self.reading.notes, row["slowdown"]
+        if "num_runs" not in row:
+            notes.warnings.append(
+                f"{name} was not measured: its steps are taken to be {slowdown:.4g} times as long as the rooflines "
+                f"of its kernels say, as those of measured devices are; that is off by up to {row['error']:.1%} on "
+                f"devices left out"
+            )
+            return
+        error = "" if row["error"] is None else f", off by up to {row['error']:.1%} for submitters left out"
+        runs = f"{row['num_runs']} MLPerf run{'s' * (row['num_runs'] > 1)} of {_FITTED_TO} in 16-bit numbers"
+        notes.assumptions.append(f"steps on {name} are {slowdown:.4g} times as long as rooflines say, as {runs}{error}")
+        least, batch = row["batch_per_device"][0], self.batch_per_device
+        if batch < least:
+            notes.warnings.append(f"{batch:g} samples on a device are fewer than were measured on {name} ({least:g})")
+        if dnn.name != _FITTED_TO:
+            notes.warnings.append(f"{name} was measured with {_FITTED_TO}: for {dnn.name} it is uncalibrated")
 
 
 def _is_named(measured_on: str, device: Device) -> bool:
