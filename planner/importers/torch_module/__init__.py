@@ -194,7 +194,8 @@ def _warnings(passes: Passes, figures: Figures, failure: str, parameters: Mappin
     unknown = Counter(f"{one.library}.{one.name}" for one in passes.one.operations if one.is_unknown)
     if unknown:
         listed = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items()))
-        warnings.append(f"{unknown.total()} operators without a formula for their work count none: {listed}")
+        share = f"{100 * figures.unknown_share:.2g} % of the elements that are read and written are theirs"
+        warnings.append(f"{unknown.total()} operators without a formula for their work count none: {listed}; {share}")
     custom = [name for name in passes.one.custom_functions if name not in _CHECKPOINTS]
     if custom:
         warnings.append(f"custom autograd functions, of which only what torch sees is counted: {first_names(custom)}")

@@ -29,10 +29,11 @@ from typing import Any
 from planner.errors import Fault, SpecError
 
 __all__ = [
+    "Attention",
     "Call",
     "NeedsValuesError",
+    "Operand",
     "Operation",
-    "Output",
     "Recording",
     "Sample",
     "copy_to_meta",
@@ -283,17 +284,42 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """A tensor that an operator puts out."""
+class Operand:
+    """A tensor that an operator reads or writes.
+
+    ``num_elements`` are those that differ: an axis along which it is spread without being copied counts once.
+    """
 
     storage: int
     shape: tuple[int, ...]
     is_floating: bool
+    offset: int
+    num_elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What a fused attention reads and puts out; ``others`` are masks."""
+
+    query: Operand
+    key: Operand
+    value: Operand
+    others: tuple[Operand, ...]
+    result: Operand
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """All that it reads."""
+        return (self.query, self.key, self.value, *self.others)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operator of the pass, ``scope`` where it is part of an attention that a fused kernel does."""
+    """One operator of the pass, ``scope`` where it is part of an attention that a fused kernel does.
+
+    ``inputs`` are the storages of its ``operands``, each once; ``settings`` of a convolution: whether it is transposed,
+    and its groups.
+    """
 
     library: str
     name: str
@@ -301,7 +327,9 @@ class Operation:
     scope: int | None
     flop: int
     inputs: tuple[int, ...]
-    outputs: tuple[Output, ...]
+    operands: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    settings: tuple[bool, int]
     is_unknown: bool
     is_writing: bool
     is_checkpointed: bool
@@ -317,6 +345,8 @@ class Recording:
         Storage of each tensor of the sample; shapes; and which of them hold floating-point numbers.
     held
         Storage of each parameter and buffer, by name; tied ones share it.
+    attentions
+        By the ``scope`` of their operations.
     saved
         Storages that autograd keeps, with their bytes, parameters and buffers left out, and what a fused attention
         does not keep.
@@ -335,6 +365,7 @@ class Recording:
     floating_inputs: set[int] = field(default_factory=set)
     held: dict[str, int] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
+    attentions: dict[int, Attention] = field(default_factory=dict)
     saved: dict[int, int] = field(default_factory=dict)
     sizes_bytes: dict[int, int] = field(default_factory=dict)
     results: list[int] = field(default_factory=list)
@@ -395,6 +426,13 @@ class _Watch:
         number, _ = self._kept.setdefault(storage._cdata, (len(self._kept), storage))
         return number
 
+    def operand(self, tensor: Any) -> Operand:
+        """Return a tensor as what it is to an operator."""
+        shape, elements = tuple(tensor.shape), 1
+        for size, stride in zip(shape, tensor.stride(), strict=True):
+            elements *= size if stride or not size else 1
+        return Operand(self.storage(tensor), shape, _is_floating(tensor), tensor.storage_offset(), elements)
+
     def hold(self, module: Any, sample: Sample) -> None:
         """Name the tensors that are there before the pass."""
         self.recording.given = {name: self.storage(tensor) for name, tensor in sample.tensors.items()}
@@ -439,14 +477,20 @@ class _Watch:
             pass
 
     @contextlib.contextmanager
-    def fused(self) -> Iterator[None]:
-        """Take the operators within for one kernel."""
-        outer, self.scope = self.scope, self._num_scopes if self.scope is None else self.scope
+    def fused(self) -> Iterator[int]:
+        """Take the operators within for one kernel, whose number it gives."""
+        outer, scope = self.scope, self._num_scopes if self.scope is None else self.scope
         self._num_scopes += outer is None
+        self.scope = scope
         try:
-            yield
+            yield scope
         finally:
             self.scope = outer
+
+    def note_attention(self, scope: int, given: Sequence[Any], result: Any) -> None:
+        """Note what a fused attention reads (query, key, value, perhaps a mask) and puts out."""
+        query, key, value, *others = map(self.operand, given)
+        self.recording.attentions[scope] = Attention(query, key, value, tuple(others), self.operand(result))
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator and note it, unless it belongs to the backward pass."""
@@ -460,6 +504,7 @@ class _Watch:
                 raise NeedsValuesError("the module asks for a value that depends on the sample or on weights")
             return real.item()
         given = {id(tensor): self._numbers.of(tensor) for tensor in tensors}
+        operands = tuple(map(self.operand, tensors))  # before it runs: some turn their axes in place
         before = self.counter.get_total_flops()
         result = _run_without_memory(self.torch, function, args, kwargs)
         flop = self.counter.get_total_flops() - before
@@ -475,8 +520,10 @@ class _Watch:
                 self._calls[-1] if self._calls else Call(-1, "", None, False),
                 self.scope,
                 flop,
-                tuple(dict.fromkeys(map(self.storage, tensors))),
-                tuple(Output(self.storage(out), tuple(out.shape), _is_floating(out)) for out in outputs),
+                tuple(dict.fromkeys(one.storage for one in operands)),
+                operands,
+                tuple(map(self.operand, outputs)),
+                (bool(args[6]), int(args[8])) if name == "convolution" and len(args) > 8 else (False, 1),
                 is_unknown=not flop and any(map(_is_floating, tensors)) and _needs_formula(self.torch, function),
                 # One that merely turns the axes of what it is given does not write.
                 is_writing=is_mutable and self.torch.Tag.inplace_view not in getattr(function, "tags", ()),
@@ -542,12 +589,14 @@ def _fused_attention(torch: Any, watch: _Watch) -> Iterator[None]:
     base: Any = torch.overrides.TorchFunctionMode
 
     def fused(*args: Any, **kwargs: Any) -> Any:
-        with watch.fused():
+        with watch.fused() as scope:
             result = attention(*args, **kwargs)
-        for tensor in (*args[:3], *(kwargs.get(name) for name in ("query", "key", "value"))):
+        given = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
+        for tensor in given[:3]:
             # Such a kernel keeps its inputs, and computes the scores again; its result is kept by who reads it.
-            if isinstance(tensor, torch.Tensor) and result.requires_grad:
+            if result.requires_grad:
                 watch.save(tensor)
+        watch.note_attention(scope, given, result)
         return result
 
     class Mode(base):  # type: ignore[misc]  # see above
@@ -581,7 +630,7 @@ _FREE = frozenset(
     cat channel_shuffle clone col2im constant_pad_nd copy count_nonzero cross_entropy_loss cummax cummin cumprod cumsum
     detach diag_embed diagonal_scatter dropout embedding embedding_bag empty_like equal expand fill flip fmod
     fractional_max_pool2d full_like gather grid_sampler_2d grid_sampler_3d histc huber_loss im2col index index_add
-    index_copy index_fill index_put index_reduce index_select isclose kthvalue l1_loss lift_fresh
+    hardswish index_copy index_fill index_put index_reduce index_select isclose kthvalue l1_loss lift_fresh
     linalg_vector_norm
     log_softmax logcumsumexp logsumexp masked_fill masked_scatter masked_select max max_pool2d_with_indices
     max_pool3d_with_indices max_unpool2d mean median min mode mse_loss multi_margin_loss multilabel_margin_loss
