@@ -191,7 +191,7 @@ class _Gathered:
         old = set(operation.inputs)
         for out, larger in zip(operation.outputs, twice.outputs, strict=True):
             # The shape of a storage is that of the last view of all of it in the call that made it.
-            is_first = out.storage not in old and out.storage not in self.shapes
+            is_first = out.storage not in self.shapes and (operation.is_writing or out.storage not in old)
             if is_first:
                 self._made_in[out.storage] = operation.call.index
             is_whole = is_first or prod(self.shapes.get(out.storage, ((), ()))[0]) == prod(out.shape)

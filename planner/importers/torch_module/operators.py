@@ -6,7 +6,7 @@ spread over an axis without being copied, its own. What picks rows out of a tabl
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
@@ -93,8 +93,13 @@ class Share:
 def operators_of(steps: Sequence[Step], share: Share, num_multiply_adds: int) -> list[Operator]:
     """Return the operators of a layer with so many multiply-adds; their sum is that of the layer."""
     found = []
+    masks = _dropout_masks(steps)
     for step, part in zip(steps, _parts(steps, num_multiply_adds), strict=True):
+        if any(out.storage in masks for out in step.one.outputs):
+            continue
         operator = _operator(step, share, part)
+        if any(storage in masks for storage in step.one.inputs):
+            operator = replace(operator, read_elements=operator.written_elements)
         if operator.num_multiply_adds or operator.written_elements or operator.weight_elements:
             found.append(operator)
     return found
@@ -161,6 +166,18 @@ def _parts(steps: Sequence[Step], num_multiply_adds: int) -> list[int]:
         num_multiply_adds * end // (ends[-1] or 1) - num_multiply_adds * start // (ends[-1] or 1)
         for start, end in pairwise(ends)
     ]
+
+
+def _dropout_masks(steps: Sequence[Step]) -> set[int]:
+    """Return the storages of masks that devices draw, scale and multiply by in one kernel: those of a plain dropout."""
+    found: set[int] = set()
+    for draw, scale, apply in zip(steps, steps[1:], steps[2:], strict=False):
+        is_dropout = (draw.one.name, scale.one.name, apply.one.name) == ("bernoulli", "div", "mul")
+        mask, out = scale.one.outputs[0], apply.one.outputs[0]
+        is_whole = mask.num_elements == out.num_elements and not apply.one.is_writing
+        if is_dropout and is_whole and mask.storage in apply.one.inputs:
+            found |= {mask.storage, draw.one.outputs[0].storage}
+    return found
 
 
 def _operator(step: Step, share: Share, num_multiply_adds: int) -> Operator:
@@ -247,12 +264,15 @@ def _product(step: Step, share: Share) -> Product | None:
     one, two = _dims(step.one), _dims(step.two)
     if one is None or two is None:
         return None
-    first, second = _factors(step.one)
-    both = first is not None and second is not None and {first.storage, second.storage} <= step.samples
+    first, second = step.one.operands[step.one.name in _WITH_SUMMAND :][:2]
+    both = {first.storage, second.storage} <= step.samples
     grows_by = 0 if both and one[0] > 1 else 1
-    if step.one.name in PRODUCTS and first is not None and first.storage not in step.samples:
+    if step.one.name in PRODUCTS and first.storage not in step.samples:
         grows_by = 2
-    return _product_of_sample(one, two, share, grows_by=grows_by)
+    product = _product_of_sample(one, two, share, grows_by=grows_by)
+    if product is not None and step.one.name in _GROUPED and len(first.shape) != len(second.shape):
+        return replace(product, rows=product.rows / product.count)  # the rows of all, of which each expert has its part
+    return product
 
 
 def _dims(operation: Operation) -> _Dims | None:
