@@ -216,6 +216,7 @@ def test_one_sample_that_is_refused_in_training_is_asked_again_with_more(needed:
     assert found.facts["counted_batch"] == (2 if needed == 2 else 4)
     assert found.dnn.num_multiply_adds == 42
     assert not found.warnings
+    assert any(note.startswith("the module fails with a batch of one: counted at a batch of") for note in found.notes)
 
 
 def test_a_batch_norm_of_one_value_a_channel_takes_an_example_of_one_sample() -> None:

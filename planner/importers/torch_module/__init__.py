@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,16 +122,17 @@ def _passes(torch: Any, module: Any, example: object) -> tuple[Passes, str]:
         return record(torch, module, sample)
 
     times, one = _first_pass(run, batch)
+    alone = Passes(one=one, two=one, batch=times * batch, is_more=times > 1)
     try:
         two = run(2 * times)
         if _is_alike(one, two):
-            return Passes(one=one, two=two, batch=times * batch), ""
+            return replace(alone, two=two), ""
         four = run(4 * times)
     except Exception as error:  # whatever the user's module raises; figures of one pass still stand
-        return Passes(one=one, two=one, batch=times * batch), last_line(error)
+        return alone, last_line(error)
     if _is_alike(two, four):  # a batch of one is often a case of its own
-        return Passes(one=two, two=four, batch=2 * times * batch), ""
-    return Passes(one=one, two=one, batch=times * batch), "it runs other operators then"
+        return replace(alone, one=two, two=four, batch=2 * times * batch), ""
+    return alone, "it runs other operators then"
 
 
 def _first_pass(run: Callable[[int], Recording], batch: int) -> tuple[int, Recording]:
@@ -152,8 +154,17 @@ def _first_pass(run: Callable[[int], Recording], batch: int) -> tuple[int, Recor
                 return times, run(times)
         raise fault_of(
             f"the module's forward pass fails on tensors without values (the meta device): {last_line(error)}.",
-            "Check that module(example) runs. A pass must not leave torch (numpy, .tolist()), nor depend on values.",
+            _mend_of(error),
         ) from error
+
+
+def _mend_of(error: Exception) -> str:
+    """Return what to do where a forward pass fails."""
+    if isinstance(error, ImportError):
+        return "Install what it names, or give a module that runs without it."
+    if "fake impl" in str(error) and "aten::" not in str(error):  # torch's words for an operator of another library
+        return "Tell torch what shape that operator puts out: torch.library.register_fake."
+    return "Check that module(example) runs. A pass must not leave torch (numpy, .tolist()), nor depend on values."
 
 
 def _is_alike(one: Recording, two: Recording) -> bool:
@@ -186,6 +197,8 @@ def _notes(
         notes.append(
             f"{figures.fixed_multiply_adds:,} multiply-adds of a pass do not grow with the batch and are in no layer"
         )
+    if passes.is_more:
+        notes.append(f"the module fails with a batch of one: counted at a batch of {passes.batch}")
     if any(one.scope is not None for one in passes.one.operations):
         notes.append("scaled_dot_product_attention is taken for a fused kernel, which keeps no scores")
     frozen = sum(tensor.numel() for tensor in parameters.values() if not tensor.requires_grad)

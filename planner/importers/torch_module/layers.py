@@ -34,11 +34,15 @@ _Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:
-    """A pass at the example's batch and one at twice that; the same one twice where the second could not be run."""
+    """A pass at the example's batch and one at twice that; the same one twice where the second could not be run.
+
+    ``is_more``: the module fails with the example's batch, and ``batch`` is more than that.
+    """
 
     one: Recording
     two: Recording
     batch: int
+    is_more: bool = False
 
     @property
     def is_split(self) -> bool:
