@@ -681,10 +681,6 @@ _FREE = frozenset(
 )
 
 
-# Put out what they were given where it is already as wanted, or other things than tensors.
-_NOT_FRESH = frozenset("_reshape_alias _unsafe_view contiguous lift_fresh reshape to _is_all_true equal".split())  # noqa: SIM905
-
-
 def _name_of(function: Any) -> tuple[str, str]:
     """Return the library and the name of an operator, ``("aten", "add")``; in-place forms lose their underscore."""
     library, _, name = str(getattr(function, "_schema", function)).split("(")[0].partition("::")
@@ -715,7 +711,7 @@ class _Traits:
     is_made_of_others
         It may be taken apart into operators, some with FLOP.
     is_fresh
-        What it puts out is new memory.
+        By its schema, what it puts out is new memory.
     is_in_place
         It writes over what it is given first, and puts that out.
     formula
@@ -776,7 +772,6 @@ class _FlopCounter:
             ),
             is_fresh=library == "aten"
             and not is_mutable
-            and name not in _NOT_FRESH
             and all(one.alias_info is None for one in function._schema.returns),
             is_in_place=library == "aten" and is_writing and function._schema.name.endswith("_"),
             formula=self._registry.get(packet),
@@ -801,18 +796,34 @@ class _FlopCounter:
                 if (known := self._remembered.get(key)) is not None:
                     if traits.is_in_place:
                         return args[0]
-                    made = [None if one is None else torch.empty_strided(*one[0], **one[1]) for one in known[1]]
+                    made = [None if one is None else self._made(one) for one in known[1]]
                     return made[0] if known[0] else tuple(made)
         result = _run_without_memory(torch, traits, function, args, kwargs)
-        if key is not None and traits.is_in_place and result is args[0]:
-            self._remembered[key] = True
-        elif key is not None and traits.is_fresh:
+        if key is not None and traits.is_in_place:
+            if result is args[0]:
+                self._remembered[key] = True
+        elif key is not None:
             is_single = not isinstance(result, tuple)
+            outputs = (result,) if is_single else result
             with contextlib.suppress(_UnlikeError):
-                found = [None if one is None else self._spec_of(one) for one in ((result,) if is_single else result)]
-                made = [None if one is None else (one[:2], {"dtype": one[2], "device": "meta"}) for one in found]
-                self._remembered[key] = is_single, made
+                specs = [None if one is None else self._spec_of(one) for one in outputs]
+                if self._is_new([one for one in outputs if one is not None], (args, kwargs)):
+                    self._remembered[key] = is_single, specs
         return result
+
+    def _made(self, spec: tuple[Any, ...]) -> Any:
+        """Return a tensor of a shape, strides and type."""
+        return self._torch.empty_strided(*spec[:2], dtype=spec[2], device="meta")
+
+    def _is_new(self, outputs: list[Any], given: Any) -> bool:
+        """Whether each output has memory of its own, and no more of it than it shows."""
+        torch = self._torch
+        leaves = [one for one in torch.utils._pytree.tree_leaves(given) if isinstance(one, torch.Tensor)]
+        storages = {one.untyped_storage()._cdata for one in leaves}
+        new = {one.untyped_storage()._cdata for one in outputs}
+        sizes = [one.untyped_storage().nbytes() for one in outputs]
+        made = [self._made(self._spec_of(one)).untyped_storage().nbytes() for one in outputs]
+        return len(new) == len(outputs) and storages.isdisjoint(new) and sizes == made
 
     def _shape_of(self, given: Any) -> object:
         """Return what the shapes of results may follow from."""
