@@ -110,3 +110,28 @@ def test_a_module_that_cannot_be_copied_is_refused() -> None:
     module.handle = (x for x in range(3))
     with pytest.raises(SpecError, match="Linear cannot be copied: TypeError"):
         from_torch(module, torch.zeros(2, 4))
+
+
+def test_an_operator_without_shapes_is_refused_until_torch_knows_them() -> None:
+    @torch.library.custom_op("planner_tests::twice", mutates_args=())  # type: ignore[untyped-decorator]
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    class Custom(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return twice(torch.relu(x))
+
+    with pytest.raises(SpecError, match=r"Tell torch what shape that operator puts out: torch.library.register_fake"):
+        from_torch(Custom(), torch.zeros(2, 4))
+    twice.register_fake(torch.empty_like)
+    found = from_torch(Custom(), torch.zeros(2, 4))
+    assert "planner_tests.twice (1); 50 % of the elements that are read and written are theirs" in found.warnings[0]
+
+
+def test_what_is_not_installed_is_told() -> None:
+    class Needing(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            raise ImportError("Please install this")
+
+    with pytest.raises(SpecError, match=r"Please install this. Install what it names"):
+        from_torch(Needing(), torch.zeros(1, 4))

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_nets import Residual, counted_flop
 
+from planner.dnn import Dnn
 from planner.importers.torch_module import from_torch
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; run make test-heavy")
@@ -40,6 +41,18 @@ def test_the_totals_are_those_of_torchs_counter(name: str) -> None:
     assert 2 * (batch * found.dnn.num_multiply_adds + found.facts["fixed_multiply_adds"]) == once
     assert found.facts["forward_flop"] == once / batch
     assert found.dnn.num_trainable == sum(one.numel() for one in module.parameters())
+    assert_operators_add_up(found.dnn)
+
+
+def assert_operators_add_up(dnn: Dnn) -> None:
+    for layer in dnn.layers:
+        assert sum(one.num_multiply_adds for one in layer.operators) == layer.num_multiply_adds
+        assert bool(layer.operators) is (layer.kind != "input")
+        for one in (one for one in layer.operators if one.num_multiply_adds):
+            assert one.product is not None
+            once = one.product.rows * one.product.inner * one.product.columns * one.product.count
+            if one.kind != "recurrent":  # whose layers have several widths
+                assert one.num_multiply_adds == once * (2 if one.kind == "attention" else 1)
 
 
 PARTS: dict[str, Any] = {
@@ -89,6 +102,7 @@ def test_nothing_of_any_chain_of_parts_is_lost(names: list[str], batch: int) -> 
     assert ends == [found.dnn.layers[-1].name]
     assert all(found.dnn.inputs_of(one.name) for one in found.dnn.layers if one.kind != "input")
     assert not found.warnings
+    assert_operators_add_up(found.dnn)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
@@ -120,6 +134,18 @@ def test_what_autograd_keeps_is_what_it_keeps_with_real_numbers() -> None:
     real = sum(storage.nbytes() for storage in kept.values())
     assert 4 * found.facts["saved_bytes"] + found.facts["fixed_saved_bytes"] == real
     assert found.facts["fixed_saved_bytes"] == 2 * 8 * 4  # mean and deviation of every channel
+
+
+@pytest.mark.parametrize("name", ["mlp", "1-D convolution", "lstm", "gru", "bilinear"])
+def test_backward_flop_are_those_of_torchs_counter(name: str) -> None:
+    counter_mode: Any = pytest.importorskip("torch.utils.flop_counter").FlopCounterMode
+    module, given = SMALL[name][0]().to("meta"), SMALL[name][1]().to("meta")
+    with counter_mode(display=False) as counter:
+        ends = torch.utils._pytree.tree_leaves(module(given))
+        torch.autograd.backward(ends, [torch.empty_like(one) for one in ends])
+    found = from_torch(module, given)
+    total = found.facts["counted_batch"] * (found.facts["forward_flop"] + found.facts["backward_flop"])
+    assert total == counter.get_total_flops()
 
 
 def test_a_ratio_of_backward_to_forward_is_counted() -> None:

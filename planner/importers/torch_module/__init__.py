@@ -12,8 +12,9 @@ import importlib
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from planner.importers.torch_module.recording import (
     NeedsValuesError,
     Recording,
     copy_to_meta,
+    count_backward,
     fault_of,
     last_line,
     load_torch,
@@ -57,8 +59,8 @@ def from_torch(module: object, example: object, *, name: str | None = None) -> I
     Imported
         ``facts``: ``forward_flop`` and, where backward runs, ``backward_flop``, of one sample; ``fixed_multiply_adds``
         of a pass, whatever its batch, in no layer; ``saved_bytes`` of one sample's activations that autograd keeps and
-        ``fixed_saved_bytes`` kept once; ``counted_batch``, the example's or, where a batch of one runs other operators,
-        twice that. ``counted_batch`` times the network's multiply-adds plus the fixed ones are half of
+        ``fixed_saved_bytes`` kept once; ``counted_batch``, the example's or, where a batch of one runs other operators
+        or fails, some times that. ``counted_batch`` times the network's multiply-adds plus the fixed ones are half of
         ``FlopCounterMode.get_total_flops()`` at that batch, exactly.
 
     Raises
@@ -77,6 +79,7 @@ def from_torch(module: object, example: object, *, name: str | None = None) -> I
         )
     copied = copy_to_meta(torch, inner)
     passes, failure = _passes(torch, copied, example)
+    count_backward(torch, passes.one)
     parameters = dict(copied.named_parameters())
     figures = layers_of(passes, parameters, dict(_stored_buffers(copied)))
     title, source = name or type(inner).__name__, f"torch module {type(inner).__name__}, torch {torch.__version__}"
@@ -109,12 +112,36 @@ def _passes(torch: Any, module: Any, example: object) -> tuple[Passes, str]:
         arguments = list(inspect.signature(module.forward).parameters)
     except (TypeError, ValueError):  # scripted modules have no signature
         arguments = []
-    sample, batch = sample_of(torch, example, arguments)
-    try:
+    batch = sample_of(torch, example, arguments)[1]
+
+    def run(times: int) -> Recording:
+        sample = sample_of(torch, example, arguments, times=times)[0]
         if any(isinstance(one, torch.nn.modules.lazy.LazyModuleMixin) for one in module.modules()):
             with torch.device("meta"), torch.no_grad():
                 sample.call(module)
-        one = record(torch, module, sample)
+        return record(torch, module, sample)
+
+    times, one = _first_pass(run, batch)
+    alone = Passes(one=one, two=one, batch=times * batch, is_more=times > 1)
+    try:
+        two = run(2 * times)
+        if _is_alike(one, two):
+            return replace(alone, two=two), ""
+        four = run(4 * times)
+    except Exception as error:  # whatever the user's module raises; figures of one pass still stand
+        return alone, last_line(error)
+    if _is_alike(two, four):  # a batch of one is often a case of its own
+        return replace(alone, one=two, two=four, batch=2 * times * batch), ""
+    return alone, "it runs other operators then"
+
+
+def _first_pass(run: Callable[[int], Recording], batch: int) -> tuple[int, Recording]:
+    """Return the first pass that runs, and at how many times the example's batch.
+
+    One sample is not enough for some modules in training: a batch norm of one value for each channel refuses.
+    """
+    try:
+        return 1, run(1)
     except NeedsValuesError as error:
         raise fault_of(
             f"the path of the forward pass depends on values: {error}.",
@@ -122,20 +149,22 @@ def _passes(torch: Any, module: Any, example: object) -> tuple[Passes, str]:
             "experts_implementation='grouped_mm' or 'batched_mm'.",
         ) from None
     except Exception as error:  # whatever the user's module raises
+        for times in (2, 4) if batch == 1 else ():
+            with suppress(Exception):
+                return times, run(times)
         raise fault_of(
             f"the module's forward pass fails on tensors without values (the meta device): {last_line(error)}.",
-            "Check that module(example) runs. A pass must not leave torch (numpy, .tolist()), nor depend on values.",
+            _mend_of(error),
         ) from error
-    try:
-        two = record(torch, module, sample_of(torch, example, arguments, times=2)[0])
-        if _is_alike(one, two):
-            return Passes(one=one, two=two, batch=batch), ""
-        four = record(torch, module, sample_of(torch, example, arguments, times=4)[0])
-    except Exception as error:  # as above; figures of one pass still stand
-        return Passes(one=one, two=one, batch=batch), last_line(error)
-    if _is_alike(two, four):  # a batch of one is often a case of its own
-        return Passes(one=two, two=four, batch=2 * batch), ""
-    return Passes(one=one, two=one, batch=batch), "it runs other operators then"
+
+
+def _mend_of(error: Exception) -> str:
+    """Return what to do where a forward pass fails."""
+    if isinstance(error, ImportError):
+        return "Install what it names, or give a module that runs without it."
+    if "fake impl" in str(error) and "aten::" not in str(error):  # torch's words for an operator of another library
+        return "Tell torch what shape that operator puts out: torch.library.register_fake."
+    return "Check that module(example) runs. A pass must not leave torch (numpy, .tolist()), nor depend on values."
 
 
 def _is_alike(one: Recording, two: Recording) -> bool:
@@ -168,6 +197,8 @@ def _notes(
         notes.append(
             f"{figures.fixed_multiply_adds:,} multiply-adds of a pass do not grow with the batch and are in no layer"
         )
+    if passes.is_more:
+        notes.append(f"the module fails with a batch of one: counted at a batch of {passes.batch}")
     if any(one.scope is not None for one in passes.one.operations):
         notes.append("scaled_dot_product_attention is taken for a fused kernel, which keeps no scores")
     frozen = sum(tensor.numel() for tensor in parameters.values() if not tensor.requires_grad)
@@ -194,7 +225,8 @@ def _warnings(passes: Passes, figures: Figures, failure: str, parameters: Mappin
     unknown = Counter(f"{one.library}.{one.name}" for one in passes.one.operations if one.is_unknown)
     if unknown:
         listed = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items()))
-        warnings.append(f"{unknown.total()} operators without a formula for their work count none: {listed}")
+        share = f"{100 * figures.unknown_share:.2g} % of the elements that are read and written are theirs"
+        warnings.append(f"{unknown.total()} operators without a formula for their work count none: {listed}; {share}")
     custom = [name for name in passes.one.custom_functions if name not in _CHECKPOINTS]
     if custom:
         warnings.append(f"custom autograd functions, of which only what torch sees is counted: {first_names(custom)}")

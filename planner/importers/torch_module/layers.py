@@ -12,8 +12,18 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from planner.dnn import Layer, Tensor, Window
+from planner.dnn import Layer, Operator, Tensor, Window
 from planner.importers.imported import UniqueNames
+from planner.importers.torch_module.operators import (
+    PRODUCTS,
+    Share,
+    Step,
+    attention_of,
+    is_recurrent,
+    moved_elements,
+    operators_of,
+    recurrent_of,
+)
 from planner.importers.torch_module.recording import Call, Operation, Recording
 
 __all__ = ["Figures", "Passes", "layers_of"]
@@ -24,11 +34,15 @@ _Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:
-    """A pass at the example's batch and one at twice that; the same one twice where the second could not be run."""
+    """A pass at the example's batch and one at twice that; the same one twice where the second could not be run.
+
+    ``is_more``: the module fails with the example's batch, and ``batch`` is more than that.
+    """
 
     one: Recording
     two: Recording
     batch: int
+    is_more: bool = False
 
     @property
     def is_split(self) -> bool:
@@ -50,6 +64,8 @@ class Figures:
         Layers whose work grows faster than the batch.
     unread
         Parameters that no layer reads.
+    unknown_share
+        Of all elements that operators read and write, those of operators without a formula.
     """
 
     layers: tuple[tuple[Layer, tuple[str, ...]], ...]
@@ -58,6 +74,7 @@ class Figures:
     fixed_saved_bytes: float
     grown: tuple[str, ...]
     unread: tuple[str, ...]
+    unknown_share: float
 
 
 def layers_of(passes: Passes, parameters: Mapping[str, Any], buffers: Mapping[str, Any]) -> Figures:
@@ -74,6 +91,8 @@ def layers_of(passes: Passes, parameters: Mapping[str, Any], buffers: Mapping[st
     layers = [builder.input(position) for position in range(len(passes.one.given))]
     layers += [builder.layer(group) for group in sorted(found.groups.values(), key=lambda group: group.position)]
     one, two = sum(passes.one.saved.values()), sum(passes.two.saved.values())
+    steps = [step.one for group in found.groups.values() for step in group.steps]
+    unknown = sum(moved_elements(one) for one in steps if one.is_unknown)
     saved_bytes = two - one if passes.is_split and one <= two <= 2 * one else one
     return Figures(
         layers=tuple(layers),
@@ -82,6 +101,7 @@ def layers_of(passes: Passes, parameters: Mapping[str, Any], buffers: Mapping[st
         fixed_saved_bytes=float(one - saved_bytes),
         grown=tuple(builder.grown),
         unread=tuple(name for name in parameters if name not in builder.owned),
+        unknown_share=unknown / max(1, sum(map(moved_elements, steps))) if unknown else 0.0,
     )
 
 
@@ -104,12 +124,15 @@ class _Group:
         At the example's batch, and at twice that batch.
     order
         Position of its first operator.
+    steps
+        Its operators, behind those that nobody else needed before and that depend on no sample.
     """
 
     key: _Key
     call: Call
     order: int
     names: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     inputs: dict[_Key, None] = field(default_factory=dict)
     parameters: dict[str, None] = field(default_factory=dict)
     created: dict[int, None] = field(default_factory=dict)
@@ -140,6 +163,7 @@ class _Gathered:
         self.shapes: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.read_by: dict[int, dict[_Key, None]] = {}
         self.constant_flop = 0
+        self._waiting: dict[int, list[Step]] = {}  # operators that depend on no sample, by what they write
         self._made_in: dict[int, int] = {}
         self._checkpointed: set[int] = set()
         self._trained = trained
@@ -152,7 +176,7 @@ class _Gathered:
         products = Counter(operation.call.index for operation in one.operations if operation.flop)
         for index, (operation, twice) in enumerate(zip(one.operations, passes.two.operations, strict=True)):
             call, key = operation.call, ("operation", index)
-            is_known = type(call.module).__module__.startswith("torch.nn.")
+            is_known = type(call.module).__module__.startswith("torch.nn.") or is_recurrent(call.module)
             if operation.scope is not None:
                 key = ("scope", operation.scope)
             elif call.is_leaf and (is_known or (call.name and products[call.index] <= 1)):
@@ -171,7 +195,7 @@ class _Gathered:
         old = set(operation.inputs)
         for out, larger in zip(operation.outputs, twice.outputs, strict=True):
             # The shape of a storage is that of the last view of all of it in the call that made it.
-            is_first = out.storage not in old and out.storage not in self.shapes
+            is_first = out.storage not in self.shapes and (operation.is_writing or out.storage not in old)
             if is_first:
                 self._made_in[out.storage] = operation.call.index
             is_whole = is_first or prod(self.shapes.get(out.storage, ((), ()))[0]) == prod(out.shape)
@@ -191,14 +215,20 @@ class _Gathered:
         else:
             has_own_weights = key[0] == "call" and bool(origins.keys() & self._trained)
             is_constant = operation.flop == twice.flop and not has_own_weights
+        samples = frozenset(storage for storage in read if self._sources.get(storage))
+        step = Step(operation, twice, samples, is_constant)
+        before = [earlier for storage in operation.inputs for earlier in self._waiting.pop(storage, ())]
+        steps = [*dict.fromkeys(before), step]
         if is_constant or (is_simple and not any(out.is_floating for out in operation.outputs)):
             self.constant_flop += operation.flop
+            self._waiting[operation.outputs[0].storage] = steps
             for out in operation.outputs:
                 self._sources[out.storage] = tuple(sources)
                 self._origins[out.storage] = tuple(origins)
             return
         group = self.groups.setdefault(key, _Group(key=key, call=operation.call, order=index))
         self._join(group, operation, sources)
+        group.steps += steps
         group.twice_flop += twice.flop
         group.parameters.update(origins)
 
@@ -249,6 +279,7 @@ class _Gathered:
             reader.inputs = {source: None for source in merged if source != reader.key}
             reader.parameters = {**group.parameters, **reader.parameters}
             reader.names = [*group.names, *reader.names]
+            reader.steps = [*group.steps, *reader.steps]
             for source in group.inputs:
                 readers[source].pop(group.key, None)
                 readers[source][reader.key] = None
@@ -270,6 +301,8 @@ class _Builder:
         self._names: dict[_Key, str] = {}
         self._used = UniqueNames()
         self._results = set(passes.one.results)
+        self._share = Share(passes.batch, passes.is_split)
+        self._alike: dict[Operator, Operator] = {}
 
     def input(self, position: int) -> tuple[Layer, tuple[str, ...]]:
         """Return a tensor of the sample as a layer."""
@@ -311,10 +344,26 @@ class _Builder:
             tensors=tensors,
             is_in_place=is_fixed or not is_stored,
             window=_window_of(module, kind) if group.is_module else None,
+            operators=self._operators(group, num_multiply_adds),
         )
         if group.twice_flop > 2 * group.flop:
             self.grown.append(name)
         return layer, tuple(self._names[source] for source in group.inputs)
+
+    def _operators(self, group: _Group, num_multiply_adds: int) -> tuple[Operator, ...]:
+        """Return what a group computes and moves for one sample; equal ones are one object."""
+        if group.is_module and is_recurrent(group.call.module) and num_multiply_adds:
+            path, held = group.call.name, self._passes.one.held
+            repeated = held.get(f"{path}.weight_hh_l0" if path else "weight_hh_l0")
+            num_steps = sum(bool(step.one.flop) and repeated in step.one.inputs for step in group.steps)
+            found = [recurrent_of(group.call.module, num_steps, num_multiply_adds)]
+        elif group.key[0] == "scope":
+            one, two = (recorded.attentions[group.key[1]] for recorded in (self._passes.one, self._passes.two))
+            before = [step for step in group.steps if step.one.scope is None]
+            found = [*operators_of(before, self._share, 0), attention_of(one, two, self._share, num_multiply_adds)]
+        else:
+            found = operators_of(group.steps, self._share, num_multiply_adds)
+        return tuple(self._alike.setdefault(operator, operator) for operator in found)
 
     def _is_read(self, storage: int, group: _Group) -> bool:
         """Whether another group reads a storage, or it leaves the network."""
@@ -400,9 +449,6 @@ _OPERATORS = {
     **dict.fromkeys(("clone", "_to_copy", "copy"), "copy"),
     "nll_loss_forward": "loss",
 }
-_PRODUCTS = frozenset(
-    ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "_grouped_mm", "grouped_mm_fallback", "_scaled_mm")
-)
 
 
 def _kind_of(group: _Group, num_multiply_adds: int, *, has_tokens: bool) -> str:
@@ -423,7 +469,7 @@ def _kind_of(group: _Group, num_multiply_adds: int, *, has_tokens: bool) -> str:
         return "activation" if any(part in name for part in _ACTIVATIONS) else "operator"
     if "scaled_dot_product_attention" in group.names:
         return "attention"
-    if not _PRODUCTS.isdisjoint(group.names):
+    if not PRODUCTS.isdisjoint(group.names):
         return product
     if num_multiply_adds:
         return next((_OPERATORS[name] for name in group.names if name in _OPERATORS), "operator")

@@ -6,8 +6,9 @@ modules tell which one runs, a dispatch mode sees every operator with its tensor
 autograd keeps for the backward pass. Tensors are known by their storage, so that views of one array, and what is
 written into it, are one thing.
 
-FLOP are those of ``torch.utils.flop_counter.FlopCounterMode`` (torch 2.13, torch/utils/flop_counter.py), which watches
-from outside, so that their sum is its total. It counts 0 for what it has no formula for. Formulas are added for
+FLOP are those of ``torch.utils.flop_counter.FlopCounterMode`` (torch 2.13, torch/utils/flop_counter.py): its formulas
+are asked directly, and it runs itself only where an operator is made of others. It counts 0 for what it has no formula
+for. Formulas are added for
 matrix-vector products, for grouped products (the experts of a mixture: torch.nn.functional.grouped_mm, and the operator
 of transformers that stands in for it) and for the attention kernel of CPUs. What is left without a formula is told by
 name. The formula for the gradients of convolutions forgets their groups there (a depth-wise one counts as often as it
@@ -29,13 +30,15 @@ from typing import Any
 from planner.errors import Fault, SpecError
 
 __all__ = [
+    "Attention",
     "Call",
     "NeedsValuesError",
+    "Operand",
     "Operation",
-    "Output",
     "Recording",
     "Sample",
     "copy_to_meta",
+    "count_backward",
     "fault_of",
     "last_line",
     "load_torch",
@@ -43,6 +46,7 @@ __all__ = [
     "sample_of",
 ]
 
+_PLAIN = (bool, int, float, str)  # arguments of operators that hold nothing
 _MOST_KNOWN = 2**20  # numbers of one tensor that are computed along
 
 
@@ -231,7 +235,8 @@ class _KnownNumbers:
 
     def of(self, tensor: Any) -> Any:
         """Return the numbers of a tensor; None where they are not known."""
-        return self._values.get(self._storage_of(tensor), {}).get(self._place(tensor))
+        known = self._values.get(self._storage_of(tensor))
+        return known.get(self._place(tensor)) if known else None
 
     def compute(self, function: Any, args: Any, kwargs: Any, given: Mapping[int, Any], outputs: Sequence[Any]) -> None:
         """Compute an operator's numbers where those of all its inputs are known; else forget what it overwrites.
@@ -249,10 +254,11 @@ class _KnownNumbers:
             # An alias: what turns its axes in place must not turn those of the tensor that is kept.
             return given[id(leaf)].detach() if isinstance(leaf, torch.Tensor) else leaf
 
+        is_known = all(real is not None for real in given.values()) and all(
+            out.numel() <= _MOST_KNOWN for out in outputs
+        )
         # What is drawn, or is memory that nobody wrote, is not known.
-        is_random = torch.Tag.nondeterministic_seeded in function.tags or "empty" in _name_of(function)[1]
-        is_small = all(out.numel() <= _MOST_KNOWN for out in outputs)
-        if is_small and not is_random and all(real is not None for real in given.values()):
+        if is_known and torch.Tag.nondeterministic_seeded not in function.tags and "empty" not in _name_of(function)[1]:
             with contextlib.suppress(Exception), self._without_modes():
                 result = function(*pytree.tree_map(real_of, args), **pytree.tree_map(real_of, kwargs))
                 found = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
@@ -283,17 +289,42 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """A tensor that an operator puts out."""
+class Operand:
+    """A tensor that an operator reads or writes.
+
+    ``num_elements`` are those that differ: an axis along which it is spread without being copied counts once.
+    """
 
     storage: int
     shape: tuple[int, ...]
     is_floating: bool
+    offset: int
+    num_elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What a fused attention reads and puts out; ``others`` are masks."""
+
+    query: Operand
+    key: Operand
+    value: Operand
+    others: tuple[Operand, ...]
+    result: Operand
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """All that it reads."""
+        return (self.query, self.key, self.value, *self.others)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operator of the pass, ``scope`` where it is part of an attention that a fused kernel does."""
+    """One operator of the pass, ``scope`` where it is part of an attention that a fused kernel does.
+
+    ``inputs`` are the storages of its ``operands``, each once; ``settings`` of a convolution: whether it is transposed,
+    and its groups.
+    """
 
     library: str
     name: str
@@ -301,7 +332,9 @@ class Operation:
     scope: int | None
     flop: int
     inputs: tuple[int, ...]
-    outputs: tuple[Output, ...]
+    operands: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    settings: tuple[bool, int]
     is_unknown: bool
     is_writing: bool
     is_checkpointed: bool
@@ -317,6 +350,8 @@ class Recording:
         Storage of each tensor of the sample; shapes; and which of them hold floating-point numbers.
     held
         Storage of each parameter and buffer, by name; tied ones share it.
+    attentions
+        By the ``scope`` of their operations.
     saved
         Storages that autograd keeps, with their bytes, parameters and buffers left out, and what a fused attention
         does not keep.
@@ -324,8 +359,10 @@ class Recording:
         Of all storages.
     results
         Storages of the module's outputs.
+    ends
+        Outputs that have a gradient, until :func:`count_backward` has run.
     backward_flop
-        None where the backward pass could not be run.
+        None where the backward pass was not run, or could not be.
     custom_functions
         Names of custom autograd functions that the outputs came through.
     """
@@ -335,17 +372,19 @@ class Recording:
     floating_inputs: set[int] = field(default_factory=set)
     held: dict[str, int] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
+    attentions: dict[int, Attention] = field(default_factory=dict)
     saved: dict[int, int] = field(default_factory=dict)
     sizes_bytes: dict[int, int] = field(default_factory=dict)
     results: list[int] = field(default_factory=list)
     total_flop: int = 0
+    ends: list[Any] = field(default_factory=list)
     backward_flop: int | None = None
     backward_problem: str = ""
     custom_functions: tuple[str, ...] = ()
 
 
 def record(torch: Any, module: Any, sample: Sample) -> Recording:
-    """Return the record of one forward pass, and of the backward pass where there is one.
+    """Return the record of one forward pass; :func:`count_backward` adds the backward pass.
 
     Parameters
     ----------
@@ -359,41 +398,67 @@ def record(torch: Any, module: Any, sample: Sample) -> Recording:
     Exception
         Whatever the module raises; ``NeedsValuesError`` where it asks for a number that is not there.
     """
-    counter = _flop_counter(torch)
-    watch = _Watch(torch, counter)
+    watch = _Watch(torch)
     watch.hold(module, sample)
-    with counter, torch.enable_grad():
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(torch.device("meta"))
-            stack.enter_context(watch.hooks_on(module))
-            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(watch.pack, lambda packed: packed))
-            stack.enter_context(_fused_attention(torch, watch))
-            stack.enter_context(_dispatch_mode(watch.run))
-            result = sample.call(module)
-        watch.recording.total_flop = counter.get_total_flops()
-        watch.end(result)
+    with torch.enable_grad(), contextlib.ExitStack() as stack:
+        stack.enter_context(torch.device("meta"))
+        stack.enter_context(watch.hooks_on(module))
+        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(watch.pack, lambda packed: packed))
+        stack.enter_context(_fused_attention(torch, watch))
+        stack.enter_context(_dispatch_mode(watch.run))
+        result = sample.call(module)
+    watch.end(result)
     return watch.recording
+
+
+def count_backward(torch: Any, recording: Recording) -> None:
+    """Run the backward pass of a recorded forward pass, if there is one, and note its FLOP, or why it cannot run."""
+    ends, recording.ends = recording.ends, []
+    if not ends:
+        return
+    counter, total_flop = _FlopCounter(torch), 0
+
+    def run(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        nonlocal total_flop
+        result, flop = counter.run(function, args, kwargs)
+        total_flop += flop
+        return result
+
+    try:
+        with torch.enable_grad(), torch.device("meta"), _dispatch_mode(run):
+            torch.autograd.backward(ends, [torch.empty_like(out) for out in ends])
+    except Exception as error:  # figures of the forward pass stand without it
+        recording.backward_problem = last_line(error)
+    else:
+        recording.backward_flop = total_flop
 
 
 class _Watch:
     """What the observers share."""
 
-    def __init__(self, torch: Any, counter: Any) -> None:
-        self.torch, self.counter = torch, counter
+    def __init__(self, torch: Any) -> None:
+        self.torch, self.counter = torch, _FlopCounter(torch)
         self.recording = Recording()
         self.scope: int | None = None
         self._num_scopes = 0
         self._calls: list[Call] = []
         self._num_calls = 0
         self._kept: dict[int, tuple[int, Any]] = {}  # the storages themselves: a freed one's address is used again
-        self._is_over = False
         self._numbers = _KnownNumbers(torch, self.storage)
+        self._top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _: None)
 
     def storage(self, tensor: Any) -> int:
         """Return the number of a tensor's storage."""
         storage = tensor.untyped_storage()
         number, _ = self._kept.setdefault(storage._cdata, (len(self._kept), storage))
         return number
+
+    def operand(self, tensor: Any) -> Operand:
+        """Return a tensor as what it is to an operator."""
+        shape, elements = tuple(tensor.shape), 1
+        for size, stride in zip(shape, tensor.stride(), strict=True):
+            elements *= size if stride or not size else 1
+        return Operand(self.storage(tensor), shape, _is_floating(tensor), tensor.storage_offset(), elements)
 
     def hold(self, module: Any, sample: Sample) -> None:
         """Name the tensors that are there before the pass."""
@@ -439,78 +504,89 @@ class _Watch:
             pass
 
     @contextlib.contextmanager
-    def fused(self) -> Iterator[None]:
-        """Take the operators within for one kernel."""
-        outer, self.scope = self.scope, self._num_scopes if self.scope is None else self.scope
+    def fused(self) -> Iterator[int]:
+        """Take the operators within for one kernel, whose number it gives."""
+        outer, scope = self.scope, self._num_scopes if self.scope is None else self.scope
         self._num_scopes += outer is None
+        self.scope = scope
         try:
-            yield
+            yield scope
         finally:
             self.scope = outer
 
+    def note_attention(self, scope: int, given: Sequence[Any], result: Any) -> None:
+        """Note what a fused attention reads (query, key, value, perhaps a mask) and puts out."""
+        query, key, value, *others = map(self.operand, given)
+        self.recording.attentions[scope] = Attention(query, key, value, tuple(others), self.operand(result))
+
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operator and note it, unless it belongs to the backward pass."""
-        if self._is_over:
-            return _run_without_memory(self.torch, function, args, kwargs)
+        """Run an operator and note it."""
         tensors = self._tensors((args, kwargs))
-        library, name = _name_of(function)
-        if name == "_local_scalar_dense":
+        traits = self.counter.traits(function)
+        if traits.name == "_local_scalar_dense":
             real = self._numbers.of(tensors[0])
             if real is None:
                 raise NeedsValuesError("the module asks for a value that depends on the sample or on weights")
             return real.item()
         given = {id(tensor): self._numbers.of(tensor) for tensor in tensors}
-        before = self.counter.get_total_flops()
-        result = _run_without_memory(self.torch, function, args, kwargs)
-        flop = self.counter.get_total_flops() - before
+        operands = tuple(map(self.operand, tensors))  # before it runs: some turn their axes in place
+        result, flop = self.counter.run(function, args, kwargs)
         outputs = self._tensors(result)
         # Somebody else's hooks get what is saved now: those of a checkpoint, which keeps nothing.
-        top = getattr(self.torch._C._autograd, "_top_saved_tensors_default_hooks", None)
-        hooks = top(True) if top is not None else None
-        is_mutable = getattr(getattr(function, "_schema", None), "is_mutable", False)
+        hooks = self._top_hooks(True)
+        is_convolution = traits.name == "convolution" and len(args) > 8
+        self.recording.total_flop += flop
         self.recording.operations.append(
             Operation(
-                library,
-                name,
+                traits.library,
+                traits.name,
                 self._calls[-1] if self._calls else Call(-1, "", None, False),
                 self.scope,
                 flop,
-                tuple(dict.fromkeys(map(self.storage, tensors))),
-                tuple(Output(self.storage(out), tuple(out.shape), _is_floating(out)) for out in outputs),
-                is_unknown=not flop and any(map(_is_floating, tensors)) and _needs_formula(self.torch, function),
-                # One that merely turns the axes of what it is given does not write.
-                is_writing=is_mutable and self.torch.Tag.inplace_view not in getattr(function, "tags", ()),
+                tuple(dict.fromkeys(one.storage for one in operands)),
+                operands,
+                tuple(map(self.operand, outputs)),
+                (bool(args[6]), int(args[8])) if is_convolution else (False, 1),
+                is_unknown=traits.needs_formula and not flop and any(one.is_floating for one in operands),
+                is_writing=traits.is_writing,
                 is_checkpointed=hooks is not None and hooks[0] != self.pack,
             )
         )
-        if hasattr(function, "_schema"):
+        if traits.has_schema:
             self._numbers.compute(function, args, kwargs, given, outputs)
         return result
 
     def _tensors(self, tree: Any) -> list[Any]:
-        leaves = self.torch.utils._pytree.tree_leaves(tree)
-        return [leaf for leaf in leaves if isinstance(leaf, self.torch.Tensor) and leaf.layout == self.torch.strided]
+        """Return the tensors of an operator's arguments, or of its results."""
+        found: list[Any] = []
+        waiting = [tree]
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, self.torch.Tensor):
+                if one.layout == self.torch.strided:
+                    found.append(one)
+            elif isinstance(one, tuple | list):
+                waiting += reversed(one)
+            elif isinstance(one, dict):
+                waiting += reversed(one.values())
+            elif one is not None and not isinstance(one, _PLAIN):
+                waiting += reversed(self._more_of(one))
+        return found
+
+    def _more_of(self, one: Any) -> list[Any]:
+        """Return what a container of another kind holds."""
+        leaves = self.torch.utils._pytree.tree_leaves(one)
+        return [leaf for leaf in leaves if leaf is not one]
 
     def end(self, result: Any) -> None:
-        """Note the outputs, and run backward from them."""
+        """Note the outputs."""
         outputs = list(filter(_is_floating, self._tensors(result)))
         self.recording.results = list(dict.fromkeys(map(self.storage, outputs)))
         self.recording.sizes_bytes = {number: storage.nbytes() for number, storage in self._kept.values()}
         for held in self.recording.held.values():
             self.recording.saved.pop(held, None)
-        ends = [out for out in outputs if out.grad_fn is not None]
-        self.recording.custom_functions = _custom_functions(self.torch, ends)
-        if not ends:
-            return
-        before = self.counter.get_total_flops()
-        self._is_over = True
-        try:
-            with self.torch.device("meta"), _dispatch_mode(self.run):
-                self.torch.autograd.backward(ends, [self.torch.empty_like(out) for out in ends])
-        except Exception as error:  # figures of the forward pass stand without it
-            self.recording.backward_problem = last_line(error)
-            return
-        self.recording.backward_flop = self.counter.get_total_flops() - before
+        self.recording.ends = [out for out in outputs if out.grad_fn is not None]
+        self.recording.custom_functions = _custom_functions(self.torch, self.recording.ends)
 
 
 def _is_floating(tensor: Any) -> bool:
@@ -524,6 +600,10 @@ def _dispatch_mode(run: Callable[[Any, Any, Any], Any]) -> Any:
 
     class Mode(base):  # type: ignore[misc]  # torch is imported late, so that its classes are not known
         supports_higher_order_operators = True
+
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # nothing is compiled here; the guard would import torch._dynamo and sympy
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return run(func, args, kwargs or {})
@@ -542,12 +622,15 @@ def _fused_attention(torch: Any, watch: _Watch) -> Iterator[None]:
     base: Any = torch.overrides.TorchFunctionMode
 
     def fused(*args: Any, **kwargs: Any) -> Any:
-        with watch.fused():
+        with watch.fused() as scope:
             result = attention(*args, **kwargs)
-        for tensor in (*args[:3], *(kwargs.get(name) for name in ("query", "key", "value"))):
+        named = dict(zip(("query", "key", "value", "attn_mask"), args, strict=False)) | kwargs
+        given = [named[name] for name in ("query", "key", "value", "attn_mask") if named.get(name) is not None]
+        for tensor in given[:3]:
             # Such a kernel keeps its inputs, and computes the scores again; its result is kept by who reads it.
-            if isinstance(tensor, torch.Tensor) and result.requires_grad:
+            if result.requires_grad:
                 watch.save(tensor)
+        watch.note_attention(scope, given, result)
         return result
 
     class Mode(base):  # type: ignore[misc]  # see above
@@ -581,7 +664,7 @@ _FREE = frozenset(
     cat channel_shuffle clone col2im constant_pad_nd copy count_nonzero cross_entropy_loss cummax cummin cumprod cumsum
     detach diag_embed diagonal_scatter dropout embedding embedding_bag empty_like equal expand fill flip fmod
     fractional_max_pool2d full_like gather grid_sampler_2d grid_sampler_3d histc huber_loss im2col index index_add
-    index_copy index_fill index_put index_reduce index_select isclose kthvalue l1_loss lift_fresh
+    hardswish index_copy index_fill index_put index_reduce index_select isclose kthvalue l1_loss lift_fresh
     linalg_vector_norm
     log_softmax logcumsumexp logsumexp masked_fill masked_scatter masked_select max max_pool2d_with_indices
     max_pool3d_with_indices max_unpool2d mean median min mode mse_loss multi_margin_loss multilabel_margin_loss
@@ -617,14 +700,162 @@ def _needs_formula(torch: Any, function: Any) -> bool:
     return not is_simple and name not in _FREE
 
 
-def _run_without_memory(torch: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Traits:
+    """What is known of an operator before it runs.
+
+    Attributes
+    ----------
+    is_writing
+        One that merely turns the axes of what it is given does not write.
+    is_made_of_others
+        It may be taken apart into operators, some with FLOP.
+    is_fresh
+        By its schema, what it puts out is new memory.
+    is_in_place
+        It writes over what it is given first, and puts that out.
+    formula
+        Of its FLOP.
+    """
+
+    library: str
+    name: str
+    has_schema: bool
+    needs_formula: bool
+    is_writing: bool
+    is_made_of_others: bool
+    is_fresh: bool
+    is_in_place: bool
+    formula: Any
+
+
+class _FlopCounter:
+    """Runs operators on the meta device, and counts their FLOP.
+
+    What an operator puts out follows from the shapes that it is given, which torch finds out in Python, in many steps:
+    it is remembered, and made anew for the same shapes: networks repeat themselves. What has no dimension is not, since
+    the type of a result then depends on where that number comes from.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self._torch, self._known = torch, dict[Any, _Traits]()
+        self._remembered: dict[object, Any] = {}
+        self._registry = _flop_counter(torch).flop_registry
+
+    def traits(self, function: Any) -> _Traits:
+        """Return what is known of an operator."""
+        found = self._known.get(function)
+        if found is None:
+            found = self._known[function] = self._look_up(function)
+        return found
+
+    def _look_up(self, function: Any) -> _Traits:
+        torch = self._torch
+        schema, packet = getattr(function, "_schema", None), getattr(function, "_overloadpacket", None)
+        library, name = _name_of(function)
+        needs_formula, is_mutable = _needs_formula(torch, function), getattr(schema, "is_mutable", False)
+        is_writing = is_mutable and torch.Tag.inplace_view not in getattr(function, "tags", ())
+        composite = torch._C.DispatchKey.CompositeImplicitAutograd
+        return _Traits(
+            library=library,
+            name=name,
+            has_schema=schema is not None,
+            needs_formula=needs_formula,
+            is_writing=is_writing,
+            is_made_of_others=packet is None
+            or (
+                needs_formula
+                and (
+                    composite in function.py_kernels
+                    or torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), composite)
+                )
+            ),
+            is_fresh=library == "aten"
+            and not is_mutable
+            and all(one.alias_info is None for one in function._schema.returns),
+            is_in_place=library == "aten" and is_writing and function._schema.name.endswith("_"),
+            formula=self._registry.get(packet),
+        )
+
+    def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, int]:
+        """Return an operator's result, and its FLOP."""
+        traits = self.traits(function)
+        if traits.is_made_of_others:
+            with _flop_counter(self._torch) as mode:
+                result = function(*args, **kwargs)
+            return result, mode.get_total_flops()
+        result = self._result(traits, function, args, kwargs)
+        return result, traits.formula(*args, **kwargs, out_val=result) if traits.formula is not None else 0
+
+    def _result(self, traits: _Traits, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return an operator's result: made anew where it is remembered."""
+        torch, key = self._torch, None
+        if traits.is_fresh or traits.is_in_place:
+            with contextlib.suppress(_UnlikeError, TypeError):  # TypeError: an argument that cannot be a key
+                key = (function, self._shape_of(args), self._shape_of(tuple(kwargs.items())))
+                if (known := self._remembered.get(key)) is not None:
+                    if traits.is_in_place:
+                        return args[0]
+                    made = [None if one is None else self._made(one) for one in known[1]]
+                    return made[0] if known[0] else tuple(made)
+        result = _run_without_memory(torch, traits, function, args, kwargs)
+        if key is not None and traits.is_in_place:
+            if result is args[0]:
+                self._remembered[key] = True
+        elif key is not None:
+            is_single = not isinstance(result, tuple)
+            outputs = (result,) if is_single else result
+            with contextlib.suppress(_UnlikeError):
+                specs = [None if one is None else self._spec_of(one) for one in outputs]
+                if self._is_new([one for one in outputs if one is not None], (args, kwargs)):
+                    self._remembered[key] = is_single, specs
+        return result
+
+    def _made(self, spec: tuple[Any, ...]) -> Any:
+        """Return a tensor of a shape, strides and type."""
+        return self._torch.empty_strided(*spec[:2], dtype=spec[2], device="meta")
+
+    def _is_new(self, outputs: list[Any], given: Any) -> bool:
+        """Whether each output has memory of its own, and no more of it than it shows."""
+        torch = self._torch
+        leaves = [one for one in torch.utils._pytree.tree_leaves(given) if isinstance(one, torch.Tensor)]
+        storages = {one.untyped_storage()._cdata for one in leaves}
+        new = {one.untyped_storage()._cdata for one in outputs}
+        sizes = [one.untyped_storage().nbytes() for one in outputs]
+        made = [self._made(self._spec_of(one)).untyped_storage().nbytes() for one in outputs]
+        return len(new) == len(outputs) and storages.isdisjoint(new) and sizes == made
+
+    def _shape_of(self, given: Any) -> object:
+        """Return what the shapes of results may follow from."""
+        if isinstance(given, self._torch.Tensor):
+            if not given.dim():
+                raise _UnlikeError
+            return self._spec_of(given)
+        if isinstance(given, tuple | list):
+            return tuple(map(self._shape_of, given))
+        return type(given), given
+
+    def _spec_of(self, tensor: Any) -> tuple[Any, ...]:
+        torch = self._torch
+        is_plain = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "meta"
+        if not is_plain or tensor.is_conj() or tensor.is_neg():
+            raise _UnlikeError
+        return tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
+class _UnlikeError(Exception):
+    """Something that no key can stand for."""
+
+
+def _run_without_memory(
+    torch: Any, traits: _Traits, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Run an operator on the meta device.
 
     There the grouped product takes bf16 alone (torch 2.13, torch/_meta_registrations.py), while devices take fp32, too:
     it is shown tensors of bf16 instead.
     """
-    is_grouped = _name_of(function) == ("aten", "_grouped_mm")
-    if not is_grouped or args[0].dtype == torch.bfloat16:
+    if traits.name != "_grouped_mm" or traits.library != "aten" or args[0].dtype == torch.bfloat16:
         return function(*args, **kwargs)
 
     def short(value: Any) -> Any:
