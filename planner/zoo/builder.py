@@ -10,10 +10,11 @@ Shapes are (channels, height, width), also where the numbers of a position lie s
 (features, tokens, 1) of a sequence.
 """
 
+from dataclasses import replace
 from math import prod
 from typing import Literal, Self, get_args
 
-from planner.dnn import Dnn, Layer, Operator, Product, Tensor, Window
+from planner.dnn import Dnn, Layer, Operator, Product, Repeat, Tensor, Window
 
 __all__ = ["IMAGENET_SAMPLES", "Activation", "Builder"]
 
@@ -48,6 +49,8 @@ class Builder:
     def __init__(self, input_shape: tuple[int, ...]) -> None:
         self._layers: dict[str, Layer] = {}
         self._inputs: dict[str, tuple[str, ...]] = {}
+        self._blocks: list[tuple[int, int]] = []  # first layer, and the one behind the last
+        self._block: int | None = None  # first layer of the one that is open
         self._append(Layer(name="input", kind="input", output_shape=input_shape))
 
     @property
@@ -67,7 +70,22 @@ class Builder:
 
     def build(self, name: str, *, source: str, dataset_samples: int | None = IMAGENET_SAMPLES) -> Dnn:
         """Return the network; ``source`` is the paper its shapes come from."""
-        return Dnn(name, self.layers, source=source, dataset_samples=dataset_samples)
+        return Dnn(name, self.layers, source=source, dataset_samples=dataset_samples, repeats=self._repeats())
+
+    def begin_block(self) -> Self:
+        """Begin a block, which ends with :meth:`end_block`: pipelines keep its layers together."""
+        if self._block is not None:
+            raise ValueError(f"a block begins behind {self._last!r} inside of another; end that one first")
+        self._block = len(self._layers)
+        return self
+
+    def end_block(self) -> Self:
+        """End the block that was begun."""
+        if self._block is None or self._block == len(self._layers):
+            raise ValueError(f"no block ends with {self._last!r}; begin one, and append layers")
+        self._blocks.append((self._block, len(self._layers)))
+        self._block = None
+        return self
 
     def at(self, name: str) -> Self:
         """Go back to layer ``name``, so that the next layer reads it: this starts a branch."""
@@ -409,6 +427,32 @@ class Builder:
         self._inputs[layer.name] = inputs
         self._last = layer.name
         return self
+
+    def _repeats(self) -> list[Repeat]:
+        """Return the blocks, those next to each other that are copies as one."""
+        layers, position = list(self._layers.values()), {name: index for index, name in enumerate(self._layers)}
+        kinds: dict[object, str] = {}
+        found: list[Repeat] = []
+        for first, end in self._blocks:
+            content = tuple(
+                (
+                    layer.kind,
+                    layer.output_shape,
+                    layer.num_multiply_adds,
+                    tuple((tensor.num_elements, tensor.role) for tensor in layer.tensors),
+                    layer.is_in_place,
+                    layer.window,
+                    tuple(index - position[name] for name in self._inputs[layer.name]),
+                )
+                for index, layer in enumerate(layers[first:end], start=first)
+            )
+            kind = kinds.setdefault(content, f"block{len(kinds) + 1}")
+            before = found[-1] if found else None
+            if before and before.kind == kind and before.first + before.num_layers * before.count == first:
+                found[-1] = replace(before, count=before.count + 1)
+            else:
+                found.append(Repeat(first=first, num_layers=end - first, count=1, kind=kind))
+        return found
 
     def _known(self, name: str) -> Layer:
         if name not in self._layers:

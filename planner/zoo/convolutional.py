@@ -307,6 +307,7 @@ def _branches(
     None. ``is_split``: branches of more than 1x1 end in a 1x3 and a 3x1 convolution side by side (figure 7).
     """
     entry, ends = net.last, list[str]()
+    net.begin_block()
     for branch in branches:
         net.at(entry)
         for step, num_channels, kernel in branch:
@@ -325,7 +326,7 @@ def _branches(
     else:
         net.average_pool(f"{module}.pool", kernel=3, stride=1, padding=1)
         ends.append(_conv_bn(net, f"{module}.branch_pool", num_pooled, 1))
-    net.concatenate(f"{module}.concat", *ends)
+    net.concatenate(f"{module}.concat", *ends).end_block()
 
 
 # -- ResNets and ResNeXts --------------------------------------------------------------------------------------------
@@ -443,11 +444,11 @@ def densenet(depth: int) -> Dnn:
             net.average_pool(f"{name}.pool", kernel=2, stride=2)
         for index in range(1, num_layers + 1):
             name, entry = f"denseblock{block}.denselayer{index}", net.last
-            net.batch_norm(f"{name}.norm1").relu(f"{name}.relu1")
+            net.begin_block().batch_norm(f"{name}.norm1").relu(f"{name}.relu1")
             net.conv(f"{name}.conv1", _DENSE_INNER, kernel=1, bias=False)
             net.batch_norm(f"{name}.norm2").relu(f"{name}.relu2")
             net.conv(f"{name}.conv2", _GROWTH, kernel=3, padding=1, bias=False)
-            net.concatenate(f"{name}.concat", entry, net.last)
+            net.concatenate(f"{name}.concat", entry, net.last).end_block()
     net.batch_norm("norm5").relu("relu5").global_average_pool("avgpool").flatten("flatten")
     net.fully_connected("classifier", 1000)
     source = "G. Huang, Z. Liu, L. van der Maaten and K. Q. Weinberger, CVPR 2017, arXiv 1608.06993, Table 1"

@@ -46,6 +46,7 @@ def _inverted_residual(
     With ``num_squeezed`` the wide part is scaled by squeeze-and-excitation of so many channels, and ``gates``.
     """
     entry, shape = net.last, net.shape
+    net.begin_block()
     if num_inner != shape[0]:
         _conv_bn(net, f"{block}.expand", num_inner, 1, activation)
     _conv_bn(net, f"{block}.depthwise", num_inner, kernel, activation, stride=stride, groups=num_inner)
@@ -54,6 +55,7 @@ def _inverted_residual(
     _conv_bn(net, f"{block}.project", num_channels, 1, None)
     if net.shape == shape:
         net.add(f"{block}.add", entry)
+    net.end_block()
 
 
 def _multiple_of_8(num_channels: float) -> int:
@@ -228,10 +230,11 @@ def convnext(size: str) -> Dnn:
             net.layer_norm(f"downsample{stage}.norm").conv(f"downsample{stage}.conv", num_channels, kernel=2, stride=2)
         for index in range(number):
             block, entry = f"stage{stage}.{index}", net.last
-            net.conv(f"{block}.depthwise", num_channels, kernel=7, padding=3, groups=num_channels)
+            net.begin_block().conv(f"{block}.depthwise", num_channels, kernel=7, padding=3, groups=num_channels)
             net.layer_norm(f"{block}.norm")
             net.linear(f"{block}.up", 4 * num_channels).activation(f"{block}.gelu", "gelu")
-            net.linear(f"{block}.down", num_channels).scale(f"{block}.layer_scale").add(f"{block}.add", entry)
+            net.linear(f"{block}.down", num_channels).scale(f"{block}.layer_scale")
+            net.add(f"{block}.add", entry).end_block()
     net.global_average_pool("avgpool").layer_norm("norm").flatten("flatten").fully_connected("head", 1000)
     source = "Z. Liu et al., CVPR 2022, arXiv 2201.03545, section 3"
     return net.build(f"convnext-{size}", source=source)

@@ -34,7 +34,7 @@ def swin(size: str) -> Dnn:
         channels, height, _ = net.shape
         for index in range(number):
             block, entry = f"stage{stage}.{index}", net.last
-            net.layer_norm(f"{block}.norm1").window_attention(
+            net.begin_block().layer_norm(f"{block}.norm1").window_attention(
                 f"{block}.attention",
                 num_heads=channels // _HEAD_SIZE,
                 window=_WINDOW,
@@ -42,7 +42,7 @@ def swin(size: str) -> Dnn:
             )
             entry = net.add(f"{block}.add1", entry).last
             _feed_forward(net.layer_norm(f"{block}.norm2"), f"{block}.mlp", 4 * channels)
-            net.add(f"{block}.add2", entry)
+            net.add(f"{block}.add2", entry).end_block()
     net.layer_norm("norm").global_average_pool("avgpool").flatten("flatten").fully_connected("head", 1000)
     return net.build(f"swin-{size}", source="Z. Liu et al., ICCV 2021, arXiv 2103.14030, section 3.3")
 
@@ -55,11 +55,11 @@ def mixer_b16() -> Dnn:
     net = Builder((3, 224, 224)).conv("patches", 768, kernel=16, stride=16).tokens("tokens")
     for index in range(12):
         block, entry = f"block{index}", net.last
-        net.layer_norm(f"{block}.norm1").transpose(f"{block}.transpose1")
+        net.begin_block().layer_norm(f"{block}.norm1").transpose(f"{block}.transpose1")
         _feed_forward(net, f"{block}.tokens", 384)
         entry = net.transpose(f"{block}.transpose2").add(f"{block}.add1", entry).last
         _feed_forward(net.layer_norm(f"{block}.norm2"), f"{block}.channels", 3072)
-        net.add(f"{block}.add2", entry)
+        net.add(f"{block}.add2", entry).end_block()
     net.layer_norm("norm").global_average_pool("avgpool").flatten("flatten").fully_connected("head", 1000)
     return net.build("mixer-b16", source="I. Tolstikhin et al., NeurIPS 2021, arXiv 2105.01601, Table 1")
 
@@ -83,7 +83,7 @@ def lstm_lm(size: str) -> Dnn:
     num_features = _LSTM_FEATURES[size]
     net = Builder((1, _STEPS, 1)).embedding("embedding", _VOCABULARY, num_features).dropout("embedding.dropout")
     for name in ("lstm1", "lstm2"):
-        net.lstm(name, num_features).dropout(f"{name}.dropout")
+        net.begin_block().lstm(name, num_features).dropout(f"{name}.dropout").end_block()
     net.linear("logits", _VOCABULARY)
     return net.build(
         "lstm-lm" if size == "large" else f"lstm-lm-{size}",

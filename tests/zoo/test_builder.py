@@ -162,6 +162,17 @@ def test_branches_are_edges_and_joins_stack_channels() -> None:
     ]
 
 
+def test_blocks_next_to_each_other_that_are_copies_are_one_repeat() -> None:
+    net = Builder((4, 8, 8))
+    for index, channels in enumerate((4, 4, 6, 6, 6)):
+        net.begin_block().conv(f"{index}.conv", channels, kernel=1).relu(f"{index}.relu").end_block()
+    net.relu("between").begin_block().conv("last.conv", 6, kernel=1).relu("last.relu").end_block()
+    repeats = net.build("blocks", source="").repeats
+    # The third has fewer channels to read.
+    assert [(one.first, one.num_layers, one.count) for one in repeats] == [(1, 2, 2), (5, 2, 1), (7, 2, 2), (12, 2, 1)]
+    assert len({one.kind for one in repeats}) == 3
+
+
 def image() -> Builder:
     return Builder((3, 8, 8))
 
@@ -187,6 +198,8 @@ def image() -> Builder:
         (lambda: image().conv("c", 4, kernel=(1, 9)), r"kernel \(1, 9\) is larger than its input 8 x 8"),
         (lambda: image().activation("a", "swish"), "'swish' is no known activation; write one of relu, relu6"),  # type: ignore[arg-type]
         (lambda: image().relu("r").multiply("m", "input"), "give it one number for each channel"),
+        (lambda: image().end_block(), "no block ends with 'input'; begin one"),
+        (lambda: image().begin_block().relu("r").begin_block(), "begins behind 'r' inside of another"),
         (lambda: image().crop("c", 9, 8), "'c' crops 8 x 8 to 9 x 8; write a smaller size"),
         (lambda: image().merge_patches("m", size=3), "merges squares of 3 of 8 x 8; write a divisor"),
         (

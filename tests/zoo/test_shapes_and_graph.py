@@ -250,6 +250,42 @@ def test_an_inception_module_joins_four_branches_in_the_order_of_the_paper() -> 
     )
 
 
+def test_copies_of_a_block_differ_in_nothing_but_their_names_and_are_entered_at_one_place(dnn: Dnn) -> None:
+    position = {layer.name: index for index, layer in enumerate(dnn.layers)}
+    end = 0
+    for repeat in dnn.repeats:
+        assert end <= repeat.first
+        copies = set()
+        for copy in range(repeat.count):
+            first, end = repeat.first + copy * repeat.num_layers, repeat.first + (copy + 1) * repeat.num_layers
+            places = [[position[name] - first for name in dnn.inputs_of(one.name)] for one in dnn.layers[first:end]]
+            assert (
+                min(min(one) for one in places) == -1 or dnn.name == "inception-v3-aux"
+            )  # whose classifier is between
+            facts = [
+                (one.kind, one.output_shape, one.num_multiply_adds, one.num_trainable) for one in dnn.layers[first:end]
+            ]
+            copies.add(str((facts, places)))
+            for one in dnn.layers[first : end - 1]:  # what leaves is what its last layer puts out
+                assert max(position[reader] for reader in dnn.graph.successors(one.name)) < end
+        assert len(copies) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("efficientnet-b7", 55),
+        ("mobilenet-v2", 17),
+        ("convnext-tiny", 18),
+        ("densenet121", 58),
+        ("swin-t", 12),
+        ("mixer-b16", 12),
+    ],
+)
+def test_blocks_stay_whole(name: str, count: int) -> None:
+    assert sum(repeat.count for repeat in zoo.build(name).repeats) == count
+
+
 def test_a_layer_of_a_densenet_reads_all_before_it_in_its_block() -> None:
     dnn = zoo.build("densenet121")
     name = "denseblock2.denselayer3"
