@@ -15,6 +15,13 @@ _CONVOLUTIONAL = (
     "adam-imagenet22k adam-mnist alexnet googlenet googlenet-aux overfeat resnet18 resnet34 resnet50 resnet101 "
     "resnet152 vgg11 vgg13 vgg16 vgg16-replaced-head vgg16c vgg19"
 )
+# By one family: without a limit of time, pipelines of hundreds of layers are searched for minutes.
+_BY_ONE_FAMILY = (
+    "convnext-base convnext-small convnext-tiny densenet121 densenet169 efficientnet-b0 efficientnet-b1 "
+    "efficientnet-b2 efficientnet-b3 efficientnet-b4 efficientnet-b5 efficientnet-b6 efficientnet-b7 inception-v3 "
+    "inception-v3-aux lstm-lm lstm-lm-medium mixer-b16 mobilenet-v2 mobilenet-v3-large resnext50-32x4d swin-b swin-s "
+    "swin-t unet"
+)
 _TRANSFORMERS = (
     "bert-base bert-base-pretraining bert-large bert-large-pretraining deepseek-v2 gpt3-13b llama2-7b llama2-13b "
     "llama2-70b llama3-8b llama3-70b llama3.1-8b llama3.1-70b megatron-1.7b megatron-3.6b megatron-7.5b "
@@ -109,9 +116,11 @@ def _plan(name: str, *arguments: str, **tiny: Sequence[str]) -> Entry:
 
 
 def _zoo() -> Iterator[Entry]:
-    """Yield every network of the zoo, planned by all families, on machines that fit its size."""
+    """Yield every network of the zoo, on machines that fit its size."""
     for dnn in _CONVOLUTIONAL.split():
         yield _plan(f"zoo/{dnn}", "--dnn", dnn, "--cluster", "osf-testbed")
+    for dnn in _BY_ONE_FAMILY.split():
+        yield _plan(f"zoo/{dnn}", "--dnn", dnn, "--cluster", "osf-testbed", "--families", "all_reduce")
     for dnn in _TRANSFORMERS.split():
         yield _plan(f"zoo/{dnn}", "--dnn", dnn, *_H100)
     for dnn in _HUGE.split():

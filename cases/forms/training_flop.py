@@ -86,13 +86,14 @@ def layer_forward_flop(layer: Layer, *, variant: Variant = "corrected", output_p
     -----
     ``inch kh kw outn`` is the number of weights. Fully-connected layers have ``kh = kw = outh = outw = 1``. The paper
     knows no other layers with multiply-adds; those of a transformer count 2 FLOP each: attention multiplies without
-    weights, and an embedding has weights that it does not multiply.
+    weights, and an embedding has weights that it does not multiply. A transposed convolution uses its weights at every
+    position of its input.
     """
-    if layer.kind not in ("convolution", "fully_connected"):
+    if layer.kind not in ("convolution", "fully_connected") or not layer.num_weights:
         return 2.0 * layer.num_multiply_adds
-    height, width = layer.output_shape[1:] if len(layer.output_shape) > 1 else (1, 1)
-    pixels = height if variant == "printed" else height * width
-    return 2.0 * layer.num_weights * (pixels if output_pixels is None else output_pixels)
+    pixels = layer.num_multiply_adds // layer.num_weights if output_pixels is None else output_pixels
+    width = layer.output_shape[-1] if len(layer.output_shape) > 1 else 1
+    return 2.0 * layer.num_weights * (pixels // width if variant == "printed" and output_pixels is None else pixels)
 
 
 def forward_flop(dnn: Dnn, counting: Counting | None = None) -> float:

@@ -58,7 +58,7 @@ DOMAINS: Mapping[str, str] = {
     "group, and on devices of one type as many of each machine that takes part",
     "parameter_server": "the servers are machines of one group; a tensor is whole, or sliced over all servers",
     "model_replicas": "each layer's segments are stripes of equal size",
-    "pipeline": "stages of consecutive layers, of whole blocks where a transformer repeats them, on devices of one "
+    "pipeline": "stages of consecutive layers, of whole blocks where a network repeats them, on devices of one "
     "group; interleaved schedules with 2 to 16 chunks a "
     "device, equal replicas, and evenly cut",
     "hybrid": "on one kind of machines layers dealt out evenly (embedding and head may count as a layer each), and "

@@ -14,12 +14,18 @@ from planner.zoo.convolutional import (
     adam_imagenet22k,
     adam_mnist,
     alexnet,
+    densenet,
     googlenet,
+    inception_v3,
     overfeat,
     resnet,
+    resnext50,
+    unet,
     vgg,
     vgg16_replaced_head,
 )
+from planner.zoo.depthwise import convnext, efficientnet, mobilenet_v2, mobilenet_v3_large
+from planner.zoo.tokens import lstm_lm, mixer_b16, swin
 
 __all__ = ["build", "find_name", "layered_names", "names"]
 
@@ -27,15 +33,32 @@ _FACTORIES: dict[str, Callable[[], Dnn]] = {
     "adam-imagenet22k": adam_imagenet22k,
     "adam-mnist": adam_mnist,
     "alexnet": alexnet,
+    **{f"convnext-{size}": partial(convnext, size) for size in ("tiny", "small", "base")},
+    **{f"densenet{depth}": partial(densenet, depth) for depth in (121, 169)},
+    **{f"efficientnet-b{number}": partial(efficientnet, number) for number in range(8)},
     "googlenet": googlenet,
     "googlenet-aux": partial(googlenet, auxiliary=True),
+    "inception-v3": inception_v3,
+    "inception-v3-aux": partial(inception_v3, auxiliary=True),
+    "lstm-lm": partial(lstm_lm, "large"),
+    "lstm-lm-medium": partial(lstm_lm, "medium"),
+    "mixer-b16": mixer_b16,
+    "mobilenet-v2": mobilenet_v2,
+    "mobilenet-v3-large": mobilenet_v3_large,
     "overfeat": overfeat,
     **{f"resnet{depth}": partial(resnet, depth) for depth in (18, 34, 50, 101, 152)},
+    "resnext50-32x4d": resnext50,
+    **{f"swin-{size}": partial(swin, size) for size in "tsb"},
+    "unet": unet,
     **{name: partial(vgg, name) for name in ("vgg11", "vgg13", "vgg16", "vgg16c", "vgg19")},
     "vgg16-replaced-head": vgg16_replaced_head,
 }
 # VGG by depth and the letter of its paper's Table 1.
-_ALIASES = {"vgg11a": "vgg11", "vgg13b": "vgg13", "vgg16d": "vgg16", "vgg19e": "vgg19", "inception-v1": "googlenet"}
+_ALIASES = {
+    **{"vgg11a": "vgg11", "vgg13b": "vgg13", "vgg16d": "vgg16", "vgg19e": "vgg19", "inception-v1": "googlenet"},
+    **{"swin-tiny": "swin-t", "swin-small": "swin-s", "swin-base": "swin-b", "resnext50": "resnext50-32x4d"},
+    **{"mobilenet-v3": "mobilenet-v3-large", "u-net": "unet", "mixer-b-16": "mixer-b16", "lstm-lm-large": "lstm-lm"},
+}
 
 
 def names() -> tuple[str, ...]:

@@ -1,6 +1,7 @@
-"""Convolutional networks as their papers have them: AlexNet, OverFeat, VGG, GoogLeNet, ResNets, and two of Adam's.
+"""Convolutional networks as their papers have them: from AlexNet to DenseNets, a U-Net, and two of Adam's.
 
-Local response normalisation, which has no weights and which later work dropped, is left out everywhere.
+Those of depthwise convolutions stand in :mod:`planner.zoo.depthwise`. Local response normalisation, which has no
+weights and which later work dropped, is left out everywhere.
 """
 
 from typing import NamedTuple
@@ -12,9 +13,13 @@ __all__ = [
     "adam_imagenet22k",
     "adam_mnist",
     "alexnet",
+    "densenet",
     "googlenet",
+    "inception_v3",
     "overfeat",
     "resnet",
+    "resnext50",
+    "unet",
     "vgg",
     "vgg16_replaced_head",
 ]
@@ -198,7 +203,133 @@ def _auxiliary_classifier(net: Builder, head: str) -> None:
     net.at(trunk)
 
 
-# -- ResNets ---------------------------------------------------------------------------------------------------------
+# -- Inception v3 ----------------------------------------------------------------------------------------------------
+
+_Step = tuple[str, int, int | tuple[int, int]]  # name, channels and kernel; "/2" in a name: stride 2, no padding
+_ROW, _COLUMN = (1, 7), (7, 1)
+
+
+def inception_v3(*, auxiliary: bool = False) -> Dnn:
+    """Return Inception v3, 299 x 299 input, as it is used or, with the ``auxiliary`` classifier, as it is trained.
+
+    Notes
+    -----
+    Kernels and channels are those of the authors' code and of torchvision, whose names it has: 23,834,568 parameters,
+    27,161,264 with the auxiliary classifier. Every convolution has batch norm and no bias. Figures 5 to 7 of the paper
+    are its modules 5b to 5d, 6b to 6e, and 7b and 7c. The paper's "5 billion multiply-adds" are 5.71 here and there.
+    """
+    net = Builder((3, 299, 299))
+    _conv_bn(net, "Conv2d_1a_3x3", 32, 3, stride=2)
+    _conv_bn(net, "Conv2d_2a_3x3", 32, 3)
+    _conv_bn(net, "Conv2d_2b_3x3", 64, 3, padding=1)
+    net.max_pool("maxpool1", kernel=3, stride=2)
+    _conv_bn(net, "Conv2d_3b_1x1", 80, 1)
+    _conv_bn(net, "Conv2d_4a_3x3", 192, 3)
+    net.max_pool("maxpool2", kernel=3, stride=2)
+    for module, num_pooled in (("5b", 32), ("5c", 64), ("5d", 64)):
+        _branches(
+            net,
+            f"Mixed_{module}",
+            [("branch1x1", 64, 1)],
+            [("branch5x5_1", 48, 1), ("branch5x5_2", 64, 5)],
+            [("branch3x3dbl_1", 64, 1), ("branch3x3dbl_2", 96, 3), ("branch3x3dbl_3", 96, 3)],
+            num_pooled=num_pooled,
+        )
+    _branches(
+        net,
+        "Mixed_6a",
+        [("branch3x3/2", 384, 3)],
+        [("branch3x3dbl_1", 64, 1), ("branch3x3dbl_2", 96, 3), ("branch3x3dbl_3/2", 96, 3)],
+    )
+    for module, inner in (("6b", 128), ("6c", 160), ("6d", 160), ("6e", 192)):
+        _branches(
+            net,
+            f"Mixed_{module}",
+            [("branch1x1", 192, 1)],
+            [("branch7x7_1", inner, 1), ("branch7x7_2", inner, _ROW), ("branch7x7_3", 192, _COLUMN)],
+            [
+                ("branch7x7dbl_1", inner, 1),
+                ("branch7x7dbl_2", inner, _COLUMN),
+                ("branch7x7dbl_3", inner, _ROW),
+                ("branch7x7dbl_4", inner, _COLUMN),
+                ("branch7x7dbl_5", 192, _ROW),
+            ],
+            num_pooled=192,
+        )
+    if auxiliary:
+        trunk = net.last
+        net.average_pool("AuxLogits.avgpool1", kernel=5, stride=3)
+        _conv_bn(net, "AuxLogits.conv0", 128, 1)
+        _conv_bn(net, "AuxLogits.conv1", 768, 5)
+        net.global_average_pool("AuxLogits.avgpool2").flatten("AuxLogits.flatten").fully_connected("AuxLogits.fc", 1000)
+        net.at(trunk)
+    _branches(
+        net,
+        "Mixed_7a",
+        [("branch3x3_1", 192, 1), ("branch3x3_2/2", 320, 3)],
+        [
+            ("branch7x7x3_1", 192, 1),
+            ("branch7x7x3_2", 192, _ROW),
+            ("branch7x7x3_3", 192, _COLUMN),
+            ("branch7x7x3_4/2", 192, 3),
+        ],
+    )
+    for module in ("7b", "7c"):
+        _branches(
+            net,
+            f"Mixed_{module}",
+            [("branch1x1", 320, 1)],
+            [("branch3x3_1", 384, 1)],
+            [("branch3x3dbl_1", 448, 1), ("branch3x3dbl_2", 384, 3)],
+            num_pooled=192,
+            is_split=True,
+        )
+    net.global_average_pool("avgpool").dropout("dropout").flatten("flatten").fully_connected("fc", 1000)
+    source = "C. Szegedy et al., CVPR 2016, arXiv 1512.00567, Table 1; sizes of modules: torchvision inception_v3"
+    return net.build("inception-v3-aux" if auxiliary else "inception-v3", source=source)
+
+
+def _conv_bn(
+    net: Builder, name: str, num_channels: int, kernel: int | tuple[int, int], *, stride: int = 1, padding: int = 0
+) -> str:
+    """Append a convolution without bias, its batch norm and a ReLU, and return the last one's name."""
+    wide = padding if isinstance(kernel, int) else (kernel[0] // 2, kernel[1] // 2)
+    net.conv(f"{name}.conv", num_channels, kernel=kernel, stride=stride, padding=wide, bias=False)
+    return net.batch_norm(f"{name}.bn").relu(f"{name}.relu").last
+
+
+def _branches(
+    net: Builder, module: str, *branches: list[_Step], num_pooled: int | None = None, is_split: bool = False
+) -> None:
+    """Append branches from the last layer and one of a pool, stacked by channel.
+
+    The pool is an average and then a convolution to ``num_pooled`` channels, or a largest of stride 2 where that is
+    None. ``is_split``: branches of more than 1x1 end in a 1x3 and a 3x1 convolution side by side (figure 7).
+    """
+    entry, ends = net.last, list[str]()
+    net.begin_block()
+    for branch in branches:
+        net.at(entry)
+        for step, num_channels, kernel in branch:
+            name, _, is_halving = step.partition("/")
+            stride, padding = (2, 0) if is_halving else (1, kernel // 2 if isinstance(kernel, int) else 0)
+            last = _conv_bn(net, f"{module}.{name}", num_channels, kernel, stride=stride, padding=padding)
+        if is_split and not branch[0][0].endswith("1x1"):
+            stem = f"{module}.{name.rpartition('_')[0]}_{len(branch) + 1}"
+            ends.append(_conv_bn(net, f"{stem}a", num_channels, (1, 3)))
+            net.at(last)
+            last = _conv_bn(net, f"{stem}b", num_channels, (3, 1))
+        ends.append(last)
+    net.at(entry)
+    if num_pooled is None:
+        ends.append(net.max_pool(f"{module}.pool", kernel=3, stride=2).last)
+    else:
+        net.average_pool(f"{module}.pool", kernel=3, stride=1, padding=1)
+        ends.append(_conv_bn(net, f"{module}.branch_pool", num_pooled, 1))
+    net.concatenate(f"{module}.concat", *ends).end_block()
+
+
+# -- ResNets and ResNeXts --------------------------------------------------------------------------------------------
 
 _NUM_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 _RESNET_CHANNELS = (64, 128, 256, 512)  # of layer1 to layer4, inside a block
@@ -221,36 +352,146 @@ def resnet(depth: int) -> Dnn:
     """
     if depth not in _NUM_BLOCKS:
         raise ValueError(f"there is no ResNet of depth {depth}; choose one of {', '.join(map(str, _NUM_BLOCKS))}")
-    net = Builder((3, 224, 224))
-    net.conv("conv1", 64, kernel=7, stride=2, padding=3, bias=False).batch_norm("bn1").relu("relu")
-    net.max_pool("maxpool", kernel=3, stride=2, padding=1)
-    for stage, (num_blocks, num_channels) in enumerate(zip(_NUM_BLOCKS[depth], _RESNET_CHANNELS, strict=True), start=1):
-        for block in range(num_blocks):
-            stride = 2 if stage > 1 and block == 0 else 1
-            _residual(net, f"layer{stage}.{block}", num_channels, stride, bottleneck=depth >= _FIRST_WITH_BOTTLENECKS)
-    net.global_average_pool("avgpool").flatten("flatten").fully_connected("fc", 1000)
+    net = _resnet(_NUM_BLOCKS[depth], is_bottleneck=depth >= _FIRST_WITH_BOTTLENECKS)
     return net.build(
         f"resnet{depth}", source="K. He, X. Zhang, S. Ren and J. Sun, CVPR 2016, arXiv 1512.03385, Table 1"
     )
 
 
-def _residual(net: Builder, block: str, num_channels: int, stride: int, *, bottleneck: bool) -> None:
-    """Append a block and its shortcut: as it is where the shape is kept, else through a 1x1 convolution."""
-    entry = net.last
-    if bottleneck:
-        net.conv(f"{block}.conv1", num_channels, kernel=1, stride=stride, bias=False)
-    else:
-        net.conv(f"{block}.conv1", num_channels, kernel=3, stride=stride, padding=1, bias=False)
-    net.batch_norm(f"{block}.bn1").relu(f"{block}.relu1")
-    net.conv(f"{block}.conv2", num_channels, kernel=3, padding=1, bias=False).batch_norm(f"{block}.bn2")
-    if bottleneck:
-        net.relu(f"{block}.relu2").conv(f"{block}.conv3", _EXPANSION * num_channels, kernel=1, bias=False)
-        net.batch_norm(f"{block}.bn3")
+def resnext50() -> Dnn:
+    """Return ResNeXt-50 (32x4d): the inner convolution of a bottleneck is twice as wide and has 32 groups.
+
+    The image is halved in that convolution, as in the authors' code. 25,028,904 parameters and 4.2 billion
+    multiply-adds, as published (25.0 million, 4.2 billion).
+    """
+    net = _resnet(_NUM_BLOCKS[50], is_bottleneck=True, groups=32, widening=2)
+    source = "S. Xie, R. Girshick, P. Dollár, Z. Tu and K. He, CVPR 2017, arXiv 1611.05431, Table 1"
+    return net.build("resnext50-32x4d", source=source)
+
+
+def _resnet(num_blocks: tuple[int, ...], *, is_bottleneck: bool, groups: int = 1, widening: int = 1) -> Builder:
+    """Return the layers of a residual network; those with ``groups`` halve the image in the convolution of these."""
+    net = Builder((3, 224, 224))
+    net.conv("conv1", 64, kernel=7, stride=2, padding=3, bias=False).batch_norm("bn1").relu("relu")
+    net.max_pool("maxpool", kernel=3, stride=2, padding=1)
+    for stage, (number, num_channels) in enumerate(zip(num_blocks, _RESNET_CHANNELS, strict=True), start=1):
+        for index in range(number):
+            block, entry = f"layer{stage}.{index}", net.last
+            stride = 2 if stage > 1 and index == 0 else 1
+            if is_bottleneck:
+                strides = (stride, 1) if groups == 1 else (1, stride)
+                net.conv(f"{block}.conv1", num_channels * widening, kernel=1, stride=strides[0], bias=False)
+            else:
+                strides = (stride, 1)
+                net.conv(f"{block}.conv1", num_channels, kernel=3, stride=stride, padding=1, bias=False)
+            net.batch_norm(f"{block}.bn1").relu(f"{block}.relu1")
+            net.conv(
+                f"{block}.conv2",
+                num_channels * widening,
+                kernel=3,
+                stride=strides[1],
+                padding=1,
+                groups=groups,
+                bias=False,
+            )
+            net.batch_norm(f"{block}.bn2")
+            if is_bottleneck:
+                net.relu(f"{block}.relu2").conv(f"{block}.conv3", _EXPANSION * num_channels, kernel=1, bias=False)
+                net.batch_norm(f"{block}.bn3")
+            _join(net, block, entry, stride)
+    return net.global_average_pool("avgpool").flatten("flatten").fully_connected("fc", 1000)
+
+
+def _join(net: Builder, block: str, entry: str, stride: int) -> None:
+    """Add a block's shortcut to it: as it is where the shape is kept, else through a 1x1 convolution."""
     main, shape, shortcut = net.last, net.shape, entry
     if net.at(entry).shape != shape:
         net.conv(f"{block}.downsample.0", shape[0], kernel=1, stride=stride, bias=False)
         shortcut = net.batch_norm(f"{block}.downsample.1").last
     net.at(main).add(f"{block}.add", shortcut).relu(f"{block}.relu")
+
+
+# -- DenseNets -------------------------------------------------------------------------------------------------------
+
+_DENSE_LAYERS = {121: (6, 12, 24, 16), 169: (6, 12, 32, 32)}
+_GROWTH = 32  # channels that every layer adds
+_DENSE_INNER = 4 * _GROWTH  # of the 1x1 convolution before each 3x3
+
+
+def densenet(depth: int) -> Dnn:
+    """Return the DenseNet-BC of ``depth`` 121 or 169, with 32 channels more after each layer.
+
+    Notes
+    -----
+    Every layer reads what all layers of its block put out: the stack of these, written anew by each and kept, as the
+    usual code has it. Code that computes the stacks again in the backward pass keeps far less.
+
+    Raises
+    ------
+    ValueError
+        For another depth.
+    """
+    if depth not in _DENSE_LAYERS:
+        raise ValueError(f"there is no DenseNet of depth {depth}; choose one of {', '.join(map(str, _DENSE_LAYERS))}")
+    net = Builder((3, 224, 224))
+    net.conv("conv0", 64, kernel=7, stride=2, padding=3, bias=False).batch_norm("norm0").relu("relu0")
+    net.max_pool("pool0", kernel=3, stride=2, padding=1)
+    for block, num_layers in enumerate(_DENSE_LAYERS[depth], start=1):
+        if block > 1:
+            name = f"transition{block - 1}"
+            net.batch_norm(f"{name}.norm").relu(f"{name}.relu")
+            net.conv(f"{name}.conv", net.shape[0] // 2, kernel=1, bias=False)
+            net.average_pool(f"{name}.pool", kernel=2, stride=2)
+        for index in range(1, num_layers + 1):
+            name, entry = f"denseblock{block}.denselayer{index}", net.last
+            net.begin_block().batch_norm(f"{name}.norm1").relu(f"{name}.relu1")
+            net.conv(f"{name}.conv1", _DENSE_INNER, kernel=1, bias=False)
+            net.batch_norm(f"{name}.norm2").relu(f"{name}.relu2")
+            net.conv(f"{name}.conv2", _GROWTH, kernel=3, padding=1, bias=False)
+            net.concatenate(f"{name}.concat", entry, net.last).end_block()
+    net.batch_norm("norm5").relu("relu5").global_average_pool("avgpool").flatten("flatten")
+    net.fully_connected("classifier", 1000)
+    source = "G. Huang, Z. Liu, L. van der Maaten and K. Q. Weinberger, CVPR 2017, arXiv 1608.06993, Table 1"
+    return net.build(f"densenet{depth}", source=source)
+
+
+# -- U-Net -----------------------------------------------------------------------------------------------------------
+
+_UNET_CHANNELS = (64, 128, 256, 512, 1024)  # of the levels, from the full image down
+_ISBI_SAMPLES = 30  # images of 512 x 512 of the challenge of electron microscopy, section 4
+
+
+def unet() -> Dnn:
+    """Return the U-Net of figure 1: a tile of 572 x 572, one channel, to 388 x 388 positions of two classes.
+
+    Notes
+    -----
+    Convolutions are not padded, so that what passes across is cropped. 31,030,658 parameters. The dropout "at the end
+    of the contracting path" stands before the last pool and in the lowest level, as in the authors' network.
+    """
+    net = Builder((1, 572, 572))
+    passed: list[str] = []
+    for level, num_channels in enumerate(_UNET_CHANNELS, start=1):
+        if passed:
+            net.max_pool(f"pool{level - 1}", kernel=2, stride=2)
+        _two_convolutions(net, f"down{level}", num_channels)
+        if level >= len(_UNET_CHANNELS) - 1:
+            net.dropout(f"down{level}.dropout")
+        passed.append(net.last)
+    for level, num_channels in reversed(list(enumerate(_UNET_CHANNELS[:-1], start=1))):
+        up = net.transposed_conv(f"up{level}.conv", num_channels, kernel=2).relu(f"up{level}.relu").last
+        _, height, width = net.shape
+        cropped = net.at(passed[level - 1]).crop(f"up{level}.crop", height, width).last
+        net.concatenate(f"up{level}.concat", cropped, up)
+        _two_convolutions(net, f"up{level}", num_channels)
+    net.conv("classes", 2, kernel=1)
+    source = "O. Ronneberger, P. Fischer and T. Brox, MICCAI 2015, arXiv 1505.04597, figure 1"
+    return net.build("unet", source=source, dataset_samples=_ISBI_SAMPLES)
+
+
+def _two_convolutions(net: Builder, level: str, num_channels: int) -> None:
+    for index in (1, 2):
+        net.conv(f"{level}.conv{index}", num_channels, kernel=3).relu(f"{level}.relu{index}")
 
 
 # -- the networks of the Adam performance model ------------------------------------------------------------------------

@@ -51,6 +51,34 @@ def test_resnet_50_of_transformers_has_its_published_parameters_and_flop(transfo
     assert not found.warnings
 
 
+@pytest.mark.parametrize(
+    ("name", "prefix", "options"),
+    [
+        ("swin-t", "Swin", {"embed_dim": 96, "depths": [2, 2, 6, 2], "num_heads": [3, 6, 12, 24]}),
+        ("convnext-tiny", "ConvNext", {}),
+        ("mobilenet-v2", "MobileNetV2", {}),
+        (
+            "efficientnet-b0",
+            "EfficientNet",
+            {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280, "depthwise_padding": []},
+        ),
+    ],
+)
+def test_networks_of_the_zoo_are_those_of_transformers(
+    transformers: Any, name: str, prefix: str, options: dict[str, Any]
+) -> None:
+    config = getattr(transformers, f"{prefix}Config")(num_labels=1000, **options)
+    make = getattr(transformers, f"{prefix}ForImageClassification")
+    found, ours = from_torch(on_meta(lambda: make(config)), torch.zeros(2, 3, 224, 224)), zoo.build(name)
+    for total in ("num_trainable", "num_moving", "num_multiply_adds"):
+        assert getattr(found.dnn, total) == getattr(ours, total)
+    # Not in place there: ReLU6. Fused there: the attention of Swin, whose scores are not kept.
+    scores = sum(one.num_output_elements for one in ours.layers if one.name.endswith("scores"))
+    clipped = sum(one.num_output_elements for one in ours.layers if one.name.endswith("relu6"))
+    kept = found.facts["saved_bytes"] / 4
+    assert kept == pytest.approx(ours.num_stored_elements - scores + clipped, rel=0.02)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("implementation", ["grouped_mm", "batched_mm"])
 def test_experts_count_in_full_whatever_multiplies_them(transformers: Any, implementation: str, dtype: str) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from planner import zoo
 from planner.errors import SpecError
-from planner.zoo.convolutional import resnet
+from planner.zoo.convolutional import densenet, resnet
+from planner.zoo.depthwise import efficientnet
 
 
 def test_names_are_sorted_and_each_builds_a_network_of_that_name() -> None:
@@ -25,6 +26,19 @@ def test_names_are_sorted_and_each_builds_a_network_of_that_name() -> None:
         ("VGG16D", "vgg16"),
         ("ResNet50", "resnet50"),
         ("Inception-v1", "googlenet"),
+        ("MobileNetV2", "mobilenet-v2"),
+        ("mobilenet_v3_large", "mobilenet-v3-large"),
+        ("EfficientNet-B7", "efficientnet-b7"),
+        ("inception_v3", "inception-v3"),
+        ("resnext50_32x4d", "resnext50-32x4d"),
+        ("resnext50", "resnext50-32x4d"),
+        ("DenseNet-121", "densenet121"),
+        ("convnext_tiny", "convnext-tiny"),
+        ("swin_t", "swin-t"),
+        ("Swin-Base", "swin-b"),
+        ("Mixer-B/16".replace("/", "-"), "mixer-b16"),
+        ("U-Net", "unet"),
+        ("lstm-lm-large", "lstm-lm"),
     ],
 )
 def test_an_alias_in_any_case_means_its_network(alias: str, name: str) -> None:
@@ -49,6 +63,13 @@ def test_a_name_like_no_other_lists_all_there_are() -> None:
 def test_a_resnet_of_another_depth_is_refused() -> None:
     with pytest.raises(ValueError, match="no ResNet of depth 42; choose one of 18, 34, 50, 101, 152"):
         resnet(42)
+
+
+def test_a_densenet_or_an_efficientnet_that_was_never_published_is_refused() -> None:
+    with pytest.raises(ValueError, match="no DenseNet of depth 122; choose one of 121, 169"):
+        densenet(122)
+    with pytest.raises(ValueError, match="no EfficientNet-B8; choose one of 0 to 7"):
+        efficientnet(8)
 
 
 def test_importing_the_zoo_builds_nothing_and_loads_no_heavy_library() -> None:
