@@ -15,7 +15,9 @@ import networkx as nx
 from planner.shown import Shown
 from planner.words import joined, many
 
-__all__ = ["Cluster", "Device", "Link", "MachineGroup", "Storage", "Switch"]
+__all__ = ["TRAINING_DTYPES", "Cluster", "Device", "Link", "MachineGroup", "Storage", "Switch"]
+
+TRAINING_DTYPES = ("fp32", "tf32", "fp16", "bf16")  # what a network may be trained in; devices have peaks of others too
 
 _UNNAMED = "cluster"
 _MOST_NAMED = 3  # kinds of machines that stand in a sentence
