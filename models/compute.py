@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.cluster import Device
+from planner.cluster import TRAINING_DTYPES, Device
 from planner.cost import Floats, Profile
 from planner.dnn import Dnn
 from planner.errors import ModelError
@@ -69,7 +69,7 @@ def peak_flop_per_s(device: Device, dtype: str) -> float:
     """
     peak = device.peak_flop_per_s.get(dtype)
     if peak is None:
-        known = ", ".join(sorted(device.peak_flop_per_s)) or "none at all"
+        known = ", ".join(sorted(set(device.peak_flop_per_s) & set(TRAINING_DTYPES))) or "none at all"
         raise ModelError(f"{device.name!r} has no {dtype} rate (known: {known}). Set dnn.dtype to one of them.")
     return peak
 

@@ -15,7 +15,9 @@ import networkx as nx
 from planner.shown import Shown
 from planner.words import joined, many
 
-__all__ = ["Cluster", "Device", "Link", "MachineGroup", "Storage", "Switch"]
+__all__ = ["TRAINING_DTYPES", "Cluster", "Device", "Link", "MachineGroup", "Storage", "Switch"]
+
+TRAINING_DTYPES = ("fp32", "tf32", "fp16", "bf16")  # what a network may be trained in; devices have peaks of others too
 
 _UNNAMED = "cluster"
 _MOST_NAMED = 3  # kinds of machines that stand in a sentence
@@ -25,8 +27,21 @@ _MOST_NAMED = 3  # kinds of machines that stand in a sentence
 class Device:
     """A GPU, or the cores of a CPU that train together.
 
-    ``peak_flop_per_s`` is by data type (fp32, tf32, fp16, bf16, fp8) and counts a multiply-add as two. ``is_verified``
-    is false where a figure was written down from memory; ``source`` says where the figures stand.
+    Attributes
+    ----------
+    peak_flop_per_s
+        By data type (fp32, tf32, fp16, bf16, fp8, fp4), dense; a multiply-add counts as two.
+    num_multiprocessors
+        Streaming multiprocessors, or compute units; None where there are none, or they are not known.
+    l2_bytes
+        Of the cache that all of them share.
+    clock_hz
+        The boost clock, at which the peaks hold.
+    scale_up_devices, scale_up_bytes_per_s
+        How many devices the vendor's own links join at most, and the rate of one of them, one direction; None where
+        there are no such links.
+    source
+        Where the figures stand.
     """
 
     name: str
@@ -34,9 +49,12 @@ class Device:
     peak_flop_per_s: Mapping[str, float] = field(default_factory=dict)
     memory_bytes: float = float("inf")
     memory_bandwidth_bytes_per_s: float = float("inf")
-    power_w: float | None = None
     num_multiprocessors: int | None = None
-    is_verified: bool = False
+    l2_bytes: float | None = None
+    clock_hz: float | None = None
+    scale_up_devices: int | None = None
+    scale_up_bytes_per_s: float | None = None
+    power_w: float | None = None
     source: str = ""
 
 

@@ -40,7 +40,10 @@ _DEVICES = {  # as submissions name them
     "NVIDIA H100-PCIe": "h100-pcie",
     "NVIDIA H100-PCIe-80GB": "h100-pcie",
     "H100-SXM-80GB": "h100-sxm",
+    "NVIDIA A30": "a30",
+    "NVIDIA A30-PCIE-24GB": "a30",
     "NVIDIA L4": "l4",
+    "NVIDIA L40": "l40",
     "TPU-v4": "tpu-v4",
 }
 
@@ -187,7 +190,7 @@ the prediction is too fast; a plan with fewer samples on a device than were meas
 _TAIL = """
 What the rows cannot tell: kinds of layer (one network was run), other networks, and exchange apart from computing.
 Throughput is the logged one, or the samples of all epochs over the time to train, evaluations included. Devices that
-are not listed in `planner/data/devices.csv` (A30, L40, Gaudi 2, RTX A5000, Bow IPU) are passed over.
+are not listed in `planner/data/devices.csv` (Gaudi 2, RTX A5000, Bow IPU) are passed over.
 """
 
 

@@ -1,6 +1,6 @@
 """``planner show``: what is built in, and what a spec describes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
@@ -79,7 +79,8 @@ def show(
         document = {"schema": "planner.show/1", "what": "" if what is None else what.value}
         print(dump({**document, "rows": rows, "totals": totals}))
         return
-    print(_prices_text(rows) if what is What.PRICES else table(rows))
+    text_of = {What.PRICES: _prices_text, What.DEVICES: _devices_text}
+    print(table(rows) if what is None else text_of.get(what, table)(rows))
     for key, value in totals.items():
         print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")
 
@@ -197,35 +198,73 @@ def _machine_row(group: "MachineGroup", cluster: "Cluster") -> dict[str, Any]:
     }
 
 
+# What the columns of the device table are of, as heads of the printed table and as fields of one device.
+_HEADS = {
+    **{f"{dtype}_tflop_per_s": dtype for dtype in ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")},
+    "memory_gib": "memory",
+    "memory_bandwidth_gb_per_s": "bandwidth",
+    "num_multiprocessors": "multiprocessors",
+    "l2_mib": "L2 cache",
+    "clock_mhz": "clock",
+    "scale_up_devices": "scale-up",
+    "scale_up_gb_per_s": "its rate",
+    "power_w": "power",
+}
+_FIELDS = {
+    **{column: f"{head} peak, dense" for column, head in _HEADS.items() if column.endswith("_tflop_per_s")},
+    "memory_gib": "memory",
+    "memory_bandwidth_gb_per_s": "memory bandwidth",
+    "num_multiprocessors": "multiprocessors",
+    "l2_mib": "L2 cache",
+    "clock_mhz": "boost clock",
+    "link": "link inside a machine",
+    "link_gb_per_s": "its rate, one direction",
+    "scale_up_devices": "scale-up domain, devices",
+    "scale_up_gb_per_s": "scale-up rate of one, one direction",
+    "power_w": "power",
+    "measured_matmul_bf16_tflop_per_s": "measured bf16 matrix product",
+}
+_UNITS_OF_DEVICES = (
+    "peaks in TFLOP/s, dense, with fp32 accumulation; memory and L2 cache in GiB and MiB, bandwidth in GB/s, boost "
+    "clock in MHz, power in W; scale-up: how many devices the vendor's links join at most, GB/s of one in one direction"
+)
+
+
 def _devices(name: str | None) -> Shown:
-    """Return the device table, or one row of it with its source."""
+    """Return the device table, or the figures of one device with their units and its source."""
     from planner import data
 
-    rates = [f"{dtype}_tflop_per_s" for dtype in ("fp32", "tf32", "fp16", "bf16", "fp8")]
-    columns = ["name", *rates, "memory_gib", "memory_bandwidth_gb_per_s", "power_w", "verified"]
-    totals = {"sources": "planner show devices NAME"}
-    return _sourced(data.device_rows(), columns, "devices", totals, None if name is None else data.device(name).name)
+    rows = data.device_rows()
+    if name is None:
+        found = [{column: row[column] for column in ("name", *_HEADS)} for row in rows]
+        return found, {"devices": len(rows), "units": _UNITS_OF_DEVICES, "sources": "planner show devices NAME"}
+    known = data.device(name).name
+    cells = [cell for row in rows if row["name"] == known for cell in row.items() if cell[1]]
+    return [{"field": _FIELDS.get(key, key), "value": data.with_unit(key, cell)} for key, cell in cells], {}
+
+
+def _devices_text(rows: list[dict[str, Any]]) -> str:
+    """Return the device table as text, under heads that are as short as its cells."""
+    from planner.answer.text import table
+
+    return table([{_HEADS.get(column, column): cell for column, cell in row.items()} for row in rows])
 
 
 def _machines(name: str | None) -> Shown:
     """Return the machines as they are sold, or one row of them with its source."""
     from planner import data
 
-    columns = ["name", "device", "devices", "inside", "nics", "gbit_per_s_per_nic", "verified", "aliases", "source"]
-    totals = {"reference machine of a device": "its first row"}
-    return _sourced(data.machine_rows(), columns, "machines", totals, None if name is None else data.machine(name).name)
-
-
-def _sourced(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], what: str, totals: Mapping[str, Any], name: str | None
-) -> Shown:
-    """Return some columns of a table that ships, or all of the row of a name."""
+    rows = data.machine_rows()
     if name is not None:
-        own = [row for row in rows if row["name"] == name]
-        return [{"field": key, "value": value} for row in own for key, value in row.items()], {}
-    unverified = sum(row["verified"] == "no" for row in rows)
-    counts = {what: len(rows), "unverified, from memory": unverified}
-    return [{column: row[column] for column in columns} for row in rows], {**counts, **totals}
+        known = data.machine(name).name
+        return [{"field": key, "value": cell} for row in rows if row["name"] == known for key, cell in row.items()], {}
+    columns = ["name", "device", "devices", "inside", "nics", "gbit_per_s_per_nic", "verified", "aliases", "source"]
+    totals = {
+        "machines": len(rows),
+        "unverified, from memory": sum(row["verified"] == "no" for row in rows),
+        "reference machine of a device": "its first row",
+    }
+    return [{column: row[column] for column in columns} for row in rows], totals
 
 
 def _links(name: str | None) -> Shown:

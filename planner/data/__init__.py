@@ -16,6 +16,7 @@ from planner.data.devices import (
     machine_rows,
     machines_of,
     reference_machine,
+    with_unit,
 )
 from planner.data.presets import block, block_names, find_block, preset, preset_names
 
@@ -40,4 +41,5 @@ __all__ = [
     "preset",
     "preset_names",
     "reference_machine",
+    "with_unit",
 ]

@@ -1,7 +1,8 @@
 """Devices, and links inside a machine, from the tables beside this file.
 
 The tables name their units in their columns and hold figures as their sources print them; :func:`_si` alone turns
-them into SI. Peaks are dense (no sparsity) and count a multiply-add as two; links are one direction of one device.
+them into SI. Peaks are those of training: dense (no sparsity), in tensor cores with fp32 accumulation, fp32 outside of
+them, a multiply-add as two. Links are one direction of one device.
 """
 
 import csv
@@ -15,11 +16,13 @@ from planner.names import find, fold
 from planner.units import Dimension, parse
 
 _DEVICES, _LINKS, _MACHINES = "devices.csv", "links.csv", "machines.csv"
-_DATA_TYPES = ("fp32", "tf32", "bf16", "fp16", "fp8")
+_DATA_TYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
 _UNITS = {
     "_tflop_per_s": ("TFLOP/s", Dimension.FLOP_RATE),
     "_gb_per_s": ("GB/s", Dimension.RATE),
     "_gib": ("GiB", Dimension.DATA),
+    "_mib": ("MiB", Dimension.DATA),
+    "_mhz": ("MHz", Dimension.FREQUENCY),
     "_w": ("W", Dimension.POWER),
 }
 
@@ -42,6 +45,11 @@ def _si(row: MappingProxyType[str, str], column: str) -> float | None:
     """Return the figure of a column in SI; None where the cell is empty."""
     unit, dimension = next(unit for suffix, unit in _UNITS.items() if column.endswith(suffix))
     return parse(f"{row[column]} {unit}", dimension) if row[column] else None
+
+
+def _whole(row: MappingProxyType[str, str], column: str) -> int | None:
+    """Return the number of a column; None where the cell is empty."""
+    return int(row[column]) if row[column] else None
 
 
 def _or_infinite(value: float | None) -> float:
@@ -89,8 +97,12 @@ def device(name: str) -> Device:
         peak_flop_per_s={data_type: peak for data_type, peak in peaks.items() if peak is not None},
         memory_bytes=_or_infinite(_si(row, "memory_gib")),
         memory_bandwidth_bytes_per_s=_or_infinite(_si(row, "memory_bandwidth_gb_per_s")),
+        num_multiprocessors=_whole(row, "num_multiprocessors"),
+        l2_bytes=_si(row, "l2_mib"),
+        clock_hz=_si(row, "clock_mhz"),
+        scale_up_devices=_whole(row, "scale_up_devices"),
+        scale_up_bytes_per_s=_si(row, "scale_up_gb_per_s"),
         power_w=_si(row, "power_w"),
-        is_verified=row["verified"] == "yes",
         source=row["source"],
     )
 
@@ -98,6 +110,16 @@ def device(name: str) -> Device:
 def device_rows() -> list[dict[str, str]]:
     """Return the device table as it is printed, for display; an empty cell is not known or does not exist."""
     return [dict(row) for row in table(_DEVICES).values()]
+
+
+def with_unit(column: str, cell: str) -> str:
+    """Return a cell of these tables with the unit that its column names.
+
+    >>> with_unit("memory_bandwidth_gb_per_s", "3350")
+    '3350 GB/s'
+    """
+    unit = next((unit for suffix, (unit, _) in _UNITS.items() if column.endswith(suffix)), "")
+    return f"{cell} {unit}" if unit and cell else cell
 
 
 def inside_link(name: str) -> Link:

@@ -14,6 +14,7 @@ from planner.question.values import (
     Count,
     File,
     FlopRate,
+    Hertz,
     Model,
     Name,
     Positive,
@@ -183,10 +184,15 @@ class DeviceSpec(Model):
     tf32: FlopRate | None = None
     fp16: FlopRate | None = None
     bf16: FlopRate | None = None
+    fp8: FlopRate | None = None
+    fp4: FlopRate | None = None
     memory: Bytes | None = None
     memory_bandwidth: Rate | None = None
+    num_multiprocessors: Count | None = None
+    l2_cache: PositiveBytes | None = None
+    clock: Hertz | None = None
     power: Watts | None = None
-    verified: bool = True
+    verified: bool = True  # alters nothing: specs and plan files written earlier say it
     source: Text = "the spec"
 
 

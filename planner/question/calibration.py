@@ -343,9 +343,6 @@ class Profiler:
         notes, given = self.reading.notes, self.calibration
         if is_hybrid_asked or is_by_rooflines:
             self._note_program()
-        for device in devices:
-            if not device.is_verified:
-                notes.warnings.append(f"the figures of {device.name} are unverified ({device.source})")
         if not is_hybrid_asked or tuple(families) != (OF_TRANSFORMERS,):  # which has seconds and links of its own
             if is_by_rooflines:
                 fitted = transformer_rates()["devices"]

@@ -311,15 +311,17 @@ class _Draft:
 
 def _device_of(given: DeviceSpec) -> Device:
     """Return a device as the spec describes it."""
-    peaks = {dtype: getattr(given, dtype) for dtype in ("fp32", "tf32", "fp16", "bf16")}
+    peaks = {dtype: getattr(given, dtype) for dtype in ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")}
     return Device(
         name=given.name,
         kind=given.kind,
         peak_flop_per_s={dtype: peak for dtype, peak in peaks.items() if peak is not None},
         memory_bytes=float("inf") if given.memory is None else given.memory,
         memory_bandwidth_bytes_per_s=given.memory_bandwidth or float("inf"),
+        num_multiprocessors=given.num_multiprocessors,
+        l2_bytes=given.l2_cache,
+        clock_hz=given.clock,
         power_w=given.power,
-        is_verified=given.verified,
         source=given.source,
     )
 

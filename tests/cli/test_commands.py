@@ -188,7 +188,9 @@ def test_every_schema_is_a_schema(capsys: CaptureFixture[str], name: str) -> Non
         (("cluster",), "osf-testbed"),
         (("cluster", "osf-testbed"), "devices: 32"),
         (("devices",), "rtx-2080-ti"),
-        (("devices", "2080ti"), "13.45"),
+        (("devices",), "scale-up"),
+        (("devices", "2080ti"), "13.45 TFLOP/s"),
+        (("devices", "H100"), "1830 MHz"),
         (("links",), "nvlink-4"),
     ],
 )
@@ -197,6 +199,22 @@ def test_show_prints_what_is_built_in(capsys: CaptureFixture[str], arguments: tu
     assert code == 0
     assert words in out
     assert document(capsys, "show", *arguments)["rows"]
+
+
+def test_one_device_is_shown_with_the_units_of_its_figures_and_its_source(capsys: CaptureFixture[str]) -> None:
+    rows = document(capsys, "show", "devices", "gb200")["rows"]
+    shown = {row["field"]: row["value"] for row in rows}
+    assert shown["fp4 peak, dense"] == "10000 TFLOP/s"
+    assert shown["L2 cache"] == "126 MiB"
+    assert (shown["multiprocessors"], shown["scale-up domain, devices"]) == ("152", "72")
+    assert "NVIDIA" in shown["source"]
+    assert all(value for value in shown.values())
+
+
+def test_an_unknown_device_is_not_shown_and_the_nearest_name_is(capsys: CaptureFixture[str]) -> None:
+    code, _, err = answer(capsys, "show", "devices", "rtx-5091")
+    assert code == 2
+    assert "rtx-5090" in err
 
 
 def test_show_reads_spec_files(capsys: CaptureFixture[str], tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ def test_the_fewest_machines_that_hold_a_network_are_named_and_no_memory_that_th
 
 def test_another_listed_device_is_named_where_one_has_the_memory() -> None:
     text = refusal(question(LARGE, machines=1, devices=1, batch=64, fix={"offload_optimizer": True}))
-    assert "'b200-sxm'" in text
-    cluster = {"machines": [{"count": 1, "device": "b200-sxm", "devices": 1, "network": "400 Gbit/s"}]}
+    assert "'h200-sxm'" in text
+    cluster = {"machines": [{"count": 1, "device": "h200-sxm", "devices": 1, "network": "400 Gbit/s"}]}
     assert layout(question(LARGE, cluster=cluster, batch=64, fix={"offload_optimizer": True})).num_devices == 1
 
 

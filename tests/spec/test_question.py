@@ -197,6 +197,21 @@ def test_a_plan_file_is_a_question_that_needs_no_other_file(tmp_path: Path) -> N
         planner.load(file)
 
 
+def test_a_device_of_a_spec_may_have_the_figures_that_the_table_has() -> None:
+    given = {
+        **{"name": "x", "fp16": "9 TFLOP/s", "fp8": "18 TFLOP/s", "fp4": "36 TFLOP/s", "memory": "8 GiB"},
+        **{"num_multiprocessors": 64, "l2_cache": "32 MiB", "clock": "1.5 GHz", "verified": False},
+    }
+    question: dict[str, Any] = {"dnn": {"zoo": "vgg16"}, "cluster": {"machines": [{"count": 1, "device": given}]}}
+    problem = planner.load({**question, "dnn": {"zoo": "vgg16", "dtype": "fp16"}})
+    device = problem.cluster.machine_groups[0].device
+    assert dict(device.peak_flop_per_s) == {"fp16": 9e12, "fp8": 18e12, "fp4": 36e12}
+    assert (device.num_multiprocessors, device.l2_bytes, device.clock_hz) == (64, 32 * 2**20, 1.5e9)
+    assert not any("unverified" in line for line in problem.warnings)
+    with pytest.raises(SpecError, match=r"'x' has no fp32 rate \(known: fp16\)\. Set dnn.dtype to one of them"):
+        planner.load(question)
+
+
 def test_what_was_assumed_is_said() -> None:
     problem = planner.load(
         {
@@ -207,7 +222,6 @@ def test_what_was_assumed_is_said() -> None:
     said = " ".join([*problem.assumptions, *(f"{one.text} {one.flag}" for one in problem.key_assumptions)])
     for word in ("pcie-3-x16", "20 us", "32 samples a device", "1,281,167", "epoch_time", "calibration.utilisation"):
         assert word in said
-    assert any("unverified" in line for line in problem.warnings)
     assert any("links are uncalibrated" in line for line in problem.warnings)
 
 

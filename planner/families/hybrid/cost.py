@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.cluster import Cluster, MachineGroup
+from planner.cluster import TRAINING_DTYPES, Cluster, MachineGroup
 from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
 from planner.errors import Fault, InfeasibleError, SpecError
@@ -201,9 +201,10 @@ class GroupCost:
         device, fitted = self.group.device, self.problem.transformer_rates["devices"]
         shares: dict[str, Any] = dict(fitted[device.name if self.is_calibrated else TYPICAL_DEVICE])
         peaks = device.peak_flop_per_s
+        fastest = max((peaks[one] for one in TRAINING_DTYPES if one in peaks), default=1.0)
         return DeviceRates(
             name=device.name,
-            peak_flop_per_s=peaks.get(self.problem.training.dtype) or max(peaks.values(), default=1.0),
+            peak_flop_per_s=peaks.get(self.problem.training.dtype) or fastest,
             memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s,
             **{name: value for name, value in shares.items() if name in DeviceRates.__slots__},
         )
