@@ -20,6 +20,7 @@ Leaves out: caches beyond one kernel, clocks that vary between devices of a kind
 for what the fitted shares hold of it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -202,7 +203,7 @@ def _kernels_of(index: int, one: Operator, *, has_input_gradient: bool) -> list[
     back = read_back * one.read_elements + written_back * one.written_elements
     kind, weights, launches = one.kind, float(one.weight_elements), float(one.num_kernels)
     if one.product is None:
-        rows = [(index, 0, _INDEX[kind], 0, 0, 0, 0, 0, ahead, weights, launches)]
+        rows: list[tuple[float, ...]] = [(index, 0, _INDEX[kind], 0, 0, 0, 0, 0, ahead, weights, launches)]
         if back:
             rows.append((index, 1, _INDEX[kind], 0, 0, 0, 0, 0, back, weights, launches))
         return rows
@@ -229,9 +230,35 @@ def _kernels_of(index: int, one: Operator, *, has_input_gradient: bool) -> list[
 
 # -- seconds -----------------------------------------------------------------------------------------------------------
 
-_TILES = ((128, 128, 1.0), (128, 64, 0.9), (64, 64, 0.8), (32, 32, 0.55))  # rows, columns, share of the largest's rate
+_TILES = (
+    (128, 128),
+    (128, 64),
+    (64, 128),
+    (64, 64),
+    (128, 32),
+    (32, 128),
+    (64, 32),
+    (32, 64),
+    (32, 32),
+)  # rows, columns
 _SHARPNESS = 4.0  # of the change from one bound to the other: own choice, a kernel's loads hide behind its arithmetic
 _SOME_WAVES = 8.0  # beyond so many the last one is taken to be half full
+# Of the inner width that one multiprocessor gets where it is split: own choice; convolutions do not split it.
+_LEAST_PIECE = 512.0
+# Energy of an fp32 FLOP in a large product at full clock, everything on the board included but what it draws at rest,
+# by process. 16 and 12 nm: what P100 and V100 reach at 250 W, hardly bound; 7 nm: at most, for an A100 of 250 W is not
+# bound; 5 nm: an RTX 4090 reaches 60 to 65 TFLOP/s at 450 W.
+_FLOP_J = {16.0: 36e-12, 12.0: 17.5e-12, 7.0: 12.6e-12, 5.0: 7e-12}
+# Of that energy what a lower clock does not save, and the rest falls by the square of the voltage, which follows the
+# clock: by P4 and T4, which run at about half their clock.
+_WHATEVER_CLOCK = 0.7
+INLINE_ECC = 0.85  # of the published bandwidth, where check bits lie among the data: GDDR memory of boards for servers
+_REST_W = 15.0  # memory and fans at rest
+_POWER_SHARPNESS = 24.0  # of the change from the peak to what the power allows: own choice
+_WINOGRAD = (6.0, 10.0)  # how often a 3 x 3 window of stride 1 reads a number of its input: 9 times less the edges
+# Sides of the squares of outputs, and whether their transformations pass through memory: kernels that fuse them exist
+# for the small one.
+_WINOGRAD_TILES = ((2, 0), (4, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,51 +274,185 @@ class Shares:
     dispatch_s
         What the host needs to launch an operator.
     startup
-        Inner width that a tile's first loads and last stores cost.
+        Inner width that a tile's first loads and last stores cost; as the next two a figure, or one by kind.
+    waves
+        How much of the last wave's idle multiprocessors counts, 0 to 1.
+    loads
+        What the loads of a tile of 64 x 64 cost more than those of 128 x 128, as a share of its arithmetic: a tile
+        reads its edges and computes its area.
+    winograd
+        What Winograd's algorithm reaches of ``flop`` in 3 x 3 convolutions of stride 1 (A. Lavin, S. Gray, CVPR 2016,
+        doi:10.1109/CVPR.2016.435), which computes outputs by squares of 2 or 4; 0 where the library does not use it.
     """
 
     flop: Mapping[str, float]
     moved: Mapping[str, float]
     start_s: float
     dispatch_s: float
-    startup: float
-    waves: float
+    startup: float | Mapping[str, float]
+    waves: float | Mapping[str, float]
+    loads: float | Mapping[str, float] = 0.25
+    winograd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:
-    """What is published of a device: peak of the products' type, of vectors (fp32), bandwidth, multiprocessors."""
+    """What is published of a device: peak of the products' type, bandwidth, multiprocessors.
+
+    ``bytes_per_s`` is :data:`INLINE_ECC` of what is published for GDDR memory with error correction (P4, T4, L4);
+    ``sustained_flop_per_s`` the most that the board's power allows (:func:`power_flop_per_s`).
+    """
 
     product_flop_per_s: float
     bytes_per_s: float
     num_multiprocessors: float
+    sustained_flop_per_s: float = math.inf
+
+
+def power_flop_per_s(power_w: float, process_nm: float, peak_flop_per_s: float) -> float:
+    """Return the fp32 FLOP a second that a board's power pays for, at most about its peak.
+
+    Parameters
+    ----------
+    power_w
+        The board's published limit.
+    process_nm
+        The process that the device is made in, as it is sold (NVIDIA: P 16, V and T 12, A100 7, L and H 5).
+    peak_flop_per_s
+        At full clock.
+
+    Notes
+    -----
+    The ``r`` with ``r e (c + (1 - c) (r / peak)^2) = power``. Between processes that are known the energy ``e`` is a
+    power law of the size; beyond them that of the nearest. Zeros cost less: their products are bound by the peak.
+    """
+    known = sorted(_FLOP_J)
+    energies = [math.log(_FLOP_J[size]) for size in known]
+    energy = math.exp(float(np.interp(math.log(process_nm), np.log(known), energies)))
+    paid = max(power_w - _REST_W, 0.0) / energy
+    least, most = 0.0, paid / _WHATEVER_CLOCK
+    for _ in range(60):
+        middle = (least + most) / 2
+        saved = _WHATEVER_CLOCK + (1 - _WHATEVER_CLOCK) * (middle / peak_flop_per_s) ** 2
+        least, most = (middle, most) if middle * saved < paid else (least, middle)
+    return least
 
 
 def kernel_s(
-    kernels: Kernels, batch: float, device: DeviceLimits, shares: Shares, *, element_bytes: float, weight_bytes: float
+    kernels: Kernels,
+    batch: float | Floats,
+    device: DeviceLimits,
+    shares: Shares,
+    *,
+    element_bytes: float,
+    weight_bytes: float,
+    burst_s: float = 0.0,
 ) -> Floats:
-    """Return the seconds of every kernel, for so many samples at a time, shape of ``kernels.rows``."""
-    flop_share = np.array([shares.flop.get(kind, 1.0) for kind in KINDS])[kernels.kind]
-    moved_share = np.array([shares.moved.get(kind, 1.0) for kind in KINDS])[kernels.kind]
+    """Return the seconds of every kernel, for so many samples at a time, shape of ``kernels.rows``.
+
+    Parameters
+    ----------
+    kernels, batch
+        All kernels, and samples at a time: a number, or one for each kernel.
+    device, shares
+        What is published of the device, and what is fitted.
+    element_bytes, weight_bytes
+        Of a number of an activation and of a weight.
+    burst_s
+        How long a device that was idle runs at full clock until its power binds it; 0 in a step that follows others.
+    """
+    flop_share = _by_kind(shares.flop, kernels, 1.0)
+    moved_share = _by_kind(shares.moved, kernels, 1.0)
     rows = kernels.rows * np.where(kernels.grows == _ROWS, batch, 1.0)
     inner = np.maximum(kernels.inner, 1.0) * np.where(kernels.grows == _INNER, batch, 1.0)
     count = kernels.count * np.where(kernels.grows == _COUNT, batch, 1.0)
-    columns = kernels.columns
-    ideal = 2 * rows * inner * columns * count
-    best = np.full(rows.shape, np.inf)
-    for tile_rows, tile_columns, share in _TILES:
-        tiles = np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns) * count
-        tiles = np.maximum(tiles, 1.0)
-        waves = tiles / device.num_multiprocessors
-        whole = np.where(waves > _SOME_WAVES, waves + 0.5, np.ceil(waves)) * device.num_multiprocessors
-        # Few tiles: the inner width is split among the idle multiprocessors.
-        whole = np.where(waves < 0.5, tiles, whole)
-        took = 2 * (shares.waves * whole + (1 - shares.waves) * tiles) * tile_rows * tile_columns * inner / share
-        best = np.minimum(best, took)
-    arithmetic = np.where(ideal > 0, best, 0.0) * (1 + shares.startup / inner)
-    arithmetic = arithmetic / (device.product_flop_per_s * flop_share)
-    moved = (kernels.sample_elements * element_bytes * batch + kernels.weight_elements * weight_bytes) / (
-        device.bytes_per_s * moved_share
+    full = device.product_flop_per_s * flop_share
+    sustained = _least(full, device.sustained_flop_per_s)
+
+    def both(work: Floats, moved_bytes: Floats) -> Floats:
+        """Return about the longer of arithmetic and of moving bytes."""
+        rate = sustained
+        if burst_s > 0:
+            rate = sustained + (full - sustained) / (1 + work / full / burst_s)
+        moved = moved_bytes / (device.bytes_per_s * moved_share)
+        return np.asarray(((work / rate) ** _SHARPNESS + moved**_SHARPNESS) ** (1 / _SHARPNESS), dtype=float)
+
+    grid = _Grid(
+        processors=device.num_multiprocessors,
+        most_pieces=np.where(
+            kernels.kind <= _INDEX["depthwise_convolution"], 1.0, np.maximum(inner // _LEAST_PIECE, 1)
+        ),
+        startup=_by_kind(shares.startup, kernels, 0.0),
+        waves=_by_kind(shares.waves, kernels, 0.0),
+        loads=_by_kind(shares.loads, kernels, 0.25),
     )
-    both = (arithmetic**_SHARPNESS + moved**_SHARPNESS) ** (1 / _SHARPNESS)
-    return np.asarray(both + shares.start_s * kernels.launches, dtype=float)
+    work = grid.padded_flop(rows, inner, kernels.columns, count)
+    samples, weights = kernels.sample_elements * element_bytes * batch, kernels.weight_elements * weight_bytes
+    seconds = both(work, samples + weights) + shares.start_s * kernels.launches
+    if shares.winograd > 0:
+        places, inputs, outputs = _winograd_shapes(kernels)
+        for side, moves in _WINOGRAD_TILES:
+            window = (side + 2) ** 2
+            tiles = np.ceil(np.sqrt(places) / side) ** 2 * batch
+            inside, beside = (1, window) if moves else (window, 1)  # the fused kernel's loop goes over the window, too
+            work = grid.padded_flop(tiles, inside * inputs, outputs, beside * kernels.count)
+            again = 1 + moves * 2 * window / side**2  # transformed numbers are written and read
+            through = both(work / shares.winograd, samples * again + weights * (1 + 2 * window / 9))
+            through += shares.start_s * (kernels.launches + 1 + 2 * moves)
+            seconds = np.where(places > 0, np.minimum(seconds, through), seconds)
+    return seconds
+
+
+def _by_kind(shares: float | Mapping[str, float], kernels: Kernels, default: float) -> Floats:
+    """Return the figure of each kernel."""
+    if isinstance(shares, Mapping):
+        return np.array([shares.get(kind, default) for kind in KINDS])[kernels.kind]
+    return np.full(len(kernels.kind), shares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Grid:
+    """How products are cut: multiprocessors, parts of an inner width at most, and the shares of each kernel."""
+
+    processors: float
+    most_pieces: Floats
+    startup: Floats
+    waves: Floats
+    loads: Floats
+
+    def padded_flop(self, rows: Floats, inner: Floats, columns: Floats, count: Floats) -> Floats:
+        """Return the FLOP that take as long as the products, by the tile that does best: whole tiles, whole waves."""
+        best = np.full(rows.shape, np.inf)
+        for tile_rows, tile_columns in _TILES:
+            tiles = np.maximum(np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns) * count, 1.0)
+            waves = tiles / self.processors
+            whole = np.where(waves > _SOME_WAVES, waves + 0.5, np.ceil(waves))
+            slots = (self.waves * whole + (1 - self.waves) * np.maximum(waves, 1.0)) * self.processors
+            # Few tiles: the inner width is split among the idle multiprocessors, as long as each gets some of it.
+            pieces = np.clip(np.floor(1 / waves), 1.0, self.most_pieces)
+            cost = 1 + self.loads * (64 / tile_rows + 64 / tile_columns - 1)
+            best = np.minimum(best, 2 * slots * tile_rows * tile_columns * (inner / pieces + self.startup) * cost)
+        return np.where(rows * columns * count > 0, best, 0.0)
+
+
+def _least(rates: Floats, bound: float) -> Floats:
+    """Return about the smaller of the two, where they are alike a little less: power binds some of the time."""
+    if math.isinf(bound):
+        return rates
+    return np.asarray((rates**-_POWER_SHARPNESS + bound**-_POWER_SHARPNESS) ** (-1 / _POWER_SHARPNESS), dtype=float)
+
+
+def _winograd_shapes(kernels: Kernels) -> tuple[Floats, Floats, Floats]:
+    """Return places of a sample, input and output channels of 3 x 3 convolutions of stride 1; 0 of all else.
+
+    They are known by how often they read a number of their input.
+    """
+    by_columns = kernels.is_backward & (kernels.grows == _ROWS)  # the gradient of the input
+    by_rows = kernels.is_backward & (kernels.grows == _INNER)  # that of the weights
+    places = np.where(by_rows, kernels.inner, kernels.rows)
+    inner = np.where(by_columns, kernels.columns, np.where(by_rows, kernels.rows, kernels.inner))
+    outputs = np.where(by_columns, kernels.inner, kernels.columns)
+    read = kernels.sample_elements - places * outputs * kernels.count
+    often = places * inner * kernels.count / np.where(read > 0, read, np.inf)
+    fits = (kernels.kind == _INDEX["convolution"]) & (often >= _WINOGRAD[0]) & (often <= _WINOGRAD[1])
+    return np.where(fits, places, 0.0), np.where(fits, inner / 9, 0.0), np.where(fits, outputs, 0.0)
