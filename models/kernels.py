@@ -310,7 +310,7 @@ class DeviceLimits:
 
 
 def power_flop_per_s(power_w: float, process_nm: float, peak_flop_per_s: float) -> float:
-    """Return the fp32 FLOP a second that a board's power pays for, at most about its peak.
+    """Return the fp32 FLOP a second that a board's power pays for, whatever its peak.
 
     Parameters
     ----------
