@@ -20,10 +20,12 @@ Leaves out: caches beyond one kernel, clocks that vary between devices of a kind
 for what the fitted shares hold of it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,7 +116,7 @@ _MOVED = {
     "batched_matmul": ((1, 1), (1, 1)),
     "recurrent": ((1, 1), (1, 1)),
     "attention": ((1, 1), (2, 2)),
-    "batch_norm": ((2, 1), (3, 2)),  # statistics first
+    "batch_norm": ((1, 1), (2, 1)),  # its second look at its input finds most in the cache
     "norm": ((1, 1), (2, 1)),
     "softmax": ((1, 1), (1, 2)),
     "element_wise": ((1, 1), (2, 1)),
@@ -127,7 +129,6 @@ _MOVED = {
 _FUSED = ("batch_norm", "norm", "softmax", "element_wise", "addition", "reduction")
 KINDS = (*OPERATOR_KINDS[:1], "grouped_convolution", "depthwise_convolution", *OPERATOR_KINDS[1:])
 _INDEX = {kind: index for index, kind in enumerate(KINDS)}
-_FEW_TILES = 0.5  # of one wave
 _ROWS, _INNER, _COUNT = range(3)  # which side of a product grows with the batch
 
 
@@ -278,7 +279,7 @@ def _kernels_of(index: int, one: Operator, *, has_input_gradient: bool) -> list[
     back = read_back * one.read_elements + written_back * one.written_elements
     kind, weights, launches = one.kind, float(one.weight_elements), float(one.num_kernels)
     if one.product is None:
-        rows = [(index, 0, _INDEX[kind], 0, 0, 0, 0, 0, ahead, weights, launches)]
+        rows: list[tuple[float, ...]] = [(index, 0, _INDEX[kind], 0, 0, 0, 0, 0, ahead, weights, launches)]
         if back:
             rows.append((index, 1, _INDEX[kind], 0, 0, 0, 0, 0, back, weights, launches))
         return rows
@@ -305,16 +306,40 @@ def _kernels_of(index: int, one: Operator, *, has_input_gradient: bool) -> list[
 
 # -- seconds -----------------------------------------------------------------------------------------------------------
 
-# Rows and columns of a tile, and its share of the largest one's rate.
-_TILES = ((128, 128, 1.0), (128, 64, 0.85), (64, 64, 0.7), (128, 32, 0.55), (64, 32, 0.45))
+_TILES = (
+    (128, 128),
+    (128, 64),
+    (64, 128),
+    (64, 64),
+    (128, 32),
+    (32, 128),
+    (64, 32),
+    (32, 64),
+    (32, 32),
+)  # rows, columns
+_SOME_WAVES = 8.0  # beyond so many the last one is taken to be half full
+# Of the inner width that one multiprocessor gets where it is split: own choice; convolutions do not split it.
+_LEAST_PIECE = 512.0
+# Energy of an fp32 FLOP in a large product at full clock, everything on the board included but what it draws at rest,
+# by process. 16 and 12 nm: what P100 and V100 reach at 250 W, hardly bound; 7 nm: at most, for an A100 of 250 W is not
+# bound; 5 nm: an RTX 4090 reaches 60 to 65 TFLOP/s at 450 W.
+_FLOP_J = {16.0: 36e-12, 12.0: 17.5e-12, 7.0: 12.6e-12, 5.0: 7e-12}
+# Of that energy what a lower clock does not save, and the rest falls by the square of the voltage, which follows the
+# clock: by P4 and T4, which run at about half their clock.
+_WHATEVER_CLOCK = 0.7
+INLINE_ECC = 0.85  # of the published bandwidth, where check bits lie among the data: GDDR memory of boards for servers
+_REST_W = 15.0  # memory and fans at rest
+_POWER_SHARPNESS = 24.0  # of the change from the peak to what the power allows: own choice
+_WINOGRAD = (6.0, 10.0)  # how often a 3 x 3 window of stride 1 reads a number of its input: 9 times less the edges
+# Sides of the squares of outputs, and whether their transformations pass through memory: kernels that fuse them exist
+# for the small one.
+_WINOGRAD_TILES = ((2, 0), (4, 1))
+_USUAL_LOADS = 0.25
+_DEPTHWISE = _INDEX["depthwise_convolution"]  # and less: all convolutions
 _WIDE_GROUP, _WIDEST_GROUP = 48, 128  # channels: cuDNN 8 has no fast kernels of groups beyond, with channels last
-_STEP = 32  # of the inner width
-_SHARPNESS = 4.0  # of the change from one bound to the other: own choice, a kernel's loads hide behind its arithmetic
 _WHOLE, _WHOLE_BYTES, _SHORT_BYTES = ("fp32", "tf32"), 4.0, 2.0
 _CAST_BYTES = 6.0  # of a weight that is read as fp32 and written short, or of its gradient
 _FEW = 8  # parts that a batch is cut into where few samples pass at a time, as in a pipeline
-_SOME_WAVES = 8.0  # beyond so many the last one is taken to be half full
-_REFERENCE_FLOP_PER_S = 312e12 / 108  # of one multiprocessor of the A100, which the start-up is stated for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,31 +350,47 @@ class Shares:
     ----------
     flop, moved
         Share of the peak, and of the memory's bandwidth, that large kernels reach; by kind of kernel.
-    startup_width
-        Inner width that a tile's start-up costs on an A100.
-    wave_share
-        How much of the waste of unfilled waves is paid.
+    startup
+        Inner width that a tile's first loads and last stores cost; as the next two by kind.
+    waves
+        How much of the last wave's idle multiprocessors counts, 0 to 1.
+    loads
+        What the loads of a tile of 64 x 64 cost more than those of 128 x 128, as a share of its arithmetic: a tile
+        reads its edges and computes its area.
     start_s
         What a kernel takes whatever its size.
     dispatch_s
         What the host takes to launch an operator.
+    sharpness
+        Of the change from one bound to the other: n of the norm ``(x**n + y**n) ** (1/n)`` of arithmetic and of moving.
+    startup_flop_per_s
+        Rate of one multiprocessor that ``startup`` is stated for: it is a time, in widths; 0: for any rate.
     conversion
         What convolutions move besides to change the format of images, over what they move: where channels are not last.
+    wide_groups
+        Share of the peak that groups of 128 channels and more reach where channels are last; narrower ones less.
+    winograd
+        What Winograd's algorithm reaches of ``flop`` in 3 x 3 convolutions of stride 1 (A. Lavin, S. Gray, CVPR 2016,
+        doi:10.1109/CVPR.2016.435), which computes outputs by squares of 2 or 4; 0 where the library does not use it.
     """
 
     flop: Mapping[str, float]
     moved: Mapping[str, float]
-    startup_width: float
-    wave_share: float
+    startup: Mapping[str, float]
+    waves: Mapping[str, float]
+    loads: Mapping[str, float]
     start_s: float
     dispatch_s: float
-    conversion: float
-    wide_groups: float
+    sharpness: float = 4.0
+    startup_flop_per_s: float = 0.0
+    conversion: float = 0.0
+    wide_groups: float = 1.0
+    winograd: float = 0.0
 
     @classmethod
-    def of(cls, rows: Mapping[str, Mapping[str, float]]) -> "Shares":
-        """Return those of a table with ``flop``, ``moved`` and ``constants``."""
-        return cls(flop=rows["flop"], moved=rows["moved"], **rows["constants"])
+    def of(cls, rows: Mapping[str, Any]) -> "Shares":
+        """Return those of a table, which may hold more."""
+        return cls(**{one.name: rows[one.name] for one in fields(cls) if one.name in rows})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,25 +402,30 @@ class DeviceLimits:
     product_flop_per_s, vector_flop_per_s
         Peak of products in the type that is computed in, and of what is no product.
     bytes_per_s
-        Of its memory.
+        Of its memory: :data:`INLINE_ECC` of what is published where check bits lie among the data.
     num_multiprocessors
         1 where it is not known: then no wave is unfilled.
+    sustained_flop_per_s
+        The most that the board's power allows (:func:`power_flop_per_s`).
     """
 
     product_flop_per_s: float
-    vector_flop_per_s: float
     bytes_per_s: float
     num_multiprocessors: int
+    vector_flop_per_s: float = math.inf
+    sustained_flop_per_s: float = math.inf
 
     @classmethod
     def of(cls, device: Device, dtype: str) -> "DeviceLimits":
         """Return those of a device of the table; raise ModelError if it has no rate of that type."""
         peak = peak_flop_per_s(device, dtype)
+        is_bound = dtype == "fp32" and device.power_w is not None and device.process_nm is not None
         return cls(
             product_flop_per_s=peak,
             vector_flop_per_s=device.peak_flop_per_s.get("fp32", peak),
-            bytes_per_s=device.memory_bandwidth_bytes_per_s,
+            bytes_per_s=device.memory_bandwidth_bytes_per_s * (INLINE_ECC if device.has_inline_ecc else 1.0),
             num_multiprocessors=device.num_multiprocessors or 1,
+            sustained_flop_per_s=power_flop_per_s(device.power_w, device.process_nm, peak) if is_bound else math.inf,
         )
 
 
@@ -414,41 +460,162 @@ class Execution:
         )
 
 
-def kernel_s(kernels: Kernels, batch: float, limits: DeviceLimits, shares: Shares, execution: Execution) -> Floats:
-    """Return the seconds of every kernel, for so many samples at a time, in the shape of ``kernels.rows``."""
-    flop_share, moved_share = (
-        np.array([table.get(kind, 1.0) for kind in KINDS])[kernels.kind] for table in (shares.flop, shares.moved)
-    )
-    rows, inner, count = (
-        size * np.where(kernels.grows == grows, batch, 1.0)
-        for size, grows in ((kernels.rows, _ROWS), (np.maximum(kernels.inner, 1.0), _INNER), (kernels.count, _COUNT))
+def power_flop_per_s(power_w: float, process_nm: float, peak_flop_per_s: float) -> float:
+    """Return the fp32 FLOP a second that a board's power pays for, whatever its peak.
+
+    Parameters
+    ----------
+    power_w
+        The board's published limit.
+    process_nm
+        The process that the device is made in, as it is sold (NVIDIA: P 16, V and T 12, A100 7, L and H 5).
+    peak_flop_per_s
+        At full clock.
+
+    Notes
+    -----
+    The ``r`` with ``r e (c + (1 - c) (r / peak)^2) = power``. Between processes that are known the energy ``e`` is a
+    power law of the size; beyond them that of the nearest. Zeros cost less: their products are bound by the peak.
+    """
+    known = sorted(_FLOP_J)
+    energies = [math.log(_FLOP_J[size]) for size in known]
+    energy = math.exp(float(np.interp(math.log(process_nm), np.log(known), energies)))
+    paid = max(power_w - _REST_W, 0.0) / energy
+    least, most = 0.0, paid / _WHATEVER_CLOCK
+    for _ in range(60):
+        middle = (least + most) / 2
+        saved = _WHATEVER_CLOCK + (1 - _WHATEVER_CLOCK) * (middle / peak_flop_per_s) ** 2
+        least, most = (middle, most) if middle * saved < paid else (least, middle)
+    return least
+
+
+def kernel_s(
+    kernels: Kernels,
+    batch: float | Floats,
+    limits: DeviceLimits,
+    shares: Shares,
+    execution: Execution,
+    *,
+    burst_s: float = 0.0,
+) -> Floats:
+    """Return the seconds of every kernel, shape of ``kernels.rows``.
+
+    Parameters
+    ----------
+    kernels, batch
+        All kernels, and samples at a time: a number, or one for each kernel.
+    limits, shares, execution
+        What is published of the device, what is fitted, and how the network is run.
+    burst_s
+        How long a device that was idle runs at full clock until its power binds it; 0 in a step that follows others.
+    """
+    flop_share = _by_kind(shares.flop, kernels, 1.0)
+    moved_share = _by_kind(shares.moved, kernels, 1.0)
+    rows = kernels.rows * np.where(kernels.grows == _ROWS, batch, 1.0)
+    inner = np.maximum(kernels.inner, 1.0) * np.where(kernels.grows == _INNER, batch, 1.0)
+    count = kernels.count * np.where(kernels.grows == _COUNT, batch, 1.0)
+    is_product = kernels.rows > 0
+    is_image, is_depthwise = is_product & (kernels.kind <= _DEPTHWISE), kernels.kind == _DEPTHWISE
+    full = np.where(is_depthwise, limits.vector_flop_per_s, limits.product_flop_per_s) * flop_share
+    sustained = _least(full, limits.sustained_flop_per_s)
+    conversion = 0.0 if execution.has_channels_last else shares.conversion
+    per_byte_s = np.where(is_image, 1 + conversion, 1.0) / (limits.bytes_per_s * moved_share)
+
+    def both(work: Floats, moved_bytes: Floats) -> Floats:
+        """Return about the longer of arithmetic and of moving bytes."""
+        rate = sustained
+        if burst_s > 0:
+            rate = sustained + (full - sustained) / (1 + work / full / burst_s)
+        sharpness = shares.sharpness
+        seconds = ((work / rate) ** sharpness + (moved_bytes * per_byte_s) ** sharpness) ** (1 / sharpness)
+        return np.asarray(seconds, dtype=float)
+
+    stated = shares.startup_flop_per_s * limits.num_multiprocessors
+    grid = _Grid(
+        processors=limits.num_multiprocessors,
+        most_pieces=np.where(kernels.kind <= _DEPTHWISE, 1.0, np.maximum(inner // _LEAST_PIECE, 1)),
+        startup=_by_kind(shares.startup, kernels, 0.0) * (limits.product_flop_per_s / stated if stated else 1.0),
+        waves=_by_kind(shares.waves, kernels, 0.0),
+        loads=_by_kind(shares.loads, kernels, _USUAL_LOADS),
     )
     flop = 2 * rows * inner * kernels.columns * count
-    is_product, is_vector = flop > 0, kernels.kind == _INDEX["depthwise_convolution"]
-    best = np.full(rows.shape, np.inf)
-    for tile_rows, tile_columns, share in _TILES:
-        tiles = np.maximum(np.ceil(rows / tile_rows) * np.ceil(kernels.columns / tile_columns) * count, 1.0)
-        waves = tiles / limits.num_multiprocessors
-        whole = np.where(waves > _SOME_WAVES, waves + 0.5, np.ceil(waves)) * limits.num_multiprocessors
-        whole = np.where(waves < _FEW_TILES, tiles, whole)  # the inner width is split among the idle ones
-        paid = shares.wave_share * whole + (1 - shares.wave_share) * tiles
-        best = np.minimum(best, 2 * paid * tile_rows * tile_columns * np.ceil(inner / _STEP) * _STEP / share)
-    rate = limits.product_flop_per_s / limits.num_multiprocessors
-    startup = shares.startup_width * rate / _REFERENCE_FLOP_PER_S if limits.num_multiprocessors > 1 else 0.0
-    peak = np.where(is_vector, limits.vector_flop_per_s, limits.product_flop_per_s)
-    work = np.where(is_vector, flop, best * (1 + startup / inner))
-    arithmetic_s = np.where(is_product, work, 0.0) / (peak * flop_share)
+    work = np.where(is_depthwise, flop, grid.padded_flop(rows, inner, kernels.columns, count))
     if execution.has_channels_last and not execution.is_fused:
         width = np.maximum(np.minimum(kernels.columns, kernels.inner), 1.0)
-        slow_s = flop / (limits.product_flop_per_s * shares.wide_groups * np.minimum(width / _WIDEST_GROUP, 1.0))
-        is_slow = (kernels.kind == _INDEX["grouped_convolution"]) & (width > _WIDE_GROUP)
-        arithmetic_s = np.where(is_slow, slow_s, arithmetic_s)
-    is_converted = is_product & (kernels.kind <= _INDEX["depthwise_convolution"]) & (not execution.has_channels_last)
-    weight_bytes = execution.element_bytes + np.where(is_product & execution.is_mixed, _CAST_BYTES, 0.0)
-    moved = kernels.sample_elements * execution.element_bytes * batch + kernels.weight_elements * weight_bytes
-    moved_s = moved * np.where(is_converted, 1 + shares.conversion, 1.0) / (limits.bytes_per_s * moved_share)
-    both_s = (arithmetic_s**_SHARPNESS + moved_s**_SHARPNESS) ** (1 / _SHARPNESS)
-    return np.asarray(both_s + shares.start_s * kernels.launches, dtype=float)
+        slow = flop * flop_share / (shares.wide_groups * np.minimum(width / _WIDEST_GROUP, 1.0))
+        work = np.where((kernels.kind == _INDEX["grouped_convolution"]) & (width > _WIDE_GROUP), slow, work)
+    samples = kernels.sample_elements * execution.element_bytes * batch
+    cast_bytes = np.where(is_product & execution.is_mixed, _CAST_BYTES, 0.0)
+    weights = kernels.weight_elements * (execution.element_bytes + cast_bytes)
+    seconds = both(work, samples + weights) + shares.start_s * kernels.launches
+    if shares.winograd > 0:
+        places, inputs, outputs = _winograd_shapes(kernels)
+        for side, moves in _WINOGRAD_TILES:
+            window = (side + 2) ** 2
+            tiles = np.ceil(np.sqrt(places) / side) ** 2 * batch
+            inside, beside = (1, window) if moves else (window, 1)  # the fused kernel's loop goes over the window, too
+            work = grid.padded_flop(tiles, inside * inputs, outputs, beside * kernels.count)
+            again = 1 + moves * 2 * window / side**2  # transformed numbers are written and read
+            through = both(work / shares.winograd, samples * again + weights * (1 + 2 * window / 9))
+            through += shares.start_s * (kernels.launches + 1 + 2 * moves)
+            seconds = np.where(places > 0, np.minimum(seconds, through), seconds)
+    return seconds
+
+
+def _by_kind(shares: Mapping[str, float], kernels: Kernels, default: float) -> Floats:
+    """Return the figure of each kernel."""
+    return np.array([shares.get(kind, default) for kind in KINDS])[kernels.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Grid:
+    """How products are cut: multiprocessors, parts of an inner width at most, and the shares of each kernel."""
+
+    processors: float
+    most_pieces: Floats
+    startup: Floats
+    waves: Floats
+    loads: Floats
+
+    def padded_flop(self, rows: Floats, inner: Floats, columns: Floats, count: Floats) -> Floats:
+        """Return the FLOP that take as long as the products, by the tile that does best: whole tiles, whole waves."""
+        best = np.full(rows.shape, np.inf)
+        for tile_rows, tile_columns in _TILES:
+            tiles = np.maximum(np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns) * count, 1.0)
+            waves = tiles / self.processors
+            whole = np.where(waves > _SOME_WAVES, waves + 0.5, np.ceil(waves))
+            slots = (self.waves * whole + (1 - self.waves) * np.maximum(waves, 1.0)) * self.processors
+            # Few tiles: the inner width is split among the idle multiprocessors, as long as each gets some of it.
+            pieces = np.clip(np.floor(1 / waves), 1.0, self.most_pieces)
+            cost = 1 + self.loads * (64 / tile_rows + 64 / tile_columns - 1)
+            best = np.minimum(best, 2 * slots * tile_rows * tile_columns * (inner / pieces + self.startup) * cost)
+        return np.where(rows * columns * count > 0, best, 0.0)
+
+
+def _least(rates: Floats, bound: float) -> Floats:
+    """Return about the smaller of the two, where they are alike a little less: power binds some of the time."""
+    if math.isinf(bound):
+        return rates
+    return np.asarray((rates**-_POWER_SHARPNESS + bound**-_POWER_SHARPNESS) ** (-1 / _POWER_SHARPNESS), dtype=float)
+
+
+def _winograd_shapes(kernels: Kernels) -> tuple[Floats, Floats, Floats]:
+    """Return places of a sample, input and output channels of 3 x 3 convolutions of stride 1; 0 of all else.
+
+    They are known by how often they read a number of their input.
+    """
+    by_columns = kernels.is_backward & (kernels.grows == _ROWS)  # the gradient of the input
+    by_rows = kernels.is_backward & (kernels.grows == _INNER)  # that of the weights
+    places = np.where(by_rows, kernels.inner, kernels.rows)
+    inner = np.where(by_columns, kernels.columns, np.where(by_rows, kernels.rows, kernels.inner))
+    outputs = np.where(by_columns, kernels.inner, kernels.columns)
+    read = kernels.sample_elements - places * outputs * kernels.count
+    often = places * inner * kernels.count / np.where(read > 0, read, np.inf)
+    fits = (kernels.kind == _INDEX["convolution"]) & (often >= _WINOGRAD[0]) & (often <= _WINOGRAD[1])
+    return np.where(fits, places, 0.0), np.where(fits, inner / 9, 0.0), np.where(fits, outputs, 0.0)
+
+
+# -- a network's seconds -----------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=8)

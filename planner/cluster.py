@@ -40,6 +40,8 @@ class Device:
     scale_up_devices, scale_up_bytes_per_s
         How many devices the vendor's own links join at most, and the rate of one of them, one direction; None where
         there are no such links.
+    process_nm, has_inline_ecc
+        The process that it is made in, as it is sold; and whether check bits lie among the data in its memory.
     source
         Where the figures stand.
     """
@@ -54,6 +56,8 @@ class Device:
     clock_hz: float | None = None
     scale_up_devices: int | None = None
     scale_up_bytes_per_s: float | None = None
+    process_nm: float | None = None
+    has_inline_ecc: bool = False
     power_w: float | None = None
     source: str = ""
 

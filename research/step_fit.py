@@ -56,13 +56,16 @@ PARAMETERS: Mapping[str, tuple[float, tuple[str, ...], tuple[str, ...]]] = {
         (),
         ("batch_norm", "norm", "softmax", "element_wise", "addition", "reduction", "embedding", "copy"),
     ),
-    "startup_width": (30.0, (), ()),
-    "wave_share": (0.7, (), ()),
+    "startup": (60.0, (), ()),
+    "waves": (0.5, (), ()),
+    "loads": (0.5, (), ()),
     "start_s": (1e-5, (), ()),
     "conversion": (1.0, (), ()),
     "wide_groups": (0.1, (), ()),
 }
 _DISPATCH_S = 1.0e-5
+_SHARPNESS = 2.0  # a step's kernels overlap less than those that are timed alone
+_LIMITS = DeviceLimits.of(data.device(_DEVICE), "fp16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +131,17 @@ def read(folder: Path, networks: Path = _NETWORKS) -> list[Step]:
 def shares_of(values: Mapping[str, float]) -> Shares:
     """Return the shares that the parameters' values make."""
     flop, moved = ({kind: values[name] for name, row in PARAMETERS.items() for kind in row[at]} for at in (1, 2))
+    startup, waves, loads = (dict.fromkeys(flop, values[name]) for name in ("startup", "waves", "loads"))
     return Shares(
         flop=flop,
         moved=moved,
+        startup=startup,
+        waves=waves,
+        loads=loads,
         dispatch_s=_DISPATCH_S,
-        **{name: values[name] for name in ("startup_width", "wave_share", "start_s", "conversion", "wide_groups")},
+        sharpness=_SHARPNESS,
+        startup_flop_per_s=_LIMITS.product_flop_per_s / _LIMITS.num_multiprocessors,
+        **{name: values[name] for name in ("start_s", "conversion", "wide_groups")},
     )
 
 
@@ -147,16 +156,15 @@ class Stacked:
         }
         self._kernels, self._times = Kernels(**columns), np.concatenate([one.times for one in steps])
         self._batch = np.array([one.batch for one in steps], dtype=float)[self._of]
-        self._limits = DeviceLimits.of(data.device(_DEVICE), "fp16")
         has_channels_last = steps[0].memory_format == "nhwc"
         self._execution = Execution.of("fp16", is_fused=False, has_channels_last=has_channels_last)
         parameters = np.array([one.num_parameters for one in steps], dtype=float)
-        self._update_s = parameters * _OPTIMIZER_BYTES / self._limits.bytes_per_s
+        self._update_s = parameters * _OPTIMIZER_BYTES / _LIMITS.bytes_per_s
         self._tensors = np.array([one.num_tensors for one in steps], dtype=float)
 
     def seconds(self, shares: Shares) -> Floats:
         """Return the predicted seconds of each step."""
-        took = kernel_s(self._kernels, self._batch, self._limits, shares, self._execution) * self._times
+        took = kernel_s(self._kernels, self._batch, _LIMITS, shares, self._execution) * self._times
         number = len(self.steps)
         device_s = np.bincount(self._of, took, number) + self._update_s
         launches = np.bincount(self._of, self._kernels.launches * self._times, number)
@@ -215,12 +223,13 @@ def table_text(values: Mapping[str, float], logs: Sequence[float]) -> str:
     """Return the section of ``planner/data/kernel_shares.yaml`` that this program writes."""
     shares, (low, high) = shares_of(values), band(logs)
     rows = [f"{_SECTION}:  # from {len(logs)} training steps on one {_DEVICE}; written by: {_COMMAND}"]
-    for name, table in (("flop", shares.flop), ("moved", shares.moved)):
-        rows.append(f"  {name}:")
-        rows += [f"    {kind}: {table[kind]:.4g}" for kind in KINDS if kind in table]
-    rows.append("  constants:")
-    named = (one.name for one in fields(Shares) if one.name not in ("flop", "moved"))
-    rows += [f"    {name}: {getattr(shares, name):.4g}" for name in named]
+    for one in fields(Shares):
+        value = getattr(shares, one.name)
+        if isinstance(value, Mapping):
+            shown = ", ".join(f"{kind}: {value[kind]:.4g}" for kind in KINDS if kind in value)
+            rows.append(f"  {one.name}: {{{shown}}}")
+        else:
+            rows.append(f"  {one.name}: {value:.4g}")
     sizes = np.abs(np.exp(logs) - 1)
     rows.append("  error:  # of networks left out")
     rows += [f"    {name}: {value:.3f}" for name, value in (("mean", sizes.mean()), ("median", np.median(sizes)))]

@@ -1,0 +1,131 @@
+"""Seconds of kernels: never below what the device allows, never less for more work, and whole waves."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.dnn import Dnn, Layer, Operator, Product, Window
+from planner.models.kernels import KINDS, DeviceLimits, Execution, Shares, kernel_s, kernels_of, power_flop_per_s
+
+
+def of_all(figure: float) -> dict[str, float]:
+    """Return one figure for all kinds."""
+    return dict.fromkeys(KINDS, figure)
+
+
+EXECUTION = Execution.of("fp32", is_fused=False, has_channels_last=True)
+DEVICE = DeviceLimits(product_flop_per_s=14e12, bytes_per_s=900e9, num_multiprocessors=80)
+SHARES = Shares(
+    flop={}, moved={}, start_s=0.0, dispatch_s=0.0, startup=of_all(20.0), waves=of_all(0.5), loads=of_all(0.5)
+)
+SIZES = st.integers(1, 3000)
+
+
+def seconds(
+    rows: float, inner: int, columns: int, count: int = 1, *, batch: float = 1, shares: Shares = SHARES, **more: Any
+) -> float:
+    """Seconds of the forward pass of one product."""
+    product = Product(rows=rows, inner=inner, columns=columns, count=count)
+    operator = Operator(
+        kind="batched_matmul",
+        read_elements=round(count * inner * (rows + columns)),
+        written_elements=round(count * rows * columns),
+        product=product,
+    )
+    layer = Layer(name="product", kind="operator", output_shape=(1,), operators=(operator,))
+    kernels = kernels_of(Dnn("one", [(Layer(name="input", kind="input", output_shape=(1,)), ()), (layer, ("input",))]))
+    device = replace(DEVICE, **more)
+    return float(kernel_s(kernels, batch, device, shares, EXECUTION)[0])
+
+
+@given(rows=SIZES, inner=SIZES, columns=SIZES, count=st.integers(1, 64))
+def test_nothing_is_faster_than_the_peak_and_the_bandwidth(rows: int, inner: int, columns: int, count: int) -> None:
+    took = seconds(rows, inner, columns, count)
+    assert took >= 2 * rows * inner * columns * count / DEVICE.product_flop_per_s * (1 - 1e-9)
+    assert took >= 4 * count * (inner * (rows + columns) + rows * columns) / DEVICE.bytes_per_s * (1 - 1e-9)
+
+
+@given(rows=SIZES, inner=SIZES, columns=SIZES, batch=st.integers(1, 64), more=st.integers(1, 64))
+def test_a_larger_batch_never_takes_less(rows: int, inner: int, columns: int, batch: int, more: int) -> None:
+    # Where an inner width is no longer split, a device that was full of parts may be a little less so.
+    shares = replace(SHARES, waves=of_all(0.0), startup=of_all(0.0))
+    less = seconds(rows, inner, columns, batch=batch, shares=shares)
+    assert seconds(rows, inner, columns, batch=batch + more, shares=shares) >= less * (1 - 1e-9)
+
+
+@given(rows=SIZES, inner=SIZES, columns=SIZES)
+def test_a_faster_device_never_takes_longer(rows: int, inner: int, columns: int) -> None:
+    took = seconds(rows, inner, columns)
+    assert seconds(rows, inner, columns, product_flop_per_s=28e12) <= took * (1 + 1e-9)
+    assert seconds(rows, inner, columns, bytes_per_s=2e12) <= took * (1 + 1e-9)
+    assert seconds(rows, inner, columns, sustained_flop_per_s=7e12) >= took * (1 - 1e-9)
+
+
+def test_a_tile_beyond_a_whole_wave_takes_another_wave() -> None:
+    shares = replace(SHARES, waves=of_all(1.0))
+    one, two = (seconds(128 * tiles, 4096, 128, shares=shares, bytes_per_s=1e15) for tiles in (80, 160))
+    assert two == pytest.approx(2 * one)
+    beyond = seconds(128 * 81, 4096, 128, shares=shares, bytes_per_s=1e15)
+    assert one * 1.1 < beyond <= two
+
+
+def test_power_binds_a_board_of_few_watts_only() -> None:
+    assert power_flop_per_s(72, 5, 30.3e12) == pytest.approx(0.36 * 30.3e12, rel=0.05)
+    assert power_flop_per_s(350, 5, 51e12) > 0.9 * 51e12
+    assert power_flop_per_s(250, 7, 19.5e12) > 0.9 * 19.5e12
+    assert power_flop_per_s(10, 7, 19.5e12) == 0
+    powers = [power_flop_per_s(power, 12, 8.1e12) for power in (50, 70, 100, 200)]
+    assert powers == sorted(powers)
+    assert power_flop_per_s(70, 12, 8.1e12) > power_flop_per_s(70, 16, 8.1e12)
+
+
+def test_a_rested_board_starts_at_full_clock() -> None:
+    def of(burst_s: float) -> float:
+        product = Product(rows=512, inner=512, columns=512, count=1)
+        layer = Layer(
+            name="product",
+            kind="operator",
+            output_shape=(1,),
+            operators=(Operator(kind="batched_matmul", product=product),),
+        )
+        dnn = Dnn("one", [(Layer(name="input", kind="input", output_shape=(1,)), ()), (layer, ("input",))])
+        device = replace(DEVICE, sustained_flop_per_s=3e12)
+        return float(kernel_s(kernels_of(dnn), 1, device, SHARES, EXECUTION, burst_s=burst_s)[0])
+
+    assert of(0.0) > of(1e-4) > of(1e-2)
+
+
+def convolution(kernel: int, stride: int = 1) -> Dnn:
+    """A convolution behind another, so that it has all three gradients."""
+    side = 56 // stride
+    first = Layer(name="first", kind="activation", output_shape=(128, 56, 56))
+    layer = Layer(
+        name="convolution",
+        kind="convolution",
+        output_shape=(256, side, side),
+        num_multiply_adds=256 * side**2 * 128 * kernel**2,
+        window=Window(kernel=kernel, stride=stride, padding=kernel // 2),
+    )
+    given = Layer(name="input", kind="input", output_shape=(128, 56, 56))
+    return Dnn("convolution", [(given, ()), (first, ("input",)), (layer, ("first",))])
+
+
+@pytest.mark.parametrize(("kernel", "stride", "is_faster"), [(3, 1, True), (3, 2, False), (1, 1, False), (5, 1, False)])
+def test_winograd_is_for_three_by_three_windows_of_stride_one(kernel: int, stride: int, *, is_faster: bool) -> None:
+    kernels = kernels_of(convolution(kernel, stride))
+    plain, fast = (kernel_s(kernels, 16, DEVICE, replace(SHARES, winograd=share), EXECUTION) for share in (0.0, 0.9))
+    mine = kernels.layer == 2
+    assert np.all(fast[mine] < plain[mine]) == is_faster
+    assert np.array_equal(fast[~mine], plain[~mine])
+    assert is_faster or np.array_equal(fast, plain)
+
+
+def test_backward_of_a_product_has_the_flop_of_its_two_gradients() -> None:
+    kernels = kernels_of(convolution(3))
+    flop = kernels.rows * kernels.inner * kernels.columns * kernels.count
+    mine = kernels.layer == 2
+    assert flop[mine & kernels.is_backward] == pytest.approx(2 * [flop[mine & ~kernels.is_backward][0]])
