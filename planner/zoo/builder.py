@@ -359,7 +359,7 @@ class Builder:
         if is_shifted:
             self._copy(f"{name}.shift", self.shape)
         states = self._copy(f"{name}.windows", self.shape).linear(f"{name}.qkv", 3 * channels).last
-        self._product(f"{name}.scores", shape, (seen, head_size, seen, count), 2 * prod(self.shape) // 3, states)
+        self._product(f"{name}.scores", shape, (seen, head_size, seen, count), 2 * channels * positions, states)
         table = Tensor(name=f"{name}.position_bias.weight", num_elements=(2 * window - 1) ** 2 * num_heads)
         added = Operator(
             kind="element_wise",

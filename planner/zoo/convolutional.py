@@ -378,22 +378,11 @@ def _resnet(num_blocks: tuple[int, ...], *, is_bottleneck: bool, groups: int = 1
         for index in range(number):
             block, entry = f"layer{stage}.{index}", net.last
             stride = 2 if stage > 1 and index == 0 else 1
-            if is_bottleneck:
-                strides = (stride, 1) if groups == 1 else (1, stride)
-                net.conv(f"{block}.conv1", num_channels * widening, kernel=1, stride=strides[0], bias=False)
-            else:
-                strides = (stride, 1)
-                net.conv(f"{block}.conv1", num_channels, kernel=3, stride=stride, padding=1, bias=False)
+            inner, (first, second) = num_channels * widening, (stride, 1) if groups == 1 else (1, stride)
+            kernel = 1 if is_bottleneck else 3
+            net.conv(f"{block}.conv1", inner, kernel=kernel, stride=first, padding=kernel // 2, bias=False)
             net.batch_norm(f"{block}.bn1").relu(f"{block}.relu1")
-            net.conv(
-                f"{block}.conv2",
-                num_channels * widening,
-                kernel=3,
-                stride=strides[1],
-                padding=1,
-                groups=groups,
-                bias=False,
-            )
+            net.conv(f"{block}.conv2", inner, kernel=3, stride=second, padding=1, groups=groups, bias=False)
             net.batch_norm(f"{block}.bn2")
             if is_bottleneck:
                 net.relu(f"{block}.relu2").conv(f"{block}.conv3", _EXPANSION * num_channels, kernel=1, bias=False)
