@@ -321,9 +321,9 @@ _SOME_WAVES = 8.0  # beyond so many the last one is taken to be half full
 # Of the inner width that one multiprocessor gets where it is split: own choice; convolutions do not split it.
 _LEAST_PIECE = 512.0
 # Energy of an fp32 FLOP in a large product at full clock, everything on the board included but what it draws at rest,
-# by process. 16 and 12 nm: what P100 and V100 reach at 250 W, hardly bound; 7 nm: at most, for an A100 of 250 W is not
+# by process. 16 and 12 nm: what P4 and P100, T4 and V100 reach; 7 nm: at most, for an A100 of 250 W is not
 # bound; 5 nm: an RTX 4090 reaches 60 to 65 TFLOP/s at 450 W.
-_FLOP_J = {16.0: 36e-12, 12.0: 17.5e-12, 7.0: 12.6e-12, 5.0: 7e-12}
+_FLOP_J = {16.0: 36e-12, 12.0: 16.5e-12, 7.0: 12.6e-12, 5.0: 7e-12}
 # Of that energy what a lower clock does not save, and the rest falls by the square of the voltage, which follows the
 # clock: by P4 and T4, which run at about half their clock.
 _WHATEVER_CLOCK = 0.7
@@ -337,6 +337,7 @@ _WINOGRAD_TILES = ((2, 0), (4, 1))
 _USUAL_LOADS = 0.25
 _DEPTHWISE = _INDEX["depthwise_convolution"]  # and less: all convolutions
 _WIDE_GROUP, _WIDEST_GROUP = 48, 128  # channels: cuDNN 8 has no fast kernels of groups beyond, with channels last
+_USUAL_BANDWIDTH, _USUAL_PEAKS = 2.039e12, (312e12, 19.5e12)  # of an A100; in 16 bits, in fp32
 _WHOLE, _WHOLE_BYTES, _SHORT_BYTES = ("fp32", "tf32"), 4.0, 2.0
 _CAST_BYTES = 6.0  # of a weight that is read as fp32 and written short, or of its gradient
 _FEW = 8  # parts that a batch is cut into where few samples pass at a time, as in a pipeline
@@ -423,7 +424,7 @@ class DeviceLimits:
         return cls(
             product_flop_per_s=peak,
             vector_flop_per_s=device.peak_flop_per_s.get("fp32", peak),
-            bytes_per_s=device.memory_bandwidth_bytes_per_s * (INLINE_ECC if device.has_inline_ecc else 1.0),
+            bytes_per_s=reached_bytes_per_s(device, peak, dtype),
             num_multiprocessors=device.num_multiprocessors or 1,
             sustained_flop_per_s=power_flop_per_s(device.power_w, device.process_nm, peak) if is_bound else math.inf,
         )
@@ -458,6 +459,13 @@ class Execution:
         return cls(
             is_fused=is_fused, has_channels_last=has_channels_last, is_mixed=is_short, element_bytes=element_bytes
         )
+
+
+def reached_bytes_per_s(device: Device, peak_flop_per_s: float, dtype: str) -> float:
+    """Return the bandwidth of a device's memory, less check bits; where it is not known, an A100's for its peak."""
+    if math.isinf(device.memory_bandwidth_bytes_per_s):
+        return peak_flop_per_s * _USUAL_BANDWIDTH / _USUAL_PEAKS[dtype in _WHOLE]
+    return device.memory_bandwidth_bytes_per_s * (INLINE_ECC if device.has_inline_ecc else 1.0)
 
 
 def power_flop_per_s(power_w: float, process_nm: float, peak_flop_per_s: float) -> float:
@@ -594,9 +602,7 @@ class _Grid:
 
 def _least(rates: Floats, bound: float) -> Floats:
     """Return about the smaller of the two, where they are alike a little less: power binds some of the time."""
-    if math.isinf(bound):
-        return rates
-    return np.asarray((rates**-_POWER_SHARPNESS + bound**-_POWER_SHARPNESS) ** (-1 / _POWER_SHARPNESS), dtype=float)
+    return np.asarray(rates * (1 + (rates / bound) ** _POWER_SHARPNESS) ** (-1 / _POWER_SHARPNESS), dtype=float)
 
 
 def _winograd_shapes(kernels: Kernels) -> tuple[Floats, Floats, Floats]:

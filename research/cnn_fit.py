@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 
 from planner import data
+from planner.data.fits import kernel_shares
 from planner.models.kernels import DeviceLimits, Execution, Shares, layer_seconds
 from planner.zoo import build
 from research import ROOT
@@ -71,7 +72,9 @@ class Run:
         dtype = "fp16" if "fp16" in device.peak_flop_per_s else "bf16"
         execution = Execution.of(dtype, is_fused=True, has_channels_last=True)
         batch = self.batch_per_device
-        both = layer_seconds(build(_NETWORK), batch, DeviceLimits.of(device, dtype), Shares.of(dtype), execution)
+        both = layer_seconds(
+            build(_NETWORK), batch, DeviceLimits.of(device, dtype), Shares.of(kernel_shares(dtype)), execution
+        )
         return batch / self.samples_per_s / sum(float(seconds.sum()) for seconds in both)
 
 

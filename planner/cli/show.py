@@ -217,6 +217,8 @@ _FIELDS = {
     "num_multiprocessors": "multiprocessors",
     "l2_mib": "L2 cache",
     "clock_mhz": "boost clock",
+    "process_nm": "process, as it is sold, nm",
+    "inline_ecc": "check bits among the data in memory",
     "link": "link inside a machine",
     "link_gb_per_s": "its rate, one direction",
     "scale_up_devices": "scale-up domain, devices",

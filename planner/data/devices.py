@@ -102,6 +102,8 @@ def device(name: str) -> Device:
         clock_hz=_si(row, "clock_mhz"),
         scale_up_devices=_whole(row, "scale_up_devices"),
         scale_up_bytes_per_s=_si(row, "scale_up_gb_per_s"),
+        process_nm=float(row["process_nm"]) if row["process_nm"] else None,
+        has_inline_ecc=row["inline_ecc"] == "yes",
         power_w=_si(row, "power_w"),
         source=row["source"],
     )

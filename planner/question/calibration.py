@@ -24,10 +24,11 @@ from planner.models.compute import (
     Constants,
     Software,
     optimizer_step_s,
+    peak_flop_per_s,
     profile_from_flop,
     scaled_to,
 )
-from planner.models.kernels import DeviceLimits, Execution, Shares, network_profile
+from planner.models.kernels import DeviceLimits, Execution, Shares, network_profile, reached_bytes_per_s
 from planner.models.memory import Precision
 from planner.models.transformer_time import device_rates, microbatch_of, transformer_profile
 from planner.names import OF_TRANSFORMERS, fold
@@ -35,7 +36,7 @@ from planner.problem import Assumption, Calibration, Limits, Training
 from planner.question.blocks import MOST_POINTS, CalibrationSpec, CurveSpec
 from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import Reading
-from planner.units import Dimension, format_exact, parse
+from planner.units import Dimension, format_exact, format_human, parse
 
 UTILISATION = 0.5  # of a device's peak, where nothing was measured
 # Of each device, under the hybrid family, where nothing is given. What the driver keeps: 0.75 GiB (PyTorch finds 79.25
@@ -429,6 +430,15 @@ class Profiler:
             notes.assume_aloud(text, path, other="eager" if is_compiled else "compiled")
         else:
             notes.assumptions.append(text)
+        known = {group.device.name: group.device for group in self.cluster.machine_groups}
+        for name in devices:
+            if known[name].memory_bandwidth_bytes_per_s == float("inf"):
+                peak = peak_flop_per_s(known[name], dtype)
+                rate = format_human(reached_bytes_per_s(known[name], peak, dtype), Dimension.RATE)
+                notes.warnings.append(
+                    f"the memory bandwidth of {name} is not known: taken to be {rate}, as much for its peak as an A100 "
+                    f"has; give it with the device, as memory_bandwidth"
+                )
         if is_short and is_compiled:
             for name in devices:
                 self._note_fused(dnn, name, fused_steps(name))
