@@ -246,9 +246,9 @@ _SOME_WAVES = 8.0  # beyond so many the last one is taken to be half full
 # Of the inner width that one multiprocessor gets where it is split: own choice; convolutions do not split it.
 _LEAST_PIECE = 512.0
 # Energy of an fp32 FLOP in a large product at full clock, everything on the board included but what it draws at rest,
-# by process. 16 and 12 nm: what P100 and V100 reach at 250 W, hardly bound; 7 nm: at most, for an A100 of 250 W is not
+# by process. 16 and 12 nm: what P4 and P100, T4 and V100 reach; 7 nm: at most, for an A100 of 250 W is not
 # bound; 5 nm: an RTX 4090 reaches 60 to 65 TFLOP/s at 450 W.
-_FLOP_J = {16.0: 36e-12, 12.0: 17.5e-12, 7.0: 12.6e-12, 5.0: 7e-12}
+_FLOP_J = {16.0: 36e-12, 12.0: 16.5e-12, 7.0: 12.6e-12, 5.0: 7e-12}
 # Of that energy what a lower clock does not save, and the rest falls by the square of the voltage, which follows the
 # clock: by P4 and T4, which run at about half their clock.
 _WHATEVER_CLOCK = 0.7
