@@ -437,9 +437,7 @@ class _Grid:
 
 def _least(rates: Floats, bound: float) -> Floats:
     """Return about the smaller of the two, where they are alike a little less: power binds some of the time."""
-    if math.isinf(bound):
-        return rates
-    return np.asarray((rates**-_POWER_SHARPNESS + bound**-_POWER_SHARPNESS) ** (-1 / _POWER_SHARPNESS), dtype=float)
+    return np.asarray(rates * (1 + (rates / bound) ** _POWER_SHARPNESS) ** (-1 / _POWER_SHARPNESS), dtype=float)
 
 
 def _winograd_shapes(kernels: Kernels) -> tuple[Floats, Floats, Floats]:

@@ -72,6 +72,17 @@ def test_power_binds_a_board_of_few_watts_only() -> None:
     assert power_flop_per_s(70, 12, 8.1e12) > power_flop_per_s(70, 16, 8.1e12)
 
 
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e3, 1e6])
+def test_power_binds_large_devices_as_small_ones(scale: float) -> None:
+    peak, power = 14e12 * scale, 10e12 * scale
+    free, bound, wide = (
+        seconds(4096, 4096, 4096, product_flop_per_s=peak, bytes_per_s=1e25, sustained_flop_per_s=most)
+        for most in (float("inf"), power, 1e3 * peak)
+    )
+    assert bound == pytest.approx(1.4 * free, rel=0.01)
+    assert wide == pytest.approx(free)
+
+
 def test_a_rested_board_starts_at_full_clock() -> None:
     def of(burst_s: float) -> float:
         product = Product(rows=512, inner=512, columns=512, count=1)
