@@ -25,6 +25,7 @@ from planner import data
 from planner.cost import Floats
 from planner.models.kernels import KINDS, DeviceLimits, Execution, Kernels, Shares, kernel_s, kernels_of
 from research import ROOT
+from research.kernel_fit import with_section
 from research.timm_networks import STEPS, read_steps
 
 __all__ = ["PARAMETERS", "Step", "band", "fitted", "left_out_errors", "page", "read", "shares_of", "table_text"]
@@ -242,14 +243,6 @@ def table_text(values: Mapping[str, float], logs: Sequence[float]) -> str:
     rows += [f"    low: {low:.3f}", f"    high: {high:.3f}", f"    device: {_DEVICE}"]
     rows += [f'    of: "training steps of image networks left out, eager, mixed precision, {_DEVICE}"']
     return "\n".join(rows) + "\n"
-
-
-def with_section(text: str, section: str) -> str:
-    """Return a table with one of its sections anew."""
-    blocks = re.split(r"(?m)^(?=\S)", text)
-    name = section.split(":", 1)[0]
-    kept = [block for block in blocks if not block.startswith(f"{name}:")]
-    return "".join([*kept, section])
 
 
 _HEAD = f"""\

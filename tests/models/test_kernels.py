@@ -51,10 +51,8 @@ def test_nothing_is_faster_than_the_peak_and_the_bandwidth(rows: int, inner: int
 
 @given(rows=SIZES, inner=SIZES, columns=SIZES, batch=st.integers(1, 64), more=st.integers(1, 64))
 def test_a_larger_batch_never_takes_less(rows: int, inner: int, columns: int, batch: int, more: int) -> None:
-    # Where an inner width is no longer split, a device that was full of parts may be a little less so.
-    shares = replace(SHARES, waves=of_all(0.0), startup=of_all(0.0))
-    less = seconds(rows, inner, columns, batch=batch, shares=shares)
-    assert seconds(rows, inner, columns, batch=batch + more, shares=shares) >= less * (1 - 1e-9)
+    less = seconds(rows, inner, columns, batch=batch)
+    assert seconds(rows, inner, columns, batch=batch + more) >= less * (1 - 1e-9)
 
 
 @given(rows=SIZES, inner=SIZES, columns=SIZES)
@@ -81,6 +79,17 @@ def test_power_binds_a_board_of_few_watts_only() -> None:
     powers = [power_flop_per_s(power, 12, 8.1e12) for power in (50, 70, 100, 200)]
     assert powers == sorted(powers)
     assert power_flop_per_s(70, 12, 8.1e12) > power_flop_per_s(70, 16, 8.1e12)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e3, 1e6])
+def test_power_binds_large_devices_as_small_ones(scale: float) -> None:
+    peak, power = 14e12 * scale, 10e12 * scale
+    free, bound, wide = (
+        seconds(4096, 4096, 4096, product_flop_per_s=peak, bytes_per_s=1e25, sustained_flop_per_s=most)
+        for most in (float("inf"), power, 1e3 * peak)
+    )
+    assert bound == pytest.approx(1.4 * free, rel=0.01)
+    assert wide == pytest.approx(free)
 
 
 def test_a_rested_board_starts_at_full_clock() -> None:

@@ -1,6 +1,7 @@
 """The fit of kernels in long numbers: what it reads, what it finds again, and that its page is not stale."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +28,14 @@ ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "planner/data/kernel_shares.yaml"
 
 
-@pytest.fixture(scope="module")
+@cache
+def fits_of(folder: Path) -> dict[str, Fit]:
+    return left_out_fits(read_kernels(folder))
+
+
+@pytest.fixture
 def fits(data_folder: Path) -> dict[str, Fit]:
-    return left_out_fits(read_kernels(data_folder))
+    return fits_of(data_folder)
 
 
 def test_a_section_takes_the_place_of_the_old_one_alone() -> None:
@@ -69,7 +75,7 @@ def test_some_rows_are_spread_over_all_of_them(data_folder: Path) -> None:
 @pytest.mark.measured
 def test_the_shipped_section_and_page_are_what_the_command_writes(data_folder: Path, fits: dict[str, Fit]) -> None:
     rows, passes = read_kernels(data_folder), read_passes(data_folder)
-    section = section_text(with_matrix_share(fits[""], passes))
+    section = section_text(with_matrix_share(fits[""], passes), passes, fits)
     assert plain_yaml(TABLE.read_text())["fp32"] == plain_yaml(section)["fp32"]
     assert (ROOT / "docs/accuracy_kernels.md").read_text() == page(rows, passes, fits)
 
