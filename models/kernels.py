@@ -340,6 +340,8 @@ _WIDE_GROUP, _WIDEST_GROUP = 48, 128  # channels: cuDNN 8 has no fast kernels of
 _USUAL_BANDWIDTH, _USUAL_PEAKS = 2.039e12, (312e12, 19.5e12)  # of an A100; in 16 bits, in fp32
 _WHOLE, _WHOLE_BYTES, _SHORT_BYTES = ("fp32", "tf32"), 4.0, 2.0
 _CAST_BYTES = 6.0  # of a weight that is read as fp32 and written short, or of its gradient
+# Of a kernel's start, where a compiled program leaves no gaps: by MLPerf's runs of few samples (docs/accuracy_cnn.md).
+_FUSED_START = 0.5
 _FEW = 8  # parts that a batch is cut into where few samples pass at a time, as in a pipeline
 
 
@@ -555,7 +557,8 @@ def kernel_s(
     samples = kernels.sample_elements * execution.element_bytes * batch
     cast_bytes = np.where(is_product & execution.is_mixed, _CAST_BYTES, 0.0)
     weights = kernels.weight_elements * (execution.element_bytes + cast_bytes)
-    seconds = both(work, samples + weights) + shares.start_s * kernels.launches
+    start_s = shares.start_s * (_FUSED_START if execution.is_fused else 1.0)
+    seconds = both(work, samples + weights) + start_s * kernels.launches
     if shares.winograd > 0:
         places, inputs, outputs = _winograd_shapes(kernels)
         for side, moves in _WINOGRAD_TILES:
@@ -565,7 +568,7 @@ def kernel_s(
             work = grid.padded_flop(tiles, inside * inputs, outputs, beside * kernels.count)
             again = 1 + moves * 2 * window / side**2  # transformed numbers are written and read
             through = both(work / shares.winograd, samples * again + weights * (1 + 2 * window / 9))
-            through += shares.start_s * (kernels.launches + 1 + 2 * moves)
+            through += start_s * (kernels.launches + 1 + 2 * moves)
             seconds = np.where(places > 0, np.minimum(seconds, through), seconds)
     return seconds
 

@@ -186,8 +186,8 @@ _FEW = f"""
 ## Few samples on a device, many devices
 
 Errors of the same figures on runs that were not fitted: fewer than {LEAST_BATCH} samples on a device, or more than
-{_MOST_DEVICES} devices. What an iteration takes whatever its samples, exchange included, is not in the figures, so that
-the prediction is too fast; a plan with fewer samples on a device than were measured warns of it.
+{_MOST_DEVICES} devices. Their exchange is not in the figures; a plan with fewer samples on a device than were measured
+warns of it.
 
 """
 _TAIL = """
