@@ -64,10 +64,12 @@ fuzz: $(VENV)/.dev
 cases: $(VENV)/.planner
 	$(BIN)/planner case --all
 
-# Fits and evaluation, from the measurements that PLANNER_DATA names: docs/accuracy*.md and the fitted data. A quarter
-# of an hour; each of the programs prints its tables alone, without --write.
-accuracy: $(VENV)/.dev
+# Fits and evaluation, from the measurements that PLANNER_DATA names: docs/accuracy*.md and the fitted data. Half an
+# hour; each of the programs prints its tables alone, without --write.
+accuracy: $(VENV)/.dev $(HEAVY)/.ready
+	$(HEAVY)/bin/python -m research.timm_networks
 	$(BIN)/python -m research.transformer_fit --write
+	$(BIN)/python -m research.step_fit --write
 	$(BIN)/python -m research.cnn_fit --write
 	$(BIN)/python -m research.kernel_fit --write
 	$(BIN)/python -m research.runs --write

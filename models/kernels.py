@@ -240,7 +240,9 @@ def _mixed(index: int, operator: Operator, *, is_wide: bool) -> tuple[list[tuple
             is_wide or (kind in ("element_wise", "addition") and operator.weight_elements > 0),
         )
     moved = 3.0 * operator.read_elements
-    casts = [(index, is_back, _INDEX["copy"], 0, 0, 0, 0, 0, moved, 0, 1) for is_back in (0, 1)]
+    casts: list[tuple[float, ...]] = [
+        (index, is_back, _INDEX["copy"], 0, 0, 0, 0, 0, moved, 0, 1) for is_back in (0, 1)
+    ]
     return (casts if is_cast else []), is_wide_then
 
 
@@ -422,13 +424,15 @@ class DeviceLimits:
     def of(cls, device: Device, dtype: str) -> "DeviceLimits":
         """Return those of a device of the table; raise ModelError if it has no rate of that type."""
         peak = peak_flop_per_s(device, dtype)
-        is_bound = dtype == "fp32" and device.power_w is not None and device.process_nm is not None
+        sustained = math.inf
+        if dtype == "fp32" and device.power_w is not None and device.process_nm is not None:
+            sustained = power_flop_per_s(device.power_w, device.process_nm, peak)
         return cls(
             product_flop_per_s=peak,
             vector_flop_per_s=device.peak_flop_per_s.get("fp32", peak),
             bytes_per_s=reached_bytes_per_s(device, peak, dtype),
             num_multiprocessors=device.num_multiprocessors or 1,
-            sustained_flop_per_s=power_flop_per_s(device.power_w, device.process_nm, peak) if is_bound else math.inf,
+            sustained_flop_per_s=sustained,
         )
 
 
@@ -633,6 +637,15 @@ def _kernels(dnn: Dnn, *, is_fused: bool, is_mixed: bool) -> Kernels:
     return kernels_of(dnn, is_fused=is_fused, is_mixed=is_mixed)
 
 
+def work_by_layer(dnn: Dnn) -> tuple[Floats, Floats]:
+    """Return the numbers that each layer moves for one sample, both ways, and its FLOP."""
+    kernels = _kernels(dnn, is_fused=False, is_mixed=False)
+    moved, flop = np.zeros(len(dnn.layers)), np.zeros(len(dnn.layers))
+    np.add.at(moved, kernels.layer, kernels.sample_elements)
+    np.add.at(flop, kernels.layer, 2 * kernels.rows * kernels.inner * kernels.columns * kernels.count)
+    return moved, flop
+
+
 def layer_seconds(
     dnn: Dnn, batch: float, limits: DeviceLimits, shares: Shares, execution: Execution
 ) -> tuple[Floats, Floats]:
@@ -648,9 +661,11 @@ def layer_seconds(
     seconds = kernel_s(kernels, batch, limits, shares, execution)
     launched_s = kernels.launches * shares.dispatch_s
     seconds = seconds + launched_s * max(0.0, 1 - seconds.sum() / launched_s.sum())
-    number, is_back = len(dnn.layers), kernels.is_backward
-    forward_s = np.bincount(kernels.layer, np.where(is_back, 0.0, seconds), number)
-    return forward_s, np.bincount(kernels.layer, np.where(is_back, seconds, 0.0), number)
+    forward_s, backward_s = np.zeros(len(dnn.layers)), np.zeros(len(dnn.layers))
+    is_back = kernels.is_backward
+    np.add.at(forward_s, kernels.layer[~is_back], seconds[~is_back])
+    np.add.at(backward_s, kernels.layer[is_back], seconds[is_back])
+    return forward_s, backward_s
 
 
 def network_profile(

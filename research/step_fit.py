@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -42,26 +43,34 @@ _OPTIMIZER_KERNELS = 4  # for each tensor: PyTorch 1.12 steps one after the othe
 _SOFT = 0.15  # errors beyond it count linearly
 _PULL = 0.1  # of a parameter towards its start, where rows tell little of it
 
-# Name, start, and what shares it: kinds of kernels by arithmetic, by memory; or constants.
-PARAMETERS: Mapping[str, tuple[float, tuple[str, ...], tuple[str, ...]]] = {
-    "convolution": (0.8, ("convolution",), ()),
-    "grouped": (0.3, ("grouped_convolution",), ()),
-    "depthwise": (0.3, ("depthwise_convolution",), ()),
-    "matmul": (0.8, ("matmul", "recurrent"), ()),
-    "batched": (0.4, ("batched_matmul", "attention"), ()),
-    "images": (0.5, (), ("convolution", "grouped_convolution", "depthwise_convolution")),
-    "tokens": (0.5, (), ("matmul", "batched_matmul", "attention", "recurrent")),
-    "windows": (0.5, (), ("pooling",)),
-    "elements": (
+
+class Parameter(NamedTuple):
+    """Where a parameter starts, and the kinds of kernels whose arithmetic or memory share it; else a constant."""
+
+    start: float
+    flop: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+
+
+PARAMETERS: Mapping[str, Parameter] = {
+    "convolution": Parameter(0.8, ("convolution",)),
+    "grouped": Parameter(0.3, ("grouped_convolution",)),
+    "depthwise": Parameter(0.3, ("depthwise_convolution",)),
+    "matmul": Parameter(0.8, ("matmul", "recurrent")),
+    "batched": Parameter(0.4, ("batched_matmul", "attention")),
+    "images": Parameter(0.5, (), ("convolution", "grouped_convolution", "depthwise_convolution")),
+    "tokens": Parameter(0.5, (), ("matmul", "batched_matmul", "attention", "recurrent")),
+    "windows": Parameter(0.5, (), ("pooling",)),
+    "elements": Parameter(
         0.8,
         (),
         ("batch_norm", "norm", "softmax", "element_wise", "addition", "reduction", "embedding", "copy"),
     ),
-    "startup": (60.0, (), ()),
-    "waves": (0.5, (), ()),
-    "start_s": (1e-5, (), ()),
-    "conversion": (1.0, (), ()),
-    "wide_groups": (0.1, (), ()),
+    "startup": Parameter(60.0),
+    "waves": Parameter(0.5),
+    "start_s": Parameter(1e-5),
+    "conversion": Parameter(1.0),
+    "wide_groups": Parameter(0.1),
 }
 _LOADS = 0.0  # of tiles: these rows do not tell it
 _MOST_SHARE = 1.25  # clocks go beyond those that peaks are published for, and caches spare the memory
@@ -133,7 +142,8 @@ def read(folder: Path, networks: Path = _NETWORKS) -> list[Step]:
 
 def shares_of(values: Mapping[str, float]) -> Shares:
     """Return the shares that the parameters' values make."""
-    flop, moved = ({kind: values[name] for name, row in PARAMETERS.items() for kind in row[at]} for at in (1, 2))
+    flop = {kind: values[name] for name, row in PARAMETERS.items() for kind in row.flop}
+    moved = {kind: values[name] for name, row in PARAMETERS.items() for kind in row.moved}
     startup, waves = (dict.fromkeys(flop, values[name]) for name in ("startup", "waves"))
     return Shares(
         flop=flop,
@@ -171,7 +181,8 @@ class Stacked:
         number = len(self.steps)
         device_s = np.bincount(self._of, took, number) + self._update_s
         launches = np.bincount(self._of, self._kernels.launches * self._times, number)
-        return np.maximum(device_s, (launches + _OPTIMIZER_KERNELS * self._tensors) * shares.dispatch_s)
+        host_s: Floats = (launches + _OPTIMIZER_KERNELS * self._tensors) * shares.dispatch_s
+        return np.maximum(device_s, host_s)
 
 
 def _stacks(steps: Sequence[Step]) -> list[Stacked]:
@@ -188,7 +199,7 @@ def _logs(stacks: Sequence[Stacked], shares: Shares) -> Floats:
 
 def fitted(steps: Sequence[Step]) -> dict[str, float]:
     """Return the parameters' values."""
-    names, start = list(PARAMETERS), np.log([row[0] for row in PARAMETERS.values()])
+    names, start = list(PARAMETERS), np.log([row.start for row in PARAMETERS.values()])
     stacks = _stacks(steps)
 
     def residuals(point: Floats) -> Floats:

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.data is None or not (given.data / STEPS).is_file():
         print("no measured data: name their folder by --data or PLANNER_DATA.", file=sys.stderr)
         return 2
-    torch = importlib.import_module("torch")
+    torch: Any = importlib.import_module("torch")
     _stand_in()
     linspace = torch.linspace
     # Networks ask for the numbers of their rates of stochastic depth, which are no weights.

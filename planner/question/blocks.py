@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 
 from planner import data
 from planner.cluster import Storage
-from planner.dnn import MOST_LAYERS, Layer, Tensor, Window
+from planner.dnn import MOST_LAYERS, Layer, Operator, Product, Tensor, Window
 from planner.problem import USUAL_ALGORITHMS, Algorithm, Queue
 from planner.question.values import (
     Bytes,
@@ -65,6 +65,65 @@ class WindowSpec(Model):
     padding: Annotated[int, Field(ge=0, strict=True)] = 0
 
 
+class OperatorSpec(Model):
+    """One operator of a layer, of one sample and in elements; ``product``: rows, inner width, columns and count."""
+
+    kind: Literal[
+        "convolution",
+        "matmul",
+        "batched_matmul",
+        "attention",
+        "batch_norm",
+        "norm",
+        "softmax",
+        "element_wise",
+        "addition",
+        "pooling",
+        "reduction",
+        "embedding",
+        "copy",
+        "recurrent",
+    ]
+    multiply_adds: Annotated[int, Field(ge=0, le=10**18, strict=True)] = 0
+    reads: Annotated[int, Field(ge=0, le=10**15, strict=True)] = 0
+    writes: Annotated[int, Field(ge=0, le=10**15, strict=True)] = 0
+    weights: Annotated[int, Field(ge=0, le=10**15, strict=True)] = 0
+    product: tuple[Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)], Count, Count, Count] | None = None
+    kernels: Count = 1
+
+    @classmethod
+    def of(cls, operator: Operator) -> dict[str, Any]:
+        """Return an operator as a spec writes it, less what it need not say."""
+        product = operator.product
+        row = {
+            "kind": operator.kind,
+            "multiply_adds": operator.num_multiply_adds,
+            "reads": operator.read_elements,
+            "writes": operator.written_elements,
+            "weights": operator.weight_elements,
+            "product": None if product is None else [product.rows, product.inner, product.columns, product.count],
+            "kernels": operator.num_kernels,
+        }
+        return {key: value for key, value in row.items() if value != cls.model_fields[key].default}
+
+    def build(self) -> Operator:
+        """Return the operator."""
+        product = None
+        if self.product is not None:
+            rows, inner, columns, count = self.product
+            whole = int(rows) if rows.is_integer() else rows
+            product = Product(rows=whole, inner=inner, columns=columns, count=count)
+        return Operator(
+            kind=self.kind,
+            num_multiply_adds=self.multiply_adds,
+            read_elements=self.reads,
+            written_elements=self.writes,
+            weight_elements=self.weights,
+            product=product,
+            num_kernels=self.kernels,
+        )
+
+
 class LayerSpec(Model):
     """One layer, by multiply-adds or by measured seconds of a batch of ``dnn.profile_batch`` samples.
 
@@ -83,6 +142,7 @@ class LayerSpec(Model):
     tensors: list[TensorSpec] = []
     window: WindowSpec | None = None
     in_place: bool = False
+    operators: list[OperatorSpec] = []
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -105,6 +165,7 @@ class LayerSpec(Model):
             tensors=given or whole,
             is_in_place=self.in_place,
             window=None if self.window is None else Window(**self.window.model_dump()),
+            operators=tuple(one.build() for one in self.operators),
         )
 
 

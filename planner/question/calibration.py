@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from planner import data
@@ -28,7 +29,15 @@ from planner.models.compute import (
     profile_from_flop,
     scaled_to,
 )
-from planner.models.kernels import DeviceLimits, Execution, Shares, network_profile, reached_bytes_per_s
+from planner.models.kernels import (
+    DeviceLimits,
+    Execution,
+    Shares,
+    is_known,
+    network_profile,
+    reached_bytes_per_s,
+    work_by_layer,
+)
 from planner.models.memory import Precision
 from planner.models.transformer_time import device_rates, microbatch_of, transformer_profile
 from planner.names import OF_TRANSFORMERS, fold
@@ -430,6 +439,7 @@ class Profiler:
             notes.assume_aloud(text, path, other="eager" if is_compiled else "compiled")
         else:
             notes.assumptions.append(text)
+        self._note_unknown(dnn)
         known = {group.device.name: group.device for group in self.cluster.machine_groups}
         for name in devices:
             if known[name].memory_bandwidth_bytes_per_s == float("inf"):
@@ -453,6 +463,20 @@ class Profiler:
                 f"{', '.join(unlike)}: training steps were not measured there; seconds are those of published figures "
                 f"and of what kernels reach on {', '.join(measured_on)}"
             )
+
+    def _note_unknown(self, dnn: Dnn) -> None:
+        """Warn of layers whose kind says nothing of what they compute, with their share of the work."""
+        unknown = {one.name for one in dnn.layers if not one.operators and not is_known(one.kind)}
+        if not unknown:
+            return
+        kinds = ", ".join(sorted({repr(one.kind) for one in dnn.layers if one.name in unknown}))
+        is_mine = np.array([one.name in unknown for one in dnn.layers])
+        moved, flop = work_by_layer(dnn)
+        shares = [float(work[is_mine].sum() / max(1.0, work.sum())) for work in (moved, flop)]
+        self.reading.notes.warnings.append(
+            f"{len(unknown)} layers of unknown kinds ({kinds}) count as element by element, or as a product where they "
+            f"have multiply-adds: {shares[0]:.1%} of what is moved, {shares[1]:.1%} of the FLOP"
+        )
 
     def _note_fused(self, dnn: Dnn, name: str, row: Mapping[str, Any]) -> None:
         """Say what the seconds of a compiled network in short numbers rest on, on one device."""

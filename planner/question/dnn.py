@@ -25,7 +25,7 @@ from planner.importers.kinds import kind_of
 from planner.letters import visible
 from planner.plan import Goal
 from planner.problem import Training
-from planner.question.blocks import ELEMENT_BYTES, BlockSpec, LayerSpec, RunSpec, SubstitutionSpec
+from planner.question.blocks import ELEMENT_BYTES, BlockSpec, LayerSpec, OperatorSpec, RunSpec, SubstitutionSpec
 from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import NETWORK_KEYS, DnnSpec, Reading
 from planner.question.values import Dtype
@@ -79,7 +79,9 @@ def _row(dnn: Dnn, layer: Layer) -> dict[str, Any]:
         row["multiply_adds"] = layer.num_multiply_adds
     counts = {"parameters": layer.num_trainable, "output": layer.num_output_elements}
     short = {key: f"{count * ELEMENT_BYTES} B" for key, count in counts.items() if count}
-    flag = {"in_place": True} if layer.is_in_place else {}
+    flag: dict[str, Any] = {"in_place": True} if layer.is_in_place else {}
+    if layer.operators:
+        flag["operators"] = [OperatorSpec.of(one) for one in layer.operators]
     if LayerSpec.model_validate({**row, **short, **flag}).build() == layer:
         return {**row, **short, **flag}
     if layer.tensors:
