@@ -214,17 +214,11 @@ def kernels_of(dnn: Dnn, *, is_fused: bool = False, is_mixed: bool = False) -> K
         if (again := readers[layer.name] - 1) > 0 and layer.kind != "input":  # their gradients are added up
             moved = 3.0 * again * layer.num_output_elements
             found.append((index, 1, _INDEX["addition"], 0, 0, 0, 0, 0, moved, 0, again))
-    table = np.array(found, dtype=float).reshape(-1, len(Kernels.__dataclass_fields__)).T
-    whole = ("layer", "kind", "grows")
-    columns = dict(zip(Kernels.__dataclass_fields__, table, strict=True))
-    return Kernels(
-        **{
-            name: column.astype(int) if name in whole else column
-            for name, column in columns.items()
-            if name != "is_backward"
-        },
-        is_backward=columns["is_backward"].astype(bool),
-    )
+    names = [one.name for one in fields(Kernels)]
+    columns = dict(zip(names, np.array(found, dtype=float).reshape(-1, len(names)).T, strict=True))
+    columns |= {name: columns[name].astype(int) for name in ("layer", "kind", "grows")}
+    columns["is_backward"] = columns["is_backward"].astype(bool)
+    return Kernels(**columns)
 
 
 def _mixed(index: int, operator: Operator, *, is_wide: bool) -> tuple[list[tuple[float, ...]], bool]:
@@ -235,10 +229,8 @@ def _mixed(index: int, operator: Operator, *, is_wide: bool) -> tuple[list[tuple
     elif kind in ("norm", "softmax"):
         is_cast, is_wide_then = not is_wide, True
     else:
-        is_cast, is_wide_then = (
-            False,
-            is_wide or (kind in ("element_wise", "addition") and operator.weight_elements > 0),
-        )
+        has_weight = kind in ("element_wise", "addition") and operator.weight_elements > 0
+        is_cast, is_wide_then = False, is_wide or has_weight
     moved = 3.0 * operator.read_elements
     casts: list[tuple[float, ...]] = [
         (index, is_back, _INDEX["copy"], 0, 0, 0, 0, 0, moved, 0, 1) for is_back in (0, 1)
@@ -660,7 +652,8 @@ def layer_seconds(
     kernels = _kernels(dnn, is_fused=execution.is_fused, is_mixed=is_mixed)
     seconds = kernel_s(kernels, batch, limits, shares, execution)
     launched_s = kernels.launches * shares.dispatch_s
-    seconds = seconds + launched_s * max(0.0, 1 - seconds.sum() / launched_s.sum())
+    if launched_s.sum() > seconds.sum():
+        seconds = seconds + launched_s * (1 - seconds.sum() / launched_s.sum())
     forward_s, backward_s = np.zeros(len(dnn.layers)), np.zeros(len(dnn.layers))
     is_back = kernels.is_backward
     np.add.at(forward_s, kernels.layer[~is_back], seconds[~is_back])

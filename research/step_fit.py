@@ -29,7 +29,18 @@ from research import ROOT
 from research.kernel_fit import with_section
 from research.timm_networks import STEPS, read_steps
 
-__all__ = ["PARAMETERS", "Step", "band", "fitted", "left_out_errors", "page", "read", "shares_of", "table_text"]
+__all__ = [
+    "PARAMETERS",
+    "Step",
+    "band",
+    "collapsed",
+    "fitted",
+    "left_out_errors",
+    "page",
+    "read",
+    "shares_of",
+    "table_text",
+]
 
 _COMMAND = "make accuracy"
 _TABLE, _PAGE = ROOT / "planner" / "data" / "kernel_shares.yaml", ROOT / "docs" / "accuracy_steps.md"
@@ -101,7 +112,7 @@ class Step:
         return name if found is None else found.group(0)
 
 
-def _collapsed(kernels: Kernels) -> tuple[Kernels, Floats]:
+def collapsed(kernels: Kernels) -> tuple[Kernels, Floats]:
     """Return unlike kernels, and how often each stands."""
     names = [one.name for one in fields(Kernels) if one.name not in ("layer", "is_backward")]
     table = np.array([getattr(kernels, name) for name in names], dtype=float).T
@@ -123,7 +134,7 @@ def read(folder: Path, networks: Path = _NETWORKS) -> list[Step]:
             continue
         if path not in known:
             dnn = pickle.loads(path.read_bytes())  # written by research.timm_networks
-            known[path] = (dnn, *_collapsed(kernels_of(dnn, is_mixed=True)))
+            known[path] = (dnn, *collapsed(kernels_of(dnn, is_mixed=True)))
         dnn, kernels, times = known[path]
         steps.append(
             Step(
@@ -279,6 +290,8 @@ def page(steps: Sequence[Step], values: Mapping[str, float], logs: Mapping[tuple
         ("all", list(steps)),
         *((form, [one for one in steps if one.memory_format == form]) for form in ("nchw", "nhwc")),
     ):
+        if not chosen:
+            continue
         own = np.array([logs[one.network, one.memory_format] for one in chosen])
         sizes, (low, high) = np.abs(np.exp(own) - 1), np.quantile(np.exp(own) - 1, (0.1, 0.9))
         measured = np.array([one.seconds / one.batch for one in chosen])
