@@ -40,6 +40,7 @@ from planner.models.communication import (
     cheapest_of,
     delayed,
 )
+from planner.models.activations import kept_bytes
 from planner.models.memory import STATISTIC_BYTES, Precision
 from planner.problem import USUAL_ALGORITHMS
 
@@ -300,7 +301,7 @@ class LayerBytes:
             weights_bytes=trainable * precision.weight_bytes + moving * STATISTIC_BYTES,
             gradients_bytes=trainable * precision.gradient_bytes,
             optimizer_bytes=trainable * (precision.master_bytes + precision.optimizer_bytes),
-            activations_bytes=_prefix([layer.num_stored_elements for layer in dnn.layers]) * precision.activation_bytes,
+            activations_bytes=_prefix(kept_bytes(dnn, precision).tolist()),
             trainable_share=trainable / max(1.0, float(trainable[-1])),
             cut_bytes=np.array([0.0, *line.cut_elements.tolist(), 0.0]) * precision.activation_bytes,
             line=line,

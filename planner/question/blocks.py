@@ -67,7 +67,8 @@ class WindowSpec(Model):
 class LayerSpec(Model):
     """One layer, by multiply-adds or by measured seconds of a batch of ``dnn.profile_batch`` samples.
 
-    Its size is said by ``output`` and ``parameters``, bytes of fp32, or by ``shape`` and ``tensors``, in elements.
+    Its size is said by ``output`` and ``parameters``, bytes of fp32, or by ``shape`` and ``tensors``, in elements;
+    ``kept_beside``: what its backward pass reads of a sample beside its output, in bytes where numbers are fp32.
     """
 
     name: Name
@@ -82,6 +83,7 @@ class LayerSpec(Model):
     tensors: list[TensorSpec] = []
     window: WindowSpec | None = None
     in_place: bool = False
+    kept_beside: Bytes = 0.0
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -103,6 +105,7 @@ class LayerSpec(Model):
             num_multiply_adds=int(self.multiply_adds),
             tensors=given or whole,
             is_in_place=self.in_place,
+            kept_beside_bytes=round(self.kept_beside),
             window=None if self.window is None else Window(**self.window.model_dump()),
         )
 

@@ -79,7 +79,9 @@ def _row(dnn: Dnn, layer: Layer) -> dict[str, Any]:
         row["multiply_adds"] = layer.num_multiply_adds
     counts = {"parameters": layer.num_trainable, "output": layer.num_output_elements}
     short = {key: f"{count * ELEMENT_BYTES} B" for key, count in counts.items() if count}
-    flag = {"in_place": True} if layer.is_in_place else {}
+    flag: dict[str, Any] = {"in_place": True} if layer.is_in_place else {}
+    if layer.kept_beside_bytes:
+        flag["kept_beside"] = f"{layer.kept_beside_bytes} B"
     if LayerSpec.model_validate({**row, **short, **flag}).build() == layer:
         return {**row, **short, **flag}
     if layer.tensors:
