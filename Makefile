@@ -69,6 +69,7 @@ cases: $(VENV)/.planner
 accuracy: $(VENV)/.dev
 	$(BIN)/python -m research.transformer_fit --write
 	$(BIN)/python -m research.cnn_fit --write
+	$(BIN)/python -m research.memory_fit --write
 	$(BIN)/python -m research.runs --write
 	$(BIN)/python -m research.accuracy --write
 

@@ -44,6 +44,7 @@ _ELEMENT_WISE = ("element_wise", "addition")
 _UNREAD = ("addition", "copy", "reduction")  # operators whose backward pass reads nothing of what they read
 _UNREAD_LAYERS = ("add", "residual", "concatenate", "flatten")
 _PASSED_ON = ("activation", "add", "residual", "dropout", "flatten")  # in place, their output is their first input
+_MOST_SIMPLE = 2  # operators of a layer: longer ones are norms of networks' own, which cast their weights
 _UNSCALED = ("pooling", "dropout")  # keep indices and masks beside their outputs
 
 
@@ -124,14 +125,12 @@ def _is_wide(operators: Sequence[Operator], *, is_wide: bool, is_seen: bool) -> 
     ``is_seen``: whether they were seen, and do not merely follow from the kind of a layer: a layer of unknown kind with
     weights may be a product.
     """
-    is_product = not is_seen
+    is_product = not is_seen or len(operators) > _MOST_SIMPLE
     for one in operators:
         is_product = is_product or one.kind in _PRODUCTS
         if one.kind in _PRODUCTS:
             is_wide = False
-        elif one.kind in ("norm", "softmax"):
-            is_wide = True
-        elif one.kind in _ELEMENT_WISE and one.weight_elements and not is_product:  # after a product it is its bias
+        elif one.kind in ("norm", "softmax") or (one.kind in _ELEMENT_WISE and one.weight_elements and not is_product):
             is_wide = True
     return is_wide
 
