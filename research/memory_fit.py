@@ -165,6 +165,7 @@ What it leaves out: the gradient of an activation, and of branches that wait, wh
 convolutions ask for; pieces of the allocator; weights and gradients in fp32 where frameworks keep them so (14 bytes a
 parameter with momentum instead of 12, automatic mixed precision of PyTorch). It says that a batch fits which does not
 rather than the other way round. A memory failure may also be one of a library: a convolution that found no algorithm.
+Passed over: networks that need InplaceABN (TResNet, `densenet264d_iabn`), and one that timm 0.6.13 has no longer.
 """
 
 
