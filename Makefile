@@ -72,6 +72,7 @@ accuracy: $(VENV)/.dev $(HEAVY)/.ready
 	$(BIN)/python -m research.step_fit --write
 	$(BIN)/python -m research.cnn_fit --write
 	$(BIN)/python -m research.kernel_fit --write
+	$(BIN)/python -m research.memory_fit --write
 	$(BIN)/python -m research.runs --write
 	$(BIN)/python -m research.accuracy --write
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from types import ModuleType
 
 __all__ = [
+    "activations",
     "asynchronous",
     "communication",
     "compute",

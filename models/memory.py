@@ -1,6 +1,6 @@
-"""Bytes on one device: of data-parallel training, and of a transformer under any layout, stage by stage.
+"""Bytes on one device: of a transformer under any layout, stage by stage; and the terms that any network has.
 
-**Data parallelism.** Every weight, its gradient, the optimiser's state, and the outputs that the backward pass reads.
+Networks in general: :mod:`planner.models.activations`.
 
 **A layer of a transformer.** What is kept follows from who reads it: the backward pass of a GEMM, a norm, an activation
 function or of attention needs what the operator read, and so does the weighted sum of experts; that of an addition, of
@@ -50,7 +50,6 @@ from math import inf
 import numpy as np
 
 from planner.cost import Floats
-from planner.dnn import Dnn
 from planner.models.layouts import Ints, Layouts, Recompute, Stage, chunk_in_flight, every_stage, fullest_stages
 from planner.models.operators import (
     COLUMN_SPLIT,
@@ -165,29 +164,6 @@ class MemoryUse:
         if not self.activations_per_sample_bytes or limit_bytes == inf:
             return 2**62
         return int((limit_bytes - self.fixed_bytes) // self.activations_per_sample_bytes)
-
-
-def data_parallel_memory(dnn: Dnn, precision: Precision, *, reserve_bytes: float = 0.0) -> MemoryUse:
-    """Return what one device holds: every weight, its gradient, the optimiser's state, and activations.
-
-    Every output is kept for the backward pass, except of operators that work in place; fusion buffers hold the
-    gradients themselves.
-
-    Parameters
-    ----------
-    dnn, precision
-        The network, and the bytes of its numbers.
-    reserve_bytes
-        Workspaces and the framework's own context, which are left out otherwise.
-    """
-    per_parameter = precision.master_bytes + precision.optimizer_bytes
-    return MemoryUse(
-        weights_bytes=dnn.num_trainable * precision.weight_bytes + dnn.num_moving * STATISTIC_BYTES,
-        gradients_bytes=dnn.num_trainable * precision.gradient_bytes,
-        optimizer_bytes=dnn.num_trainable * per_parameter,
-        activations_per_sample_bytes=dnn.num_stored_elements * precision.activation_bytes,
-        reserve_bytes=reserve_bytes,
-    )
 
 
 # -- what one layer of a transformer keeps for its backward pass -------------------------------------------------------

@@ -12,7 +12,7 @@ Of what a segment reads its worker holds a part if a segment of the layer before
 samples, all of them: ``R(l-1)`` divides ``R(l)``, and ``r' = r modulo R(l-1)``. Samples themselves are read from
 outside. Parts of numbers are rounded up. The optimiser's state, and master copies in mixed precision, are the servers'.
 Left out: error terms on their way, and workspaces; give them as a reserve. One worker with one thread thus holds what
-a device of data-parallel training does with one sample (:func:`planner.models.memory.data_parallel_memory`), less the
+a device of data-parallel training does with one sample (:mod:`planner.models.activations`), less the
 optimiser's state. An assumption of ours: the paper (F. Yan, O. Ruwase, Y. He and T. Chilimbi, KDD 2015,
 doi:10.1145/2783258.2783270) has no model of memory.
 """
@@ -39,7 +39,10 @@ from planner.models.replicas import LayerStates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What a layer keeps beside its trained weights: batch-norm statistics, and outputs of a sample, in elements."""
+    """What a layer keeps beside its trained weights: batch-norm statistics, and what backward reads of a sample.
+
+    Both are numbers, those of a sample as wide as activations.
+    """
 
     num_moving: int
     num_stored: int

@@ -33,6 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.cost import Floats, Profile, TransferCost
 from planner.dnn import Dnn
+from planner.models.activations import kept_bytes
 from planner.models.communication import (
     ALL_REDUCES,
     EVEN_ALL_REDUCES,
@@ -300,7 +301,7 @@ class LayerBytes:
             weights_bytes=trainable * precision.weight_bytes + moving * STATISTIC_BYTES,
             gradients_bytes=trainable * precision.gradient_bytes,
             optimizer_bytes=trainable * (precision.master_bytes + precision.optimizer_bytes),
-            activations_bytes=_prefix([layer.num_stored_elements for layer in dnn.layers]) * precision.activation_bytes,
+            activations_bytes=_prefix(kept_bytes(dnn, precision).tolist()),
             trainable_share=trainable / max(1.0, float(trainable[-1])),
             cut_bytes=np.array([0.0, *line.cut_elements.tolist(), 0.0]) * precision.activation_bytes,
             line=line,

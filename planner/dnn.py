@@ -140,12 +140,15 @@ class Layer:
     tensors
         In order of registration.
     is_in_place
-        The output overwrites the input, so that nothing more is kept for the backward pass.
+        The output overwrites the input, or nobody reads it again, so that it is not kept for the backward pass.
     window
         Of a convolution or a pool, where it is known; a pool without one reads its whole channel.
     operators
         What it computes, where that was seen; empty where it follows from the kind and the shapes:
         :func:`planner.models.kernels.operators_of`.
+    kept_beside_bytes
+        What the backward pass reads of one sample beside the output, where numbers take four bytes: copies of what is
+        overwritten, indices of maxima, masks.
     """
 
     name: str
@@ -156,6 +159,7 @@ class Layer:
     is_in_place: bool = False
     window: Window | None = None
     operators: tuple[Operator, ...] = ()
+    kept_beside_bytes: int = 0
 
     @property
     def num_output_elements(self) -> int:
@@ -164,7 +168,7 @@ class Layer:
 
     @property
     def num_stored_elements(self) -> int:
-        """Elements kept from forward to backward, for one sample."""
+        """Elements of the output that are kept from forward to backward, for one sample."""
         return 0 if self.is_in_place else self.num_output_elements
 
     @property

@@ -68,7 +68,8 @@ def _codes(layers: Sequence[Layer], inputs: Sequence[Sequence[str]]) -> Ints:
     codes = []
     for layer, read in zip(layers, inputs, strict=True):
         tensors = tuple((tensor.num_elements, tensor.role) for tensor in layer.tensors)
-        alike = (layer.kind, layer.output_shape, layer.num_multiply_adds, tensors, layer.is_in_place, layer.window)
+        kept = (layer.is_in_place, layer.kept_beside_bytes)
+        alike = (layer.kind, layer.output_shape, layer.num_multiply_adds, tensors, *kept, layer.window)
         codes.append(known.setdefault((*alike, len(read)), len(known)))
     return np.array(codes, dtype=np.int64)
 

@@ -127,7 +127,8 @@ class OperatorSpec(Model):
 class LayerSpec(Model):
     """One layer, by multiply-adds or by measured seconds of a batch of ``dnn.profile_batch`` samples.
 
-    Its size is said by ``output`` and ``parameters``, bytes of fp32, or by ``shape`` and ``tensors``, in elements.
+    Its size is said by ``output`` and ``parameters``, bytes of fp32, or by ``shape`` and ``tensors``, in elements;
+    ``kept_beside``: what its backward pass reads of a sample beside its output, in bytes where numbers are fp32.
     """
 
     name: Name
@@ -143,6 +144,7 @@ class LayerSpec(Model):
     window: WindowSpec | None = None
     in_place: bool = False
     operators: list[OperatorSpec] = []
+    kept_beside: Bytes = 0.0
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -164,6 +166,7 @@ class LayerSpec(Model):
             num_multiply_adds=int(self.multiply_adds),
             tensors=given or whole,
             is_in_place=self.in_place,
+            kept_beside_bytes=round(self.kept_beside),
             window=None if self.window is None else Window(**self.window.model_dump()),
             operators=tuple(one.build() for one in self.operators),
         )

@@ -82,6 +82,8 @@ def _row(dnn: Dnn, layer: Layer) -> dict[str, Any]:
     flag: dict[str, Any] = {"in_place": True} if layer.is_in_place else {}
     if layer.operators:
         flag["operators"] = [OperatorSpec.of(one) for one in layer.operators]
+    if layer.kept_beside_bytes:
+        flag["kept_beside"] = f"{layer.kept_beside_bytes} B"
     if LayerSpec.model_validate({**row, **short, **flag}).build() == layer:
         return {**row, **short, **flag}
     if layer.tensors:

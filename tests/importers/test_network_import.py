@@ -85,6 +85,7 @@ def test_any_chain_of_layers_comes_back_from_its_block(
                     Tensor(name=f"t{at}", num_elements=size, role=role) for at, (size, role) in enumerate(held)
                 ),
                 is_in_place=is_in_place,
+                kept_beside_bytes=work % 10**6,
                 window=window,
             ),
             [f"layer {index - 1}"] if index else [],

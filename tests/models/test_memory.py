@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from planner import zoo
 from planner.dnn import Dnn, Layer, Tensor
-from planner.models.memory import OPTIMIZER_BYTES, MemoryUse, Precision, data_parallel_memory
+from planner.models.activations import data_parallel_memory
+from planner.models.memory import OPTIMIZER_BYTES, MemoryUse, Precision
 
 
 @pytest.mark.parametrize(

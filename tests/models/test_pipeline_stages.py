@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from planner.cost import Affine, Profile
 from planner.dnn import Dnn, Layer, Tensor
+from planner.models.activations import data_parallel_memory
 from planner.models.communication import ring_all_reduces, two_level_all_reduces
-from planner.models.memory import Precision, data_parallel_memory
+from planner.models.memory import Precision
 from planner.models.stages import LayerBytes, Place, PlaceError, Stage, StageCosts, StageMachines, places_of
 
 ADAM = Precision.of("fp16", "adam")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from replicas import models
 
 from planner.dnn import Dnn
-from planner.models.memory import Precision, data_parallel_memory
+from planner.models.activations import data_parallel_memory
+from planner.models.memory import Precision
 from planner.models.replica_memory import Kept, ReplicaMemory
 from planner.models.replica_segments import (
     Constants,

@@ -35,6 +35,7 @@ from planner.families.all_reduce.configuration import (
     is_heterogeneous,
     one_type,
 )
+from planner.models.activations import data_parallel_memory
 from planner.models.communication import (
     ALL_REDUCES,
     EVEN_ALL_REDUCES,
@@ -46,7 +47,7 @@ from planner.models.communication import (
 )
 from planner.models.data_parallel import Gradients, Kinds, buffer_recursion_time_s, csf, exposed_s, gradients_of
 from planner.models.input import InputTime, input_time, stall_s
-from planner.models.memory import MemoryUse, Precision, data_parallel_memory
+from planner.models.memory import MemoryUse, Precision
 from planner.models.ssgd import Strategy
 from planner.plan import Prediction
 from planner.problem import Problem

@@ -29,6 +29,7 @@ from planner.families.model_replicas.configuration import (
     stages_of,
 )
 from planner.families.parsing import wrong
+from planner.models.activations import kept_bytes
 from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import Precision
 from planner.models.replica_memory import Kept, ReplicaMemory
@@ -106,12 +107,13 @@ def _homes(problem: Problem, stages: tuple[Stage, ...]) -> list[int]:
 
 def memory_of(problem: Problem, model: ReplicaModel) -> ReplicaMemory:
     """Return what workers hold; samples count where they are read, not as outputs of the input layer."""
-    moving, stored = np.zeros((2, len(model.stages)), dtype=np.int64)
-    for layer, home in zip(problem.dnn.layers, _homes(problem, model.stages), strict=True):
-        moving[home] += layer.num_moving
-        stored[home] += 0 if layer.kind == "input" else layer.num_stored_elements
-    kept = [Kept(num_moving=one, num_stored=other) for one, other in zip(moving.tolist(), stored.tolist(), strict=True)]
     precision = Precision.of(problem.training.dtype, problem.training.optimizer)
+    numbers = np.ceil(kept_bytes(problem.dnn, precision) / precision.activation_bytes).astype(np.int64).tolist()
+    moving, stored = np.zeros((2, len(model.stages)), dtype=np.int64)
+    for layer, home, number in zip(problem.dnn.layers, _homes(problem, model.stages), numbers, strict=True):
+        moving[home] += layer.num_moving
+        stored[home] += 0 if layer.kind == "input" else number
+    kept = [Kept(num_moving=one, num_stored=other) for one, other in zip(moving.tolist(), stored.tolist(), strict=True)]
     return ReplicaMemory(model.work, kept, precision, reserve_bytes=problem.calibration.memory_reserve_bytes)
 
 

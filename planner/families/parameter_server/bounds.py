@@ -38,8 +38,9 @@ from planner.families.parameter_server.cost import (
     packet_queueing_s,
     ready_times_s,
 )
+from planner.models.activations import data_parallel_memory
 from planner.models.data_parallel import gradients_of, standard_maximum
-from planner.models.memory import Precision, data_parallel_memory
+from planner.models.memory import Precision
 from planner.models.ssgd import Strategy
 from planner.problem import Problem
 

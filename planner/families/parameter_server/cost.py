@@ -18,11 +18,12 @@ from planner.constraints import memory_limit_bytes
 from planner.cost import Floats, Profile
 from planner.errors import Fault, ModelError, SpecError
 from planner.families.parameter_server.configuration import ParameterServerConfiguration
+from planner.models.activations import data_parallel_memory
 from planner.models.asynchronous import AsynchronousRun, Exchange, Log, Synchronisation, WorkerKind, simulate
 from planner.models.communication import ring_all_reduces
 from planner.models.data_parallel import Gradients, gradients_of, standard_maximum
 from planner.models.input import InputTime, input_time, stall_s
-from planner.models.memory import Precision, data_parallel_memory
+from planner.models.memory import Precision
 from planner.models.servers import (
     Links,
     ServerNetwork,

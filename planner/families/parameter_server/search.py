@@ -40,8 +40,9 @@ from planner.families.parameter_server.configuration import NAME, ParameterServe
 from planner.families.parameter_server.cost import ParameterServerCost, explain
 from planner.families.parameter_server.family import NOT_MODELLED
 from planner.families.parsing import check_inner_links
+from planner.models.activations import data_parallel_memory
 from planner.models.communication import Compression
-from planner.models.memory import Precision, data_parallel_memory
+from planner.models.memory import Precision
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem, Range
 from planner.search import Search

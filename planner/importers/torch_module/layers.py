@@ -7,7 +7,7 @@ weights that are combined first) is none either: its parameters go to the layer 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -332,8 +332,7 @@ class _Builder:
             operator = _chief_of(group.names).strip("_")
             name = self._used.take(f"{path}.{operator}" if path else operator)
         self._names[group.key] = name
-        # Whether an output stays until the backward pass, or leaves the network. What a layer keeps beside its outputs
-        # (statistics of a norm, masks, indices) is in the saved bytes alone.
+        # Whether an output stays until the backward pass, or leaves the network.
         kept = self._passes.one.saved.keys() | self._results
         is_stored = any(storage in kept and storage in group.created for storage in outputs)
         layer = Layer(
@@ -343,6 +342,7 @@ class _Builder:
             num_multiply_adds=num_multiply_adds,
             tensors=tensors,
             is_in_place=is_fixed or not is_stored,
+            kept_beside_bytes=self._kept_beside_bytes(group, outputs),
             window=_window_of(module, kind) if group.is_module else None,
             operators=self._operators(group, num_multiply_adds),
         )
@@ -364,6 +364,15 @@ class _Builder:
         else:
             found = operators_of(group.steps, self._share, num_multiply_adds)
         return tuple(self._alike.setdefault(operator, operator) for operator in found)
+
+    def _kept_beside_bytes(self, group: _Group, outputs: Sequence[int]) -> int:
+        """Return what a group keeps of one sample beside its outputs: what does not grow with the batch is left out."""
+        kept, saved = 0, self._passes.one.saved
+        for storage in group.created:
+            if storage in saved and storage not in outputs:
+                small, large = map(prod, self._found.shapes[storage])
+                kept += saved[storage] * (large > small or not self._passes.is_split)
+        return round(kept / self._passes.batch)
 
     def _is_read(self, storage: int, group: _Group) -> bool:
         """Whether another group reads a storage, or it leaves the network."""

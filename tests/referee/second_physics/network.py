@@ -75,6 +75,7 @@ def layers_bytes(problem: Problem, layers: Iterable[Layer]) -> tuple[float, floa
         for tensor in layer.tensors:
             fixed += tensor.num_elements * (2 * size + master + state if tensor.is_trainable else 4)
         per_sample += 0 if layer.is_in_place else layer.num_output_elements * size
+        per_sample += layer.kept_beside_bytes * (1 if layer.kind in ("pooling", "dropout") else size / 4)
     return fixed, per_sample
 
 
