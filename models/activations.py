@@ -17,6 +17,8 @@ section 3). With ``w`` the bytes of an output that is kept, 2 where it is short 
 - each norm that reads a short number: 4 bytes more, an fp32 copy of its own;
 - where products alone, or norms alone, read it in another type, the output itself is not kept.
 
+Networks of group norms thus keep more than in fp32: 4, and 4 + 2, for a convolution's output and the norm's.
+
 Additions, concatenations and means keep nothing. What layers keep beside outputs takes the width of their output;
 indices and masks stay as they are. A network of :class:`planner.transformer.Transformer` sizes is taken to be trained
 in the short type throughout, as its frameworks do (:mod:`planner.models.memory`).
