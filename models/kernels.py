@@ -214,11 +214,11 @@ def kernels_of(dnn: Dnn, *, is_fused: bool = False, is_mixed: bool = False) -> K
         if (again := readers[layer.name] - 1) > 0 and layer.kind != "input":  # their gradients are added up
             moved = 3.0 * again * layer.num_output_elements
             found.append((index, 1, _INDEX["addition"], 0, 0, 0, 0, 0, moved, 0, again))
-    names = [one.name for one in fields(Kernels)]
-    columns = dict(zip(names, np.array(found, dtype=float).reshape(-1, len(names)).T, strict=True))
-    columns |= {name: columns[name].astype(int) for name in ("layer", "kind", "grows")}
-    columns["is_backward"] = columns["is_backward"].astype(bool)
-    return Kernels(**columns)
+    fields_of = [one.name for one in fields(Kernels)]
+    table: NDArray[Any] = np.array(found, dtype=float).reshape(-1, len(fields_of)).T
+    columns = dict(zip(fields_of, table, strict=True))
+    whole = {key: columns[key].astype(int) for key in ("layer", "kind", "grows")}
+    return Kernels(**{**columns, **whole, "is_backward": columns["is_backward"].astype(bool)})
 
 
 def _mixed(index: int, operator: Operator, *, is_wide: bool) -> tuple[list[tuple[float, ...]], bool]:
