@@ -71,6 +71,7 @@ accuracy: $(VENV)/.dev $(HEAVY)/.ready
 	$(BIN)/python -m research.transformer_fit --write
 	$(BIN)/python -m research.step_fit --write
 	$(BIN)/python -m research.cnn_fit --write
+	$(BIN)/python -m research.fused_fit --write
 	$(BIN)/python -m research.kernel_fit --write
 	$(BIN)/python -m research.memory_fit --write
 	$(BIN)/python -m research.runs --write

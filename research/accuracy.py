@@ -52,7 +52,7 @@ Predictions of the family `hybrid` are fitted and tested apart: errors, bias, or
 stand in [accuracy of transformers](accuracy_transformers.md). Below are the bands of its plans where program and sizes
 are within those measured, of measured / predicted - 1 on groups that the fit did not see
 (`planner/data/transformer_rates.yaml`), made wide enough that three quarters of the rows lie inside. Other
-networks: [training steps of image networks](accuracy_steps.md), [compiled networks](accuracy_cnn.md),
+networks: [training steps of image networks](accuracy_steps.md), [compiled networks](accuracy_fused.md),
 [kernels in fp32](accuracy_kernels.md).
 
 | measurements | low | high | coverage |

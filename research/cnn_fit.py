@@ -1,11 +1,10 @@
-"""Fit how much longer tuned programs take than the rooflines of fused kernels say, and say how far that is off.
+"""Fit the utilisation of devices that train convolutional networks in short numbers, and say how far it is off.
 
 The rows are MLPerf's runs of ResNet-50 (family ``mlperf-resnet`` of ``llm/open.csv``), read in place from the folder
-that ``--data`` or the variable PLANNER_DATA names. A slowdown is measured seconds over those that
-:mod:`planner.models.kernels` predicts of kernels that a compiler fused: one figure a device, the geometric mean of its
-runs on 16 devices at most with ``LEAST_BATCH`` samples or more on each; and one of all devices, for those that nobody
-measured. Exchange and input are part of these runs, so that a plan which adds them counts what they do not hide twice.
-Equal data give equal bytes.
+that ``--data`` or the variable PLANNER_DATA names. Utilisation is what a device reaches of its published dense peak of
+16-bit numbers, with two FLOP a multiply-add and backward twice forward: one figure a device, the geometric mean of its
+runs on 16 devices at most with ``LEAST_BATCH`` samples or more on each. Exchange and input are part of these runs, so
+that a plan which adds them counts what they do not hide twice. Equal data give equal bytes.
 """
 
 import argparse
@@ -16,23 +15,34 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from planner import data
-from planner.data.fits import kernel_shares
-from planner.models.kernels import DeviceLimits, Execution, Shares, layer_seconds
 from planner.zoo import build
 from research import ROOT
 
-__all__ = ["LEAST_BATCH", "Run", "left_out_errors", "page", "read_runs", "slowdown_of", "table_text"]
+__all__ = [
+    "FAMILY",
+    "LEAST_BATCH",
+    "MOST_DEVICES",
+    "NETWORK",
+    "Run",
+    "by_device",
+    "errors_text",
+    "left_out_errors",
+    "page",
+    "read_runs",
+    "table_text",
+    "utilisation_of",
+]
 
 LEAST_BATCH = 100  # samples on a device: with fewer, what an iteration takes whatever its samples shows
-_MOST_DEVICES = 16  # one machine or two: exchange between machines shows little
-_FAMILY = "mlperf-resnet"
+MOST_DEVICES = 16  # one machine or two: exchange between machines shows little
+FAMILY = "mlperf-resnet"
 _COMMAND = "make accuracy"
-_TABLE, _PAGE = ROOT / "planner" / "data" / "fused_steps.yaml", ROOT / "docs" / "accuracy_cnn.md"
-_NETWORK = "resnet50"
+_TABLE, _PAGE = ROOT / "planner" / "data" / "cnn_utilisation.yaml", ROOT / "docs" / "accuracy_cnn.md"
+NETWORK = "resnet50"
+_PASSES = 3  # forward, and twice that backward
 _DEVICES = {  # as submissions name them
     "NVIDIA A100-PCIe-80GB": "a100-pcie-80gb",
     "NVIDIA A100-SXM-80GB": "a100-sxm4-80gb",
@@ -49,7 +59,7 @@ _DEVICES = {  # as submissions name them
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One submission's training of ResNet-50; ``samples_per_s`` of one device."""
 
@@ -63,19 +73,14 @@ class Run:
     @property
     def is_fitted(self) -> bool:
         """Whether the fit takes it: few devices, and enough samples on a device."""
-        return self.num_devices <= _MOST_DEVICES and self.batch_per_device >= LEAST_BATCH
+        return self.num_devices <= MOST_DEVICES and self.batch_per_device >= LEAST_BATCH
 
-    @cached_property
-    def slowdown(self) -> float:
-        """Measured seconds over those of the rooflines."""
-        device = data.device(self.device)
-        dtype = "fp16" if "fp16" in device.peak_flop_per_s else "bf16"
-        execution = Execution.of(dtype, is_fused=True, has_channels_last=True)
-        batch = self.batch_per_device
-        both = layer_seconds(
-            build(_NETWORK), batch, DeviceLimits.of(device, dtype), Shares.of(kernel_shares(dtype)), execution
-        )
-        return batch / self.samples_per_s / sum(float(seconds.sum()) for seconds in both)
+    @property
+    def utilisation(self) -> float:
+        """Share of the device's peak."""
+        multiply_adds = sum(layer.num_multiply_adds for layer in build(NETWORK).layers)
+        peaks = data.device(self.device).peak_flop_per_s
+        return 2 * _PASSES * multiply_adds * self.samples_per_s / (peaks.get("fp16") or peaks["bf16"])
 
 
 def read_runs(folder: Path) -> list[Run]:
@@ -87,7 +92,7 @@ def read_runs(folder: Path) -> list[Run]:
     which holds the evaluations: 0.3 to 7 % less where both are known.
     """
     with (folder / "llm" / "open.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if f"family={_FAMILY};" in row["note"]]
+        rows = [row for row in csv.DictReader(file) if f"family={FAMILY};" in row["note"]]
     return [_run(row) for row in rows if row["gpu_type"] in _DEVICES]
 
 
@@ -106,9 +111,9 @@ def _run(row: Mapping[str, str]) -> Run:
     )
 
 
-def slowdown_of(runs: Iterable[Run]) -> float:
+def utilisation_of(runs: Iterable[Run]) -> float:
     """Return the geometric mean, which is least squares of log(predicted / measured)."""
-    logs = [math.log(one.slowdown) for one in runs]
+    logs = [math.log(one.utilisation) for one in runs]
     return math.exp(math.fsum(logs) / len(logs))
 
 
@@ -118,28 +123,14 @@ def left_out_errors(runs: Sequence[Run]) -> list[float]:
     for one in runs:
         others = [other for other in runs if other.submitter != one.submitter]
         if others:
-            errors.append(slowdown_of(others) / one.slowdown - 1)
+            errors.append(one.utilisation / utilisation_of(others) - 1)
     return errors
-
-
-def _of_devices(devices: Iterable[Sequence[Run]]) -> float:
-    """Return the geometric mean over devices, each as heavy."""
-    logs = [math.log(slowdown_of(mine)) for mine in devices]
-    return math.exp(math.fsum(logs) / len(logs))
-
-
-def _unseen(fitted: Mapping[str, Sequence[Run]]) -> dict[str, float]:
-    """Return predicted / measured - 1 of each device by the others' slowdown."""
-    return {
-        name: _of_devices(others for other, others in fitted.items() if other != name) / slowdown_of(mine) - 1
-        for name, mine in fitted.items()
-    }
 
 
 # -- what is written -------------------------------------------------------------------------------------------------
 
 
-def _by_device(runs: Iterable[Run]) -> dict[str, list[Run]]:
+def by_device(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Return the runs of each device, in the order of the devices' names."""
     found: dict[str, list[Run]] = {}
     for one in runs:
@@ -149,20 +140,13 @@ def _by_device(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 def table_text(runs: Sequence[Run]) -> str:
     """Return ``planner/data/cnn_utilisation.yaml``."""
-    fitted = _by_device(one for one in runs if one.is_fitted)
-    unseen = _unseen(fitted)
-    largest = max(abs(error) for error in unseen.values())
-    lines = [
-        f"# Steps of ResNet-50 in 16-bit numbers over the rooflines of fused kernels. Written by: {_COMMAND}",
-        f"unmeasured: {{slowdown: {_of_devices(fitted.values()):.4f}, error: {math.ceil(1000 * largest) / 1000:.3f}}}",
-        "devices:",
-    ]
-    for device, mine in fitted.items():
+    lines = [f"# Utilisation of devices by ResNet-50 in 16-bit numbers. Written by: {_COMMAND}", "devices:"]
+    for device, mine in by_device(one for one in runs if one.is_fitted).items():
         errors = [abs(error) for error in left_out_errors(mine)]
         error = f"{math.ceil(1000 * max(errors)) / 1000:.3f}" if errors else "null"
         sizes = [one.batch_per_device for one in mine]
         lines.append(
-            f"  {device}: {{slowdown: {slowdown_of(mine):.4f}, error: {error}, num_runs: {len(mine)}, "
+            f"  {device}: {{utilisation: {utilisation_of(mine):.4f}, error: {error}, num_runs: {len(mine)}, "
             f"batch_per_device: [{min(sizes):g}, {max(sizes):g}]}}"
         )
     return "\n".join(lines) + "\n"
@@ -173,21 +157,22 @@ _HEAD = f"""\
 
 Written by `{_COMMAND}`; a test fails when it is stale.
 
-How much longer does a step of ResNet-50 take than the rooflines of fused kernels say (`models/kernels.py`), and how far
-off is that for submitters whose runs the fit did not see, and for devices that it did not see? Runs: MLPerf Training
-2.0 to 4.0 (`{_FAMILY}` in the folder that `PLANNER_DATA` names). An error is predicted / measured - 1, of seconds.
-Fitted are runs on {_MOST_DEVICES} devices or fewer with {LEAST_BATCH} samples or more on each.
+How much of its peak does a device reach that trains ResNet-50, and how far off is that figure for submitters whose runs
+the fit did not see? Runs: MLPerf Training 2.0 to 4.0 (`{FAMILY}` in the folder that `PLANNER_DATA` names).
+Utilisation is of the dense 16-bit peak, two FLOP a multiply-add, backward twice forward. An error is
+predicted / measured - 1, of seconds. Fitted are runs on {MOST_DEVICES} devices or fewer with {LEAST_BATCH} samples or
+more on each.
 
-These figures multiply the seconds of networks in bf16 or fp16 that are compiled (`calibration.execution`): each device
-its own, any other device the mean of those below, whose error is the last column.
+These figures are the default of `calibration.utilisation` for networks with convolutions in bf16 or fp16 on the devices
+below. On any other device, and in fp32, a plan says that the devices are uncalibrated.
 
 """
 _FEW = f"""
 ## Few samples on a device, many devices
 
 Errors of the same figures on runs that were not fitted: fewer than {LEAST_BATCH} samples on a device, or more than
-{_MOST_DEVICES} devices. Their exchange is not in the figures; a plan with fewer samples on a device than were measured
-warns of it.
+{MOST_DEVICES} devices. What an iteration takes whatever its samples, exchange included, is not in the figures, so that
+the prediction is too fast; a plan with fewer samples on a device than were measured warns of it.
 
 """
 _TAIL = """
@@ -199,27 +184,26 @@ are not listed in `planner/data/devices.csv` (Gaudi 2, RTX A5000, Bow IPU) are p
 
 def page(runs: Sequence[Run]) -> str:
     """Return ``docs/accuracy_cnn.md``."""
-    head = "| device | runs | submitters | samples on a device | slowdown | mean | largest | from | to | unseen |"
-    lines = [head, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
-    fitted = _by_device(one for one in runs if one.is_fitted)
-    unseen = _unseen(fitted)
+    head = "| device | runs | submitters | samples on a device | utilisation | mean | largest | from | to |"
+    lines = [head, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    fitted = by_device(one for one in runs if one.is_fitted)
     for device, mine in fitted.items():
         sizes = sorted({one.batch_per_device for one in mine})
         span = f"{sizes[0]:g} to {sizes[-1]:g}" if len(sizes) > 1 else f"{sizes[0]:g}"
         submitters = len({one.submitter for one in mine})
         lines.append(
-            f"| `{device}` | {len(mine)} | {submitters} | {span} | {slowdown_of(mine):.3f} | "
-            f"{_errors_text(left_out_errors(mine))} | {unseen[device]:+.1%} |"
+            f"| `{device}` | {len(mine)} | {submitters} | {span} | {utilisation_of(mine):.3f} | "
+            f"{errors_text(left_out_errors(mine))} |"
         )
     few = ["| device | devices | samples on a device | error |", "| --- | --- | --- | --- |"]
     for one in sorted((one for one in runs if not one.is_fitted), key=lambda one: (one.device, -one.batch_per_device)):
         known = fitted.get(one.device)
-        error = f"{slowdown_of(known) / one.slowdown - 1:+.1%}" if known else "no figure"
+        error = f"{one.utilisation / utilisation_of(known) - 1:+.1%}" if known else "no figure"
         few.append(f"| `{one.device}` | {one.num_devices} | {one.batch_per_device:g} | {error} |")
     return _HEAD + "\n".join(lines) + "\n" + _FEW + "\n".join(few) + "\n" + _TAIL
 
 
-def _errors_text(errors: Sequence[float]) -> str:
+def errors_text(errors: Sequence[float]) -> str:
     """Return mean, largest and the ends, as cells of a table."""
     if not errors:
         return "one submitter | | |"

@@ -82,8 +82,20 @@ def with_known_error(problem: Problem, family: str, configuration: Configuration
     return replace(prediction, relative_error=error_band(family, is_calibrated=problem.are_links_calibrated))
 
 
+def cnn_utilisation() -> Rows:
+    """Return, by device: ``utilisation`` of its peak in short numbers, and what it rests on; see docs/accuracy_cnn.md.
+
+    ``error``: the largest error on submissions that the fit did not see, None where there is one submitter only;
+    ``batch_per_device``: the least and the most samples on a device; ``num_runs``: how many it is fitted to.
+
+    >>> 0 < cnn_utilisation()["h100-sxm"]["utilisation"] < 1
+    True
+    """
+    return _file("cnn_utilisation.yaml")["devices"]
+
+
 def fused_steps(device: str) -> Mapping[str, Any]:
-    """Return what steps in short numbers take over the rooflines of fused kernels; see docs/accuracy_cnn.md.
+    """Return what steps in short numbers take over the rooflines of fused kernels; see docs/accuracy_fused.md.
 
     ``slowdown``: of the device, or, without ``num_runs``, of any that was not measured; ``error``: the largest error on
     submissions that the fit did not see, None where there is one submitter only, or on devices that it did not see;

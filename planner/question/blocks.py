@@ -611,6 +611,7 @@ class CalibrationSpec(Model):
     program: Name = "megatron-core"
     execution: Literal["eager", "compiled"] | None = None
     memory_format: Literal["contiguous", "channels_last"] | None = None
+    samples_at_a_time: Count | None = None
     expert_imbalance: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     straggler_deviation: Seconds = 0.0
     queue: QueueSpec | None = None
@@ -621,3 +622,11 @@ class CalibrationSpec(Model):
     interference: list[tuple[Count, Positive]] = []
     known_error: list[KnownErrorSpec] = []
     source: Text = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.execution is not None and (self.utilisation is not None or self.utilisation_by_kind):
+            raise ValueError("execution and utilisation both say how long layers take. Keep one of them.")
+        if self.execution is None and (self.memory_format is not None or self.samples_at_a_time is not None):
+            raise ValueError("memory_format and samples_at_a_time are of an execution. Say execution as well.")
+        return self

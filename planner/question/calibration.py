@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from planner import data
 from planner.cluster import Cluster, Device
 from planner.cost import Affine, Profile, TransferCost, Wait
-from planner.data.fits import TYPICAL_DEVICE, fused_steps, kernel_shares, transformer_rates
+from planner.data.fits import TYPICAL_DEVICE, cnn_utilisation, fused_steps, kernel_shares, transformer_rates
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_cells
@@ -232,15 +232,15 @@ class Profiler:
 
     def has_rooflines(self, dnn: Dnn) -> bool:
         """Whether seconds that were not measured come from the rooflines fitted to transformers in short numbers."""
-        is_given = self.calibration.utilisation is not None or self.calibration.utilisation_by_kind
+        given = self.calibration
+        is_given = given.utilisation is not None or given.utilisation_by_kind or given.execution is not None
         is_short = self.training.dtype in _SHORT
         return dnn.transformer is not None and bool(dnn.repeats) and is_short and not is_given
 
     @property
     def has_kernels(self) -> bool:
         """Whether seconds that were not measured come from rooflines of kernels; else from a share of the peak."""
-        given = self.calibration
-        return given.utilisation is None and not given.utilisation_by_kind and given.flop_per_multiply_add == 2
+        return self.calibration.execution is not None
 
     def profiles(self, dnn: Dnn, measured: Profile | None) -> dict[str, Profile]:
         """Return the seconds of every layer on every device of the cluster."""
@@ -251,27 +251,42 @@ class Profiler:
         if self.has_rooflines(dnn):
             return {name: self._by_rooflines(dnn, device) for name, device in devices.items()}
         if self.has_kernels:
+            self.reading.resolved["calibration"]["samples_at_a_time"] = self._samples_at_a_time
             return {name: self._by_kernels(dnn, device) for name, device in devices.items()}
         found = {}
         for name, device in devices.items():
+            row = self._fitted(dnn, name)
             found[name] = profile_from_flop(
                 dnn,
                 device,
                 dtype=self.training.dtype,
-                utilisation=self.calibration.utilisation or UTILISATION,
+                utilisation=self.calibration.utilisation or (UTILISATION if row is None else float(row["utilisation"])),
                 flop_per_multiply_add=self.calibration.flop_per_multiply_add,
                 utilisation_by_kind=self.calibration.utilisation_by_kind,
                 update_s=self._update_s(dnn, device),
             )
         return found
 
+    def _fitted(self, dnn: Dnn, device: str) -> Mapping[str, Any] | None:
+        """Return the fitted share of a device's peak and its basis: of convolutional networks in short numbers."""
+        given = self.calibration
+        is_short = self.training.dtype in _SHORT and not given.utilisation_by_kind and given.flop_per_multiply_add == 2
+        if not is_short or dnn.transformer is not None or all(layer.kind != "convolution" for layer in dnn.layers):
+            return None
+        return cnn_utilisation().get(device)
+
+    @property
+    def _samples_at_a_time(self) -> int:
+        """Samples that pass the network together, for rooflines of kernels."""
+        return self.calibration.samples_at_a_time or self.batch_per_device
+
     def _by_kernels(self, dnn: Dnn, device: Device) -> Profile:
         """Return the seconds that the rooflines of kernels give, for a device's share of the batch at a time."""
-        dtype, is_fused = self.training.dtype, self.execution_of(dnn) == "compiled"
+        dtype, is_fused = self.training.dtype, self.calibration.execution == "compiled"
         has_channels_last = (self.calibration.memory_format or _FORMATS[is_fused]) == "channels_last"
         profile = network_profile(
             dnn,
-            self.batch_per_device,
+            self._samples_at_a_time,
             DeviceLimits.of(device, dtype),
             Shares.of(kernel_shares(dtype)),
             Execution.of(dtype, is_fused=is_fused, has_channels_last=has_channels_last),
@@ -281,10 +296,6 @@ class Profiler:
         slowdown = fused_steps(device.name)["slowdown"] if is_fused and dtype in _SHORT else 1.0
         forward_s, backward_s = slowdown * profile.forward_s, slowdown * profile.backward_s
         return replace(profile, forward_s=forward_s, backward_s=backward_s)
-
-    def execution_of(self, dnn: Dnn) -> str:
-        """Return how the network is run: as given, or as what it was read from is usually run."""
-        return self.calibration.execution or ("eager" if dnn.source.startswith("torch module") else "compiled")
 
     def _by_rooflines(self, dnn: Dnn, device: Device) -> Profile:
         """Return the seconds that the family ``hybrid`` counts with, for a device's share of the batch at a time."""
@@ -362,7 +373,11 @@ class Profiler:
                     if one.name not in fitted
                 ]
             else:
-                self._note_seconds(dnn, [one.name for one in devices], is_measured=measured is not None)
+                names = [one.name for one in devices]
+                if measured is None and self.has_kernels:
+                    self._note_kernels(dnn, names)
+                else:
+                    self._note_shares_of_peak(dnn, names, is_measured=measured is not None)
                 if self.cluster.num_devices > 1 and not is_fitted(given):
                     notes.warnings.append("the links are uncalibrated: their nominal bandwidth is taken to be reached")
                     text = "efficiency: links reach 100 % of their nominal bandwidth"
@@ -409,19 +424,38 @@ class Profiler:
         words = "" if program == _PROGRAM else more
         notes.assumptions.append(f"the program that trains: {program} (calibration.program){words}")
 
-    def _note_seconds(self, dnn: Dnn, devices: Sequence[str], *, is_measured: bool) -> None:
-        """Say what the seconds of layers rest on, and warn where that is uncalibrated or doubtful."""
+    def _note_shares_of_peak(self, dnn: Dnn, devices: Sequence[str], *, is_measured: bool) -> None:
+        """Say what share of its peak each device is taken to reach, and warn where that is uncalibrated or doubtful."""
         notes, used = self.reading.notes, self.calibration.utilisation
-        if not is_measured and self.has_kernels:
-            self._note_kernels(dnn, devices)
-        elif not is_measured and used is None:
-            text = f"efficiency: the devices at {100 * UTILISATION:g} % of the peak"
-            notes.assume_aloud(text, ("calibration", "utilisation"), other=UTILISATION / 2)
-            notes.warnings.append("the devices are uncalibrated: give calibration.utilisation, or a measured profile")
+        rows = {} if is_measured or used is not None else {name: self._fitted(dnn, name) for name in devices}
+        if assumed := [name for name, row in rows.items() if row is None]:
+            is_all, names = len(assumed) == len(rows), ", ".join(assumed)
+            text = f"efficiency: {'the devices' if is_all else names} at {100 * UTILISATION:g} % of the peak"
+            notes.assume_aloud(text, ("calibration", "utilisation"), other=UTILISATION / 2 if is_all else None)
+            who = "the devices are" if is_all else f"{names}:"
+            notes.warnings.append(f"{who} uncalibrated: give calibration.utilisation, or a measured profile")
+        for name, row in rows.items():
+            if row is None:
+                continue
+            error = "" if row["error"] is None else f", off by up to {row['error']:.1%} for submitters left out"
+            notes.assumptions.append(
+                f"utilisation of {name}: {row['utilisation']:g}, fitted to {row['num_runs']} MLPerf run"
+                f"{'s' * (row['num_runs'] > 1)} of {_FITTED_TO} in 16-bit numbers{error}"
+            )
+            least, batch = row["batch_per_device"][0], self.batch_per_device
+            if batch < least:
+                notes.warnings.append(
+                    f"{batch:g} samples on a device are fewer than were measured on {name} ({least:g}): each "
+                    f"takes longer then than this utilisation says, at 16 samples more than twice as long"
+                )
+            if dnn.name != _FITTED_TO:
+                notes.warnings.append(
+                    f"the utilisation of {name} was fitted to {_FITTED_TO}: for {dnn.name} it is uncalibrated"
+                )
         if dnn.transformer is not None:
             notes.warnings.append(
-                "the family hybrid counts with rooflines fitted to transformers, the others with seconds, a "
-                "utilisation or rooflines of kernels: where these disagree, families are not compared alike"
+                "the family hybrid counts with rooflines fitted to transformers, the others with the seconds or the "
+                "utilisation that were given: where these disagree, families are not compared alike"
             )
         if used is not None and used > 1:
             notes.warnings.append(
@@ -431,14 +465,12 @@ class Profiler:
 
     def _note_kernels(self, dnn: Dnn, devices: Sequence[str]) -> None:
         """Say how the network is run, and how far the rooflines of kernels were off where steps were measured."""
-        notes, dtype, execution = self.reading.notes, self.training.dtype, self.execution_of(dnn)
+        notes, dtype, execution = self.reading.notes, self.training.dtype, self.calibration.execution
         is_compiled, is_short = execution == "compiled", dtype in _SHORT
         what = "chains of operators are one kernel" if is_compiled else "each operator is a kernel"
-        text, path = f"execution: {execution}, {what}", ("calibration", "execution")
-        if self.calibration.execution is None:
-            notes.assume_aloud(text, path, other="eager" if is_compiled else "compiled")
-        else:
-            notes.assumptions.append(text)
+        notes.assumptions.append(
+            f"execution: {execution}, {what}; seconds are those of {self._samples_at_a_time} samples at a time"
+        )
         self._note_unknown(dnn)
         known = {group.device.name: group.device for group in self.cluster.machine_groups}
         for name in devices:
@@ -491,7 +523,7 @@ class Profiler:
         error = "" if row["error"] is None else f", off by up to {row['error']:.1%} for submitters left out"
         runs = f"{row['num_runs']} MLPerf run{'s' * (row['num_runs'] > 1)} of {_FITTED_TO} in 16-bit numbers"
         notes.assumptions.append(f"steps on {name} are {slowdown:.4g} times as long as rooflines say, as {runs}{error}")
-        least, batch = row["batch_per_device"][0], self.batch_per_device
+        least, batch = row["batch_per_device"][0], self._samples_at_a_time
         if batch < least:
             notes.warnings.append(f"{batch:g} samples on a device are fewer than were measured on {name} ({least:g})")
         if dnn.name != _FITTED_TO:

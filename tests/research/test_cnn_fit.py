@@ -1,4 +1,4 @@
-"""Steps of compiled networks in short numbers: the fit, the shipped table, and what a plan says of it."""
+"""The utilisation of devices by convolutional networks: the fit, the shipped table, and what a plan says of it."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +7,9 @@ import pytest
 
 import planner
 from planner.data import device
-from planner.data.fits import fused_steps, kernel_shares
-from planner.models.kernels import DeviceLimits, Execution, Shares, layer_seconds
+from planner.data.fits import cnn_utilisation
 from planner.problem import Problem
-from research.cnn_fit import Run, left_out_errors, main, page, read_runs, slowdown_of, table_text
+from research.cnn_fit import Run, left_out_errors, main, page, read_runs, table_text, utilisation_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,16 +25,11 @@ def question(device: str = "h100-sxm", *, batch: int = 3200, **dnn: Any) -> Prob
     return planner.load({"dnn": asked, "cluster": {"machines": machines}, "families": ["all_reduce"]})
 
 
-def rooflines_s(batch: int, name: str = "h100-sxm") -> float:
-    """Seconds of a step of ResNet-50 whose kernels are fused."""
-    execution = Execution.of("bf16", is_fused=True, has_channels_last=True)
-    limits, shares = DeviceLimits.of(device(name), "bf16"), Shares.of(kernel_shares("bf16"))
-    return sum(float(one.sum()) for one in layer_seconds(question().dnn, batch, limits, shares, execution))
-
-
-def test_a_slowdown_is_measured_over_predicted_seconds() -> None:
-    assert run_of(1000.0).slowdown == pytest.approx(400 / 1000 / rooflines_s(400))
-    assert slowdown_of([run_of(100.0), run_of(400.0)]) == pytest.approx(run_of(200.0).slowdown)
+def test_utilisation_is_the_network_s_work_over_the_peak() -> None:
+    run = run_of(1000.0)
+    multiply_adds = sum(layer.num_multiply_adds for layer in question().dnn.layers)
+    assert run.utilisation == pytest.approx(6 * multiply_adds * 1000 / device("h100-sxm").peak_flop_per_s["bf16"])
+    assert utilisation_of([run_of(100.0), run_of(400.0)]) == pytest.approx(run_of(200.0).utilisation)
 
 
 def test_an_error_is_that_of_a_fit_without_the_submitter() -> None:
@@ -45,27 +39,19 @@ def test_an_error_is_that_of_a_fit_without_the_submitter() -> None:
 
 
 def test_few_samples_and_many_devices_are_shown_but_not_fitted() -> None:
-    other = run_of(1000.0, device="l4")
-    runs = [run_of(1000.0), run_of(500.0, batch_per_device=16.0), run_of(400.0, num_devices=512), other]
-    assert [run.is_fitted for run in runs] == [True, False, False, True]
-    assert "h100-sxm: {slowdown" in table_text(runs)
+    runs = [run_of(1000.0), run_of(500.0, batch_per_device=16.0), run_of(400.0, num_devices=512)]
+    assert [run.is_fitted for run in runs] == [True, False, False]
     assert "num_runs: 1," in table_text(runs)
-    assert "| `h100-sxm` | 512 | 400 | -60.0% |" in page(runs)
-
-
-def test_the_error_of_unmeasured_devices_is_that_of_devices_left_out() -> None:
-    runs = [run_of(1000.0), run_of(1000.0, device="l4")]
-    one, two = (run.slowdown for run in runs)
-    assert f"unmeasured: {{slowdown: {(one * two) ** 0.5:.4f}, " in table_text(runs)
-    assert f"{one / two - 1:+.1%} |" in page(runs)
-    assert f"{two / one - 1:+.1%} |" in page(runs)
+    text = page(runs)
+    assert "| `h100-sxm` | 8 | 16 | -50.0% |" in text
+    assert "| `h100-sxm` | 512 | 400 | -60.0% |" in text
 
 
 @pytest.mark.measured
 def test_the_shipped_table_and_page_are_what_the_command_writes(data_folder: Path) -> None:
     runs = read_runs(data_folder)
     assert len(runs) > 40
-    assert (ROOT / "planner/data/fused_steps.yaml").read_text() == table_text(runs)
+    assert (ROOT / "planner/data/cnn_utilisation.yaml").read_text() == table_text(runs)
     assert (ROOT / "docs/accuracy_cnn.md").read_text() == page(runs)
 
 
@@ -74,21 +60,21 @@ def test_without_data_the_command_says_what_it_needs(tmp_path: Path, capsys: pyt
     assert "PLANNER_DATA" in capsys.readouterr().err
 
 
-def test_a_network_in_short_numbers_takes_as_long_as_was_measured_and_says_so() -> None:
-    problem, row = question(), fused_steps("h100-sxm")
+def test_a_network_in_short_numbers_takes_the_fitted_share_and_says_so() -> None:
+    problem, row = question(), cnn_utilisation()["h100-sxm"]
+    work = 6 * sum(layer.num_multiply_adds for layer in problem.dnn.layers)
     profile = problem.profiles["h100-sxm"]
-    seconds = 400 * float(profile.forward_s.sum() + profile.backward_s.sum())
-    assert seconds == pytest.approx(row["slowdown"] * rooflines_s(400))
-    assert any("MLPerf" in one for one in problem.assumptions)
-    assert not any("was not measured" in one for one in problem.warnings)
+    seconds = float(profile.forward_s.sum() + profile.backward_s.sum())
+    assert seconds == pytest.approx(work / row["utilisation"] / device("h100-sxm").peak_flop_per_s["bf16"])
+    assert any("fitted to" in one and "MLPerf" in one for one in problem.assumptions)
+    assert not any("uncalibrated: give" in one for one in problem.warnings)
 
 
-def test_a_device_that_nobody_measured_takes_what_the_others_take_and_says_so() -> None:
-    problem = question("b200-sxm")
-    profile = problem.profiles["b200-sxm"]
-    seconds = 400 * float(profile.forward_s.sum() + profile.backward_s.sum())
-    assert seconds == pytest.approx(fused_steps("b200-sxm")["slowdown"] * rooflines_s(400, "b200-sxm"))
-    assert any(one.startswith("b200-sxm was not measured") for one in problem.warnings)
+@pytest.mark.parametrize("asked", [{"dtype": "fp32"}, {"device": "b200-sxm"}], ids=["long numbers", "other device"])
+def test_whatever_was_not_measured_is_said_to_be_uncalibrated(asked: dict[str, Any]) -> None:
+    problem = question(asked.pop("device", "h100-sxm"), **asked)
+    assert "efficiency: the devices at 50 % of the peak" in [one.text for one in problem.key_assumptions]
+    assert any(one.startswith("the devices are uncalibrated") for one in problem.warnings)
 
 
 def test_of_two_devices_the_one_without_a_figure_is_named() -> None:
@@ -96,18 +82,14 @@ def test_of_two_devices_the_one_without_a_figure_is_named() -> None:
     machines = [{**each, "name": name, "device": name} for name in ("h100-sxm", "b200-sxm")]
     dnn = {"zoo": "resnet50", "dtype": "bf16", "global_batch": 3200}
     problem = planner.load({"dnn": dnn, "cluster": {"machines": machines}})
-    assert [one.split()[0] for one in problem.warnings if "was not measured" in one] == ["b200-sxm"]
+    assert "efficiency: b200-sxm at 50 % of the peak" in [one.text for one in problem.key_assumptions]
+    assert any(one.startswith("b200-sxm: uncalibrated") for one in problem.warnings)
 
 
 def test_other_networks_and_fewer_samples_than_measured_are_warned_of() -> None:
     assert any("for vgg16 it is uncalibrated" in one for one in question(zoo="vgg16").warnings)
     assert any("16 samples on a device are fewer" in one for one in question(batch=128).warnings)
     assert not any("fewer than were measured" in one for one in question().warnings)
-
-
-def test_how_a_network_is_run_is_an_assumption_with_another_value() -> None:
-    shown = [one for one in question().key_assumptions if one.flag == "calibration.execution"]
-    assert [one.text for one in shown] == ["execution: compiled, chains of operators are one kernel"]
 
 
 def test_a_share_that_is_given_counts_alone() -> None:
