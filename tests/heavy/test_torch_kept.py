@@ -1,5 +1,7 @@
 """What layers keep beside their outputs: with these it is what autograd keeps."""
 
+from typing import Any
+
 import pytest
 
 from planner.importers.torch_module import from_torch
@@ -28,7 +30,9 @@ def test_a_relu_in_place_keeps_nothing_beside() -> None:
 
 
 def test_what_does_not_grow_with_the_batch_is_not_of_a_sample() -> None:
-    class Standardised(torch.nn.Conv2d):
+    base: Any = torch.nn.Conv2d
+
+    class Standardised(base):  # type: ignore[misc]
         def forward(self, x):  # type: ignore[no-untyped-def]
             weight = (self.weight - self.weight.mean()) / self.weight.std()
             return self._conv_forward(x, weight * weight, self.bias)
