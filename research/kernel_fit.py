@@ -623,7 +623,7 @@ def page(rows: Sequence[Rows], passes: Sequence[Pass], fits: Mapping[str, Fit]) 
     full = [f"`{one.network}`, {one.mode}, batch {one.batch}, on {one.device}" for one in passes if one.is_full]
     text += f"\nLeft out, as memory is all but full and forward takes as long as backward: {'; '.join(full)}.\n"
     fitted = with_matrix_share(fits[""], passes)
-    return text + _FORMULA + "```yaml\n" + section_text(fitted, passes, fits) + "```\n" + _TAIL
+    return text + _FORMULA + "```text\n" + section_text(fitted, passes, fits) + "```\n" + _TAIL
 
 
 def _kernel_table(errors: Mapping[tuple[str, str], Floats]) -> str:
