@@ -34,7 +34,6 @@ _GROUPED = frozenset(("_grouped_mm", "grouped_mm_fallback", "_scaled_grouped_mm"
 _PICKING = frozenset(("embedding", "embedding_bag", "index_select", "gather", "take", "index", "_unsafe_index"))
 _KINDS = {
     **dict.fromkeys(("native_layer_norm", "native_group_norm", "_fused_rms_norm", "rms_norm"), "norm"),
-    **dict.fromkeys(("add", "sub", "rsub"), "addition"),
     **dict.fromkeys(("embedding", "embedding_bag", "index_select", "gather", "take"), "embedding"),
     **dict.fromkeys(
         """
