@@ -82,8 +82,8 @@ def operators_of(layer: Layer, inputs: Sequence[Layer]) -> tuple[Operator, ...]:
     kind = _OF_LAYERS.get(layer.kind, "element_wise")
     product = None
     if layer.num_multiply_adds:
-        inner = max(1, round(layer.num_multiply_adds / written))
-        places = prod(layer.output_shape[1:])
+        inner = max(1, round(layer.num_multiply_adds / max(1, written)))  # a layer by hand may put out nothing
+        places = max(1, prod(layer.output_shape[1:]))
         groups = 1
         if kind == "convolution" and layer.window is not None and inputs:
             groups = max(1, round(inputs[0].output_shape[0] * layer.window.kernel**2 / inner))

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.dnn import Dnn, Layer, Operator, Product, Window
-from planner.models.kernels import KINDS, DeviceLimits, Execution, Shares, kernel_s, kernels_of, power_flop_per_s
+from planner.models.kernels import (
+    KINDS,
+    DeviceLimits,
+    Execution,
+    Shares,
+    kernel_s,
+    kernels_of,
+    operators_of,
+    power_flop_per_s,
+)
 
 
 def of_all(figure: float) -> dict[str, float]:
@@ -138,3 +147,12 @@ def test_backward_of_a_product_has_the_flop_of_its_two_gradients() -> None:
     flop = kernels.rows * kernels.inner * kernels.columns * kernels.count
     mine = kernels.layer == 2
     assert flop[mine & kernels.is_backward] == pytest.approx(2 * [flop[mine & ~kernels.is_backward][0]])
+
+
+def test_a_layer_that_puts_out_nothing_still_multiplies() -> None:
+    layer = Layer(name="layer", kind="operator", output_shape=(0,), num_multiply_adds=1000)
+    (operator,) = operators_of(layer, ())
+    product = operator.product
+    assert operator.kind == "matmul"
+    assert product is not None
+    assert product.rows * product.inner * product.columns * product.count == 1000
