@@ -58,7 +58,13 @@ _FREE = ("input", "flatten")
 
 
 def is_known(kind: str) -> bool:
-    """Return whether what layers of a kind compute is known; others count as element by element."""
+    """Return whether what layers of a kind compute is known; others count as element by element.
+
+    Parameters
+    ----------
+    kind
+        Of a layer.
+    """
     return kind in _OF_LAYERS or kind in _FREE
 
 
@@ -386,7 +392,13 @@ class Shares:
 
     @classmethod
     def of(cls, rows: Mapping[str, Any]) -> "Shares":
-        """Return those of a table, which may hold more."""
+        """Return those of a table, which may hold more.
+
+        Parameters
+        ----------
+        rows
+            By name; see :func:`planner.data.fits.kernel_shares`.
+        """
         return cls(**{one.name: rows[one.name] for one in fields(cls) if one.name in rows})
 
 
@@ -414,7 +426,18 @@ class DeviceLimits:
 
     @classmethod
     def of(cls, device: Device, dtype: str) -> "DeviceLimits":
-        """Return those of a device of the table; raise ModelError if it has no rate of that type."""
+        """Return those of a device.
+
+        Parameters
+        ----------
+        device, dtype
+            The device, and the type that is computed in.
+
+        Raises
+        ------
+        ModelError
+            If the device has no rate of that type.
+        """
         peak = peak_flop_per_s(device, dtype)
         sustained = math.inf
         if dtype == "fp32" and device.power_w is not None and device.process_nm is not None:
@@ -451,7 +474,13 @@ class Execution:
 
     @classmethod
     def of(cls, dtype: str, *, is_fused: bool, has_channels_last: bool) -> "Execution":
-        """Return that of a type that is computed in."""
+        """Return that of a type that is computed in.
+
+        Parameters
+        ----------
+        dtype, is_fused, has_channels_last
+            The type, in which activations are kept; the others as above.
+        """
         is_short = dtype not in _WHOLE
         element_bytes = _SHORT_BYTES if is_short else _WHOLE_BYTES
         return cls(
@@ -460,7 +489,13 @@ class Execution:
 
 
 def reached_bytes_per_s(device: Device, peak_flop_per_s: float, dtype: str) -> float:
-    """Return the bandwidth of a device's memory, less check bits; where it is not known, an A100's for its peak."""
+    """Return the bandwidth of a device's memory, less check bits; where it is not known, an A100's for its peak.
+
+    Parameters
+    ----------
+    device, peak_flop_per_s, dtype
+        The device, and its peak in the type that is computed in.
+    """
     if math.isinf(device.memory_bandwidth_bytes_per_s):
         return peak_flop_per_s * _USUAL_BANDWIDTH / _USUAL_PEAKS[dtype in _WHOLE]
     return device.memory_bandwidth_bytes_per_s * (INLINE_ECC if device.has_inline_ecc else 1.0)
@@ -585,7 +620,13 @@ class _Grid:
     loads: Floats
 
     def padded_flop(self, rows: Floats, inner: Floats, columns: Floats, count: Floats) -> Floats:
-        """Return the FLOP that take as long as the products, by the tile that does best: whole tiles, whole waves."""
+        """Return the FLOP that take as long as the products, by the tile that does best: whole tiles, whole waves.
+
+        Parameters
+        ----------
+        rows, inner, columns, count
+            Of the products, of one shape.
+        """
         best = np.full(rows.shape, np.inf)
         for tile_rows, tile_columns in _TILES:
             tiles = np.maximum(np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns) * count, 1.0)
@@ -630,7 +671,13 @@ def _kernels(dnn: Dnn, *, is_fused: bool, is_mixed: bool) -> Kernels:
 
 
 def work_by_layer(dnn: Dnn) -> tuple[Floats, Floats]:
-    """Return the numbers that each layer moves for one sample, both ways, and its FLOP."""
+    """Return the numbers that each layer moves for one sample, both ways, and its FLOP; both of shape (layers,).
+
+    Parameters
+    ----------
+    dnn
+        The network, run operator by operator.
+    """
     kernels = _kernels(dnn, is_fused=False, is_mixed=False)
     moved, flop = np.zeros(len(dnn.layers)), np.zeros(len(dnn.layers))
     np.add.at(moved, kernels.layer, kernels.sample_elements)
@@ -641,7 +688,12 @@ def work_by_layer(dnn: Dnn) -> tuple[Floats, Floats]:
 def layer_seconds(
     dnn: Dnn, batch: float, limits: DeviceLimits, shares: Shares, execution: Execution
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of every layer's forward and backward pass, of so many samples together.
+    """Return the seconds of every layer's forward and backward pass, of so many samples together; shape (layers,).
+
+    Parameters
+    ----------
+    dnn, batch, limits, shares, execution
+        What is computed, on what, and how.
 
     Notes
     -----
