@@ -22,6 +22,7 @@ from planner.procurement.fleet import Fleet, Hardware, hardware_of, question_of
 from planner.procurement.prices import Offer
 from planner.procurement.question import FROM_MACHINES, Job, Procurement
 from planner.question.build import problem_of
+from planner.question.source import read_source
 from planner.ranking import best_plan
 from planner.search import Search
 from planner.solution import SAME
@@ -114,7 +115,9 @@ class Oracle:
             resolved, given = problem.resolved, self.job.question["dnn"]
             calibration = self.job.question.get("calibration", {})
             is_executed = "execution" in resolved.get("calibration", {})
-            if is_executed and isinstance(calibration, Mapping) and "samples_at_a_time" not in calibration:
+            if is_executed and isinstance(calibration, str):
+                calibration = read_source(self.procurement.source.folder / calibration).data
+            if is_executed and "samples_at_a_time" not in calibration:
                 raise SpecError.of([self.procurement.source.fault(("calibration", "execution"), _NO_SAMPLES, _SAMPLES)])
             dnn = {key: value for key, value in resolved["dnn"].items() if key in given or key not in FROM_MACHINES}
             read = {key: resolved[key] for key in ("calibration",) if key in resolved}

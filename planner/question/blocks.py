@@ -627,6 +627,8 @@ class CalibrationSpec(Model):
     def _check(self) -> Self:
         if self.execution is not None and (self.utilisation is not None or self.utilisation_by_kind):
             raise ValueError("execution and utilisation both say how long layers take. Keep one of them.")
+        if self.execution is not None and self.flop_per_multiply_add != 2:
+            raise ValueError("flop_per_multiply_add is of a utilisation. Leave it out beside execution.")
         if self.execution is None and (self.memory_format is not None or self.samples_at_a_time is not None):
             raise ValueError("memory_format and samples_at_a_time are of an execution. Say execution as well.")
         return self

@@ -382,6 +382,8 @@ class Profiler:
                     notes.warnings.append("the links are uncalibrated: their nominal bandwidth is taken to be reached")
                     text = "efficiency: links reach 100 % of their nominal bandwidth"
                     notes.assume_aloud(text, ("calibration", "bandwidth_efficiency"), other=_OTHER_LINKS)
+        if measured is not None and self.has_kernels:
+            notes.warnings.append("calibration.execution alters nothing: the seconds of the layers were measured")
         self._note_given(dnn)
         for device in devices:
             if device.memory_bytes == float("inf"):
@@ -471,6 +473,13 @@ class Profiler:
         notes.assumptions.append(
             f"execution: {execution}, {what}; seconds are those of {self._samples_at_a_time} samples at a time"
         )
+        if dnn.transformer is not None:
+            notes.warnings.append(
+                "the family hybrid counts with rooflines fitted to transformers, the others with rooflines of kernels: "
+                "where these disagree, families are not compared alike"
+            )
+        if dtype == "tf32":
+            notes.warnings.append("no kernels were measured in tf32: they are taken to reach what those in fp32 do")
         self._note_unknown(dnn)
         known = {group.device.name: group.device for group in self.cluster.machine_groups}
         for name in devices:

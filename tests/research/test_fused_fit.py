@@ -135,6 +135,7 @@ def test_eager_kernels_take_longer_than_fused_ones() -> None:
         ({"execution": "eager", "utilisation": 0.5}, "Keep one of them"),
         ({"memory_format": "contiguous"}, "Say execution as well"),
         ({"samples_at_a_time": 8}, "Say execution as well"),
+        ({"execution": "eager", "flop_per_multiply_add": 1}, "Leave it out"),
         ({"execution": "lazy"}, "eager"),
     ],
 )
@@ -161,6 +162,34 @@ def test_layers_of_unknown_kinds_are_named_with_their_share() -> None:
         {"dnn": {"layers": layers}, "cluster": {"machines": machines}, "calibration": {"execution": "eager"}}
     )
     assert any("'warp'" in one and "100.0% of what is moved" in one for one in problem.warnings)
+
+
+@pytest.mark.parametrize(
+    ("dnn", "words"),
+    [
+        ({"zoo": "bert-base", "dtype": "bf16", "global_batch": 8}, "families are not compared alike"),
+        ({"zoo": "alexnet", "dtype": "tf32"}, "no kernels were measured in tf32"),
+        ({"profile": "residual-mlp.graph.txt", "profile_batch": 8}, "execution alters nothing"),
+    ],
+)
+def test_where_rooflines_of_kernels_say_less_is_warned_of(dnn: dict[str, Any], words: str) -> None:
+    if "profile" in dnn:
+        dnn = {**dnn, "profile": str(Path(planner.__file__).parent / "data" / "examples" / dnn["profile"])}
+    cluster = {"machines": [{"count": 1, "device": "a100-pcie-40gb"}]}
+    problem = planner.load({"dnn": dnn, "cluster": cluster, "calibration": {"execution": "eager"}})
+    assert any(words in one for one in problem.warnings)
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_purchase_asks_for_the_samples_wherever_the_execution_is_said(tmp_path: Path, *, is_file: bool) -> None:
+    (tmp_path / "measured.yaml").write_text("execution: eager\n", encoding="utf-8")
+    spec = {
+        "dnn": {"zoo": "alexnet", "dtype": "fp16", "global_batch": 256, "epochs": 1, "dataset_samples": 1000},
+        "calibration": str(tmp_path / "measured.yaml") if is_file else {"execution": "eager"},
+        "procure": {"deadline": "10 h", "budget": "500 USD"},
+    }
+    with pytest.raises(SpecError, match="equally many samples"):
+        planner.procure(spec)
 
 
 def test_a_share_that_is_given_counts_alone() -> None:
