@@ -123,7 +123,8 @@ def kernel_shares(dtype: str) -> Rows:
         return rows["mixed"]
     own, others = rows["fp32"], rows["mixed"]
     by_kind = {key: {**others[key], **value} for key, value in own.items() if isinstance(others.get(key), dict)}
-    return {**own, **by_kind}
+    # Winograd's algorithm is one of vector units: products in tf32 run on tensor cores.
+    return {**own, **by_kind, "winograd": own["winograd"] if dtype == "fp32" else 0.0}
 
 
 def run_errors() -> Rows:

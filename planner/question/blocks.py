@@ -65,6 +65,11 @@ class WindowSpec(Model):
     padding: Annotated[int, Field(ge=0, strict=True)] = 0
 
 
+_PRODUCTS = ("convolution", "matmul", "batched_matmul", "attention", "recurrent")
+_SHARES_OF_PRODUCTS = (0.95, 1.05)  # layers of a recurrent module may be unlike; their widths are a mean
+_SHARES_OF_SCORES = (0.45, 2.1)  # attention is two products like that of its scores, and half of them if causal
+
+
 class OperatorSpec(Model):
     """One operator of a layer, of one sample and in elements; ``product``: rows, inner width, columns and count."""
 
@@ -90,6 +95,23 @@ class OperatorSpec(Model):
     weights: Annotated[int, Field(ge=0, le=10**15, strict=True)] = 0
     product: tuple[Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)], Count, Count, Count] | None = None
     kernels: Count = 1
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.product is None:
+            if self.multiply_adds:
+                raise ValueError("multiply_adds are those of a product. Give product as well.")
+            return self
+        if self.kind not in _PRODUCTS:
+            raise ValueError(f"{self.kind} multiplies no matrices. Leave product out, or give a kind of {_PRODUCTS}.")
+        rows, inner, columns, count = self.product
+        share = self.multiply_adds / (rows * inner * columns * count)
+        least, most = _SHARES_OF_SCORES if self.kind == "attention" else _SHARES_OF_PRODUCTS
+        if not least <= share <= most:
+            raise ValueError(
+                f"multiply_adds are {share:.3g} times rows x inner x columns x count of product. Make them equal."
+            )
+        return self
 
     @classmethod
     def of(cls, operator: Operator) -> dict[str, Any]:

@@ -480,6 +480,11 @@ class Profiler:
             )
         if dtype == "tf32":
             notes.warnings.append("no kernels were measured in tf32: they are taken to reach what those in fp32 do")
+        if self._samples_at_a_time > self.batch_per_device:
+            notes.warnings.append(
+                f"samples_at_a_time is {self._samples_at_a_time}, more than the {self.batch_per_device} that a device "
+                f"has: seconds of a sample are too short"
+            )
         self._note_unknown(dnn)
         known = {group.device.name: group.device for group in self.cluster.machine_groups}
         for name in devices:

@@ -202,3 +202,33 @@ def test_a_share_that_is_given_counts_alone() -> None:
     problem = planner.load(spec)
     assert "0.3 of the bf16 peak" in problem.profiles["h100-sxm"].origin
     assert not any("MLPerf" in one for one in problem.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("operator", "words"),
+    [
+        ({"kind": "matmul", "multiply_adds": 1000}, "Give product as well"),
+        ({"kind": "copy", "product": [1, 1, 1, 1]}, "multiplies no matrices"),
+        ({"kind": "matmul", "multiply_adds": 10**12, "product": [1, 1, 1, 1]}, "Make them equal"),
+        ({"kind": "attention", "multiply_adds": 10, "product": [4, 4, 4, 4]}, "Make them equal"),
+    ],
+)
+def test_operators_that_contradict_themselves_are_refused(operator: dict[str, Any], words: str) -> None:
+    layers = [{"name": "one", "kind": "operator", "shape": [8], "multiply_adds": 1000, "operators": [operator]}]
+    with pytest.raises(SpecError, match=words):
+        planner.load({"dnn": {"layers": layers}, "cluster": {"machines": [{"count": 1, "device": "rtx-3090"}]}})
+
+
+def test_more_samples_at_a_time_than_a_device_has_are_warned_of() -> None:
+    for samples, is_told in ((64, False), (65, True)):
+        spec = {
+            "dnn": {"zoo": "alexnet", "global_batch": 64},
+            "cluster": {"machines": [{"count": 1, "device": "rtx-3090"}]},
+            "calibration": {"execution": "eager", "samples_at_a_time": samples},
+        }
+        assert any("samples_at_a_time is 65" in one for one in planner.load(spec).warnings) == is_told
+
+
+def test_products_in_tf32_take_no_algorithm_of_vector_units() -> None:
+    assert Shares.of(kernel_shares("fp32")).winograd > 0
+    assert Shares.of(kernel_shares("tf32")).winograd == 0
