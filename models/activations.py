@@ -29,19 +29,19 @@ known of them as a reserve. Measured: docs/accuracy_memory.md.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from math import ceil
 
 import numpy as np
 
 from planner.cost import Floats
-from planner.dnn import Dnn, Layer, Operator
-from planner.models.kernels import operators_of
+from planner.dnn import PRODUCT_KINDS, Dnn, Layer, Operator
 from planner.models.memory import STATISTIC_BYTES, MemoryUse, Precision
+from planner.models.operators import operators_of
 
 __all__ = ["data_parallel_memory", "kept_bytes"]
 
 _SHORT_BYTES, _WHOLE_BYTES = 2, 4
-_PRODUCTS = ("convolution", "matmul", "batched_matmul", "attention", "recurrent")
 _ELEMENT_WISE = ("element_wise", "addition")
 _UNREAD = ("addition", "copy", "reduction")  # operators whose backward pass reads nothing of what they read
 _UNREAD_LAYERS = ("add", "residual", "concatenate", "flatten")
@@ -72,14 +72,24 @@ def data_parallel_memory(dnn: Dnn, precision: Precision, *, reserve_bytes: float
     )
 
 
+@lru_cache(maxsize=16)  # families ask for it once for each group and range
 def kept_bytes(dnn: Dnn, precision: Precision) -> Floats:
     """Return what each layer keeps of one sample, with the copies that are made of its output; of shape (layers,).
+
+    Nobody may write into it.
 
     Parameters
     ----------
     dnn, precision
         The network, and the bytes of its numbers.
     """
+    kept = _kept_bytes(dnn, precision)
+    kept.flags.writeable = False
+    return kept
+
+
+def _kept_bytes(dnn: Dnn, precision: Precision) -> Floats:
+    """Return :func:`kept_bytes`, counted."""
     size = precision.activation_bytes
     if size != _SHORT_BYTES or dnn.transformer is not None:
         own = [layer.num_stored_elements * size for layer in dnn.layers]
@@ -129,8 +139,8 @@ def _is_wide(operators: Sequence[Operator], *, is_wide: bool, is_seen: bool) -> 
     """
     is_product = not is_seen or len(operators) > _MOST_SIMPLE
     for one in operators:
-        is_product = is_product or one.kind in _PRODUCTS
-        if one.kind in _PRODUCTS:
+        is_product = is_product or one.kind in PRODUCT_KINDS
+        if one.kind in PRODUCT_KINDS:
             is_wide = False
         elif one.kind in ("norm", "softmax") or (one.kind in _ELEMENT_WISE and one.weight_elements and not is_product):
             is_wide = True
@@ -140,7 +150,7 @@ def _is_wide(operators: Sequence[Operator], *, is_wide: bool, is_seen: bool) -> 
 def _reads_as(layer: Layer, operators: Sequence[Operator]) -> str:
     """Return how a layer keeps what it reads: product, norm, as_is; nothing is an empty word."""
     first = operators[0].kind if operators else "copy"
-    if first in _PRODUCTS:
+    if first in PRODUCT_KINDS:
         return "product"
     if first == "norm":
         return "norm"

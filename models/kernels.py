@@ -1,7 +1,7 @@
 """Seconds of any network's layers on a device: its operators, the kernels that they become, and a roofline of each.
 
 **Operators.** A layer computes what its ``operators`` say; where they were not seen they follow from its kind, its
-multiply-adds and the shapes around it (:func:`operators_of`).
+multiply-adds and the shapes around it (:func:`planner.models.operators.operators_of`).
 
 **Kernels.** An operator is one kernel forward, or a few. Backward follows by rule: a product has two, the gradients of
 its two factors, of the same FLOP each (eqs. 4 to 6 of T. Liu et al., WWW '22, doi:10.1145/3485447.3511981); what moves
@@ -24,7 +24,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -32,89 +31,14 @@ from numpy.typing import NDArray
 
 from planner.cluster import Device
 from planner.cost import Floats, Profile
-from planner.dnn import OPERATOR_KINDS, Dnn, Layer, Operator, Product
+from planner.dnn import OPERATOR_KINDS, PRODUCT_KINDS, Dnn, Operator
 from planner.models.compute import peak_flop_per_s
+from planner.models.operators import operators_of
 
 Ints = NDArray[np.int64]
 
-# -- operators of a layer ----------------------------------------------------------------------------------------------
-
-# Of the kinds of layers, in this project's words; what stands for no work is left out.
-_OF_LAYERS = {
-    "convolution": "convolution",
-    **dict.fromkeys(("fully_connected", "matmul", "router"), "matmul"),
-    "attention": "batched_matmul",
-    "batch_norm": "batch_norm",
-    "norm": "norm",
-    **dict.fromkeys(("softmax", "loss"), "softmax"),
-    **dict.fromkeys(("activation", "multiply", "dropout", "rotary", "operator"), "element_wise"),
-    **dict.fromkeys(("add", "residual"), "addition"),
-    "pooling": "pooling",
-    "embedding": "embedding",
-    **dict.fromkeys(("concatenate", "copy", "dispatch", "combine"), "copy"),
-    "recurrent": "recurrent",
-}
-_FREE = ("input", "flatten")
-
-
-def is_known(kind: str) -> bool:
-    """Return whether what layers of a kind compute is known; others count as element by element.
-
-    Parameters
-    ----------
-    kind
-        Of a layer.
-    """
-    return kind in _OF_LAYERS or kind in _FREE
-
-
-def operators_of(layer: Layer, inputs: Sequence[Layer]) -> tuple[Operator, ...]:
-    """Return what a layer computes for one sample: as it was seen, or by its kind and shapes.
-
-    Parameters
-    ----------
-    layer, inputs
-        The layer, and those that it reads.
-
-    Notes
-    -----
-    What one number of a product's output reads is its multiply-adds over the numbers of its output. A convolution's
-    groups follow from that and its window. A kind that nobody knows reads its inputs and writes its output once; its
-    multiply-adds, if any, are those of a product.
-    """
-    if layer.operators or layer.kind in _FREE:
-        return layer.operators
-    written, read = layer.num_output_elements, sum(one.num_output_elements for one in inputs)
-    kind = _OF_LAYERS.get(layer.kind, "element_wise")
-    product = None
-    if layer.num_multiply_adds:
-        inner = max(1, round(layer.num_multiply_adds / max(1, written)))  # a layer by hand may put out nothing
-        places = max(1, prod(layer.output_shape[1:]))
-        groups = 1
-        if kind == "convolution" and layer.window is not None and inputs:
-            groups = max(1, round(inputs[0].output_shape[0] * layer.window.kernel**2 / inner))
-        elif kind not in _PRODUCTS:
-            kind = "matmul"
-        product = Product(rows=places, inner=inner, columns=max(1, layer.output_shape[0] // groups), count=groups)
-    elif kind in _PRODUCTS:
-        kind = "element_wise"
-    if kind == "embedding":
-        read = 0
-    return (
-        Operator(
-            kind=kind,
-            num_multiply_adds=layer.num_multiply_adds,
-            read_elements=read,
-            written_elements=written,
-            weight_elements=0 if kind == "embedding" else layer.num_trainable,
-            product=product,
-        ),
-    )
-
-
 # -- kernels of a network ----------------------------------------------------------------------------------------------
 
-_PRODUCTS = ("convolution", "matmul", "batched_matmul", "attention", "recurrent")
 # How often an operator moves what it reads and what it writes: forward, and backward.
 _MOVED = {
     "convolution": ((1, 1), (1, 1)),  # of each of the two gradients
@@ -230,7 +154,7 @@ def kernels_of(dnn: Dnn, *, is_fused: bool = False, is_mixed: bool = False) -> K
 def _mixed(index: int, operator: Operator, *, is_wide: bool) -> tuple[list[tuple[float, ...]], bool]:
     """Return the casts before an operator, and whether it moves fp32; ``is_wide``: whether it reads fp32."""
     kind = operator.kind
-    if kind in _PRODUCTS:
+    if kind in PRODUCT_KINDS:
         is_cast, is_wide_then = is_wide, False
     elif kind in ("norm", "softmax"):
         is_cast, is_wide_then = not is_wide, True
@@ -340,7 +264,7 @@ _WIDE_GROUP, _WIDEST_GROUP = 48, 128  # channels: cuDNN 8 has no fast kernels of
 _USUAL_BANDWIDTH, _USUAL_PEAKS = 2.039e12, (312e12, 19.5e12)  # of an A100; in 16 bits, in fp32
 _WHOLE, _WHOLE_BYTES, _SHORT_BYTES = ("fp32", "tf32"), 4.0, 2.0
 _CAST_BYTES = 6.0  # of a weight that is read as fp32 and written short, or of its gradient
-# Of a kernel's start, where a compiled program leaves no gaps: by MLPerf's runs of few samples (docs/accuracy_cnn.md).
+# Of a kernel's start, where a compiled program leaves no gaps: by runs of few samples in docs/accuracy_fused.md.
 _FUSED_START = 0.5
 _FEW = 8  # parts that a batch is cut into where few samples pass at a time, as in a pipeline
 

@@ -1,4 +1,4 @@
-"""What a transformer computes, on what shapes, with how many parameters: the operators of a sample, and their shares.
+"""What a transformer computes, on what shapes, with how many parameters; and what a layer of any network does.
 
 A multiply-add counts 2 FLOP. Backward is twice forward: the gradients of the input and of the weights, or of both
 factors where both are activations (D. Narayanan et al., SC21, arXiv 2104.04473, section 5.1).
@@ -18,6 +18,9 @@ arXiv 1909.08053, section 3): queries, keys, values and the first matrix of a fe
 biases; the second matrices by rows, their biases whole on every device. Norms, routers, narrow layers of latent
 attention and learned positions are whole. With fewer heads of keys than devices each device keeps a whole head. Experts
 are spread over expert x tensor devices. The vocabulary is padded to a multiple of 128 x tensor, and split.
+
+**A layer of any network** computes what its ``operators`` say, as it was seen; else what its kind and shapes say
+(:func:`operators_of`).
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +31,7 @@ from math import prod
 import numpy as np
 
 from planner.cost import Floats
-from planner.dnn import Product, Tensor
+from planner.dnn import PRODUCT_KINDS, Layer, Operator, Product, Tensor
 from planner.models.layouts import Layouts
 from planner.transformer import LayerKind, Transformer
 
@@ -665,4 +668,79 @@ def stage_parameters(transformer: Transformer, layouts: Layouts) -> StageParamet
         first=np.where(is_one, first + last, first),
         last=np.where(is_one, first + last, last),
         tied=np.where(is_one, 0.0, table if is_tied else 0.0),
+    )
+
+
+# -- the operators of any layer ----------------------------------------------------------------------------------------
+
+# Of the kinds of layers, in this project's words; what stands for no work is left out.
+_OF_LAYERS = {
+    "convolution": "convolution",
+    **dict.fromkeys(("fully_connected", "matmul", "router"), "matmul"),
+    "attention": "batched_matmul",
+    "batch_norm": "batch_norm",
+    "norm": "norm",
+    **dict.fromkeys(("softmax", "loss"), "softmax"),
+    **dict.fromkeys(("activation", "multiply", "dropout", "rotary", "operator"), "element_wise"),
+    **dict.fromkeys(("add", "residual"), "addition"),
+    "pooling": "pooling",
+    "embedding": "embedding",
+    **dict.fromkeys(("concatenate", "copy", "dispatch", "combine"), "copy"),
+    "recurrent": "recurrent",
+}
+_FREE = ("input", "flatten")
+
+
+def is_known(kind: str) -> bool:
+    """Return whether what layers of a kind compute is known; others count as element by element.
+
+    Parameters
+    ----------
+    kind
+        Of a layer.
+    """
+    return kind in _OF_LAYERS or kind in _FREE
+
+
+def operators_of(layer: Layer, inputs: Sequence[Layer]) -> tuple[Operator, ...]:
+    """Return what a layer computes for one sample: as it was seen, or by its kind and shapes.
+
+    Parameters
+    ----------
+    layer, inputs
+        The layer, and those that it reads.
+
+    Notes
+    -----
+    What one number of a product's output reads is its multiply-adds over the numbers of its output. A convolution's
+    groups follow from that and its window. A kind that nobody knows reads its inputs and writes its output once; its
+    multiply-adds, if any, are those of a product.
+    """
+    if layer.operators or layer.kind in _FREE:
+        return layer.operators
+    written, read = layer.num_output_elements, sum(one.num_output_elements for one in inputs)
+    kind = _OF_LAYERS.get(layer.kind, "element_wise")
+    product = None
+    if layer.num_multiply_adds:
+        inner = max(1, round(layer.num_multiply_adds / max(1, written)))  # a layer by hand may put out nothing
+        places = max(1, prod(layer.output_shape[1:]))
+        groups = 1
+        if kind == "convolution" and layer.window is not None and inputs:
+            groups = max(1, round(inputs[0].output_shape[0] * layer.window.kernel**2 / inner))
+        elif kind not in PRODUCT_KINDS:
+            kind = "matmul"
+        product = Product(rows=places, inner=inner, columns=max(1, layer.output_shape[0] // groups), count=groups)
+    elif kind in PRODUCT_KINDS:
+        kind = "element_wise"
+    if kind == "embedding":
+        read = 0
+    return (
+        Operator(
+            kind=kind,
+            num_multiply_adds=layer.num_multiply_adds,
+            read_elements=read,
+            written_elements=written,
+            weight_elements=0 if kind == "embedding" else layer.num_trainable,
+            product=product,
+        ),
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Literal, get_args
 
 import networkx as nx
 
@@ -20,9 +20,11 @@ __all__ = [
     "MOST_INPUTS",
     "MOST_LAYERS",
     "OPERATOR_KINDS",
+    "PRODUCT_KINDS",
     "Dnn",
     "Layer",
     "Operator",
+    "OperatorKind",
     "Product",
     "Repeat",
     "Tensor",
@@ -31,7 +33,7 @@ __all__ = [
 
 MOST_LAYERS = 50_000  # of a file that a person or a profiler wrote: a thousand times what is usual
 MOST_INPUTS = 1_000_000  # of all layers together
-OPERATOR_KINDS = (
+OperatorKind = Literal[
     "convolution",  # dense, grouped or depthwise, as its product says
     "matmul",  # by weights
     "batched_matmul",  # of two activations
@@ -46,7 +48,9 @@ OPERATOR_KINDS = (
     "embedding",
     "copy",  # concatenations, changes of layout or type
     "recurrent",  # one product for each step of a sequence, one step after the other
-)
+]
+OPERATOR_KINDS: tuple[str, ...] = get_args(OperatorKind)
+PRODUCT_KINDS = ("convolution", "matmul", "batched_matmul", "attention", "recurrent")  # those that multiply matrices
 
 _MOVING = "moving"
 
@@ -145,7 +149,7 @@ class Layer:
         Of a convolution or a pool, where it is known; a pool without one reads its whole channel.
     operators
         What it computes, where that was seen; empty where it follows from the kind and the shapes:
-        :func:`planner.models.kernels.operators_of`.
+        :func:`planner.models.operators.operators_of`.
     kept_beside_bytes
         What the backward pass reads of one sample beside the output, where numbers take four bytes: copies of what is
         overwritten, indices of maxima, masks.

@@ -74,7 +74,7 @@ def _unseen(fitted: Mapping[str, Sequence[Run]]) -> dict[str, float]:
 
 
 def table_text(runs: Sequence[Run]) -> str:
-    """Return ``planner/data/cnn_utilisation.yaml``."""
+    """Return ``planner/data/fused_steps.yaml``."""
     fitted = by_device(one for one in runs if one.is_fitted)
     unseen = _unseen(fitted)
     largest = max(abs(error) for error in unseen.values())

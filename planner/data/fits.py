@@ -110,7 +110,7 @@ def fused_steps(device: str) -> Mapping[str, Any]:
 
 
 def kernel_shares(dtype: str) -> Rows:
-    """Return ``flop`` and ``moved``, by kind of kernel, and ``constants``: :class:`planner.models.kernels.Shares`.
+    """Return the fields of :class:`planner.models.kernels.Shares`, ``flop``, ``moved`` and others by kind of kernel.
 
     And ``error``: how far they are off for networks or devices that were left out. Kinds that were not measured in fp32
     are taken to be as they are in short numbers.

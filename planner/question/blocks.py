@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 
 from planner import data
 from planner.cluster import Storage
-from planner.dnn import MOST_LAYERS, Layer, Operator, Product, Tensor, Window
+from planner.dnn import MOST_LAYERS, PRODUCT_KINDS, Layer, Operator, OperatorKind, Product, Tensor, Window
 from planner.problem import USUAL_ALGORITHMS, Algorithm, Queue
 from planner.question.values import (
     Bytes,
@@ -65,7 +65,6 @@ class WindowSpec(Model):
     padding: Annotated[int, Field(ge=0, strict=True)] = 0
 
 
-_PRODUCTS = ("convolution", "matmul", "batched_matmul", "attention", "recurrent")
 _SHARES_OF_PRODUCTS = (0.95, 1.05)  # layers of a recurrent module may be unlike; their widths are a mean
 _SHARES_OF_SCORES = (0.45, 2.1)  # attention is two products like that of its scores, and half of them if causal
 
@@ -73,22 +72,7 @@ _SHARES_OF_SCORES = (0.45, 2.1)  # attention is two products like that of its sc
 class OperatorSpec(Model):
     """One operator of a layer, of one sample and in elements; ``product``: rows, inner width, columns and count."""
 
-    kind: Literal[
-        "convolution",
-        "matmul",
-        "batched_matmul",
-        "attention",
-        "batch_norm",
-        "norm",
-        "softmax",
-        "element_wise",
-        "addition",
-        "pooling",
-        "reduction",
-        "embedding",
-        "copy",
-        "recurrent",
-    ]
+    kind: OperatorKind
     multiply_adds: Annotated[int, Field(ge=0, le=10**18, strict=True)] = 0
     reads: Annotated[int, Field(ge=0, le=10**15, strict=True)] = 0
     writes: Annotated[int, Field(ge=0, le=10**15, strict=True)] = 0
@@ -102,8 +86,10 @@ class OperatorSpec(Model):
             if self.multiply_adds:
                 raise ValueError("multiply_adds are those of a product. Give product as well.")
             return self
-        if self.kind not in _PRODUCTS:
-            raise ValueError(f"{self.kind} multiplies no matrices. Leave product out, or give a kind of {_PRODUCTS}.")
+        if self.kind not in PRODUCT_KINDS:
+            raise ValueError(
+                f"{self.kind} multiplies no matrices. Leave product out, or give a kind of {PRODUCT_KINDS}."
+            )
         rows, inner, columns, count = self.product
         share = self.multiply_adds / (rows * inner * columns * count)
         least, most = _SHARES_OF_SCORES if self.kind == "attention" else _SHARES_OF_PRODUCTS

@@ -33,12 +33,12 @@ from planner.models.kernels import (
     DeviceLimits,
     Execution,
     Shares,
-    is_known,
     network_profile,
     reached_bytes_per_s,
     work_by_layer,
 )
 from planner.models.memory import Precision
+from planner.models.operators import is_known
 from planner.models.transformer_time import device_rates, microbatch_of, transformer_profile
 from planner.names import OF_TRANSFORMERS, fold
 from planner.problem import Assumption, Calibration, Limits, Training

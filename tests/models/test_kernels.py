@@ -16,9 +16,9 @@ from planner.models.kernels import (
     Shares,
     kernel_s,
     kernels_of,
-    operators_of,
     power_flop_per_s,
 )
+from planner.models.operators import operators_of
 
 
 def of_all(figure: float) -> dict[str, float]:
