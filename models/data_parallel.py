@@ -1,8 +1,8 @@
 """Synchronous data parallelism: gradients as they get ready, what communication is exposed, and the slowest worker.
 
 **Gradients** become ready in the reverse of the forward order. On one device gradient l of a share of b samples, the
-last c of them in the last micro-batch, is ready at ``(f + w) b - (w - r_l) c``: f and w are forward and backward of a
-sample, ``r_l`` the part of the backward up to it. It may be sent when the last device has it.
+last c of them in the last micro-batch, is ready at ``T(b) - w(c) + r_l(c)``: T are the passes of all micro-batches, w
+the backward pass of c samples, ``r_l`` its part up to the gradient. It may be sent when the last device has it.
 
 **Overlap** [L]. Layers are in the paper's order: index 0 is layer 1, the last is layer n, nearest the loss; time 0 is
 the end of layer n's backward. ``SF = T_1 / (N T_N)`` (eq. 1), and without overlap the computation over computation and
@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from planner.channel import FusionSchedule
-from planner.cost import Floats, Profile, TransferCost
+from planner.cost import Floats, Passes, Profile, TransferCost
 from planner.dnn import Dnn
 from planner.errors import ModelError
 
@@ -41,11 +41,11 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradients:
-    """What has to be exchanged, in ready order: names, bytes, and when each is ready, in seconds per sample."""
+    """What has to be exchanged, in ready order: names, bytes, and when each is ready in a backward pass."""
 
     names: tuple[str, ...]
     size_bytes: Floats
-    ready_s_per_sample: Floats
+    ready: Passes
 
     @property
     def total_bytes(self) -> float:
@@ -59,19 +59,21 @@ def gradients_of(dnn: Dnn, profile: Profile, *, gradient_bytes: int, unit: str =
     Parameters
     ----------
     dnn, profile
-        L layers, and their seconds per sample.
+        L layers, and their seconds.
     gradient_bytes
         Bytes of one number.
     unit
         ``layer``: one gradient for every layer with weights; batch norm goes with the layer before it, as
         the OSF model counts layers. ``tensor``: one for every trainable tensor, ready with its layer.
     """
-    after_s = np.cumsum(profile.backward_s[::-1])[::-1]  # backward of this layer and of all later ones
     rows = (dnn.trained_tensors if unit == "tensor" else dnn.trained_layers)[::-1]
     return Gradients(
         names=tuple(name for name, _, _ in rows),
         size_bytes=np.array([float(number * gradient_bytes) for _, number, _ in rows]),
-        ready_s_per_sample=after_s[[index for _, _, index in rows]],
+        # Backward of its layer and of all later ones:
+        ready=profile.backward.map(
+            lambda seconds: np.cumsum(seconds[:, ::-1], axis=1)[:, ::-1][:, [index for _, _, index in rows]]
+        ),
     )
 
 
@@ -83,35 +85,40 @@ class Kinds:
 
     Attributes
     ----------
-    forward_s, backward_s
-        Of the whole network, per sample; length T.
+    forward, backward
+        Of the whole network; T of them.
+    ready
+        When each gradient is ready in a backward pass; T x L, at most ``backward``.
     update_s
         The optimiser's step; length T.
-    ready_s_per_sample
-        When each gradient is ready in a backward pass, per sample; T x L, at most ``backward_s``.
     most_at_a_time
         Samples that a device's memory holds; length T, each >= 1. A larger share is worked off in micro-batches.
     num_microbatches
         The number of micro-batches of each kind, length T, where it is pinned; None: the fewest that fit.
     """
 
-    forward_s: Floats
-    backward_s: Floats
+    forward: Passes
+    backward: Passes
+    ready: Passes
     update_s: Floats
-    ready_s_per_sample: Floats
     most_at_a_time: Ints
     num_microbatches: Ints | None = None
 
     @property
+    def sample_s(self) -> Floats:
+        """Seconds a sample, both ways, that no device of a kind is below; length T."""
+        return self.forward.least_s(self.most_at_a_time) + self.backward.least_s(self.most_at_a_time)
+
+    @property
     def least_shares(self) -> Ints:
         """The smallest share of each kind: a sample for every micro-batch."""
-        return np.ones(len(self.forward_s), dtype=np.int64) if self.num_microbatches is None else self.num_microbatches
+        return np.ones(len(self.update_s), dtype=np.int64) if self.num_microbatches is None else self.num_microbatches
 
     @property
     def most_shares(self) -> Floats:
         """The largest share of each kind that its memory allows, in so many micro-batches as are pinned."""
         if self.num_microbatches is None:
-            return np.full(len(self.forward_s), np.inf)
+            return np.full(len(self.update_s), np.inf)
         most: Floats = self.most_at_a_time.astype(float) * self.num_microbatches
         return most
 
@@ -144,15 +151,31 @@ class Kinds:
         shares
             Samples of each kind's device, K rows of them; K x T.
         """
-        seconds: Floats = (self.forward_s + self.backward_s) * shares
+        return self.over(self.forward.plus(self.backward), shares)
+
+    def over(self, passes: Passes, shares: Ints) -> Floats:
+        """Return the seconds of all micro-batches of every share, which are as equal as they can be; K x T.
+
+        Parameters
+        ----------
+        passes
+            Of one micro-batch: of each kind.
+        shares
+            Samples of each kind's device, K rows of them; K x T.
+        """
+        if passes.is_linear:
+            return passes.of_each(shares)
+        number = self.microbatches(shares)
+        fewer, longer = shares // number, shares % number
+        seconds: Floats = longer * passes.of_each(fewer + 1) + (number - longer) * passes.of_each(fewer)
         return seconds
 
     def ready_s(self, shares: Ints) -> Floats:
         """Return when every gradient may be sent: when the last kind of device has it; K x L.
 
-        A device starts its last backward pass ``backward_s`` times that pass's samples before it has computed all.
-        Never falls as a share grows: a larger share takes longer up to every gradient, also where it needs one
-        micro-batch more and the last pass is therefore shorter, since all passes before it are longer by as much.
+        A device starts its last backward pass that pass's seconds before it has computed all. Never falls as a share
+        grows: a larger share takes longer up to every gradient, also where it needs one micro-batch more and the last
+        pass is therefore shorter, since all passes before it are longer by as much.
 
         Parameters
         ----------
@@ -171,8 +194,8 @@ class Kinds:
             Samples of each kind's device, K rows of them; K x T.
         """
         samples = self.last_samples(shares)
-        start_s = self.computed_s(shares) - self.backward_s * samples
-        ready_s: Floats = start_s[:, :, None] + samples[:, :, None] * self.ready_s_per_sample
+        start_s = self.computed_s(shares) - self.backward.of_each(samples)
+        ready_s: Floats = start_s[:, :, None] + self.ready.of_each(samples)
         return ready_s
 
     def most_shares_within(self, limit_s: Floats, tail_s: Floats, update_s: float) -> Floats:
@@ -189,9 +212,10 @@ class Kinds:
 
         Notes
         -----
-        A share b is ready with gradient l at ``(f + w) b - (w - r_l) c``, where c, the samples of the last pass, are at
-        most b and at most what memory holds. Each of the two gives a line in b; a share within the limit lies
-        below both, and its computation and update end in time.
+        A share b is ready with gradient l at ``T(b) - w(c) + r_l(c)``, where c, the samples of the last pass, are at
+        most b and at most what memory holds. Each of the two gives a line in b, with the least seconds a sample that
+        memory allows; a share within the limit lies below both, and its computation and update end in time. A share
+        of one pass has its pieces of straight lines in place of the first.
         """
 
         def most(seconds: Floats, per_sample_s: Floats | float) -> Floats:
@@ -201,14 +225,24 @@ class Kinds:
             return np.asarray(np.divide(seconds, per_sample, out=free, where=per_sample > 0))
 
         left_s = limit_s[:, None] - update_s - tail_s
-        shares = np.empty((len(limit_s), len(self.forward_s)))
-        for kind, (forward_s, backward_s) in enumerate(zip(self.forward_s, self.backward_s, strict=True)):
-            ready_s, sample_s = self.ready_s_per_sample[kind], forward_s + backward_s
-            held_s = (backward_s - ready_s) * self.most_at_a_time[kind]
-            own = most(limit_s - self.update_s[kind], sample_s)
+        shares = np.empty((len(limit_s), len(self.update_s)))
+        forward_s, backward_s = (one.least_s(self.most_at_a_time) for one in (self.forward, self.backward))
+        all_ready_s = self.ready.least_s(self.most_at_a_time)
+        for kind, both_s in enumerate((forward_s + backward_s).tolist()):
+            ready_s, most_samples = all_ready_s[kind], self.most_at_a_time[kind]
+            held_s = (backward_s[kind] - ready_s) * most_samples
+            own = most(limit_s - self.update_s[kind], both_s)
             if ready_s.size:
-                own = np.minimum(own, most(left_s, forward_s + ready_s).min(axis=1))
-                own = np.minimum(own, most(left_s + held_s, sample_s).min(axis=1))
+                ahead = most(left_s, forward_s[kind] + ready_s)
+                own = np.minimum(own, ahead.min(axis=1))
+                own = np.minimum(own, most(left_s + held_s, both_s).min(axis=1))
+            if not self.forward.is_linear:
+                forward, backward, ready = (one.part(kind) for one in (self.forward, self.backward, self.ready))
+                alone = forward.plus(backward).most_samples(limit_s - self.update_s[kind])
+                if ready_s.size:
+                    until = ready.plus(forward.map(lambda seconds: seconds[:, None]))
+                    alone = np.minimum(alone, until.most_samples(left_s).min(axis=1))
+                own = np.where(alone < most_samples, np.minimum(own, alone), own)
             shares[:, kind] = own
         # What rounding could take away is given back: these are upper bounds.
         return np.asarray(np.minimum(np.floor(shares * (1 + 1e-12) + 1e-9), self.most_shares))

@@ -266,7 +266,9 @@ _WHOLE, _WHOLE_BYTES, _SHORT_BYTES = ("fp32", "tf32"), 4.0, 2.0
 _CAST_BYTES = 6.0  # of a weight that is read as fp32 and written short, or of its gradient
 # Of a kernel's start, where a compiled program leaves no gaps: by runs of few samples in docs/accuracy_fused.md.
 _FUSED_START = 0.5
-_FEW = 8  # parts that a batch is cut into where few samples pass at a time, as in a pipeline
+# Samples that pass together, for which a network's seconds are reckoned; in straight lines between them. Beyond the
+# last even small layers fill a device.
+TOGETHER = tuple(2**power for power in range(13))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -638,26 +640,19 @@ def layer_seconds(
 
 
 def network_profile(
-    dnn: Dnn, batch: int, limits: DeviceLimits, shares: Shares, execution: Execution, *, update_s: float, name: str
+    dnn: Dnn, limits: DeviceLimits, shares: Shares, execution: Execution, *, update_s: float, name: str
 ) -> Profile:
-    """Return the seconds of every layer of one sample, where ``batch`` samples pass the network together.
+    """Return the seconds of every layer, by the samples that pass the network together.
 
     Parameters
     ----------
-    dnn, batch, limits, shares, execution
+    dnn, limits, shares, execution
         What is computed, on what, and how.
     update_s, name
         Of the optimiser's step, passed on; and of the device, for the reader.
     """
-    forward_s, backward_s = layer_seconds(dnn, batch, limits, shares, execution)
-    few, factor = max(1, batch // _FEW), 1.0
-    if few < batch:
-        sample_s = sum(float(both.sum()) for both in layer_seconds(dnn, few, limits, shares, execution)) / few
-        factor = max(1.0, sample_s * batch / float(forward_s.sum() + backward_s.sum()))
-    return Profile(
-        forward_s=forward_s / batch,
-        backward_s=backward_s / batch,
-        update_s=update_s,
-        few_samples_factor=factor,
-        origin=f"rooflines of {name}'s kernels, {batch} samples at a time",
+    passes = [layer_seconds(dnn, batch, limits, shares, execution) for batch in TOGETHER]
+    forward_s, backward_s = (np.array(seconds) for seconds in zip(*passes, strict=True))
+    return Profile.of_passes(
+        TOGETHER, forward_s, backward_s, update_s=update_s, origin=f"rooflines of {name}'s kernels"
     )

@@ -31,7 +31,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.cost import Floats, Profile, TransferCost
+from planner.cost import Floats, Passes, Profile, TransferCost
 from planner.dnn import Dnn
 from planner.models.activations import kept_bytes
 from planner.models.communication import (
@@ -207,7 +207,7 @@ class StageMachines:
     Attributes
     ----------
     profile
-        Seconds per sample of every layer on its device, and ``update_s`` of the whole network.
+        Seconds of every layer on its device, and ``update_s`` of the whole network.
     memory_limit_bytes
         What a device may hold.
     network_bytes_per_s, network_latency_s
@@ -366,9 +366,10 @@ class StageCosts:
         return len(self.layers.names)
 
     @cached_property
-    def _seconds(self) -> tuple[tuple[Floats, Floats], ...]:
-        """Prefix sums of forward and backward seconds of one sample, by group."""
-        return tuple((_prefix(one.profile.forward_s), _prefix(one.profile.backward_s)) for one in self.machines)
+    def passes(self) -> tuple[tuple[Passes, Passes], ...]:
+        """Prefix sums of forward and backward passes over the layers, with a leading 0, by group."""
+        profiles = [one.profile for one in self.machines]
+        return tuple((one.forward.map(_prefixes), one.backward.map(_prefixes)) for one in profiles)
 
     @cached_property
     def _all_reduces(self) -> dict[Place, TransferCost]:
@@ -390,7 +391,7 @@ class StageCosts:
         group
             Index of the machines that it stands on.
         """
-        return _run(self._seconds[group][0], first, last) * num_samples
+        return self.passes[group][0].between((first,), (np.asarray(last) + 1,), num_samples)
 
     def backward_s(self, first: Positions, last: Positions, *, group: int, num_samples: Numbers) -> Floats:
         """Return the backward seconds of a micro-batch on one device.
@@ -400,7 +401,7 @@ class StageCosts:
         first, last, group, num_samples
             As of :meth:`forward_s`.
         """
-        return _run(self._seconds[group][1], first, last) * num_samples
+        return self.passes[group][1].between((first,), (np.asarray(last) + 1,), num_samples)
 
     def update_s(self, first: Positions, last: Positions, *, group: int) -> Floats:
         """Return the seconds of the optimiser's step on the parameters of these layers.
@@ -504,6 +505,11 @@ class StageCosts:
 def _prefix(values: ArrayLike) -> Floats:
     """Return prefix sums with a leading 0."""
     return np.concatenate(([0.0], np.cumsum(np.asarray(values, dtype=np.float64))))
+
+
+def _prefixes(values: Floats) -> Floats:
+    """Return prefix sums along the last axis, with a leading 0."""
+    return np.concatenate((np.zeros_like(values[..., :1]), np.cumsum(values, axis=-1)), axis=-1)
 
 
 def _run(prefix: Floats, first: Positions, last: Positions) -> Floats:

@@ -823,24 +823,8 @@ class Step:
 
 # -- a profile layer by layer -----------------------------------------------------------------------------------------
 
-_MOST_TOKENS = 32768  # at a time: more make matrix multiplications no faster that are worth telling apart
-_FEW_TOKENS = 2048  # of a micro-batch on a device of a pipeline, or one sample where that is longer
+_MOST_TOKENS = 32768  # that pass together: more make matrix multiplications no faster that are worth telling apart
 _ALONE = (Tier(size=1, bandwidth_bytes_per_s=inf),)
-
-
-def microbatch_of(transformer: Transformer, samples_per_device: int) -> int:
-    """Return the samples at a time that a profile is stated for: a device's, but no more than 32,768 tokens.
-
-    Parameters
-    ----------
-    transformer, samples_per_device
-        The network, and the samples that a device has to do.
-
-    >>> from planner.zoo.transformers import row
-    >>> [microbatch_of(row("bert-large").transformer, samples) for samples in (1, 2, 512)]
-    [1, 2, 64]
-    """
-    return max(1, min(samples_per_device, _MOST_TOKENS // transformer.sequence_length))
 
 
 def device_rates(device: Device, dtype: str, fitted: Mapping[str, object]) -> DeviceRates:
@@ -863,22 +847,14 @@ def device_rates(device: Device, dtype: str, fitted: Mapping[str, object]) -> De
 
 @lru_cache(maxsize=64)  # a purchase asks for that of every device again and again
 def transformer_profile(
-    dnn: Dnn,
-    *,
-    microbatch: int,
-    rates: DeviceRates,
-    software: Software,
-    constants: Constants,
-    update_s: float = 0.0,
+    dnn: Dnn, *, rates: DeviceRates, software: Software, constants: Constants, update_s: float = 0.0
 ) -> Profile:
-    """Return the seconds of every layer of one sample, where ``microbatch`` samples pass the network together.
+    """Return the seconds of every layer, by the samples that pass the network together.
 
     Parameters
     ----------
     dnn
         A transformer of the zoo.
-    microbatch
-        See :func:`microbatch_of`.
     rates, software, constants
         As for :func:`iteration_times`.
     update_s
@@ -892,46 +868,36 @@ def transformer_profile(
     network, repeats = dnn.transformer, dnn.repeats
     if network is None:
         raise ValueError(f"{dnn.name} is not known as a transformer")
-    forward_s, backward_s = np.zeros(len(dnn.layers)), np.zeros(len(dnn.layers))
-    alone = Layouts.one(microbatch=microbatch)
+    many = max(1, _MOST_TOKENS // network.sequence_length)
+    together = [2**power for power in range(many.bit_length())]
+    layouts = replace(Layouts.one(), microbatch=np.array(together, dtype=np.int64))
+    forward_s, backward_s = np.zeros((2, len(together), len(dnn.layers)))
 
-    def share_out(layers: slice, ahead_s: float, back_s: float) -> None:
+    def share_out(layers: slice, ahead_s: Floats, back_s: Floats) -> None:
         """Add the seconds of some layers by their multiply-adds; all to the last one where none has any."""
         work = np.array([one.num_multiply_adds for one in dnn.layers[layers]], dtype=float)
         if not work.any():
             work[-1] = 1.0
-        forward_s[layers] += ahead_s * (work / work.sum())
-        backward_s[layers] += back_s * (work / work.sum())
+        forward_s[:, layers] += ahead_s[:, None] * (work / work.sum())
+        backward_s[:, layers] += back_s[:, None] * (work / work.sum())
 
     for one in repeats:
-        layer = layer_seconds(network, one.kind, alone, rates=rates, software=software, constants=constants)  # type: ignore[arg-type]  # a repeat's kind is a layer's
+        layer = layer_seconds(network, one.kind, layouts, rates=rates, software=software, constants=constants)  # type: ignore[arg-type]  # a repeat's kind is a layer's
         end = one.first + one.num_layers * one.count
         for start in range(one.first, end, one.num_layers):
-            share_out(slice(start, start + one.num_layers), float(layer.forward_s[0]), float(layer.backward_s[0]))
+            share_out(slice(start, start + one.num_layers), layer.forward_s, layer.backward_s)
     last = repeats[-1].first + repeats[-1].num_layers * repeats[-1].count
-    for at, seconds in (
-        (slice(0, repeats[0].first), embedding_s(network, alone, rates=rates, constants=constants)),
-        (slice(last, len(dnn.layers)), head_s(network, alone, rates=rates, software=software, constants=constants)),
+    for at, both_s in (
+        (slice(0, repeats[0].first), embedding_s(network, layouts, rates=rates, constants=constants)),
+        (slice(last, len(dnn.layers)), head_s(network, layouts, rates=rates, software=software, constants=constants)),
     ):
         if at.start < at.stop:
-            both_s = float(seconds[0])
             share_out(at, both_s * _FORWARD_OF_ENDS, both_s * (1 - _FORWARD_OF_ENDS))
-
-    def sample_s(samples: int) -> float:
-        """Return the seconds that a device computes for a sample, of so many that pass together."""
-        layout = Layouts.one(microbatch=samples)
-        parts = iteration_times(network, layout, tiers=_ALONE, rates=rates, software=software, constants=constants)
-        return float(parts["compute"][0] + parts["launch"][0]) / samples
-
-    total_s = sample_s(microbatch)
-    few = max(1, min(microbatch, _FEW_TOKENS // network.sequence_length))
-    scale = total_s / float(forward_s.sum() + backward_s.sum())  # what launching and adding up gradients take besides
-    return Profile(
-        forward_s=forward_s * scale,
-        backward_s=backward_s * scale,
-        update_s=update_s,
-        few_samples_factor=max(1.0, sample_s(few) / total_s),
-        origin=f"fitted rooflines of {rates.name}, {microbatch} samples at a time",
+    parts = iteration_times(network, layouts, tiers=_ALONE, rates=rates, software=software, constants=constants)
+    # What launching and adding up gradients take besides:
+    scale = ((parts["compute"] + parts["launch"]) / (forward_s + backward_s).sum(axis=1))[:, None]
+    return Profile.of_passes(
+        together, forward_s * scale, backward_s * scale, update_s=update_s, origin=f"fitted rooflines of {rates.name}"
     )
 
 

@@ -1,16 +1,19 @@
 """The narrow waist between physics and search: what a cost is, and what a network costs on a device."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Affine", "Floats", "Profile", "TransferCost", "Wait"]
+__all__ = ["Affine", "Floats", "Passes", "Profile", "TransferCost", "Wait"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 class TransferCost(Protocol):
@@ -57,22 +60,208 @@ class Wait(StrEnum):
     PAPER = "paper"  # the wait is added after the channel is free, as eq. 15 is printed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Passes:
+    """Seconds of one pass, by the samples that pass together: straight pieces, from 0 s for no sample on.
+
+    They never fall as samples join, and seconds a sample never rise: ``f(a) <= f(b)`` and ``f(b) / b <= f(a) / a`` for
+    ``a <= b``. Hence the pieces of a batch never take less than the whole of it, and the seconds a sample at the most
+    samples that may pass together bound those of fewer from below. Behind the last piece's start seconds are in
+    proportion to samples.
+
+    Attributes
+    ----------
+    starts
+        Samples at which pieces start, rising from 0; length S.
+    base_s, per_sample_s
+        Seconds at a piece's start, and of each sample beyond it; S x whatever the seconds are of.
+    """
+
+    starts: Floats
+    base_s: Floats
+    per_sample_s: Floats
+
+    @classmethod
+    def linear(cls, per_sample_s: ArrayLike) -> "Passes":
+        """Return seconds in proportion to samples, however many pass together.
+
+        Parameters
+        ----------
+        per_sample_s
+            Of any shape.
+        """
+        rate = np.asarray(per_sample_s, dtype=np.float64)[None]
+        return cls(starts=np.zeros(1), base_s=np.zeros_like(rate), per_sample_s=rate)
+
+    @classmethod
+    def through(cls, samples: Floats, seconds: Floats) -> "Passes":
+        """Return the straight lines through passes of so many samples.
+
+        Parameters
+        ----------
+        samples, seconds
+            K rising numbers, the first >= 1, and seconds of which the same is true as of the class; K x anything.
+        """
+        beyond = np.reshape(samples, (-1,) + (1,) * (seconds.ndim - 1))
+        starts, base_s = np.concatenate(([0.0], samples)), np.concatenate((np.zeros_like(seconds[:1]), seconds))
+        steps = np.diff(np.concatenate((np.zeros_like(beyond[:1]), beyond)), axis=0)
+        slopes = np.concatenate((np.diff(base_s, axis=0) / steps, seconds[-1:] / beyond[-1:]))
+        return cls(starts=starts, base_s=base_s, per_sample_s=slopes)
+
+    @classmethod
+    def stack(cls, rows: "Sequence[Passes]") -> "Passes":
+        """Return several as one, the first axis behind the pieces.
+
+        Parameters
+        ----------
+        rows
+            Of equal shapes; their pieces may start elsewhere.
+        """
+        starts = rows[0].starts
+        if any(not np.array_equal(one.starts, starts) for one in rows):
+            starts = np.unique(np.concatenate([one.starts for one in rows]))
+            rows = [one._cut_at(starts) for one in rows]
+        return cls(
+            starts=starts,
+            base_s=np.stack([one.base_s for one in rows], axis=1),
+            per_sample_s=np.stack([one.per_sample_s for one in rows], axis=1),
+        )
+
+    def _cut_at(self, starts: Floats) -> "Passes":
+        """Return the same with a piece from each of these starts on, which hold all of its own."""
+        at = np.searchsorted(self.starts, starts, side="right") - 1
+        return Passes(starts=starts, base_s=self(starts), per_sample_s=self.per_sample_s[at])
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether a sample takes as long however many pass together."""
+        return len(self.starts) == 1
+
+    def map(self, change: Callable[[Floats], Floats]) -> "Passes":
+        """Return sums, parts or multiples of the seconds.
+
+        Parameters
+        ----------
+        change
+            A linear function of what comes behind the first axis.
+        """
+        return Passes(starts=self.starts, base_s=change(self.base_s), per_sample_s=change(self.per_sample_s))
+
+    def part(self, index: int) -> "Passes":
+        """Return the seconds of one of the entries that come behind the pieces.
+
+        Parameters
+        ----------
+        index
+            Of the entry.
+        """
+        return self.map(lambda seconds: seconds[:, index])
+
+    def plus(self, other: "Passes") -> "Passes":
+        """Return the seconds of both together, whose pieces start alike.
+
+        Parameters
+        ----------
+        other
+            Of a shape that fits.
+        """
+        return Passes(
+            starts=self.starts,
+            base_s=self.base_s + other.base_s,
+            per_sample_s=self.per_sample_s + other.per_sample_s,
+        )
+
+    def __call__(self, samples: Floats | Ints | float) -> Floats:
+        """Return the seconds of passes of so many samples: of the samples' shape, and then that of the seconds."""
+        many = np.asarray(samples)
+        wide = many.reshape(many.shape + (1,) * (self.per_sample_s.ndim - 1))
+        if self.is_linear:
+            return np.asarray(self.per_sample_s[0] * wide)
+        at = np.searchsorted(self.starts, many, side="right") - 1
+        beyond = wide - self.starts[at].reshape(wide.shape)
+        return np.asarray(self.base_s[at] + self.per_sample_s[at] * beyond)
+
+    def of_each(self, samples: Floats | Ints) -> Floats:
+        """Return the seconds where each of T has samples of its own; K x T and then the seconds' shape behind T.
+
+        Parameters
+        ----------
+        samples
+            K x T, where the seconds' first axis is of length T.
+        """
+        wide = samples.reshape(samples.shape + (1,) * (self.per_sample_s.ndim - 2))
+        if self.is_linear:
+            return np.asarray(wide * self.per_sample_s[0])
+        at, each = np.searchsorted(self.starts, samples, side="right") - 1, np.arange(samples.shape[-1])
+        beyond = wide - self.starts[at].reshape(wide.shape)
+        return np.asarray(self.base_s[at, each] + self.per_sample_s[at, each] * beyond)
+
+    def between(self, low: tuple[Any, ...], high: tuple[Any, ...], samples: Floats | Ints | float) -> Floats:
+        """Return the seconds of what lies between two entries of prefix sums.
+
+        Parameters
+        ----------
+        low, high
+            Indices of the entries, behind the pieces; numbers or arrays, which broadcast with the samples.
+        samples
+            That pass together.
+        """
+        if self.is_linear:
+            rates = self.per_sample_s[0]
+            return np.asarray((rates[high] - rates[low]) * samples)
+        at = np.searchsorted(self.starts, samples, side="right") - 1
+        base_s, slope_s = (one[(at, *high)] - one[(at, *low)] for one in (self.base_s, self.per_sample_s))
+        return np.asarray(base_s + slope_s * (samples - self.starts[at]))
+
+    def least_s(self, most: Floats | Ints | float) -> Floats:
+        """Return the seconds a sample that no pass of at most so many samples is below; the seconds' shape.
+
+        Parameters
+        ----------
+        most
+            Samples >= 1: a number, or one for each entry of the seconds' first axis.
+        """
+        if self.is_linear:
+            return np.asarray(self.per_sample_s[0])
+        many = np.minimum(np.asarray(most, dtype=np.float64), self.starts[-1])  # beyond which nothing changes
+        if not many.ndim:
+            return np.asarray(self(many) / many)
+        return np.asarray(self.of_each(many[None])[0] / many.reshape(many.shape + (1,) * (self.base_s.ndim - 2)))
+
+    def most_samples(self, seconds: Floats) -> Floats:
+        """Return the samples of the largest passes that take so long at most: infinitely many where they take no time.
+
+        Parameters
+        ----------
+        seconds
+            Of any shape that ends in that of one pass; negative: less than no sample is returned.
+        """
+        at = np.zeros(seconds.shape, dtype=np.intp)
+        for base_s in self.base_s[1:]:
+            at += base_s <= seconds
+        index = (at, *np.indices(seconds.shape, sparse=True)[seconds.ndim - self.base_s.ndim + 1 :])
+        left, slope = seconds - self.base_s[index], self.per_sample_s[index]
+        free = np.where(left >= 0, np.inf, -1.0)
+        return np.asarray(self.starts[at] + np.divide(left, slope, out=free, where=slope > 0))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Seconds of every layer on one device, per sample, in the order of ``Dnn.layers``.
+    """Seconds of every layer on one device, in the order of ``Dnn.layers``.
 
     Attributes
     ----------
     forward_s, backward_s
-        Per sample; a batch multiplies them.
+        Per sample, where as many pass together as make a difference: no sample takes less. Shape (layers,).
+    together, forward_factors, backward_factors
+        K rising numbers of samples, and how many times as long a sample takes where so many pass together; K x layers.
+        Nothing where a sample takes as long however many pass.
     update_s
         The optimiser's step, once an iteration.
     read_s
         Reading one sample, where it was measured; else None.
     is_measured
         A measured profile always wins over an estimate, and the plan says which it used.
-    few_samples_factor
-        How many times as long a sample takes where few pass at a time, as in a pipeline's micro-batches; >= 1.
     origin
         How the seconds came about, for the reader of a plan.
     measured_on
@@ -81,9 +270,131 @@ class Profile:
 
     forward_s: Floats
     backward_s: Floats
+    together: tuple[float, ...] = ()
+    forward_factors: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    backward_factors: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     update_s: float = 0.0
     read_s: float | None = None
     is_measured: bool = False
-    few_samples_factor: float = 1.0
     origin: str = ""
     measured_on: str = ""
+
+    @classmethod
+    def of_passes(
+        cls,
+        together: Sequence[float],
+        forward_s: Floats,
+        backward_s: Floats,
+        *,
+        update_s: float = 0.0,
+        origin: str = "",
+    ) -> "Profile":
+        """Return the profile of passes of several numbers of samples.
+
+        Where a pass would take longer a sample than a smaller one, it is done in such pieces; where it would take less
+        time than a smaller one, it takes as long.
+
+        Parameters
+        ----------
+        together, forward_s, backward_s
+            K rising numbers of samples, and the seconds of a pass of so many; K x layers.
+        update_s, origin
+            Passed on.
+        """
+        many = np.array(together, dtype=np.float64)[:, None]
+        rates = []
+        for seconds in (forward_s, backward_s):
+            whole_s = np.minimum.accumulate(seconds / many, axis=0) * many
+            rates.append(np.maximum.accumulate(whole_s, axis=0) / many)
+        factors = [np.divide(rate, rate[-1], out=np.ones_like(rate), where=rate[-1] > 0) for rate in rates]
+        return cls(
+            forward_s=rates[0][-1],
+            backward_s=rates[1][-1],
+            together=tuple(many[:, 0].tolist()),
+            forward_factors=factors[0],
+            backward_factors=factors[1],
+            update_s=update_s,
+            origin=origin,
+        )
+
+    @cached_property
+    def forward(self) -> Passes:
+        """Seconds of every layer's forward pass, by the samples that pass together."""
+        return self._passes(self.forward_s, self.forward_factors)
+
+    @cached_property
+    def backward(self) -> Passes:
+        """Seconds of every layer's backward pass, by the samples that pass together."""
+        return self._passes(self.backward_s, self.backward_factors)
+
+    def _passes(self, per_sample_s: Floats, factors: Floats) -> Passes:
+        """Return the passes of one direction."""
+        if not self.together:
+            return Passes.linear(per_sample_s)
+        many = np.array(self.together)
+        return Passes.through(many, many[:, None] * factors * per_sample_s)
+
+    @cached_property
+    def whole(self) -> tuple[Passes, Passes]:
+        """Forward and backward passes of the whole network."""
+        return self.forward.map(_sum), self.backward.map(_sum)
+
+    def with_together(self, together: tuple[float, ...]) -> "Profile":
+        """Return the same seconds, stated for passes of so many samples where they are for any number.
+
+        Parameters
+        ----------
+        together
+            Numbers of samples.
+        """
+        if self.together == together:
+            return self
+        ones = np.ones((len(together), len(self.forward_s)))
+        return replace(self, together=together, forward_factors=ones, backward_factors=ones)
+
+    def of_pieces(self, starts: Ints) -> "Profile":
+        """Return the profile of pieces of the network.
+
+        Parameters
+        ----------
+        starts
+            The first layer of each piece.
+        """
+        forward_s, backward_s = (np.add.reduceat(one, starts) for one in (self.forward_s, self.backward_s))
+        if not self.together:
+            return replace(self, forward_s=forward_s, backward_s=backward_s)
+        rows = [np.add.reduceat(one.base_s[1:], starts, axis=1) for one in (self.forward, self.backward)]
+        pieces = Profile.of_passes(self.together, rows[0], rows[1])
+        return replace(
+            self,
+            forward_s=pieces.forward_s,
+            backward_s=pieces.backward_s,
+            forward_factors=pieces.forward_factors,
+            backward_factors=pieces.backward_factors,
+        )
+
+    def least_s(self, most: float) -> Floats:
+        """Return the seconds a sample of every layer, both ways, that no pass of at most so many samples is below.
+
+        Parameters
+        ----------
+        most
+            Samples >= 1.
+        """
+        return self.forward.least_s(most) + self.backward.least_s(most)
+
+    def sample_s(self, most: float) -> float:
+        """Return the sum of :meth:`least_s` over the layers.
+
+        Parameters
+        ----------
+        most
+            Samples >= 1.
+        """
+        forward, backward = self.whole
+        return float(forward.least_s(most) + backward.least_s(most))
+
+
+def _sum(seconds: Floats) -> Floats:
+    """Return the sum over the layers."""
+    return np.asarray(seconds.sum(axis=-1))

@@ -7,6 +7,7 @@ Substitutions that take out the same layer are alternatives to each other; no ne
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import combinations
+from math import inf
 
 from planner.problem import Problem
 from planner.substitution import Substitution, profile_after, rewrite
@@ -73,7 +74,7 @@ def computation_bound(problem: Problem) -> float:
     rate = 0.0  # samples a second, of all devices together
     for group in problem.cluster.machine_groups:
         profile = problem.profiles[group.device.name]
-        seconds = float(profile.forward_s.sum() + profile.backward_s.sum())
+        seconds = profile.sample_s(inf)
         if seconds <= 0:
             return 0.0
         rate += group.count * group.devices_per_machine / seconds

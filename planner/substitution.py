@@ -7,11 +7,12 @@ WWW 2022, doi:10.1145/3485447.3511981, section 4.1.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import networkx as nx
 import numpy as np
 
-from planner.cost import Floats, Profile
+from planner.cost import Profile
 from planner.dnn import Dnn, Layer
 
 __all__ = ["Substitution", "check_fit", "ends_of", "profile_after", "rewrite", "run_between"]
@@ -131,27 +132,21 @@ def profile_after(before: Dnn, after: Dnn, profile: Profile, blocks: Sequence[tu
 
     The optimiser's step moves memory, so that it grows in proportion to the number of parameters.
     """
-    forward_s, backward_s = _by_layer(before, profile)
+    column = {layer.name: index for index, layer in enumerate(before.layers)}
+    together = next((one.together for one in (profile, *(own for _, own in blocks)) if one.together), ())
+    parts = [profile.with_together(together)]
     for block, own in blocks:
-        more_forward_s, more_backward_s = _by_layer(block, own)
-        forward_s, backward_s = forward_s | more_forward_s, backward_s | more_backward_s
-    names = [layer.name for layer in after.layers]
+        offset = sum(len(one.forward_s) for one in parts)
+        column |= {layer.name: offset + index for index, layer in enumerate(block.layers)}
+        parts.append(own.with_together(together))
+    chosen = [column[layer.name] for layer in after.layers]
     share = after.num_trainable / before.num_trainable if before.num_trainable else 1.0
-    return replace(
-        profile,
-        forward_s=np.array([forward_s[name] for name in names]),
-        backward_s=np.array([backward_s[name] for name in names]),
-        update_s=profile.update_s * share,
-    )
 
-
-def _by_layer(dnn: Dnn, profile: Profile) -> tuple[dict[str, float], dict[str, float]]:
-    """Return forward and backward seconds by the layer's name."""
-
-    def named(seconds: Floats) -> dict[str, float]:
-        return {layer.name: one for layer, one in zip(dnn.layers, seconds.tolist(), strict=True)}
-
-    return named(profile.forward_s), named(profile.backward_s)
+    seconds = ("forward_s", "backward_s", *(("forward_factors", "backward_factors") if together else ()))
+    taken: dict[str, Any] = {
+        name: np.concatenate([getattr(one, name) for one in parts], axis=-1)[..., chosen] for name in seconds
+    }
+    return replace(profile, **taken, together=together, update_s=profile.update_s * share)
 
 
 def _end_of(block: Dnn) -> Layer:

@@ -22,7 +22,6 @@ from planner.procurement.fleet import Fleet, Hardware, hardware_of, question_of
 from planner.procurement.prices import Offer
 from planner.procurement.question import FROM_MACHINES, Job, Procurement
 from planner.question.build import problem_of
-from planner.question.source import read_source
 from planner.ranking import best_plan
 from planner.search import Search
 from planner.solution import SAME
@@ -32,8 +31,6 @@ from planner.worker_pool import FailedTask, Origin, WorkerPool
 _FOR_TRANSFORMERS, _FOR_OTHERS = (OF_TRANSFORMERS,), ("all_reduce",)
 _SHARE_OF_TIME = 0.25  # of what is left, that one fleet may take
 _POLL_S = 0.05
-_NO_SAMPLES = "fleets of different sizes are compared by the seconds of equally many samples, and none are given."
-_SAMPLES = "Say samples_at_a_time beside it, e.g. the samples that one device is to train with."
 
 _Key = tuple[tuple[Hardware, int], ...]
 _ForesightKey = tuple[int, tuple[str, ...], tuple[int, ...], float, int]
@@ -113,12 +110,6 @@ class Oracle:
                 self.families = _FOR_TRANSFORMERS if problem.dnn.transformer is not None else _FOR_OTHERS
                 problem = replace(problem, families=self.families)
             resolved, given = problem.resolved, self.job.question["dnn"]
-            calibration = self.job.question.get("calibration", {})
-            is_executed = "execution" in resolved.get("calibration", {})
-            if is_executed and isinstance(calibration, str):
-                calibration = read_source(self.procurement.source.folder / calibration).data
-            if is_executed and "samples_at_a_time" not in calibration:
-                raise SpecError.of([self.procurement.source.fault(("calibration", "execution"), _NO_SAMPLES, _SAMPLES)])
             dnn = {key: value for key, value in resolved["dnn"].items() if key in given or key not in FROM_MACHINES}
             read = {key: resolved[key] for key in ("calibration",) if key in resolved}
             self._question = {**self.job.question, **read, "dnn": dnn}

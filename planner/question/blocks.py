@@ -619,7 +619,6 @@ class CalibrationSpec(Model):
     program: Name = "megatron-core"
     execution: Literal["eager", "compiled"] | None = None
     memory_format: Literal["contiguous", "channels_last"] | None = None
-    samples_at_a_time: Count | None = None
     expert_imbalance: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     straggler_deviation: Seconds = 0.0
     queue: QueueSpec | None = None
@@ -637,6 +636,6 @@ class CalibrationSpec(Model):
             raise ValueError("execution and utilisation both say how long layers take. Keep one of them.")
         if self.execution is not None and self.flop_per_multiply_add != 2:
             raise ValueError("flop_per_multiply_add is of a utilisation. Leave it out beside execution.")
-        if self.execution is None and (self.memory_format is not None or self.samples_at_a_time is not None):
-            raise ValueError("memory_format and samples_at_a_time are of an execution. Say execution as well.")
+        if self.memory_format is not None and (self.utilisation is not None or self.utilisation_by_kind):
+            raise ValueError("memory_format alters nothing where a utilisation is given. Keep one of them.")
         return self

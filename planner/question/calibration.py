@@ -1,8 +1,8 @@
 """The ``calibration`` block of a spec, the seconds of layers that follow from it, and what makes both doubtful.
 
 The block, or the file that it names, becomes a :class:`planner.problem.Calibration`. Seconds of a layer on a device
-are, in this order: measured there; measured elsewhere and scaled; of a transformer in short numbers by the rooflines
-that ``hybrid`` counts with; else FLOP over a share of the device's peak, which is given, fitted, or assumed.
+are, in this order: measured there; measured elsewhere and scaled; FLOP over a share of the device's peak, where one is
+given; of a transformer in short numbers by the rooflines that ``hybrid`` counts with; else by rooflines of kernels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from planner import data
 from planner.cluster import Cluster, Device
 from planner.cost import Affine, Profile, TransferCost, Wait
-from planner.data.fits import TYPICAL_DEVICE, cnn_utilisation, fused_steps, kernel_shares, transformer_rates
+from planner.data.fits import TYPICAL_DEVICE, fused_steps, kernel_shares, transformer_rates
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_cells
@@ -39,7 +39,7 @@ from planner.models.kernels import (
 )
 from planner.models.memory import Precision
 from planner.models.operators import is_known
-from planner.models.transformer_time import device_rates, microbatch_of, transformer_profile
+from planner.models.transformer_time import device_rates, transformer_profile
 from planner.names import OF_TRANSFORMERS, fold
 from planner.problem import Assumption, Calibration, Limits, Training
 from planner.question.blocks import MOST_POINTS, CalibrationSpec, CurveSpec
@@ -47,7 +47,7 @@ from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import Reading
 from planner.units import Dimension, format_exact, format_human, parse
 
-UTILISATION = 0.5  # of a device's peak, where nothing was measured
+UTILISATION = 0.5  # of a device's peak, where a share is used and none is given
 # Of each device, under the hybrid family, where nothing is given. What the driver keeps: 0.75 GiB (PyTorch finds 79.25
 # of 80 GiB on an A100, as its messages of lack of memory say). Context and PyTorch's kernels: 1.31 GiB (Hugging Face,
 # "Model training anatomy"). NCCL: four communicators of 16 channels, 4 MiB (its NCCL_BUFFSIZE) to send and to receive:
@@ -58,10 +58,11 @@ TRANSFORMER_RESERVE_SHARE = 0.05
 
 _SHORT = ("bf16", "fp16")  # the numbers of all fits
 _FORMATS = ("contiguous", "channels_last")  # of images, where nothing is given: of programs as they stand, and compiled
-_FITTED_TO = "resnet50"  # the network of the fitted shares of the peak
+_FITTED_TO = "resnet50"  # the network of the measured steps of compiled programs
+_EXECUTION = "eager"  # where nothing is given: as PyTorch runs a network that nobody compiles
 _PROGRAM = CalibrationSpec.model_fields["program"].default
 # Of what was assumed, another value whose effect is told: a program that is used as often, links as often measured.
-_OTHER_PROGRAM, _OTHER_LINKS = "torchtitan", 0.7
+_OTHER_PROGRAM, _OTHER_LINKS, _OTHER_EXECUTION = "torchtitan", 0.7, "compiled"
 
 
 def read_calibration(given: str | CalibrationSpec, source: Source, resolved: dict[str, Any]) -> CalibrationSpec:
@@ -232,15 +233,20 @@ class Profiler:
 
     def has_rooflines(self, dnn: Dnn) -> bool:
         """Whether seconds that were not measured come from the rooflines fitted to transformers in short numbers."""
-        given = self.calibration
-        is_given = given.utilisation is not None or given.utilisation_by_kind or given.execution is not None
+        is_given = self.has_share_of_peak or self.calibration.execution is not None
         is_short = self.training.dtype in _SHORT
         return dnn.transformer is not None and bool(dnn.repeats) and is_short and not is_given
 
     @property
-    def has_kernels(self) -> bool:
-        """Whether seconds that were not measured come from rooflines of kernels; else from a share of the peak."""
-        return self.calibration.execution is not None
+    def has_share_of_peak(self) -> bool:
+        """Whether seconds that were not measured are FLOP over a share of the device's peak, as the spec says."""
+        given = self.calibration
+        return bool(given.utilisation is not None or given.utilisation_by_kind or given.flop_per_multiply_add != 2)
+
+    @property
+    def execution(self) -> str:
+        """How the network is run."""
+        return self.calibration.execution or _EXECUTION
 
     def profiles(self, dnn: Dnn, measured: Profile | None) -> dict[str, Profile]:
         """Return the seconds of every layer on every device of the cluster."""
@@ -250,43 +256,27 @@ class Profiler:
             return {name: self._scaled(dnn, measured, measured_on, device) for name, device in devices.items()}
         if self.has_rooflines(dnn):
             return {name: self._by_rooflines(dnn, device) for name, device in devices.items()}
-        if self.has_kernels:
-            self.reading.resolved["calibration"]["samples_at_a_time"] = self._samples_at_a_time
+        if not self.has_share_of_peak:
             return {name: self._by_kernels(dnn, device) for name, device in devices.items()}
-        found = {}
-        for name, device in devices.items():
-            row = self._fitted(dnn, name)
-            found[name] = profile_from_flop(
+        return {
+            name: profile_from_flop(
                 dnn,
                 device,
                 dtype=self.training.dtype,
-                utilisation=self.calibration.utilisation or (UTILISATION if row is None else float(row["utilisation"])),
+                utilisation=self.calibration.utilisation or UTILISATION,
                 flop_per_multiply_add=self.calibration.flop_per_multiply_add,
                 utilisation_by_kind=self.calibration.utilisation_by_kind,
                 update_s=self._update_s(dnn, device),
             )
-        return found
-
-    def _fitted(self, dnn: Dnn, device: str) -> Mapping[str, Any] | None:
-        """Return the fitted share of a device's peak and its basis: of convolutional networks in short numbers."""
-        given = self.calibration
-        is_short = self.training.dtype in _SHORT and not given.utilisation_by_kind and given.flop_per_multiply_add == 2
-        if not is_short or dnn.transformer is not None or all(layer.kind != "convolution" for layer in dnn.layers):
-            return None
-        return cnn_utilisation().get(device)
-
-    @property
-    def _samples_at_a_time(self) -> int:
-        """Samples that pass the network together, for rooflines of kernels."""
-        return self.calibration.samples_at_a_time or self.batch_per_device
+            for name, device in devices.items()
+        }
 
     def _by_kernels(self, dnn: Dnn, device: Device) -> Profile:
-        """Return the seconds that the rooflines of kernels give, for a device's share of the batch at a time."""
-        dtype, is_fused = self.training.dtype, self.calibration.execution == "compiled"
+        """Return the seconds that the rooflines of kernels give."""
+        dtype, is_fused = self.training.dtype, self.execution == "compiled"
         has_channels_last = (self.calibration.memory_format or _FORMATS[is_fused]) == "channels_last"
         profile = network_profile(
             dnn,
-            self._samples_at_a_time,
             DeviceLimits.of(device, dtype),
             Shares.of(kernel_shares(dtype)),
             Execution.of(dtype, is_fused=is_fused, has_channels_last=has_channels_last),
@@ -298,19 +288,16 @@ class Profiler:
         return replace(profile, forward_s=forward_s, backward_s=backward_s)
 
     def _by_rooflines(self, dnn: Dnn, device: Device) -> Profile:
-        """Return the seconds that the family ``hybrid`` counts with, for a device's share of the batch at a time."""
+        """Return the seconds that the family ``hybrid`` counts with."""
         assert dnn.transformer is not None, "asked by has_rooflines"
         rates = transformer_rates()
         fitted = rates["devices"].get(device.name, rates["devices"][TYPICAL_DEVICE])
-        microbatch, program = microbatch_of(dnn.transformer, self.batch_per_device), self.calibration.program
+        program = self.calibration.program
         self.reading.notes.assumptions.append(
-            f"seconds of layers and shares of the links' bandwidth, for all families: as fitted to transformers; "
-            f"families other than hybrid count with {microbatch} sample{'s' * (microbatch > 1)} at a time on a device, "
-            f"pipelines with 2,048 tokens or one sample"
+            "seconds of layers and shares of the links' bandwidth, for all families: as fitted to transformers"
         )
         return transformer_profile(
             dnn,
-            microbatch=microbatch,
             rates=device_rates(device, self.training.dtype, fitted),
             software=Software(name=program, **rates["software"][program]),
             constants=Constants(**rates["constants"]),
@@ -374,15 +361,15 @@ class Profiler:
                 ]
             else:
                 names = [one.name for one in devices]
-                if measured is None and self.has_kernels:
+                if measured is None and not self.has_share_of_peak:
                     self._note_kernels(dnn, names)
                 else:
-                    self._note_shares_of_peak(dnn, names, is_measured=measured is not None)
+                    self._note_share_of_peak(dnn, is_measured=measured is not None)
                 if self.cluster.num_devices > 1 and not is_fitted(given):
                     notes.warnings.append("the links are uncalibrated: their nominal bandwidth is taken to be reached")
                     text = "efficiency: links reach 100 % of their nominal bandwidth"
                     notes.assume_aloud(text, ("calibration", "bandwidth_efficiency"), other=_OTHER_LINKS)
-        if measured is not None and self.has_kernels:
+        if measured is not None and given.execution is not None:
             notes.warnings.append("calibration.execution alters nothing: the seconds of the layers were measured")
         self._note_given(dnn)
         for device in devices:
@@ -426,34 +413,13 @@ class Profiler:
         words = "" if program == _PROGRAM else more
         notes.assumptions.append(f"the program that trains: {program} (calibration.program){words}")
 
-    def _note_shares_of_peak(self, dnn: Dnn, devices: Sequence[str], *, is_measured: bool) -> None:
-        """Say what share of its peak each device is taken to reach, and warn where that is uncalibrated or doubtful."""
+    def _note_share_of_peak(self, dnn: Dnn, *, is_measured: bool) -> None:
+        """Say what share of its peak each device is taken to reach, and warn where that is doubtful."""
         notes, used = self.reading.notes, self.calibration.utilisation
-        rows = {} if is_measured or used is not None else {name: self._fitted(dnn, name) for name in devices}
-        if assumed := [name for name, row in rows.items() if row is None]:
-            is_all, names = len(assumed) == len(rows), ", ".join(assumed)
-            text = f"efficiency: {'the devices' if is_all else names} at {100 * UTILISATION:g} % of the peak"
-            notes.assume_aloud(text, ("calibration", "utilisation"), other=UTILISATION / 2 if is_all else None)
-            who = "the devices are" if is_all else f"{names}:"
-            notes.warnings.append(f"{who} uncalibrated: give calibration.utilisation, or a measured profile")
-        for name, row in rows.items():
-            if row is None:
-                continue
-            error = "" if row["error"] is None else f", off by up to {row['error']:.1%} for submitters left out"
-            notes.assumptions.append(
-                f"utilisation of {name}: {row['utilisation']:g}, fitted to {row['num_runs']} MLPerf run"
-                f"{'s' * (row['num_runs'] > 1)} of {_FITTED_TO} in 16-bit numbers{error}"
-            )
-            least, batch = row["batch_per_device"][0], self.batch_per_device
-            if batch < least:
-                notes.warnings.append(
-                    f"{batch:g} samples on a device are fewer than were measured on {name} ({least:g}): each "
-                    f"takes longer then than this utilisation says, at 16 samples more than twice as long"
-                )
-            if dnn.name != _FITTED_TO:
-                notes.warnings.append(
-                    f"the utilisation of {name} was fitted to {_FITTED_TO}: for {dnn.name} it is uncalibrated"
-                )
+        if not is_measured and used is None:
+            text = f"efficiency: the devices at {100 * UTILISATION:g} % of the peak"
+            notes.assume_aloud(text, ("calibration", "utilisation"), other=UTILISATION / 2)
+            notes.warnings.append("the devices are uncalibrated: give calibration.utilisation, or a measured profile")
         if dnn.transformer is not None:
             notes.warnings.append(
                 "the family hybrid counts with rooflines fitted to transformers, the others with the seconds or the "
@@ -467,12 +433,15 @@ class Profiler:
 
     def _note_kernels(self, dnn: Dnn, devices: Sequence[str]) -> None:
         """Say how the network is run, and how far the rooflines of kernels were off where steps were measured."""
-        notes, dtype, execution = self.reading.notes, self.training.dtype, self.calibration.execution
-        is_compiled, is_short = execution == "compiled", dtype in _SHORT
+        notes, dtype = self.reading.notes, self.training.dtype
+        is_compiled, is_short = self.execution == "compiled", dtype in _SHORT
         what = "chains of operators are one kernel" if is_compiled else "each operator is a kernel"
-        notes.assumptions.append(
-            f"execution: {execution}, {what}; seconds are those of {self._samples_at_a_time} samples at a time"
-        )
+        if self.calibration.execution is None:
+            notes.assume_aloud(
+                f"execution: {self.execution}, {what}", ("calibration", "execution"), other=_OTHER_EXECUTION
+            )
+        else:
+            notes.assumptions.append(f"execution: {self.execution}, {what}")
         if dnn.transformer is not None:
             notes.warnings.append(
                 "the family hybrid counts with rooflines fitted to transformers, the others with rooflines of kernels: "
@@ -480,11 +449,6 @@ class Profiler:
             )
         if dtype == "tf32":
             notes.warnings.append("no kernels were measured in tf32: they are taken to reach what those in fp32 do")
-        if self._samples_at_a_time > self.batch_per_device:
-            notes.warnings.append(
-                f"samples_at_a_time is {self._samples_at_a_time}, more than the {self.batch_per_device} that a device "
-                f"has: seconds of a sample are too short"
-            )
         self._note_unknown(dnn)
         known = {group.device.name: group.device for group in self.cluster.machine_groups}
         for name in devices:
@@ -537,7 +501,7 @@ class Profiler:
         error = "" if row["error"] is None else f", off by up to {row['error']:.1%} for submitters left out"
         runs = f"{row['num_runs']} MLPerf run{'s' * (row['num_runs'] > 1)} of {_FITTED_TO} in 16-bit numbers"
         notes.assumptions.append(f"steps on {name} are {slowdown:.4g} times as long as rooflines say, as {runs}{error}")
-        least, batch = row["batch_per_device"][0], self._samples_at_a_time
+        least, batch = row["batch_per_device"][0], self.batch_per_device
         if batch < least:
             notes.warnings.append(f"{batch:g} samples on a device are fewer than were measured on {name} ({least:g})")
         if dnn.name != _FITTED_TO:

@@ -151,7 +151,7 @@ class Predictor:
 
     @cached_property
     def _ready_s(self) -> Floats:
-        return self._gradients.ready_s_per_sample * self.batch_per_device
+        return self._gradients.ready(self.batch_per_device)
 
 
 def measure(inputs: Inputs, path: Path) -> Measured:

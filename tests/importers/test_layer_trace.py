@@ -73,7 +73,7 @@ def test_table_vi_hides_all_but_the_last_layers_communication(
 ) -> None:
     gradients = gradients_of(table_vi.dnn, table_vi.profile, gradient_bytes=4)
     took_s = communication_s[communication_s > 0][::-1]
-    ready_s = 1024 * gradients.ready_s_per_sample
+    ready_s = gradients.ready(1024)
     plan = schedule(unfused(8), ready_s, gradients.size_bytes, lambda _: took_s)
     assert plan.finish_s - 1024 * table_vi.profile.backward_s.sum() == pytest.approx(0.000123424)
 

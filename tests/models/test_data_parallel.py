@@ -6,7 +6,7 @@ from strategies import Tensors, affine_costs, tensors, timeouts_s
 
 from planner import zoo
 from planner.channel import schedule
-from planner.cost import Affine, Profile, Wait
+from planner.cost import Affine, Passes, Profile, Wait
 from planner.dnn import Dnn, Layer, Tensor
 from planner.models.data_parallel import Kinds, exposed_s, gradients_of
 from tests.referee.exhaustive import all_groupings
@@ -40,7 +40,7 @@ def test_gradients_come_in_the_reverse_of_the_forward_order_and_batch_norm_goes_
     found = gradients_of(BLOCK, BLOCK_PROFILE, gradient_bytes=4)
     assert found.names == ("head", "conv")
     assert found.size_bytes.tolist() == [100, 56]
-    assert found.ready_s_per_sample == pytest.approx(np.array([1, 15]))
+    assert found.ready(1) == pytest.approx(np.array([1, 15]))
     assert found.total_bytes == 156
 
 
@@ -48,7 +48,7 @@ def test_gradients_of_tensors_are_ready_with_their_layer() -> None:
     found = gradients_of(BLOCK, BLOCK_PROFILE, gradient_bytes=2, unit="tensor")
     assert found.names == ("head.bias", "head.weight", "norm.shift", "norm.scale", "conv.bias", "conv.weight")
     assert found.size_bytes.tolist() == [10, 40, 4, 4, 2, 18]
-    assert found.ready_s_per_sample == pytest.approx(np.array([1, 1, 7, 7, 15, 15]))
+    assert found.ready(1) == pytest.approx(np.array([1, 1, 7, 7, 15, 15]))
 
 
 def test_batch_norm_with_no_layer_before_it_stands_alone() -> None:
@@ -67,8 +67,8 @@ def test_every_byte_of_a_network_is_exchanged_in_ready_order(
     found = gradients_of(dnn, profile([1.0] * len(dnn.layers)), gradient_bytes=4, unit=unit)
     assert found.total_bytes == 4 * dnn.num_trainable
     assert len(found.names) == len(set(found.names)) == (num_layers if unit == "layer" else num_tensors)
-    assert (np.diff(found.ready_s_per_sample) >= 0).all()
-    assert found.ready_s_per_sample[-1] <= len(dnn.layers)
+    assert (np.diff(found.ready(1)) >= 0).all()
+    assert found.ready(1)[-1] <= len(dnn.layers)
 
 
 kinds = st.sampled_from(["convolution", "batch_norm", "activation", "fully_connected"])
@@ -83,7 +83,7 @@ def test_bytes_and_order_hold_for_any_chain(rows: list[tuple[str, int, int]], gr
     for unit in ("layer", "tensor"):
         found = gradients_of(dnn, timed, gradient_bytes=gradient_bytes, unit=unit)
         assert found.total_bytes == gradient_bytes * dnn.num_trainable
-        assert (np.diff(found.ready_s_per_sample) >= 0).all()
+        assert (np.diff(found.ready(1)) >= 0).all()
 
 
 # -- one step ----------------------------------------------------------------------------------------------------------
@@ -94,10 +94,10 @@ def test_only_the_last_micro_batch_one_of_the_larger_ones_hides_communication(
     num_microbatches: int, last_samples: int
 ) -> None:
     kinds = Kinds(
-        forward_s=np.array([1.0]),
-        backward_s=np.array([6.0]),
+        forward=Passes.linear([1.0]),
+        backward=Passes.linear([6.0]),
         update_s=np.array([0.5]),
-        ready_s_per_sample=np.array([[2.0, 6.0]]),
+        ready=Passes.linear([[2.0, 6.0]]),
         most_at_a_time=np.array([8]),
         num_microbatches=np.array([num_microbatches]),
     )
@@ -118,10 +118,10 @@ def test_the_largest_share_within_a_limit_is_the_largest_that_ends_in_time(
     """Micro-batches of one, of two and of all samples: there the bound is the share itself, not only above it."""
     ready = backward * np.cumsum(parts) / sum(parts)
     kinds = Kinds(
-        forward_s=np.array([float(forward)]),
-        backward_s=np.array([float(backward)]),
+        forward=Passes.linear([float(forward)]),
+        backward=Passes.linear([float(backward)]),
         update_s=np.array([float(update)]),
-        ready_s_per_sample=ready[None, :],
+        ready=Passes.linear(ready[None, :]),
         most_at_a_time=np.array([at_a_time]),
     )
     tail_s = np.array([float(tail * number) for number in range(len(parts), 0, -1)])
@@ -138,10 +138,10 @@ def test_the_largest_share_within_a_limit_is_the_largest_that_ends_in_time(
 
 def test_a_gradient_of_two_kinds_is_ready_when_the_later_one_has_it() -> None:
     kinds = Kinds(
-        forward_s=np.array([2.0, 3.0]),
-        backward_s=np.array([4.0, 5.0]),
+        forward=Passes.linear([2.0, 3.0]),
+        backward=Passes.linear([4.0, 5.0]),
         update_s=np.array([0.5, 0.25]),
-        ready_s_per_sample=np.array([[0.5, 4.0], [2.0, 4.5]]),
+        ready=Passes.linear([[0.5, 4.0], [2.0, 4.5]]),
         most_at_a_time=np.array([2, 9]),
     )
     # Four samples in two passes of two take 16 s up to the last backward pass, three at once 9 s.
@@ -158,10 +158,10 @@ def test_rounding_takes_no_sample_from_a_share_that_ends_at_the_limit(
     share: int, forward_s: float, backward_s: float, update_s: float
 ) -> None:
     kinds = Kinds(
-        forward_s=np.array([forward_s]),
-        backward_s=np.array([backward_s]),
+        forward=Passes.linear([forward_s]),
+        backward=Passes.linear([backward_s]),
         update_s=np.array([update_s]),
-        ready_s_per_sample=np.array([[backward_s]]),
+        ready=Passes.linear([[backward_s]]),
         most_at_a_time=np.array([2 * share]),
     )
     limit_s = kinds.computed_s(np.array([[share]]))[0] + update_s

@@ -119,7 +119,7 @@ def every_shape(problem: Problem, cost: PipelineCost) -> Iterator[Shape]:
             yield Shape(stages=line, num_microbatches=number, global_batch_size=batch, schedule=name)
     for (group, most), chunks, number in product(enumerate(devices), range(2, 17), fewest):
         profile = cost.costs.machines[group].profile
-        seconds = (profile.forward_s + profile.backward_s).tolist()
+        seconds = profile.least_s(batch).tolist()
         for p in range(2, most + 1):
             if p * chunks > len(seconds) or number % p:
                 continue

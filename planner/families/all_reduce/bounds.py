@@ -250,7 +250,7 @@ class Bounds(Space):
         """
         kinds, iterations = team.cost.kinds, self._iterations(rows)
         input_s, _ = self._input_s(team, rows)
-        sample_s = np.maximum(kinds.forward_s + kinds.backward_s, 1e-30)
+        sample_s = np.maximum(kinds.sample_s, 1e-30)
         each = 1 / np.maximum(sample_s, input_s)
         each = np.broadcast_to(each.min(axis=1)[:, None], each.shape) if self.is_equal else each
         rate = np.maximum(self._in_all(team, rows, each), 1e-30)
@@ -259,7 +259,8 @@ class Bounds(Space):
         if not team.has_free_links and not tail_s.shape[1]:
             after_s += float(kinds.update_s.min())
         elif not team.has_free_links:
-            ahead_s = (kinds.backward_s[:, None] - kinds.ready_s_per_sample) * kinds.most_at_a_time[:, None]
+            most = kinds.most_at_a_time
+            ahead_s = (kinds.backward.least_s(most)[:, None] - kinds.ready.least_s(most)) * most[:, None]
             waits_s = float(kinds.update_s.max()) + (tail_s[:, None, :] - ahead_s).max(axis=2)
             after_s = np.maximum(waits_s, kinds.update_s).min(axis=1)
         after_s = np.where((input_s > sample_s).any(axis=1), 0.0, after_s)
@@ -299,7 +300,7 @@ class Bounds(Space):
         """Return the objective that the relaxation needs, or ``inf`` where that is not below the limit."""
         most, kinds = self._shares_within(team, rows), team.cost.kinds
         extra_s, iterations = team.least_compression_s, self._iterations(rows)
-        sample_s = np.maximum(kinds.forward_s + kinds.backward_s, 1e-30)
+        sample_s = np.maximum(kinds.sample_s, 1e-30)
         low_s = rows.batch_low / (rows.high / sample_s).sum(axis=1)
 
         def makes(limit_s: Floats) -> NDArray[np.bool_]:
@@ -335,7 +336,7 @@ class Bounds(Space):
             return bounds
         most, kinds, extra_s = self._shares_within(team, rows), team.cost.kinds, team.least_compression_s
         counts_low = np.maximum(rows.low, 1)
-        number, update_s = len(kinds.forward_s), float(kinds.update_s.max())
+        number, update_s = len(kinds.update_s), float(kinds.update_s.max())
         devices_low = np.maximum(rows.devices_low, 1)[:, None]
         # A wait after the channel is free can get shorter as a gradient gets ready later: then it is left out.
         wait = Wait.NONE if self.wait is Wait.PAPER else self.wait
@@ -487,7 +488,7 @@ class AllReduceBoxes(Bounds):
         team, numbers = self.teams[box.kind], list(box.low[:-2])
         caps, kinds = team.caps.tolist(), team.cost.kinds
         machines = [-(-number // cap) for number, cap in zip(numbers, caps, strict=True)]
-        for kind in np.argsort(kinds.forward_s + kinds.backward_s, kind="stable").tolist():
+        for kind in np.argsort(kinds.sample_s, kind="stable").tolist():
             room = box.high[-1] - sum(numbers)
             by_machines = (machines[kind] + greatest(self.machines) - sum(machines)) * caps[kind]
             most = team.at_most(kind, min(box.high[kind], numbers[kind] + max(room, 0), by_machines))

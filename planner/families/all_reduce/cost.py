@@ -26,7 +26,7 @@ from planner import channel
 from planner.channel import FusionSchedule
 from planner.cluster import Cluster, MachineGroup
 from planner.constraints import memory_limit_bytes
-from planner.cost import Floats, Profile, TransferCost
+from planner.cost import Floats, Passes, Profile, TransferCost
 from planner.errors import Fault, SpecError
 from planner.families.all_reduce.configuration import (
     AllReduceConfiguration,
@@ -218,16 +218,17 @@ class AllReduceCost:
     def kinds(self) -> Kinds:
         """The computation of each kind, in the fewest micro-batches that fit or as many as are pinned."""
         profiles = [kind.profile for kind in self.device_kinds]
-        backward_s = np.array([float(profile.backward_s.sum()) for profile in profiles])
-        ready_s = np.array([self._gradients_on(kind).ready_s_per_sample for kind in self.device_kinds])
+        forward, backward = (Passes.stack(one) for one in zip(*(one.whole for one in profiles), strict=True))
+        ready = Passes.stack([self._gradients_on(kind).ready for kind in self.device_kinds])
         if not self.strategy.overlaps_gradients:
-            ready_s = np.broadcast_to(backward_s[:, None], ready_s.shape)
+            shape = ready.base_s.shape
+            ready = backward.map(lambda seconds: np.broadcast_to(seconds[:, :, None], shape))
         steps = self.problem.fixed.get("gradient_accumulation_steps")
         return Kinds(
-            forward_s=np.array([float(profile.forward_s.sum()) for profile in profiles]),
-            backward_s=backward_s,
+            forward=forward,
+            backward=backward,
+            ready=ready,
             update_s=np.array([profile.update_s for profile in profiles]),
-            ready_s_per_sample=ready_s,
             most_at_a_time=np.maximum(self.most_at_a_time, 1),
             num_microbatches=None if steps is None else np.full(len(profiles), steps, dtype=np.int64),
         )
@@ -444,7 +445,7 @@ class AllReduceCost:
         kinds, shares = self.kinds_of(configuration)
         computed_s = kinds.computed_s(shares)[0]
         slowest = int(np.argmax(computed_s))
-        last_s = float(kinds.backward_s[slowest] * kinds.last_samples(shares)[0, slowest])
+        last_s = float(kinds.backward.of_each(kinds.last_samples(shares))[0, slowest])
         return slowest, float(computed_s[slowest]) - last_s, last_s
 
     def ready_s(self, configuration: AllReduceConfiguration) -> Floats:
@@ -513,10 +514,10 @@ class AllReduceCost:
         busy_s = configuration.compression_s + end_s
         inputs = self.inputs(configuration)
         iteration_s = busy_s + max(stall_s(read, busy_s, self.strategy) for read in inputs)
-        share, computation_s = int(shares[0, slowest]), float(computed_s[slowest])
+        computation_s = float(computed_s[slowest])
         breakdown = {
-            "forward": float(kinds.forward_s[slowest]) * share,
-            "backward": float(kinds.backward_s[slowest]) * share,
+            "forward": float(kinds.over(kinds.forward, shares)[0, slowest]),
+            "backward": float(kinds.over(kinds.backward, shares)[0, slowest]),
         }
         breakdown |= {} if configuration.compression is None else {"compression": configuration.compression_s}
         breakdown |= {f"exposed_{name}": seconds for name, seconds in exposed.items()}

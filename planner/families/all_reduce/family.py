@@ -286,16 +286,15 @@ def _draw_microbatches(
     number = int(kinds.microbatches(shares)[0, index]) - 1
     samples = [(share - last) * (one + 1) // number - (share - last) * one // number for one in range(number)]
     profile, row = cost.device_kinds[index].profile, f"{process}: compute"
-    forward, backward = profile.forward_s.tolist(), profile.backward_s.tolist()
     names = [layer.name for layer in cost.problem.dnn.layers]
     now_s, found = 0.0, dict[str, int]()
     for place, size in enumerate([*samples, last]):
         microbatch = place + 1 if number else None
-        layers = [(name, seconds * size) for name, seconds in zip(names, forward, strict=True)]
+        layers = list(zip(names, profile.forward(size).tolist(), strict=True))
         now_s, _ = draw_pass(drawing, row, now_s, layers, direction="forward", microbatch=microbatch)
         if place == number:
             now_s = drawing.chain(row, now_s, [("compress gradients", configuration.compression_s, "compression")])
-        layers = [(name, seconds * size) for name, seconds in zip(names, backward, strict=True)][::-1]
+        layers = list(zip(names, profile.backward(size).tolist(), strict=True))[::-1]
         now_s, found = draw_pass(drawing, row, now_s, layers, direction="backward", microbatch=microbatch)
     return now_s, found
 

@@ -78,10 +78,10 @@ def _link_of(problem: Problem) -> Link:
 
 
 def _seconds(problem: Problem, stages: tuple[Stage, ...]) -> tuple[LayerSeconds, ...]:
-    """Return the profile's seconds of every stage on one thread."""
+    """Return the profile's seconds of every stage on one thread, which passes one sample at a time."""
     profile = problem.profiles[group_of(problem).device.name]
     forward_s, backward_s = np.zeros(len(stages)), np.zeros(len(stages))
-    for index, one_s, back_s in zip(_homes(problem, stages), profile.forward_s, profile.backward_s, strict=True):
+    for index, one_s, back_s in zip(_homes(problem, stages), profile.forward(1), profile.backward(1), strict=True):
         forward_s[index] += one_s
         backward_s[index] += back_s
     updates = np.array([0.5 if stage.num_weights or stage.num_connections else 0.0 for stage in stages])

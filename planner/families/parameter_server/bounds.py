@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from planner.cluster import MachineGroup
 from planner.constraints import memory_limit_bytes
-from planner.cost import Floats
+from planner.cost import Floats, Passes
 from planner.errors import SpecError
 from planner.families.answer import iterations_of
 from planner.families.parameter_server.configuration import may_work
@@ -86,8 +86,10 @@ class Space:
         Devices of a machine; machines.
     most_samples
         That a device's memory holds, up to the largest batch.
-    sample_s, update_s
-        Forward and backward of one sample, and the optimiser's step.
+    computing, update_s
+        Forward and backward of a share, and the optimiser's step.
+    sample_s
+        Seconds of computing a sample that no share in memory is below.
     rates
         Bytes/s of a machine's network.
     starts
@@ -125,7 +127,9 @@ class Space:
         use = data_parallel_memory(problem.dnn, precision, reserve_bytes=reserve)
         most = [use.most_samples(memory_limit_bytes(problem, group)) for group in self.groups]
         self.most_samples: Numbers = np.minimum(np.array(most, dtype=float), self.most_batch).astype(np.int64)
-        self.sample_s = np.array([float(one.forward_s.sum() + one.backward_s.sum()) for one in profiles])
+        most_at_once = np.maximum(self.most_samples, 1).tolist()
+        self.sample_s = np.array([one.sample_s(most) for one, most in zip(profiles, most_at_once, strict=True)])
+        self.computing = Passes.stack([forward.plus(backward) for forward, backward in (one.whole for one in profiles)])
         self.update_s = np.array([one.update_s for one in profiles])
         self.rates = np.array([network_bytes_per_s(problem, group) for group in self.groups])
         pieces = min(_MOST_PIECES, len(self.size_bytes))
@@ -206,24 +210,22 @@ class Space:
         if self.is_equal:
             share = ceil(batch / total)
             return None if (share > most[workers > 0]).any() else np.where(workers > 0, share, 1)
-        low, high = 0.0, float((most * self.sample_s).max())
+        low, high = 0.0, float(self.computing.of_each(most[None]).max())
         for _ in range(60):
             middle = (low + high) / 2
-            made = int((number * np.clip(_floor(middle, self.sample_s), 1, most)).sum())
+            made = int((number * np.clip(self._within(middle), 1, most)).sum())
             low, high = (low, middle) if made >= batch else (middle, high)
-        shares = np.clip(_floor(high, self.sample_s), 1, np.maximum(most, 1))
+        shares = np.clip(self._within(high), 1, np.maximum(most, 1))
         for index in np.argsort(-self.sample_s, kind="stable").tolist():
             if workers[index] > 0:
                 spare = (int((number * shares).sum()) - batch) // int(number[index])
                 shares[index] -= min(spare, int(shares[index]) - 1)
         return np.where(workers > 0, shares, 1)
 
-
-def _floor(seconds: float, sample_s: Floats) -> Numbers:
-    """Return how many samples fit in so many seconds; as many as may be where a sample takes none."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.where(sample_s > 0, seconds / sample_s * (1 + 1e-12), 2.0**31)
-    return np.asarray(np.minimum(found, 2.0**31).astype(np.int64))
+    def _within(self, seconds: float) -> Numbers:
+        """Return how many samples fit in so many seconds; as many as may be where a sample takes none."""
+        found = self.computing.most_samples(np.full((1, len(self.groups)), seconds))[0] * (1 + 1e-12)
+        return np.asarray(np.minimum(found, 2.0**31).astype(np.int64))
 
 
 # -- boxes, many at once: without what cannot be in any of them, and how they split ----------------------------------
@@ -414,7 +416,7 @@ def lower_bounds(space: Space, site: Site, boxes: Boxes) -> Floats:
     sent = np.maximum(w_low - at_home, 0.0)
     own = np.where((at_home > 0) & (w_low <= k_high[:, None]), 1 - 1 / k_low[:, None], 1.0)
     first_s = np.where(w_high > 0, ready[:, :, 0], np.inf).min(axis=1) if len(sizes) else np.zeros(len(boxes))
-    compute_s = np.where(works, shares * space.sample_s, 0.0).max(axis=1)
+    compute_s = np.where(works, space.computing.of_each(shares), 0.0).max(axis=1)
     if space.fixed_batch is not None or space.is_batch_scaled:
         with np.errstate(divide="ignore", invalid="ignore"):
             rate = np.where(w_high > 0, w_high * space.devices / space.sample_s, 0.0).sum(axis=1)
@@ -448,8 +450,8 @@ def _scaled(space: Space, boxes: Boxes) -> tuple[Floats, Floats]:
     """Return the largest batch of each box, and the least shares with which it could be made.
 
     Where the batch may vary, an iteration of the batch B on shares b takes no less than B / Z of one of the largest
-    batch Z on shares b Z / B: every term is a part proportional to the shares, and a constant. Hence Z bounds the
-    seconds per sample, on shares ``b_g Z / B >= low_g Z / (w_g d_g low_g + what the others can take at most)``.
+    batch Z on shares b Z / B: every term is a part that grows no faster than the shares, and a constant. Hence Z bounds
+    the seconds per sample, on shares ``b_g Z / B >= low_g Z / (w_g d_g low_g + what the others can take at most)``.
     """
     _, _, _, w_high, b_low, b_high = boxes.parts
     most, least = w_high * space.devices * b_high, b_low.astype(float)

@@ -60,12 +60,12 @@ def ready_times_s(problem: Problem, group: MachineGroup, gradients: Gradients, s
     The devices of a machine add up their gradients over the links inside, one after the other in ready order:
     ``end_j = max(end_(j-1), ready_j) + time_j``.
     """
-    profile, shares = problem.profiles[group.device.name], np.asarray(share, dtype=float)[..., None]
-    forward_s, backward_s = float(profile.forward_s.sum()), float(profile.backward_s.sum())
+    (forward, backward), shares = problem.profiles[group.device.name].whole, np.asarray(share, dtype=float)
     if Strategy(problem.calibration.strategy).overlaps_gradients:
-        own_s = (forward_s + gradients.ready_s_per_sample) * shares
+        own_s = forward.map(lambda seconds: seconds[:, None]).plus(gradients.ready)(shares)
     else:
-        own_s = np.broadcast_to((forward_s + backward_s) * shares, (*shares.shape[:-1], len(gradients.names)))
+        computed_s = forward.plus(backward)(shares)
+        own_s = np.broadcast_to(computed_s[..., None], (*shares.shape, len(gradients.names)))
     if group.inside is None or group.devices_per_machine == 1:
         return np.asarray(own_s)
     inside = ring_all_reduces(
@@ -185,8 +185,8 @@ class ParameterServerCost:
 
     def compute_s(self, group: MachineGroup) -> tuple[float, float]:
         """Return forward and backward seconds of a group's share."""
-        share, profile = self.configuration.batch_shares[group.name], self.profile(group)
-        return float(profile.forward_s.sum()) * share, float(profile.backward_s.sum()) * share
+        share, (forward, backward) = self.configuration.batch_shares[group.name], self.profile(group).whole
+        return float(forward(share)), float(backward(share))
 
     def ready_s(self, group: MachineGroup) -> Floats:
         """Return when a machine of the group can push each gradient, from the iteration's start."""

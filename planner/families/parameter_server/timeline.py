@@ -116,11 +116,11 @@ def _draw_worker(drawing: Drawing, cost: ParameterServerCost, index: int, name: 
     group, count, home = cost.entries[index]
     share, profile = cost.configuration.batch_shares[group.name], cost.profile(group)
     row, layers = f"{name}: compute", [layer.name for layer in cost.problem.dnn.layers]
-    forward = list(zip(layers, (profile.forward_s * share).tolist(), strict=True))
+    forward = list(zip(layers, profile.forward(share).tolist(), strict=True))
     now_s, _ = draw_pass(drawing, row, 0.0, forward, direction="forward")
     if cost.configuration.compression is not None:
         now_s = drawing.chain(row, now_s, [("compress gradients", cost.compression_s, "compression")])
-    backward = list(zip(layers, (profile.backward_s * share).tolist(), strict=True))[::-1]
+    backward = list(zip(layers, profile.backward(share).tolist(), strict=True))[::-1]
     _, sources = draw_pass(drawing, row, now_s, backward, direction="backward")
     ready, placed = cost.ready_s(group), cost.pushed_bytes.copy()
     if home is not None:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from planner.cluster import Cluster, MachineGroup
 from planner.constraints import memory_limit_bytes
-from planner.cost import Profile
 from planner.dnn import Dnn
 from planner.families.parsing import check_inner_links
 from planner.models.input import InputTime, input_time, stall_s
@@ -173,14 +172,7 @@ class PipelineCost:
         fitted = self.problem.calibration
         precision = Precision.of(self.problem.training.dtype, self.problem.training.optimizer)
         peak = group.device.peak_flop_per_s.get("fp32") if fitted.aggregation else None
-        inside, profile = group.inside, self.problem.profiles[group.device.name]
-        if (factor := profile.few_samples_factor) != 1:  # seconds that hold for the few samples of a micro-batch
-            profile = replace(
-                profile,
-                forward_s=profile.forward_s * factor,
-                backward_s=profile.backward_s * factor,
-                few_samples_factor=1.0,
-            )
+        inside = group.inside
         # The network cards of a machine together; without a network nothing limits them.
         edges = self.problem.cluster.graph.edges(group.name, data=True)
         card_bytes_per_s = max((data["link"].bandwidth_bytes_per_s for *_, data in edges), default=float("inf"))
@@ -188,7 +180,7 @@ class PipelineCost:
             name=group.name,
             num_machines=group.count,
             devices_per_machine=group.devices_per_machine,
-            profile=profile,
+            profile=self.problem.profiles[group.device.name],
             memory_limit_bytes=memory_limit_bytes(self.problem, group),
             network_bytes_per_s=card_bytes_per_s * group.num_nics * fitted.bandwidth_efficiency,
             network_latency_s=_latency_s(self.problem.cluster, group, group),
@@ -383,13 +375,7 @@ class BlockCost(PipelineCost):
         whole, starts = self._by_layers.costs, self.starts
         layers, machines = whole.layers, []
         for one in whole.machines:
-            profile = Profile(
-                forward_s=np.add.reduceat(one.profile.forward_s, starts[:-1]),
-                backward_s=np.add.reduceat(one.profile.backward_s, starts[:-1]),
-                update_s=one.profile.update_s,
-                origin=one.profile.origin,
-            )
-            machines.append(replace(one, profile=profile))
+            machines.append(replace(one, profile=one.profile.of_pieces(starts[:-1])))
         merged = replace(  # sums up to where pieces start, and what crosses there
             layers,
             names=tuple(layers.names[start] for start in starts[:-1]),

@@ -285,15 +285,19 @@ class Domain:
     @cached_property
     def least_s_per_sample(self) -> float:
         """Seconds a sample that no pipeline is below: all devices compute all the time, each what it does best."""
-        profile = self.cost.costs.machines[0].profile
-        rate = float(np.dot(self.speeds, self.num_devices))
-        return float((profile.forward_s + profile.backward_s).sum()) / rate if np.isfinite(rate) and rate else 0.0
+        rate = float(np.dot(self.speeds_at(self.batch), self.num_devices))
+        return float(self.sample_s(self.batch)[0].sum()) / rate if np.isfinite(rate) and rate else 0.0
 
-    @cached_property
-    def speeds(self) -> tuple[float, ...]:
-        """How many times as fast as the first group's a device of each group is, at the layer that suits it best."""
-        profiles = [machines.profile for machines in self.cost.costs.machines]
-        seconds = np.array([one.forward_s + one.backward_s for one in profiles])
+    def sample_s(self, most: int) -> Floats:
+        """Return the least seconds of a sample of every layer, both ways, in passes of at most so many; by group."""
+        return np.array([machines.profile.least_s(most) for machines in self.cost.costs.machines])
+
+    def speeds_at(self, most: int) -> tuple[float, ...]:
+        """Return how many times as fast as the first group's a device of each is, at the layer that suits it best.
+
+        In passes of so many samples; where fewer pass, the first group's device may be slower than that counts.
+        """
+        seconds = self.sample_s(most)
         first = np.maximum(seconds[0], 1e-300)
         return tuple((first / np.maximum(seconds, 1e-300)).max(axis=1).tolist())
 
@@ -311,8 +315,7 @@ class Domain:
         """Return stages of one group, as equal as they can be."""
         ends = self._balanced.get((group, num_parts))
         if ends is None:
-            profile = self.cost.costs.machines[group].profile
-            ends = balanced_cuts(profile.forward_s + profile.backward_s, num_parts)
+            ends = balanced_cuts(self.cost.costs.machines[group].profile.least_s(self.batch), num_parts)
             if (len(self._balanced) + 1) * self.num_layers <= _MOST_KEPT:
                 self._balanced[group, num_parts] = ends
         starts = [0, *(end + 1 for end in ends[:-1])]
@@ -365,10 +368,11 @@ def floors_s(domain: Domain, search: Search) -> Iterator[tuple[list[int], float]
     """
     if domain.num_layers > _MOST_LAYERS:
         return
-    line, numbers = _line(domain), sorted(domain.numbers_of_microbatches, reverse=True)
+    numbers = sorted(domain.numbers_of_microbatches, reverse=True)
     while numbers and not search.is_over:
         together = [one for one in numbers if one * _TOGETHER >= numbers[0]]
         numbers = numbers[len(together) :]
+        line = _line(domain, together[-1])
         yield together, least_s(line, domain.batch, together[-1], together[0], domain.numbers_of_stages)
 
 
@@ -380,14 +384,14 @@ def hopeless_numbers(domain: Domain, search: Search) -> set[int]:
     """
     if domain.num_layers > _MOST_LAYERS:
         return set()
-    line, most = _line(domain), max(domain.numbers_of_stages, default=0)
+    line, most = _line(domain, 1), max(domain.numbers_of_stages, default=0)
     held = {number: min(number, most) for number in domain.numbers_of_microbatches}
     fit = {low: fits(line, low, domain.numbers_of_stages) for low in search.watch(sorted(set(held.values())), every=1)}
     return {number for number, low in held.items() if not fit.get(low, True)}
 
 
-def _line(domain: Domain) -> Line:
-    """Return the line of layers and devices; the first group's devices have speed 1."""
+def _line(domain: Domain, fewest: int) -> Line:
+    """Return the line of layers and devices, in so many micro-batches or more; the first group's have speed 1."""
     costs, layers = domain.cost.costs, np.arange(domain.num_layers)
     firsts, lasts = np.meshgrid(layers, layers, indexing="ij")
     memory = costs.memory(firsts, np.maximum(firsts, lasts), num_samples=1)
@@ -395,12 +399,13 @@ def _line(domain: Domain) -> Line:
     free = limit - costs.reserve_bytes - memory.total_bytes(0)
     each = np.broadcast_to(memory.in_flight_bytes, free.shape)
     room = np.where(free < 0, 0, np.divide(free, each, out=np.full(free.shape, float(ANY)), where=each > 0))
-    profile = costs.machines[0].profile
+    samples = ceil(domain.batch / fewest)
+    speeds = domain.speeds_at(samples)
     return Line(
-        work_s=profile.forward_s + profile.backward_s,
+        work_s=domain.sample_s(samples)[0],
         most_in_flight=np.triu(np.minimum(room, ANY).astype(np.int64)),
-        speed=float(np.dot(domain.speeds, domain.num_devices)),
-        fastest=max(domain.speeds),
+        speed=float(np.dot(speeds, domain.num_devices)),
+        fastest=max(speeds),
     )
 
 
@@ -434,8 +439,7 @@ def bound_of_batch(domain: Domain, batch: int) -> float:
     An iteration takes no less than all devices need for its samples, each computing what it does best, and no less than
     one sample's way through all layers and back, each on the device that is fastest at it.
     """
-    profiles = [machines.profile for machines in domain.cost.costs.machines]
-    way_s = float(np.min([one.forward_s + one.backward_s for one in profiles], axis=0).sum())
+    way_s = float(domain.sample_s(1).min(axis=0).sum())
     seconds = max(domain.least_s_per_sample * batch, way_s)
     return seconds * float(iterations_of(domain.problem, batch))
 

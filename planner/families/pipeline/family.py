@@ -253,10 +253,11 @@ def _draw_layers(drawing: Drawing, cost: PipelineCost, shape: Shape, name: str, 
         return
     stage, now_s = shape.stages[task.stage], task.start_s
     profile = cost.costs.machines[stage.group].profile
-    seconds = profile.forward_s if task.kind == "forward" else profile.backward_s
+    passes = profile.forward if task.kind == "forward" else profile.backward
+    seconds = passes(shape.num_samples(stage))
     layers = list(range(stage.first, stage.last + 1))
     for index in layers if task.kind == "forward" else layers[::-1]:
-        layer, end_s = cost.costs.layers.names[index], now_s + float(seconds[index]) * shape.num_samples(stage)
+        layer, end_s = cost.costs.layers.names[index], now_s + float(seconds[index])
         more: dict[str, Any] = {"layer": layer, "direction": task.kind, "is_part": True}
         drawing.add(name, f"{task.kind} {layer}", now_s, min(end_s, task.end_s), "layer", **more)
         now_s = end_s
@@ -358,10 +359,16 @@ def _by_device(by_stage: Sequence[float], shape: Shape) -> Floats:
 
 
 def _ideal_s(cost: PipelineCost, shape: Shape) -> float:
-    """Return the batch's time if the devices shared it without any loss, each with the whole network; no input."""
+    """Return the batch's time if the devices shared it without any loss, each with the whole network; no input.
+
+    In passes of as many samples as theirs.
+    """
     stages = shape.stages[: shape.num_devices_in_line]
     profiles = [cost.costs.machines[stage.group].profile for stage in stages]
-    sample_s = [float(one.forward_s.sum() + one.backward_s.sum()) for one in profiles]
+    samples = [shape.num_samples(one) for one in stages]
+    sample_s = [
+        float(sum(one(many) for one in profile.whole)) / many for profile, many in zip(profiles, samples, strict=True)
+    ]
     rate = sum(stage.replicas / seconds for stage, seconds in zip(stages, sample_s, strict=True) if seconds)
     update_s = min(one.update_s for one in profiles)
     return (shape.global_batch_size / rate if rate else 0.0) + update_s

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.cost import Affine, Floats, TransferCost
+from planner.cost import Affine, Floats, Passes, TransferCost
 from planner.families.pipeline.cost import Shape
 from planner.families.pipeline.domain import ANY, Domain, Run, spread, table_cells
 from planner.models.communication import CheapestOf
@@ -113,17 +113,18 @@ class StageRows:
     @cached_property
     def speeds(self) -> tuple[float, ...]:
         """How many times as fast as the first group's a device is at the layer that suits it best."""
-        seconds = np.diff(self._seconds[0] + self._seconds[1], axis=1)
+        both = self._passes[0].plus(self._passes[1])
+        seconds = np.diff(both(self.sizes), axis=2)  # sizes x groups x layers
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.where(seconds[:1] > 0, seconds[:1] / seconds, 0.0)
-        return tuple(ratios.max(axis=1).tolist())
+            ratios = np.where(seconds[:, :1] > 0, seconds[:, :1] / seconds, 0.0)
+        return tuple(ratios.max(axis=(0, 2)).tolist())
 
     @cached_property
     def work_s(self) -> Floats | None:
         """Device-seconds of a micro-batch of the layers before each one, on the first group's; rows by its size."""
         if not np.isfinite(self.speeds).all():
             return None
-        found = (self._seconds[0][0] + self._seconds[1][0]) * self.sizes[:, None] * (1 - 1e-12)
+        found = self._passes[0].plus(self._passes[1]).map(lambda one: one[:, 0])(self.sizes) * (1 - 1e-12)
         return np.asarray(found if len(self.numbers) > 1 else found[0])
 
     @cached_property
@@ -136,7 +137,8 @@ class StageRows:
     def stages(self, firsts: Integers, lasts: Integers, choices: Integers, places: Integers, /) -> StageSeconds:
         """Return what stages take; memory's rounding errs on the side of more micro-batches in flight."""
         costs, kinds, samples = self.cost.costs, self._types[choices], self._samples[choices]
-        forward_s, backward_s, update_s = (row[kinds, lasts + 1] - row[kinds, firsts] for row in self._seconds)
+        forward_s, backward_s = (one.between((kinds, firsts), (kinds, lasts + 1), samples) for one in self._passes)
+        update_s = self._updates_s[kinds, lasts + 1] - self._updates_s[kinds, firsts]
         size_bytes: Floats = np.asarray(costs.gradient_bytes(firsts, lasts), dtype=np.float64)
         exchanges = self._exchanges[1][choices, places]
         if (lines := self._affines) is not None:
@@ -157,24 +159,24 @@ class StageRows:
         each = np.broadcast_to(memory.in_flight_bytes, free.shape)
         many = np.divide(free, each, out=np.full(free.shape, float(ANY)), where=each > 0)
         return StageSeconds(
-            forward_s=forward_s * samples,
-            backward_s=backward_s * samples,
+            forward_s=forward_s,
+            backward_s=backward_s,
             flush_s=sync_s + update_s,
             most_in_flight=np.where(free < 0, 0, np.minimum(many, ANY)).astype(np.int64),
         )
 
     @cached_property
-    def _seconds(self) -> Floats:
-        """Prefix sums over the layers of forward, backward and update seconds, of a sample and of a stage, by group."""
-        costs, lasts, groups = self.cost.costs, np.arange(self.num_layers), range(len(self.num_devices))
-        sums = np.array(
-            [
-                [costs.forward_s(0, lasts, group=group, num_samples=1) for group in groups],
-                [costs.backward_s(0, lasts, group=group, num_samples=1) for group in groups],
-                [costs.update_s(0, lasts, group=group) for group in groups],
-            ]
-        )
-        return np.concatenate((np.zeros((*sums.shape[:2], 1)), sums), axis=2)
+    def _passes(self) -> tuple[Passes, Passes]:
+        """Prefix sums over the layers of forward and backward passes; groups x (layers + 1)."""
+        forward, backward = zip(*self.cost.costs.passes, strict=True)
+        return Passes.stack(forward), Passes.stack(backward)
+
+    @cached_property
+    def _updates_s(self) -> Floats:
+        """Prefix sums over the layers of the seconds of updates; groups x (layers + 1)."""
+        costs, lasts = self.cost.costs, np.arange(self.num_layers)
+        rows = [costs.update_s(0, lasts, group=group) for group in range(len(self.num_devices))]
+        return np.concatenate((np.zeros((len(rows), 1)), rows), axis=1)
 
     @cached_property
     def _affines(self) -> tuple[Floats, Floats] | None:
@@ -537,11 +539,8 @@ def _shared(domain: Domain, line: list[int], each: int, number: int) -> list[Sta
         most = domain.most_allowed[group]
         replicas.append(max(1, min((most + seen[group]) // each, domain.batch // number)))  # so that they sum up to it
         seen[group] += 1
-    profiles = [domain.cost.costs.machines[group].profile for group in line]
-    totals = [
-        np.concatenate(([0.0], np.cumsum(one.forward_s + one.backward_s) * -(-size // r)))
-        for one, r in zip(profiles, replicas, strict=True)
-    ]
+    passes = [domain.cost.costs.passes[group] for group in line]
+    totals = [forward.plus(backward)(-(-size // r)) for (forward, backward), r in zip(passes, replicas, strict=True)]
     ends = balanced_cuts_of(totals)
     starts = [0, *(end + 1 for end in ends[:-1])]
     return [

@@ -198,8 +198,8 @@ class InterleavedSource:
         """
         domain, costs = self.domain, self.domain.cost.costs
         for group, most in enumerate(domain.num_devices):
-            profile = costs.machines[group].profile
-            sum_s = float((profile.forward_s + profile.backward_s).sum())
+            forward, backward = costs.machines[group].profile.whole
+            whole = forward.plus(backward)
             for p, chunks in product(domain.numbers_of_stages, CHUNKS):
                 if not 2 <= p <= most or p * chunks > domain.num_layers:
                     continue
@@ -211,18 +211,19 @@ class InterleavedSource:
                         continue
                     replicas, samples = self._samples(p, most, number)
                     # The mean device has the p-th part of the work: where that is too much, no cuts are looked for.
-                    if number * samples[-1] * sum_s / p * (1 - 1e-9) < cutoff_s:
+                    if number * float(whole(samples[-1])) / p * (1 - 1e-9) < cutoff_s:
                         near.append((number, replicas, samples))
                 if not near:
                     continue
-                # By device and for one sample, the way to its first task and back from its last, and its work.
                 cuts = domain.balanced(group, p * chunks, 1)
-                firsts, lasts = np.array([one.first for one in cuts]), np.array([one.last for one in cuts])
-                both_s = costs.forward_s(firsts, lasts, group=group, num_samples=1).reshape(-1, p)
-                both_s = both_s + costs.backward_s(firsts, lasts, group=group, num_samples=1).reshape(-1, p)
-                path_s, work_s = np.concatenate(([0.0], np.cumsum(both_s[0, :-1]))), both_s.sum(axis=0)
+                firsts, lasts = np.array([[one.first] for one in cuts]), np.array([[one.last] for one in cuts])
                 for number, replicas, samples in near:
-                    least_s = samples * float((path_s + number * work_s).max()) * (1 - 1e-9)
+                    # By device, the way to its first task and back from its last, and its work.
+                    both_s = costs.forward_s(firsts, lasts, group=group, num_samples=samples)
+                    both_s = both_s + costs.backward_s(firsts, lasts, group=group, num_samples=samples)
+                    both_s = both_s.reshape(-1, p, len(samples))
+                    path_s = np.cumsum(both_s[0], axis=0) - both_s[0]
+                    least_s = (path_s + number * both_s.sum(axis=0)).max(axis=0) * (1 - 1e-9)
                     for one in np.flatnonzero(least_s < cutoff_s).tolist():
                         if self.search.is_over:
                             return

@@ -11,7 +11,7 @@ from planner.problem import Problem
 from planner.units import Dimension, parse
 from tests.referee.second_physics.collectives import all_reduce_s
 from tests.referee.second_physics.facts import Facts, groups_of, holds
-from tests.referee.second_physics.network import Gradient, data_parallel_bytes, gradients_of, stall_s, total
+from tests.referee.second_physics.network import Gradient, data_parallel_bytes, gradients_of, pass_s, stall_s, total
 
 __all__ = ["facts_of", "replay_s"]
 
@@ -25,7 +25,7 @@ def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> F
     batch = int(block["global_batch_size"])
     held = {name: ceil(part["batch_per_device"] / part["steps"]) for name, part in parts.items()}
     known = [name for name in parts if name in groups]
-    sent = [gradients_of(problem, problem.profiles[groups[name].device.name]) for name in known]
+    sent = [gradients_of(problem) for name in known]
     return Facts(
         family="all_reduce",
         machines={name: part["machines"] for name, part in parts.items()},
@@ -167,10 +167,9 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], parts: _Parts, deta
     ready_s: list[float] = []
     for name, part in parts.items():
         profile = problem.profiles[groups[name].device.name]
-        backward_s = total(profile.backward_s)
-        end_s = (total(profile.forward_s) + backward_s) * part["batch_per_device"] + compress_s
-        last = ceil(part["batch_per_device"] / part["steps"])
-        own_s = [end_s - (backward_s - one.ready_s_per_sample) * last for one in gradients_of(problem, profile)]
+        sizes = [(part["batch_per_device"] + one) // part["steps"] for one in range(part["steps"])]  # the largest last
+        end_s = compress_s + total(pass_s(profile, way, one) for one in sizes for way in ("forward", "backward"))
+        own_s = [end_s - pass_s(profile, "backward", sizes[-1], range(one.layer)) for one in gradients_of(problem)]
         own_s = own_s if overlaps else [end_s] * len(own_s)
         ready_s = [max(pair) for pair in zip(ready_s, own_s, strict=True)] if ready_s else own_s
         update_s = max(update_s, profile.update_s)

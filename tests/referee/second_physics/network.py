@@ -2,22 +2,23 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from planner.cluster import MachineGroup
 from planner.cost import Profile
 from planner.dnn import Layer
 from planner.problem import Problem
 
-__all__ = ["Gradient", "data_parallel_bytes", "gradients_of", "layers_bytes", "stall_s", "total"]
+__all__ = ["Gradient", "data_parallel_bytes", "gradients_of", "layers_bytes", "pass_s", "stall_s", "total"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradient:
-    """One gradient: bytes, and backward seconds per sample from the start of the backward pass until it is ready."""
+    """One gradient: its bytes, and the first layer whose backward pass comes before it."""
 
     name: str
     size_bytes: float
-    ready_s_per_sample: float
+    layer: int
 
 
 def total(numbers: Iterable[float]) -> float:
@@ -33,7 +34,7 @@ def _is_mixed(problem: Problem) -> bool:
     return problem.training.dtype in ("fp16", "bf16")
 
 
-def gradients_of(problem: Problem, profile: Profile) -> list[Gradient]:
+def gradients_of(problem: Problem) -> list[Gradient]:
     """Return the gradients in ready order: of the last layer first.
 
     Batch norm goes with the layer with weights before it, unless every tensor counts by itself.
@@ -43,23 +44,33 @@ def gradients_of(problem: Problem, profile: Profile) -> list[Gradient]:
     rows: list[list[float]] = []
     names: list[str] = []
     for index, layer in enumerate(problem.dnn.layers):
-        ready_s = total(reversed([float(one) for one in profile.backward_s[index:]]))
         trained = [tensor for tensor in layer.tensors if tensor.is_trainable]
         if by_tensor:
             for tensor in trained:
                 names.append(tensor.name)
-                rows.append([tensor.num_elements * number_bytes, ready_s])
+                rows.append([tensor.num_elements * number_bytes, index])
         elif trained:
             size = sum(tensor.num_elements for tensor in trained) * number_bytes
             if layer.kind == "batch_norm" and rows:
                 rows[-1][0] += size
             else:
                 names.append(layer.name)
-                rows.append([size, ready_s])
-    found = [
-        Gradient(name=name, size_bytes=row[0], ready_s_per_sample=row[1]) for name, row in zip(names, rows, strict=True)
-    ]
+                rows.append([size, index])
+    found = [Gradient(name=name, size_bytes=row[0], layer=int(row[1])) for name, row in zip(names, rows, strict=True)]
     return found[::-1]
+
+
+def pass_s(profile: Profile, direction: str, samples: int, layers: range | None = None) -> float:
+    """Return the seconds of some layers, or of all, in a pass of so many samples."""
+    per_sample = getattr(profile, f"{direction}_s")
+    run = range(len(per_sample)) if layers is None else layers
+    points = [(0.0, 0.0)]
+    for many, factors in zip(profile.together, getattr(profile, f"{direction}_factors"), strict=True):
+        points.append((many, many * total(float(per_sample[index]) * float(factors[index]) for index in run)))
+    for (before, before_s), (after, after_s) in pairwise(points):
+        if before <= samples <= after:
+            return before_s + (after_s - before_s) * (samples - before) / (after - before)
+    return samples * total(float(per_sample[index]) for index in run)
 
 
 def layers_bytes(problem: Problem, layers: Iterable[Layer]) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from planner.plan import Prediction
 from planner.problem import Problem
 from planner.units import Dimension, parse
 from tests.referee.second_physics.facts import Facts, groups_of, holds
-from tests.referee.second_physics.network import Gradient, data_parallel_bytes, gradients_of, stall_s, total
+from tests.referee.second_physics.network import Gradient, data_parallel_bytes, gradients_of, pass_s, stall_s, total
 
 __all__ = ["facts_of", "queue_end_s"]
 
@@ -30,7 +30,7 @@ def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> F
     devices = {name: workers[name] * groups[name].devices_per_machine for name in known}
     kinds = list(dict.fromkeys(groups[name].device.name for name in known))
     synchronisation = block.get("synchronisation", "bsp")
-    sent = gradients_of(problem, problem.profiles[groups[known[0]].device.name]) if known else []
+    sent = gradients_of(problem) if known else []
     findings = [*_shares(problem, block, devices), *_placement(block, sent)]
     is_sound = known == list(workers) and serving in groups and all(one.is_ok for one in findings)
     return Facts(
@@ -110,10 +110,7 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], found: Prediction) 
     compress_s = parse(compression["time"], Dimension.TIME) / kept**2 if compression else 0.0
     servers = block["num_parameter_servers"]
     kinds = len(workers) + (servers if block["co_located"] else 0)
-    if (
-        kinds * servers * len(gradients_of(problem, problem.profiles[groups[next(iter(workers))].device.name]))
-        > _MOST_STEPS
-    ):
+    if kinds * servers * len(gradients_of(problem)) > _MOST_STEPS:
         return None
     placed = _placed(problem, block)
     ready = {name: _ready_s(problem, groups[name], block["batch_shares"][name]) for name in workers}
@@ -139,8 +136,8 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], found: Prediction) 
     pull_s = max(pull_s, *(load / rates[block["servers"]] for load in loads))
     for name in workers:
         profile = problem.profiles[groups[name].device.name]
-        computed_s = total(profile.forward_s) + total(profile.backward_s)
-        finished_s.append(computed_s * block["batch_shares"][name])
+        share = block["batch_shares"][name]
+        finished_s.append(pass_s(profile, "forward", share) + pass_s(profile, "backward", share))
     are_sent = servers > 1 or any(home is None for _, home in alike)
     others = ("latency", "queueing", "stragglers") if are_sent else ("stragglers",)
     updates_s = [problem.profiles[groups[name].device.name].update_s for name in workers]
@@ -185,12 +182,14 @@ def _rate(problem: Problem, group: MachineGroup) -> float:
 def _ready_s(problem: Problem, group: MachineGroup, share: int) -> list[float]:
     """Return when a machine has each gradient: computed, and added up over the links inside, one after the other."""
     profile = problem.profiles[group.device.name]
-    forward_s, backward_s = total(profile.forward_s) * share, total(profile.backward_s) * share
+    forward_s, backward_s = pass_s(profile, "forward", share), pass_s(profile, "backward", share)
+    layers = len(problem.dnn.layers)
     overlaps = problem.calibration.strategy in ("mxnet", "caffe_mpi")
     number, inside = group.devices_per_machine, group.inside
     found, free_s = [], 0.0
-    for one in gradients_of(problem, profile):
-        ready_s = forward_s + (one.ready_s_per_sample * share if overlaps else backward_s)
+    for one in gradients_of(problem):
+        since_s = pass_s(profile, "backward", share, range(one.layer, layers)) if overlaps else backward_s
+        ready_s = forward_s + since_s
         adding_s = 0.0
         if inside is not None and number > 1:
             rate = inside.bandwidth_bytes_per_s * problem.calibration.inside_efficiency
@@ -203,9 +202,7 @@ def _ready_s(problem: Problem, group: MachineGroup, share: int) -> list[float]:
 
 def _placed(problem: Problem, block: Mapping[str, Any]) -> list[list[float]]:
     """Return the bytes of each gradient on each server; servers are equal."""
-    groups, servers = groups_of(problem), block["num_parameter_servers"]
-    first = groups[next(iter(block["workers"]))]
-    sent, placement = gradients_of(problem, problem.profiles[first.device.name]), block["placement"]
+    servers, sent, placement = block["num_parameter_servers"], gradients_of(problem), block["placement"]
     rows = [[0.0] * servers for _ in sent]
     if placement == "sliced":
         return [[one.size_bytes / servers] * servers for one in sent]

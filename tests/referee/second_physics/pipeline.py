@@ -8,7 +8,7 @@ from planner.checks.report import Finding
 from planner.plan import Prediction
 from planner.problem import Problem
 from tests.referee.second_physics.facts import Facts, groups_of, holds
-from tests.referee.second_physics.network import layers_bytes, stall_s, total
+from tests.referee.second_physics.network import layers_bytes, pass_s, stall_s, total
 
 __all__ = ["facts_of", "makespan_s", "orders_of"]
 
@@ -189,9 +189,9 @@ def _seconds(problem: Problem, block: Mapping[str, Any]) -> tuple[list[float], l
     groups, forward_s, backward_s = groups_of(problem), [], []
     for stage, run in zip(block["stages"], _runs(problem, block), strict=True):
         profile = problem.profiles[groups[stage["machines"]].device.name]
-        samples = _samples(block, stage) * profile.few_samples_factor  # a micro-batch is few
-        forward_s.append(total(profile.forward_s[index] for index in run) * samples)
-        backward_s.append(total(profile.backward_s[index] for index in run) * samples)
+        samples = _samples(block, stage)
+        forward_s.append(pass_s(profile, "forward", samples, run))
+        backward_s.append(pass_s(profile, "backward", samples, run))
     return forward_s, backward_s
 
 
