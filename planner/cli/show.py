@@ -260,12 +260,8 @@ def _machines(name: str | None) -> Shown:
     if name is not None:
         known = data.machine(name).name
         return [{"field": key, "value": cell} for row in rows if row["name"] == known for key, cell in row.items()], {}
-    columns = ["name", "device", "devices", "inside", "nics", "gbit_per_s_per_nic", "verified", "aliases", "source"]
-    totals = {
-        "machines": len(rows),
-        "unverified, from memory": sum(row["verified"] == "no" for row in rows),
-        "reference machine of a device": "its first row",
-    }
+    columns = ["name", "device", "devices", "inside", "nics", "gbit_per_s_per_nic", "aliases", "source"]
+    totals = {"machines": len(rows), "reference machine of a device": "its first row"}
     return [{column: row[column] for column in columns} for row in rows], totals
 
 

@@ -188,7 +188,6 @@ class Machine:
     inside: str | None
     num_nics: int
     nic_bytes_per_s: float | None
-    is_verified: bool
     source: str
 
     @property
@@ -215,7 +214,6 @@ def _machines() -> MappingProxyType[str, Machine]:
             inside=row["inside"] or None,
             num_nics=int(row["nics"]),
             nic_bytes_per_s=float(gbit) * _GBIT_BYTES if gbit else None,
-            is_verified=row["verified"] == "yes",
             source=row["source"],
         )
     return MappingProxyType(machines)

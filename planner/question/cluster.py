@@ -361,9 +361,7 @@ def _as_formerly(group: Any) -> Any:
 
 def _as_in(reference: data.Machine | None) -> str:
     """Return where a figure is taken from."""
-    if reference is None:
-        return ""
-    return f", as in {reference.title}{'' if reference.is_verified else ' (unverified)'}"
+    return "" if reference is None else f", as in {reference.title}"
 
 
 def _machine_words(name: str, one: data.Machine, num_devices: int) -> str:
