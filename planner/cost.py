@@ -245,6 +245,30 @@ class Passes:
         return np.asarray(self.starts[at] + np.divide(left, slope, out=free, where=slope > 0))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """How far seconds that were computed are off: 80 % of measured / predicted - 1 lie from ``low`` to ``high``.
+
+    Attributes
+    ----------
+    of
+        What was measured, and left out of the fit.
+    source
+        The page that says it.
+    coverage
+        Share of the errors of each source that the band of all others holds; None where that was not validated.
+    is_device_measured
+        Whether training steps of the same kind were measured on the device.
+    """
+
+    low: float
+    high: float
+    of: str
+    source: str
+    coverage: float | None
+    is_device_measured: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Profile:
     """Seconds of every layer on one device, in the order of ``Dnn.layers``.
@@ -266,6 +290,8 @@ class Profile:
         How the seconds came about, for the reader of a plan.
     measured_on
         The device that was measured, as the file itself says; empty where it does not.
+    band
+        How far such seconds are off; None where that is not known.
     """
 
     forward_s: Floats
@@ -278,6 +304,7 @@ class Profile:
     is_measured: bool = False
     origin: str = ""
     measured_on: str = ""
+    band: Band | None = None
 
     @classmethod
     def of_passes(
@@ -338,6 +365,21 @@ class Profile:
     def whole(self) -> tuple[Passes, Passes]:
         """Forward and backward passes of the whole network."""
         return self.forward.map(_sum), self.backward.map(_sum)
+
+    def slower(self, factor: float) -> "Profile":
+        """Return the profile of a device that computes and updates as many times as slowly.
+
+        Parameters
+        ----------
+        factor
+            Over 0.
+        """
+        return replace(
+            self,
+            forward_s=self.forward_s * factor,
+            backward_s=self.backward_s * factor,
+            update_s=self.update_s * factor,
+        )
 
     def with_together(self, together: tuple[float, ...]) -> "Profile":
         """Return the same seconds, stated for passes of so many samples where they are for any number.

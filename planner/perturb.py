@@ -72,7 +72,7 @@ def faster_devices(problem: Problem, factor: float, names: Iterable[str]) -> Pro
         return replace(group, device=replace(group.device, peak_flop_per_s=peaks))
 
     def hurried(profiles: Mapping[str, Profile]) -> dict[str, Profile]:
-        return {name: _faster(one, factor) if name in chosen else one for name, one in profiles.items()}
+        return {name: one.slower(1 / factor) if name in chosen else one for name, one in profiles.items()}
 
     return replace(
         problem,
@@ -249,13 +249,3 @@ def _rebuilt(
 def _wider(link: Link, factor: float) -> Link:
     """Return a link of ``factor`` times the bandwidth."""
     return replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * factor)
-
-
-def _faster(profile: Profile, factor: float) -> Profile:
-    """Return a device's seconds over ``factor``."""
-    return replace(
-        profile,
-        forward_s=profile.forward_s / factor,
-        backward_s=profile.backward_s / factor,
-        update_s=profile.update_s / factor,
-    )

@@ -1,22 +1,25 @@
 """Fitted figures and known errors, from the files beside this one that ``make accuracy`` writes.
 
-How far predictions of a family were off where they were held against measurements (``accuracy.yaml``); utilisation of
-devices that train convolutional networks; errors of measured distributed runs; between which sizes transformers' steps
-were measured, and the fitted figures of their cost model.
+How far predictions of a family were off where they were held against measurements (``accuracy.yaml``); what kernels
+reach, and how far seconds by their rooflines are off; errors of measured distributed runs; between which sizes
+transformers' steps were measured, and the fitted figures of their cost model.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from math import exp, hypot, log1p
 from types import MappingProxyType
 from typing import Any
 
+from planner.cost import Band
 from planner.plan import Configuration, Prediction
 from planner.problem import Problem
 from planner.yaml_text import plain_yaml
 
 Rows = Mapping[str, Mapping[str, Any]]
+_ENDS = (("low", -1), ("high", 1))  # of a band, and their signs
 
 
 @cache
@@ -66,13 +69,15 @@ def error_band(family: str, *, is_calibrated: bool = False) -> Mapping[str, Any]
 def with_known_error(problem: Problem, family: str, configuration: Configuration, prediction: Prediction) -> Prediction:
     """Return the prediction with the error of its like, where whole iterations of the family were measured.
 
-    A band is never borrowed: not for computation that was only estimated, other numbers of devices or other rates, nor
-    from measurements of parts of an iteration.
+    And where one device computes alone, with that of its seconds. A band is never borrowed: not for computation that
+    was only estimated, other numbers of devices or other rates, nor from measurements of parts of an iteration.
     """
+    block = configuration.to_document()
+    if (band := _band_of_one_device(problem, prediction, block)) is not None:
+        return replace(prediction, relative_error=band)
     measured = MEASURED.get(family)
     if measured is None or not problem.is_computation_measured or problem.variant != "corrected":
         return prediction
-    block = configuration.to_document()
     if "groups" in block or "compression" in block:  # neither unlike devices nor compressed gradients were measured
         return prediction
     rate = problem.cluster.ring_link(block["num_machines"]).bandwidth_bytes_per_s
@@ -82,24 +87,23 @@ def with_known_error(problem: Problem, family: str, configuration: Configuration
     return replace(prediction, relative_error=error_band(family, is_calibrated=problem.are_links_calibrated))
 
 
-def cnn_utilisation() -> Rows:
-    """Return, by device: ``utilisation`` of its peak in short numbers, and what it rests on; see docs/accuracy_cnn.md.
-
-    ``error``: the largest error on submissions that the fit did not see, None where there is one submitter only;
-    ``batch_per_device``: the least and the most samples on a device; ``num_runs``: how many it is fitted to.
-
-    >>> 0 < cnn_utilisation()["h100-sxm"]["utilisation"] < 1
-    True
-    """
-    return _file("cnn_utilisation.yaml")["devices"]
+def _band_of_one_device(problem: Problem, prediction: Prediction, block: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the band of a plan's seconds where one device computes alone, was measured, and the band validated."""
+    bands = {profile.band for profile in problem.profiles.values()}
+    if block.get("num_devices") != 1 or len(bands) != 1 or prediction.relative_error is not None:
+        return None
+    (band,) = bands
+    if band is None or band.coverage is None or not band.is_device_measured:
+        return None
+    return {"low": band.low, "high": band.high, "coverage": band.coverage, "from": band.source, "conditions": band.of}
 
 
 def fused_steps(device: str) -> Mapping[str, Any]:
     """Return what steps in short numbers take over the rooflines of fused kernels; see docs/accuracy_fused.md.
 
     ``slowdown``: of the device, or, without ``num_runs``, of any that was not measured; ``error``: the largest error on
-    submissions that the fit did not see, None where there is one submitter only, or on devices that it did not see;
-    ``batch_per_device``: the least and the most samples on a device; ``num_runs``: how many it is fitted to.
+    submissions that the fit did not see, None where there is one submitter only; ``batch_per_device``: the least and
+    the most samples on a device; ``num_runs``: how many it is fitted to.
 
     >>> "num_runs" in fused_steps("h100-sxm"), "num_runs" in fused_steps("k80")
     (True, False)
@@ -125,6 +129,68 @@ def kernel_shares(dtype: str) -> Rows:
     by_kind = {key: {**others[key], **value} for key, value in own.items() if isinstance(others.get(key), dict)}
     # Winograd's algorithm is one of vector units: products in tf32 run on tensor cores.
     return {**own, **by_kind, "winograd": own["winograd"] if dtype == "fp32" else 0.0}
+
+
+def seconds_band(dtype: str, *, is_compiled: bool, device: str) -> Band:
+    """Return how far seconds by rooflines of kernels are off on a device, for a network that was not measured.
+
+    Of eager programs in short numbers one device was measured: on others the errors of networks left out there, and of
+    devices left out of the compiled ones, are taken to be independent, which nothing validates.
+
+    >>> seconds_band("fp16", is_compiled=True, device="h100-sxm").is_device_measured
+    True
+    >>> seconds_band("fp16", is_compiled=False, device="tpu-v6e").coverage is None
+    True
+    """
+    row, fused = kernel_shares(dtype)["error"], _file("fused_steps.yaml")
+    if is_compiled and dtype not in ("fp32", "tf32"):
+        is_measured = device in fused["devices"]
+        return _band(
+            fused["measured" if is_measured else "unmeasured"],
+            of=f"steps of compiled ResNet-50, {'submitters' if is_measured else 'devices'} left out",
+            source="docs/accuracy_fused.md",
+            is_device_measured=is_measured,
+        )
+    is_long, is_measured = dtype in ("fp32", "tf32"), device in row["device"].split()
+    found = _band(
+        row,
+        of=row["of"],
+        source="docs/accuracy_kernels.md" if is_long else "docs/accuracy_steps.md",
+        is_device_measured=is_measured,
+    )
+    if is_long or is_measured:
+        return found
+    other = fused["unmeasured"]
+    low, high = (exp(sign * hypot(*(log1p(one[end]) for one in (row, other)))) - 1 for end, sign in _ENDS)
+    of = f"{row['of']}, and devices left out of compiled ones; not validated together"
+    return replace(found, low=low, high=high, of=of, coverage=None)
+
+
+def transformer_band(device: str) -> Band:
+    """Return how far seconds by the rooflines fitted to transformers are off; where none was measured, the widest.
+
+    >>> transformer_band("h100-sxm").is_device_measured, transformer_band("tpu-v6e").is_device_measured
+    (True, False)
+    """
+    rates = transformer_rates()
+    source, row = "docs/accuracy_transformers.md", rates["device_bands"].get(device)
+    if row is not None:
+        return _band(row, of=f"steps of transformers on {device}", source=source, is_device_measured=True)
+    rows = rates["bands"].values()
+    widest = {"low": min(one["low"] for one in rows), "high": max(one["high"] for one in rows)}
+    return _band(widest, of="steps of transformers on other devices", source=source, is_device_measured=False)
+
+
+def _band(row: Mapping[str, Any], *, of: str, source: str, is_device_measured: bool) -> Band:
+    """Return the band of a row."""
+    return Band(
+        low=row["low"],
+        high=row["high"],
+        of=of,
+        source=source,
+        coverage=row.get("coverage"),
+        is_device_measured=is_device_measured,
+    )
 
 
 def run_errors() -> Rows:

@@ -619,6 +619,7 @@ class CalibrationSpec(Model):
     program: Name = "megatron-core"
     execution: Literal["eager", "compiled"] | None = None
     memory_format: Literal["contiguous", "channels_last"] | None = None
+    pessimistic: bool = False
     expert_imbalance: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     straggler_deviation: Seconds = 0.0
     queue: QueueSpec | None = None

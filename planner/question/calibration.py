@@ -16,7 +16,14 @@ from pydantic import ValidationError
 from planner import data
 from planner.cluster import Cluster, Device
 from planner.cost import Affine, Profile, TransferCost, Wait
-from planner.data.fits import TYPICAL_DEVICE, fused_steps, kernel_shares, transformer_rates
+from planner.data.fits import (
+    TYPICAL_DEVICE,
+    fused_steps,
+    kernel_shares,
+    seconds_band,
+    transformer_band,
+    transformer_rates,
+)
 from planner.dnn import Dnn
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_cells
@@ -249,7 +256,19 @@ class Profiler:
         return self.calibration.execution or _EXECUTION
 
     def profiles(self, dnn: Dnn, measured: Profile | None) -> dict[str, Profile]:
-        """Return the seconds of every layer on every device of the cluster."""
+        """Return the seconds of every layer on every device of the cluster; where asked, the pessimistic ones."""
+        found = self._expected(dnn, measured)
+        if not self.calibration.pessimistic:
+            return found
+        if missing := [name for name, profile in found.items() if profile.band is None]:
+            raise ValueError(
+                f"pessimistic: how far the seconds on {', '.join(missing)} are off is not known; leave it out, or have "
+                "the seconds of the layers estimated by rooflines"
+            )
+        return {name: profile.slower(1 + one.high) for name, profile in found.items() if (one := profile.band)}
+
+    def _expected(self, dnn: Dnn, measured: Profile | None) -> dict[str, Profile]:
+        """Return the expected seconds."""
         devices = {group.device.name: group.device for group in self.cluster.machine_groups}
         if measured is not None:
             measured_on = self._profile_device(measured)
@@ -284,8 +303,12 @@ class Profiler:
             name=device.name,
         )
         slowdown = fused_steps(device.name)["slowdown"] if is_fused and dtype in _SHORT else 1.0
-        forward_s, backward_s = slowdown * profile.forward_s, slowdown * profile.backward_s
-        return replace(profile, forward_s=forward_s, backward_s=backward_s)
+        return replace(
+            profile,
+            forward_s=slowdown * profile.forward_s,
+            backward_s=slowdown * profile.backward_s,
+            band=seconds_band(dtype, is_compiled=is_fused, device=device.name),
+        )
 
     def _by_rooflines(self, dnn: Dnn, device: Device) -> Profile:
         """Return the seconds that the family ``hybrid`` counts with."""
@@ -296,13 +319,14 @@ class Profiler:
         self.reading.notes.assumptions.append(
             "seconds of layers and shares of the links' bandwidth, for all families: as fitted to transformers"
         )
-        return transformer_profile(
+        found = transformer_profile(
             dnn,
             rates=device_rates(device, self.training.dtype, fitted),
             software=Software(name=program, **rates["software"][program]),
             constants=Constants(**rates["constants"]),
             update_s=self._update_s(dnn, device),
         )
+        return replace(found, band=transformer_band(device.name))
 
     def _scaled(self, dnn: Dnn, measured: Profile, measured_on: Device, device: Device) -> Profile:
         """Return measured seconds on another device, and say how, or that they are taken as they are."""
@@ -462,17 +486,14 @@ class Profiler:
         if is_short and is_compiled:
             for name in devices:
                 self._note_fused(dnn, name, fused_steps(name))
-            return
-        error = kernel_shares(dtype)["error"]
-        measured_on = error["device"].split()
-        unlike = [name for name in devices if name not in measured_on]
-        words = f"{error['mean']:.1%} in the mean, 80 % of them {error['low']:+.1%} to {error['high']:+.1%}"
-        notes.assumptions.append(f"seconds by rooflines of kernels: measured ones were off {words} ({error['of']})")
-        if unlike:
-            notes.warnings.append(
-                f"{', '.join(unlike)}: training steps were not measured there; seconds are those of published figures "
-                f"and of what kernels reach on {', '.join(measured_on)}"
-            )
+        bands = {name: seconds_band(dtype, is_compiled=is_compiled, device=name) for name in devices}
+        for band in dict.fromkeys(bands.values()):
+            names = ", ".join(name for name in devices if bands[name] == band)
+            words = f"80 % of measured ones {band.low:+.0%} to {band.high:+.0%} of them ({band.of}; {band.source})"
+            if band.is_device_measured:
+                notes.assumptions.append(f"seconds by rooflines of kernels, on {names}: {words}")
+            else:
+                notes.warnings.append(f"{names}: no training steps were measured there; {words}")
 
     def _note_unknown(self, dnn: Dnn) -> None:
         """Warn of layers whose kind says nothing of what they compute, with their share of the work."""
@@ -491,16 +512,12 @@ class Profiler:
     def _note_fused(self, dnn: Dnn, name: str, row: Mapping[str, Any]) -> None:
         """Say what the seconds of a compiled network in short numbers rest on, on one device."""
         notes, slowdown = self.reading.notes, row["slowdown"]
+        how = f"steps on {name} are taken to be {slowdown:.4g} times as long as rooflines of its kernels say"
         if "num_runs" not in row:
-            notes.warnings.append(
-                f"{name} was not measured: its steps are taken to be {slowdown:.4g} times as long as the rooflines "
-                f"of its kernels say, as those of measured devices are; that is off by up to {row['error']:.1%} on "
-                f"devices left out"
-            )
+            notes.assumptions.append(f"{how}, as those of measured devices are")
             return
-        error = "" if row["error"] is None else f", off by up to {row['error']:.1%} for submitters left out"
         runs = f"{row['num_runs']} MLPerf run{'s' * (row['num_runs'] > 1)} of {_FITTED_TO} in 16-bit numbers"
-        notes.assumptions.append(f"steps on {name} are {slowdown:.4g} times as long as rooflines say, as {runs}{error}")
+        notes.assumptions.append(f"{how}, as {runs} were")
         least, batch = row["batch_per_device"][0], self.batch_per_device
         if batch < least:
             notes.warnings.append(f"{batch:g} samples on a device are fewer than were measured on {name} ({least:g})")
