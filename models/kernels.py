@@ -639,20 +639,14 @@ def layer_seconds(
     return forward_s, backward_s
 
 
-def network_profile(
-    dnn: Dnn, limits: DeviceLimits, shares: Shares, execution: Execution, *, update_s: float, name: str
-) -> Profile:
+def network_profile(dnn: Dnn, limits: DeviceLimits, shares: Shares, execution: Execution) -> Profile:
     """Return the seconds of every layer, by the samples that pass the network together.
 
     Parameters
     ----------
     dnn, limits, shares, execution
         What is computed, on what, and how.
-    update_s, name
-        Of the optimiser's step, passed on; and of the device, for the reader.
     """
     passes = [layer_seconds(dnn, batch, limits, shares, execution) for batch in TOGETHER]
     forward_s, backward_s = (np.array(seconds) for seconds in zip(*passes, strict=True))
-    return Profile.of_passes(
-        TOGETHER, forward_s, backward_s, update_s=update_s, origin=f"rooflines of {name}'s kernels"
-    )
+    return Profile.of_passes(TOGETHER, forward_s, backward_s)

@@ -67,14 +67,17 @@ def name_of(taken: Sequence[str], best: Sequence[str]) -> str:
 def computation_bound(problem: Problem) -> float:
     """Return what no plan can beat: the samples that the goal counts, over what all devices compute in a second.
 
-    Holds for every family that computes each sample once, on one device, by the problem's profiles. Leaves out
-    communication, input, the optimiser's step, and that samples are whole.
+    Holds for every family that computes each sample once, on one device, by the problem's profiles: as many together as
+    the batch has, where that is the same on any machines. Leaves out communication, input, the optimiser's step, and
+    that samples are whole.
     """
-    samples = samples_of(problem)
+    samples, training = samples_of(problem), problem.training
+    batch = training.global_batch_size or training.max_global_batch_size
+    together = inf if batch is None or training.batch_per_device is not None else batch
     rate = 0.0  # samples a second, of all devices together
     for group in problem.cluster.machine_groups:
         profile = problem.profiles[group.device.name]
-        seconds = profile.sample_s(inf)
+        seconds = profile.sample_s(together)
         if seconds <= 0:
             return 0.0
         rate += group.count * group.devices_per_machine / seconds

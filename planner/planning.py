@@ -19,6 +19,7 @@ from planner.exporters.export import Job, refusal_of
 from planner.families import FAMILIES, usage_of
 from planner.names import FAMILY_NAMES
 from planner.networks import asked, network_of
+from planner.perturb import with_counts
 from planner.plan import Alternative, Configuration, Plan, Predicted, Prediction, Provenance
 from planner.problem import Assumption, Problem
 from planner.question.build import load
@@ -288,6 +289,31 @@ def launchable(problem: Problem, plan: Plan, search: Search) -> Plan:
     )
 
 
+def beside_measured(problem: Problem, plan: Plan, search: Search) -> Plan:
+    """Return a plan that rests on devices of which no steps were measured, with the best of the measured ones beside.
+
+    A cluster whose devices were all measured, or none of them, leaves no such choice.
+    """
+    chosen = network_of(problem, plan.substitutions)
+    bands = {name: profile.band for name, profile in chosen.profiles.items()}
+    unknown = {name for name, band in bands.items() if band is not None and not band.is_device_measured}
+    usage = usage_of(chosen, plan.family, plan.configuration, plan.prediction)
+    used = sorted({one.device.name for one in chosen.cluster.machine_groups if usage.devices.get(one.name)} & unknown)
+    if not used or len(unknown) == len(bands):
+        return plan
+    groups = chosen.cluster.machine_groups
+    measured = with_counts(problem, {one.name: 0 for one in groups if one.device.name in unknown})
+    begin = f"the choice rests on {', '.join(used)}, where no training steps were measured"
+    try:
+        best = best_plan(measured, search.part(search.left_s / 2, num_alternatives=0))
+    except PlannerError:
+        return replace(plan, cautions=(*plan.cautions, f"{begin}; no plan on measured devices alone was found"))
+    value = time_words(best.objective) if plan.goal.unit == "s" else f"{best.objective:.6g} {plan.goal.unit}"
+    loss = percent_words(best.objective / plan.objective - 1 if plan.objective else 0.0, is_signed=True)
+    what = f"{best.family} on {best.configuration.headline}, {plan.goal.name.replace('_', ' ')} {value} ({loss})"
+    return replace(plan, cautions=(*plan.cautions, f"{begin}; the best plan on measured ones alone: {what}"))
+
+
 def _in_place_of(problem: Problem, plan: Plan, better: Plan) -> Plan:
     """Return the better plan of a narrower question as the answer in a plan's place: the plan's bound holds for it."""
     bound = min(plan.bound, better.objective)
@@ -387,7 +413,8 @@ def answered(problem: Problem, plan: Plan, search: Search) -> Plan:
     The search is that of the plan, with the time that it left.
     """
     late = replace(plan, cautions=(_NOT_ASKED,))
-    return weighed(problem, search.bounded(lambda: launchable(problem, plan, search), late), search)
+    found = search.bounded(lambda: launchable(problem, plan, search), late)
+    return weighed(problem, search.bounded(lambda: beside_measured(problem, found, search), found), search)
 
 
 def weighed(problem: Problem, plan: Plan, search: Search) -> Plan:

@@ -86,6 +86,7 @@ class Oracle:
     _question: Mapping[str, Any] | None = None
     _known: dict[_Key, tuple[Trained, float]] = field(default_factory=dict)
     _rates: dict[Hardware, float] = field(default_factory=dict)
+    _unmeasured: set[Hardware] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.families = self.families or self.procurement.families or _FOR_TRANSFORMERS + _FOR_OTHERS
@@ -122,9 +123,17 @@ class Oracle:
         """
         key = hardware_of(offer)
         if key not in self._rates:
-            least_s = _least_s(self.problem(Fleet(offers=(offer,), counts=(1,)), has_pins=False))
+            problem = self.problem(Fleet(offers=(offer,), counts=(1,)), has_pins=False)
+            least_s = _least_s(problem)
             self._rates[key] = 1 / least_s if least_s > 0 else inf
+            if any(one.band is not None and not one.band.is_device_measured for one in problem.profiles.values()):
+                self._unmeasured.add(key)
         return self._rates[key]
+
+    def is_measured(self, offer: Offer) -> bool:
+        """Whether training steps were measured on an offer's device, or its seconds are given."""
+        self.ideal_rate(offer)
+        return hardware_of(offer) not in self._unmeasured
 
     def trained(self, fleet: Fleet, search: Search, *, enough_s: float = inf) -> Trained:
         """Return the best plan on at most the fleet's machines.

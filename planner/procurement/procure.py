@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from math import ceil, inf, isfinite
+from typing import Any
 
 from planner.constraints import FLEET_LIMITS
 from planner.data.fits import transformer_rates
-from planner.errors import Conflict, InfeasibleError, NoAnswerError, Relaxation, SpecError
+from planner.errors import Conflict, InfeasibleError, NoAnswerError, Relaxation
 from planner.models.money import H_PER_MONTH, S_PER_H, S_PER_MONTH, break_even_h_per_month, months_of_use
 from planner.names import OF_TRANSFORMERS
 from planner.perturb import faster_devices, wider_network
@@ -38,12 +39,14 @@ from planner.procurement.answer import (
 )
 from planner.procurement.fleet import Fleet, Market, prices_of, rates_of
 from planner.procurement.oracle import Oracle, Trained
-from planner.procurement.prices import Term
+from planner.procurement.prices import Offer, Term
 from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets, Told
+from planner.question.source import read_source
 from planner.search import Search
 from planner.solution import SAME, Status, gap_of
 from planner.solvers.counts import Candidate, TradeOffs
+from planner.words import percent_words
 
 Planned = Callable[[Problem], Plan]  # the best plan of a question, with its provenance and its known error
 
@@ -131,24 +134,31 @@ def margin_of(fleets: Fleets, choice: Choice) -> float | None:
 def stretch_of(fleets: Fleets) -> float:
     """Return what training takes at most over what is predicted: one number for all fleets.
 
-    As the question states, else, for transformers, the widest error that was measured on any device, so that no fleet
-    is preferred for having been measured less.
-
-    Raises
-    ------
-    SpecError
-        If no error is known, and the question states none.
+    As the question states, else that of transformers: the widest error that was measured on any device, so that no
+    fleet is preferred for having been measured less.
     """
     asked = fleets.procurement.asked
     if asked.error is not None:
         return 1 + asked.error
-    if fleets.families == (OF_TRANSFORMERS,):
-        return 1 + max(float(band["high"]) for band in transformer_rates()["bands"].values())
-    message = (
-        "procure.error: how far predictions are off was not measured for such a question, so its pessimistic end is "
-        "not known. Add e.g. error: 0.15, the share that training may take longer than predicted."
-    )
-    raise SpecError(message)
+    return 1 + max(float(band["high"]) for band in transformer_rates()["bands"].values())
+
+
+def pessimistic(procurement: Procurement) -> Procurement:
+    """Return the question in which every device computes as slowly as the band of its seconds allows.
+
+    Raises
+    ------
+    SpecError
+        Later, when the first fleet is asked about: if the seconds of some device have no band.
+    """
+
+    def asked(question: Mapping[str, Any]) -> dict[str, Any]:
+        given = question.get("calibration") or {}
+        block = read_source(procurement.source.folder / given).data if isinstance(given, str) else given
+        return {**question, "calibration": {**block, "pessimistic": True}}
+
+    jobs = tuple(replace(job, question=asked(job.question)) for job in procurement.jobs)
+    return replace(procurement, jobs=jobs, resolved=asked(procurement.resolved))
 
 
 # --- Which changes of prices, networks, devices and deadlines change the decision, not only its value
@@ -572,8 +582,10 @@ def procure(
         If a limit struck before any fleet was found.
     """
     fleets = Fleets(procurement=procurement)
-    if is_robust:
+    if is_robust and (procurement.asked.error is not None or fleets.families == (OF_TRANSFORMERS,)):
         fleets = fleets.asked_otherwise(stretch=stretch_of(fleets))
+    elif is_robust:
+        fleets = Fleets(procurement=pessimistic(procurement))
     best = _best(fleets, search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0)), told)
     if best.point is None:
         if best.bound == inf:
@@ -599,6 +611,10 @@ def procure(
             what_if = what_ifs(asked, choice, search, is_open=best.bound < choice.objective * (1 - SAME))
         if not _improved(fleets, best, choice.objective, search):
             break
+    measured = _measured(fleets, choice, planned, search)
+    if measured.choice is not None and all(other.fleet != measured.choice.fleet for other, _ in alternatives):
+        rows = (*alternatives, (measured.choice, "the best of the devices whose training steps were measured"))
+        alternatives = tuple(sorted(rows, key=lambda pair: pair[0].objective))
     others = [choice, *(other for other, _ in alternatives)]
     return Procured(
         objective_name=procurement.asked.objective,
@@ -612,7 +628,7 @@ def procure(
         pareto=None if trade_offs is None else _pareto(fleets, others, *trade_offs),
         what_if=what_if,
         assumptions=(*procurement.assumptions, *assumptions_of(fleets)),
-        warnings=warnings_of(fleets, choice),
+        warnings=(*measured.warnings, *warnings_of(fleets, choice)),
         not_modelled=_NOT_MODELLED,
         prices={
             "files": list(procurement.prices.files),
@@ -699,6 +715,40 @@ def _alternatives(fleets: Fleets, choice: Choice, most: int, search: Search) -> 
             is_proven = solution.status is Status.OPTIMAL
             others.append((other, "" if is_proven else f"or less, by {solution.gap:.1%} at most"))
     return tuple(sorted(others, key=lambda pair: pair[0].objective))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfMeasured:
+    """The best fleet of devices whose training steps were measured, and what to tell of it."""
+
+    choice: Choice | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def _measured(fleets: Fleets, choice: Choice, planned: Planned, search: Search) -> _OfMeasured:
+    """Return the best fleet of measured devices where the choice rests on others; nothing where it does not."""
+
+    def is_measured(offer: Offer) -> bool:
+        return all(oracle.is_measured(offer) for oracle in fleets.oracles)
+
+    unknown = dict.fromkeys(offer.device for offer in choice.fleet.offers if not is_measured(offer))
+    if not unknown:
+        return _OfMeasured()
+    begin = f"the choice rests on {', '.join(unknown)}, where no training steps were measured"
+    known = tuple(offer for offer in fleets.offers if is_measured(offer))
+    if not known:
+        return _OfMeasured(warnings=(f"{begin}, as they were on none that is offered",))
+    narrowed = fleets.asked_otherwise(procurement=replace(fleets.procurement, offers=known))
+    best = _best(narrowed, search.part(search.left_s / 2), None)
+    if best.market is None or best.point is None:
+        return _OfMeasured(warnings=(f"{begin}; no fleet of measured devices that keeps the limits was found",))
+    fleet = Fleet(offers=best.market.offers, counts=best.point.counts)
+    other = planned_choice(narrowed, fleet, best.point.payload, planned)
+    name = fleets.procurement.asked.objective
+    each = zip(fleet.counts, fleet.offers, strict=True)
+    machines = " and ".join(f"{count} x {offer.instance} ({offer.device})" for count, offer in each)
+    what = f"{machines}, {percent_words(other.objective / choice.objective - 1, is_signed=True)} of its {name}"
+    return _OfMeasured(choice=other, warnings=(f"{begin}; the best of measured devices: {what}",))
 
 
 def _pareto(fleets: Fleets, others: Sequence[Choice], markets: Sequence[Market], answer: TradeOffs) -> ParetoSet:

@@ -7,6 +7,7 @@ given; of a transformer in short numbers by the rooflines that ``hybrid`` counts
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -294,19 +295,15 @@ class Profiler:
         """Return the seconds that the rooflines of kernels give."""
         dtype, is_fused = self.training.dtype, self.execution == "compiled"
         has_channels_last = (self.calibration.memory_format or _FORMATS[is_fused]) == "channels_last"
-        profile = network_profile(
-            dnn,
-            DeviceLimits.of(device, dtype),
-            Shares.of(kernel_shares(dtype)),
-            Execution.of(dtype, is_fused=is_fused, has_channels_last=has_channels_last),
-            update_s=self._update_s(dnn, device),
-            name=device.name,
-        )
+        limits = DeviceLimits.of(device, dtype)
+        profile = _kernel_profile(dnn, limits, dtype, is_fused=is_fused, has_channels_last=has_channels_last)
         slowdown = fused_steps(device.name)["slowdown"] if is_fused and dtype in _SHORT else 1.0
         return replace(
             profile,
             forward_s=slowdown * profile.forward_s,
             backward_s=slowdown * profile.backward_s,
+            update_s=self._update_s(dnn, device),
+            origin=f"rooflines of {device.name}'s kernels",
             band=seconds_band(dtype, is_compiled=is_fused, device=device.name),
         )
 
@@ -523,6 +520,13 @@ class Profiler:
             notes.warnings.append(f"{batch:g} samples on a device are fewer than were measured on {name} ({least:g})")
         if dnn.name != _FITTED_TO:
             notes.warnings.append(f"{name} was measured with {_FITTED_TO}: for {dnn.name} it is uncalibrated")
+
+
+@lru_cache(maxsize=8)
+def _kernel_profile(dnn: Dnn, limits: DeviceLimits, dtype: str, *, is_fused: bool, has_channels_last: bool) -> Profile:
+    """Return the seconds by rooflines of kernels, which many questions in turn ask for."""
+    execution = Execution.of(dtype, is_fused=is_fused, has_channels_last=has_channels_last)
+    return network_profile(dnn, limits, Shares.of(kernel_shares(dtype)), execution)
 
 
 def _is_named(measured_on: str, device: Device) -> bool:

@@ -71,7 +71,7 @@ def test_few_samples_and_many_devices_are_shown_but_not_fitted() -> None:
     runs = [*fitted, run_of(500.0, batch_per_device=16.0), run_of(400.0, num_devices=512)]
     assert [run.is_fitted for run in runs] == [True] * 6 + [False] * 2
     assert "h100-sxm: {slowdown" in table_text(runs)
-    assert "num_runs: 1," in table_text(runs)
+    assert "num_runs: 2," in table_text(runs)
     assert "| `h100-sxm` | 512 | 400 | -60.0% |" in page(runs)
 
 
