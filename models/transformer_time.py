@@ -847,7 +847,7 @@ def device_rates(device: Device, dtype: str, fitted: Mapping[str, object]) -> De
 
 @lru_cache(maxsize=64)  # a purchase asks for that of every device again and again
 def transformer_profile(
-    dnn: Dnn, *, rates: DeviceRates, software: Software, constants: Constants, update_s: float = 0.0
+    dnn: Dnn, *, rates: DeviceRates, software: Software, constants: Constants, update_s: float | None = None
 ) -> Profile:
     """Return the seconds of every layer, by the samples that pass the network together.
 
@@ -858,7 +858,7 @@ def transformer_profile(
     rates, software, constants
         As for :func:`iteration_times`.
     update_s
-        Of the optimiser's step, passed on.
+        Of the optimiser's step; None: as the program moves its bytes.
 
     Raises
     ------
@@ -897,7 +897,11 @@ def transformer_profile(
     # What launching and adding up gradients take besides:
     scale = ((parts["compute"] + parts["launch"]) / (forward_s + backward_s).sum(axis=1))[:, None]
     return Profile.of_passes(
-        together, forward_s * scale, backward_s * scale, update_s=update_s, origin=f"fitted rooflines of {rates.name}"
+        together,
+        forward_s * scale,
+        backward_s * scale,
+        update_s=float(parts["optimizer"][0]) if update_s is None else update_s,
+        origin=f"fitted rooflines of {rates.name}",
     )
 
 

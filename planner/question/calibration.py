@@ -321,7 +321,7 @@ class Profiler:
             rates=device_rates(device, self.training.dtype, fitted),
             software=Software(name=program, **rates["software"][program]),
             constants=Constants(**rates["constants"]),
-            update_s=self._update_s(dnn, device),
+            update_s=self.calibration.update,
         )
         return replace(found, band=transformer_band(device.name))
 
@@ -463,7 +463,7 @@ class Profiler:
             )
         else:
             notes.assumptions.append(f"execution: {self.execution}, {what}")
-        if dnn.transformer is not None:
+        if dnn.transformer is not None and is_short:
             notes.warnings.append(
                 "the family hybrid counts with rooflines fitted to transformers, the others with rooflines of kernels: "
                 "where these disagree, families are not compared alike"
