@@ -2,11 +2,14 @@
 
 import re
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +21,7 @@ from planner.search import Search
 from planner.solvers.grid import solve
 from planner.worker_pool import FailedTask, Origin, packed
 from planner.workers import dask_workers
-from planner.workers.dask_workers import DaskWorkers, VersionError
+from planner.workers.dask_workers import DaskWorkers, VersionError, _within
 from planner.workers.pool import DaskPool, Result, Task, failed, work, work_all, worker_pool
 
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
@@ -151,6 +154,70 @@ def test_answers_that_came_before_an_error_are_still_given(is_last: bool) -> Non
     for _ in range(2):
         with pytest.raises(NoAnswerError, match="the scheduler is gone"):
             workers.poll(0.0)
+
+
+@pytest.fixture
+def freed() -> Iterator[threading.Event]:
+    """What calls that never end wait for: set when the test is over, so that no thread stays behind."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_what_never_ends_is_waited_for_no_longer_and_undone_where_it_ends_late(freed: threading.Event) -> None:
+    undone: SimpleQueue[bool] = SimpleQueue()
+    with pytest.raises(TimeoutError, match=r"no answer in 0\.01 s"):
+        _within(0.01, lambda: freed.wait(60), undo=undone.put)
+    assert undone.empty()
+    freed.set()
+    assert undone.get(timeout=60)
+    with pytest.raises(ZeroDivisionError):
+        _within(60, lambda: 1 // 0)
+
+
+def test_workers_that_never_start_leave_a_search_alone(monkeypatch: pytest.MonkeyPatch, freed: threading.Event) -> None:
+    def wait(**options: object) -> None:
+        freed.wait(60)
+        raise OSError("too late")
+
+    monkeypatch.setattr(dask_workers, "_START_S", 0.01)
+    monkeypatch.setattr(distributed, "LocalCluster", wait)
+    with pytest.raises(NoAnswerError, match=r"do not start .no answer in 0\.01 s.*leave out --workers"):
+        DaskWorkers.on_this_machine(2, work_all, failed)
+    with worker_pool(2) as pool:
+        assert pool is not None
+        assert pool.room() == 0
+        assert pool.notes == ["the workers are gone; the search went on without them"]
+
+
+def test_workers_of_a_scheduler_that_never_tell_their_version_are_refused(
+    monkeypatch: pytest.MonkeyPatch, freed: threading.Event
+) -> None:
+    silent = SimpleNamespace(get_versions=lambda check: None, run=lambda asked: freed.wait(60), close=lambda: None)
+    monkeypatch.setattr(dask_workers, "_VERSIONS_S", 0.01)
+    monkeypatch.setattr(distributed, "Client", lambda address, timeout: silent)
+    with pytest.raises(SpecError, match=r"its versions do not go with ours .no answer in 0\.01 s"):
+        DaskWorkers.at("tcp://127.0.0.1:9", work_all, failed)
+
+
+def test_a_closing_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, freed: threading.Event) -> None:
+    ended: list[bool] = []
+    part = SimpleNamespace(status="running", close=lambda **options: ended.append(freed.wait(60)))
+    monkeypatch.setattr(dask_workers, "_CLOSE_S", 0.01)
+    DaskWorkers(ask=work_all, fail=failed, client=part, local=part).close()
+    assert not ended
+
+
+def test_a_closing_that_takes_long_goes_on_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken off, it would leave worker processes, a scheduler and its thread in this process for good."""
+    monkeypatch.setattr(dask_workers, "_CLOSE_S", 0.0)
+    workers: DaskWorkers[Task, Result] = DaskWorkers.on_this_machine(0, work_all, failed)
+    workers.close()
+    for _ in range(600):  # looks of a tenth of a second: what never ends fails here, and hangs nobody
+        if workers.local.status.name == "closed":
+            break
+        time.sleep(0.1)
+    assert workers.local.status.name == "closed"
 
 
 class Workers:
