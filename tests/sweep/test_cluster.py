@@ -27,8 +27,13 @@ from planner.workers.dask_workers import DaskWorkers
 
 dask = pytest.importorskip("dask", reason="dask is not installed")
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
-# The library's own threads and sockets, as they end: nothing of ours.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+# The library's own threads and sockets, as they end, and a slow disk, which as an error would break a cluster off as it
+# starts: nothing of ours.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore:Creating scratch directories:UserWarning",
+)
 HERE = Path(__file__).parents[1] / "support"
 
 

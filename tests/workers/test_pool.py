@@ -25,8 +25,13 @@ from planner.workers.dask_workers import DaskWorkers, VersionError, _within
 from planner.workers.pool import DaskPool, Result, Task, failed, work, work_all, worker_pool
 
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
-# The library's own threads and sockets, as they end: nothing of ours.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+# The library's own threads and sockets, as they end, and a slow disk, which as an error would break a cluster off as it
+# starts: nothing of ours.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore:Creating scratch directories:UserWarning",
+)
 
 
 def test_parts_come_back_once_whatever_dies_and_what_always_kills_its_worker_is_lost(tmp_path: Path) -> None:
