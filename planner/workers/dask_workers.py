@@ -218,10 +218,20 @@ class DaskWorkers(Generic[_Task, _Answer]):
         def fault(problem: str, hint: str) -> SpecError:
             return _fault("--scheduler", f"{address}: {problem}", hint, address)
 
+        def connect() -> Any:
+            client = distributed.Client.__new__(distributed.Client)
+            try:
+                client.__init__(address, timeout=_CONNECT_S)
+            except BaseException:
+                # Half made, it would close itself wherever the garbage collection finds it: where workers are started
+                # at that moment, it waits for a lock that its own thread holds, for good.
+                with suppress(Exception):
+                    client.close()
+                raise
+            return client
+
         try:
-            client = _within(
-                _START_S, lambda: distributed.Client(address, timeout=_CONNECT_S), undo=lambda late: _close([late])
-            )
+            client = _within(_START_S, connect, undo=lambda late: _close([late]))
         except (OSError, ValueError, TypeError) as error:
             problem = f"no Dask scheduler answers there ({error or type(error).__name__})."
             raise fault(problem, "Start one with `dask scheduler`, or leave it out.") from None

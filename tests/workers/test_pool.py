@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from grids import Case, rows_of
@@ -198,11 +199,35 @@ def test_workers_that_never_start_leave_a_search_alone(monkeypatch: pytest.Monke
 def test_workers_of_a_scheduler_that_never_tell_their_version_are_refused(
     monkeypatch: pytest.MonkeyPatch, freed: threading.Event
 ) -> None:
-    silent = SimpleNamespace(get_versions=lambda check: None, run=lambda asked: freed.wait(60), close=lambda: None)
+    class Silent:
+        def __init__(self, address: str, timeout: float) -> None:
+            self.get_versions = lambda check: None
+            self.run = lambda asked: freed.wait(60)
+            self.close = lambda: None
+
     monkeypatch.setattr(dask_workers, "_VERSIONS_S", 0.01)
-    monkeypatch.setattr(distributed, "Client", lambda address, timeout: silent)
+    monkeypatch.setattr(distributed, "Client", Silent)
     with pytest.raises(SpecError, match=r"its versions do not go with ours .no answer in 0\.01 s"):
         DaskWorkers.at("tcp://127.0.0.1:9", work_all, failed)
+
+
+@pytest.mark.parametrize("address", ["nowhere", "TCP://a..b:8786", "tls://127.0.0.1:9", "tcp://127.0.0.1:9"])
+def test_an_address_that_is_refused_leaves_no_client_that_closes_itself_later(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """The garbage collection would close it, as workers are started, say, whose lock that asks for: nothing ends then."""
+    clients: list[Any] = []
+    begin = distributed.Client.__init__
+
+    def noted(client: Any, *arguments: object, **options: object) -> None:
+        clients.append(client)
+        begin(client, *arguments, **options)
+
+    monkeypatch.setattr(distributed.Client, "__init__", noted)
+    monkeypatch.setattr(dask_workers, "_CONNECT_S", 0.5)
+    with pytest.raises(SpecError, match="no Dask scheduler answers there"):
+        DaskWorkers.at(address, work_all, failed)
+    assert [client.status for client in clients] == ["closed"]
 
 
 def test_a_closing_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, freed: threading.Event) -> None:
