@@ -1,9 +1,10 @@
 """Many workers: processes of this machine, or those of a Dask scheduler that is there already.
 
 Tasks travel in batches of about a tenth of a second, so that what a batch costs on its way does not count. Nothing here
-blocks: a scheduler that dies is noticed at the next look. A worker that dies is replaced, and its batches are asked
-again; the tasks of a batch that keeps killing workers are suspects, and are asked one at a time at the end, with
-nothing beside them, so that whoever kills a worker then is the one.
+blocks: a scheduler that dies is noticed at the next look, and a call of the library that never ends is left to itself.
+A worker that dies is replaced, and its batches are asked again; the tasks of a batch that keeps killing workers are
+suspects, and are asked one at a time at the end, with nothing beside them, so that whoever kills a worker then is the
+one.
 """
 
 import logging
@@ -11,7 +12,9 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -29,6 +32,9 @@ _LOOK_S = 0.01
 _RESULT_S = 5.0
 _COUNT_S = 5.0  # between two counts of the workers of a scheduler
 _CONNECT_S = 10.0
+_START_S = 120.0  # for worker processes of this machine to come up: seconds, and a minute where it is busy
+_VERSIONS_S = 60.0  # for all workers of a scheduler to tell their versions: one may be at its imports
+_CLOSE_S = 15.0  # above what the library gives a worker at work to end before, and after, it is killed: 4 and 5 s
 _ALLOWED_FAILURES = 1  # of a local cluster: workers that a batch may kill twice before it is suspected
 # Dask has worker processes give freed memory back at once; searches ask for the same arrays of some megabytes over and
 # over, and spent a third of their time in page faults.
@@ -100,6 +106,7 @@ class _HasTime(Protocol):
 
 _Task = TypeVar("_Task", bound=_HasKey)
 _Answer = TypeVar("_Answer", bound=_HasTime)
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +160,8 @@ class DaskWorkers(Generic[_Task, _Answer]):
         ------
         SpecError
             If a library is missing.
+        NoAnswerError
+            If they do not come up.
         """
         distributed = _library()
         install = "pip install 'training-planner[distributed]', or leave out --workers."
@@ -170,19 +179,27 @@ class DaskWorkers(Generic[_Task, _Answer]):
                 "distributed.worker.http.routes": [],
             }
         )
-        cluster = distributed.LocalCluster(
-            n_workers=num_workers,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            protocol="tls://",
-            security=security,
-            dashboard_address="127.0.0.1:0",  # any port, so that two sweeps go together
-            scheduler_kwargs={"dashboard": False},
-            silence_logs=logging.CRITICAL,
-            preload=[__name__],
-        )
-        client = distributed.Client(cluster)
+
+        def start() -> tuple[Any, Any]:
+            cluster = distributed.LocalCluster(
+                n_workers=num_workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                protocol="tls://",
+                security=security,
+                dashboard_address="127.0.0.1:0",  # any port, so that two sweeps go together
+                scheduler_kwargs={"dashboard": False},
+                silence_logs=logging.CRITICAL,
+                preload=[__name__],
+            )
+            return distributed.Client(cluster), cluster
+
+        try:
+            client, cluster = _within(_START_S, start, undo=_close)
+        except TimeoutError as error:
+            problem = f"the worker processes of this machine do not start ({error})."
+            raise NoAnswerError(f"{problem} Ask for fewer, or leave out --workers.") from None
         return DaskWorkers(ask=ask, fail=fail, client=client, local=cluster, num_workers=num_workers)
 
     @classmethod
@@ -201,14 +218,26 @@ class DaskWorkers(Generic[_Task, _Answer]):
         def fault(problem: str, hint: str) -> SpecError:
             return _fault("--scheduler", f"{address}: {problem}", hint, address)
 
+        def connect() -> Any:
+            client = distributed.Client.__new__(distributed.Client)
+            try:
+                client.__init__(address, timeout=_CONNECT_S)
+            except BaseException:
+                # Half made, it would close itself wherever the garbage collection finds it: where workers are started
+                # at that moment, it waits for a lock that its own thread holds, for good.
+                with suppress(Exception):
+                    client.close()
+                raise
+            return client
+
         try:
-            client = distributed.Client(address, timeout=_CONNECT_S)
+            client = _within(_START_S, connect, undo=lambda late: _close([late]))
         except (OSError, ValueError, TypeError) as error:
             problem = f"no Dask scheduler answers there ({error or type(error).__name__})."
             raise fault(problem, "Start one with `dask scheduler`, or leave it out.") from None
         try:
-            client.get_versions(check=True)
-            versions = client.run(planner_version)
+            _within(_VERSIONS_S, lambda: client.get_versions(check=True))
+            versions = _within(_VERSIONS_S, lambda: client.run(planner_version))
         except Exception as error:
             client.close()
             problem = f"its versions do not go with ours ({' '.join(str(error).split())})."
@@ -283,17 +312,20 @@ class DaskWorkers(Generic[_Task, _Answer]):
         return found
 
     def close(self) -> None:
-        """Give up what is not answered; end the workers that were started here."""
-        for future in list(self._batches):
-            if self.client.status == "running":
-                future.cancel()
+        """Give up what is not answered; end the workers that were started here.
+
+        What takes long goes on to its end beside: broken off, it would leave processes and threads behind.
+        """
+        given_up = list(self._batches) if self.client.status == "running" else []
         self._batches.clear()
-        for part in (self.client, self.local):
-            if part is not None:
-                try:
-                    part.close(timeout=_RESULT_S)
-                except (OSError, TimeoutError):
-                    logging.getLogger(__name__).debug("closing took too long", exc_info=True)
+
+        def end() -> None:
+            for future in given_up:
+                future.cancel()
+            _close([part for part in (self.client, self.local) if part is not None])
+
+        with suppress(TimeoutError):
+            _within(_CLOSE_S, end)
 
     @property
     def _num_sent(self) -> int:
@@ -393,6 +425,46 @@ def _library() -> Any:
         if name.split(".")[0] in ("distributed", "asyncio"):  # the library has set the level of each by itself
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return library
+
+
+def _within(limit_s: float, work: Callable[[], _Made], *, undo: Callable[[_Made], object] = lambda made: None) -> _Made:
+    """Return what a call of the library gives, which may wait without end: it is left to itself after this time.
+
+    Parameters
+    ----------
+    undo
+        Is given what comes too late, or after a Ctrl-C.
+
+    Raises
+    ------
+    TimeoutError
+        If it does not end in this time.
+    """
+    found: Future[_Made] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as error:  # raised again where it is awaited
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="call of distributed").start()
+    try:
+        return found.result(limit_s)
+    except BaseException as error:
+        found.add_done_callback(lambda late: None if late.exception() else undo(late.result()))
+        if isinstance(error, TimeoutError) and not found.done():
+            raise TimeoutError(f"no answer in {limit_s:g} s") from None
+        raise
+
+
+def _close(parts: Iterable[Any]) -> None:
+    """Close a client, and then its cluster."""
+    for part in parts:
+        try:
+            part.close()
+        except (OSError, TimeoutError):
+            logging.getLogger(__name__).debug("closing took too long", exc_info=True)
 
 
 def _fault(field_name: str, problem: str, hint: str, value: str = "") -> SpecError:

@@ -110,7 +110,12 @@ class DaskPool:
 
     def room(self) -> int:
         """Return how many more tasks are wanted now."""
-        return 0 if self._is_gone else self._started().room()
+        if not self._is_gone:
+            try:
+                return self._started().room()
+            except NoAnswerError as error:
+                self._give_up(str(error))
+        return 0
 
     def submit(self, function: Callable[..., Any], origin: Origin, arguments: Sequence[object]) -> int:
         """Send a task; return its number."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guards import guarded
+from guards import GUARD_S, guarded
 from sweep_workers import POISON, failing, outdated, poisoned, suicidal
 from sweeps import TODAY, asked, batches, contents, left_over, num_answered, write_spec
 
@@ -27,8 +27,13 @@ from planner.workers.dask_workers import DaskWorkers
 
 dask = pytest.importorskip("dask", reason="dask is not installed")
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
-# The library's own threads and sockets, as they end: nothing of ours.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+# The library's own threads and sockets, as they end, and a slow disk, which as an error would break a cluster off as it
+# starts: nothing of ours.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore:Creating scratch directories:UserWarning",
+)
 HERE = Path(__file__).parents[1] / "support"
 
 
@@ -214,7 +219,7 @@ def test_nobody_waits_for_ever_for_workers_that_do_not_come_back(
     monkeypatch.setattr(dask_workers, "_GONE_S", 0.0)
     with two_workers() as workers, Store(tmp_path / "s.sqlite") as store:
         workers.local.scale(0)
-        workers.local.sync(workers.local._correct_state)
+        workers.local.sync(workers.local._correct_state, callback_timeout=GUARD_S)
         assert not workers.local.scheduler.workers
         with pytest.raises(NoAnswerError, match="all workers are gone"):
             run(asked(batches(3)), store, workers, today=TODAY)

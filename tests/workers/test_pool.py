@@ -2,12 +2,16 @@
 
 import re
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from grids import Case, rows_of
@@ -18,12 +22,17 @@ from planner.search import Search
 from planner.solvers.grid import solve
 from planner.worker_pool import FailedTask, Origin, packed
 from planner.workers import dask_workers
-from planner.workers.dask_workers import DaskWorkers, VersionError
+from planner.workers.dask_workers import DaskWorkers, VersionError, _within
 from planner.workers.pool import DaskPool, Result, Task, failed, work, work_all, worker_pool
 
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
-# The library's own threads and sockets, as they end: nothing of ours.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+# The library's own threads and sockets, as they end, and a slow disk, which as an error would break a cluster off as it
+# starts: nothing of ours.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore:Creating scratch directories:UserWarning",
+)
 
 
 def test_parts_come_back_once_whatever_dies_and_what_always_kills_its_worker_is_lost(tmp_path: Path) -> None:
@@ -151,6 +160,94 @@ def test_answers_that_came_before_an_error_are_still_given(is_last: bool) -> Non
     for _ in range(2):
         with pytest.raises(NoAnswerError, match="the scheduler is gone"):
             workers.poll(0.0)
+
+
+@pytest.fixture
+def freed() -> Iterator[threading.Event]:
+    """What calls that never end wait for: set when the test is over, so that no thread stays behind."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_what_never_ends_is_waited_for_no_longer_and_undone_where_it_ends_late(freed: threading.Event) -> None:
+    undone: SimpleQueue[bool] = SimpleQueue()
+    with pytest.raises(TimeoutError, match=r"no answer in 0\.01 s"):
+        _within(0.01, lambda: freed.wait(60), undo=undone.put)
+    assert undone.empty()
+    freed.set()
+    assert undone.get(timeout=60)
+    with pytest.raises(ZeroDivisionError):
+        _within(60, lambda: 1 // 0)
+
+
+def test_workers_that_never_start_leave_a_search_alone(monkeypatch: pytest.MonkeyPatch, freed: threading.Event) -> None:
+    def wait(**options: object) -> None:
+        freed.wait(60)
+        raise OSError("too late")
+
+    monkeypatch.setattr(dask_workers, "_START_S", 0.01)
+    monkeypatch.setattr(distributed, "LocalCluster", wait)
+    with pytest.raises(NoAnswerError, match=r"do not start .no answer in 0\.01 s.*leave out --workers"):
+        DaskWorkers.on_this_machine(2, work_all, failed)
+    with worker_pool(2) as pool:
+        assert pool is not None
+        assert pool.room() == 0
+        assert pool.notes == ["the workers are gone; the search went on without them"]
+
+
+def test_workers_of_a_scheduler_that_never_tell_their_version_are_refused(
+    monkeypatch: pytest.MonkeyPatch, freed: threading.Event
+) -> None:
+    class Silent:
+        def __init__(self, address: str, timeout: float) -> None:
+            self.get_versions = lambda check: None
+            self.run = lambda asked: freed.wait(60)
+            self.close = lambda: None
+
+    monkeypatch.setattr(dask_workers, "_VERSIONS_S", 0.01)
+    monkeypatch.setattr(distributed, "Client", Silent)
+    with pytest.raises(SpecError, match=r"its versions do not go with ours .no answer in 0\.01 s"):
+        DaskWorkers.at("tcp://127.0.0.1:9", work_all, failed)
+
+
+@pytest.mark.parametrize("address", ["nowhere", "TCP://a..b:8786", "tls://127.0.0.1:9", "tcp://127.0.0.1:9"])
+def test_an_address_that_is_refused_leaves_no_client_that_closes_itself_later(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """The garbage collection would close it, as workers are started, say, whose lock that asks for: nothing ends then."""
+    clients: list[Any] = []
+    begin = distributed.Client.__init__
+
+    def noted(client: Any, *arguments: object, **options: object) -> None:
+        clients.append(client)
+        begin(client, *arguments, **options)
+
+    monkeypatch.setattr(distributed.Client, "__init__", noted)
+    monkeypatch.setattr(dask_workers, "_CONNECT_S", 0.5)
+    with pytest.raises(SpecError, match="no Dask scheduler answers there"):
+        DaskWorkers.at(address, work_all, failed)
+    assert [client.status for client in clients] == ["closed"]
+
+
+def test_a_closing_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, freed: threading.Event) -> None:
+    ended: list[bool] = []
+    part = SimpleNamespace(status="running", close=lambda **options: ended.append(freed.wait(60)))
+    monkeypatch.setattr(dask_workers, "_CLOSE_S", 0.01)
+    DaskWorkers(ask=work_all, fail=failed, client=part, local=part).close()
+    assert not ended
+
+
+def test_a_closing_that_takes_long_goes_on_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken off, it would leave worker processes, a scheduler and its thread in this process for good."""
+    monkeypatch.setattr(dask_workers, "_CLOSE_S", 0.0)
+    workers: DaskWorkers[Task, Result] = DaskWorkers.on_this_machine(0, work_all, failed)
+    workers.close()
+    for _ in range(600):  # looks of a tenth of a second: what never ends fails here, and hangs nobody
+        if workers.local.status.name == "closed":
+            break
+        time.sleep(0.1)
+    assert workers.local.status.name == "closed"
 
 
 class Workers:
