@@ -208,10 +208,12 @@ class Passes:
         """
         if self.is_linear:
             rates = self.per_sample_s[0]
-            return np.asarray((rates[high] - rates[low]) * samples)
+            in_proportion: Floats = (rates[high] - rates[low]) * samples
+            return in_proportion
         at = np.searchsorted(self.starts, samples, side="right") - 1
         base_s, slope_s = (one[(at, *high)] - one[(at, *low)] for one in (self.base_s, self.per_sample_s))
-        return np.asarray(base_s + slope_s * (samples - self.starts[at]))
+        seconds: Floats = base_s + slope_s * (samples - self.starts[at])
+        return seconds
 
     def least_s(self, most: Floats | Ints | float) -> Floats:
         """Return the seconds a sample that no pass of at most so many samples is below; the seconds' shape.

@@ -220,7 +220,7 @@ def test_what_was_assumed_is_said() -> None:
         }
     )
     said = " ".join([*problem.assumptions, *(f"{one.text} {one.flag}" for one in problem.key_assumptions)])
-    for word in ("pcie-3-x16", "20 us", "32 samples a device", "1,281,167", "epoch_time", "calibration.utilisation"):
+    for word in ("pcie-3-x16", "20 us", "32 samples a device", "1,281,167", "epoch_time", "calibration.execution"):
         assert word in said
     assert any("links are uncalibrated" in line for line in problem.warnings)
 
