@@ -191,6 +191,7 @@ def _kernels(operator: str, of: Mapping[str, Floats]) -> Kernels:
 
 # -- the fit ---------------------------------------------------------------------------------------------------------
 
+_ALIKE = {"scaling": "element_wise", "multiplication": "element_wise", "group_norm": "norm"}
 _MOVED = ("element_wise", "addition", "norm", "softmax")
 
 
@@ -248,7 +249,11 @@ def _fit_of(values: Mapping[str, float]) -> Fit:
 
     shares = Shares(
         flop=products("flop"),
-        moved={**{kind: given[f"moved.{kind}"] for kind in _MOVED}, **products("moved")},
+        moved={
+            **{kind: given[f"moved.{kind}"] for kind in _MOVED},
+            **{kind: given[f"moved.{other}"] for kind, other in _ALIKE.items()},
+            **products("moved"),
+        },
         start_s=given["start_us"] / 1e6,
         dispatch_s=given["dispatch_us"] / 1e6,
         startup=products("startup"),
