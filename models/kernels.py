@@ -280,6 +280,7 @@ _WINOGRAD = (6.0, 10.0)  # how often a 3 x 3 window of stride 1 reads a number o
 # for the small one.
 _WINOGRAD_TILES = ((2, 0), (4, 1))
 _USUAL_LOADS = 0.25
+_MOST_SHARE = 0.9  # of peak and bandwidth, on devices that nothing was fitted to: no GPUs, and AMD's
 _DEPTHWISE = _INDEX["depthwise_convolution"]  # and less: all convolutions
 # With channels last cuDNN 8 has quick kernels for some groups of 3 x 3 convolutions alone, by their channels, as many
 # out as in; of the wider ones for 32 groups or a multiple. Networks whose groups are all of one width get none of these
@@ -366,6 +367,8 @@ class DeviceLimits:
         1 where it is not known: then no wave is unfilled.
     sustained_flop_per_s
         The most that the board's power allows (:func:`power_flop_per_s`).
+    most_share
+        Of peak and bandwidth, whatever the shares say: those of GPUs hold clocks beyond the published ones.
     """
 
     product_flop_per_s: float
@@ -373,6 +376,7 @@ class DeviceLimits:
     num_multiprocessors: int
     vector_flop_per_s: float = math.inf
     sustained_flop_per_s: float = math.inf
+    most_share: float = math.inf
 
     @classmethod
     def of(cls, device: Device, dtype: str) -> "DeviceLimits":
@@ -398,6 +402,7 @@ class DeviceLimits:
             bytes_per_s=reached_bytes_per_s(device, peak, dtype),
             num_multiprocessors=device.num_multiprocessors or 1,
             sustained_flop_per_s=sustained,
+            most_share=math.inf if device.kind == "gpu" and not device.name.startswith("mi") else _MOST_SHARE,
         )
 
 
@@ -500,8 +505,8 @@ def kernel_s(
     burst_s
         How long a device that was idle runs at full clock until its power binds it; 0 in a step that follows others.
     """
-    flop_share = _by_kind(shares.flop, kernels, 1.0)
-    moved_share = _by_kind(shares.moved, kernels, 1.0)
+    flop_share = np.minimum(_by_kind(shares.flop, kernels, 1.0), limits.most_share)
+    moved_share = np.minimum(_by_kind(shares.moved, kernels, 1.0), limits.most_share)
     rows = kernels.rows * np.where(kernels.grows == _ROWS, batch, 1.0)
     inner = np.maximum(kernels.inner, 1.0) * np.where(kernels.grows == _INNER, batch, 1.0)
     count = kernels.count * np.where(kernels.grows == _COUNT, batch, 1.0)
