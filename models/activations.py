@@ -42,8 +42,8 @@ from planner.models.operators import operators_of
 __all__ = ["data_parallel_memory", "kept_bytes"]
 
 _SHORT_BYTES, _WHOLE_BYTES = 2, 4
-_ELEMENT_WISE = ("element_wise", "addition")
-_UNREAD = ("addition", "copy", "reduction")  # operators whose backward pass reads nothing of what they read
+_ELEMENT_WISE = ("element_wise", "scaling", "multiplication", "addition")
+_UNREAD = ("addition", "scaling", "copy", "reduction")  # operators whose backward pass reads nothing of what they read
 _UNREAD_LAYERS = ("add", "residual", "concatenate", "flatten")
 _PASSED_ON = ("activation", "add", "residual", "dropout", "flatten")  # in place, their output is their first input
 _MOST_SIMPLE = 2  # operators of a layer: longer ones are norms of networks' own, which cast their weights
@@ -105,7 +105,9 @@ def _kept_bytes(dnn: Dnn, precision: Precision) -> Floats:
         for one in inputs:
             readers[one.name].append(layer)
         operators[layer.name] = tuple(
-            one for one in operators_of(layer, inputs) if one.read_elements or one.written_elements
+            one
+            for one in operators_of(layer, inputs)
+            if (one.read_elements or one.written_elements) and one.kind != "slice"
         )
         reads_wide = any(one.name in wide for one in inputs)
         if _is_wide(operators[layer.name], is_wide=reads_wide, is_seen=bool(layer.operators)):
@@ -142,7 +144,9 @@ def _is_wide(operators: Sequence[Operator], *, is_wide: bool, is_seen: bool) -> 
         is_product = is_product or one.kind in PRODUCT_KINDS
         if one.kind in PRODUCT_KINDS:
             is_wide = False
-        elif one.kind in ("norm", "softmax") or (one.kind in _ELEMENT_WISE and one.weight_elements and not is_product):
+        elif one.kind in ("norm", "group_norm", "softmax") or (
+            one.kind in _ELEMENT_WISE and one.weight_elements and not is_product
+        ):
             is_wide = True
     return is_wide
 
@@ -152,7 +156,7 @@ def _reads_as(layer: Layer, operators: Sequence[Operator]) -> str:
     first = operators[0].kind if operators else "copy"
     if first in PRODUCT_KINDS:
         return "product"
-    if first == "norm":
+    if first in ("norm", "group_norm"):
         return "norm"
     return "" if first in _UNREAD or layer.kind in _UNREAD_LAYERS else "as_is"
 

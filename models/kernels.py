@@ -48,15 +48,30 @@ _MOVED = {
     "attention": ((1, 1), (2, 2)),
     "batch_norm": ((1, 1), (2, 1)),  # its second look at its input finds most in the cache
     "norm": ((1, 1), (2, 1)),
+    "group_norm": ((1, 1), (4, 1)),  # gradients of scales, then of the input: two kernels that read the same
     "softmax": ((1, 1), (1, 2)),
     "element_wise": ((1, 1), (2, 1)),
+    "scaling": ((1, 1), (1, 1)),
+    "multiplication": ((1, 1), (1, 4)),  # a gradient of each factor: together two of each factor, two of the output
     "addition": ((1, 1), (0, 0)),
     "pooling": ((1, 1), (1, 2)),  # with the places of maxima
     "reduction": ((1, 1), (1, 0)),
     "embedding": ((0, 2), (0, 3)),
     "copy": ((1, 1), (1, 1)),
+    "slice": ((0, 0), (1, 1)),
 }
-_FUSED = ("batch_norm", "norm", "softmax", "element_wise", "addition", "reduction")
+_TWO_BACK = ("norm", "group_norm", "multiplication")  # kernels of backward for one of forward
+_FUSED = (
+    "batch_norm",
+    "norm",
+    "group_norm",
+    "softmax",
+    "element_wise",
+    "scaling",
+    "multiplication",
+    "addition",
+    "reduction",
+)
 KINDS = (*OPERATOR_KINDS[:1], "grouped_convolution", "depthwise_convolution", *OPERATOR_KINDS[1:])
 _INDEX = {kind: index for index, kind in enumerate(KINDS)}
 _ROWS, _INNER, _COUNT = range(3)  # which side of a product grows with the batch
@@ -141,7 +156,8 @@ def kernels_of(dnn: Dnn, *, is_fused: bool = False, is_mixed: bool = False) -> K
             found += _kernels_of(index, seen, has_input_gradient=has_input_gradient or place > 0)
         if is_wide:
             wide.add(layer.name)
-        if (again := readers[layer.name] - 1) > 0 and layer.kind != "input":  # their gradients are added up
+        is_cut = any(one.kind == "slice" for one in own)  # then parts are read, and their gradients put together
+        if (again := readers[layer.name] - 1) > 0 and layer.kind != "input" and not is_cut:  # gradients are added up
             moved = 3.0 * again * layer.num_output_elements
             found.append((index, 1, _INDEX["addition"], 0, 0, 0, 0, 0, moved, 0, again))
     fields_of = [one.name for one in fields(Kernels)]
@@ -156,10 +172,12 @@ def _mixed(index: int, operator: Operator, *, is_wide: bool) -> tuple[list[tuple
     kind = operator.kind
     if kind in PRODUCT_KINDS:
         is_cast, is_wide_then = is_wide, False
-    elif kind in ("norm", "softmax"):
+    elif kind == "softmax":  # its kernel reads short numbers and writes fp32
+        is_cast, is_wide_then = False, True
+    elif kind in ("norm", "group_norm"):
         is_cast, is_wide_then = not is_wide, True
     else:
-        has_weight = kind in ("element_wise", "addition") and operator.weight_elements > 0
+        has_weight = kind in ("element_wise", "multiplication", "addition") and operator.weight_elements > 0
         is_cast, is_wide_then = False, is_wide or has_weight
     moved = 3.0 * operator.read_elements
     casts: list[tuple[float, ...]] = [
@@ -203,9 +221,12 @@ def _kernels_of(index: int, one: Operator, *, has_input_gradient: bool) -> list[
     back = read_back * one.read_elements + written_back * one.written_elements
     kind, weights, launches = one.kind, float(one.weight_elements), float(one.num_kernels)
     if one.product is None:
-        rows: list[tuple[float, ...]] = [(index, 0, _INDEX[kind], 0, 0, 0, 0, 0, ahead, weights, launches)]
+        rows: list[tuple[float, ...]] = []
+        if ahead or weights:
+            rows.append((index, 0, _INDEX[kind], 0, 0, 0, 0, 0, ahead, weights, launches))
         if back:
-            rows.append((index, 1, _INDEX[kind], 0, 0, 0, 0, 0, back, weights, launches))
+            both = launches * (1 + (kind in _TWO_BACK))
+            rows.append((index, 1, _INDEX[kind], 0, 0, 0, 0, 0, back, weights, both))
         return rows
     product = one.product
     if kind == "convolution" and product.count > 1:
@@ -259,8 +280,13 @@ _WINOGRAD = (6.0, 10.0)  # how often a 3 x 3 window of stride 1 reads a number o
 # for the small one.
 _WINOGRAD_TILES = ((2, 0), (4, 1))
 _USUAL_LOADS = 0.25
+_MOST_SHARE = 0.9  # of peak and bandwidth, on devices that nothing was fitted to: no GPUs, and AMD's
 _DEPTHWISE = _INDEX["depthwise_convolution"]  # and less: all convolutions
-_WIDE_GROUP, _WIDEST_GROUP = 48, 128  # channels: cuDNN 8 has no fast kernels of groups beyond, with channels last
+# With channels last cuDNN 8 has quick kernels for some groups of 3 x 3 convolutions alone, by their channels, as many
+# out as in; of the wider ones for 32 groups or a multiple. Networks whose groups are all of one width get none of these
+# (R. Wightman's measurements, github.com/pytorch/pytorch/issues/70954). Beyond 48 channels others do worse.
+_QUICK_GROUPS, _QUICK_PLACES, _NARROW_GROUP, _QUICK_COUNT = (4, 8, 16, 32), 9, 16, 32
+_WIDE_GROUP, _WIDEST_GROUP = 48, 128
 _USUAL_BANDWIDTH, _USUAL_PEAKS = 2.039e12, (312e12, 19.5e12)  # of an A100; in 16 bits, in fp32
 _WHOLE, _WHOLE_BYTES, _SHORT_BYTES = ("fp32", "tf32"), 4.0, 2.0
 _CAST_BYTES = 6.0  # of a weight that is read as fp32 and written short, or of its gradient
@@ -295,9 +321,10 @@ class Shares:
     startup_flop_per_s
         Rate of one multiprocessor that ``startup`` is stated for: it is a time, in widths; 0: for any rate.
     conversion
-        What convolutions move besides to change the format of images, over what they move: where channels are not last.
+        What convolutions move besides to change the format of images, over what they move, where channels are not last;
+        where they are, norms of groups.
     wide_groups
-        Share of the peak that groups of 128 channels and more reach where channels are last; narrower ones less.
+        Share of the peak that groups of convolutions reach that no kernel is made for, where channels are last.
     winograd
         What Winograd's algorithm reaches of ``flop`` in 3 x 3 convolutions of stride 1 (A. Lavin, S. Gray, CVPR 2016,
         doi:10.1109/CVPR.2016.435), which computes outputs by squares of 2 or 4; 0 where the library does not use it.
@@ -342,6 +369,8 @@ class DeviceLimits:
         1 where it is not known: then no wave is unfilled.
     sustained_flop_per_s
         The most that the board's power allows (:func:`power_flop_per_s`).
+    most_share
+        Of peak and bandwidth, whatever the shares say: those of GPUs hold clocks beyond the published ones.
     """
 
     product_flop_per_s: float
@@ -349,6 +378,7 @@ class DeviceLimits:
     num_multiprocessors: int
     vector_flop_per_s: float = math.inf
     sustained_flop_per_s: float = math.inf
+    most_share: float = math.inf
 
     @classmethod
     def of(cls, device: Device, dtype: str) -> "DeviceLimits":
@@ -374,6 +404,7 @@ class DeviceLimits:
             bytes_per_s=reached_bytes_per_s(device, peak, dtype),
             num_multiprocessors=device.num_multiprocessors or 1,
             sustained_flop_per_s=sustained,
+            most_share=math.inf if device.kind == "gpu" and not device.name.startswith("mi") else _MOST_SHARE,
         )
 
 
@@ -476,8 +507,8 @@ def kernel_s(
     burst_s
         How long a device that was idle runs at full clock until its power binds it; 0 in a step that follows others.
     """
-    flop_share = _by_kind(shares.flop, kernels, 1.0)
-    moved_share = _by_kind(shares.moved, kernels, 1.0)
+    flop_share = np.minimum(_by_kind(shares.flop, kernels, 1.0), limits.most_share)
+    moved_share = np.minimum(_by_kind(shares.moved, kernels, 1.0), limits.most_share)
     rows = kernels.rows * np.where(kernels.grows == _ROWS, batch, 1.0)
     inner = np.maximum(kernels.inner, 1.0) * np.where(kernels.grows == _INNER, batch, 1.0)
     count = kernels.count * np.where(kernels.grows == _COUNT, batch, 1.0)
@@ -485,8 +516,9 @@ def kernel_s(
     is_image, is_depthwise = is_product & (kernels.kind <= _DEPTHWISE), kernels.kind == _DEPTHWISE
     full = np.where(is_depthwise, limits.vector_flop_per_s, limits.product_flop_per_s) * flop_share
     sustained = _least(full, limits.sustained_flop_per_s)
-    conversion = 0.0 if execution.has_channels_last else shares.conversion
-    per_byte_s = np.where(is_image, 1 + conversion, 1.0) / (limits.bytes_per_s * moved_share)
+    # Kernels of norms of groups are there for images with channels first alone, those of products for the others.
+    is_converted = kernels.kind == _INDEX["group_norm"] if execution.has_channels_last else is_image
+    per_byte_s = np.where(is_converted, 1 + shares.conversion, 1.0) / (limits.bytes_per_s * moved_share)
 
     def both(work: Floats, moved_bytes: Floats) -> Floats:
         """Return about the longer of arithmetic and of moving bytes."""
@@ -508,9 +540,12 @@ def kernel_s(
     flop = 2 * rows * inner * kernels.columns * count
     work = np.where(is_depthwise, flop, grid.padded_flop(rows, inner, kernels.columns, count))
     if execution.has_channels_last and not execution.is_fused:
-        width = np.maximum(np.minimum(kernels.columns, kernels.inner), 1.0)
-        slow = flop * flop_share / (shares.wide_groups * np.minimum(width / _WIDEST_GROUP, 1.0))
-        work = np.where((kernels.kind == _INDEX["grouped_convolution"]) & (width > _WIDE_GROUP), slow, work)
+        width, places = _width_of_groups(kernels)
+        is_quick = np.isin(width, _QUICK_GROUPS) & (places == _QUICK_PLACES * width)
+        is_quick &= (width < _NARROW_GROUP) | (kernels.count % _QUICK_COUNT == 0)
+        reached = np.where(width > _WIDE_GROUP, np.minimum(width / _WIDEST_GROUP, 1.0), 1.0)
+        slow = flop * flop_share / (shares.wide_groups * reached)
+        work = np.where((kernels.kind == _INDEX["grouped_convolution"]) & ~is_quick, slow, work)
     samples = kernels.sample_elements * execution.element_bytes * batch
     cast_bytes = np.where(is_product & execution.is_mixed, _CAST_BYTES, 0.0)
     weights = kernels.weight_elements * (execution.element_bytes + cast_bytes)
@@ -528,6 +563,12 @@ def kernel_s(
             through += start_s * (kernels.launches + 1 + 2 * moves)
             seconds = np.where(places > 0, np.minimum(seconds, through), seconds)
     return seconds
+
+
+def _width_of_groups(kernels: Kernels) -> tuple[Floats, Floats]:
+    """Return the channels of a group of convolutions, and what a number of its output, or of its input, reads."""
+    inner = np.where(kernels.grows == _INNER, kernels.rows, kernels.inner)
+    return np.minimum(kernels.columns, inner), np.maximum(kernels.columns, inner)
 
 
 def _by_kind(shares: Mapping[str, float], kernels: Kernels, default: float) -> Floats:

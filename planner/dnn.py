@@ -39,14 +39,18 @@ OperatorKind = Literal[
     "batched_matmul",  # of two activations
     "attention",  # fused: scores stay on the chip
     "batch_norm",
-    "norm",  # of every sample by itself: layer, group, instance, root mean square
+    "norm",  # of every sample by itself: layer, instance, root mean square
+    "group_norm",  # of an image, over groups of its channels
     "softmax",
-    "element_wise",  # activations, products, scalings, dropout
+    "element_wise",  # activations, dropout
+    "scaling",  # by a number
+    "multiplication",  # number by number, of two tensors that both have a gradient
     "addition",  # whose gradient is passed on as it is
     "pooling",
     "reduction",  # means and sums
     "embedding",
     "copy",  # concatenations, changes of layout or type
+    "slice",  # a part of a tensor, read where it lies: its gradient is written into one of the whole
     "recurrent",  # one product for each step of a sequence, one step after the other
 ]
 OPERATOR_KINDS: tuple[str, ...] = get_args(OperatorKind)

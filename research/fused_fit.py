@@ -20,13 +20,13 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import t as student_t
 
 from planner import data
 from planner.data.fits import kernel_shares
 from planner.models.kernels import DeviceLimits, Execution, Shares, layer_seconds
 from planner.zoo import build
 from research import ROOT
+from research.bands import band_text
 
 __all__ = ["Run", "left_out_errors", "page", "read_runs", "slowdown", "slowdown_of", "table_text"]
 
@@ -155,25 +155,6 @@ def _unseen(fitted: Mapping[str, Sequence[Run]]) -> dict[str, float]:
     }
 
 
-def band(errors: Sequence[float]) -> tuple[float, float]:
-    """Return the band of measured / predicted - 1 in which one more lies with 80 %, of errors that are its inverse.
-
-    That of logarithms which are normal, wider the fewer there are (Student's t).
-    """
-    logs = -np.log1p(errors)
-    reach = float(student_t.ppf(0.9, len(logs) - 1)) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / len(logs))
-    return math.exp(float(logs.mean()) - reach) - 1, math.exp(float(logs.mean()) + reach) - 1
-
-
-def coverage(errors: Mapping[str, Sequence[float]]) -> float:
-    """Return the share of errors that lie in the band of all other sources."""
-    inside = []
-    for name, mine in errors.items():
-        low, high = band([one for other, rest in errors.items() if other != name for one in rest])
-        inside += [low <= 1 / (1 + one) - 1 <= high for one in mine]
-    return sum(inside) / len(inside)
-
-
 # -- what is written -------------------------------------------------------------------------------------------------
 
 
@@ -185,8 +166,8 @@ def table_text(runs: Sequence[Run]) -> str:
     lines = [
         f"# Steps of ResNet-50 in 16-bit numbers over the rooflines of fused kernels. Written by: {_COMMAND}",
         "# Bands are of measured / predicted - 1; coverage: the share of errors in the band of all other devices.",
-        f"unmeasured: {{slowdown: {_of_devices(fitted.values()):.4f}, {_band_text(unseen)}}}  # of devices left out",
-        f"measured: {{{_band_text(seen)}}}  # of submitters left out",
+        f"unmeasured: {{slowdown: {_of_devices(fitted.values()):.4f}, {_band_row(unseen)}}}  # of devices left out",
+        f"measured: {{{_band_row(seen)}}}  # of submitters left out",
         "devices:",
     ]
     for device, mine in fitted.items():
@@ -200,10 +181,10 @@ def table_text(runs: Sequence[Run]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _band_text(errors: Mapping[str, Sequence[float]]) -> str:
+def _band_row(errors: Mapping[str, Sequence[float]]) -> str:
     """Return the band of some errors, and its coverage."""
-    low, high = band([one for mine in errors.values() for one in mine])
-    return f"low: {low:.3f}, high: {high:.3f}, coverage: {coverage(errors):.2f}"
+    logs = {name: np.log1p(mine).tolist() for name, mine in errors.items()}
+    return ", ".join(f"{name}: {value}" for name, value in band_text(logs).items())
 
 
 _HEAD = f"""\

@@ -41,6 +41,7 @@ from planner.models.kernels import (
 from planner.transformer import Transformer
 from planner.zoo.transformers import dnn_of
 from research import ROOT
+from research.bands import band_text
 
 __all__ = [
     "Fit",
@@ -191,6 +192,7 @@ def _kernels(operator: str, of: Mapping[str, Floats]) -> Kernels:
 
 # -- the fit ---------------------------------------------------------------------------------------------------------
 
+_ALIKE = {"scaling": "element_wise", "multiplication": "element_wise", "group_norm": "norm"}
 _MOVED = ("element_wise", "addition", "norm", "softmax")
 
 
@@ -248,7 +250,11 @@ def _fit_of(values: Mapping[str, float]) -> Fit:
 
     shares = Shares(
         flop=products("flop"),
-        moved={**{kind: given[f"moved.{kind}"] for kind in _MOVED}, **products("moved")},
+        moved={
+            **{kind: given[f"moved.{kind}"] for kind in _MOVED},
+            **{kind: given[f"moved.{other}"] for kind, other in _ALIKE.items()},
+            **products("moved"),
+        },
         start_s=given["start_us"] / 1e6,
         dispatch_s=given["dispatch_us"] / 1e6,
         startup=products("startup"),
@@ -537,9 +543,11 @@ _LISTED = ("t4", "v100-pcie-16gb", "a100-pcie-40gb")  # of the devices, those th
 
 def section_text(fitted: Fit, passes: Sequence[Pass], fits: Mapping[str, Fit]) -> str:
     """Return the section of ``planner/data/kernel_shares.yaml`` that is of long numbers, with errors of passes."""
-    together = zip(passes, left_out_passes(passes, fits), strict=True)
-    errors = np.array([error for one, error in together if not one.is_full])
-    low, high = np.quantile(1 / (1 + errors) - 1, (0.1, 0.9))
+    by_device: dict[str, list[float]] = {}
+    for one, error in zip(passes, left_out_passes(passes, fits), strict=True):
+        if not one.is_full:
+            by_device.setdefault(one.device, []).append(math.log1p(error))
+    errors = np.expm1([one for mine in by_device.values() for one in mine])
     shares = fitted.shares
     lines = [f"{_SECTION}:  # written by: {_COMMAND}"]
     for name in ("flop", "moved", "startup", "waves", "loads"):
@@ -553,8 +561,7 @@ def section_text(fitted: Fit, passes: Sequence[Pass], fits: Mapping[str, Fit]) -
         "  error:  # of devices left out",
         f"    mean: {np.abs(errors).mean():.3f}",
         f"    median: {np.median(np.abs(errors)):.3f}",
-        f"    low: {low:.3f}",
-        f"    high: {high:.3f}",
+        *(f"    {name}: {value}" for name, value in band_text(by_device).items()),
         f"    device: {' '.join(_LISTED)}",
         '    of: "passes of transformers on devices left out, fp32, PyTorch"',
     ]

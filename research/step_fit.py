@@ -8,7 +8,6 @@ equal bytes.
 """
 
 import argparse
-import math
 import os
 import pickle
 import re
@@ -26,13 +25,13 @@ from planner import data
 from planner.cost import Floats
 from planner.models.kernels import KINDS, DeviceLimits, Execution, Kernels, Shares, kernel_s, kernels_of
 from research import ROOT
+from research.bands import band_text
 from research.kernel_fit import with_section
 from research.timm_networks import STEPS, read_steps
 
 __all__ = [
     "PARAMETERS",
     "Step",
-    "band",
     "collapsed",
     "fitted",
     "left_out_errors",
@@ -75,17 +74,30 @@ PARAMETERS: Mapping[str, Parameter] = {
     "elements": Parameter(
         0.8,
         (),
-        ("batch_norm", "norm", "softmax", "element_wise", "addition", "reduction", "embedding", "copy"),
+        (
+            "batch_norm",
+            "norm",
+            "group_norm",
+            "softmax",
+            "element_wise",
+            "scaling",
+            "multiplication",
+            "addition",
+            "reduction",
+            "embedding",
+            "copy",
+            "slice",
+        ),
     ),
     "startup": Parameter(60.0),
-    "waves": Parameter(0.5),
     "start_s": Parameter(1e-5),
-    "conversion": Parameter(1.0),
     "wide_groups": Parameter(0.1),
 }
 _LOADS = 0.0  # of tiles: these rows do not tell it
+_WAVES = 1.0  # all of the last one
+_CONVERSION = 2.0  # each number is read once more and written once more
 _MOST_SHARE = 1.25  # clocks go beyond those that peaks are published for, and caches spare the memory
-_MOST = {"waves": 1.0, "conversion": 2.0, "startup": 1000.0}
+_MOST = {"startup": 1000.0}
 _DISPATCH_S = 1.0e-5
 _SHARPNESS = 2.0  # a step's kernels overlap less than those that are timed alone
 _LIMITS = DeviceLimits.of(data.device(_DEVICE), "fp16")
@@ -155,17 +167,18 @@ def shares_of(values: Mapping[str, float]) -> Shares:
     """Return the shares that the parameters' values make."""
     flop = {kind: values[name] for name, row in PARAMETERS.items() for kind in row.flop}
     moved = {kind: values[name] for name, row in PARAMETERS.items() for kind in row.moved}
-    startup, waves = (dict.fromkeys(flop, values[name]) for name in ("startup", "waves"))
     return Shares(
         flop=flop,
         moved=moved,
-        startup=startup,
-        waves=waves,
+        startup=dict.fromkeys(flop, values["startup"]),
+        waves=dict.fromkeys(flop, _WAVES),
         loads=dict.fromkeys(flop, _LOADS),
         dispatch_s=_DISPATCH_S,
         sharpness=_SHARPNESS,
         startup_flop_per_s=_LIMITS.product_flop_per_s / _LIMITS.num_multiprocessors,
-        **{name: values[name] for name in ("start_s", "conversion", "wide_groups")},
+        conversion=_CONVERSION,
+        start_s=values["start_s"],
+        wide_groups=values["wide_groups"],
     )
 
 
@@ -239,18 +252,20 @@ def left_out_errors(steps: Sequence[Step]) -> dict[tuple[str, str], float]:
     return errors
 
 
-def band(logs: Sequence[float]) -> tuple[float, float]:
-    """Return the 80 % band of measured / predicted - 1."""
-    low, high = np.quantile([-one for one in logs], (0.1, 0.9))
-    return math.exp(low) - 1, math.exp(high) - 1
+def _by_family(steps: Sequence[Step], logs: Mapping[tuple[str, str], float]) -> dict[str, list[float]]:
+    """Return the errors of each family of networks."""
+    found: dict[str, list[float]] = {}
+    for one in steps:
+        found.setdefault(one.family, []).append(logs[one.network, one.memory_format])
+    return found
 
 
 # -- what is written -------------------------------------------------------------------------------------------------
 
 
-def table_text(values: Mapping[str, float], logs: Sequence[float]) -> str:
+def table_text(values: Mapping[str, float], by_family: Mapping[str, Sequence[float]]) -> str:
     """Return the section of ``planner/data/kernel_shares.yaml`` that this program writes."""
-    shares, (low, high) = shares_of(values), band(logs)
+    shares, logs = shares_of(values), [one for mine in by_family.values() for one in mine]
     rows = [f"{_SECTION}:  # from {len(logs)} training steps on one {_DEVICE}; written by: {_COMMAND}"]
     for one in fields(Shares):
         value = getattr(shares, one.name)
@@ -262,7 +277,8 @@ def table_text(values: Mapping[str, float], logs: Sequence[float]) -> str:
     sizes = np.abs(np.exp(logs) - 1)
     rows.append("  error:  # of networks left out")
     rows += [f"    {name}: {value:.3f}" for name, value in (("mean", sizes.mean()), ("median", np.median(sizes)))]
-    rows += [f"    low: {low:.3f}", f"    high: {high:.3f}", f"    device: {_DEVICE}"]
+    rows += [f"    {name}: {value}" for name, value in band_text(by_family).items()]
+    rows += [f"    device: {_DEVICE}"]
     rows += [f'    of: "training steps of image networks left out, eager, mixed precision, {_DEVICE}"']
     return "\n".join(rows) + "\n"
 
@@ -298,9 +314,7 @@ def page(steps: Sequence[Step], values: Mapping[str, float], logs: Mapping[tuple
         rank = spearmanr(measured, measured * np.exp(own)).statistic
         errors = f"{sizes.mean():.1%} | {np.median(sizes):.1%} | {low:+.1%}, {high:+.1%}"
         rows.append(f"| {name} | {len(own)} | {errors} | {rank:.3f} |")
-    by_family: dict[str, list[float]] = {}
-    for one in steps:
-        by_family.setdefault(one.family, []).append(math.exp(logs[one.network, one.memory_format]) - 1)
+    by_family = {name: np.expm1(mine) for name, mine in _by_family(steps, logs).items()}
     worst = sorted(by_family, key=lambda name: -abs(float(np.mean(by_family[name]))))[:_WORST]
     shown = [f"| {name} | {len(by_family[name])} | {np.mean(by_family[name]):+.1%} |" for name in worst]
     parameters = [f"| `{name}` | {value:.4g} |" for name, value in values.items()]
@@ -336,7 +350,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(text)
     if given.write:
         _TABLE.write_text(
-            with_section(_TABLE.read_text(encoding="utf-8"), table_text(values, list(logs.values()))), encoding="utf-8"
+            with_section(_TABLE.read_text(encoding="utf-8"), table_text(values, _by_family(steps, logs))),
+            encoding="utf-8",
         )
         _PAGE.write_text(text, encoding="utf-8")
     return 0

@@ -85,7 +85,7 @@ ONE: dict[str, tuple[Any, tuple[int, ...], Row]] = {
     ),
     "batch norm": (lambda: nn.BatchNorm2d(8), IMAGE, ("batch_norm", 0, 288, 288, 32, None)),
     "layer norm": (lambda: nn.LayerNorm(6), (5, 6), ("norm", 0, 30, 30, 12, None)),
-    "group norm": (lambda: nn.GroupNorm(2, 8), IMAGE, ("norm", 0, 288, 288, 16, None)),
+    "group norm": (lambda: nn.GroupNorm(2, 8), IMAGE, ("group_norm", 0, 288, 288, 16, None)),
     "instance norm": (lambda: nn.InstanceNorm2d(8), IMAGE, ("norm", 0, 288, 288, 0, None)),
     "softmax": (lambda: nn.Softmax(-1), (5, 6), ("softmax", 0, 30, 30, 0, None)),
     "max pool": (lambda: nn.MaxPool2d(2), IMAGE, ("pooling", 0, 288, 72, 0, None)),
@@ -95,7 +95,9 @@ ONE: dict[str, tuple[Any, tuple[int, ...], Row]] = {
     "relu in place": (lambda: nn.ReLU(inplace=True), (6,), ("element_wise", 0, 6, 6, 0, None)),
     "dropout": (lambda: nn.Dropout(0.5), (6,), ("element_wise", 0, 6, 6, 0, None)),
     "a square": (lambda: Does(lambda _, x: x * x), (6,), ("element_wise", 0, 6, 6, 0, None)),
-    "halves": (lambda: Does(lambda _, x: x[:, :3] * x[:, 3:]), (6,), ("element_wise", 0, 6, 3, 0, None)),
+    "halves": (lambda: Does(lambda _, x: x[:, :3] * x[:, 3:]), (6,), ("multiplication", 0, 6, 3, 0, None)),
+    "twice as much": (lambda: Does(lambda _, x: 2 * x), (6,), ("scaling", 0, 6, 6, 0, None)),
+    "and one": (lambda: Does(lambda _, x: x + 1), (6,), ("addition", 0, 6, 6, 0, None)),
     "a bias": (lambda: Does(lambda self, x: x + self.b, b=(6,)), (5, 6), ("element_wise", 0, 30, 30, 6, None)),
     "concatenation": (lambda: Does(lambda _, x: torch.cat([x, x[:, :2]], 1)), (6,), ("copy", 0, 8, 8, 0, None)),
     "padding": (lambda: nn.ZeroPad2d(1), IMAGE, ("copy", 0, 288, 512, 0, None)),
@@ -182,7 +184,16 @@ def test_rows_that_go_through_a_recurrence_together_are_rows_of_its_product() ->
 def test_views_and_shapes_are_no_operators() -> None:
     module = Does(lambda _, x: torch.relu(x.view(-1, 2, 3).transpose(1, 2)[:, :2] + torch.zeros_like(x[:, :1, None])))
     found = operators(module, torch.zeros(2, 6))
-    assert [one.kind for one in found] == ["element_wise"] * 3  # zeros, addition, relu
+    assert [one.kind for one in found] == ["element_wise"] * 3  # zeros, addition of what is no sample's, relu
+
+
+def test_gradients_of_parts_are_put_together_or_written_into_zeros() -> None:
+    cut = Does(lambda _, x: torch.mul(*torch.relu(x).chunk(2, 1)))
+    sliced = Does(lambda _, x: torch.relu(torch.relu(x)[:, :4]))
+    chunks = [one for one in operators(cut, torch.zeros(2, 6)) if one.kind == "slice"]
+    assert chunks == [Operator(kind="slice", read_elements=6, written_elements=6)]
+    (part,) = [one for one in operators(sliced, torch.zeros(2, 6)) if one.kind == "slice"]
+    assert part == Operator(kind="slice", read_elements=4, written_elements=6 + 4, num_kernels=2)
 
 
 def test_operators_that_nobody_knows_tell_their_share_of_what_is_moved() -> None:

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner import data
+from planner.data.fits import kernel_shares
 from planner.dnn import Dnn, Layer, Operator, Product, Window
 from planner.models.kernels import (
     KINDS,
@@ -156,3 +158,22 @@ def test_a_layer_that_puts_out_nothing_still_multiplies() -> None:
     assert operator.kind == "matmul"
     assert product is not None
     assert product.rows * product.inner * product.columns * product.count == 1000
+
+
+OTHERS = [name for name in data.device_names() if data.device(name).kind != "gpu" or name.startswith("mi")]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_devices_that_nothing_was_fitted_to_stay_below_their_peak_and_bandwidth(name: str) -> None:
+    device, size = data.device(name), 8192
+    flop = Operator(kind="batched_matmul", product=Product(rows=size, inner=size, columns=size, count=8))
+    moved = Operator(kind="element_wise", read_elements=2**30, written_elements=2**30)
+    layers = [Layer(name=one.kind, kind="operator", output_shape=(1,), operators=(one,)) for one in (flop, moved)]
+    dnn = Dnn("two", [(layer, ()) for layer in layers])
+    for dtype in device.peak_flop_per_s.keys() & {"fp32", "bf16", "fp16"}:
+        limits = DeviceLimits.of(device, dtype)
+        execution = Execution.of(dtype, is_fused=False, has_channels_last=True)
+        took = kernel_s(kernels_of(dnn), 1, limits, Shares.of(kernel_shares(dtype)), execution)
+        assert took[0] >= 8 * 2 * size**3 / limits.product_flop_per_s / 0.9 * (1 - 1e-9)
+        moved_bytes = 2**31 * execution.element_bytes
+        assert took[-2] >= moved_bytes / limits.bytes_per_s / 0.9 * (1 - 1e-9)

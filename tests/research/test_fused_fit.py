@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import planner
@@ -14,8 +13,6 @@ from planner.models.kernels import DeviceLimits, Execution, Shares, layer_second
 from planner.problem import Problem
 from research.fused_fit import (
     Run,
-    band,
-    coverage,
     left_out_errors,
     main,
     page,
@@ -81,15 +78,6 @@ def test_the_error_of_unmeasured_devices_is_that_of_devices_left_out() -> None:
     assert f"unmeasured: {{slowdown: {(one * two * three) ** (1 / 3):.4f}, " in table_text(runs)
     assert f"{(two * three) ** 0.5 / one - 1:+.1%} |" in page(runs)
     assert f"{(one * three) ** 0.5 / two - 1:+.1%} |" in page(runs)
-
-
-def test_a_band_holds_four_of_five_more_and_its_coverage_is_that_of_the_others() -> None:
-    rng = np.random.default_rng(5)
-    errors = np.exp(rng.normal(0, 0.1, 400)) - 1
-    low, high = band(errors.tolist())
-    assert 1 / (1 + high) - 1 == pytest.approx(np.quantile(errors, 0.1), abs=0.02)
-    assert np.mean((low <= 1 / (1 + errors) - 1) & (1 / (1 + errors) - 1 <= high)) == pytest.approx(0.8, abs=0.03)
-    assert coverage({"one": [0.0, 0.01], "two": [0.5], "three": [-0.01, 0.0]}) < 1
 
 
 @pytest.mark.measured

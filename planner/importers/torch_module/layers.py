@@ -19,6 +19,7 @@ from planner.importers.torch_module.operators import (
     Share,
     Step,
     attention_of,
+    is_cutting,
     is_recurrent,
     moved_elements,
     operators_of,
@@ -202,6 +203,7 @@ class _Gathered:
             if is_whole and self._made_in.get(out.storage) == operation.call.index:
                 self.shapes[out.storage] = (out.shape, larger.shape)
         if not operation.outputs or (not operation.is_writing and all(out.storage in old for out in operation.outputs)):
+            self._note_cut(operation, twice)
             return  # nothing, or a view
         name = operation.name
         # These take only the shape of what they read.
@@ -231,6 +233,16 @@ class _Gathered:
         group.steps += steps
         group.twice_flop += twice.flop
         group.parameters.update(origins)
+
+    def _note_cut(self, operation: Operation, twice: Operation) -> None:
+        """Add a view of a part to the group that made the whole, for its gradient."""
+        made_by = (
+            self.groups.get(next(iter(self._sources.get(operation.inputs[0], ())), ("", 0)))
+            if operation.inputs
+            else None
+        )
+        if made_by is not None and is_cutting(operation):
+            made_by.steps.append(Step(operation, twice, frozenset(operation.inputs), is_constant=False))
 
     def _join(self, group: _Group, operation: Operation, sources: Mapping[_Key, None]) -> None:
         """Add an operator to its group; ``sources``: the groups and inputs that it reads."""

@@ -19,6 +19,7 @@ __all__ = [
     "Share",
     "Step",
     "attention_of",
+    "is_cutting",
     "is_recurrent",
     "moved_elements",
     "operators_of",
@@ -33,7 +34,8 @@ _WITH_SUMMAND = frozenset(("addmm", "baddbmm", "addmv", "addbmm"))
 _GROUPED = frozenset(("_grouped_mm", "grouped_mm_fallback", "_scaled_grouped_mm"))
 _PICKING = frozenset(("embedding", "embedding_bag", "index_select", "gather", "take", "index", "_unsafe_index"))
 _KINDS = {
-    **dict.fromkeys(("native_layer_norm", "native_group_norm", "_fused_rms_norm", "rms_norm"), "norm"),
+    **dict.fromkeys(("native_layer_norm", "_fused_rms_norm", "rms_norm"), "norm"),
+    "native_group_norm": "group_norm",
     **dict.fromkeys(("embedding", "embedding_bag", "index_select", "gather", "take"), "embedding"),
     **dict.fromkeys(
         """
@@ -54,6 +56,10 @@ _KINDS = {
         "copy",
     ),
 }
+# Views of a part of a tensor. The gradients of one that cuts it whole are put together in one kernel; that of a slice
+# is written into zeros (torch/csrc/autograd/FunctionsManual.cpp), and those of further slices are added.
+_CUTS = frozenset(("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "unbind"))
+_SLICES = frozenset(("slice", "select"))
 _PARTS = {"batch_norm": "batch_norm", "softmax": "softmax", "pool": "pooling", "upsample": "copy"}
 _FRESH = frozenset(("bernoulli", "zero", "fill", "normal", "uniform"))
 
@@ -93,16 +99,34 @@ class Share:
 def operators_of(steps: Sequence[Step], share: Share, num_multiply_adds: int) -> list[Operator]:
     """Return the operators of a layer with so many multiply-adds; their sum is that of the layer."""
     found = []
+    cuts = [step for step in steps if is_cutting(step.one)]
+    steps = [step for step in steps if not is_cutting(step.one)]
     masks = _dropout_masks(steps)
     for step, part in zip(steps, _parts(steps, num_multiply_adds), strict=True):
         if any(out.storage in masks for out in step.one.outputs):
             continue
         operator = _operator(step, share, part)
         if any(storage in masks for storage in step.one.inputs):
-            operator = replace(operator, read_elements=operator.written_elements)
+            operator = replace(operator, kind="element_wise", read_elements=operator.written_elements)
         if operator.num_multiply_adds or operator.written_elements or operator.weight_elements:
             found.append(operator)
-    return found
+    wholes = [(one.storage, one.offset, one.shape) for one in (step.one.operands[0] for step in cuts)]
+    return [*found, *(_cut(step, share, is_first=wholes[at] not in wholes[:at]) for at, step in enumerate(cuts))]
+
+
+def _cut(step: Step, share: Share, *, is_first: bool) -> Operator:
+    """Return what the gradients of parts of a tensor read and write; they come on top of those of other parts."""
+    one, two = step.one, step.two
+    all_of_it, _ = share.of(one.operands[0].num_elements, two.operands[0].num_elements, is_sample=True)
+    own, _ = share.of(one.outputs[0].num_elements, two.outputs[0].num_elements, is_sample=True)
+    is_slice = step.one.name in _SLICES
+    read = own if is_slice else all_of_it
+    return Operator(
+        kind="slice",
+        read_elements=read + 2 * all_of_it * (not is_first),
+        written_elements=all_of_it + own * is_slice + all_of_it * (not is_first),
+        num_kernels=1 + is_slice + (not is_first),
+    )
 
 
 def attention_of(one: Attention, two: Attention, share: Share, num_multiply_adds: int) -> Operator:
@@ -147,8 +171,18 @@ def recurrent_of(module: Any, num_steps: int, num_multiply_adds: int) -> Operato
     )
 
 
+def is_cutting(operation: Operation) -> bool:
+    """Whether an operator gives views of parts of a floating-point tensor."""
+    if (operation.name not in _CUTS and operation.name not in _SLICES) or not operation.operands:
+        return False
+    whole, part = operation.operands[0], operation.outputs[:1]
+    return whole.is_floating and all(one.num_elements < whole.num_elements for one in part)
+
+
 def moved_elements(operation: Operation) -> int:
-    """Return the elements that an operator reads and writes in a pass."""
+    """Return the elements that an operator reads and writes in a pass; a view of a part does neither."""
+    if is_cutting(operation):
+        return 0
     read = sum(operation.operands[at].num_elements for at in _reads(operation))
     return read + sum(one.num_elements for one in _written_by(operation))
 
@@ -240,6 +274,11 @@ def _kind(step: Step, share: Share) -> str:
         both = first is not None and second is not None and {first.storage, second.storage} <= step.samples
         return "batched_matmul" if both and name not in _GROUPED else "matmul"
     found = _KINDS.get(name) or next((kind for part, kind in _PARTS.items() if part in name), "element_wise")
+    if name in ("add", "sub", "rsub", "mul", "div"):
+        factors = [(each.storage, each.offset, each.shape) for each in one.operands if each.is_floating]
+        if name in ("mul", "div"):
+            return "scaling" if len(factors) == 1 else "multiplication" if len({*factors}) > 1 else found
+        return "addition" if {storage for storage, _, _ in factors} <= step.samples else found
     if found == "pooling" and "unpool" in name:
         return "copy"
     if found == "batch_norm":  # the statistics of weights, and those of every sample by itself, are other kernels
