@@ -366,7 +366,7 @@ class DeviceLimits:
     bytes_per_s
         Of its memory: :data:`INLINE_ECC` of what is published where check bits lie among the data.
     num_multiprocessors
-        1 where it is not known: then no wave is unfilled.
+        1 where it is not known: then no wave is unfilled, and tiles start up as on the device that was fitted.
     sustained_flop_per_s
         The most that the board's power allows (:func:`power_flop_per_s`).
     most_share
@@ -529,7 +529,7 @@ def kernel_s(
         seconds = ((work / rate) ** sharpness + (moved_bytes * per_byte_s) ** sharpness) ** (1 / sharpness)
         return np.asarray(seconds, dtype=float)
 
-    stated = shares.startup_flop_per_s * limits.num_multiprocessors
+    stated = shares.startup_flop_per_s * limits.num_multiprocessors if limits.num_multiprocessors > 1 else 0.0
     grid = _Grid(
         processors=limits.num_multiprocessors,
         most_pieces=np.where(kernels.kind <= _DEPTHWISE, 1.0, np.maximum(inner // _LEAST_PIECE, 1)),

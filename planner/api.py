@@ -320,7 +320,7 @@ def explain(
     ... )
     >>> first = planner.explain(problem).sensitivities[0]
     >>> first.words, round(first.saving, 2)
-    ('rtx-2080-ti twice as fast', 0.17)
+    ('a network twice as fast', 0.37)
     """
     from planner.explanation import explain as explained  # noqa: PLC0415  # late: a plan does not pay for it
 
@@ -384,7 +384,7 @@ def export(
         If the target cannot run the plan; the message names those that can.
 
     >>> import planner
-    >>> found = planner.plan(planner.load({"dnn": {"zoo": "vgg16"}, "cluster": {"preset": "osf-testbed"}}))
+    >>> found = planner.plan(planner.load({"dnn": {"zoo": "resnet50"}, "cluster": {"preset": "osf-testbed"}}))
     >>> list(planner.export(found, "ddp").files)
     ['launch.sh', 'planned_ddp.py', 'planned_ddp.json']
     """

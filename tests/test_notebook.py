@@ -18,7 +18,11 @@ from planner.plan import Plan
 from planner.problem import Problem
 from planner.solution import Status
 
-QUESTION = {"dnn": {"zoo": "vgg16", "batch_per_device": 32}, "cluster": {"preset": "osf-testbed"}}
+QUESTION = {
+    "dnn": {"zoo": "vgg16", "batch_per_device": 32},
+    "cluster": {"preset": "osf-testbed"},
+    "calibration": {"utilisation": 0.5},
+}
 MOST_BYTES = 20_000
 
 

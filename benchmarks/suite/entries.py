@@ -155,7 +155,7 @@ def _families() -> Iterator[Entry]:
 
 def _others() -> Iterator[Entry]:
     """Yield every other command."""
-    buy = ("procure", "--dnn", "resnet50", "--global-batch", "1024", "--epochs", "90", "--deadline", "4 h")
+    buy = ("procure", "--dnn", "resnet50", "--global-batch", "1024", "--epochs", "90", "--deadline", "8 h")
     few = ("--providers", "lambda", "--families", "all_reduce")
     yield Entry(name="procure/cheapest", arguments=(*buy, "--json"), tiny=(*buy, *few, "--json"))
     yield Entry(name="procure/pareto", arguments=(*buy, "--pareto", "--json"), tiny=(*buy, *few, "--pareto", "--json"))

@@ -147,6 +147,7 @@ def test_a_rival_is_told_apart_from_the_plan_in_hand() -> None:
         "dnn": {"zoo": "resnet50", "batch_per_device": 32},
         "cluster": {"machines": [{"count": 4, "device": "v100-sxm2-16g", "devices": 4, "inside": "nvlink-2", "network": "10 Gbit/s"}]},
         "families": ["all_reduce"],
+        "calibration": {"utilisation": 0.5},
     }  # fmt: skip
     problem = planner.load(resnet)
     found = measurements_to_make(

@@ -11,7 +11,7 @@ from pytest import MonkeyPatch
 
 import planner
 from planner.answer.documents import dump
-from planner.errors import SpecError
+from planner.data.fits import seconds_band
 from planner.problem import Problem
 from planner.procurement.answer import Procured, procurement_document
 from planner.procurement.check import check_file
@@ -102,10 +102,22 @@ def test_robust_is_planning_with_longer_training(tmp_path: Path, monkeypatch: Mo
     assert any("30% longer" in one for one in found.assumptions)
 
 
-@pytest.mark.usefixtures("stubbed")
-def test_robust_without_a_known_error_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"procure\.error"):
-        answer(tmp_path, rows(), is_robust=True)
+def test_robust_takes_the_pessimistic_end_of_each_device_s_band(tmp_path: Path) -> None:
+    """Eager steps in short numbers were measured on an RTX 3090: another device has the wider band."""
+    found = {}
+    for device in ("rtx-3090", "l4"):
+        dnn = {"zoo": "resnet50", "dtype": "fp16", "global_batch": 64, "dataset_samples": 100_000, "epochs": 1}
+        question = purchases.asked(tmp_path / f"{device}.csv", [row("one", device=device, usd_per_h=1.0)], dnn=dnn)
+        usual, slow = (planner.procure(question, today=purchases.TODAY, is_robust=robust) for robust in (False, True))
+        band = seconds_band("fp16", is_compiled=False, device=device)
+        (training_s,), (slow_s,) = usual.choice.training_s.values(), slow.choice.training_s.values()
+        assert slow_s / training_s == pytest.approx(1 + band.high, rel=0.02)
+        assert band.is_device_measured == (device == "rtx-3090")
+        assert any("was measured there" in one or "were measured there" in one for one in usual.warnings) == (
+            device == "l4"
+        )
+        found[device] = band.high
+    assert found["l4"] > found["rtx-3090"]
 
 
 @pytest.mark.usefixtures("stubbed")

@@ -37,7 +37,7 @@ def question(devices: int = 2, **changes: Any) -> dict[str, Any]:
     asked = {
         "dnn": {"layers": LAYERS, "global_batch": 32, "dataset_samples": 10_000, "epochs": 3},
         "cluster": {"machines": [machine]},
-        "calibration": {"update": "100 us", "bandwidth_efficiency": 0.9, "overhead": "5 us"},
+        "calibration": {"utilisation": 0.5, "update": "100 us", "bandwidth_efficiency": 0.9, "overhead": "5 us"},
     }
     return {**asked, **changes}
 

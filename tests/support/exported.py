@@ -37,7 +37,11 @@ _SMALL = {
     "sequence_length": 128,
 }
 QUESTIONS: Mapping[str, dict[str, Any]] = {
-    "alike": {"dnn": {"zoo": "vgg16", "batch_per_device": 32}, "cluster": {"machines": [_ONE_KIND]}},
+    "alike": {
+        "dnn": {"zoo": "vgg16", "batch_per_device": 32},
+        "cluster": {"machines": [_ONE_KIND]},
+        "calibration": {"utilisation": 0.5},
+    },
     "mixed": {
         "dnn": {"zoo": "resnet50", "global_batch": 500},
         "cluster": {"machines": [_NEW, _OLD]},
