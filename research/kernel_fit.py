@@ -541,8 +541,14 @@ _SECTION = "fp32"
 _LISTED = ("t4", "v100-pcie-16gb", "a100-pcie-40gb")  # of the devices, those that planner/data/devices.csv lists
 
 
-def section_text(fitted: Fit, passes: Sequence[Pass], fits: Mapping[str, Fit]) -> str:
+def section_text(rows: Sequence[Rows], passes: Sequence[Pass], fits: Mapping[str, Fit]) -> str:
     """Return the section of ``planner/data/kernel_shares.yaml`` that is of long numbers, with errors of passes."""
+    fitted = with_matrix_share(fits[""], passes)
+    convolutions = {
+        device: np.log1p(errors).tolist()
+        for (operator, device), errors in left_out(rows, fits).items()
+        if operator == "conv"
+    }
     by_device: dict[str, list[float]] = {}
     for one, error in zip(passes, left_out_passes(passes, fits), strict=True):
         if not one.is_full:
@@ -564,6 +570,9 @@ def section_text(fitted: Fit, passes: Sequence[Pass], fits: Mapping[str, Fit]) -
         *(f"    {name}: {value}" for name, value in band_text(by_device).items()),
         f"    device: {' '.join(_LISTED)}",
         '    of: "passes of transformers on devices left out, fp32, PyTorch"',
+        "  convolutions:  # single kernels, on devices left out: no step of such networks was measured",
+        *(f"    {name}: {value}" for name, value in band_text(convolutions).items()),
+        '    of: "single convolutions on devices left out, fp32: steps of such networks were not measured"',
     ]
     return "\n".join(lines) + "\n"
 
@@ -629,8 +638,7 @@ def page(rows: Sequence[Rows], passes: Sequence[Pass], fits: Mapping[str, Fit]) 
     text = _HEAD + _kernel_table(errors) + _PASSES + _pass_table(passes, left_out_passes(passes, fits))
     full = [f"`{one.network}`, {one.mode}, batch {one.batch}, on {one.device}" for one in passes if one.is_full]
     text += f"\nLeft out, as memory is all but full and forward takes as long as backward: {'; '.join(full)}.\n"
-    fitted = with_matrix_share(fits[""], passes)
-    return text + _FORMULA + "```text\n" + section_text(fitted, passes, fits) + "```\n" + _TAIL
+    return text + _FORMULA + "```text\n" + section_text(rows, passes, fits) + "```\n" + _TAIL
 
 
 def _kernel_table(errors: Mapping[tuple[str, str], Floats]) -> str:
@@ -695,7 +703,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(text)
     if given.write:
         known = _TABLE.read_text(encoding="utf-8") if _TABLE.is_file() else ""
-        section = section_text(with_matrix_share(fits[""], passes), passes, fits)
+        section = section_text(rows, passes, fits)
         _TABLE.write_text(with_section(known, section), encoding="utf-8")
         _PAGE.write_text(text, encoding="utf-8")
     return 0

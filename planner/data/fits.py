@@ -95,7 +95,8 @@ def _band_of_one_device(problem: Problem, prediction: Prediction, block: Mapping
     (band,) = bands
     if band is None or band.coverage is None or not band.is_device_measured:
         return None
-    return {"low": band.low, "high": band.high, "coverage": band.coverage, "from": band.source, "conditions": band.of}
+    conditions = f"one device that computes alone, as {band.source} says"
+    return {"low": band.low, "high": band.high, "coverage": band.coverage, "from": band.of, "conditions": conditions}
 
 
 def fused_steps(device: str) -> Mapping[str, Any]:
@@ -131,18 +132,22 @@ def kernel_shares(dtype: str) -> Rows:
     return {**own, **by_kind, "winograd": own["winograd"] if dtype == "fp32" else 0.0}
 
 
-def seconds_band(dtype: str, *, is_compiled: bool, device: str) -> Band:
+def seconds_band(dtype: str, *, is_compiled: bool, device: str, is_transformer: bool = False) -> Band:
     """Return how far seconds by rooflines of kernels are off on a device, for a network that was not measured.
 
     Of eager programs in short numbers one device was measured: on others the errors of networks left out there, and of
-    devices left out of the compiled ones, are taken to be independent, which nothing validates.
+    devices left out of the compiled ones, are taken to be independent, which nothing validates. In long numbers steps
+    of transformers were measured; of other networks single kernels.
 
     >>> seconds_band("fp16", is_compiled=True, device="h100-sxm").is_device_measured
     True
     >>> seconds_band("fp16", is_compiled=False, device="tpu-v6e").coverage is None
     True
+    >>> seconds_band("fp32", is_compiled=False, device="t4").is_device_measured
+    False
     """
-    row, fused = kernel_shares(dtype)["error"], _file("fused_steps.yaml")
+    shares, fused = kernel_shares(dtype), _file("fused_steps.yaml")
+    row = shares["error"]
     if is_compiled and dtype not in ("fp32", "tf32"):
         is_measured = device in fused["devices"]
         return _band(
@@ -152,6 +157,8 @@ def seconds_band(dtype: str, *, is_compiled: bool, device: str) -> Band:
             is_device_measured=is_measured,
         )
     is_long, is_measured = dtype in ("fp32", "tf32"), device in row["device"].split()
+    if is_long and not is_transformer:
+        row, is_measured = shares["convolutions"], False
     found = _band(
         row,
         of=row["of"],

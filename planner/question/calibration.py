@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from planner import data
 from planner.cluster import Cluster, Device
-from planner.cost import Affine, Profile, TransferCost, Wait
+from planner.cost import Affine, Band, Profile, TransferCost, Wait
 from planner.data.fits import (
     TYPICAL_DEVICE,
     fused_steps,
@@ -304,8 +304,13 @@ class Profiler:
             backward_s=slowdown * profile.backward_s,
             update_s=self._update_s(dnn, device),
             origin=f"rooflines of {device.name}'s kernels",
-            band=seconds_band(dtype, is_compiled=is_fused, device=device.name),
+            band=self._band(dnn, device.name),
         )
+
+    def _band(self, dnn: Dnn, device: str) -> Band:
+        """Return how far the seconds that the rooflines of kernels give are off."""
+        is_compiled, is_transformer = self.execution == "compiled", dnn.transformer is not None
+        return seconds_band(self.training.dtype, is_compiled=is_compiled, device=device, is_transformer=is_transformer)
 
     def _by_rooflines(self, dnn: Dnn, device: Device) -> Profile:
         """Return the seconds that the family ``hybrid`` counts with."""
@@ -483,7 +488,7 @@ class Profiler:
         if is_short and is_compiled:
             for name in devices:
                 self._note_fused(dnn, name, fused_steps(name))
-        bands = {name: seconds_band(dtype, is_compiled=is_compiled, device=name) for name in devices}
+        bands = {name: self._band(dnn, name) for name in devices}
         for band in dict.fromkeys(bands.values()):
             names = ", ".join(name for name in devices if bands[name] == band)
             words = f"80 % of measured ones {band.low:+.0%} to {band.high:+.0%} of them ({band.of}; {band.source})"
