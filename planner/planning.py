@@ -12,12 +12,13 @@ from typing import Any, get_type_hints
 from pydantic import ValidationError
 
 from planner.constraints import allowed_memory_bytes, binding_words
+from planner.cost import Floats
 from planner.data.fits import with_known_error
 from planner.decisions import pinnable_keys
 from planner.errors import InfeasibleError, PlannerError, SpecError
 from planner.exporters.export import Job, refusal_of
 from planner.families import FAMILIES, usage_of
-from planner.names import FAMILY_NAMES
+from planner.names import FAMILY_NAMES, OF_TRANSFORMERS
 from planner.networks import asked, network_of
 from planner.perturb import with_counts
 from planner.plan import Alternative, Configuration, Plan, Predicted, Prediction, Provenance
@@ -94,7 +95,8 @@ def planned(problem: Problem, search: Search) -> Plan:
     chosen = network_of(problem, best.substitutions)
     limits = binding_words(chosen, usage_of(chosen, best.family, best.configuration, best.prediction))
     known = with_known_error(chosen, best.family, best.configuration, best.prediction)
-    best = replace(best, prediction=known, explanation=(*best.explanation, *limits))
+    computing = computing_lines(chosen, best.family, best.configuration, known)
+    best = replace(best, prediction=known, explanation=(*best.explanation, *computing, *limits))
     digest = Provenance.digest_of(problem.resolved)
     provenance = replace(best.provenance, versions=_versions(), input_digest=digest)
     return replace(best, provenance=provenance)
@@ -236,6 +238,7 @@ _BY_HAND = "write a launch script by hand, or give other families or devices"
 _MOST_TRIED = 30  # alternatives that are asked about
 _MOST_LATE = 3  # of them, once the time is over
 _MOST_PLANNED = 6  # questions that are planned for a plan that can be launched
+_MOST_KINDS = 5  # of layers, by the seconds of computing
 _NOT_ASKED = "whether a target of `planner export` can launch this plan was not asked: no time left"
 
 
@@ -287,6 +290,28 @@ def launchable(problem: Problem, plan: Plan, search: Search) -> Plan:
         instead=f"best plan found that can be launched: {what}; ask for it with {how}",
         alternatives=tuple(sorted([*plan.alternatives, *more], key=lambda one: one.objective)),
     )
+
+
+def computing_lines(
+    problem: Problem, family: str, configuration: Configuration, prediction: Prediction
+) -> tuple[str, ...]:
+    """Return where the seconds of the layers go, by kind, on each type of device that trains.
+
+    In passes of as many samples as a device has; nothing where the family has seconds of its own, or layers no kinds.
+    """
+    samples, lines = float(prediction.details.get("batch_per_device", 0)), list[str]()
+    devices = usage_of(problem, family, configuration, prediction).devices
+    used = dict.fromkeys(one.device.name for one in problem.cluster.machine_groups if devices.get(one.name))
+    for device in used if family != OF_TRANSFORMERS and samples else ():
+        profile, by_kind = problem.profiles[device], dict[str, float]()
+        both_s: Floats = profile.forward(samples) + profile.backward(samples)
+        for layer, seconds in zip(problem.dnn.layers, both_s.tolist(), strict=True):
+            by_kind[layer.kind] = by_kind.get(layer.kind, 0.0) + seconds
+        shares = sorted(((seconds / both_s.sum(), kind) for kind, seconds in by_kind.items() if seconds), reverse=True)
+        if len(shares) > 1:
+            told = ", ".join(f"{kind.replace('_', ' ')} {share:.0%}" for share, kind in shares[:_MOST_KINDS])
+            lines.append(f"computing{f' on {device}' * (len(used) > 1)}, by kind of layer: {told}")
+    return tuple(lines)
 
 
 def beside_measured(problem: Problem, plan: Plan, search: Search) -> Plan:
@@ -495,7 +520,10 @@ def predicted(problem: Problem) -> tuple[Problem, Predicted]:
         family=family,
         configuration=configuration,
         prediction=prediction,
-        explanation=FAMILIES[family].explain(problem, chosen, prediction),
+        explanation=(
+            *FAMILIES[family].explain(problem, chosen, prediction),
+            *computing_lines(problem, family, chosen, prediction),
+        ),
         assumptions=effects.minor,
         warnings=problem.warnings,
         not_modelled=FAMILIES[family].NOT_MODELLED,
