@@ -188,7 +188,7 @@ def test_machines_of_unlike_numbers_of_devices_train_as_one_and_share_the_batch_
         }
         for name, devices, rate in kinds
     ]
-    asked = question(cluster={"machines": machines}, fix={"num_devices": 3})
+    asked = question(cluster={"machines": machines}, fix={"num_devices": 3}, calibration={"utilisation": 0.5})
     plan = planner.plan(planner.load(asked))
     found = planner.export(plan, "ddp")
     rows = json.loads(found.files["planned_ddp.json"])["ranks"]
