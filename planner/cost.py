@@ -270,6 +270,11 @@ class Band:
     coverage: float | None
     is_device_measured: bool
 
+    @property
+    def from_its_slow_end(self) -> "Band":
+        """The band of seconds that are already those of its slow end."""
+        return replace(self, low=(1 + self.low) / (1 + self.high) - 1, high=0.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
@@ -383,18 +388,17 @@ class Profile:
             update_s=self.update_s * factor,
         )
 
-    def with_together(self, together: tuple[float, ...]) -> "Profile":
-        """Return the same seconds, stated for passes of so many samples where they are for any number.
+    def with_together(self, together: Sequence[float]) -> "Profile":
+        """Return the same seconds, stated for passes of so many samples.
 
         Parameters
         ----------
         together
-            Numbers of samples.
+            Numbers of samples, among them all for which they are stated.
         """
-        if self.together == together:
-            return self
-        ones = np.ones((len(together), len(self.forward_s)))
-        return replace(self, together=together, forward_factors=ones, backward_factors=ones)
+        many = np.array(together, dtype=np.float64)
+        stated = Profile.of_passes(together, self.forward(many), self.backward(many))
+        return self._with_passes_of(stated)
 
     def of_pieces(self, starts: Ints) -> "Profile":
         """Return the profile of pieces of the network.
@@ -409,12 +413,17 @@ class Profile:
             return replace(self, forward_s=forward_s, backward_s=backward_s)
         rows = [np.add.reduceat(one.base_s[1:], starts, axis=1) for one in (self.forward, self.backward)]
         pieces = Profile.of_passes(self.together, rows[0], rows[1])
+        return self._with_passes_of(pieces)
+
+    def _with_passes_of(self, other: "Profile") -> "Profile":
+        """Return this profile with another's seconds of passes."""
         return replace(
             self,
-            forward_s=pieces.forward_s,
-            backward_s=pieces.backward_s,
-            forward_factors=pieces.forward_factors,
-            backward_factors=pieces.backward_factors,
+            forward_s=other.forward_s,
+            backward_s=other.backward_s,
+            together=other.together,
+            forward_factors=other.forward_factors,
+            backward_factors=other.backward_factors,
         )
 
     def least_s(self, most: float) -> Floats:

@@ -331,8 +331,9 @@ def beside_measured(problem: Problem, plan: Plan, search: Search) -> Plan:
     begin = f"the choice rests on {', '.join(used)}, where no training steps were measured"
     try:
         best = best_plan(measured, search.part(search.left_s / 2, num_alternatives=0))
-    except PlannerError:
-        return replace(plan, cautions=(*plan.cautions, f"{begin}; no plan on measured devices alone was found"))
+    except PlannerError as error:
+        why = "is possible" if isinstance(error, InfeasibleError) else "was found in time"
+        return replace(plan, cautions=(*plan.cautions, f"{begin}; no plan on measured devices alone {why}"))
     value = time_words(best.objective) if plan.goal.unit == "s" else f"{best.objective:.6g} {plan.goal.unit}"
     loss = percent_words(best.objective / plan.objective - 1 if plan.objective else 0.0, is_signed=True)
     what = f"{best.family} on {best.configuration.headline}, {plan.goal.name.replace('_', ' ')} {value} ({loss})"

@@ -133,12 +133,13 @@ def profile_after(before: Dnn, after: Dnn, profile: Profile, blocks: Sequence[tu
     The optimiser's step moves memory, so that it grows in proportion to the number of parameters.
     """
     column = {layer.name: index for index, layer in enumerate(before.layers)}
-    together = next((one.together for one in (profile, *(own for _, own in blocks)) if one.together), ())
-    parts = [profile.with_together(together)]
-    for block, own in blocks:
-        offset = sum(len(one.forward_s) for one in parts)
+    parts = [profile, *(own for _, own in blocks)]
+    together = tuple(sorted({number for one in parts for number in one.together}))
+    parts = [one.with_together(together) if together else one for one in parts]
+    offset = len(before.layers)
+    for block, _ in blocks:
         column |= {layer.name: offset + index for index, layer in enumerate(block.layers)}
-        parts.append(own.with_together(together))
+        offset += len(block.layers)
     chosen = [column[layer.name] for layer in after.layers]
     share = after.num_trainable / before.num_trainable if before.num_trainable else 1.0
 

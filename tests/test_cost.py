@@ -93,6 +93,10 @@ def test_pieces_and_exchanged_layers_keep_their_passes() -> None:
     changed = profile_after(dnn, dnn, profile, [(dnn, block)])
     assert changed.forward(3) == pytest.approx(np.full(number, 3.0))
     assert profile_after(dnn, dnn, block, []).forward(3) == pytest.approx(np.full(number, 3.0))
+    other = Profile.of_passes((1, 16), rng.random((2, number)).cumsum(0), rng.random((2, number)).cumsum(0))
+    mixed = profile_after(dnn, dnn, profile, [(dnn, other)])
+    for samples in (1, 3, 12, 50):
+        assert mixed.forward(samples) == pytest.approx(other.forward(samples))
     assert profile.slower(2.0).backward(5) == pytest.approx(2 * profile.backward(5))
 
 

@@ -1,11 +1,12 @@
 """Choices between devices that were measured and others: told, and not won by a peak alone."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import planner
-from planner.data.fits import seconds_band
+from planner.data.fits import seconds_band, transformer_band
 from planner.errors import SpecError
 
 DNN: dict[str, Any] = {"zoo": "resnet50", "dtype": "fp16", "global_batch": 256, "dataset_samples": 100_000}
@@ -82,3 +83,42 @@ def test_pessimistic_seconds_are_slower_by_the_band_of_the_device_and_measured_o
     assert slow.forward(8) == pytest.approx((1 + band.high) * usual.forward(8))
     with pytest.raises(SpecError, match="pessimistic"):
         planner.load({**spec, "calibration": {"pessimistic": True, "utilisation": 0.5}})
+
+
+@pytest.mark.parametrize("family", ["all_reduce", "hybrid"])
+def test_transformers_are_as_pessimistic_by_every_family_and_say_so(family: str) -> None:
+    machines = [{"count": 1, "device": "h100-sxm"}]
+    dnn = {"zoo": "bert-large", "global_batch": 32, "dtype": "bf16"}
+    spec = {"dnn": dnn, "cluster": {"machines": machines}, "families": [family], "objective": "iteration_time"}
+    usual = planner.plan(planner.load(spec))
+    slow = planner.plan(planner.load({**spec, "calibration": {"pessimistic": True}}))
+    assert slow.objective / usual.objective == pytest.approx(1 + transformer_band("h100-sxm").high, rel=0.01)
+    assert any("slow end" in one for one in slow.assumptions)
+
+
+def test_the_band_of_pessimistic_seconds_ends_where_they_are() -> None:
+    spec = {"dnn": DNN, "cluster": {"machines": [MEASURED]}, "families": ["all_reduce"]}
+    usual, slow = (
+        planner.plan(planner.load({**spec, "calibration": {"pessimistic": one}})).prediction for one in (False, True)
+    )
+    assert usual.relative_error is not None and slow.relative_error is not None
+    assert slow.relative_error["high"] == 0
+    for one, end in ((usual, "low"), (usual, "high")):
+        seconds = one.iteration_time_s * (1 + usual.relative_error[end])
+        assert slow.iteration_time_s * (1 + slow.relative_error[end]) == pytest.approx(seconds, rel=0.01)
+
+
+def test_a_purchase_by_bands_reads_calibrations_from_files(tmp_path: Path) -> None:
+    folder = tmp_path / "measured"
+    folder.mkdir()
+    (folder / "ring.csv").write_text("size_bytes,seconds\n1000,0.0001\n100000000,0.1\n")
+    (folder / "all.yaml").write_text("curves: [{num_devices: 2, file: ring.csv}]\n")
+    spec = tmp_path / "buy.yaml"
+    spec.write_text(
+        "dnn: {zoo: alexnet, dtype: fp16, global_batch: 256, epochs: 1}\n"
+        "calibration: measured/all.yaml\n"
+        "procure: {deadline: 10 h, providers: [lambda], most_devices: 8}\n"
+    )
+    usual, slow = (planner.procure(spec, is_robust=robust) for robust in (False, True))
+    assert slow.choice.cost_usd > usual.choice.cost_usd
+    assert any("as slowly as the band" in one for one in slow.assumptions)

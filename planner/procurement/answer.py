@@ -215,6 +215,8 @@ def assumptions_of(fleets: Fleets) -> list[str]:
         lines.append("numbers of 32 bits (dnn.dtype: bf16 or fp16 uses what most devices are bought for)")
     if fleets.stretch != 1:
         lines.append(f"training takes {fleets.stretch - 1:.0%} longer than predicted (--robust)")
+    if any(oracle.calibration.get("pessimistic") for oracle in fleets.oracles):
+        lines.append("every device computes as slowly as the band of its seconds allows (calibration.pessimistic)")
     return lines
 
 

@@ -116,6 +116,12 @@ class Oracle:
             self._question = {**self.job.question, **read, "dnn": dnn}
         return self.change(problem)
 
+    @property
+    def calibration(self) -> Mapping[str, Any]:
+        """The block of the question's calibration, with what its files hold, once a fleet was asked about."""
+        found: Mapping[str, Any] = (self._question or self.job.question).get("calibration") or {}
+        return found
+
     def ideal_rate(self, offer: Offer) -> float:
         """Return trainings a second that one machine does at most, and at which machines of any kinds add up.
 

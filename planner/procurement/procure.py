@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from math import ceil, inf, isfinite
-from typing import Any
 
 from planner.constraints import FLEET_LIMITS
 from planner.data.fits import transformer_rates
@@ -42,7 +41,6 @@ from planner.procurement.oracle import Oracle, Trained
 from planner.procurement.prices import Offer, Term
 from planner.procurement.question import Procurement
 from planner.procurement.search import Fleets, Told
-from planner.question.source import read_source
 from planner.search import Search
 from planner.solution import SAME, Status, gap_of
 from planner.solvers.counts import Candidate, TradeOffs
@@ -143,22 +141,20 @@ def stretch_of(fleets: Fleets) -> float:
     return 1 + max(float(band["high"]) for band in transformer_rates()["bands"].values())
 
 
-def pessimistic(procurement: Procurement) -> Procurement:
+def pessimistic(fleets: Fleets) -> Procurement:
     """Return the question in which every device computes as slowly as the band of its seconds allows.
+
+    With its calibration as it was read, whose files stand in it.
 
     Raises
     ------
     SpecError
         Later, when the first fleet is asked about: if the seconds of some device have no band.
     """
-
-    def asked(question: Mapping[str, Any]) -> dict[str, Any]:
-        given = question.get("calibration") or {}
-        block = read_source(procurement.source.folder / given).data if isinstance(given, str) else given
-        return {**question, "calibration": {**block, "pessimistic": True}}
-
-    jobs = tuple(replace(job, question=asked(job.question)) for job in procurement.jobs)
-    return replace(procurement, jobs=jobs, resolved=asked(procurement.resolved))
+    procurement = fleets.procurement
+    slow = {"calibration": {**fleets.oracles[0].calibration, "pessimistic": True}}
+    jobs = tuple(replace(job, question={**job.question, **slow}) for job in procurement.jobs)
+    return replace(procurement, jobs=jobs, resolved={**procurement.resolved, **slow})
 
 
 # --- Which changes of prices, networks, devices and deadlines change the decision, not only its value
@@ -585,7 +581,7 @@ def procure(
     if is_robust and (procurement.asked.error is not None or fleets.families == (OF_TRANSFORMERS,)):
         fleets = fleets.asked_otherwise(stretch=stretch_of(fleets))
     elif is_robust:
-        fleets = Fleets(procurement=pessimistic(procurement))
+        fleets = Fleets(procurement=pessimistic(fleets))
     best = _best(fleets, search.part(search.left_s * (0.5 if has_pareto or has_what_if else 1.0)), told)
     if best.point is None:
         if best.bound == inf:
@@ -747,7 +743,8 @@ def _measured(fleets: Fleets, choice: Choice, planned: Planned, search: Search) 
     name = fleets.procurement.asked.objective
     each = zip(fleet.counts, fleet.offers, strict=True)
     machines = " and ".join(f"{count} x {offer.instance} ({offer.device})" for count, offer in each)
-    what = f"{machines}, {percent_words(other.objective / choice.objective - 1, is_signed=True)} of its {name}"
+    more = other.objective / choice.objective - 1 if choice.objective else 0.0
+    what = f"{machines}, {percent_words(more, is_signed=True)} of its {name}"
     return _OfMeasured(choice=other, warnings=(f"{begin}; the best of measured devices: {what}",))
 
 

@@ -16,7 +16,6 @@ from planner import data
 from planner.cluster import Cluster
 from planner.constraints import CONSTRAINTS
 from planner.data.devices import accelerator_memory_bytes
-from planner.data.fits import transformer_ranges, transformer_rates
 from planner.errors import Fault, SpecError
 from planner.names import FAMILY_NAMES
 from planner.networks import network_of
@@ -190,7 +189,7 @@ def _build(reading: Reading) -> Problem:
         substitutions=substitutions,
         configuration=None if configured is None else configured.block,
         variant=spec.variant,
-        transformer_rates={} if dnn.transformer is None else {**transformer_rates(), "ranges": transformer_ranges()},
+        transformer_rates={} if dnn.transformer is None else profiler.transformer_figures(),
         listed_memory_bytes={} if dnn.transformer is None else accelerator_memory_bytes(),
         is_computation_measured=measured is not None or calibration.utilisation is not None,
         are_links_calibrated=is_fitted(calibration),

@@ -23,6 +23,7 @@ from planner.data.fits import (
     kernel_shares,
     seconds_band,
     transformer_band,
+    transformer_ranges,
     transformer_rates,
 )
 from planner.dnn import Dnn
@@ -53,7 +54,7 @@ from planner.problem import Assumption, Calibration, Limits, Training
 from planner.question.blocks import MOST_POINTS, CalibrationSpec, CurveSpec
 from planner.question.source import Source, faults_of, nearest, read_source
 from planner.question.spec import Reading
-from planner.units import Dimension, format_exact, format_human, parse
+from planner.units import Dimension, format_exact, parse
 
 UTILISATION = 0.5  # of a device's peak, where a share is used and none is given
 # Of each device, under the hybrid family, where nothing is given. What the driver keeps: 0.75 GiB (PyTorch finds 79.25
@@ -266,7 +267,23 @@ class Profiler:
                 f"pessimistic: how far the seconds on {', '.join(missing)} are off is not known; leave it out, or have "
                 "the seconds of the layers estimated by rooflines"
             )
-        return {name: profile.slower(1 + one.high) for name, profile in found.items() if (one := profile.band)}
+        slow = {}
+        for name, profile in found.items():
+            assert profile.band is not None, "refused above"
+            slow[name] = replace(profile.slower(1 + profile.band.high), band=profile.band.from_its_slow_end)
+            self.reading.notes.assumptions.append(
+                f"seconds on {name} are {1 + profile.band.high:.3g} times the expected ones, the slow end of their "
+                f"error's band (calibration.pessimistic)"
+            )
+        return slow
+
+    def transformer_figures(self) -> dict[str, Any]:
+        """Return the figures that the family ``hybrid`` counts with; where asked, how much slower each device is."""
+        figures: dict[str, Any] = {**transformer_rates(), "ranges": transformer_ranges()}
+        if self.calibration.pessimistic:
+            names = {group.device.name for group in self.cluster.machine_groups}
+            figures["slowdowns"] = {name: 1 + transformer_band(name).high for name in names}
+        return figures
 
     def _expected(self, dnn: Dnn, measured: Profile | None) -> dict[str, Profile]:
         """Return the expected seconds."""
@@ -480,7 +497,7 @@ class Profiler:
         for name in devices:
             if known[name].memory_bandwidth_bytes_per_s == float("inf"):
                 peak = peak_flop_per_s(known[name], dtype)
-                rate = format_human(reached_bytes_per_s(known[name], peak, dtype), Dimension.RATE)
+                rate = f"{reached_bytes_per_s(known[name], peak, dtype) / 1e9:.4g} GB/s"
                 notes.warnings.append(
                     f"the memory bandwidth of {name} is not known: taken to be {rate}, as much for its peak as an A100 "
                     f"has; give it with the device, as memory_bandwidth"
@@ -489,6 +506,8 @@ class Profiler:
             for name in devices:
                 self._note_fused(dnn, name, fused_steps(name))
         bands = {name: self._band(dnn, name) for name in devices}
+        if self.calibration.pessimistic:
+            bands = {name: band.from_its_slow_end for name, band in bands.items()}
         for band in dict.fromkeys(bands.values()):
             names = ", ".join(name for name in devices if bands[name] == band)
             words = f"80 % of measured ones {band.low:+.0%} to {band.high:+.0%} of them ({band.of}; {band.source})"

@@ -68,6 +68,7 @@ _HOST_LINK_BYTES_PER_S = 25e9  # PCIe 4.0 x16 as copies reach it, where the clus
 _HOST_MEMORY_BYTES_PER_S = 200e9  # of a machine: eight channels of DDR4-3200
 _MOST_FEW = 2_000  # stages of all cuts of a setting together
 _MOST_CELLS = 200_000  # stages in one array
+_EFFICIENCIES = ("product_efficiency", "memory_efficiency", "attention_efficiency")
 TYPICAL_DEVICE = "a100-sxm4-80gb"  # whose fitted shares stand in for those of a device without
 
 
@@ -196,10 +197,16 @@ class GroupCost:
         return self.group.device.name in self.problem.transformer_rates["devices"]
 
     @cached_property
+    def slowdown(self) -> float:
+        """How many times as long as expected the device computes, where the question asks for the pessimistic end."""
+        return float(self.problem.transformer_rates.get("slowdowns", {}).get(self.group.device.name, 1.0))
+
+    @cached_property
     def rates(self) -> DeviceRates:
         """The device's figures; one that was not fitted has the shares of a typical one."""
         device, fitted = self.group.device, self.problem.transformer_rates["devices"]
         shares: dict[str, Any] = dict(fitted[device.name if self.is_calibrated else TYPICAL_DEVICE])
+        shares |= {name: shares[name] / self.slowdown for name in _EFFICIENCIES}
         peaks = device.peak_flop_per_s
         fastest = max((peaks[one] for one in TRAINING_DTYPES if one in peaks), default=1.0)
         return DeviceRates(
@@ -218,7 +225,7 @@ class GroupCost:
     def software(self) -> Software:
         """What it takes; where gradients are kept in shards, every micro-batch must reduce them."""
         fields = {**self.problem.transformer_rates["software"][self.program], "reduces_every_microbatch": True}
-        return Software(name=self.program, **fields)
+        return Software(name=self.program, **{**fields, "launch_s": fields["launch_s"] * self.slowdown})
 
     @cached_property
     def constants(self) -> Constants:

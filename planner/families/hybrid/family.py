@@ -734,7 +734,7 @@ def error_band(cost: GroupCost, chosen: HybridConfiguration) -> dict[str, Any] |
         conditions = f"all families measured on {device}, groups of their rows left out of the fit, not whole families"
         if found := outside(cost, chosen):
             conditions += f"; outside of it: {'; '.join(found)}"
-    if band.get("coverage") is None or not cost.is_calibrated:
+    if band.get("coverage") is None or not cost.is_calibrated or cost.slowdown != 1:
         return None
     return {**{key: band[key] for key in ("low", "high", "coverage")}, "from": source, "conditions": conditions}
 
