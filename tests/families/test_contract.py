@@ -74,7 +74,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "little memory": {"dnn": DNN, "cluster": INSIDE, "constraints": {"memory_per_device": "24 MiB"}},
     "at most two machines": {"dnn": DNN, "cluster": EQUAL, "constraints": {"machines": {"at_most": 2}}},
     "exactly three machines": {"dnn": DNN, "cluster": EQUAL, "constraints": {"machines": 3}},
-    "a deadline": {"dnn": DNN, "cluster": EQUAL, "constraints": {"deadline": "200 s"}},
+    "a deadline": {"dnn": DNN, "cluster": EQUAL, "constraints": {"deadline": "15 min"}},
     "stale gradients": {"dnn": DNN, "cluster": EQUAL, "constraints": {"max_staleness": 2}},
     "a pinned device": {"dnn": DNN, "cluster": MIXED, "fix": {"device": "toy"}},
     "slow storage": {
