@@ -419,7 +419,10 @@ def _best_alternative(problem: Problem, plan: Plan, search: Search) -> tuple[Pla
 
 
 def _narrowed(problem: Problem, plan: Plan) -> list[Problem]:
-    """Return the questions that leave out what a plan cannot be launched with: its family, or decisions of it."""
+    """Return the questions that leave out what a plan cannot be launched with: its family, or decisions of it.
+
+    Where the plan is proven best, no question that it answers itself: it would be the answer once more.
+    """
     families = tuple(one for one in problem.families if one != plan.family)
     found = [replace(problem, families=families)] if families else []
     kinds = {group.device.name: None for group in problem.cluster.training_groups(problem.fixed.get("device"))}
@@ -427,6 +430,10 @@ def _narrowed(problem: Problem, plan: Plan) -> list[Problem]:
     if len(kinds) > 1:
         pins = [*pins, *({"device": name} for name in kinds)]
     own = [one for one in pins if not one.keys() & problem.fixed.keys() and one.keys() <= pinnable_keys(plan.family)]
+    if plan.status is Status.OPTIMAL:
+        network = network_of(problem, plan.substitutions)
+        decided = usage_of(network, plan.family, plan.configuration, plan.prediction).decisions
+        own = [one for one in own if any(decided.get(key) != value for key, value in one.items())]
     return found + [replace(problem, families=(plan.family,), fixed={**problem.fixed, **one}) for one in own]
 
 
