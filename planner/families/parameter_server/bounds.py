@@ -211,21 +211,28 @@ class Space:
             share = ceil(batch / total)
             return None if (share > most[workers > 0]).any() else np.where(workers > 0, share, 1)
         low, high = 0.0, float(self.computing.of_each(most[None]).max())
+        fewer, shares = self._within(low, most), np.maximum(most, 1)
+        if int((number * fewer).sum()) >= batch:
+            shares = fewer
         for _ in range(60):
+            if int((shares - fewer).sum()) <= 1:  # a sample less would fall short
+                break
             middle = (low + high) / 2
-            made = int((number * np.clip(self._within(middle), 1, most)).sum())
-            low, high = (low, middle) if made >= batch else (middle, high)
-        shares = np.clip(self._within(high), 1, np.maximum(most, 1))
+            found = self._within(middle, most)
+            if int((number * found).sum()) >= batch:
+                high, shares = middle, found
+            else:
+                low, fewer = middle, found
         for index in np.argsort(-self.sample_s, kind="stable").tolist():
             if workers[index] > 0:
                 spare = (int((number * shares).sum()) - batch) // int(number[index])
                 shares[index] -= min(spare, int(shares[index]) - 1)
         return np.where(workers > 0, shares, 1)
 
-    def _within(self, seconds: float) -> Numbers:
-        """Return how many samples fit in so many seconds; as many as may be where a sample takes none."""
+    def _within(self, seconds: float, most: Numbers) -> Numbers:
+        """Return how many samples each group computes in so many seconds: at least 1, at most as many as given."""
         found = self.computing.most_samples(np.full((1, len(self.groups)), seconds))[0] * (1 + 1e-12)
-        return np.asarray(np.minimum(found, 2.0**31).astype(np.int64))
+        return np.asarray(np.clip(found, 1, np.maximum(most, 1)).astype(np.int64))
 
 
 # -- boxes, many at once: without what cannot be in any of them, and how they split ----------------------------------
