@@ -372,6 +372,14 @@ class StageCosts:
         return tuple((one.forward.map(_prefixes), one.backward.map(_prefixes)) for one in profiles)
 
     @cached_property
+    def _held_bytes(self) -> Floats:
+        """What layers hold, term by term: rows of prefix sums, so that a stage is one difference."""
+        layers = self.layers
+        return np.array(
+            [layers.weights_bytes, layers.gradients_bytes, layers.optimizer_bytes, layers.activations_bytes]
+        )
+
+    @cached_property
     def _all_reduces(self) -> dict[Place, TransferCost]:
         """Costs of exchanges by place, as they are asked for: searches ask for few places, many times."""
         return {}
@@ -491,13 +499,14 @@ class StageCosts:
         first, last, num_samples
             Of the stage, see the class.
         """
-        layers, end = self.layers, np.asarray(last) + 1
-        received, sent = self.boundary_bytes(first), layers.cut_bytes[end]
+        end = np.asarray(last) + 1
+        received, sent = self.layers.cut_bytes[first], self.layers.cut_bytes[end]
+        weights, gradients, optimizer, activations = self._held_bytes[:, end] - self._held_bytes[:, first]
         return StageMemory(
-            weights_bytes=_run(layers.weights_bytes, first, last),
-            gradients_bytes=_run(layers.gradients_bytes, first, last),
-            optimizer_bytes=_run(layers.optimizer_bytes, first, last),
-            in_flight_bytes=(_run(layers.activations_bytes, first, last) + received) * num_samples,
+            weights_bytes=weights,
+            gradients_bytes=gradients,
+            optimizer_bytes=optimizer,
+            in_flight_bytes=(activations + received) * num_samples,
             error_bytes=(received + sent) * num_samples,
         )
 

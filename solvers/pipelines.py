@@ -50,9 +50,9 @@ every state the tables hold the least R, F and E, and the least that lies behind
 - *Number of stages.* With the stages left known the work is ``O(P L^2 sum over states of choices)``; where that is too
   much, ``P = 0`` leaves their number open: K is then relaxed to m, and memory to what one micro-batch in flight takes.
 - *What the cutoff T leaves.* Devices whose speeds sum up to S do at most ``S T`` of work in an iteration below T. So
-  the layers before a state fit the devices used, those behind it fit the others, and those of a stage fit its own; with
-  T near the time that all devices need together, few devices used are left for each layer, and few ends for each stage.
-  Entries at or above T are given up at once.
+  the layers before a state fit the devices used, and those behind it fit the others; a stage computes no longer than T.
+  With T near the time that all devices need together, few devices used are left for each layer, and few ends for each
+  stage. Entries at or above T are given up at once.
 - *Many sources at a time.* Small tables of several numbers of micro-batches are filled together: their states stand
   side by side, each source's after those of the one before, and no stage leads from one source to another. Every entry
   is the same as if its source were filled alone.
@@ -315,6 +315,14 @@ class PipelineCosts(Protocol):
     @property
     def speeds(self) -> Sequence[float]:
         """By type."""
+        ...
+
+    @property
+    def line_s(self) -> Floats | None:
+        """(C, L + 1) seconds of one micro-batch, both ways, that layers ``0..l-1`` take by each choice; or unknown.
+
+        A stage takes the difference of two of them.
+        """
         ...
 
     @property
@@ -694,17 +702,12 @@ def _most_done_s(costs: PipelineCosts, devices: Integers, cutoff: float) -> Floa
 
 
 def _furthest(costs: PipelineCosts, stack: Stack, cutoff: float) -> Integers:
-    """Return, by choice and first layer, behind which layer a stage ends at most."""
-    if cutoff == np.inf or costs.work_s is None:
+    """Return, by choice and first layer, behind which layer a stage ends at most: a longer one computes beyond T."""
+    if cutoff == np.inf or (line_s := costs.line_s) is None:
         return np.full((len(costs.choices), costs.num_layers), costs.num_layers)
-    able = np.array([one.num_devices * costs.speeds[one.type_index] for one in costs.choices])
-    most_s = able[:, None] * (cutoff * (1 + _ROUNDING))
-    ends = np.cumsum((0, *stack.num_choices))
-    found = [
-        np.searchsorted(work_s, work_s[:-1] + most_s[low:high], side="right") - 1
-        for work_s, (low, high) in zip(_works_s(stack, costs.work_s), pairwise(ends.tolist()), strict=True)
-    ]
-    return np.concatenate(found)
+    most_s = cutoff * (1 + _ROUNDING) / np.array(stack.num_microbatches)[stack.sources]
+    rows = zip(line_s, line_s[:, :-1] + most_s[:, None], strict=True)
+    return np.array([np.searchsorted(one_s, until_s, side="right") - 1 for one_s, until_s in rows])
 
 
 # The tables
@@ -793,7 +796,7 @@ def table_bytes(costs: PipelineCosts, stack: Stack, num_stages: int) -> int:
     states, choices = _Grid.of(costs).size, len(costs.choices)
     entries = 7 * (num_stages + 1) * (costs.num_layers + 1) * len(stack) * states
     moves = _ARRAYS_OF_MOVES * states * choices
-    reach = (2 + _ARRAYS_OF_SIDES * max(costs.num_places)) * choices * (costs.num_layers + 1)
+    reach = (3 + _ARRAYS_OF_SIDES * max(costs.num_places)) * choices * (costs.num_layers + 1)
     return _BYTES * (entries + moves + reach)
 
 

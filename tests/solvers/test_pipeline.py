@@ -57,6 +57,10 @@ class Drawn:
         return None
 
     @property
+    def line_s(self) -> None:
+        return None
+
+    @property
     def units(self) -> tuple[int, ...]:
         return (1,) * len(self.num_devices)
 

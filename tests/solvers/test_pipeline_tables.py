@@ -45,6 +45,12 @@ class Line:
         return tuple((seconds[0] / seconds).max(axis=1).tolist())
 
     @property
+    def line_s(self) -> Floats:
+        both_s = self.sums_s.sum(axis=0)[[one.type_index for one in self.choices]]
+        least = self.losses.min(axis=(1, 2)) / [one.num_devices for one in self.choices]
+        return np.asarray(both_s * least[:, None])
+
+    @property
     def floor_s(self) -> Floats:
         return np.zeros(len(self.choices))
 

@@ -113,8 +113,7 @@ class StageRows:
     @cached_property
     def speeds(self) -> tuple[float, ...]:
         """How many times as fast as the first group's a device is at the layer that suits it best."""
-        both = self._passes[0].plus(self._passes[1])
-        seconds = np.diff(both(self.sizes), axis=2)  # sizes x groups x layers
+        seconds = np.diff(self._both(self.sizes), axis=2)  # sizes x groups x layers
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.where(seconds[:, :1] > 0, seconds[:, :1] / seconds, 0.0)
         return tuple(ratios.max(axis=(0, 2)).tolist())
@@ -124,8 +123,16 @@ class StageRows:
         """Device-seconds of a micro-batch of the layers before each one, on the first group's; rows by its size."""
         if not np.isfinite(self.speeds).all():
             return None
-        found = self._passes[0].plus(self._passes[1]).map(lambda one: one[:, 0])(self.sizes) * (1 - 1e-12)
+        found = self._both.part(0)(self.sizes) * (1 - 1e-12)
         return np.asarray(found if len(self.numbers) > 1 else found[0])
+
+    @property
+    def line_s(self) -> Floats:
+        """Seconds of a micro-batch, both ways, of the layers before each one; by choice."""
+        sums, lines, beyond = self._sums
+        at = lines[:, None] + np.arange(self.num_layers + 1)
+        found: Floats = sums[0][at] + sums[2][at] + (sums[1][at] + sums[3][at]) * beyond[:, None]
+        return found
 
     @cached_property
     def _exchanges(self) -> tuple[list[TransferCost | None], Integers]:
@@ -136,17 +143,17 @@ class StageRows:
 
     def stages(self, firsts: Integers, lasts: Integers, choices: Integers, places: Integers, /) -> StageSeconds:
         """Return what stages take; memory's rounding errs on the side of more micro-batches in flight."""
-        costs, kinds, samples = self.cost.costs, self._types[choices], self._samples[choices]
-        forward_s, backward_s = (one.between((kinds, firsts), (kinds, lasts + 1), samples) for one in self._passes)
-        update_s = self._updates_s[kinds, lasts + 1] - self._updates_s[kinds, firsts]
-        size_bytes: Floats = np.asarray(costs.gradient_bytes(firsts, lasts), dtype=np.float64)
-        exchanges = self._exchanges[1][choices, places]
-        if (lines := self._affines) is not None:
-            startups_s, slopes_s = lines
-            least: Floats = np.minimum.reduce(
-                [a[exchanges] + b[exchanges] * size_bytes for a, b in zip(startups_s, slopes_s, strict=True)]
-            )
-            sync_s = np.where(size_bytes > 0, least, 0.0)
+        costs, (sums, lines, beyond) = self.cost.costs, self._sums
+        line, extra, samples = lines[choices], beyond[choices], self._samples[choices]
+        before, until = sums.take(line + firsts, axis=1), sums.take(line + lasts + 1, axis=1)
+        forward, per_forward, backward, per_backward, update_s = until - before
+        memory = costs.memory(firsts, lasts, num_samples=samples)
+        size_bytes: Floats = memory.gradients_bytes
+        kinds = self._exchanges[1]
+        exchanges = kinds.take(choices * kinds.shape[1] + places)
+        if (lines_s := self._affines) is not None:
+            startups_s, slopes_s = (one.take(exchanges, axis=1) for one in lines_s)
+            sync_s = np.where(size_bytes > 0, (startups_s + slopes_s * size_bytes).min(axis=0), 0.0)
         else:
             size_bytes, exchanges = np.broadcast_arrays(size_bytes, exchanges)
             sync_s = np.zeros(size_bytes.shape)
@@ -154,13 +161,12 @@ class StageRows:
                 mine = exchanges == kind
                 if cost is not None and mine.any():
                     sync_s[mine] = cost(size_bytes[mine])
-        memory = costs.memory(firsts, lasts, num_samples=samples)
-        free = self._limits_bytes[kinds] * (1 + 1e-12) - costs.reserve_bytes - memory.total_bytes(0)
+        free = self._limits_bytes[choices] - costs.reserve_bytes - memory.total_bytes(0)
         each = np.broadcast_to(memory.in_flight_bytes, free.shape)
         many = np.divide(free, each, out=np.full(free.shape, float(ANY)), where=each > 0)
         return StageSeconds(
-            forward_s=forward_s,
-            backward_s=backward_s,
+            forward_s=forward + per_forward * extra,
+            backward_s=backward + per_backward * extra,
             flush_s=sync_s + update_s,
             most_in_flight=np.where(free < 0, 0, np.minimum(many, ANY)).astype(np.int64),
         )
@@ -171,12 +177,28 @@ class StageRows:
         forward, backward = zip(*self.cost.costs.passes, strict=True)
         return Passes.stack(forward), Passes.stack(backward)
 
+    @property
+    def _both(self) -> Passes:
+        """Those of both ways together."""
+        return self._passes[0].plus(self._passes[1])
+
     @cached_property
-    def _updates_s(self) -> Floats:
-        """Prefix sums over the layers of the seconds of updates; groups x (layers + 1)."""
-        costs, lasts = self.cost.costs, np.arange(self.num_layers)
-        rows = [costs.update_s(0, lasts, group=group) for group in range(len(self.num_devices))]
-        return np.concatenate((np.zeros((len(rows), 1)), rows), axis=1)
+    def _sums(self) -> tuple[Floats, Integers, Floats]:
+        """What is summed up over the layers, by line; the line of each choice; and its samples beyond the line's start.
+
+        A line holds, of the layers before each one and behind the last, seconds of a forward pass at its start and of
+        each sample beyond it, those of a backward pass, and those of the update. One for each group and piece of its
+        passes, one behind the other: tables ask for so many stages that every look-up counts.
+        """
+        forward, backward = self._passes
+        pieces = np.searchsorted(forward.starts, self._samples, side="right") - 1
+        of_lines, index = np.unique(np.stack((pieces, self._types)), axis=1, return_inverse=True)
+        piece, group = of_lines
+        rows = [one[piece, group] for way in (forward, backward) for one in (way.base_s, way.per_sample_s)]
+        costs, lasts, groups = self.cost.costs, np.arange(self.num_layers), range(len(self.num_devices))
+        updates_s = np.array([[0.0, *costs.update_s(0, lasts, group=one).tolist()] for one in groups])
+        sums = np.array([*rows, updates_s[group]]).reshape(len(rows) + 1, -1)
+        return sums, index.reshape(-1) * (self.num_layers + 1), self._samples - forward.starts[pieces]
 
     @cached_property
     def _affines(self) -> tuple[Floats, Floats] | None:
@@ -194,8 +216,9 @@ class StageRows:
 
     @cached_property
     def _limits_bytes(self) -> Floats:
-        """What a device may hold, by group."""
-        return np.array([one.memory_limit_bytes for one in self.cost.costs.machines]) * self.domain.memory_scale
+        """What a device may hold, by choice, rounded up."""
+        limits = np.array([one.memory_limit_bytes for one in self.cost.costs.machines]) * self.domain.memory_scale
+        return np.asarray(limits[self._types] * (1 + 1e-12))
 
     @cached_property
     def floor_s(self) -> Floats:
@@ -264,6 +287,11 @@ class _RowsOfOne:
     def work_s(self) -> Floats | None:
         """Device-seconds of the layers in front of each one."""
         return None if self._rows.work_s is None else self._rows.work_s[self._source]
+
+    @property
+    def line_s(self) -> Floats:
+        """Seconds of the layers in front of each one, by choice."""
+        return self._rows.line_s[self._begin : self._end]
 
     def stages(self, firsts: Integers, lasts: Integers, choices: Integers, places: Integers, /) -> StageSeconds:
         """Return what stages take."""
