@@ -321,7 +321,7 @@ class PipelineCosts(Protocol):
     def line_s(self) -> Floats | None:
         """(C, L + 1) seconds of one micro-batch, both ways, that layers ``0..l-1`` take by each choice; or unknown.
 
-        A stage takes the difference of two of them.
+        No stage takes less than the difference of two of them.
         """
         ...
 
@@ -658,7 +658,7 @@ class _Moves:
         )
 
     def pairs(self, num_layers: int) -> Iterator[_Pairs]:
-        """Yield the stages that may start at each layer, last layers first."""
+        """Yield the stages that may start at a layer, those of the last layers first; none of layers without any."""
         together = max(1, _MOST_PAIRS // max(1, len(self)))
         for high in range(num_layers, 0, -together):
             yield from reversed(self._pairs(max(0, high - together), high))
@@ -671,7 +671,7 @@ class _Moves:
         rows, move = np.nonzero((begins < stops) & (self.least <= firsts) & (firsts <= self.most))
         found = _Pairs(move, rows + low, begins[rows, move], stops[rows, move])
         ends = np.searchsorted(rows, np.arange(high - low + 1)).tolist()
-        return [found.part(begin, stop) for begin, stop in pairwise(ends)]
+        return [found.part(begin, stop) for begin, stop in pairwise(ends) if begin < stop]
 
 
 def _layers_left(costs: PipelineCosts, stack: Stack, grid: _Grid, cutoff: float) -> tuple[Integers, Integers]:
@@ -815,6 +815,11 @@ class Tables:
         Entries at or above it are ``inf``.
     allowed
         By number of devices used of each type: whether so many may be used in all; None: all may. Only with units of 1.
+
+    Attributes
+    ----------
+    num_tried
+        Stages that the cutoff left to be looked at.
     """
 
     def __init__(
@@ -835,6 +840,7 @@ class Tables:
         self.entries[:, 0, -1] = np.tile(np.broadcast_to(last, self._grid.size), len(stack))
         self._flat = self.entries.reshape(7, num_stages + 1, -1)  # the same numbers: by layer and state together
         self._moves = _Moves.all(costs, stack, self._grid, cutoff)
+        self.num_tried = 0
         self.is_complete = self._fill(search)
 
     def of(self, source: int) -> TablesOfOne:
@@ -851,17 +857,18 @@ class Tables:
 
     def _runs(self, all_pairs: Iterable[_Pairs]) -> Iterator[list[_Pairs]]:
         """Yield the stages by first layer, last layers first, as many layers together as do not need one another."""
-        most, run, size, bottom = _MOST_AT_ONCE // len(self.left), list[_Pairs](), 0, self.costs.num_layers
-        for first, pairs in zip(reversed(range(self.costs.num_layers)), all_pairs, strict=True):
+        most, run, size, bottom = _MOST_AT_ONCE // len(self.left), list[_Pairs](), 0, 0
+        for pairs in all_pairs:
             count = int(pairs.widths.sum())
-            if run and (size + count > most or int(pairs.begin.min(initial=bottom)) < bottom):
+            if run and (size + count > most or int(pairs.begin.min()) < bottom):
                 yield run
-                run, size, bottom = [], 0, first + 1
-            elif not run:
-                bottom = first + 1
+                run, size = [], 0
+            if not run:
+                bottom = int(pairs.first[0]) + 1
             run.append(pairs)
             size += count
-        yield run
+        if run:
+            yield run
 
     # -- the entries -------------------------------------------------------------------------------------------------
 
@@ -875,21 +882,25 @@ class Tables:
             while low < len(ends):
                 before = int(ends[low - 1]) if low else 0
                 high = max(low + 1, int(np.searchsorted(ends, before + most, side="right")))
-                self._add(self._stages(pairs.part(low, high)))
+                if (stages := self._stages(pairs.part(low, high))) is not None:
+                    self._add(stages)
                 if search.is_over:
                     return False
                 low = high
         return True
 
-    def _stages(self, pairs: _Pairs) -> _Stages:
-        """Return the stages that something can follow and that may be part of a pipeline below the cutoff."""
+    def _stages(self, pairs: _Pairs) -> _Stages | None:
+        """Return the stages that something can follow and that may be part of a pipeline below the cutoff, if any."""
         widths, costs, moves = pairs.widths, self.costs, self._moves
         which = np.repeat(np.arange(len(widths)), widths)
+        self.num_tried += len(which)
         ends = np.arange(len(which)) - np.repeat(np.cumsum(widths) - widths - pairs.begin, widths)
         move = pairs.move[which]
         after = ends * self.entries.shape[-1] + moves.after[move]
         # Nothing can follow most of them: the end of all work is known for few states, and the cutoff leaves fewer.
         is_alive = np.isfinite(self._flat[2][self._after, after]).any(axis=0)
+        if not is_alive.any():
+            return None
         which, ends, move, after = which[is_alive], ends[is_alive], move[is_alive], after[is_alive]
         first, choice, place = pairs.first[which], moves.choice[move], moves.place[move]
         found, schedules = costs.stages(first, ends - 1, choice, place), self.stack.schedules(moves.source[move])
@@ -898,6 +909,8 @@ class Tables:
         least_s = m * (found.forward_s + found.backward_s) + found.flush_s
         held = m if self.stack.is_gpipe else 1
         may_be = (least_s <= self.cutoff * (1 + _ROUNDING)) & (found.most_in_flight >= held)
+        if not may_be.any():
+            return None
         which, ends, move, after = which[may_be], ends[may_be], move[may_be], after[may_be]
         first, choice, place = first[may_be], choice[may_be], place[may_be]
         found, schedules = found.part(may_be), schedules.part(may_be)
@@ -925,8 +938,6 @@ class Tables:
 
     def _add(self, stages: _Stages) -> None:
         """Lower the entries that some stages lead to."""
-        if not len(stages.after):
-            return
         low, least = self._least_before(stages)
         if least.size:
             self._keep(np.minimum.reduceat(least, stages.starts, axis=-1), stages, low)

@@ -44,6 +44,7 @@ _NUM_DIVES = 3  # numbers of stages for which the least bound is followed to an 
 _MOST_ENTRIES = 4e8  # of a table times choices: what a source by number of stages may cost
 _MOST_BYTES = 1 << 30  # of the tables of a source: where they would be larger, it is bounded, but not searched
 _MOST_TOGETHER = 5e6  # the same of all tables that are filled together: beyond, longer arrays save no time
+_MOST_SHARED = 5e5  # entries of tables that are filled together, by layer, state and number of stages
 # Of quick shapes:
 _MOST_SHAPES = 240  # of one group each
 _MOST_STAGES = 8
@@ -437,6 +438,12 @@ class PlainSource:
         most = self.domain.batch // self.schedule.num_microbatches
         return _size(self.domain, sum(min(number, most) for number in self.domain.num_devices))
 
+    @property
+    def num_entries(self) -> int:
+        """Of the tables that come next."""
+        left = 1 if self.is_open else max(self.domain.numbers_of_stages) + 1
+        return left * (self.domain.num_layers + 1) * prod(number + 1 for number in self.domain.num_devices)
+
 
 class Neighbours:
     """The sources of one schedule.
@@ -448,16 +455,17 @@ class Neighbours:
     def __init__(self) -> None:
         self.sources: list[PlainSource] = []
         self._most = 1  # sources at once: twice as many every time, as the first ones lower the cutoff of all others
+        self._share = 1.0  # of their stages that the cutoff left in the last tables
 
     def fill(self, asking: PlainSource, cutoff_s: float) -> None:
         """Fill the tables of a source's next level, and with them those of others; none where they are too large."""
         domain, together = asking.domain, [asking]
         if not asking.is_coarse:  # else choices and units differ by source, and tables are large
             others = [one for one in self.sources if one is not asking and one.needs(is_open=asking.is_open)]
-            size = asking.size
+            size, most = asking.size * self._share, min(self._most, _MOST_SHARED // asking.num_entries)
             for one in sorted(others, key=lambda one: one.bound):
-                size += one.size
-                if len(together) >= self._most or size > _MOST_TOGETHER or one.bound >= cutoff_s:
+                size += one.size * self._share
+                if len(together) >= most or size >= _MOST_TOGETHER or one.bound >= cutoff_s:
                     break
                 together.append(one)
             self._most *= 2
@@ -471,6 +479,7 @@ class Neighbours:
         if domain.is_limited and not domain.is_coarse:  # coarse choices may use more than they count
             allowed = domain.allowed(np.indices([number + 1 for number in domain.num_devices]))
         tables = Tables(rows, stack, num_stages, asking.search, cutoff_s - domain.least_stall_s, allowed)
+        self._share = tables.num_tried / sum(one.size for one in together)
         for index, one in enumerate(together):
             one.take(rows.of(index), tables.of(index))
 

@@ -25,7 +25,7 @@ next. Which ones are searched, and what bounds the others, is told in :mod:`plan
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, product
+from itertools import islice
 from math import ceil
 from typing import Protocol
 
@@ -198,44 +198,48 @@ class InterleavedSource:
         """
         domain, costs = self.domain, self.domain.cost.costs
         for group, most in enumerate(domain.num_devices):
-            forward, backward = costs.machines[group].profile.whole
-            whole = forward.plus(backward)
-            for p, chunks in product(domain.numbers_of_stages, CHUNKS):
-                if not 2 <= p <= most or p * chunks > domain.num_layers:
-                    continue
-                if self.search.is_over:
-                    return
-                near = []
-                for number in domain.numbers_of_microbatches:
-                    if number % p:
-                        continue
-                    replicas, samples = self._samples(p, most, number)
-                    # The mean device has the p-th part of the work: where that is too much, no cuts are looked for.
-                    if number * float(whole(samples[-1])) / p * (1 - 1e-9) < cutoff_s:
-                        near.append((number, replicas, samples))
-                if not near:
-                    continue
-                cuts = domain.balanced(group, p * chunks, 1)
-                firsts, lasts = np.array([[one.first] for one in cuts]), np.array([[one.last] for one in cuts])
-                for number, replicas, samples in near:
-                    # By device, the way to its first task and back from its last, and its work.
-                    both_s = costs.forward_s(firsts, lasts, group=group, num_samples=samples)
-                    both_s = both_s + costs.backward_s(firsts, lasts, group=group, num_samples=samples)
-                    both_s = both_s.reshape(-1, p, len(samples))
-                    path_s = np.cumsum(both_s[0], axis=0) - both_s[0]
-                    least_s = (path_s + number * both_s.sum(axis=0)).max(axis=0) * (1 - 1e-9)
-                    for one in np.flatnonzero(least_s < cutoff_s).tolist():
-                        if self.search.is_over:
-                            return
-                        row = _Row(
-                            group=group,
-                            p=p,
-                            chunks=chunks,
-                            number=number,
-                            replicas=int(replicas[one]),
-                            is_coarse=self.is_coarse,
-                        )
-                        yield float(least_s[one]), row
+            for p in domain.numbers_of_stages:
+                near = self._near(group, p, cutoff_s) if 2 <= p <= min(most, domain.num_layers // min(CHUNKS)) else []
+                for chunks in CHUNKS if near else ():
+                    if self.search.is_over:
+                        return
+                    if p * chunks > domain.num_layers:
+                        break
+                    cuts = domain.balanced(group, p * chunks, 1)
+                    firsts, lasts = np.array([[one.first] for one in cuts]), np.array([[one.last] for one in cuts])
+                    for number, replicas, samples in near:
+                        # By device, the way to its first task and back from its last, and its work.
+                        both_s = costs.forward_s(firsts, lasts, group=group, num_samples=samples)
+                        both_s = both_s + costs.backward_s(firsts, lasts, group=group, num_samples=samples)
+                        both_s = both_s.reshape(-1, p, len(samples))
+                        path_s = np.cumsum(both_s[0], axis=0) - both_s[0]
+                        least_s = (path_s + number * both_s.sum(axis=0)).max(axis=0) * (1 - 1e-9)
+                        for one in np.flatnonzero(least_s < cutoff_s).tolist():
+                            if self.search.is_over:
+                                return
+                            row = _Row(
+                                group=group,
+                                p=p,
+                                chunks=chunks,
+                                number=number,
+                                replicas=int(replicas[one]),
+                                is_coarse=self.is_coarse,
+                            )
+                            yield float(least_s[one]), row
+
+    def _near(self, group: int, p: int, cutoff_s: float) -> list[tuple[int, Integers, Integers]]:
+        """Return the numbers of micro-batches whose work p devices might do in time, with replicas and their samples.
+
+        The mean device has the p-th part of the work: where that is too much, no cuts are looked for.
+        """
+        forward, backward = self.domain.cost.costs.machines[group].profile.whole
+        whole, near = forward.plus(backward), []
+        for number in self.search.watch(self.domain.numbers_of_microbatches):
+            if not number % p:
+                replicas, samples = self._samples(p, self.domain.num_devices[group], number)
+                if number * float(whole(samples[-1])) / p * (1 - 1e-9) < cutoff_s:
+                    near.append((number, replicas, samples))
+        return near
 
     def _samples(self, p: int, most: int, number: int) -> tuple[Integers, Integers]:
         """Return numbers of replicas that p stages may have, and a replica's samples of each micro-batch.
