@@ -385,6 +385,11 @@ class StageCosts:
         return {}
 
     @cached_property
+    def _computing_s(self) -> dict[tuple[int, int, int, int], tuple[float, float, float]]:
+        """Seconds of computing by first layer, last layer, group and samples."""
+        return {}
+
+    @cached_property
     def _syncs_s(self) -> dict[tuple[int, int, Place], float]:
         """Seconds of exchanges by first layer, last layer and place."""
         return {}
@@ -410,6 +415,22 @@ class StageCosts:
             As of :meth:`forward_s`.
         """
         return self.passes[group][1].between((first,), (np.asarray(last) + 1,), num_samples)
+
+    def computing_s(self, first: int, last: int, *, group: int, num_samples: int) -> tuple[float, float, float]:
+        """Return the forward and backward seconds of a micro-batch on one device, and those of the update.
+
+        Parameters
+        ----------
+        first, last, group, num_samples
+            As of :meth:`forward_s`, of one stage.
+        """
+        key = first, last, group, num_samples
+        if key not in self._computing_s:  # searches ask this for the same few stages, many times
+            forward_s = self.forward_s(first, last, group=group, num_samples=num_samples)
+            backward_s = self.backward_s(first, last, group=group, num_samples=num_samples)
+            update_s = self.update_s(first, last, group=group)
+            self._computing_s[key] = float(forward_s), float(backward_s), float(update_s)
+        return self._computing_s[key]
 
     def update_s(self, first: Positions, last: Positions, *, group: int) -> Floats:
         """Return the seconds of the optimiser's step on the parameters of these layers.

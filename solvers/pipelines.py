@@ -421,7 +421,7 @@ _ZERO = np.zeros(())
 _NOTHING = _Behind(_ZERO, _ZERO, _ZERO, _ZERO)
 
 
-def _behind_of(tail: _Tail, out_s: Floats, back_s: Floats, schedule: Schedule | Schedules) -> _Behind:
+def _behind_of(tail: _Tail, out_s: Floats | float, back_s: Floats | float, schedule: Schedule | Schedules) -> _Behind:
     """Return what lies behind a boundary of ``cf`` and ``cb``."""
     both_s = out_s + back_s
     sent_s = both_s if schedule.is_gpipe else np.maximum(out_s, back_s)
@@ -435,11 +435,11 @@ def _behind_of(tail: _Tail, out_s: Floats, back_s: Floats, schedule: Schedule | 
 
 
 def _stage_of(
-    forward_s: Floats,
-    backward_s: Floats,
-    flush_s: Floats,
+    forward_s: Floats | float,
+    backward_s: Floats | float,
+    flush_s: Floats | float,
     behind: _Behind,
-    in_flight: Integers,
+    in_flight: Integers | int,
     schedule: Schedule | Schedules,
 ) -> _Tail:
     """Return the recursion for one stage; ``in_flight`` is K."""
@@ -451,9 +451,10 @@ def _stage_of(
         last_s = trip_s + backward_s
         lead_s = np.maximum(in_flight * forward_s, forward_s + trip_s)
         drain_s = np.maximum(in_flight * backward_s, last_s)
-        middle_s = (m - in_flight) * work_s
+        some_s = lead_s + (m - in_flight) * work_s + drain_s
         all_s = np.maximum(lead_s + m * backward_s, m * forward_s + drain_s)
-        own_s = np.where(in_flight < m, lead_s + middle_s + drain_s, all_s)
+        is_some = in_flight < m
+        own_s = (some_s if is_some else all_s) if isinstance(is_some, bool) else np.where(is_some, some_s, all_s)
         turns = -(-m // in_flight)
         own_s = np.maximum(own_s, (m - 1 - (turns - 1) * in_flight) * forward_s + turns * round_trip_s)
     finish_s = np.maximum(own_s, work_s + np.maximum(behind.finish_s, behind.channel_s))
@@ -488,22 +489,25 @@ def _through(
     greatest = work_s
     spans = [work_s[0] + work_s[1]]  # of the stages from s to each of those behind, boundaries between them included
     for position in reversed(range(len(prefix.columns))):
-        f, b, y = (np.array(one) for one in prefix.columns[position])
-        in_flight = np.array(prefix.in_flight[position])
+        f, b, y = prefix.columns[position]
+        in_flight = prefix.in_flight[position]
         behind = _behind_of(tail, out_s, back_s, schedule)
         tail = _stage_of(f, b, y, behind, in_flight, schedule)
-        spans = [f + b, *(f + b + out_s + back_s + one for one in spans)]
         if schedule.is_gpipe:
             greatest = np.array(
                 [np.maximum(greatest[0], np.maximum(f, out_s)), np.maximum(greatest[1], np.maximum(b, back_s))]
             )
-        elif is_closed and in_flight < m:
-            for size, span_s in enumerate(spans, start=1):
-                turns, rest = divmod(m - 1 - prefix.in_flight[position], size)
-                finish_s = np.maximum(tail.finish_s, 2 * tail.round_trip_s + rest * b + turns * span_s)
+        elif is_closed:
+            reached_s = f + b + out_s + back_s
+            spans = [np.asarray(f + b), *(reached_s + one for one in spans)]
+            if in_flight < m:
+                finish_s, twice_s = tail.finish_s, 2 * tail.round_trip_s
+                for size, span_s in enumerate(spans, start=1):
+                    turns, rest = divmod(m - 1 - in_flight, size)
+                    finish_s = np.maximum(finish_s, twice_s + rest * b + turns * span_s)
                 tail = _Tail(tail.round_trip_s, finish_s, np.maximum(tail.flushed_s, finish_s + y))
         if position:
-            out_s, back_s = (np.array(one) for one in prefix.sent[position - 1])
+            out_s, back_s = prefix.sent[position - 1]
     if schedule.is_gpipe:
         line_s: Floats = tail.round_trip_s + (m - 1) * (greatest[0] + greatest[1])
         return np.asarray(np.maximum(tail.flushed_s, line_s))

@@ -240,16 +240,20 @@ class PipelineCost:
     def times(self, shape: Shape) -> StageTimes:
         """Return the seconds of every stage and boundary."""
         costs, places, stages = self.costs, self.places(shape), shape.stages
-        runs = [(one.first, one.last, one.group, shape.num_samples(one)) for one in stages]
+        computing = (
+            costs.computing_s(one.first, one.last, group=one.group, num_samples=shape.num_samples(one))
+            for one in stages
+        )
+        forward_s, backward_s, update_s = zip(*computing, strict=True)
         return StageTimes(
-            forward_s=tuple(float(costs.forward_s(i, j, group=g, num_samples=b)) for i, j, g, b in runs),
-            backward_s=tuple(float(costs.backward_s(i, j, group=g, num_samples=b)) for i, j, g, b in runs),
+            forward_s=forward_s,
+            backward_s=backward_s,
             transfer_s=tuple(
                 costs.transfer_s(stages[k + 1].first, places[k], places[k + 1], microbatch_size=shape.microbatch_size)
                 for k in range(len(stages) - 1)
             ),
             sync_s=tuple(costs.sync_s(one.first, one.last, place) for one, place in zip(stages, places, strict=True)),
-            update_s=tuple(float(costs.update_s(i, j, group=g)) for i, j, g, _ in runs),
+            update_s=update_s,
         )
 
     def run(
