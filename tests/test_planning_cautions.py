@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from answers import plan_text
@@ -14,6 +15,8 @@ from planner.exporters.export import Job, export
 from planner.plan import Plan
 from planner.planning import little_memory
 from planner.problem import Problem
+from planner.ranking import best_plan
+from planner.solution import Status
 
 NETWORK = {"name": "machines", "count": 4, "network": "1 Gbit/s", "devices": 1, "device": "rtx-2080-ti"}
 SERVED: dict[str, Any] = {
@@ -72,6 +75,20 @@ def test_an_interleaved_pipeline_is_not_the_last_word_where_only_1f1b_can_be_lau
     assert "a device has one stage" in found.cautions[0]
     assert "fix.schedule: 1f1b" in found.instead
     assert any(one.configuration and "1f1b" in one.configuration.headline for one in found.alternatives)
+
+
+def test_a_proven_plan_is_not_searched_for_again_by_a_question_that_it_answers() -> None:
+    spec = {
+        "dnn": {"zoo": "alexnet", "batch_per_device": 32},
+        "cluster": {"machines": [{**NETWORK, "count": 3, "network": "10 Gbit/s"}]},
+        "families": ["pipeline", "all_reduce"],
+    }
+    with patch("planner.planning.best_plan", wraps=best_plan) as searched:
+        found = planner.plan(planner.load(spec))
+    assert found.status is Status.OPTIMAL
+    assert found.configuration.to_document()["schedule"] == "1f1b"
+    assert "all its stages have as many replicas" in found.cautions[0]
+    assert [call.args[0].families for call in searched.call_args_list] == [("pipeline", "all_reduce"), ("all_reduce",)]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from servers import MIXED, planned, question
 
 import planner
+from planner.cost import Passes
 from planner.errors import InfeasibleError
 from planner.families.parameter_server.bounds import Boxes, Space, lower_bounds, root, tightened
 from planner.families.parameter_server.cost import ParameterServerCost
@@ -258,3 +259,41 @@ def test_servers_beyond_the_tensors_are_not_dropped_where_so_many_machines_are_a
     assert found.status is Status.OPTIMAL
     report = second_physics.check(problem, found)
     assert report.is_ok, report
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(1, 200),
+    st.lists(st.floats(1e-3, 1.0), min_size=4, max_size=4),
+    st.integers(1, 40),
+)
+def test_no_share_can_be_lowered_and_none_is_slower_than_it_must_be(
+    first: int, second: int, batch: int, seconds: list[float], most: int
+) -> None:
+    """Against every second at which some device could end."""
+    space = object.__new__(Space)
+    space.fixed_share, space.fixed_batch, space.most_batch, space.is_equal = None, batch, batch, False
+    space.devices, space.groups = np.array([1, 2]), [None, None]  # type: ignore[list-item]  # two of them
+    space.most_samples = np.array([most, 2 * most])
+    one_s, four_s = np.sort(np.array(seconds).reshape(2, 2), axis=0)
+    space.computing = Passes.through(np.array([1.0, 4.0]), np.array([one_s, np.minimum(four_s + 1e-3, 4 * one_s)]))
+    space.sample_s = space.computing.least_s(4)
+    workers = np.array([first, second])
+    number, found = workers * space.devices, space.shares_of(workers)
+    if number.sum() > batch or (number * space.most_samples).sum() < batch:
+        assert found is None
+        return
+    assert found is not None
+    assert (number * found).sum() >= batch
+    assert (found >= 1).all() and (found <= space.most_samples).all()
+    assert all((number * found).sum() - one < batch or share == 1 for one, share in zip(number, found, strict=True))
+    shares = np.arange(1, 2 * most + 1)
+    taken_s = space.computing.of_each(np.stack((shares, shares), axis=1))  # by share and group
+    ends_s = taken_s[found - 1, [0, 1]]
+    for until_s in np.unique(taken_s[:, 0].tolist() + taken_s[:, 1].tolist()):
+        fit = np.clip((taken_s <= until_s * (1 - 1e-9)).sum(axis=0), 1, space.most_samples)
+        if (number * fit).sum() >= batch:
+            assert (ends_s[found > 1] <= until_s).all()
+            break
