@@ -6,20 +6,12 @@ doi:10.1145/3485447.3511981. Layers without multiply-adds (pooling, activation, 
 nothing, as there; what they do cost sits in the fitted utilisation. Seconds measured on one device are scaled to
 another by the ratio of their peaks.
 
-**A kernel.** A matrix product takes as long as its multiply-adds at a share of the device's peak, or as its operands
-take to move, whichever is longer (the roofline: S. Williams, A. Waterman, D. Patterson, Communications of the ACM
-52(4), 2009, doi:10.1145/1498765.1498785). Three things make small or odd products slower:
-
-- *Waves.* The result is cut into tiles, one at a time for each multiprocessor, and the last wave of tiles is not full
-  (NVIDIA, Matrix Multiplication Background User's Guide, sections "Tile quantization" and "Wave quantization").
-- *Start-up.* A tile pays for its first loads and its last stores, whatever its inner width. That time is the same on
-  each multiprocessor, so in inner width it grows with the multiplications that one does a second.
-- *Alignment.* Tensor cores want widths that are multiples of 8 numbers of two bytes (same guide, "Tensor Core
-  requirements"); other widths fall back to slower kernels.
-
-Products of less than half a wave of tiles are taken to be split among all multiprocessors whatever their inner width:
-too quick for tiny ones, which launching covers. Leaves out caches between kernels, clocks that sink under load (they
-are in the fitted shares), and sparsity.
+**A kernel** of a transformer in short numbers: tiles, waves, start-up and bytes as any network's kernels have them
+(:mod:`planner.models.roofline`), with shares that are fitted to the steps of programs that train transformers. Those of
+a program are overlays: how attention is computed, what is moved besides, what launching takes. Besides, tensor cores
+want widths that are multiples of 8 numbers of two bytes (NVIDIA, Matrix Multiplication Background User's Guide, "Tensor
+Core requirements"); other widths fall back to slower kernels. Leaves out caches between kernels, clocks that sink under
+load (they are in the fitted shares), and sparsity.
 
 **A transformer's layer, embedding and head**, for many layouts at once: every operator of
 :mod:`planner.models.operators`. Tensor parallelism cuts the columns of a part's first product and the inner width of
@@ -29,15 +21,15 @@ arXiv 2104.04473). Leaves out communication and the floor that launching kernels
 :mod:`planner.models.transformer_time`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from planner.cluster import TRAINING_DTYPES, Device
+from planner.cluster import Device
 from planner.cost import Floats, Profile
 from planner.dnn import Dnn
-from planner.errors import ModelError
 from planner.models.layouts import Ints, Layouts, Recompute
 from planner.models.memory import Precision
 from planner.models.operators import (
@@ -48,30 +40,12 @@ from planner.models.operators import (
     block_operators,
     embedding_operators,
     head_operators,
+    operator_kind,
 )
+from planner.models.roofline import MOVED, USUAL_LOADS, DeviceLimits, Grid, longer_of, peak_flop_per_s, startup_width
 from planner.transformer import LayerKind, Transformer
 
 # -- any layer ---------------------------------------------------------------------------------------------------------
-
-
-def peak_flop_per_s(device: Device, dtype: str) -> float:
-    """Return the device's peak for a data type.
-
-    Parameters
-    ----------
-    device, dtype
-        A device of the table, and a type such as ``bf16``.
-
-    Raises
-    ------
-    ModelError
-        If the table has no rate of that type for the device; the message lists those it has.
-    """
-    peak = device.peak_flop_per_s.get(dtype)
-    if peak is None:
-        known = ", ".join(sorted(set(device.peak_flop_per_s) & set(TRAINING_DTYPES))) or "none at all"
-        raise ModelError(f"{device.name!r} has no {dtype} rate (known: {known}). Set dnn.dtype to one of them.")
-    return peak
 
 
 def profile_from_flop(
@@ -165,14 +139,10 @@ def scaled_to(profile: Profile, measured_on: Device, device: Device, *, dtype: s
     return scaled, f"seconds on {device.name} {how}"
 
 
-# -- single kernels ----------------------------------------------------------------------------------------------------
+# -- single kernels of transformers ------------------------------------------------------------------------------------
 
 _ALIGNED = 8  # numbers of two bytes in the 16 bytes that a load takes at once
-_TILES = ((256, 128, 1.0), (128, 128, 0.85), (128, 64, 0.72))  # rows, columns, share of the largest tile's rate
-_FEW_TILES = 0.5  # of one wave; below it the inner width is split among the idle multiprocessors
-_SPLIT = 0.6  # share of the largest tile's rate that a split product reaches, its sums included
 _REFERENCE_FLOP_PER_S = 312e12 / 108  # of one multiprocessor of the A100, which the start-up is stated for
-_SHARPNESS = 6  # of the change from one bound to the other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,9 +156,9 @@ class DeviceRates:
     peak_flop_per_s
         Dense, of the data type that the products are in.
     memory_bandwidth_bytes_per_s
-        Published.
+        As :class:`planner.models.roofline.DeviceLimits` has it.
     num_multiprocessors
-        Published.
+        1 where it is not known.
     product_efficiency
         Share of the peak that large products reach.
     memory_efficiency
@@ -205,6 +175,31 @@ class DeviceRates:
     memory_efficiency: float
     attention_efficiency: float
 
+    @classmethod
+    def of(cls, device: Device, dtype: str, shares: Mapping[str, float]) -> "DeviceRates":
+        """Return those of a device.
+
+        Parameters
+        ----------
+        device, dtype
+            The device, and the type of the products.
+        shares
+            The three that are fitted, by name.
+
+        Raises
+        ------
+        ModelError
+            If the device has no rate of that type.
+        """
+        limits = DeviceLimits.of(device, dtype)
+        return cls(
+            name=device.name,
+            peak_flop_per_s=limits.product_flop_per_s,
+            memory_bandwidth_bytes_per_s=limits.bytes_per_s,
+            num_multiprocessors=limits.num_multiprocessors,
+            **shares,
+        )
+
     @property
     def moved_bytes_per_s(self) -> float:
         """Bytes a second that a kernel moves."""
@@ -216,6 +211,38 @@ class DeviceRates:
         return self.peak_flop_per_s * self.product_efficiency
 
 
+def device_shares(device: Device, dtype: str, rates: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return the three shares of a device: as fitted to it, else as those of fitted devices tell.
+
+    Parameters
+    ----------
+    device, dtype
+        The device, and the type of the products.
+    rates
+        ``devices``, the shares of those that were fitted, and ``unmeasured``, those of others.
+
+    Notes
+    -----
+    Of large products the share falls by a power of the FLOP that a joule must pay for at the peak, as power sets the
+    clock; it is no more than products alone were measured at, there or on any fitted device. Without a published
+    power it is the mean of fitted devices. Attention reaches the same part of it everywhere, and memory the same share.
+    """
+    if device.name in rates["devices"]:
+        return dict(rates["devices"][device.name])
+    law = rates["unmeasured"]
+    product = law["product_efficiency"]
+    if device.power_w:
+        product *= (peak_flop_per_s(device, dtype) / device.power_w / law["flop_per_j"]) ** -law["exponent"]
+    product = min(product, law["most_product_efficiency"])
+    if device.matmul_flop_per_s and "bf16" in device.peak_flop_per_s:
+        product = min(product, device.matmul_flop_per_s / device.peak_flop_per_s["bf16"])
+    return {
+        "product_efficiency": product,
+        "memory_efficiency": law["memory_efficiency"],
+        "attention_efficiency": law["attention_ratio"] * product,
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
     """Figures common to all devices and all software, fitted once.
@@ -225,7 +252,7 @@ class Constants:
     startup_width
         Inner width that a tile's start-up costs on an A100.
     wave_share
-        How much of the waste of unfilled waves is paid: 1 all, 0 none (libraries choose among many tiles).
+        How much of the waste of unfilled waves is paid: 1 all, 0 none.
     misaligned_cost
         What products with a vocabulary that is not filled up take longer for each :func:`misalignment` of a rank's part
         of it, over their own time.
@@ -233,8 +260,6 @@ class Constants:
         The same of unfused attention, and the size of a head.
     score_bytes
         Moved forward for one score of unfused attention; backward moves ``SCORE_BACKWARD`` times as many.
-    element_ratio
-        Bytes that norms, activations and residual additions move, over those that are counted.
     accumulation_ratio
         The same of the kernels that add up gradients, one for each tensor.
     head_floor_ratio
@@ -254,7 +279,6 @@ class Constants:
     misaligned_cost: float
     misaligned_head_cost: float
     score_bytes: float
-    element_ratio: float
     accumulation_ratio: float
     head_floor_ratio: float
     hop_s: float
@@ -322,22 +346,6 @@ class Software:
     element_passes: float = 1.0
 
 
-def longer_of(first: Floats | float, second: Floats | float, sharpness: float = _SHARPNESS) -> Floats:
-    """Return about the larger of two times: a little more where they are close, as work is then never all hidden.
-
-    Parameters
-    ----------
-    first, second
-        Seconds, of shapes that broadcast.
-    sharpness
-        n of the norm ``(x**n + y**n) ** (1/n)``: at least the larger, at most 2 ** (1/n) times it, which for 6 is 1.12.
-        Own choice; a sharp maximum is what it tends to.
-    """
-    larger, smaller = np.maximum(first, second), np.minimum(first, second)
-    share = np.divide(smaller, larger, out=np.zeros(np.shape(larger)), where=np.asarray(larger) > 0)
-    return np.asarray(larger * (1 + share**sharpness) ** (1 / sharpness), dtype=float)
-
-
 def misalignment(width: Ints | int) -> Floats:
     """Return how often a load is halved until it divides a width: 0 for multiples of 8 numbers, 3 for odd widths.
 
@@ -380,33 +388,28 @@ def product_s(
         Of shapes that broadcast; > 0.
     rates, constants
         The device, and what is fitted for all.
-
-    Notes
-    -----
-    ``w waves + (1 - w) ideal``, times ``1 + startup / inner``, and at least about as long as its bytes take. The
-    tile is the fastest of three for each product. More than eight waves are taken to fill the last one half on average.
     """
-    rows, inner, columns, count = (np.asarray(number, dtype=float) for number in (rows, inner, columns, count))
-    flop = 2 * rows * inner * columns * count
-    ideal = flop / rates.multiplied_flop_per_s
-    waves = np.full(np.shape(ideal), np.inf)
-    for tile_rows, tile_columns, share in _TILES:
-        tiles = np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns) * count / rates.num_multiprocessors
-        whole = np.where(tiles > 8, tiles + 0.5, np.ceil(tiles)) * rates.num_multiprocessors
-        took = 2 * whole * tile_rows * tile_columns * inner / (rates.multiplied_flop_per_s * share)
-        waves = np.minimum(waves, np.where(tiles < _FEW_TILES, ideal / (share * _SPLIT), took))
-    quantised = constants.wave_share * waves + (1 - constants.wave_share) * ideal
-    rate = rates.peak_flop_per_s / rates.num_multiprocessors
-    startup = constants.startup_width * rate / _REFERENCE_FLOP_PER_S
-    moved = 2 * (rows * inner + inner * columns + rows * columns) * count
-    return longer_of(quantised * (1 + startup / inner), move_s(moved, rates))
+    rows, inner, columns, count = np.broadcast_arrays(*map(np.float64, (rows, inner, columns, count)))
+    work = _grid(rates, constants).padded_flop(rows, inner, columns, count)
+    moved = _BYTES * (rows * inner + inner * columns + rows * columns) * count
+    return longer_of(work / rates.multiplied_flop_per_s, move_s(moved, rates))
+
+
+def _grid(rates: DeviceRates, constants: Constants) -> Grid:
+    """Return how a device cuts products."""
+    width, stated = constants.startup_width, _REFERENCE_FLOP_PER_S
+    return Grid(
+        processors=rates.num_multiprocessors,
+        startup=startup_width(width, rates.peak_flop_per_s, rates.num_multiprocessors, stated_flop_per_s=stated),
+        waves=constants.wave_share,
+        loads=USUAL_LOADS,
+    )
 
 
 # -- a transformer's layers, embedding and head ------------------------------------------------------------------------
 
 _BYTES = 2  # of an activation
 SCORE_BACKWARD = 1.7  # bytes moved backward over forward, per score: counted below
-ELEMENT_BACKWARD = 1.9  # the same of norms, activations and residual additions
 FLASH_BACKWARD = 2.5  # five products for two: the scores are computed again (T. Dao, arXiv 2307.08691, section 3)
 _LOSS_BYTES = 42.0  # of one logit both ways, not fused: in four bytes, read or written ten times, once in two
 _DROPOUT_BYTES = 5  # read, write, and the mask
@@ -486,21 +489,10 @@ def layer_seconds(
         if one.product is not None:
             ahead, back = _products_s(one, layouts, rates, constants, tokens)
         else:
-            ahead = _element_s(one, layouts, rates, software, constants) * tokens
-            back = ELEMENT_BACKWARD * ahead
+            ahead, back = (tokens * way for way in _element_s(one, layouts, rates, software, constants))
         forward, backward = forward + ahead, backward + back
         last = last + ahead if one.name in _LAST or one == operators[-1] else last
-    ranks = layouts.microbatch / (layouts.tensor * layouts.context)
-    flop = sum(one.forward_flop for one in operators if one.kind == "attention") * ranks
-    if software.has_flash_attention:
-        attention = flop / software.attention_ratio / (rates.peak_flop_per_s * rates.attention_efficiency)
-        attention_back = FLASH_BACKWARD * attention
-    else:
-        # A masked score is computed all the same.
-        products = flop * (2 if transformer.is_causal else 1) / rates.multiplied_flop_per_s
-        moved = move_s(transformer.num_heads * transformer.sequence_length**2 * ranks * constants.score_bytes, rates)
-        slow = 1 + constants.misaligned_head_cost * misalignment(transformer.head_size)
-        attention, attention_back = slow * (products + moved), slow * (2 * products + SCORE_BACKWARD * moved)
+    attention, attention_back = _attention_s(transformer, operators, layouts, rates, software, constants)
     return LayerSeconds(
         forward_s=forward + attention, backward_s=backward + attention_back, attention_s=attention, last_s=last
     )
@@ -532,25 +524,69 @@ def _products_s(
     return forward, input_gradient + weight_gradient
 
 
+def _attention_s(
+    transformer: Transformer,
+    operators: Sequence[TransformerOperator],
+    layouts: Layouts,
+    rates: DeviceRates,
+    software: Software,
+    constants: Constants,
+) -> tuple[Floats, Floats]:
+    """Return the seconds of scores, softmax and context, forward and backward."""
+    scores, context = (one.product for one in operators if one.product and one.kind == "attention")
+    heads = scores.count * layouts.microbatch / layouts.tensor
+    queries = scores.rows / layouts.context
+    if software.has_flash_attention:
+        # A tile is some queries of a head, which goes over all keys, or over half of them, for both products.
+        inner = context.inner * (1 + scores.inner / context.columns) / (1 + transformer.is_causal)
+        reached = rates.peak_flop_per_s * rates.attention_efficiency * software.attention_ratio
+        grid = _grid(rates, constants)
+        shapes = (np.broadcast_arrays(queries, times * inner, context.columns, heads) for times in (1, FLASH_BACKWARD))
+        forward, backward = (grid.padded_flop(*shape) / reached for shape in shapes)
+        return forward, backward
+    num_scores = heads * queries * scores.columns  # a masked one is computed all the same
+    products = 2 * num_scores * (scores.inner + context.columns) / rates.multiplied_flop_per_s
+    moved = move_s(num_scores * constants.score_bytes, rates)
+    slow = 1 + constants.misaligned_head_cost * misalignment(transformer.head_size)
+    return slow * (products + moved), slow * (2 * products + SCORE_BACKWARD * moved)
+
+
 def _element_s(
     one: TransformerOperator, layouts: Layouts, rates: DeviceRates, software: Software, constants: Constants
-) -> Floats:
-    """Return the seconds of an operator that moves memory, forward: every number read or written once."""
-    moved = _BYTES * (one.input_elements + one.output_elements)
-    if one.kind == "residual" and software.has_dropout:
-        moved += _DROPOUT_BYTES * one.output_elements
+) -> tuple[Floats, Floats]:
+    """Return the seconds of an operator that moves memory, forward and backward.
+
+    What an addition reads another reads as well: the gradients of both are added up, which takes an addition.
+    """
+    ways = MOVED[operator_kind(one.kind)]
+    if one.kind == "residual":
+        ways = (ways[0], ways[0])
     # Tensor parallelism does not split norms and additions, but sequence parallelism does.
-    split = layouts.stream_split if one.kind in ("norm", "residual") else layouts.tensor
+    split = layouts.stream_split if one.kind in ("norm", "residual", "embedding") else layouts.tensor
     tokens = layouts.microbatch / (split * layouts.context)
-    return move_s(moved * software.element_passes * tokens, rates) * constants.element_ratio
+    passes = 1.0 if one.kind == "embedding" else software.element_passes
+    per_byte = tokens * passes
+    dropped = _DROPOUT_BYTES * one.output_elements if one.kind == "residual" and software.has_dropout else 0
+    ahead, back = (
+        move_s((_BYTES * (read * one.input_elements + written * one.output_elements) + dropped) * per_byte, rates)
+        for read, written in ways
+    )
+    return ahead, back
 
 
-def embedding_s(transformer: Transformer, layouts: Layouts, *, rates: DeviceRates, constants: Constants) -> Floats:
+def embedding_s(
+    transformer: Transformer,
+    layouts: Layouts,
+    *,
+    rates: DeviceRates,
+    software: Software,
+    constants: Constants,
+) -> Floats:
     """Return the seconds of the embedding of one micro-batch, both ways, shape (n,).
 
     Parameters
     ----------
-    transformer, layouts, rates, constants
+    transformer, layouts, rates, software, constants
         As for :func:`layer_seconds`.
     """
     total = np.zeros(len(layouts))
@@ -558,8 +594,7 @@ def embedding_s(transformer: Transformer, layouts: Layouts, *, rates: DeviceRate
         if one.product is not None:
             total = total + sum(_products_s(one, layouts, rates, constants))
         elif one.kind != "input":
-            moved = _BYTES * 2 * one.output_elements * layouts.microbatch / (layouts.stream_split * layouts.context)
-            total = total + constants.element_ratio * (1 + ELEMENT_BACKWARD) * move_s(moved, rates)
+            total = total + sum(_element_s(one, layouts, rates, software, constants))
     return total
 
 
@@ -590,5 +625,5 @@ def head_s(
             logits = one.input_elements * layouts.microbatch / (layouts.tensor * layouts.context)
             total = total + move_s(logits * moved_bytes, rates)
         else:
-            total = total + (1 + ELEMENT_BACKWARD) * _element_s(one, layouts, rates, software, constants)
+            total = total + sum(_element_s(one, layouts, rates, software, constants))
     return total

@@ -5,22 +5,19 @@ multiply-adds and the shapes around it (:func:`planner.models.operators.operator
 
 **Kernels.** An operator is one kernel forward, or a few. Backward follows by rule: a product has two, the gradients of
 its two factors, of the same FLOP each (eqs. 4 to 6 of T. Liu et al., WWW '22, doi:10.1145/3485447.3511981); what moves
-memory alone reads the gradient, and what it kept of forward, and writes a gradient (:data:`_MOVED`, counted for the
-kernels of PyTorch 1.12 to 2.13, aten/src/ATen/native/cuda). A sum passes its gradient on as it is; where several layers
-read one output, their gradients are added up. Weights that are kept in four bytes are copied to two before each use,
-and their gradients back (automatic mixed precision).
+memory alone reads the gradient, and what it kept of forward, and writes a gradient
+(:data:`planner.models.roofline.MOVED`). A sum passes its gradient on as it is; where several layers read one output,
+their gradients are added up. Weights that are kept in four bytes are copied to two before each use, and their gradients
+back (automatic mixed precision).
 
-**Seconds.** Of a kernel about the longer of its arithmetic and of moving its bytes (the roofline: S. Williams, A.
-Waterman, D. Patterson, CACM 52(4), 2009, doi:10.1145/1498765.1498785). Products are computed in tiles, whole ones, in
-waves over the device's multiprocessors (NVIDIA, Matrix Multiplication Background User's Guide, "Tile quantization",
-"Wave quantization"). Large ones run no faster than the power of the board lets them: energy of a FLOP by the process
-that the device is made in. A step takes no less than the host needs to launch its kernels.
+**Seconds.** Of a kernel about the longer of its arithmetic and of moving its bytes, by tiles and waves
+(:mod:`planner.models.roofline`). Large products run no faster than the power of the board lets them: energy of a FLOP
+by the process that the device is made in. A step takes no less than the host needs to launch its kernels.
 
 Leaves out: caches beyond one kernel, clocks that vary between devices of a kind, and libraries' choice of algorithm but
 for what the fitted shares hold of it.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -29,37 +26,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cluster import Device
 from planner.cost import Floats, Profile
 from planner.dnn import OPERATOR_KINDS, PRODUCT_KINDS, Dnn, Operator
-from planner.models.compute import peak_flop_per_s
 from planner.models.operators import operators_of
+from planner.models.roofline import MOVED, USUAL_LOADS, WHOLE, DeviceLimits, Grid, least_of, longer_of, startup_width
 
 Ints = NDArray[np.int64]
 
 # -- kernels of a network ----------------------------------------------------------------------------------------------
 
-# How often an operator moves what it reads and what it writes: forward, and backward.
-_MOVED = {
-    "convolution": ((1, 1), (1, 1)),  # of each of the two gradients
-    "matmul": ((1, 1), (1, 1)),
-    "batched_matmul": ((1, 1), (1, 1)),
-    "recurrent": ((1, 1), (1, 1)),
-    "attention": ((1, 1), (2, 2)),
-    "batch_norm": ((1, 1), (2, 1)),  # its second look at its input finds most in the cache
-    "norm": ((1, 1), (2, 1)),
-    "group_norm": ((1, 1), (4, 1)),  # gradients of scales, then of the input: two kernels that read the same
-    "softmax": ((1, 1), (1, 2)),
-    "element_wise": ((1, 1), (2, 1)),
-    "scaling": ((1, 1), (1, 1)),
-    "multiplication": ((1, 1), (1, 4)),  # a gradient of each factor: together two of each factor, two of the output
-    "addition": ((1, 1), (0, 0)),
-    "pooling": ((1, 1), (1, 2)),  # with the places of maxima
-    "reduction": ((1, 1), (1, 0)),
-    "embedding": ((0, 2), (0, 3)),
-    "copy": ((1, 1), (1, 1)),
-    "slice": ((0, 0), (1, 1)),
-}
 _TWO_BACK = ("norm", "group_norm", "multiplication")  # kernels of backward for one of forward
 _FUSED = (
     "batch_norm",
@@ -216,7 +191,7 @@ def _as_one(operators: Sequence[Operator], inside: int, *, is_read_on: bool) -> 
 
 def _kernels_of(index: int, one: Operator, *, has_input_gradient: bool) -> list[tuple[float, ...]]:
     """Return the rows of one operator, in the order of the fields of :class:`Kernels`."""
-    (read, written), (read_back, written_back) = _MOVED[one.kind]
+    (read, written), (read_back, written_back) = MOVED[one.kind]
     ahead = read * one.read_elements + written * one.written_elements
     back = read_back * one.read_elements + written_back * one.written_elements
     kind, weights, launches = one.kind, float(one.weight_elements), float(one.num_kernels)
@@ -233,11 +208,11 @@ def _kernels_of(index: int, one: Operator, *, has_input_gradient: bool) -> list[
         kind = "depthwise_convolution" if product.columns == 1 or product.inner == 1 else "grouped_convolution"
     code, r, k, n, c = _INDEX[kind], product.rows, product.inner, product.columns, product.count
     grows = _COUNT if kind in ("batched_matmul", "attention") else _ROWS
-    if kind == "attention":  # two products alike, and five backward, which computes scores again
-        k = 2 * k
+    if kind == "attention":
+        # A tile is some queries, and goes over all keys for two products alike; backward for five, scores again.
         return [
-            (index, 0, code, r, k, n, c, grows, ahead, 0, launches),
-            (index, 1, code, r, 2.5 * k, n, c, grows, back, 0, launches),
+            (index, 0, code, r, 2 * n, k, c, grows, ahead, 0, launches),
+            (index, 1, code, r, 5 * n, k, c, grows, back, 0, launches),
         ]
     rows = [(index, 0, code, r, k, n, c, grows, ahead, weights, launches)]
     if has_input_gradient:
@@ -251,47 +226,20 @@ def _kernels_of(index: int, one: Operator, *, has_input_gradient: bool) -> list[
 
 # -- seconds -----------------------------------------------------------------------------------------------------------
 
-_TILES = (
-    (128, 128),
-    (128, 64),
-    (64, 128),
-    (64, 64),
-    (128, 32),
-    (32, 128),
-    (64, 32),
-    (32, 64),
-    (32, 32),
-)  # rows, columns
-_SOME_WAVES = 8.0  # beyond so many the last one is taken to be half full
-# Of the inner width that one multiprocessor gets where it is split: own choice; convolutions do not split it.
-_LEAST_PIECE = 512.0
-# Energy of an fp32 FLOP in a large product at full clock, everything on the board included but what it draws at rest,
-# by process. 16 and 12 nm: what P4 and P100, T4 and V100 reach; 7 nm: at most, for an A100 of 250 W is not
-# bound; 5 nm: an RTX 4090 reaches 60 to 65 TFLOP/s at 450 W.
-_FLOP_J = {16.0: 36e-12, 12.0: 16.5e-12, 7.0: 12.6e-12, 5.0: 7e-12}
-# Of that energy what a lower clock does not save, and the rest falls by the square of the voltage, which follows the
-# clock: by P4 and T4, which run at about half their clock.
-_WHATEVER_CLOCK = 0.7
-INLINE_ECC = 0.85  # of the published bandwidth, where check bits lie among the data: GDDR memory of boards for servers
-_REST_W = 15.0  # memory and fans at rest
-_POWER_SHARPNESS = 24.0  # of the change from the peak to what the power allows: own choice
 _WINOGRAD = (6.0, 10.0)  # how often a 3 x 3 window of stride 1 reads a number of its input: 9 times less the edges
 # Sides of the squares of outputs, and whether their transformations pass through memory: kernels that fuse them exist
 # for the small one.
 _WINOGRAD_TILES = ((2, 0), (4, 1))
-_USUAL_LOADS = 0.25
-_MOST_SHARE = 0.9  # of peak and bandwidth, on devices that nothing was fitted to: no GPUs, and AMD's
 _DEPTHWISE = _INDEX["depthwise_convolution"]  # and less: all convolutions
 # With channels last cuDNN 8 has quick kernels for some groups of 3 x 3 convolutions alone, by their channels, as many
 # out as in; of the wider ones for 32 groups or a multiple. Networks whose groups are all of one width get none of these
 # (R. Wightman's measurements, github.com/pytorch/pytorch/issues/70954). Beyond 48 channels others do worse.
 _QUICK_GROUPS, _QUICK_PLACES, _NARROW_GROUP, _QUICK_COUNT = (4, 8, 16, 32), 9, 16, 32
 _WIDE_GROUP, _WIDEST_GROUP = 48, 128
-_USUAL_BANDWIDTH, _USUAL_PEAKS = 2.039e12, (312e12, 19.5e12)  # of an A100; in 16 bits, in fp32
-_WHOLE, _WHOLE_BYTES, _SHORT_BYTES = ("fp32", "tf32"), 4.0, 2.0
 _CAST_BYTES = 6.0  # of a weight that is read as fp32 and written short, or of its gradient
 # Of a kernel's start, where a compiled program leaves no gaps: by runs of few samples in docs/accuracy_fused.md.
 _FUSED_START = 0.5
+_WHOLE_BYTES, _SHORT_BYTES = 4.0, 2.0
 # Samples that pass together, for which a network's seconds are reckoned; in straight lines between them. Beyond the
 # last even small layers fill a device.
 TOGETHER = tuple(2**power for power in range(13))
@@ -356,59 +304,6 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceLimits:
-    """What is published of a device.
-
-    Attributes
-    ----------
-    product_flop_per_s, vector_flop_per_s
-        Peak of products in the type that is computed in, and of what is no product.
-    bytes_per_s
-        Of its memory: :data:`INLINE_ECC` of what is published where check bits lie among the data.
-    num_multiprocessors
-        1 where it is not known: then no wave is unfilled, and tiles start up as on the device that was fitted.
-    sustained_flop_per_s
-        The most that the board's power allows (:func:`power_flop_per_s`).
-    most_share
-        Of peak and bandwidth, whatever the shares say: those of GPUs hold clocks beyond the published ones.
-    """
-
-    product_flop_per_s: float
-    bytes_per_s: float
-    num_multiprocessors: int
-    vector_flop_per_s: float = math.inf
-    sustained_flop_per_s: float = math.inf
-    most_share: float = math.inf
-
-    @classmethod
-    def of(cls, device: Device, dtype: str) -> "DeviceLimits":
-        """Return those of a device.
-
-        Parameters
-        ----------
-        device, dtype
-            The device, and the type that is computed in.
-
-        Raises
-        ------
-        ModelError
-            If the device has no rate of that type.
-        """
-        peak = peak_flop_per_s(device, dtype)
-        sustained = math.inf
-        if dtype == "fp32" and device.power_w is not None and device.process_nm is not None:
-            sustained = power_flop_per_s(device.power_w, device.process_nm, peak)
-        return cls(
-            product_flop_per_s=peak,
-            vector_flop_per_s=device.peak_flop_per_s.get("fp32", peak),
-            bytes_per_s=reached_bytes_per_s(device, peak, dtype),
-            num_multiprocessors=device.num_multiprocessors or 1,
-            sustained_flop_per_s=sustained,
-            most_share=math.inf if device.kind == "gpu" and not device.name.startswith("mi") else _MOST_SHARE,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     """How a program runs a network.
 
@@ -438,53 +333,11 @@ class Execution:
         dtype, is_fused, has_channels_last
             The type, in which activations are kept; the others as above.
         """
-        is_short = dtype not in _WHOLE
+        is_short = dtype not in WHOLE
         element_bytes = _SHORT_BYTES if is_short else _WHOLE_BYTES
         return cls(
             is_fused=is_fused, has_channels_last=has_channels_last, is_mixed=is_short, element_bytes=element_bytes
         )
-
-
-def reached_bytes_per_s(device: Device, peak_flop_per_s: float, dtype: str) -> float:
-    """Return the bandwidth of a device's memory, less check bits; where it is not known, an A100's for its peak.
-
-    Parameters
-    ----------
-    device, peak_flop_per_s, dtype
-        The device, and its peak in the type that is computed in.
-    """
-    if math.isinf(device.memory_bandwidth_bytes_per_s):
-        return peak_flop_per_s * _USUAL_BANDWIDTH / _USUAL_PEAKS[dtype in _WHOLE]
-    return device.memory_bandwidth_bytes_per_s * (INLINE_ECC if device.has_inline_ecc else 1.0)
-
-
-def power_flop_per_s(power_w: float, process_nm: float, peak_flop_per_s: float) -> float:
-    """Return the fp32 FLOP a second that a board's power pays for, whatever its peak.
-
-    Parameters
-    ----------
-    power_w
-        The board's published limit.
-    process_nm
-        The process that the device is made in, as it is sold (NVIDIA: P 16, V and T 12, A100 7, L and H 5).
-    peak_flop_per_s
-        At full clock.
-
-    Notes
-    -----
-    The ``r`` with ``r e (c + (1 - c) (r / peak)^2) = power``. Between processes that are known the energy ``e`` is a
-    power law of the size; beyond them that of the nearest. Zeros cost less: their products are bound by the peak.
-    """
-    known = sorted(_FLOP_J)
-    energies = [math.log(_FLOP_J[size]) for size in known]
-    energy = math.exp(float(np.interp(math.log(process_nm), np.log(known), energies)))
-    paid = max(power_w - _REST_W, 0.0) / energy
-    least, most = 0.0, paid / _WHATEVER_CLOCK
-    for _ in range(60):
-        middle = (least + most) / 2
-        saved = _WHATEVER_CLOCK + (1 - _WHATEVER_CLOCK) * (middle / peak_flop_per_s) ** 2
-        least, most = (middle, most) if middle * saved < paid else (least, middle)
-    return least
 
 
 def kernel_s(
@@ -515,7 +368,7 @@ def kernel_s(
     is_product = kernels.rows > 0
     is_image, is_depthwise = is_product & (kernels.kind <= _DEPTHWISE), kernels.kind == _DEPTHWISE
     full = np.where(is_depthwise, limits.vector_flop_per_s, limits.product_flop_per_s) * flop_share
-    sustained = _least(full, limits.sustained_flop_per_s)
+    sustained = least_of(full, limits.sustained_flop_per_s)
     # Kernels of norms of groups are there for images with channels first alone, those of products for the others.
     is_converted = kernels.kind == _INDEX["group_norm"] if execution.has_channels_last else is_image
     per_byte_s = np.where(is_converted, 1 + shares.conversion, 1.0) / (limits.bytes_per_s * moved_share)
@@ -525,17 +378,19 @@ def kernel_s(
         rate = sustained
         if burst_s > 0:
             rate = sustained + (full - sustained) / (1 + work / full / burst_s)
-        sharpness = shares.sharpness
-        seconds = ((work / rate) ** sharpness + (moved_bytes * per_byte_s) ** sharpness) ** (1 / sharpness)
-        return np.asarray(seconds, dtype=float)
+        return longer_of(work / rate, moved_bytes * per_byte_s, shares.sharpness)
 
-    stated = shares.startup_flop_per_s * limits.num_multiprocessors if limits.num_multiprocessors > 1 else 0.0
-    grid = _Grid(
+    grid = Grid(
         processors=limits.num_multiprocessors,
-        most_pieces=np.where(kernels.kind <= _DEPTHWISE, 1.0, np.maximum(inner // _LEAST_PIECE, 1)),
-        startup=_by_kind(shares.startup, kernels, 0.0) * (limits.product_flop_per_s / stated if stated else 1.0),
+        is_split=kernels.kind > _DEPTHWISE,
+        startup=startup_width(
+            _by_kind(shares.startup, kernels, 0.0),
+            limits.product_flop_per_s,
+            limits.num_multiprocessors,
+            stated_flop_per_s=shares.startup_flop_per_s,
+        ),
         waves=_by_kind(shares.waves, kernels, 0.0),
-        loads=_by_kind(shares.loads, kernels, _USUAL_LOADS),
+        loads=_by_kind(shares.loads, kernels, USUAL_LOADS),
     )
     flop = 2 * rows * inner * kernels.columns * count
     work = np.where(is_depthwise, flop, grid.padded_flop(rows, inner, kernels.columns, count))
@@ -574,42 +429,6 @@ def _width_of_groups(kernels: Kernels) -> tuple[Floats, Floats]:
 def _by_kind(shares: Mapping[str, float], kernels: Kernels, default: float) -> Floats:
     """Return the figure of each kernel."""
     return np.array([shares.get(kind, default) for kind in KINDS])[kernels.kind]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Grid:
-    """How products are cut: multiprocessors, parts of an inner width at most, and the shares of each kernel."""
-
-    processors: float
-    most_pieces: Floats
-    startup: Floats
-    waves: Floats
-    loads: Floats
-
-    def padded_flop(self, rows: Floats, inner: Floats, columns: Floats, count: Floats) -> Floats:
-        """Return the FLOP that take as long as the products, by the tile that does best: whole tiles, whole waves.
-
-        Parameters
-        ----------
-        rows, inner, columns, count
-            Of the products, of one shape.
-        """
-        best = np.full(rows.shape, np.inf)
-        for tile_rows, tile_columns in _TILES:
-            tiles = np.maximum(np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns) * count, 1.0)
-            waves = tiles / self.processors
-            whole = np.where(waves > _SOME_WAVES, waves + 0.5, np.ceil(waves))
-            slots = (self.waves * whole + (1 - self.waves) * np.maximum(waves, 1.0)) * self.processors
-            # Few tiles: the inner width is split among the idle multiprocessors, as long as each gets some of it.
-            pieces = np.clip(np.floor(1 / waves), 1.0, self.most_pieces)
-            cost = 1 + self.loads * (64 / tile_rows + 64 / tile_columns - 1)
-            best = np.minimum(best, 2 * slots * tile_rows * tile_columns * (inner / pieces + self.startup) * cost)
-        return np.where(rows * columns * count > 0, best, 0.0)
-
-
-def _least(rates: Floats, bound: float) -> Floats:
-    """Return about the smaller of the two, where they are alike a little less: power binds some of the time."""
-    return np.asarray(rates * (1 + (rates / bound) ** _POWER_SHARPNESS) ** (-1 / _POWER_SHARPNESS), dtype=float)
 
 
 def _winograd_shapes(kernels: Kernels) -> tuple[Floats, Floats, Floats]:

@@ -703,6 +703,17 @@ def is_known(kind: str) -> bool:
     return kind in _OF_LAYERS or kind in _FREE
 
 
+def operator_kind(kind: str) -> str:
+    """Return what a layer without multiply-adds computes, one of :data:`planner.dnn.OPERATOR_KINDS`.
+
+    Parameters
+    ----------
+    kind
+        Of the layer, or of an operator of a transformer.
+    """
+    return _OF_LAYERS.get(kind, "element_wise")
+
+
 def operators_of(layer: Layer, inputs: Sequence[Layer]) -> tuple[Operator, ...]:
     """Return what a layer computes for one sample: as it was seen, or by its kind and shapes.
 
@@ -720,7 +731,7 @@ def operators_of(layer: Layer, inputs: Sequence[Layer]) -> tuple[Operator, ...]:
     if layer.operators or layer.kind in _FREE:
         return layer.operators
     written, read = layer.num_output_elements, sum(one.num_output_elements for one in inputs)
-    kind = _OF_LAYERS.get(layer.kind, "element_wise")
+    kind = operator_kind(layer.kind)
     product = None
     if layer.num_multiply_adds:
         inner = max(1, round(layer.num_multiply_adds / max(1, written)))  # a layer by hand may put out nothing

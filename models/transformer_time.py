@@ -54,7 +54,6 @@ from math import inf
 
 import numpy as np
 
-from planner.cluster import Device
 from planner.cost import Floats, Profile
 from planner.dnn import Dnn
 from planner.models.communication import Group, Tier, groups_of
@@ -66,12 +65,11 @@ from planner.models.compute import (
     embedding_s,
     head_s,
     layer_seconds,
-    longer_of,
     move_s,
-    peak_flop_per_s,
 )
 from planner.models.layouts import Bools, Ints, Layouts, Recompute
 from planner.models.memory import KERNELS, PRECISIONS, Kernels, Precision
+from planner.models.roofline import longer_of
 from planner.models.schedule import one_forward_one_backward_s
 from planner.models.transformer_communication import (
     CommunicationTimes,
@@ -242,7 +240,7 @@ def _intervals(common: _Common, layouts: Layouts) -> Mapping[str, Floats]:
     sent = communication_times(pipeline_communication(network, layouts), groups)
     interval["transfer"] = _sum_of(layouts, (one.forward_s for one in sent.values())) / layouts.interleave
     # The ends' tensor-parallel communication is exposed, but for the gather beside the head's backward product.
-    embedding = embedding_s(network, few, rates=common.rates, constants=constants)
+    embedding = embedding_s(network, few, rates=common.rates, software=software, constants=constants)
     head = head_s(network, few, rates=common.rates, software=software, constants=constants)
     head = head + constants.head_floor_ratio * software.launch_s
     for name, seconds, communicated in (
@@ -827,24 +825,6 @@ _MOST_TOKENS = 32768  # that pass together: more make matrix multiplications no 
 _ALONE = (Tier(size=1, bandwidth_bytes_per_s=inf),)
 
 
-def device_rates(device: Device, dtype: str, fitted: Mapping[str, object]) -> DeviceRates:
-    """Return a device's figures with fitted shares.
-
-    Parameters
-    ----------
-    device, dtype
-        A device of the table, and the data type of the products.
-    fitted
-        Fields of :class:`DeviceRates`; others are passed over.
-    """
-    return DeviceRates(
-        name=device.name,
-        peak_flop_per_s=peak_flop_per_s(device, dtype),
-        memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s,
-        **{name: value for name, value in fitted.items() if name in DeviceRates.__slots__},  # type: ignore[arg-type]  # by name
-    )
-
-
 @lru_cache(maxsize=64)  # a purchase asks for that of every device again and again
 def transformer_profile(
     dnn: Dnn, *, rates: DeviceRates, software: Software, constants: Constants, update_s: float | None = None
@@ -888,7 +868,10 @@ def transformer_profile(
             share_out(slice(start, start + one.num_layers), layer.forward_s, layer.backward_s)
     last = repeats[-1].first + repeats[-1].num_layers * repeats[-1].count
     for at, both_s in (
-        (slice(0, repeats[0].first), embedding_s(network, layouts, rates=rates, constants=constants)),
+        (
+            slice(0, repeats[0].first),
+            embedding_s(network, layouts, rates=rates, software=software, constants=constants),
+        ),
         (slice(last, len(dnn.layers)), head_s(network, layouts, rates=rates, software=software, constants=constants)),
     ):
         if at.start < at.stop:

@@ -40,6 +40,8 @@ class Device:
     scale_up_devices, scale_up_bytes_per_s
         How many devices the vendor's own links join at most, and the rate of one of them, one direction; None where
         there are no such links.
+    matmul_flop_per_s
+        What large matrix products alone in bf16 were measured to reach; None where nobody measured.
     process_nm, has_inline_ecc
         The process that it is made in, as it is sold; and whether check bits lie among the data in its memory.
     source
@@ -59,6 +61,7 @@ class Device:
     process_nm: float | None = None
     has_inline_ecc: bool = False
     power_w: float | None = None
+    matmul_flop_per_s: float | None = None
     source: str = ""
 
 

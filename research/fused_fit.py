@@ -23,7 +23,8 @@ import numpy as np
 
 from planner import data
 from planner.data.fits import kernel_shares
-from planner.models.kernels import DeviceLimits, Execution, Shares, layer_seconds
+from planner.models.kernels import Execution, Shares, layer_seconds
+from planner.models.roofline import DeviceLimits
 from planner.zoo import build
 from research import ROOT
 from research.bands import band_text

@@ -28,16 +28,14 @@ from scipy.optimize import least_squares
 from planner.cost import Floats
 from planner.dnn import Dnn, Layer, Operator, Product
 from planner.models.kernels import (
-    INLINE_ECC,
     KINDS,
-    DeviceLimits,
     Execution,
     Kernels,
     Shares,
     kernel_s,
     kernels_of,
-    power_flop_per_s,
 )
+from planner.models.roofline import INLINE_ECC, DeviceLimits, power_flop_per_s
 from planner.transformer import Transformer
 from planner.zoo.transformers import dnn_of
 from research import ROOT

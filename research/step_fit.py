@@ -23,7 +23,8 @@ from scipy.stats import spearmanr
 
 from planner import data
 from planner.cost import Floats
-from planner.models.kernels import KINDS, DeviceLimits, Execution, Kernels, Shares, kernel_s, kernels_of
+from planner.models.kernels import KINDS, Execution, Kernels, Shares, kernel_s, kernels_of
+from planner.models.roofline import DeviceLimits
 from research import ROOT
 from research.bands import band_text
 from research.kernel_fit import with_section

@@ -19,8 +19,8 @@ from planner.calibration.tables import LayerTime, LayerTimes
 from planner.cluster import Device
 from planner.cost import Floats
 from planner.errors import ModelError
-from planner.models.compute import peak_flop_per_s
 from planner.models.operators import BACKWARD_PER_FORWARD
+from planner.models.roofline import peak_flop_per_s
 
 _FLOP_PER_MULTIPLY_ADD = 2
 _ELEMENT_BYTES = 4

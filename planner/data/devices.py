@@ -105,6 +105,7 @@ def device(name: str) -> Device:
         process_nm=float(row["process_nm"]) if row["process_nm"] else None,
         has_inline_ecc=row["inline_ecc"] == "yes",
         power_w=_si(row, "power_w"),
+        matmul_flop_per_s=_si(row, "measured_matmul_bf16_tflop_per_s"),
         source=row["source"],
     )
 

@@ -174,18 +174,16 @@ def seconds_band(dtype: str, *, is_compiled: bool, device: str, is_transformer: 
 
 
 def transformer_band(device: str) -> Band:
-    """Return how far seconds by the rooflines fitted to transformers are off; where none was measured, the widest.
+    """Return how far seconds by the rooflines fitted to transformers are off, on a device measured or not.
 
     >>> transformer_band("h100-sxm").is_device_measured, transformer_band("tpu-v6e").is_device_measured
     (True, False)
     """
-    rates = transformer_rates()
-    source, row = "docs/accuracy_transformers.md", rates["device_bands"].get(device)
-    if row is not None:
-        return _band(row, of=f"steps of transformers on {device}", source=source, is_device_measured=True)
-    rows = rates["bands"].values()
-    widest = {"low": min(one["low"] for one in rows), "high": max(one["high"] for one in rows)}
-    return _band(widest, of="steps of transformers on other devices", source=source, is_device_measured=False)
+    rows, source = transformer_rates()["device_bands"], "docs/accuracy_transformers.md"
+    if device in transformer_rates()["devices"]:
+        return _band(rows[device], of=f"steps of transformers on {device}", source=source, is_device_measured=True)
+    of = "families of steps of transformers, devices left out"
+    return _band(rows["unmeasured"], of=of, source=source, is_device_measured=False)
 
 
 def _band(row: Mapping[str, Any], *, of: str, source: str, is_device_measured: bool) -> Band:
@@ -223,21 +221,19 @@ def transformer_ranges() -> Rows:
     return _file("transformer_ranges.yaml")
 
 
-TYPICAL_DEVICE = "a100-sxm4-80gb"  # whose shares stand in for those of a device that was not fitted: uncalibrated
-
-
 @cache
 def transformer_rates() -> Rows:
-    """Return the sections ``constants``, ``devices``, ``software``, ``bands``, ``device_bands``; all but one by name.
+    """Return ``constants``, ``devices``, ``unmeasured``, ``software``, ``bands`` and ``device_bands``.
 
     ``constants`` and an entry of ``software`` hold the fields of the classes of these names (but the name) in
-    :mod:`planner.models.compute`; an entry of ``devices`` the number of multiprocessors and the three fitted shares; an
-    entry of ``bands`` the 80 % band of measured / predicted - 1 of a family of measurements, and how much of unseen
-    groups others' bands cover; one of ``device_bands`` the same of all families of a device.
+    :mod:`planner.models.compute`; an entry of ``devices`` its three fitted shares, and ``unmeasured`` what tells those
+    of others (:func:`planner.models.compute.device_shares`). An entry of ``bands`` is the 80 % band of measured /
+    predicted - 1 of a family of measurements, and how much of unseen groups others' bands cover; one of
+    ``device_bands`` the same of all families of a device, or, ``unmeasured``, of families on devices left out.
 
-    >>> transformer_rates()["devices"][TYPICAL_DEVICE]["num_multiprocessors"]
-    108
+    >>> sorted(transformer_rates()["devices"]["h100-sxm"])
+    ['attention_efficiency', 'memory_efficiency', 'product_efficiency']
     """
-    sections = ("constants", "devices", "software", "bands", "device_bands")
+    sections = ("constants", "devices", "unmeasured", "software", "bands", "device_bands")
     file = _file("transformer_rates.yaml")
     return MappingProxyType({name: file.get(name, MappingProxyType({})) for name in sections})

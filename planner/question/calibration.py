@@ -18,7 +18,6 @@ from planner import data
 from planner.cluster import Cluster, Device
 from planner.cost import Affine, Band, Profile, TransferCost, Wait
 from planner.data.fits import (
-    TYPICAL_DEVICE,
     fused_steps,
     kernel_shares,
     seconds_band,
@@ -32,23 +31,18 @@ from planner.importers.text import read_cells
 from planner.models.communication import MeasuredCurve, PiecewiseLogLinear, is_narrowed
 from planner.models.compute import (
     Constants,
+    DeviceRates,
     Software,
+    device_shares,
     optimizer_step_s,
-    peak_flop_per_s,
     profile_from_flop,
     scaled_to,
 )
-from planner.models.kernels import (
-    DeviceLimits,
-    Execution,
-    Shares,
-    network_profile,
-    reached_bytes_per_s,
-    work_by_layer,
-)
+from planner.models.kernels import Execution, Shares, network_profile, work_by_layer
 from planner.models.memory import Precision
 from planner.models.operators import is_known
-from planner.models.transformer_time import device_rates, transformer_profile
+from planner.models.roofline import DeviceLimits, peak_flop_per_s, reached_bytes_per_s
+from planner.models.transformer_time import transformer_profile
 from planner.names import OF_TRANSFORMERS, fold
 from planner.problem import Assumption, Calibration, Limits, Training
 from planner.question.blocks import MOST_POINTS, CalibrationSpec, CurveSpec
@@ -332,15 +326,14 @@ class Profiler:
     def _by_rooflines(self, dnn: Dnn, device: Device) -> Profile:
         """Return the seconds that the family ``hybrid`` counts with."""
         assert dnn.transformer is not None, "asked by has_rooflines"
-        rates = transformer_rates()
-        fitted = rates["devices"].get(device.name, rates["devices"][TYPICAL_DEVICE])
+        rates, dtype = transformer_rates(), self.training.dtype
         program = self.calibration.program
         self.reading.notes.assumptions.append(
             "seconds of layers and shares of the links' bandwidth, for all families: as fitted to transformers"
         )
         found = transformer_profile(
             dnn,
-            rates=device_rates(device, self.training.dtype, fitted),
+            rates=DeviceRates.of(device, dtype, device_shares(device, dtype, rates)),
             software=Software(name=program, **rates["software"][program]),
             constants=Constants(**rates["constants"]),
             update_s=self.calibration.update,
@@ -398,7 +391,7 @@ class Profiler:
             if is_by_rooflines:
                 fitted = transformer_rates()["devices"]
                 notes.warnings += [
-                    f"{one.name} is uncalibrated for transformers: the fitted efficiencies are those of another device"
+                    f"{one.name} is uncalibrated for transformers: its efficiencies follow from those of fitted ones"
                     for one in devices
                     if one.name not in fitted
                 ]

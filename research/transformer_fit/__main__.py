@@ -14,7 +14,7 @@ from pathlib import Path
 from research import ROOT
 from research.transformer_fit.fit import PRIORS, Table, described, fit, predict
 from research.transformer_fit.ranges import ranges_text
-from research.transformer_fit.report import bands, folds, left_out_errors, table_text
+from research.transformer_fit.report import bands, folds, left_out_errors, table_text, unmeasured_band
 from research.transformer_fit.rows import FAMILIES, LEFT_OUT, Row, read_rows
 
 _Bands = Mapping[str, tuple[float, float, float]]
@@ -42,9 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     by_device: _Bands = {}
     if not given.quick:
         ways["groups left out"] = left_out_errors(rows, folds(rows), given.workers, parameters)
-        ways["family left out"] = left_out_errors(rows, _families(rows), given.workers, parameters)
+        ways["family left out"] = left_out_errors(rows, _rows_by(rows, "family"), given.workers, parameters)
+        ways["device left out"] = left_out_errors(rows, _rows_by(rows, "device"), given.workers, parameters)
         found = bands(rows, ways["groups left out"])
-        by_device = bands(rows, ways["groups left out"], lambda row: row.device)
+        by_device = {
+            **bands(rows, ways["groups left out"], lambda row: row.device),
+            "unmeasured": unmeasured_band(rows, ways["device left out"]),
+        }
     texts = [_parameters_text(parameters), table_text(rows, ways), _bands_text(found), _bands_text(by_device, "device")]
     print(*texts, _readings_text(), sep="\n\n")
     if given.write:
@@ -54,10 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _families(rows: Sequence[Row]) -> list[list[int]]:
-    """Return the rows of each family."""
-    names = dict.fromkeys(row.family for row in rows)
-    return [[index for index, row in enumerate(rows) if row.family == name] for name in names]
+def _rows_by(rows: Sequence[Row], source: str) -> list[list[int]]:
+    """Return the rows of each family, or of each device."""
+    names = dict.fromkeys(getattr(row, source) for row in rows)
+    return [[index for index, row in enumerate(rows) if getattr(row, source) == name] for name in names]
 
 
 def _digest(folder: Path) -> str:
@@ -100,8 +104,8 @@ def _yaml_text(
 ) -> str:
     """Return the file that ships."""
     lines = [
-        "# Fitted figures of the transformers' cost model; models/compute.py and models/compute.py say",
-        f"# what they mean. Written by: {_COMMAND}",
+        "# Fitted figures of the transformers' cost model; models/compute.py says what they mean.",
+        f"# Written by: {_COMMAND}",
         f"command: {_COMMAND}",
         f"data: {{files: [llm/open.csv, simumax/b200_open.csv], rows: {num_rows}, sha256: {digest}}}",
     ]

@@ -7,15 +7,16 @@ from the priors.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
 from planner.cost import Floats
 from planner.data.devices import device
-from planner.models.compute import Constants, DeviceRates, Software
+from planner.models.compute import Constants, DeviceRates, Software, device_shares
 from planner.models.layouts import Layouts
 from planner.models.transformer_time import iteration_times
 from research.transformer_fit.rows import Row
@@ -26,21 +27,23 @@ __all__ = [
     "Parameters",
     "Prior",
     "Table",
+    "as_unmeasured",
     "constants_of",
     "described",
     "fit",
     "predict",
     "rates_of",
     "software_of",
+    "unmeasured_of",
 ]
 
 Parameters = Mapping[str, float]
 
-_MULTIPROCESSORS = {"a100-sxm4-80gb": 108, "h100-sxm": 132, "b200-sxm": 148}  # NVIDIA's architecture papers
+_DEVICES = ("a100-sxm4-80gb", "h100-sxm", "b200-sxm")
 _SCALE = 0.04  # error from which on a row counts less than quadratically
 _STEP = 1e-4  # of a parameter's logarithm, for a slope
 _EVALUATIONS = 18  # from the priors
-_FEW_EVALUATIONS = 4  # from a fit to a few rows more
+_FEW_EVALUATIONS = 6  # from a fit to a few rows more
 _PRIOR_WEIGHT = 0.12  # of a deviation of one prior's width against one row's error of _SCALE in a family of one
 
 
@@ -111,13 +114,12 @@ _FLOOR_OF = {
 _GUIDE = "NVIDIA, Matrix Multiplication Background User's Guide"
 _CONSTANTS = {
     "startup_width": Prior(
-        start=100, low=5, high=220, width=0.7, source="a few microseconds of a tile, as 5 us a kernel"
+        start=165, low=5, high=600, width=0.4, source="inner widths of 1,024 reach 80 to 90 % of wide ones: 110 to 250"
     ),
     "wave_share": Prior(start=0.6, low=0.05, high=1, width=0.4, source=f"{_GUIDE}: 1 for one tile size"),
     "misaligned_cost": Prior(start=0.5, low=0.05, high=3, width=0.5, source=f"{_GUIDE}: alignment, a factor of 1 to 4"),
     "misaligned_head_cost": Prior(start=1.5, low=0.1, high=8, width=0.7, source=f"{_GUIDE}: as above"),
     "score_bytes": Prior(start=11, low=8, high=16, width=0.2, source="counted: see transformer_compute"),
-    "element_ratio": Prior(start=1, low=0.6, high=2, width=0.2, source="counted: 1 where nothing is moved twice"),
     "accumulation_ratio": Prior(
         start=1.2, low=0.8, high=2.5, width=0.3, source="counted: 1; kernels of one tensor each"
     ),
@@ -151,7 +153,7 @@ def _priors() -> Iterator[tuple[str, Prior]]:
     """Yield every parameter: ``constants.x``, ``devices.name.x`` and ``software.name.launch_s``."""
     for name, prior in _CONSTANTS.items():
         yield f"constants.{name}", prior
-    for device_name in _MULTIPROCESSORS:
+    for device_name in _DEVICES:
         for share, by_device in _SHARES.items():
             prior = by_device if isinstance(by_device, Prior) else by_device[device_name]
             yield f"devices.{device_name}.{share}", prior
@@ -171,14 +173,40 @@ def constants_of(parameters: Parameters) -> Constants:
 
 def rates_of(parameters: Parameters, name: str, figures: Mapping[str, float] | None = None) -> DeviceRates:
     """Return a device's rates, for products of two bytes; ``figures``: what is published of it otherwise."""
-    known = device(name)
-    published = {
-        "peak_flop_per_s": known.peak_flop_per_s["bf16"],
-        "memory_bandwidth_bytes_per_s": known.memory_bandwidth_bytes_per_s,
-        **(figures or {}),
-    }
     shares = {share: parameters[f"devices.{name}.{share}"] for share in _SHARES}
-    return DeviceRates(name=name, num_multiprocessors=_MULTIPROCESSORS[name], **published, **shares)
+    return replace(DeviceRates.of(device(name), "bf16", shares), **(figures or {}))  # type: ignore[arg-type]  # fields by their names
+
+
+def unmeasured_of(parameters: Parameters, devices: Sequence[str] = _DEVICES) -> dict[str, float]:
+    """Return what the shares of some devices tell of others: see :func:`planner.models.compute.device_shares`.
+
+    The share of products is a straight line in logarithms over the FLOP that a joule pays for, and at most what large
+    products alone were measured at on any of them; the others are geometric means.
+    """
+    product, memory, attention = (
+        np.log([parameters[f"devices.{name}.{share}"] for name in devices]) for share in _SHARES
+    )
+    known = [device(name) for name in devices]
+    paid = np.log([one.peak_flop_per_s["bf16"] / (one.power_w or inf) for one in known])
+    away = paid - paid.mean()
+    found = {
+        "product_efficiency": np.exp(product.mean()),
+        "flop_per_j": np.exp(paid.mean()),
+        "exponent": -float(away @ product) / float(away @ away) if len(known) > 1 else 0.0,
+        "most_product_efficiency": max((one.matmul_flop_per_s or 0) / one.peak_flop_per_s["bf16"] for one in known),
+        "memory_efficiency": np.exp(memory.mean()),
+        "attention_ratio": np.exp((attention - product).mean()),
+    }
+    return {name: float(f"{value:.5g}") for name, value in found.items()}
+
+
+def as_unmeasured(parameters: Parameters, fitted: Collection[str]) -> dict[str, float]:
+    """Return the parameters where the shares of all other devices are what those of some fitted ones tell."""
+    law, told = unmeasured_of(parameters, [name for name in _DEVICES if name in fitted]), dict(parameters)
+    for name in set(_DEVICES) - set(fitted):
+        shares = device_shares(device(name), "bf16", {"devices": {}, "unmeasured": law})
+        told |= {f"devices.{name}.{share}": value for share, value in shares.items()}
+    return told
 
 
 def software_of(parameters: Parameters, name: str) -> Software:
@@ -190,15 +218,17 @@ def software_of(parameters: Parameters, name: str) -> Software:
 def described(parameters: Parameters) -> dict[str, dict[str, object]]:
     """Return all that :mod:`planner.models.transformer_time` is told, by section, as the shipped file holds it."""
     constants = {one.name: parameters[f"constants.{one.name}"] for one in fields(Constants)}
-    devices = {
-        name: {"num_multiprocessors": number, **{share: parameters[f"devices.{name}.{share}"] for share in _SHARES}}
-        for name, number in _MULTIPROCESSORS.items()
-    }
+    devices = {name: {share: parameters[f"devices.{name}.{share}"] for share in _SHARES} for name in _DEVICES}
     software = {}
     for name in SOFTWARE:
         one = software_of(parameters, name)
         software[name] = {field.name: getattr(one, field.name) for field in fields(Software) if field.name != "name"}
-    return {"constants": {**constants}, "devices": {**devices}, "software": {**software}}
+    return {
+        "constants": {**constants},
+        "devices": {**devices},
+        "unmeasured": {**unmeasured_of(parameters)},
+        "software": {**software},
+    }
 
 
 class Table:

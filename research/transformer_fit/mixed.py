@@ -28,11 +28,12 @@ from typing import Any
 
 import numpy as np
 
+from planner.cluster import Device
 from planner.cost import Floats
 from planner.data.devices import device
-from planner.data.fits import TYPICAL_DEVICE, transformer_rates
+from planner.data.fits import transformer_rates
 from planner.models.communication import Tier
-from planner.models.compute import Constants, DeviceRates, Software
+from planner.models.compute import Constants, DeviceRates, Software, device_shares
 from planner.models.layouts import Layouts
 from planner.models.transformer_time import DeviceGroup, ReplicaClass, Step, group_seconds
 from planner.transformer import Transformer
@@ -46,15 +47,14 @@ _MACHINES = {  # by the name in a row: device, inside and outside of a machine i
     "RTX-3090": ("rtx-3090", 31.5e9, 1e9 / 8),
     "Titan-RTX": ("titan-rtx", 15.75e9, 1e9 / 8),
 }
-_MULTIPROCESSORS = {  # NVIDIA's architecture papers of Volta, Turing and Ampere
-    "v100-sxm2-16g": 80,
-    "t4": 40,
-    "rtx-2080-ti": 68,
-    "rtx-3090": 82,
-    "titan-rtx": 72,
-}
-# GB/s and TFLOP/s in fp16 with fp32 accumulation of a card that devices.csv lacks (NVIDIA's Turing paper).
-_TITAN = (130.5e12, 672e9)
+_NO_ROW = "titan-rtx"  # a card that devices.csv lacks; its peak is with fp32 accumulation (NVIDIA's paper on Turing)
+_TITAN = Device(
+    name=_NO_ROW,
+    peak_flop_per_s={"fp16": 130.5e12},
+    memory_bandwidth_bytes_per_s=672e9,
+    num_multiprocessors=72,
+    power_w=280.0,
+)
 _LATENCY_S = 2e-5  # of a hop of TCP between machines
 _SOFTWARE = "megatron-deepspeed"
 _TOLD_BY = "amp-homogeneous"
@@ -212,18 +212,12 @@ def _kind(name: str, row: MixedRow, slowest: float, figures: Figures) -> DeviceG
 
 
 def _rates(name: str, figures: Figures) -> DeviceRates:
-    """Return a device's published figures, with the shares of a typical one, or of the T4 those that were fitted."""
-    shares = {**transformer_rates()["devices"][TYPICAL_DEVICE], "num_multiprocessors": _MULTIPROCESSORS[name]}
+    """Return a device's published figures, with the shares that fitted devices tell, or of the T4 its own."""
+    known = _TITAN if name == _NO_ROW else device(name)
+    shares = device_shares(known, "fp16", transformer_rates())
     if name == "t4":
         shares |= {key: figures[key] for key in ("product_efficiency", "memory_efficiency")}
-    peak, moved = _TITAN if name == "titan-rtx" else _published(name)
-    return DeviceRates(name=name, peak_flop_per_s=peak, memory_bandwidth_bytes_per_s=moved, **shares)
-
-
-def _published(name: str) -> tuple[float, float]:
-    """Return FLOP/s in fp16 and bytes/s of a device of the table."""
-    known = device(name)
-    return known.peak_flop_per_s["fp16"], known.memory_bandwidth_bytes_per_s
+    return DeviceRates.of(known, "fp16", shares)
 
 
 def _classes(row: MixedRow, names: Sequence[str]) -> Iterator[ReplicaClass]:

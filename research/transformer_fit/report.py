@@ -9,15 +9,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from math import log1p
+from statistics import fmean
 
 import numpy as np
 
 from planner.cost import Floats
 from planner.models.layouts import Ints
-from research.transformer_fit.fit import Parameters, Table, fit, predict
+from research.bands import band, coverage
+from research.transformer_fit.fit import Parameters, Table, as_unmeasured, fit, predict
 from research.transformer_fit.rows import Row
 
-__all__ = ["Errors", "errors_of", "folds", "left_out_errors", "table_text"]
+__all__ = ["Errors", "errors_of", "folds", "left_out_errors", "table_text", "unmeasured_band"]
 
 _FOLDS = 5
 _BAND = (0.1, 0.9)  # quantiles of an 80 % band
@@ -105,10 +108,11 @@ def left_out_errors(
 
 
 def _left_out(task: tuple[Sequence[Row], Sequence[int], Parameters | None]) -> Floats:
-    """Return the errors of some rows, from a fit to all others."""
+    """Return the errors of some rows, from a fit to all others; on a device without any, as on one never measured."""
     rows, out, near = task
     kept = set(range(len(rows))) - set(out)
     parameters = fit(Table([rows[index] for index in sorted(kept)]), near)
+    parameters = as_unmeasured(parameters, {rows[index].device for index in kept})
     return predict(Table([rows[index] for index in out]), parameters)
 
 
@@ -164,6 +168,18 @@ def _ends(values: Floats, weights: Floats, widening: float) -> tuple[float, floa
     low, high = np.interp(_BAND, below / below[-1], values)
     more = (widening - 1) / 2 * (high - low)
     return float(low - more), float(high + more)
+
+
+def unmeasured_band(rows: Sequence[Row], errors: Floats) -> tuple[float, float, float]:
+    """Return an 80 % band of measured / predicted - 1 on a device that was left out, and the share of devices in it.
+
+    A device counts once, by the mean of its families; whether it lies in the band is asked of that of the others.
+    """
+    families: dict[str, dict[str, list[float]]] = {}
+    for row, error in zip(rows, errors.tolist(), strict=True):
+        families.setdefault(row.device, {}).setdefault(row.family, []).append(log1p(error))
+    logs = {name: [fmean(map(fmean, own.values()))] for name, own in families.items()}
+    return (*band([mean for (mean,) in logs.values()]), coverage(logs))
 
 
 def table_text(rows: Sequence[Row], ways: Mapping[str, Floats]) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pytest
 
 from planner.data import device, device_names, device_rows, inside_link, inside_links, link_rows, machines_of, with_unit
-from planner.data.fits import transformer_rates
 from planner.errors import SpecError
 from planner.names import fold
 
@@ -107,11 +106,6 @@ def test_every_gpu_has_multiprocessors_and_known_rates_or_says_that_it_has_no_cl
     assert all(row["num_multiprocessors"] for row in gpus.values())
     assert set(gpus) == set(WITH_RATES) | NO_CLOCK
     assert all("clock" in gpus[name]["note"] and not gpus[name]["clock_mhz"] for name in NO_CLOCK)
-
-
-def test_the_fitted_devices_have_the_multiprocessors_of_the_table() -> None:
-    for name, fitted in transformer_rates()["devices"].items():
-        assert device(name).num_multiprocessors == fitted["num_multiprocessors"]
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -7,8 +7,9 @@ from planner import zoo
 from planner.cluster import Device
 from planner.dnn import Dnn, Layer
 from planner.errors import ModelError
-from planner.models.compute import optimizer_step_s, peak_flop_per_s, profile_from_flop
+from planner.models.compute import optimizer_step_s, profile_from_flop
 from planner.models.memory import Precision
+from planner.models.roofline import peak_flop_per_s
 
 GPU = Device(
     name="gpu", peak_flop_per_s={"fp32": 1e13, "bf16": 8e13}, memory_bandwidth_bytes_per_s=1e12, memory_bytes=2**34

@@ -13,14 +13,13 @@ from planner.data.fits import kernel_shares
 from planner.dnn import Dnn, Layer, Operator, Product, Window
 from planner.models.kernels import (
     KINDS,
-    DeviceLimits,
     Execution,
     Shares,
     kernel_s,
     kernels_of,
-    power_flop_per_s,
 )
 from planner.models.operators import operators_of
+from planner.models.roofline import DeviceLimits, power_flop_per_s
 
 
 def of_all(figure: float) -> dict[str, float]:

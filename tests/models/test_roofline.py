@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, RATES
 
-from planner.models.compute import longer_of, misalignment, move_s, product_s
+from planner.models.compute import misalignment, move_s, product_s
+from planner.models.roofline import longer_of
 
 sizes = st.integers(1, 5000)
 times_s = st.floats(0, 1e3)
@@ -38,10 +39,10 @@ def test_a_large_product_comes_near_the_fitted_share_of_the_peak() -> None:
 def test_a_wave_that_is_not_full_costs_as_much_as_a_full_one_where_waves_are_paid_whole() -> None:
     paid = replace(CONSTANTS, wave_share=1.0, startup_width=0.0)
     few = replace(RATES, num_multiprocessors=8, memory_bandwidth_bytes_per_s=1e18)
-    # 8 tiles of 256 x 128 fill the 8 multiprocessors; with 9 there are two waves (smaller tiles do no better here).
-    full = product_s(256, 4096, 8 * 128, rates=few, constants=paid)
-    over = product_s(256, 4096, 8 * 128 + 1, rates=few, constants=paid)
-    assert full == pytest.approx(2 * 256 * 4096 * 1024 / few.multiplied_flop_per_s)
+    # 8 tiles of 128 x 128 fill the 8 multiprocessors; with 9 there are two waves (smaller tiles do no better here).
+    full = product_s(128, 4096, 8 * 128, rates=few, constants=paid)
+    over = product_s(128, 4096, 8 * 128 + 1, rates=few, constants=paid)
+    assert full == pytest.approx(2 * 128 * 4096 * 1024 / few.multiplied_flop_per_s)
     assert over > 1.1 * full
 
 

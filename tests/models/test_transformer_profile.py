@@ -13,7 +13,7 @@ from planner.data import device
 from planner.models.communication import Tier
 from planner.models.compute import DeviceRates
 from planner.models.layouts import Layouts
-from planner.models.transformer_time import device_rates, iteration_times, transformer_profile
+from planner.models.transformer_time import iteration_times, transformer_profile
 from planner.transformer import Transformer
 from planner.zoo import build
 from planner.zoo.transformers import dnn_of
@@ -51,9 +51,9 @@ def test_few_samples_of_a_small_network_take_longer_each() -> None:
 
 def test_a_device_brings_its_peaks_and_the_fit_its_shares() -> None:
     shares = {"product_efficiency": 0.5, "memory_efficiency": 0.6, "attention_efficiency": 0.3}
-    rates = device_rates(device("h100-sxm"), "bf16", {"num_multiprocessors": 132, **shares, "more": 1})
-    assert isinstance(rates, DeviceRates)
+    rates = DeviceRates.of(device("h100-sxm"), "bf16", shares)
     assert (rates.name, rates.peak_flop_per_s, rates.product_efficiency) == ("h100-sxm", 989e12, 0.5)
+    assert rates.num_multiprocessors == 132
 
 
 def test_a_network_of_other_layers_has_no_such_profile() -> None:

@@ -9,7 +9,8 @@ import planner
 from planner.data import device
 from planner.data.fits import fused_steps, kernel_shares
 from planner.errors import SpecError
-from planner.models.kernels import DeviceLimits, Execution, Shares, layer_seconds
+from planner.models.kernels import Execution, Shares, layer_seconds
+from planner.models.roofline import DeviceLimits
 from planner.problem import Problem
 from research.fused_fit import (
     Run,

@@ -9,9 +9,10 @@ from transformer_rates_drawn import GPT, TIERS
 
 from planner.data.fits import transformer_rates
 from planner.models.compute import Constants, Software
+from research.bands import band
 from research.transformer_fit.__main__ import main
-from research.transformer_fit.fit import PRIORS, SOFTWARE, Table, described, fit, predict
-from research.transformer_fit.report import bands, errors_of, folds, table_text
+from research.transformer_fit.fit import PRIORS, SOFTWARE, Table, as_unmeasured, described, fit, predict
+from research.transformer_fit.report import bands, errors_of, folds, table_text, unmeasured_band
 from research.transformer_fit.rows import FAMILIES, Row, read_rows
 
 STARTS = {name: prior.start for name, prior in PRIORS.items()}
@@ -186,3 +187,24 @@ def test_the_shipped_figures_predict_the_measured_steps(data_folder: Path, famil
     rows = [row for row in read_rows(data_folder) if row.family == family]
     errors = predict(Table(rows), shipped())
     assert np.abs(errors).mean() < LARGEST_MEAN[family]
+
+
+def test_a_device_that_is_left_out_has_what_the_others_tell() -> None:
+    """Products by the FLOP that a joule pays for, which two devices tell exactly; attention as a part of that."""
+    products = {name: f"devices.{name}.product_efficiency" for name in ("a100-sxm4-80gb", "h100-sxm", "b200-sxm")}
+    paid = [312e12 / 400, 989e12 / 700, 2250e12 / 1000]
+    follows = {one: 0.6 * (flop_per_j / 1e12) ** -0.3 for one, flop_per_j in zip(products.values(), paid, strict=True)}
+    told = as_unmeasured({**STARTS, **follows, products["h100-sxm"]: 0.1}, ["a100-sxm4-80gb", "b200-sxm"])
+    assert told[products["h100-sxm"]] == pytest.approx(follows[products["h100-sxm"]], rel=1e-3)
+    assert {name: told[name] for name in STARTS if "h100" not in name} == {
+        **{name: STARTS[name] for name in STARTS if "h100" not in name},
+        **{name: follows[name] for name in products.values() if "h100" not in name},
+    }
+
+
+def test_on_a_device_left_out_the_band_is_that_of_devices() -> None:
+    """Of each the mean of its families, of whatever numbers of rows."""
+    rows = [replace(made_up(1, family=family), device=name) for family, name in zip("abbcde", "xxxyyz", strict=True)]
+    low, high, covered = unmeasured_band(rows, np.expm1([0.2, 0.0, 0.2, -0.1, -0.3, 0.1]))
+    assert (low, high) == pytest.approx(band([0.15, -0.2, 0.1]))
+    assert covered == pytest.approx(2 / 3)  # two that agree leave no room for the third

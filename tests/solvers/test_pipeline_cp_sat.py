@@ -23,7 +23,9 @@ class Line:
     def __init__(self, data: LinePipeline) -> None:
         self.data, self.num_layers, self.num_devices = data, data.num_layers, tuple(data.num_devices)
         self.num_places = (1,) * len(data.num_devices)
-        work_s = np.array(data.num_devices_of)[:, None] * (np.array(data.forward_s) + np.array(data.backward_s))
+        both_s = np.array(data.forward_s) + np.array(data.backward_s)
+        self.line_s = np.concatenate((np.zeros((len(both_s), 1)), np.cumsum(both_s, axis=1)), axis=1)
+        work_s = np.array(data.num_devices_of)[:, None] * both_s
         self.units, self.speeds = (1,) * len(self.num_devices), (1.0,) * len(self.num_devices)
         self.floor_s = np.zeros(len(data.type_index))
         self.work_s = np.concatenate(([0.0], np.cumsum(work_s.min(axis=0))))

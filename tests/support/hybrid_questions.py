@@ -25,11 +25,18 @@ RATES: Mapping[str, Any] = {
     "constants": {one.name: {**_SHARES, **_SIZES}.get(one.name, 1.0) for one in fields(Constants)},
     "devices": {
         "a100-sxm4-80gb": {
-            "num_multiprocessors": 108,
             "product_efficiency": 0.75,
             "memory_efficiency": 0.8,
             "attention_efficiency": 0.55,
         }
+    },
+    "unmeasured": {
+        "product_efficiency": 0.75,
+        "flop_per_j": 0.78e12,
+        "exponent": 0.4,
+        "most_product_efficiency": 0.75,
+        "memory_efficiency": 0.8,
+        "attention_ratio": 0.7,
     },
     "software": {
         "megatron-core": {

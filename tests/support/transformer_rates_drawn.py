@@ -10,7 +10,6 @@ CONSTANTS = Constants(
     misaligned_cost=0.5,
     misaligned_head_cost=2.0,
     score_bytes=11.0,
-    element_ratio=0.9,
     accumulation_ratio=1.2,
     head_floor_ratio=1.1,
     hop_s=2e-6,

@@ -35,7 +35,7 @@ from planner.cost import Floats
 from planner.errors import Fault, InfeasibleError, SpecError
 from planner.families.hybrid.configuration import CODES_OF_CUTS, HybridConfiguration, layouts_of
 from planner.models.communication import Tier, tiers_of
-from planner.models.compute import Constants, DeviceRates, Software
+from planner.models.compute import Constants, DeviceRates, Software, device_shares
 from planner.models.input import InputTime, input_time, stall_s
 from planner.models.layouts import (
     Bools,
@@ -68,8 +68,6 @@ _HOST_LINK_BYTES_PER_S = 25e9  # PCIe 4.0 x16 as copies reach it, where the clus
 _HOST_MEMORY_BYTES_PER_S = 200e9  # of a machine: eight channels of DDR4-3200
 _MOST_FEW = 2_000  # stages of all cuts of a setting together
 _MOST_CELLS = 200_000  # stages in one array
-_EFFICIENCIES = ("product_efficiency", "memory_efficiency", "attention_efficiency")
-TYPICAL_DEVICE = "a100-sxm4-80gb"  # whose fitted shares stand in for those of a device without
 
 
 def why_not(problem: Problem) -> str | None:
@@ -203,18 +201,13 @@ class GroupCost:
 
     @cached_property
     def rates(self) -> DeviceRates:
-        """The device's figures; one that was not fitted has the shares of a typical one."""
-        device, fitted = self.group.device, self.problem.transformer_rates["devices"]
-        shares: dict[str, Any] = dict(fitted[device.name if self.is_calibrated else TYPICAL_DEVICE])
-        shares |= {name: shares[name] / self.slowdown for name in _EFFICIENCIES}
-        peaks = device.peak_flop_per_s
-        fastest = max((peaks[one] for one in TRAINING_DTYPES if one in peaks), default=1.0)
-        return DeviceRates(
-            name=device.name,
-            peak_flop_per_s=peaks.get(self.problem.training.dtype) or fastest,
-            memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s,
-            **{name: value for name, value in shares.items() if name in DeviceRates.__slots__},
-        )
+        """The device's figures."""
+        device = self.group.device
+        dtype, peaks = self.problem.training.dtype, device.peak_flop_per_s
+        if dtype not in peaks:  # another rule says that the device cannot train so
+            dtype = max((one for one in TRAINING_DTYPES if one in peaks), key=peaks.__getitem__, default=dtype)
+        shares = device_shares(device, dtype, self.problem.transformer_rates)
+        return DeviceRates.of(device, dtype, {name: share / self.slowdown for name, share in shares.items()})
 
     @property
     def program(self) -> str:

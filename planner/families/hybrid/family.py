@@ -686,7 +686,7 @@ def warnings(cost: HybridCost, chosen: HybridConfiguration) -> list[str]:
 def _uncalibrated(cost: HybridCost) -> list[str]:
     """Return a line for each device whose shares were not fitted."""
     names = dict.fromkeys(one.group.device.name for one in cost.groups if not one.is_calibrated)
-    words = "is uncalibrated for transformers: the fitted efficiencies are those of another device"
+    words = "is uncalibrated for transformers: its efficiencies follow from those of fitted ones"
     return [f"{name} {words}" for name in names]
 
 
