@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from planner.cost import Floats, Profile
 from planner.dnn import OPERATOR_KINDS, PRODUCT_KINDS, Dnn, Operator
 from planner.models.operators import operators_of
-from planner.models.roofline import MOVED, USUAL_LOADS, WHOLE, DeviceLimits, Grid, least_of, longer_of, startup_width
+from planner.models.roofline import MOVED, USUAL_LOADS, WHOLE, DeviceLimits, Grid, least_of, startup_width
 
 Ints = NDArray[np.int64]
 
@@ -378,7 +378,9 @@ def kernel_s(
         rate = sustained
         if burst_s > 0:
             rate = sustained + (full - sustained) / (1 + work / full / burst_s)
-        return longer_of(work / rate, moved_bytes * per_byte_s, shares.sharpness)
+        sharpness = shares.sharpness
+        seconds = ((work / rate) ** sharpness + (moved_bytes * per_byte_s) ** sharpness) ** (1 / sharpness)
+        return np.asarray(seconds, dtype=float)
 
     grid = Grid(
         processors=limits.num_multiprocessors,
