@@ -618,7 +618,7 @@ _FORMULA = """
 
 A kernel takes about the longer of its arithmetic and of moving its bytes, and a start. Arithmetic: whole tiles in whole
 waves, the tile that does best; a tile's loads, by its edges; and a start of the inner width. A rate is the smaller of
-the share of the peak and of what the board's power pays for (`power_flop_per_s` in `models/kernels.py`). Convolutions
+the share of the peak and of what the board's power pays for (`power_flop_per_s` in `models/roofline.py`). Convolutions
 of 3 x 3 and stride 1 take Winograd's algorithm where it is faster.
 
 """

@@ -68,7 +68,7 @@ def test_an_interleaved_pipeline_is_not_the_last_word_where_only_1f1b_can_be_lau
         "dnn": {"zoo": "llama2-7b", "global_batch": 64},
         "cluster": {"machines": [{"count": 1, "devices": 8, "device": "h100-sxm"}]},
         "families": ["pipeline"],
-        "fix": {"num_stages": 4},
+        "fix": {"num_stages": 8},
     }
     found = planner.plan(planner.load(spec))
     assert found.configuration.to_document()["schedule"] == "interleaved"

@@ -270,7 +270,7 @@ ROWS = {  # how many devices a machine's link inside is for, by device
 def asked_of(row: Row) -> dict[str, Any]:
     """A measured step as a question for ``predict``: network, machines, program and layout."""
     layout = {key: value for key, value in row.layout.items() if key != "num_microbatches"}
-    block: dict[str, Any] = dict(layout)
+    block: dict[str, Any] = {"overlap_data": False, "overlap_tensor": False, **layout}  # as the fit counts the rows
     block["recompute"] = RECOMPUTE[int(block.get("recompute", 0))]
     number = block["tensor"] * block["context"] * block["pipeline"] * block["data"]
     machine = {
