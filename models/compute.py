@@ -23,6 +23,7 @@ arXiv 2104.04473). Leaves out communication and the floor that launching kernels
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,12 @@ class DeviceRates:
         return self.peak_flop_per_s * self.product_efficiency
 
 
+def _has_chip_of(device: Device, other: Device) -> bool:
+    """Return whether two devices compute with the same chip at the same clock: by multiprocessors and peak."""
+    numbers = device.num_multiprocessors, device.peak_flop_per_s.get("bf16")
+    return None not in numbers and numbers == (other.num_multiprocessors, other.peak_flop_per_s.get("bf16"))
+
+
 def device_shares(device: Device, dtype: str, rates: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """Return the three shares of a device: as fitted to it, else as those of fitted devices tell.
 
@@ -219,17 +226,25 @@ def device_shares(device: Device, dtype: str, rates: Mapping[str, Mapping[str, A
     device, dtype
         The device, and the type of the products.
     rates
-        ``devices``, the shares of those that were fitted, and ``unmeasured``, those of others.
+        ``devices``, the shares of those that were fitted; ``unmeasured``, those of others; ``chips``, the fitted devices
+        by name.
 
     Notes
     -----
     Of large products the share falls by a power of the FLOP that a joule must pay for at the peak, as power sets the
     clock; it is no more than products alone were measured at, there or on any fitted device. Without a published
     power it is the mean of fitted devices. Attention reaches the same part of it everywhere, and memory the same share.
+    A device with the chip of a fitted one, whatever its memory and links, has that one's shares, less what a lower power
+    costs: it has not been seen to be faster.
     """
     if device.name in rates["devices"]:
         return dict(rates["devices"][device.name])
     law = rates["unmeasured"]
+    for name, chip in rates.get("chips", {}).items():
+        if _has_chip_of(device, chip):
+            slower = min(1.0, (device.power_w or inf) / (chip.power_w or inf)) ** law["exponent"]
+            own = rates["devices"][name]
+            return {share: own[share] * (1.0 if share == "memory_efficiency" else slower) for share in own}
     product = law["product_efficiency"]
     if device.power_w:
         product *= (peak_flop_per_s(device, dtype) / device.power_w / law["flop_per_j"]) ** -law["exponent"]
@@ -261,7 +276,7 @@ class Constants:
     score_bytes
         Moved forward for one score of unfused attention; backward moves ``SCORE_BACKWARD`` times as many.
     accumulation_ratio
-        The same of the kernels that add up gradients, one for each tensor.
+        Bytes that the kernels move that add up gradients, one for each tensor, over those that are counted.
     head_floor_ratio
         Launch floor of embedding, head and loss, over that of one layer's forward pass.
     hop_s

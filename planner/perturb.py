@@ -65,19 +65,17 @@ def faster_devices(problem: Problem, factor: float, names: Iterable[str]) -> Pro
             multiply_add_s=tuple((size, seconds / factor) for size, seconds in fitted.multiply_add_s),
         )
 
-    def hastened(group: MachineGroup) -> MachineGroup:
-        if group.device.name not in chosen:
-            return group
-        peaks = {dtype: peak * factor for dtype, peak in group.device.peak_flop_per_s.items()}
-        return replace(group, device=replace(group.device, peak_flop_per_s=peaks))
-
     def hurried(profiles: Mapping[str, Profile]) -> dict[str, Profile]:
         return {name: one.slower(1 / factor) if name in chosen else one for name, one in profiles.items()}
 
+    slowdowns = problem.transformer_rates.get("slowdowns", {})
     return replace(
         problem,
-        cluster=_rebuilt(problem.cluster, group=hastened),
         profiles=hurried(problem.profiles),
+        transformer_rates={
+            **problem.transformer_rates,
+            "slowdowns": {**slowdowns, **{name: slowdowns.get(name, 1.0) / factor for name in chosen}},
+        },
         substitutions=tuple(replace(one, profiles=hurried(one.profiles)) for one in problem.substitutions),
         calibration=fitted,
         compression=compression,

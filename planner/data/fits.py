@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from planner.cost import Band
+from planner.data.devices import device
 from planner.plan import Configuration, Prediction
 from planner.problem import Problem
 from planner.yaml_text import plain_yaml
@@ -223,11 +224,12 @@ def transformer_ranges() -> Rows:
 
 @cache
 def transformer_rates() -> Rows:
-    """Return ``constants``, ``devices``, ``unmeasured``, ``software``, ``bands`` and ``device_bands``.
+    """Return ``constants``, ``devices``, ``chips``, ``unmeasured``, ``software``, ``bands`` and ``device_bands``.
 
     ``constants`` and an entry of ``software`` hold the fields of the classes of these names (but the name) in
     :mod:`planner.models.compute`; an entry of ``devices`` its three fitted shares, and ``unmeasured`` what tells those
-    of others (:func:`planner.models.compute.device_shares`). An entry of ``bands`` is the 80 % band of measured /
+    of others (:func:`planner.models.compute.device_shares`), with ``chips``, the fitted devices themselves. An entry of
+    ``bands`` is the 80 % band of measured /
     predicted - 1 of a family of measurements, and how much of unseen groups others' bands cover; one of
     ``device_bands`` the same of all families of a device, or, ``unmeasured``, of families on devices left out.
 
@@ -236,4 +238,5 @@ def transformer_rates() -> Rows:
     """
     sections = ("constants", "devices", "unmeasured", "software", "bands", "device_bands")
     file = _file("transformer_rates.yaml")
-    return MappingProxyType({name: file.get(name, MappingProxyType({})) for name in sections})
+    chips = MappingProxyType({name: device(name) for name in file["devices"]})
+    return MappingProxyType({**{name: file.get(name, MappingProxyType({})) for name in sections}, "chips": chips})

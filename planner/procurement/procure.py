@@ -138,7 +138,8 @@ def stretch_of(fleets: Fleets) -> float:
     asked = fleets.procurement.asked
     if asked.error is not None:
         return 1 + asked.error
-    return 1 + max(float(band["high"]) for band in transformer_rates()["bands"].values())
+    rates = transformer_rates()
+    return 1 + max(float(band["high"]) for kind in ("bands", "device_bands") for band in rates[kind].values())
 
 
 def pessimistic(fleets: Fleets) -> Procurement:

@@ -119,7 +119,7 @@ _CONSTANTS = {
     "wave_share": Prior(start=0.6, low=0.05, high=1, width=0.4, source=f"{_GUIDE}: 1 for one tile size"),
     "misaligned_cost": Prior(start=0.5, low=0.05, high=3, width=0.5, source=f"{_GUIDE}: alignment, a factor of 1 to 4"),
     "misaligned_head_cost": Prior(start=1.5, low=0.1, high=8, width=0.7, source=f"{_GUIDE}: as above"),
-    "score_bytes": Prior(start=11, low=8, high=16, width=0.2, source="counted: see transformer_compute"),
+    "score_bytes": Prior(start=11, low=8, high=16, width=0.2, source="counted: see models/compute.py"),
     "accumulation_ratio": Prior(
         start=1.2, low=0.8, high=2.5, width=0.3, source="counted: 1; kernels of one tensor each"
     ),

@@ -191,6 +191,21 @@ def test_faster_devices_are_faster_on_replaced_layers_too() -> None:
     assert new == pytest.approx(old / 2)
 
 
+@pytest.mark.parametrize("device", ["mi300x", "h200-sxm", "l4", "h100-sxm"])
+def test_devices_twice_as_fast_compute_a_transformer_in_half_the_time(device: str) -> None:
+    problem = planner.load(
+        {
+            "dnn": {"zoo": "bert-base", "global_batch": 8},
+            "cluster": {"machines": [{"count": 1, "devices": 1, "device": device}]},
+            "families": ["hybrid"],
+            "objective": "iteration_time",
+            "configuration": {"hybrid": {}},
+        }
+    )
+    before, after = (planner.predict(one) for one in (problem, perturb.faster_devices(problem, 2.0, [device])))
+    assert after.iteration_time_s == pytest.approx(before.iteration_time_s / 2)
+
+
 # -- what is printed -------------------------------------------------------------------------------------------------
 
 

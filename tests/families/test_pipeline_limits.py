@@ -227,3 +227,21 @@ def test_a_search_that_is_broken_off_has_kept_its_best_pipeline() -> None:
         plan(problem, search)
     assert search.kept is not None
     assert search.kept().objective >= plan(problem, Search()).objective * (1 - 1e-9)
+
+
+def test_tables_that_do_not_fit_together_are_filled_alone() -> None:
+    problem = kinds(2, 4, 2, layers=3, batch=64)
+    whole = plan(problem, Search())
+    asked: list[tuple[int, float]] = []
+
+    def seen(rows: StageRows, stack: Stack, num_stages: int) -> float:
+        asked.append((len(rows.numbers), found := table_bytes(rows, stack, num_stages)))
+        return found
+
+    with patch.object(pipeline_rows, "table_bytes", seen):
+        plan(problem, Search())
+    alone = max(2 * needed / number for number, needed in asked)  # more than any source needs
+    assert max(needed for _, needed in asked) > alone
+    with patch.object(pipeline_rows, "_MOST_BYTES", alone):
+        found = plan(problem, Search())
+    assert (found.status, found.objective, found.bound) == (whole.status, whole.objective, whole.bound)

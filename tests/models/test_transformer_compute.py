@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from transformer_rates_drawn import CONSTANTS, GPT, MIXTURE, RATES, SOFTWARE
 
 from planner.cluster import Device
+from planner.data.devices import device as known_device
+from planner.data.fits import transformer_rates
 from planner.models.compute import (
     SCORE_BACKWARD,
     LayerSeconds,
@@ -234,8 +236,9 @@ def rated(name: str, power_w: float | None = None, **more: float) -> dict[str, f
         "attention_ratio": 0.5,
     }
     own = {"product_efficiency": 0.9, "memory_efficiency": 0.8, "attention_efficiency": 0.3}
+    chip = Device(name="fitted", peak_flop_per_s={"bf16": 1e15}, num_multiprocessors=100, power_w=800.0)
     gpu = Device(name=name, peak_flop_per_s={"bf16": 1e15}, power_w=power_w, **more)  # type: ignore[arg-type]  # by name
-    return device_shares(gpu, "bf16", {"devices": {"fitted": own}, "unmeasured": law})
+    return device_shares(gpu, "bf16", {"devices": {"fitted": own}, "unmeasured": law, "chips": {"fitted": chip}})
 
 
 def test_a_device_that_was_never_measured_uses_less_of_a_peak_that_it_has_less_power_for() -> None:
@@ -245,3 +248,18 @@ def test_a_device_that_was_never_measured_uses_less_of_a_peak_that_it_has_less_p
     assert rated("other", 250.0)["product_efficiency"] == pytest.approx(0.4)
     assert rated("other", 4000.0)["product_efficiency"] == 0.85  # no more than any that was fitted
     assert rated("other", 1000.0, matmul_flop_per_s=6e14)["product_efficiency"] == 0.6  # nor than products alone
+
+
+def test_a_device_with_the_chip_of_a_fitted_one_is_no_better_than_that_and_pays_for_a_lower_power() -> None:
+    own = rated("fitted")
+    assert rated("other", 800.0, num_multiprocessors=100) == rated("other", 1600.0, num_multiprocessors=100) == own
+    weaker = rated("other", 200.0, num_multiprocessors=100)
+    assert weaker == pytest.approx({**own, "product_efficiency": 0.45, "attention_efficiency": 0.15})
+    assert rated("other", 800.0, num_multiprocessors=99) == rated("other", 800.0)
+
+
+def test_shipped_devices_of_the_h100s_chip_have_its_shares() -> None:
+    rates = transformer_rates()
+    h100, h800, h200 = (device_shares(known_device(name), "bf16", rates) for name in ("h100", "h800", "h200"))
+    assert h100 == h800 == h200
+    assert device_shares(known_device("h20"), "bf16", rates) != h100

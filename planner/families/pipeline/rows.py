@@ -469,12 +469,17 @@ class Neighbours:
                     break
                 together.append(one)
             self._most *= 2
-        rows = StageRows(domain, [one.schedule.num_microbatches for one in together])
-        stack = rows.stack(is_gpipe=asking.schedule.is_gpipe)
         num_stages = 0 if asking.is_open else max(domain.numbers_of_stages)
-        needed_bytes = table_bytes(rows, stack, num_stages)
-        if needed_bytes > _MOST_BYTES or not asking.search.fits(needed_bytes):
-            return
+        while True:
+            rows = StageRows(domain, [one.schedule.num_microbatches for one in together])
+            stack = rows.stack(is_gpipe=asking.schedule.is_gpipe)
+            needed_bytes = table_bytes(rows, stack, num_stages)
+            if needed_bytes <= _MOST_BYTES and asking.search.fits(needed_bytes):
+                break
+            if len(together) == 1:
+                return
+            together = together[: len(together) // 2]
+            self._most = len(together)
         allowed = None
         if domain.is_limited and not domain.is_coarse:  # coarse choices may use more than they count
             allowed = domain.allowed(np.indices([number + 1 for number in domain.num_devices]))
