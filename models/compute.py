@@ -226,16 +226,16 @@ def device_shares(device: Device, dtype: str, rates: Mapping[str, Mapping[str, A
     device, dtype
         The device, and the type of the products.
     rates
-        ``devices``, the shares of those that were fitted; ``unmeasured``, those of others; ``chips``, the fitted devices
-        by name.
+        ``devices``, the shares of those that were fitted; ``unmeasured``, those of others; ``chips``, the fitted
+        devices by name.
 
     Notes
     -----
     Of large products the share falls by a power of the FLOP that a joule must pay for at the peak, as power sets the
     clock; it is no more than products alone were measured at, there or on any fitted device. Without a published
     power it is the mean of fitted devices. Attention reaches the same part of it everywhere, and memory the same share.
-    A device with the chip of a fitted one, whatever its memory and links, has that one's shares, less what a lower power
-    costs: it has not been seen to be faster.
+    A device with the chip of a fitted one, whatever its memory and links, has that one's shares, less what a lower
+    power costs: it has not been seen to be faster.
     """
     if device.name in rates["devices"]:
         return dict(rates["devices"][device.name])

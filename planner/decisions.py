@@ -35,6 +35,7 @@ __all__ = [
 Value = int | str | bool | Sequence[str]
 
 Synchronisation = Literal["bsp", "ssp", "asp", "local_sgd"]
+ServerOverlap = Literal["none", "push", "push_pull", "push_pull_forward"]
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 LayoutSchedule = Literal["gpipe", "1f1b", "zero_bubble"]  # 1f1b with several chunks on a device is interleaved
 Recompute = Literal["none", "selective", "full"]
@@ -467,6 +468,20 @@ DECISIONS: tuple[Decision, ...] = (
         families=_SERVERS,
         values=get_args(Synchronisation),
         block=_same("synchronisation", _SERVERS),
+    ),
+    Decision(
+        key="overlap",
+        words="what goes to and from servers beside computing",
+        families=_SERVERS,
+        values=get_args(ServerOverlap),
+        block=_same("overlap", _SERVERS),
+    ),
+    Decision(
+        key="barrier",
+        words="whether all gradients arrive before any sum is sent back",
+        families=_SERVERS,
+        values=FLAG,
+        block=_same("barrier", _SERVERS),
     ),
     Decision(
         key="num_replicas",

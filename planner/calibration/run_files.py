@@ -70,11 +70,12 @@ class RunFamily(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What of the exchange with servers may run beside the backward pass."""
+    """What of the exchange with servers may run beside the backward pass, and the next forward pass."""
 
     SEQUENTIAL = "seq"
     PUSH = "push"
     PUSH_PULL = "push_pull"
+    PUSH_PULL_FORWARD = "push_pull_forward"
 
 
 class _Part(BaseModel):
@@ -227,6 +228,8 @@ class ServerSettings(_Part):
     overlap: Overlap
     has_barrier: bool = Field(alias="barrier_between_push_and_pull")
     is_co_located: bool = Field(alias="colocated")
+    partition_bytes: Annotated[int, Field(ge=1)] | None = None
+    assignment: str = ""
 
     @model_validator(mode="after")
     def _servers_exist(self) -> Self:

@@ -6,12 +6,12 @@ much longer the one predicted fastest took than the one measured fastest.
 
 A run is predicted from its inputs alone; nothing of the results is read. *All-reduce* (DistributedDataParallel):
 profiles alone, links alone, and the buckets that formed, by :mod:`planner.models.ddp`. *Parameter servers*: profiles
-alone, links alone, and where every tensor lies, by :mod:`planner.models.server_fluid`. Here the file's figures become
+alone, links alone, and where every tensor lies, by :mod:`planner.models.exchange`. Here the file's figures become
 theirs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +32,8 @@ from planner.calibration.run_files import (
 from planner.errors import Fault, ModelError, SpecError
 from planner.models.communication import MeasuredCurve
 from planner.models.ddp import Collectives, DdpConstants, DdpIteration, DdpWorker, iterate, per_byte_s, steadied
-from planner.models.server_fluid import (
-    FIRST_WINDOW_BYTES,
-    Exchange,
-    ExchangeWorker,
-    FairFluid,
-    Fluid,
-    Transport,
-    WindowFluid,
-    begins_s,
-    routes_of,
-)
+from planner.models.exchange import Exchange, Servers, Worker, steady
+from planner.models.exchange import Overlap as Beside
 
 SCHEMA = "planner.runs/1"
 _MOST_FILES = 10_000
@@ -449,33 +440,18 @@ _LARGE_BYTES = 1 << 20  # from here on a transfer is as fast as the link
 _SMALL_BYTES = 4096  # up to here it is as slow as a message
 _LEAST_MESSAGE_S = 1e-4  # two processes of one host take as long
 _HEADERS_BYTES, _FRAME_BYTES = 52, 14  # IP and TCP with time stamps, inside a frame; Ethernet's own, around it
-_FINE_STEP_S, _COARSE_STEP_S = 3e-4, 1e-3
-_FINE_UNTIL_S = 2.0  # of the busiest link: from here on steps grow with it; measured iterations have half of that
-_SETTLING = 3  # iterations before those that count
-_COUNTED = 4  # even: workers may take turns
-_COUNTED_UNSTEADY = 12  # where those differ: one of them says little
-_STEADY = 0.02  # by how much of an iteration they may differ
+_STEADY = 0.02  # of an iteration: by more, and the reader is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConstants:
-    """What no input of a run tells; fitted to 13 measured runs of 9 sessions, which it describes and no others.
+    """What no input of a run tells.
 
     Attributes
     ----------
-    window_share
-        Of the receiver's buffer that a connection may have unacknowledged: half, as Linux holds ready for payload
-        (``net.ipv4.tcp_adv_win_scale`` of 1). Kept because it fits best of 0.4 to 1.
-    pause_s
-        After each of which a connection without traffic halves its window. Fitted; one run, of eight
-        workers that push and pull at once, sets it. It also stands in for losses, which the model leaves out: Linux
-        itself halves windows after 0.2 s.
-    stagger_share
-        Between the first iterations of two workers, of what the busiest link needs for an iteration over the number of
-        workers. Not fitted: of 1 they begin evenly spread, so that those which fall apart in use do, on links of any
-        rate. From 0.5 on, the one run that tells is in the steady state that was measured.
     key_s
-        Of a worker's own time for every key that it pushes, whose backward pass it lengthens. Fitted, 0 to 60e-6.
+        Of a worker's own time for every key that it pushes, whose backward pass it lengthens. Measured backward passes
+        were 10 to 60 microseconds a key longer.
     copy_s_per_byte
         Of a worker's own time for every byte that it pushes, where layers compute; sleeping ones lose none. One run
         computes; its backward passes were 0.8e-9 and 0.9e-9 longer.
@@ -483,67 +459,44 @@ class ServerConstants:
         Of a message: Ethernet, IP and TCP, for one that fills no packet.
     """
 
-    window_share: float = 0.5
-    pause_s: float = 0.04
-    stagger_share: float = 1.0
     key_s: float = 45e-6
     copy_s_per_byte: float = 1e-9
     header_bytes: float = 66.0
 
 
-def predict_servers(run: Run, constants: ServerConstants | None = None, *, ideal: bool = False) -> RunPrediction:
+def predict_servers(run: Run, constants: ServerConstants | None = None) -> RunPrediction:
     """Return the seconds of one iteration of a run with parameter servers and what they consist of.
+
+    Workers that nothing holds together begin evenly spread over what the busiest link needs for an iteration, so that
+    those which fall apart in use do.
 
     Parameters
     ----------
     run
         Its inputs are read, and nothing else.
     constants
-        What no input tells; those fitted to measured runs unless given.
-    ideal
-        Share links max-min fairly, as if connections had no windows and queues.
+        What no input tells; those of measured runs unless given.
 
     Raises
     ------
     ModelError
         If the run is one with all-reduces.
     """
-    constants = constants or ServerConstants()
-    exchange, busy_s = exchange_of(run, constants), busiest_link_s(run)
-    routes = routes_of(exchange, link_rate_bytes_per_s(run))
-    coarser = max(1.0, busy_s / _FINE_UNTIL_S)  # where iterations take many steps, so that the work is bounded
-    transport = Transport(
-        window_bytes=max(constants.window_share * run.network.receive_buffer_bytes, FIRST_WINDOW_BYTES),
-        pause_s=constants.pause_s,
-        round_trip_s=message_s(run),
-        largest_output_bytes=float(run.network.output_limit_bytes),
-        fine_step_s=coarser * _FINE_STEP_S,
-        coarse_step_s=coarser * _COARSE_STEP_S,
-    )
-    for counted in (_COUNTED, _COUNTED_UNSTEADY):
-        fluid: Fluid = FairFluid(routes) if ideal else WindowFluid(routes, transport)
-        starts_s = begins_s(exchange, routes, fluid, num_iterations=_SETTLING + counted + 1)
-        periods_s = np.diff(starts_s[:, _SETTLING:], axis=1)
-        iteration_time_s = float(np.median(periods_s))
-        spread = float(np.ptp(periods_s)) / iteration_time_s
-        if spread <= _STEADY:
-            break
+    exchange = exchange_of(run, constants or ServerConstants())
+    found = steady(replace(exchange, stagger_s=exchange.busiest_s / len(exchange.workers)))
     notes = []
-    lag = float(np.ptp(starts_s[:, -1])) / iteration_time_s
-    if lag > _STEADY:
-        notes.append(f"Workers fall apart: the last one begins {lag:.0%} of an iteration after the first.")
-    if spread > _STEADY:
-        notes.append(f"Iterations differ by {spread:.0%}; the median is given.")
-    if busy_s > 5 * _FINE_UNTIL_S:
-        notes.append(f"A link is busy for {busy_s:.0f} s: steps of time are coarse, and the steady state is uncertain.")
+    if found.lag > _STEADY:
+        notes.append(f"Workers fall apart: the last one begins {found.lag:.0%} of an iteration after the first.")
+    if found.spread > _STEADY:
+        notes.append(f"Iterations differ by {found.spread:.0%}; the median is given.")
     slowest = max(exchange.workers, key=lambda worker: sum(worker.forward_s) + worker.backward_s)
     forward_s = sum(slowest.forward_s)
     return RunPrediction(
-        iteration_time_s=iteration_time_s,
+        iteration_time_s=found.iteration_s,
         breakdown_s={
             "forward": forward_s,
             "backward": slowest.backward_s,
-            "exposed_communication": iteration_time_s - forward_s - slowest.backward_s,
+            "exposed_communication": found.iteration_s - forward_s - slowest.backward_s,
         },
         notes=tuple(notes),
     )
@@ -555,8 +508,9 @@ def exchange_of(run: Run, constants: ServerConstants) -> Exchange:
     A profile of no seconds stays as it is.
     """
     settings, _ = servers_of(run)
+    rate = link_rate_bytes_per_s(run)
     workers = []
-    for worker in run.workers:
+    for index, worker in enumerate(run.workers):
         parts = worker_parts(run, worker)
         profiled_s = sum(layer.backward_s for layer in worker.layers)
         backward_s = profiled_s * parts.stretch + constants.key_s * len(settings.keys)
@@ -567,30 +521,37 @@ def exchange_of(run: Run, constants: ServerConstants) -> Exchange:
         ahead = parts.before_s / forward_s if forward_s > 0 else 1.0
         back = backward_s / profiled_s if profiled_s > 0 else 1.0
         workers.append(
-            ExchangeWorker(
+            Worker(
                 forward_s=tuple(ahead * layer.forward_s for layer in worker.layers),
                 backward_s=backward_s,
                 ready_s=tuple(back * ready_s[key.tensor] for key in settings.keys),
+                bytes_per_s=rate,
+                home=index if settings.is_co_located and index < settings.num_servers else None,
             )
         )
     places = {tensor.name: index for index, layer in enumerate(run.workers[0].layers) for tensor in layer.tensors}
-    message = message_s(run)
+    size_bytes = np.zeros((len(settings.keys), settings.num_servers))
+    size_bytes[range(len(settings.keys)), [key.server for key in settings.keys]] = [
+        key.size_bytes for key in settings.keys
+    ]
     return Exchange(
         workers=tuple(workers),
-        key_bytes=tuple(float(key.size_bytes) for key in settings.keys),
-        key_server=tuple(key.server for key in settings.keys),
+        servers=(Servers(bytes_per_s=rate),) * settings.num_servers,
+        pushed_bytes=size_bytes,
+        pulled_bytes=size_bytes,
         key_layer=tuple(places[key.tensor] for key in settings.keys),
-        num_servers=settings.num_servers,
-        is_co_located=settings.is_co_located,
-        pushes_early=settings.overlap is not Overlap.SEQUENTIAL,
-        pulls_early=settings.overlap is Overlap.PUSH_PULL,
+        overlap=overlap_of(settings),
         has_barrier=settings.has_barrier,
-        header_bytes=constants.header_bytes,
-        latency_s=message / 2,
-        # A server's threads run one at a time: handing over a sum takes it what a small message takes, less the way.
-        hand_over_s=max(message - 2 * run.network.delay_s, 0.0),
-        stagger_s=constants.stagger_share * busiest_link_s(run) / run.num_workers,
+        latency_s=message_s(run) / 4,  # a message there and back; requests go behind the last gradient
+        message_bytes=constants.header_bytes,
     )
+
+
+def overlap_of(settings: ServerSettings) -> Beside:
+    """Return what overlaps; behind a barrier no sum is sent early."""
+    if settings.overlap is Overlap.SEQUENTIAL:
+        return Beside.NONE
+    return Beside.PUSH if settings.has_barrier else Beside(settings.overlap.value)
 
 
 def link_rate_bytes_per_s(run: Run) -> float:
@@ -615,20 +576,6 @@ def link_rate_bytes_per_s(run: Run) -> float:
         share = max(mtu_bytes - _HEADERS_BYTES, 1) / (mtu_bytes + _FRAME_BYTES)
         return share * run.network.link_rate_bytes_per_s
     return min(float(np.median(found)), run.network.link_rate_bytes_per_s)
-
-
-def busiest_link_s(run: Run) -> float:
-    """Return the seconds for which the busiest link, in its busier direction, carries payload in an iteration."""
-    settings, _ = servers_of(run)
-    num_workers = run.num_workers
-    held = np.zeros(settings.num_servers)
-    np.add.at(held, [key.server for key in settings.keys], [key.size_bytes for key in settings.keys])
-    if settings.is_co_located:
-        # Pushes of the other workers arrive at a server's host, and its own worker's sums of the other servers.
-        most_bytes = max(float((held * (num_workers - 2)).max() + held.sum()), 0.0)
-    else:
-        most_bytes = max(float(held.max()) * num_workers, float(held.sum()))
-    return most_bytes / link_rate_bytes_per_s(run)
 
 
 def message_s(run: Run) -> float:

@@ -175,6 +175,7 @@ def _export_tfjob(job: Job) -> Export:
         "PLANNER_BATCH_PER_DEVICE": str(max(chosen.batch_shares.values())),
         "PLANNER_SYNCHRONISATION": chosen.synchronisation,
         "PLANNER_STALENESS": str(chosen.staleness),
+        **({"PLANNER_OVERLAP": chosen.overlap} if chosen.overlap is not None else {}),
     }
     roles = {}
     for role, count in (("PS", chosen.num_parameter_servers), ("Worker", number)):
@@ -235,6 +236,11 @@ def _tfjob_notes(job: Job, chosen: ParameterServerConfiguration, num_workers: in
         "tf.device or a partitioner of the program",
         synchronisations[chosen.synchronisation],
     ]
+    if chosen.overlap is not None or chosen.has_barrier is not None or chosen.partition_bytes is not None:
+        notes.append(
+            f"exchange{chosen.beside}: TensorFlow has no such; the program exchanges by a library that has (BytePS: "
+            f"push_pull of every gradient, BYTEPS_PARTITION_BYTES)"
+        )
     if chosen.compression is not None:
         removed = float(chosen.compression.removed)
         notes.append(f"compression: the plan leaves out {removed:.1%} of every gradient; the program has to do so")

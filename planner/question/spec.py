@@ -18,7 +18,7 @@ from pydantic import (
 
 from planner import zoo as networks
 from planner.constraints import CONSTRAINTS, Constraint
-from planner.decisions import DECISIONS, FLAG, LAYOUT, Decision, PipelineSchedule, Synchronisation
+from planner.decisions import DECISIONS, FLAG, LAYOUT, Decision, PipelineSchedule, ServerOverlap, Synchronisation
 from planner.dnn import MOST_LAYERS
 from planner.names import FAMILY_NAMES, FamilyName
 from planner.problem import Algorithm
@@ -149,7 +149,10 @@ class ParameterServerSpec(Model):
     Workers and shares are by the name of the machine group; tensors are placed by a rule, or each on a server by its
     index. A share is the largest of its group: some devices have one sample less where shares make more than the batch.
     ``placement`` left out: sliced, where the program cuts tensors (``calibration.split_tensors``), else round robin.
-    ``max_staleness`` belongs to ``ssp``, ``local_steps`` to ``local_sgd``.
+    ``max_staleness`` belongs to ``ssp``, ``local_steps`` to ``local_sgd``; ``overlap``, ``barrier`` and
+    ``partition_bytes`` to ``bsp``. ``overlap`` left out: ``push`` or ``none``, as ``calibration.strategy`` says.
+    ``barrier`` left out: behind ``none`` and ``push``. ``partition_bytes``: tensors are cut into pieces of at most so
+    much that go on their own.
     """
 
     num_parameter_servers: Count
@@ -161,6 +164,9 @@ class ParameterServerSpec(Model):
     global_batch_size: Count | None = None
     compression: CompressionSpec | None = None
     synchronisation: Synchronisation = "bsp"
+    overlap: ServerOverlap | None = None
+    barrier: bool | None = None
+    partition_bytes: Bytes | None = None
     max_staleness: Index | None = None
     local_steps: Count | None = None
 

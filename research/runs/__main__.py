@@ -11,6 +11,7 @@ from planner.errors import PlannerError
 from research import ROOT
 from research.runs.page import errors_text, page
 
+FOLDERS = ("measurements", "measurements_more")  # the latter completes sessions of the former to choices
 _PAGE = ROOT / "docs" / "accuracy_runs.md"
 _ERRORS = ROOT / "planner" / "data" / "run_errors.yaml"
 
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("no measured data: name their folder by --data or PLANNER_DATA.", file=sys.stderr)
         return 2
     try:
-        found = compare([given.data / "measurements"])
+        found = compare(given.data / name for name in FOLDERS if (given.data / name).is_dir())
     except PlannerError as error:
         print(error, file=sys.stderr)
         return 2

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner import api
 from planner.calibration.run_files import IterationParts, Run, RunWorker
-from planner.calibration.runs import predict_all_reduce, predict_servers
+from planner.calibration.runs import ServerConstants, predict_all_reduce, predict_servers
 from planner.models.ddp import DdpConstants
 from research.runs.questions import to_spec
 
@@ -46,10 +46,10 @@ def ordinary(run: Run) -> Ordinary:
 
 
 def server_errors(run: Run) -> tuple[float, float]:
-    """Return the errors of a run with servers where links are ideal, and of the ordinary family; both signed."""
+    """Return the errors of a run with servers where keys cost a worker nothing, and of the ordinary family; signed."""
     measured_s = run.measured.median_s if run.measured else float("nan")
-    ideal_s = predict_servers(run, ideal=True).iteration_time_s
-    return ideal_s / measured_s - 1, api.predict(api.load(to_spec(run))).iteration_time_s / measured_s - 1
+    free_s = predict_servers(run, ServerConstants(key_s=0.0)).iteration_time_s
+    return free_s / measured_s - 1, api.predict(api.load(to_spec(run))).iteration_time_s / measured_s - 1
 
 
 def without_parts(runs: Iterable[Run]) -> Mapping[str, float]:

@@ -156,7 +156,7 @@ def _distance_text(is_real: bool, pairs: Sequence[tuple[float, float]]) -> str:
 
 
 def _servers_table(rows: Sequence[RunRow]) -> str:
-    """Return the runs with servers by this model, by ideal links and by the ordinary family; and the means."""
+    """Return the runs with servers by this model, with free keys, and by the ordinary family; and the means."""
     lines, sizes = [], []
     for row in rows:
         errors = (row.error or 0.0, *server_errors(row.run))

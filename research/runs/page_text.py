@@ -11,8 +11,8 @@ Written by `make accuracy`; a test fails when it is stale.
 Iterations of real synchronous training are predicted from what was measured before the run: layers on one worker
 without communication, all-reduces or pushes and pulls on the idle links of the same session, the rate of the links,
 and how the job was configured. Runs: PyTorch 2.13 with gloo over TCP between hosts on one virtual switch, links of
-100 Mbit/s to 1 Gbit/s, some with a delay, 1 to 8 workers, some unlike (`measurements` in the folder that
-`PLANNER_DATA` names). In *emulated* runs layers sleep for their time and communication is real; in *real* ones layers
+100 Mbit/s to 1 Gbit/s, some with a delay, 1 to 8 workers, some unlike (`measurements` and
+`measurements_more` in the folder that `PLANNER_DATA` names). In *emulated* runs layers sleep for their time and communication is real; in *real* ones layers
 compute, on one core a worker. An error is predicted / measured - 1, of the median of 20 iterations. A prediction
 reads nothing of the results. The few constants, though, and what is modelled at all, were settled on these same runs;
 what is known of runs without a say in them stands below.
@@ -99,72 +99,36 @@ not run; they tell what a free choice of groups would save, by the same model th
 SERVERS = """\
 ## Parameter servers: what is modelled
 
-The physics stand in `planner/models/server_fluid.py` (who waits for whom: layers forward, gradients as they
-get ready, requests behind pushes, sums, several iterations in which workers may fall apart) and
-`planner/models/server_fluid.py` (how connections share links). *Ideal* shares every link max-min fairly
-(`planner/models/server_fluid.py`); *family* is `planner predict` of `to_spec(run)`, the ordinary family
-`parameter_server`.
+`planner/models/exchange.py`: who waits for whom (layers forward, gradients as they get ready, requests behind pushes,
+sums that are complete when the last gradient has arrived, several iterations in which workers may fall apart), over
+duplex links that connections share max-min fairly. The family `parameter_server` counts with the same exchange wherever
+sums do not wait behind a barrier; behind one, with links that serve first come first served. *Free keys*: a key costs a
+worker no time. *Family* is `planner predict` of `to_spec(run)`, the ordinary question.
 
-| run | this model | ideal links | family |
+| run | this model | free keys | family |
 | --- | --- | --- | --- |
 """
 
 SERVERS_TAIL = """\
-What ideal links leave out, and which runs show it:
+Without a barrier the family was 8% to 65% too slow before (22% in the mean of the 13 runs that were open then), because it began pulls after
+the last push of everybody.
 
-- *Workers fall apart* (`n2 alexnet seq`). All ask for the sums behind their last push. Who is ahead gets the sum of
-  the large layer before the other has asked for it; a connection that starts beside an established one on the same
-  host keeps a small share of the link (the sender's stack holds about a millisecond of each connection's own rate
-  before the link). So the first worker stays ahead, pushes of one pass beside pulls of the other, and an iteration
-  takes 1.18 s instead of 1.58 s. Both are steady states of the model. The first iterations of workers are spread
-  evenly over what the busiest link needs for one, here 0.32 s apart; from 0.15 s on the model is in the faster state,
-  as measured.
-- *Hand-over* (`vgg16 push greedy`). A server hands a sum to four waiting connections one after the other, each as
-  late as a small message takes (by the session's curve). The first stays ahead. Measured iterations vary by 15% here,
-  from 1.9 to 2.4 s, and the median is as uncertain.
-- *Acknowledgements queue* (`vgg16 push slice`, unlike workers). The slow worker pulls while the others push already;
-  its acknowledgements wait behind a window of each in the queue before the server. It gets a window per delay of that
-  queue, not the link: 0.44 s instead of 0.36 s.
-- *Windows shrink in pauses* (`n8 alexnet part128k`). Pulls begin with small windows after each forward pass, and
-  behind the queue of eight pushing workers they grow slowly.
+Constants, all of `ServerConstants`: a worker's own time of 45 us for every key (measured backward passes were 10 to 60 us a
+key longer), 1 ns for every byte where layers compute (0.8 and 0.9 ns were measured), headers of 66 bytes (Ethernet, IP,
+TCP with time stamps). Rates of links and latency of a message are read from the session's own curves. Workers that
+nothing holds together begin evenly spread over what the busiest link needs for an iteration, fitted to nothing.
 
-Constants, all of `ServerConstants`, and how far one may move alone before the mean error of the 13 runs (1.2%) rises
-by half a point:
-
-| constant | value | interval | from |
-| --- | --- | --- | --- |
-| window | half the receiver's buffer, 262,144 bytes | 0.4 of it makes the mean 1.5% | Linux, not fitted |
-| output before the link | 2^-10 s of twice the connection's rate | not fitted | Linux, `tcp_small_queue_check`, `sk_pacing_shift` |
-| first window | 10 segments of 1,448 bytes | not fitted | RFC 6928 |
-| `header_bytes` | 66 | not fitted | Ethernet, IP, TCP with time stamps |
-| `pause_s`, halves an idle window | 0.04 s | at 0.2 s, Linux's own, the mean is 1.9% | fitted; one run (`part128k`) sets it |
-| `stagger_share`, of the busiest link's time over the workers, between first iterations | 1: evenly spread | 0.5 or more | not fitted; at 0.3 one run (`n2 alexnet seq`) is in the slower steady state |
-| `key_s`, worker's time per key | 45 us | 0 to more than 45 us | fitted; backward passes were measured 10 to 60 us a key longer |
-| `copy_s_per_byte`, where layers compute | 1 ns | 0.5 to 3 ns change the run by 0.6 points | its backward passes were measured 0.8 and 0.9 ns a byte longer |
-
-Rate of the links, latency of a message and hand-over are read from the session's own curves. Choosing `pause_s` among
-0.04, 0.05 and 0.2 s without the session predicted leaves a mean of 1.2% and a median of 0.9%. But few runs have a
-say: `part128k`, and by two points `n2 alexnet seq`. With Linux's own 0.2 s, fitted to nothing, `part128k` is predicted
-11% too fast and the mean of the 13 is 1.9%: rather expect that of other sessions. Losses, which the model leaves out
-and which that session had most of, may be the real reason for 0.04 s. Windows do not owe their place to that constant:
-with 0.2 s they are better than ideal links (3.5%) and than the mean of both predictions (2.7%; 2.0% with 0.04 s).
+Left out, after it was tried: connections with TCP's windows, windows that shrink in pauses, acknowledgements that queue,
+and sums that a server hands out one after the other. They brought the open runs to 1.2%, by constants that single runs
+had set, and runs that had no say in them to 3.05%, where fair links alone are at 1.8%.
 
 ## Parameter servers: where it fails, and why
 
-- `part128k` and its like (eight workers, pushes and pulls at once) hang on that constant, and never settle: the
-  model's iterations lie from 4% below to 10% above what was measured, by how workers start and which iteration is
-  taken. Where iterations differ by more than 2% the median of twelve is given, and a note says so.
-- Runs with large tensors and no barrier have several steady states, up to a third apart. Which one a run is in is a
-  property of its noise; the model answers with the one that workers reach whose starts are evenly spread.
-- The one run that computes is not enough to fit anything: its errors say little of others.
-- No two open runs of a session differ in servers, placement or overlap alone, so that regret cannot be measured on
-  them.
-
-## Parameter servers: as an ordinary question
-
-Where a barrier stands between pushes and pulls the family is within 4%; without one it is 8% to 65% too slow, because
-it begins pulls after the last push of everybody. Of the physics here it should take over, in this order: pulls of a
-sum as soon as it is complete, beside pushes, and the next forward pass layer by layer (the ideal links do that, mean
-error 3.5%); iterations that workers begin at different times; a rate by the session's curves. Windows and queues are
-worth another 2.3 points in the mean, nearly all of it in runs of several steady states or with eight workers.
+- *Large tensors and no barrier* (`alexnet seq`, `vgg16 push greedy`): there are several steady states, up to a third apart. Which
+  one a run is in is a property of its noise; the model answers with the one that workers reach whose starts are evenly
+  spread. Measured iterations of the latter vary by 15%, from 1.9 to 2.4 s.
+- *Eight workers that push and pull at once* (`part128k`): losses and small windows make links slower than fair ones.
+- *Where layers compute* (`mlp push`) sending and receiving take from the processor that computes; a byte that is received, too,
+  and sums are copied into place. Two runs are not enough to fit that.
+- *Acknowledgements queue* (`vgg16 push slice`, unlike workers): a slow worker's pulls get less than their share beside pushes of the others.
 """

@@ -4,9 +4,8 @@
 of worker for all, since a bucket waits for them; left out are one collective beside another, the slowest of equal
 workers, sleeping layers that wake up late, and copies of buckets.
 
-*Parameter servers*: the family ``parameter_server`` waits for everybody between pushes and pulls, and pulls after the
-last push. The spec has a group of machines for every compute factor. Left out: pulls beside pushes, workers that fall
-apart, connections that share a link unequally, what messages and keys cost; slices of a tensor are as large as one
+*Parameter servers*: the spec has a group of machines for every compute factor, and the overlap and barrier of the run.
+Left out: connections that share a link unequally, what messages and keys cost; slices of a tensor are as large as one
 another.
 """
 
@@ -14,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.calibration.run_files import AllReduceSettings, Overlap, Run, RunWorker, ServerSettings
+from planner.calibration.run_files import AllReduceSettings, Run, RunWorker, ServerSettings
 from planner.calibration.runs import (
     all_reduce_of,
     curve_of,
     link_rate_bytes_per_s,
     message_s,
+    overlap_of,
     servers_of,
     worker_parts,
 )
@@ -184,8 +184,7 @@ def _servers_spec(run: Run) -> dict[str, Any]:
         "families": ["parameter_server"],
         "calibration": {
             "fusion_unit": "tensor",
-            "strategy": "cntk" if settings.overlap is Overlap.SEQUENTIAL else "mxnet",
-            "split_tensors": _is_sliced(settings),
+            "split_tensors": not settings.partition_bytes and _is_sliced(settings),
             "bandwidth_efficiency": link_rate_bytes_per_s(run) / run.network.link_rate_bytes_per_s,
             "update": f"{parts.update_s!r} s",
             "source": f"curves of {run.session}",
@@ -197,10 +196,20 @@ def _servers_spec(run: Run) -> dict[str, Any]:
                 "batch_shares": {name: share for name, _, share in groups},
                 "servers": groups[0][0] if settings.is_co_located else "servers",
                 "co_located": settings.is_co_located,
-                "placement": "sliced" if _is_sliced(settings) else {key.tensor: key.server for key in settings.keys},
+                "overlap": overlap_of(settings).value,
+                "barrier": settings.has_barrier,
+                "placement": _placement(settings),
+                **({"partition_bytes": f"{settings.partition_bytes} B"} if settings.partition_bytes else {}),
             }
         },
     }
+
+
+def _placement(settings: ServerSettings) -> str | dict[str, int]:
+    """Return the rule by which slices or pieces lie, or the server of every tensor."""
+    if settings.partition_bytes:
+        return "largest_first" if settings.assignment == "greedy" else "round_robin"
+    return "sliced" if _is_sliced(settings) else {key.tensor: key.server for key in settings.keys}
 
 
 def _is_sliced(settings: ServerSettings) -> bool:

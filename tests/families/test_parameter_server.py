@@ -126,6 +126,8 @@ def configurations(problem: Problem) -> Iterator[ParameterServerConfiguration]:
                         placement="sliced",
                         batch_shares=dict(zip(workers, shares, strict=True)),
                         global_batch_size=batch,
+                        overlap=fixed.get("overlap"),
+                        has_barrier=fixed.get("barrier"),
                     )
 
 
@@ -184,6 +186,38 @@ def test_the_plan_agrees_with_every_configuration_tried(split: bool) -> None:
         else:  # a placement that workers' links make harder than its bound sees
             assert not split
             assert found.objective <= truth * 1.02
+
+    agrees()
+
+
+BESIDE: list[dict[str, Any]] = [
+    {"overlap": "none"},
+    {"overlap": "none", "barrier": False},
+    {"overlap": "push", "barrier": False},
+    {"overlap": "push_pull"},
+    {"overlap": "push_pull_forward"},
+]
+
+
+@pytest.mark.parametrize("pins", BESIDE, ids=lambda pins: "-".join(map(str, pins.values())))
+@pytest.mark.parametrize("split", [True, False], ids=["sliced", "whole"])
+def test_no_configuration_beats_the_bound_where_sums_are_sent_on_their_own(split: bool, pins: dict[str, Any]) -> None:
+    @settings(max_examples=8)
+    @given(small_questions(split))
+    def agrees(asked: dict[str, Any]) -> None:
+        problem = planner.load({**asked, "fix": {**asked["fix"], **pins}})
+        truth = min(all_objectives(problem), default=None)
+        if truth is None:
+            with pytest.raises(InfeasibleError, match="No plan fits"):
+                plan(problem, Search())
+            return
+        found = plan(problem, Search())
+        assert found.bound <= truth * (1 + 1e-9)
+        assert found.objective >= truth * (1 - 1e-9)
+        assert found.objective <= truth * 1.1
+        if found.status is Status.OPTIMAL:
+            assert found.objective == pytest.approx(truth)
+        assert {name: found.configuration.to_document().get(name) for name in pins} == pins
 
     agrees()
 
@@ -431,10 +465,12 @@ def test_a_thousand_machines_of_two_types_are_planned() -> None:
 # -- boxes -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
-@given(small_questions(True))
-def test_boxes_hold_every_configuration_once_and_no_bound_is_above_what_they_hold(asked: dict[str, Any]) -> None:
-    problem = planner.load(asked)
+@settings(max_examples=35)
+@given(small_questions(True), st.sampled_from([{}, *BESIDE]))
+def test_boxes_hold_every_configuration_once_and_no_bound_is_above_what_they_hold(
+    asked: dict[str, Any], pins: dict[str, Any]
+) -> None:
+    problem = planner.load({**asked, "fix": {**asked["fix"], **pins}})
     space, rows, least = Space(problem), [], float("inf")
     for index, site in enumerate(space.sites):
         waiting = [(root(space, site), float("-inf"))]

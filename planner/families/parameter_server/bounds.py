@@ -12,6 +12,11 @@ Constraints
     one allowed, where some devices may have one sample less than their group's share. Shares are *minimal*: none can be
     lowered alone without falling short of B. No other shares need be tried, since nothing gets faster with more samples
     on some device at the same batch.
+Sums sent on their own
+    Without a barrier (``fix.barrier``, ``fix.overlap``) all pushes of an iteration arrive before any worker begins its
+    next forward pass, or, where that waits layer by layer, before the next backward pass begins: a sum needs them all.
+    So pushes bound an iteration as they do behind a barrier, counted from the backward pass in the latter case; pulls
+    go beside them, and bound it by what links carry in a whole iteration.
 Bounds
     Every term of an iteration never decreases with w and b, and never increases with K, but for the batch that is left
     to others. So each is taken at its own best corner of the box, see :func:`lower_bounds`. Where the batch may vary,
@@ -35,11 +40,13 @@ from planner.families.parameter_server.cost import (
     group_inputs,
     network_bytes_per_s,
     network_latency_s,
+    overlap_of,
     packet_queueing_s,
     ready_times_s,
 )
 from planner.models.activations import data_parallel_memory
 from planner.models.data_parallel import gradients_of, standard_maximum
+from planner.models.exchange import Overlap
 from planner.models.memory import Precision
 from planner.models.ssgd import Strategy
 from planner.problem import Problem
@@ -80,6 +87,8 @@ class Space:
         Whether shares and batch may vary, and the goal counts seconds per sample.
     is_equal
         Whether all devices are to have equal shares.
+    overlap, is_keyed
+        What goes over links beside computing, and whether every sum is sent on its own, without a barrier.
     size_bytes
         Of every tensor, in ready order; the same on all devices.
     devices, counts
@@ -110,6 +119,8 @@ class Space:
         is_open = self.fixed_batch is None and self.fixed_share is None
         self.is_batch_scaled = is_open and problem.goal.name != "iteration_time"
         self.is_equal = problem.fixed.get("batch_shares") == "equal"
+        self.overlap = overlap_of(problem, problem.fixed.get("overlap"))
+        self.is_keyed = not problem.fixed.get("barrier", not self.overlap.pulls_early)
         machine_groups = {group.name: group for group in problem.cluster.machine_groups}
         self.groups = [machine_groups[name] for name in may_work(machine_groups, problem.fixed.get("device"))]
         profiles = [problem.profiles[group.device.name] for group in self.groups]
@@ -401,8 +412,8 @@ def lower_bounds(space: Space, site: Site, boxes: Boxes) -> Floats:
     Pushes end no sooner than any of these: all servers' links as one and with all their bandwidth, from the time on
     when some gradient is ready; the link of one worker; the fullest server's link from the first gradient on; the
     computation of every group that works, and of all machines of the box with the batch in parts as fast as they
-    are. Pulls take as long as the busiest link needs. Every gradient of a piece is counted as ready with the
-    first one. Compression shrinks each of these alone as it is best, which none does better.
+    are. Pulls take as long as the busiest link needs, behind pushes or beside them. Every gradient of a piece is
+    counted as ready with the first one. Compression shrinks each of these alone as it is best, which none does better.
     """
     k_low, k_high, w_low, w_high, b_low, b_high = boxes.parts
     batch, shares = _scaled(space, boxes)
@@ -441,7 +452,7 @@ def lower_bounds(space: Space, site: Site, boxes: Boxes) -> Floats:
     pull_s = np.maximum(
         senders * load_s, (np.where(works, own, 0.0) * space.size_bytes.sum() / space.rates).max(axis=1)
     )
-    busy_s = np.max(ends, axis=0) + pull_s + _constants_s(space, site, boxes, num_workers)
+    busy_s = _joined(space, site, boxes, ends, pull_s, num_workers)
     read = batch
     if space.fixed_batch is None and not space.is_batch_scaled:  # the fewest samples of an iteration
         each = np.where(w_high > 0, space.devices * b_low, np.inf).min(axis=1)
@@ -451,6 +462,26 @@ def lower_bounds(space: Space, site: Site, boxes: Boxes) -> Floats:
         read = np.minimum(fewest, space.most_batch)
     seconds = _with_input_s(space, boxes, shares, read, busy_s, num_workers)
     return np.asarray(seconds * iterations_of(space.problem, np.maximum(batch, 1.0)))
+
+
+def _joined(
+    space: Space, site: Site, boxes: Boxes, ends: Sequence[Floats], pull_s: Floats, num_workers: Floats
+) -> Floats:
+    """Return the seconds of an iteration without input, of ends of computing (the first) and pushes, and of pulls."""
+    waits_s, rest_s = _constants_s(space, site, boxes, num_workers)
+    if not space.is_keyed:
+        return np.asarray(np.max(ends, axis=0) + pull_s + waits_s + rest_s)
+    is_compressed = space.problem.compression is not None
+    if site.co_located and not is_compressed:
+        # Pushes of the worker and pulls from the server leave a machine by one link: S - held + (n - 1) held.
+        held_bytes = space.loads_bytes[boxes.high[:, 0] - 1]
+        both_bytes = space.size_bytes.sum() + (num_workers - 2) * held_bytes
+        pull_s = np.maximum(pull_s, both_bytes / site.server_bytes_per_s)
+    if space.overlap is Overlap.PUSH_PULL_FORWARD:
+        pushed_s = [] if is_compressed else ends[1:]  # compressing may go beside them
+        return np.asarray(np.max([ends[0] + rest_s, *pushed_s, pull_s], axis=0))
+    far_s = 0.0 if site.co_located else waits_s  # what binds may be a worker that has all it pushes at home
+    return np.maximum(np.max(ends, axis=0) + far_s + rest_s, pull_s)
 
 
 def _scaled(space: Space, boxes: Boxes) -> tuple[Floats, Floats]:
@@ -471,13 +502,21 @@ def _scaled(space: Space, boxes: Boxes) -> tuple[Floats, Floats]:
 
 
 def _ready_s(space: Space, shares: Floats) -> Floats:
-    """Return when each group (second axis) is ready with the first gradient of each piece (last axis)."""
+    """Return when each group (second axis) is ready with the first gradient of each piece (last axis).
+
+    From the beginning of a forward pass; from that of the backward pass, where the next forward pass waits by layers.
+    """
     at_a_time = max(1, _MOST_NUMBERS // max(1, len(space.size_bytes)))  # a box has a row of all gradients
     ready = np.empty((len(shares), len(space.groups), len(space.starts)))
     for index, (group, gradients) in enumerate(zip(space.groups, space.gradients, strict=True)):
         for first in range(0, len(shares), at_a_time):
             rows = slice(first, first + at_a_time)
-            times_s = ready_times_s(space.problem, group, gradients, shares[rows, index])
+            times_s = ready_times_s(
+                space.problem, group, gradients, shares[rows, index], space.problem.fixed.get("overlap")
+            )
+            if space.is_keyed and space.overlap is Overlap.PUSH_PULL_FORWARD:
+                forward, _ = space.problem.profiles[group.device.name].whole
+                times_s = times_s - forward(shares[rows, index])[:, None]
             ready[rows, index] = times_s[:, space.starts]
     return ready
 
@@ -493,8 +532,8 @@ def _row_s(space: Space, from_s: Floats, sent_s: Floats) -> Floats:
     return np.asarray(from_s + np.minimum(sent_s, sent_s * kept + option.scale_s / kept**2))
 
 
-def _constants_s(space: Space, site: Site, boxes: Boxes, num_workers: Floats) -> Floats:
-    """Return latency, queueing, stragglers, overhead and the update."""
+def _constants_s(space: Space, site: Site, boxes: Boxes, num_workers: Floats) -> tuple[Floats, Floats]:
+    """Return latency with queueing; and stragglers, overhead and the update."""
     k_low, _, w_low, w_high, _, _ = boxes.parts
     fitted, serving = space.problem.calibration, space.index_of(site)
     far = w_low > 0
@@ -510,13 +549,8 @@ def _constants_s(space: Space, site: Site, boxes: Boxes, num_workers: Floats) ->
     noise_s = np.zeros(len(boxes))
     if fitted.straggler_deviation_s:
         noise_s = np.array([standard_maximum(int(number)) for number in num_workers])
-    return np.asarray(
-        2 * latency_s
-        + np.where(exchanges, 2 * site.queueing_s, 0.0)
-        + fitted.straggler_deviation_s * noise_s
-        + overhead_s
-        + update_s
-    )
+    waits_s = 2 * latency_s + np.where(exchanges, 2 * site.queueing_s, 0.0)
+    return np.asarray(waits_s), np.asarray(fitted.straggler_deviation_s * noise_s + overhead_s + update_s)
 
 
 def _with_input_s(

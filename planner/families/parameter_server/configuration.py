@@ -10,9 +10,12 @@ from planner.errors import Fault, SpecError
 from planner.families.parsing import check_inner_links, compression_of, wrong
 from planner.models.communication import Compression
 from planner.models.data_parallel import gradients_of
+from planner.models.exchange import Overlap
+from planner.models.memory import Precision
 from planner.problem import Problem
 from planner.units import Dimension, format_exact
 from planner.used_machines import UsedMachines
+from planner.words import size_words
 
 NAME = "parameter_server"
 
@@ -42,6 +45,11 @@ class ParameterServerConfiguration:
     synchronisation, staleness
         ``bsp``; ``ssp``, and by how many iterations the fastest worker may lead; ``asp``; ``local_sgd``, and how many
         iterations in a row exchange nothing (its local steps less one).
+    overlap, has_barrier
+        What goes over links beside computing, and whether all gradients arrive before any sum is sent back; None: as
+        ``calibration.strategy`` says, and behind ``none`` and ``push``.
+    partition_bytes
+        The largest piece of a tensor that goes on its own; None where tensors go whole.
     """
 
     num_parameter_servers: int
@@ -54,6 +62,9 @@ class ParameterServerConfiguration:
     compression: Compression | None = None
     synchronisation: str = "bsp"
     staleness: int = 0
+    overlap: str | None = None
+    has_barrier: bool | None = None
+    partition_bytes: float | None = None
 
     @property
     def headline(self) -> str:
@@ -66,7 +77,17 @@ class ParameterServerConfiguration:
             "local_sgd": f", local SGD({self.staleness + 1})",
         }.get(self.synchronisation, "")
         many = "s" * (self.num_parameter_servers > 1)
-        return f"{workers} as workers, {self.num_parameter_servers} server{many} {place}{steps}"
+        return f"{workers} as workers, {self.num_parameter_servers} server{many} {place}{steps}{self.beside}"
+
+    @property
+    def beside(self) -> str:
+        """What was decided of the exchange, for the headline."""
+        words = f", overlap {self.overlap}" * (self.overlap is not None)
+        if self.has_barrier is not None:
+            words += ", barrier" if self.has_barrier else ", no barrier"
+        if self.partition_bytes is not None:
+            words += f", pieces of {size_words(self.partition_bytes)}"
+        return words
 
     def to_document(self) -> dict[str, Any]:
         """Return the block that ``predict`` reads back."""
@@ -85,6 +106,12 @@ class ParameterServerConfiguration:
             block["compression"] = {"removed": float(compression.removed), "time": time}
         if self.synchronisation != "bsp":
             block["synchronisation"] = self.synchronisation
+        if self.overlap is not None:
+            block["overlap"] = self.overlap
+        if self.has_barrier is not None:
+            block["barrier"] = self.has_barrier
+        if self.partition_bytes is not None:
+            block["partition_bytes"] = format_exact(self.partition_bytes, Dimension.DATA)
         if self.synchronisation == "ssp":
             block["max_staleness"] = self.staleness
         if self.synchronisation == "local_sgd":
@@ -148,6 +175,7 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ParameterSer
     for key, owner in (("max_staleness", "ssp"), ("local_steps", "local_sgd")):
         if given[key] is not None and synchronisation != owner:
             raise wrong(NAME, key, given[key], f"synchronisation is {synchronisation}; {key} belongs to {owner}.")
+    _check_exchange(problem, groups[next(iter(workers))], given)
     return ParameterServerConfiguration(
         num_parameter_servers=num_servers,
         workers=workers,
@@ -159,7 +187,43 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ParameterSer
         compression=compression_of(given["compression"]),
         synchronisation=synchronisation,
         staleness=given["max_staleness"] or max(0, (given["local_steps"] or 1) - 1),
+        overlap=given["overlap"],
+        has_barrier=given["barrier"],
+        partition_bytes=given["partition_bytes"],
     )
+
+
+def _check_exchange(problem: Problem, group: MachineGroup, given: Mapping[str, Any]) -> None:
+    """Refuse what does not go together of synchronisation, overlap, barrier and pieces."""
+    synchronisation, overlap = given["synchronisation"], given["overlap"]
+    for key in ("overlap", "barrier", "partition_bytes"):
+        if given[key] is not None and synchronisation != "bsp":
+            text = f"synchronisation is {synchronisation}, which has an exchange of its own; {key} belongs to bsp."
+            raise wrong(NAME, key, given[key], text)
+    is_early = overlap is not None and Overlap(overlap).pulls_early
+    if given["barrier"] and is_early:
+        text = (
+            f"behind a barrier no sum is sent early, and overlap is {overlap}. Have overlap none or push, or drop it."
+        )
+        raise wrong(NAME, "barrier", True, text)
+    piece_bytes = given["partition_bytes"]
+    if piece_bytes is None:
+        return
+    if given["barrier"] or (given["barrier"] is None and not is_early):
+        text = "behind a barrier bytes flow on whole or in pieces alike. Set barrier: false, or leave it out."
+        raise wrong(NAME, "partition_bytes", piece_bytes, text)
+    gradient_bytes = Precision.of(problem.training.dtype, problem.training.optimizer).gradient_bytes
+    largest = gradients_of(
+        problem.dnn,
+        problem.profiles[group.device.name],
+        gradient_bytes=gradient_bytes,
+        unit=problem.calibration.fusion_unit,
+    ).size_bytes.max(initial=0.0)
+    if piece_bytes < 1:
+        raise wrong(NAME, "partition_bytes", piece_bytes, "a piece has a byte or more. Give its size, or leave it out.")
+    if piece_bytes > largest:
+        text = f"the largest tensor has {size_words(float(largest))}: none would be cut. Give less, or leave it out."
+        raise wrong(NAME, "partition_bytes", size_words(piece_bytes), text)
 
 
 def _batch_shares(

@@ -3,15 +3,18 @@
 A worker is a machine: its devices add up their gradients over the links inside, in ready order, and the machine pushes
 the sums; tensors lie on several servers. The links are those of :mod:`planner.models.servers`: every server and
 every worker has its own, full duplex, and a worker needs none to the server on its own machine. Workers run in lockstep
-(BSP): pulls come after the last push, and stragglers enter as noise on the workers' times; other synchronisations are
+(BSP): behind a barrier pulls come after the last push, and stragglers enter as noise on the workers' times. Without one
+every sum is sent on its own, message by message, see :mod:`planner.models.exchange`. Other synchronisations are
 simulated, see :mod:`planner.models.asynchronous`.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.cluster import Cluster, MachineGroup
 from planner.constraints import memory_limit_bytes
@@ -22,6 +25,8 @@ from planner.models.activations import data_parallel_memory
 from planner.models.asynchronous import AsynchronousRun, Exchange, Log, Synchronisation, WorkerKind, simulate
 from planner.models.communication import ring_all_reduces
 from planner.models.data_parallel import Gradients, gradients_of, standard_maximum
+from planner.models.exchange import Exchange as KeyedExchange
+from planner.models.exchange import Overlap, Servers, Steady, Worker, steady
 from planner.models.input import InputTime, input_time, stall_s
 from planner.models.memory import Precision
 from planner.models.servers import (
@@ -43,11 +48,21 @@ from planner.units import Dimension, format_human
 
 _UNUSED_BYTES_PER_S = 1.0  # of a link that nothing goes over
 _MOST_NUMBERS = 2**23  # in a table of tensors and servers
+_MOST_PARTS = 8  # of workers that fall apart: as many as runs were measured with
 
 # -- what a group of machines offers, whatever the configuration: ready times, links, input --------------------------
 
 
-def ready_times_s(problem: Problem, group: MachineGroup, gradients: Gradients, share: Floats) -> Floats:
+def overlap_of(problem: Problem, overlap: str | None) -> Overlap:
+    """Return what goes over links beside computing: as decided, or as the question's strategy has it."""
+    if overlap is not None:
+        return Overlap(overlap)
+    return Overlap.PUSH if Strategy(problem.calibration.strategy).overlaps_gradients else Overlap.NONE
+
+
+def ready_times_s(
+    problem: Problem, group: MachineGroup, gradients: Gradients, share: Floats, overlap: str | None = None
+) -> Floats:
     """Return when a machine of the group can push each gradient (last axis), from the iteration's start.
 
     Parameters
@@ -61,7 +76,7 @@ def ready_times_s(problem: Problem, group: MachineGroup, gradients: Gradients, s
     ``end_j = max(end_(j-1), ready_j) + time_j``.
     """
     (forward, backward), shares = problem.profiles[group.device.name].whole, np.asarray(share, dtype=float)
-    if Strategy(problem.calibration.strategy).overlaps_gradients:
+    if overlap_of(problem, overlap).pushes_early:
         own_s = forward.map(lambda seconds: seconds[:, None]).plus(gradients.ready)(shares)
     else:
         computed_s = forward.plus(backward)(shares)
@@ -191,7 +206,7 @@ class ParameterServerCost:
     def ready_s(self, group: MachineGroup) -> Floats:
         """Return when a machine of the group can push each gradient, from the iteration's start."""
         share = np.array(float(self.configuration.batch_shares[group.name]))
-        return ready_times_s(self.problem, group, self.gradients(group), share)
+        return ready_times_s(self.problem, group, self.gradients(group), share, self.configuration.overlap)
 
     def inputs(self) -> Iterator[InputTime]:
         """Yield the time of input of every group."""
@@ -260,10 +275,29 @@ class ParameterServerCost:
         return self.configuration.placement == "sliced" and is_too_large
 
     @cached_property
-    def placed_bytes(self) -> Floats:
-        """Bytes of each tensor (row) on each server (column)."""
+    def pieces(self) -> NDArray[np.intp]:
+        """In how many pieces each tensor goes: as many as its bytes need, of at most so many each."""
+        size_bytes, most_bytes = self.gradients(self.groups[0]).size_bytes, self.configuration.partition_bytes
+        if most_bytes is None:
+            return np.ones(len(size_bytes), dtype=np.intp)
+        return np.asarray(np.maximum(np.ceil(size_bytes / most_bytes), 1).astype(np.intp))
+
+    @property
+    def piece_bytes(self) -> Floats:
+        """Bytes of each piece of each tensor: full ones, and what is left behind them."""
+        size_bytes, most_bytes = self.gradients(self.groups[0]).size_bytes, self.configuration.partition_bytes
+        if most_bytes is None:
+            return size_bytes
+        sizes = np.full(int(self.pieces.sum()), float(most_bytes))
+        sizes[np.cumsum(self.pieces) - 1] = size_bytes - (self.pieces - 1) * most_bytes
+        return sizes
+
+    @cached_property
+    def placed_pieces_bytes(self) -> Floats:
+        """Bytes of each piece of each tensor (row) on each server (column)."""
         gradients, placement = self.gradients(self.groups[0]), self.configuration.placement
-        sizes, num_servers = gradients.size_bytes, self.configuration.num_parameter_servers
+        num_servers = self.configuration.num_parameter_servers
+        sizes = self.piece_bytes
         if placement == "round_robin":
             return place_round_robin(sizes, num_servers=num_servers)
         if placement == "largest_first":
@@ -272,8 +306,13 @@ class ParameterServerCost:
             return place_sliced(sizes, server_bytes_per_s=self.links.server_bytes_per_s)
         assert not isinstance(placement, str)
         placed = np.zeros((len(sizes), num_servers))
-        placed[np.arange(len(sizes)), [placement[name] for name in gradients.names]] = sizes
+        placed[np.arange(len(sizes)), np.repeat([placement[name] for name in gradients.names], self.pieces)] = sizes
         return placed
+
+    @cached_property
+    def placed_bytes(self) -> Floats:
+        """Bytes of each tensor (row) on each server (column)."""
+        return np.add.reduceat(self.placed_pieces_bytes, np.cumsum(self.pieces) - self.pieces)
 
     @cached_property
     def held_bytes(self) -> Floats:
@@ -319,6 +358,116 @@ class ParameterServerCost:
         )
         return ends, last_s
 
+    # -- sums that are sent without waiting for all gradients
+
+    @property
+    def overlap(self) -> Overlap:
+        """What goes over links beside computing."""
+        return overlap_of(self.problem, self.configuration.overlap)
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether every sum is sent on its own, in lockstep without a barrier, over links that are used."""
+        chosen = self.configuration
+        has_barrier = not self.overlap.pulls_early if chosen.has_barrier is None else chosen.has_barrier
+        return chosen.synchronisation == "bsp" and not has_barrier and self.uses_network
+
+    @property
+    def pauses_s(self) -> dict[str, float]:
+        """Seconds of every iteration beside passes and links, by part."""
+        return {
+            "compression": self.compression_s,
+            "overhead": self.overhead_s,
+            "update": max(self.profile(group).update_s for group in self.groups),
+        }
+
+    @cached_property
+    def keyed(self) -> KeyedExchange:
+        """The exchange, message by message, of workers and servers by kind."""
+        kinds, servers, columns = self.kinds
+        rates = dict(zip((id(group) for group, _, _ in self.entries), self.links.worker_bytes_per_s, strict=True))
+        workers = []
+        for group, count, home in kinds:
+            share, profile = self.configuration.batch_shares[group.name], self.profile(group)
+            forward = profile.forward(share)
+            workers.append(
+                Worker(
+                    count=count,
+                    forward_s=tuple(forward.tolist()),
+                    backward_s=float(profile.backward(share).sum()),
+                    ready_s=tuple(np.repeat(self.ready_s(group) - float(forward.sum()), self.pieces).tolist()),
+                    bytes_per_s=rates[id(group)],
+                    home=home,
+                )
+            )
+        layers = {layer.name: index for index, layer in enumerate(self.problem.dnn.layers)}
+        layer_of = {tensor.name: layer.name for layer in self.problem.dnn.layers for tensor in layer.tensors}
+        places = [layers[layer_of.get(name, name)] for name in self.gradients(self.groups[0]).names]
+        found = KeyedExchange(
+            workers=tuple(workers),
+            servers=tuple(servers),
+            pushed_bytes=columns * self.kept,
+            pulled_bytes=columns,
+            key_layer=tuple(np.repeat(places, self.pieces).tolist()),
+            overlap=self.overlap,
+            latency_s=self.latency_s + self.queueing_s,
+            pause_s=sum(self.pauses_s.values()),
+        )
+        return found if self.overlap.pulls_early else replace(found, stagger_s=found.busiest_s / len(workers))
+
+    @cached_property
+    def kinds(self) -> tuple[list[tuple[MachineGroup, int, int | None]], list[Servers], Floats]:
+        """Return kinds of workers with the kind of servers at their home, kinds of servers, and what each one holds.
+
+        Sums that are sent at once keep workers of a group together. Else they fall apart: some single ones, or as many
+        parts of equal size, stand for all.
+        """
+        chosen, rate, entries = self.configuration, self.links.server_bytes_per_s[0], self.entries
+        number, homes = chosen.num_parameter_servers, [home for _, _, home in self.entries if home is not None]
+        is_sliced, falls_apart = chosen.placement == "sliced", not self.overlap.pulls_early
+        if not is_sliced or (falls_apart and number <= _MOST_PARTS):
+            servers, columns = [Servers(bytes_per_s=rate)] * number, self.placed_pieces_bytes
+        else:
+            size_bytes = self.piece_bytes
+            counts = [count for count in (len(homes), number - len(homes)) if count]
+            servers = [Servers(count=count, bytes_per_s=rate) for count in counts]
+            columns = np.repeat(size_bytes[:, None] / number, len(counts), axis=1)
+            if homes:
+                group = next(one for one, _, home in entries if home is not None)
+                entries = [(group, len(homes), 0), *(entry for entry in entries if entry[2] is None)]
+        if not falls_apart:
+            return entries, servers, columns
+        kinds: list[tuple[MachineGroup, int, int | None]] = [entry for entry in entries if entry[2] is not None]
+        for group, count, _ in (entry for entry in entries if entry[2] is None):
+            parts = min(count, max(1, _MOST_PARTS // len(entries)))
+            kinds += [(group, len(part), None) for part in np.array_split(np.arange(count), parts)]
+        return kinds, servers, columns
+
+    @cached_property
+    def run(self) -> Steady:
+        """What iterations of that exchange come to."""
+        return steady(self.keyed)
+
+    def _predict_keyed(self) -> Prediction:
+        """Return what a configuration costs whose sums are sent on their own."""
+        slowest = max(self.groups, key=lambda group: sum(self.compute_s(group)))
+        forward_s, backward_s = self.compute_s(slowest)
+        run, pauses_s = self.run, self.pauses_s
+        exposed_s = max(run.iteration_s - forward_s - backward_s - sum(pauses_s.values()), 0.0)
+        deviation_s = self.problem.calibration.straggler_deviation_s
+        pushed_s = min(run.pushed_s, exposed_s)
+        parts = {
+            "forward": forward_s,
+            "backward": backward_s,
+            "exposed_push": pushed_s,
+            "pull": exposed_s - pushed_s,
+            "stragglers": deviation_s and deviation_s * standard_maximum(self.num_workers),
+            **pauses_s,
+        }
+        busy_s = sum(parts.values())
+        parts["input_stall"] = self.with_input_s(busy_s) - busy_s
+        return self._prediction(parts, {"overlap": self.overlap.value, "barrier": False, "lag": run.lag})
+
     # -- time
 
     def predict(self) -> Prediction:
@@ -326,6 +475,8 @@ class ParameterServerCost:
 
         Without a barrier an iteration is the time in which each share of the batch is worked through once.
         """
+        if self.is_keyed:
+            return self._predict_keyed()
         if self.configuration.synchronisation == "bsp":
             parts, servers_s = self.busy_parts_s()
             busy_s = sum(parts.values())

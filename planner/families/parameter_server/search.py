@@ -15,6 +15,10 @@ Sliced tensors
     and the worker with the least at home, hold no less than the mean: pulls end soonest, too.
 Whole tensors
     :func:`planner.solvers.placement.best_placement`, with its own bound.
+Sums sent on their own
+    Where ``fix.overlap`` or ``fix.barrier`` let sums go without a barrier, a row is solved by few placements, each
+    costed message by message: sliced, or the placements of programs and the best one behind a barrier. What is not
+    reached of the row's bound stays open.
 Compression
     :func:`planner.solvers.scalar.minimise` over the share kept, at that placement; pushes take longer the more is kept,
     and compressing takes longer the more is left out.
@@ -42,7 +46,9 @@ from planner.families.parameter_server.family import NOT_MODELLED
 from planner.families.parsing import check_inner_links
 from planner.models.activations import data_parallel_memory
 from planner.models.communication import Compression
+from planner.models.exchange import Overlap
 from planner.models.memory import Precision
+from planner.models.servers import place_largest_first, place_round_robin
 from planner.plan import Alternative, Plan, Prediction
 from planner.problem import Problem, Range
 from planner.search import Search
@@ -63,6 +69,8 @@ _FIRST = 8  # configurations solved before any box is split
 _CURVE = 7  # numbers of servers beside the best one, of which the best plan is shown
 _MOST_CONFIGURATIONS = 2  # in lockstep, that are tried under every synchronisation
 _MOST_STALENESS = 8  # the largest tried; more changes little
+_BESIDE = {"overlap", "barrier"}  # pins of workers in lockstep
+_MOST_KEYED = 24  # configurations solved whose sums are sent on their own: each takes many messages
 _ASSUMED = 4.0  # where asynchronous training is pinned and no limit is given
 
 
@@ -171,7 +179,7 @@ class ServerBoxes:
             solved = self._placed(site, sliced, bound)
         else:
             solved = _evaluated(problem, sliced)
-            solved = replace(solved, bound=solved.objective)
+            solved = replace(solved, bound=bound if self.space.is_keyed else solved.objective)
         if problem.compression is not None:
             solved = self._compressed(solved, bound if is_whole else max(bound, 0.0))
         self.bounds_of[key] = solved.bound
@@ -218,6 +226,12 @@ class ServerBoxes:
         assert solution.value is not None
         if solution.status is not Status.OPTIMAL:
             self.work_left = max(0.0, self.work_left - _WORK)
+        if space.is_keyed:
+            usual = [place_round_robin(space.size_bytes, num_servers=given.num_parameter_servers)]
+            usual += [place_largest_first(space.size_bytes, server_bytes_per_s=cost.links.server_bytes_per_s)]
+            tried = [solution.value, *(tuple(one.argmax(axis=1).tolist()) for one in usual)]
+            placed = [_evaluated(problem, named(one)) for one in dict.fromkeys(map(tuple, tried))]
+            return replace(min(placed, key=lambda one: one.objective), bound=bound)
         solved = _evaluated(problem, named(solution.value))
         if problem.compression is not None:  # the bounds of placements are those of whole gradients
             return solved
@@ -266,6 +280,8 @@ def row_configuration(space: Space, site: Site, row: Sequence[int]) -> Parameter
         placement="sliced",
         batch_shares={name: b for name, (_, b) in used.items()},
         global_batch_size=int(min(total, space.most_batch)),
+        overlap=space.problem.fixed.get("overlap"),
+        has_barrier=space.problem.fixed.get("barrier"),
     )
 
 
@@ -397,7 +413,7 @@ def _asynchronous(space: Space, lockstep: Sequence[Solved], search: Search) -> A
     most = problem.limits.max_staleness
     if most is None:
         most = 0.0 if pinned is None else _ASSUMED
-    if pinned == "bsp" or most <= 0:
+    if pinned == "bsp" or most <= 0 or _BESIDE & problem.fixed.keys():
         return None
     lags = [lag for lag in (1, 2, 4, 8) if lag <= min(most, _MOST_STALENESS)]
     kinds = [(kind, lag) for kind in ("ssp", "local_sgd") if pinned in (None, kind) for lag in lags]
@@ -441,8 +457,18 @@ def _asynchronous(space: Space, lockstep: Sequence[Solved], search: Search) -> A
 
 
 def _check_pins(problem: Problem) -> None:
-    """Refuse pinned numbers beyond what the cluster has, before anything of their size is built."""
+    """Refuse pins that contradict one another, and numbers beyond what the cluster has, before anything is built."""
     fixed, groups = problem.fixed, {group.name: group for group in problem.cluster.machine_groups}
+    if fixed.get("barrier") and Overlap(fixed.get("overlap", "none")).pulls_early:
+        raise InfeasibleError(
+            f"No plan fits: fix.overlap: {fixed['overlap']} sends sums early, and behind fix.barrier: true none is. "
+            f"Pin overlap none or push, or barrier: false."
+        )
+    if (pins := sorted(_BESIDE & fixed.keys())) and fixed.get("synchronisation", "bsp") != "bsp":
+        raise InfeasibleError(
+            f"No plan fits: fix.{pins[0]} says how workers in lockstep exchange, and fix.synchronisation is "
+            f"{fixed['synchronisation']}. Drop one of them."
+        )
     may_serve = [group.count for name, group in groups.items() if fixed.get("servers") in (None, name)]
     working = [groups[name] for name in may_work(groups, fixed.get("device"))]
     there_are = {
@@ -545,7 +571,10 @@ def plan(problem: Problem, search: Search) -> Plan:
         raise NoAnswerError(TOO_SHORT)
     boxes, silent = ServerBoxes(space, search), bool(problem.limits.max_staleness)
     bound = search_boxes(  # asynchronous ones are not among these
-        boxes, roots_of(space), on_progress=(lambda bound, objective: None) if silent else search.tell
+        boxes,
+        roots_of(space),
+        most_solved=_MOST_KEYED if space.is_keyed else _MOST_SOLVED,
+        on_progress=(lambda bound, objective: None) if silent else search.tell,
     )
     if not boxes.solved:
         raise InfeasibleError(_why_nothing_fits(space))

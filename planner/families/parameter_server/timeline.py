@@ -5,9 +5,10 @@ waits at it or comes in. What follows the last push stands behind it in the orde
 starting an exchange, latency, pulls, the update, and waiting for input. Compressing goes before the backward pass, so
 that all pushes are later by as much.
 
-Without a barrier it is a stretch of the simulation that the prediction rests on, as long as the iterations asked for,
-near the end of the simulated training, where the start is forgotten. What is under way at either edge is cut there. The
-prediction's parts are means over the whole simulation, so that no single stretch has exactly those.
+Where sums are sent on their own it is one iteration of the exchange that the prediction rests on, every message on its
+connection. Asynchronous training is a stretch of the simulation that the prediction rests on, as long as the iterations
+asked for, near the end of the simulated training, where the start is forgotten. What is under way at either edge is cut
+there. The prediction's parts are means over the whole simulation, so that no single stretch has exactly those.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,9 @@ from planner.problem import Problem
 from planner.timeline import Timeline, repeated
 
 _SAME = 1e-9  # of rounding
+_KEYED_NOTE = (
+    "sums on their own: a stretch of the simulated exchange, from the first worker's forward pass on, cut at its edges"
+)
 _NOTE = (
     "workers without a barrier: this is a stretch of the simulated training, cut at its edges; the parts of the "
     "prediction are means over all of it"
@@ -35,6 +39,8 @@ def timeline(problem: Problem, configuration: ParameterServerConfiguration, *, n
     cost = ParameterServerCost(problem, configuration)
     if configuration.synchronisation != "bsp":
         return _asynchronous(cost, num_iterations)
+    if cost.is_keyed:
+        return repeated(_keyed(cost), num_iterations, cost.predict().iteration_time_s)
     return repeated(_synchronous(cost), num_iterations, cost.predict().iteration_time_s)
 
 
@@ -186,6 +192,81 @@ def busy_spans(pushes: list[Push], server: int, rate: float) -> Iterator[tuple[f
             came += pace * (until_s - now_s)
             waiting = 0.0 if left_s <= until_s - now_s else waiting + (pace - rate) * (until_s - now_s)
             waiting = 0.0 if waiting <= _SAME * total else waiting
+
+
+# -- sums that are sent on their own: a stretch of the exchange that the prediction rests on --------------------------
+
+
+def _keyed(cost: ParameterServerCost) -> Timeline:
+    """Return what each kind of worker computes, and every message on its connection, in one steady iteration.
+
+    From the beginning of the first kind's forward pass; what is under way then, or goes on behind it, is cut there.
+    """
+    drawing, prediction, run, exchange = Drawing(), cost.predict(), cost.run, cost.keyed
+    kinds, _, _ = cost.kinds
+    number = min(map(len, run.backward_begins_s)) - 2
+    start_s, length_s = run.forward_begins_s[0][number], run.iteration_s
+    names = []
+    for index, (group, count, home) in enumerate(kinds):
+        where = "" if home is None else f" beside server {home}"
+        several = f"{group.name}: each of {count} workers" if count > 1 else f"{group.name}: worker {index}"
+        name = f"{several}{where}"
+        links = [
+            f"{name}: {way} server {server}"
+            for way in ("push to", "pull from")
+            for server in range(len(exchange.servers))
+        ]
+        rows = [f"{name}: {row}" for row in ("disk", "decode", "PCIe", "compute")]
+        drawing.process(name, [*rows, *links], count=count, member=(name, ""), kind=f"{group.name}, {home is None}")
+        names.append(name)
+
+    def add(row: str, what: str, begin_s: float, end_s: float, kind: str) -> int | None:
+        """Add what of a span lies in the stretch."""
+        first_s, last_s = max(begin_s - start_s, 0.0), min(end_s - start_s, length_s)
+        is_cut = begin_s < start_s - _SAME * length_s or end_s > start_s + length_s * (1 + _SAME)
+        return drawing.add(row, what, first_s, last_s, kind, is_cut=is_cut or None)
+
+    passes: dict[tuple[int, int], int | None] = {}
+    for index, (name, worker) in enumerate(zip(names, exchange.workers, strict=True)):
+        row = f"{name}: compute"
+        free_s = 0.0
+        for iteration, (forward_s, backward_s) in enumerate(
+            zip(run.forward_begins_s[index], run.backward_begins_s[index], strict=False)
+        ):
+            if iteration:
+                add(row, "wait for sums", free_s, forward_s - exchange.pause_s, "wait")
+                add(row, "update and start", forward_s - exchange.pause_s, forward_s, "update")
+            add(row, "forward", forward_s, backward_s, "forward")
+            free_s = backward_s + worker.backward_s
+            passes[index, iteration] = add(row, "backward", backward_s, free_s, "backward")
+    tensors = cost.gradients(cost.groups[0]).names
+    pieces = len(exchange.key_layer) > len(tensors)
+    sums: dict[tuple[int, int | None, int], int | None] = {}
+    for one in run.transfers:
+        name, part = names[one.worker], (one.iteration, one.key, one.server)
+        key = "" if one.key is None else f"key {one.key}" if pieces else tensors[one.key]
+        if one.is_pull:
+            row = f"{name}: pull from server {one.server}"
+            span = add(row, f"pull {key}", one.start_s, one.end_s, "pull")
+            drawing.flow(sums.get(part), span, "sum")
+        else:
+            row = f"{name}: push to server {one.server}"
+            span = add(row, f"push {key}" if key else "ask for sums", one.start_s, one.end_s, "push")
+            drawing.flow(passes.get((one.worker, one.iteration)), span, "gradient", is_stream=True)
+            sums[part] = span
+    parts = prediction.breakdown_s
+    behind = [
+        ("wait for stragglers", parts["stragglers"], "wait"),
+        ("wait for input", parts["input_stall"], "wait"),
+    ]
+    inputs = dict(zip((group.name for group in cost.groups), cost.inputs(), strict=True))
+    iteration_s = prediction.iteration_time_s
+    for (group, _, _), name in zip(kinds, names, strict=True):
+        drawing.chain(f"{name}: compute", length_s, behind)
+        draw_input(drawing, name, inputs[group.name], cost.strategy, iteration_s - parts["input_stall"], iteration_s)
+    _draw_memory(drawing, names[0], prediction.memory_bytes)
+    drawing.notes.append(_KEYED_NOTE)
+    return drawing.finished()
 
 
 # -- without a barrier -------------------------------------------------------------------------------------------------

@@ -1,0 +1,281 @@
+"""Exchanges with servers: fair links against an independent referee, kinds against single workers, and what holds."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import ModelError
+from planner.models.exchange import Exchange, Fabric, Overlap, Servers, Worker, steady
+
+RATES = st.sampled_from([1e6, 2e6, 3e6, 1e7])
+EVERY = list(Overlap)
+LATE = [Overlap.NONE, Overlap.PUSH]
+
+# -- links --------------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def fabrics(draw: st.DrawFn) -> Fabric:
+    """Up to six links, and classes of one to three connections over one to three of them."""
+    rates = tuple(draw(st.lists(RATES, min_size=2, max_size=6)))
+    links = st.lists(st.integers(0, len(rates) - 1), min_size=1, max_size=3, unique=True)
+    ways = draw(st.lists(st.tuples(links, st.integers(1, 3)), min_size=1, max_size=6))
+    return Fabric(bytes_per_s=rates, crossing=tuple(tuple((link, count) for link in way) for way, count in ways))
+
+
+def filled_in_tiny_steps(fabric: Fabric) -> list[float]:
+    """All rates rise together by tiny amounts; one stops when a link of its own is full."""
+    step, rates = 1e3, [0.0] * len(fabric.crossing)
+    rising = set(range(len(rates)))
+    while rising:
+        for one in rising:
+            rates[one] += step
+        for link, rate in enumerate(fabric.bytes_per_s):
+            counts = {one: dict(way)[link] for one, way in enumerate(fabric.crossing) if link in dict(way)}
+            if sum(rates[one] * count for one, count in counts.items()) > rate - sum(counts.values()) * step:
+                rising -= set(counts)
+    return rates
+
+
+@settings(max_examples=40)
+@given(fabrics())
+def test_rates_are_those_of_links_filled_in_tiny_steps(fabric: Fabric) -> None:
+    found = fabric.rates_bytes_per_s(range(len(fabric.crossing)))
+    assert found == pytest.approx(filled_in_tiny_steps(fabric), rel=0.1)
+
+
+@given(fabrics())
+def test_every_connection_crosses_a_full_link_where_none_is_faster(fabric: Fabric) -> None:
+    found = fabric.rates_bytes_per_s(range(len(fabric.crossing)))
+    on = [
+        {one: dict(way)[link] for one, way in enumerate(fabric.crossing) if link in dict(way)}
+        for link in range(len(fabric.bytes_per_s))
+    ]
+    for one, way in enumerate(fabric.crossing):
+        is_fair = False
+        for link, _ in way:
+            total = sum(found[other] * count for other, count in on[link].items())
+            assert total <= fabric.bytes_per_s[link] * (1 + 1e-9)
+            is_full = total >= fabric.bytes_per_s[link] * (1 - 1e-9)
+            is_fair |= is_full and found[one] >= max(found[other] for other in on[link]) * (1 - 1e-9)
+        assert is_fair
+
+
+# -- iterations ---------------------------------------------------------------------------------------------------------
+
+
+def exchange(workers: int = 2, *, rate: float = 1e7, is_co_located: bool = False, **changes: Any) -> Exchange:
+    """Workers of two layers and two keys of 1 MB on one server: 0.1 s forward, 0.2 s backward, links of 10 MB/s."""
+    one = Worker(forward_s=(0.05, 0.05), backward_s=0.2, ready_s=(0.2, 0.1), bytes_per_s=rate)
+    kinds = [replace(one, home=0), replace(one, count=workers - 1)] if is_co_located else [replace(one, count=workers)]
+    whole = Exchange(
+        workers=tuple(kinds),
+        servers=(Servers(bytes_per_s=rate),),
+        pushed_bytes=np.full((2, 1), 1e6),
+        pulled_bytes=np.full((2, 1), 1e6),
+        key_layer=(0, 1),
+        overlap=Overlap.NONE,
+    )
+    return replace(whole, **changes)
+
+
+def period_s(whole: Exchange) -> float:
+    """Return the seconds of an iteration."""
+    return steady(whole).iteration_s
+
+
+def test_with_a_barrier_pushes_and_pulls_follow_one_another() -> None:
+    # 2 workers x 2 MB over 10 MB/s, there and back.
+    assert period_s(exchange(has_barrier=True)) == pytest.approx(0.3 + 0.4 + 0.4)
+    early = exchange(has_barrier=True, overlap=Overlap.PUSH)
+    assert period_s(early) == pytest.approx(0.1 + 0.1 + 0.4 + 0.4)  # the first key is ready after 0.1 s
+
+
+def test_one_worker_pulls_a_key_beside_the_push_of_the_next() -> None:
+    # Push of key 1 at 0.2..0.3 s and pull till 0.4 s; push of key 0 at 0.3..0.4 s and pull till 0.5 s, then layer 0.
+    assert period_s(exchange(1, overlap=Overlap.PUSH_PULL)) == pytest.approx(0.5)
+
+
+def test_the_next_forward_pass_waits_for_the_layers_own_sums_where_it_may() -> None:
+    # The sum of layer 1 is large: layer 0 runs forward beside its way back.
+    sizes = np.array([[1e5], [3e6]])
+    whole = exchange(1, pushed_bytes=sizes, pulled_bytes=sizes, overlap=Overlap.PUSH_PULL)
+    ahead = replace(whole, overlap=Overlap.PUSH_PULL_FORWARD)
+    # Key 1: pushed from 0.1 to 0.4 s of the backward pass, pulled until 0.7 s; key 0 behind it, until 0.71 s: layer 0
+    # waits for its sum behind that of layer 1, on the same connection.
+    assert period_s(whole) == pytest.approx(0.71 + 0.1)
+    assert period_s(ahead) == pytest.approx(0.71 + 0.1)
+    apart: dict[str, Any] = {
+        "servers": (Servers(bytes_per_s=1e7),) * 2,
+        "pushed_bytes": np.diag(sizes[:, 0]),
+        "pulled_bytes": np.diag(sizes[:, 0]),
+    }
+    # With servers of their own both share the worker's link: key 0 is pushed from 0.2 to 0.22 s and is back at 0.23 s,
+    # key 1 is pushed until 0.41 s and back at 0.71 s; layer 1 runs from there, layer 0 before it.
+    assert period_s(replace(whole, **apart)) == pytest.approx(0.71 + 0.1)
+    assert period_s(replace(ahead, **apart)) == pytest.approx(0.71 + 0.05)
+
+
+@given(st.sampled_from(EVERY), st.booleans(), st.integers(2, 4), st.integers(1, 3))
+def test_a_kind_of_workers_is_as_single_ones(overlap: Overlap, has_barrier: bool, workers: int, servers: int) -> None:
+    has_barrier &= not overlap.pulls_early
+    sizes = np.outer([1e6, 2e6], np.ones(servers)) / servers
+    kinds = exchange(workers, overlap=overlap, has_barrier=has_barrier)
+    kinds = replace(
+        kinds,
+        servers=(Servers(count=servers, bytes_per_s=1e7),),
+        pushed_bytes=sizes[:, :1],
+        pulled_bytes=sizes[:, :1],
+    )
+    single = replace(
+        kinds,
+        workers=(replace(kinds.workers[0], count=1),) * workers,
+        servers=(Servers(bytes_per_s=1e7),) * servers,
+        pushed_bytes=sizes,
+        pulled_bytes=sizes,
+    )
+    assert period_s(kinds) == pytest.approx(period_s(single), rel=1e-6)
+
+
+@given(st.sampled_from(EVERY), st.integers(2, 4), st.integers(0, 2))
+def test_servers_on_workers_machines_are_as_single_ones(overlap: Overlap, servers: int, others: int) -> None:
+    sizes = np.outer([1e6, 2e6], np.ones(servers)) / servers
+    (one,) = exchange(1).workers
+    kinds = replace(
+        exchange(overlap=overlap),
+        workers=(replace(one, count=servers, home=0), *([replace(one, count=others)] if others else [])),
+        servers=(Servers(count=servers, bytes_per_s=1e7),),
+        pushed_bytes=sizes[:, :1],
+        pulled_bytes=sizes[:, :1],
+    )
+    single = replace(
+        kinds,
+        workers=(*(replace(one, home=server) for server in range(servers)), *((one,) * others)),
+        servers=(Servers(bytes_per_s=1e7),) * servers,
+        pushed_bytes=sizes,
+        pulled_bytes=sizes,
+    )
+    assert period_s(kinds) == pytest.approx(period_s(single), rel=1e-6)
+
+
+@st.composite
+def unlike(draw: st.DrawFn) -> Exchange:
+    """Up to three single workers of unlike speed and links, up to two servers, three keys."""
+    workers = tuple(
+        Worker(
+            forward_s=(0.05, 0.02),
+            backward_s=0.2 * factor,
+            ready_s=(0.2 * factor, 0.12 * factor, 0.03 * factor),
+            bytes_per_s=rate,
+        )
+        for factor, rate in draw(st.lists(st.tuples(st.sampled_from([1.0, 1.7, 3.0]), RATES), min_size=1, max_size=3))
+    )
+    servers = tuple(Servers(bytes_per_s=rate) for rate in draw(st.lists(RATES, min_size=1, max_size=2)))
+    sizes = draw(st.lists(st.sampled_from([0.0, 1e4, 3e5, 7e5]), min_size=3 * len(servers), max_size=3 * len(servers)))
+    rows = np.array(sizes).reshape(3, -1)
+    rows[rows.sum(axis=1) == 0, 0] = 1e4
+    return Exchange(
+        workers=workers,
+        servers=servers,
+        pushed_bytes=rows,
+        pulled_bytes=rows,
+        key_layer=(0, 1, 1),
+        overlap=draw(st.sampled_from(EVERY)),
+        latency_s=draw(st.sampled_from([0.0, 1e-3])),
+    )
+
+
+@settings(max_examples=60)
+@given(unlike())
+def test_a_looser_overlap_never_carries_more_and_all_keep_to_what_links_and_workers_can(whole: Exchange) -> None:
+    for overlap in EVERY:
+        found = steady(replace(whole, overlap=overlap)).iteration_s
+        slowest_s = max(sum(worker.forward_s) + worker.backward_s for worker in whole.workers)
+        assert found >= max(slowest_s, whole.busiest_s) * (1 - 1e-9)
+
+
+@settings(max_examples=60)
+@given(unlike())
+def test_links_and_workers_that_are_all_faster_take_so_much_less(whole: Exchange) -> None:
+    slow = replace(whole, latency_s=0.0)
+    faster = replace(
+        slow,
+        workers=tuple(
+            replace(
+                one,
+                forward_s=tuple(seconds / 2 for seconds in one.forward_s),
+                backward_s=one.backward_s / 2,
+                ready_s=tuple(seconds / 2 for seconds in one.ready_s),
+                bytes_per_s=2 * one.bytes_per_s,
+            )
+            for one in slow.workers
+        ),
+        servers=tuple(replace(one, bytes_per_s=2 * one.bytes_per_s) for one in slow.servers),
+    )
+    assert 2 * period_s(faster) == pytest.approx(period_s(slow), rel=1e-6)
+
+
+@settings(max_examples=30)
+@given(unlike())
+def test_messages_of_a_connection_follow_one_another_and_sums_their_gradients(whole: Exchange) -> None:
+    found = steady(whole)
+    for (worker, server, is_pull), group in itertools.groupby(
+        sorted(found.transfers, key=lambda one: (one.worker, one.server, one.is_pull)),
+        key=lambda one: (one.worker, one.server, one.is_pull),
+    ):
+        of_one = list(group)
+        assert all(before.end_s <= after.start_s + 1e-9 for before, after in itertools.pairwise(of_one))
+        rows = whole.pulled_bytes if is_pull else whole.pushed_bytes
+        rate = min(whole.workers[worker].bytes_per_s, whole.servers[server].bytes_per_s)
+        for one in of_one:
+            size = 0.0 if one.key is None else rows[one.key, server]
+            assert one.end_s - one.start_s >= size / rate - 1e-9
+    ends: dict[tuple[int, int | None, int], float] = {}
+    for one in found.transfers:
+        part = (one.iteration, one.key, one.server)
+        if one.is_pull:  # no sum leaves before the last gradient has arrived
+            assert one.start_s >= ends[part] - 1e-9
+        else:
+            ends[part] = max(ends.get(part, 0.0), one.end_s)
+
+
+@given(st.sampled_from(LATE))
+def test_workers_that_nothing_holds_together_fall_apart_and_take_turns(overlap: Overlap) -> None:
+    one = replace(exchange(1).workers[0], backward_s=0.4, ready_s=(0.4, 0.3))
+    together = replace(exchange(overlap=overlap), workers=(one, one))
+    apart = steady(replace(together, stagger_s=together.busiest_s / 2))
+    assert steady(together).lag == pytest.approx(0, abs=1e-9)
+    assert apart.lag > 0.05
+    assert apart.iteration_s < 0.95 * period_s(together)
+
+
+def test_faster_links_help_and_a_co_located_server_saves_its_workers_way() -> None:
+    assert period_s(exchange(has_barrier=True, rate=2e7)) < period_s(exchange(has_barrier=True))
+    assert period_s(exchange(has_barrier=True, is_co_located=True)) == pytest.approx(0.3 + 0.2 + 0.2)
+
+
+def test_latency_and_pauses_are_paid_once_an_iteration() -> None:
+    plain = period_s(exchange(overlap=Overlap.PUSH_PULL))
+    assert period_s(exchange(overlap=Overlap.PUSH_PULL, latency_s=0.1)) == pytest.approx(plain + 0.2)
+    computing = exchange(overlap=Overlap.PUSH_PULL, rate=1e12)
+    assert period_s(replace(computing, pause_s=0.1)) == pytest.approx(period_s(computing) + 0.1)
+
+
+def test_what_does_not_fit_together_is_refused() -> None:
+    with pytest.raises(ModelError, match="a size for each key and server"):
+        exchange(key_layer=(0,))
+    with pytest.raises(ModelError, match="layers that there are"):
+        exchange(key_layer=(0, 2))
+    with pytest.raises(ModelError, match="no sum is sent early"):
+        exchange(overlap=Overlap.PUSH_PULL, has_barrier=True)
+    with pytest.raises(ModelError, match="as many as those"):
+        exchange(workers=2, servers=(Servers(count=3, bytes_per_s=1.0),), is_co_located=True)
+    with pytest.raises(ModelError, match="finite positive rate"):
+        Fabric(bytes_per_s=(0.0,), crossing=())
+    with pytest.raises(ModelError, match="the links that there are"):
+        Fabric(bytes_per_s=(1.0,), crossing=(((1, 1),),))
