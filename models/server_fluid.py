@@ -11,7 +11,8 @@ is given:
 
 - neither: a worker pushes everything when its backward pass is done, and asks for the sums behind its last push;
 - ``pushes_early``: a key is pushed as soon as its gradient is ready; sums are asked for when the backward pass is done;
-- ``pulls_early`` as well: a sum is asked for behind its push, and the next forward pass waits layer by layer.
+- ``pulls_early`` as well: a sum is asked for behind its push;
+- ``forwards_early`` as well: the next forward pass waits layer by layer, otherwise for all sums.
 
 With a barrier no sum is sent before every push of all workers has arrived. A server that answers several workers hands
 the sums to their connections one after the other, ``hand_over_s`` apart: the first gets a start that its connection may
@@ -293,7 +294,7 @@ class Exchange:
         Of every key: its size, the server that holds it, the layer that waits for it.
     num_servers, is_co_located
         Servers have hosts of their own, or server ``i`` shares that of worker ``i``.
-    pushes_early, pulls_early, has_barrier
+    pushes_early, pulls_early, forwards_early, has_barrier
         What overlaps, see the head of this module.
     header_bytes
         Of every message and every request.
@@ -313,6 +314,7 @@ class Exchange:
     is_co_located: bool = False
     pushes_early: bool = False
     pulls_early: bool = False
+    forwards_early: bool = False
     has_barrier: bool = False
     header_bytes: float = 66.0
     latency_s: float = 0.0
@@ -332,6 +334,8 @@ class Exchange:
             raise ModelError("Keys belong to the layers that there are.")
         if self.pulls_early and not self.pushes_early:
             raise ModelError("Sums cannot be asked for before gradients are pushed: set pushes_early, too.")
+        if self.forwards_early and not self.pulls_early:
+            raise ModelError("Layers cannot begin before sums are asked for: set pulls_early, too.")
         if self.is_co_located and self.num_servers > len(self.workers):
             raise ModelError("A co-located server needs the host of a worker.")
 
@@ -461,7 +465,7 @@ class _Iterations:
         progress, times = self._progress[worker], self._exchange.workers[worker]
         if progress.is_running or len(self.begins_s[worker]) == self._last:
             return
-        waits_for_all = not self._exchange.pulls_early and progress.keys_missing
+        waits_for_all = not self._exchange.forwards_early and progress.keys_missing
         if progress.layer < len(times.forward_s) and (waits_for_all or self._layer_missing[worker][progress.layer] > 0):
             return
         if progress.layer == 0:
@@ -523,7 +527,7 @@ class _Iterations:
         progress, layer = self._progress[worker], self._exchange.key_layer[key]
         self._layer_missing[worker][layer] -= 1
         progress.keys_missing -= 1
-        if not self._layer_missing[worker][layer] and (self._exchange.pulls_early or not progress.keys_missing):
+        if not self._layer_missing[worker][layer] and (self._exchange.forwards_early or not progress.keys_missing):
             self._at(self._now_s + self._exchange.latency_s, partial(self._forward, worker))
 
     # servers

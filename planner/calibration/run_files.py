@@ -70,11 +70,12 @@ class RunFamily(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What of the exchange with servers may run beside the backward pass."""
+    """What of the exchange with servers may run beside the backward pass, and beside the next forward pass."""
 
     SEQUENTIAL = "seq"
     PUSH = "push"
     PUSH_PULL = "push_pull"
+    PUSH_PULL_FORWARD = "push_pull_forward"
 
 
 class _Part(BaseModel):

@@ -484,7 +484,7 @@ class ServerConstants:
     """
 
     window_share: float = 0.5
-    pause_s: float = 0.04
+    pause_s: float = 0.03
     stagger_share: float = 1.0
     key_s: float = 45e-6
     copy_s_per_byte: float = 1e-9
@@ -583,7 +583,8 @@ def exchange_of(run: Run, constants: ServerConstants) -> Exchange:
         num_servers=settings.num_servers,
         is_co_located=settings.is_co_located,
         pushes_early=settings.overlap is not Overlap.SEQUENTIAL,
-        pulls_early=settings.overlap is Overlap.PUSH_PULL,
+        pulls_early=settings.overlap in (Overlap.PUSH_PULL, Overlap.PUSH_PULL_FORWARD),
+        forwards_early=settings.overlap is Overlap.PUSH_PULL_FORWARD,
         has_barrier=settings.has_barrier,
         header_bytes=constants.header_bytes,
         latency_s=message / 2,

@@ -226,9 +226,22 @@ def test_one_worker_pulls_a_key_beside_the_push_of_the_next() -> None:
     assert period_s(exchange(1, pushes_early=True, pulls_early=True)) == pytest.approx(0.5, rel=1e-4)
 
 
-@given(st.sampled_from([(False, False), (True, False), (True, True)]), st.booleans())
-def test_equal_workers_begin_together(overlap: tuple[bool, bool], has_barrier: bool) -> None:
-    whole = exchange(3, pushes_early=overlap[0], pulls_early=overlap[1], has_barrier=has_barrier)
+def test_the_next_forward_pass_waits_for_all_sums_unless_its_layers_wait_one_by_one() -> None:
+    worker = ExchangeWorker(forward_s=(0.05, 0.05), backward_s=0.2, ready_s=(0.1, 0.2))  # the first layer's comes first
+    both = replace(exchange(1, pushes_early=True, pulls_early=True), workers=(worker,))
+    # The sums are there 0.3 and 0.4 s after the backward pass began.
+    assert period_s(both) == pytest.approx(0.1 + 0.4, rel=1e-4)
+    # The first layer runs when its sum is there, the second one 0.1 s later with its own.
+    assert period_s(replace(both, forwards_early=True)) == pytest.approx(0.3 + 0.1 + 0.05, rel=1e-4)
+
+
+_OVERLAPS = [(False, False, False), (True, False, False), (True, True, False), (True, True, True)]
+
+
+@given(st.sampled_from(_OVERLAPS), st.booleans())
+def test_equal_workers_begin_together(overlap: tuple[bool, bool, bool], has_barrier: bool) -> None:
+    names = ("pushes_early", "pulls_early", "forwards_early")
+    whole = exchange(3, has_barrier=has_barrier, **dict(zip(names, overlap, strict=True)))
     routes = routes_of(whole, 1e7)
     begins = begins_s(whole, routes, FairFluid(routes), num_iterations=4)
     assert np.ptp(begins, axis=0) == pytest.approx(np.zeros(4), abs=1e-6)
@@ -258,6 +271,8 @@ def test_what_does_not_fit_together_is_refused() -> None:
         exchange(key_server=(0, 1))
     with pytest.raises(ModelError, match="set pushes_early"):
         exchange(pulls_early=True)
+    with pytest.raises(ModelError, match="set pulls_early"):
+        exchange(pushes_early=True, forwards_early=True)
     with pytest.raises(ModelError, match="host of a worker"):
         exchange(1, is_co_located=True, num_servers=2)
     with pytest.raises(ModelError, match="within a host"):
