@@ -15,7 +15,7 @@ from planner.errors import InfeasibleError, SpecError
 from planner.exporters import degrees_of
 from planner.exporters.buckets import GradientTensors
 from planner.exporters.data_parallel import EXPORTERS
-from planner.families.all_reduce.buckets import MIB, ddp_buckets
+from planner.families.all_reduce.buckets import DDP_CAP_BYTES, DDP_FIRST_BYTES, MIB, ddp_buckets
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.fusion import best_ends
 
@@ -69,6 +69,25 @@ def test_a_size_is_written_with_few_digits_and_still_forms_the_same_buckets() ->
     mib = exchange.mib_of(fused)
     assert ddp_buckets(exchange.size_bytes, [mib * MIB]).ends == fused.ends
     assert len(f"{mib:g}") <= 5
+
+
+@pytest.mark.parametrize("name", ["alike", "mixed", "passes"])
+def test_what_an_older_pytorch_forms_is_written_with_its_cap_and_its_default(name: str) -> None:
+    exchange, found = exchange_of(name), numbers(name)
+    constant = ddp_buckets(exchange.size_bytes, [found["bucket_cap_mb"] * MIB])
+    sizes = [size // found["gradient_bytes"] for size in exchange.group_bytes(constant.ends)]
+    assert sizes == found["constant_bucket_elements"]
+    usual = ddp_buckets(exchange.size_bytes, [DDP_FIRST_BYTES, DDP_CAP_BYTES])
+    assert found["predicted_default_s"] == pytest.approx(exchange.iteration_time_s(usual.ends))
+    assert found["is_default_better"] is (found["predicted_default_s"] < found["predicted_constant_s"])
+    notes = planner.export(planned(name), "ddp").notes
+    (cap,) = (
+        note for note in notes if f"bucket_cap_mb {found['bucket_cap_mb']:g} (MiB; of the first bucket, too)" in note
+    )
+    (default,) = (note for note in notes if note.startswith("DDP's default there (1 MiB, then 25 MiB): "))
+    assert f"predicted {found['predicted_constant_s']:.4g} s" in cap
+    assert f"predicted {found['predicted_default_s']:.4g} s" in default
+    assert ("so it is kept" in default) is found["is_default_better"]
 
 
 def test_what_a_constant_size_loses_is_said() -> None:
