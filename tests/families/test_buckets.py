@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import planner
 from planner.calibration.run_files import read_run
+from planner.cost import Affine, Wait
 from planner.errors import SpecError
 from planner.families.all_reduce.buckets import (
     DDP_CAP_BYTES,
@@ -25,6 +26,7 @@ from planner.families.all_reduce.buckets import (
 )
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.family import configuration_of
+from planner.families.all_reduce.fusion import Exchange, best_cap
 
 
 def buckets_one_by_one(sizes: Sequence[int], limits: Sequence[int]) -> tuple[int, ...]:
@@ -116,6 +118,28 @@ def test_no_cap_is_better_than_the_best_whatever_a_grouping_costs(data: st.DataO
     assert best_s == min(costs.values()) == costs[found.ends]
     assert set(asked) == set(costs)
     assert len(asked) == len(set(asked))  # each grouping is tried once
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.floats(0, 30)), min_size=1, max_size=12),
+    st.floats(0, 20),
+    st.sampled_from(Wait),
+)
+def test_the_best_cap_is_the_best_of_all_caps_of_whole_bytes(
+    rows: list[tuple[int, float]], startup_s: float, wait: Wait
+) -> None:
+    sizes = np.array([size for size, _ in rows], dtype=float)
+    exchange = Exchange(
+        ready_s=np.array(sorted(ready for _, ready in rows)),
+        size_bytes=sizes / 2,  # compressed
+        whole_bytes=sizes,
+        transfer=Affine(startup_s=startup_s, per_byte_s=0.5),
+        wait=wait,
+        timeout_s=3.0,
+    )
+    caps = range(1, int(sizes.sum()) + 1)
+    least_s = min(exchange.finish_s(buckets_one_by_one([size for size, _ in rows], [cap])) for cap in caps)
+    assert exchange.finish_s(best_cap(exchange).ends) == pytest.approx(least_s)
 
 
 @given(sizes_of_tensors, st.integers(1, 700))

@@ -25,6 +25,7 @@ for a cycle's end, and cycles that become longer while a transfer that does not 
 Its response cache spares the ranks their talk, and leaves sizes as they are.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import ceil, floor, inf
@@ -72,19 +73,19 @@ def ddp_buckets(size_bytes: Floats, limits_bytes: Iterable[float]) -> Buckets:
     (0, 2, 3, 4)
     """
     limits = [floor(limit) if limit < inf else limit for limit in limits_bytes]
-    until, num_tensors = np.cumsum(size_bytes), len(size_bytes)
+    until, sizes = np.cumsum(size_bytes).tolist(), size_bytes.tolist()
     ends: list[int] = []
-    low, high, sent = 0.0, inf, 0.0
-    while not ends or ends[-1] < num_tensors - 1:
-        first, limit = (ends[-1] + 1 if ends else 0), limits[min(len(ends), len(limits) - 1)]
+    low, high, sent, first, last = 0.0, inf, 0.0, 0, len(sizes) - 1
+    while first <= last:
+        limit = limits[min(len(ends), len(limits) - 1)]
         # The index of the first sum that reaches the limit; searched for, since networks have thousands of tensors.
-        end = min(max(first, int(np.searchsorted(until, sent + limit))), num_tensors - 1)
-        held = float(until[end]) - sent
+        end = min(bisect_left(until, sent + limit, first), last)
+        held = until[end] - sent
         if len(ends) >= len(limits) - 1:
-            low = max(low, held - float(size_bytes[end]))
-            high = min(high, held) if end < num_tensors - 1 else high
+            low = max(low, held - sizes[end])
+            high = min(high, held) if end < last else high
         ends.append(end)
-        sent = float(until[end])
+        sent, first = until[end], end + 1
     return Buckets(ends=tuple(ends), low_bytes=low, high_bytes=high)
 
 

@@ -6,11 +6,12 @@ Solvers are imported where a rule is asked for: a configuration with listed grou
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from planner.channel import Ends, schedule
+from planner.channel import Ends, prefix_sums, schedule, transfer_s
 from planner.cost import Affine, Floats, TransferCost, Wait
 from planner.families.all_reduce.buckets import (
     DDP_CAP_BYTES,
@@ -29,9 +30,11 @@ from planner.families.all_reduce.cost import AllReduceCost, cut_by
 from planner.families.parsing import wrong
 from planner.models.communication import cheapest_of
 from planner.models.data_parallel import Gradients
+from planner.solution import SAME
 
 _MIB = 2**20
 _FEW = 2048  # gradients that are grouped in a tenth of a second, and of which all caps of a bucket are tried
+_SEEDS = 24  # caps that tell how good the best is at least
 _STEP = 1.001  # of more gradients caps closer than this are not told apart
 
 
@@ -158,14 +161,26 @@ def best_cap(exchange: Exchange, is_late: Callable[[], bool] = lambda: False) ->
     Every cap that makes other buckets is tried (:func:`~planner.families.all_reduce.buckets.best_size`), until it is
     late; of more than 2,048 gradients those that are 0.1 % apart.
     """
+    ready_s, until = exchange.ready_s, prefix_sums(exchange.size_bytes)
+    least, total = max(float(exchange.whole_bytes.min()), 1.0), max(float(exchange.whole_bytes.sum()), 1.0)
+    seeds = np.minimum(np.geomspace(least, total, _SEEDS), total).tolist()
+    seeded = min(
+        (ddp_buckets(exchange.whole_bytes, [one]) for one in seeds), key=lambda one: exchange.finish_s(one.ends)
+    )
+    seeded_s = exchange.finish_s(seeded.ends)
 
     def judge(cap_bytes: float) -> tuple[float, Buckets]:
-        """Return the end of the last transfer, which orders iterations, and the buckets."""
+        """Return the end of the last transfer, which orders iterations, and the buckets; inf where a cap is worse."""
         found = ddp_buckets(exchange.whole_bytes, [cap_bytes])
-        return exchange.finish_s(found.ends), found
+        last = np.asarray(found.ends)
+        seconds = transfer_s(exchange.transfer, np.diff(until[np.concatenate(([0], last + 1))]))
+        # The channel carries all from the first bucket on, and the last bucket when all gradients are there.
+        least_s = max(float(ready_s[last[0]] + seconds.sum()), float(ready_s[-1] + seconds[-1]))
+        return (inf if least_s > seeded_s * (1 + SAME) else exchange.finish_s(found.ends)), found
 
     step = _STEP if len(exchange.whole_bytes) > _FEW else 1.0
-    return best_size(exchange.whole_bytes, judge, step=step, is_late=is_late)[1]
+    best_s, best = best_size(exchange.whole_bytes, judge, step=step, is_late=is_late)
+    return best if best_s <= seeded_s else seeded
 
 
 def bucket_rules(exchange: Exchange, is_late: Callable[[], bool] = lambda: False) -> dict[str, Ends]:
