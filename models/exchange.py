@@ -530,13 +530,15 @@ class _Run:
                 self._send(index * len(self.exchange.servers) + server, self._pushed[key][server], key, iteration)
 
     def _ask(self, index: int, iteration: int) -> None:
-        """Ask every server for its sums, behind the last gradient: one message for each key."""
+        """Ask every server for its sums: one message for each key, behind all gradients where none was pushed early."""
         numbers = [0] * len(self.exchange.servers)
         for servers in self._servers_of:
             for server in servers:
                 numbers[server] += 1
         for server, number in enumerate(numbers):
-            if number:
+            if number and self.exchange.overlap.pushes_early:
+                self._asked_for(index, server, iteration)
+            elif number:
                 size_bytes = self.exchange.message_bytes * (number - 1)
                 self._send(index * len(numbers) + server, size_bytes, None, iteration)
 

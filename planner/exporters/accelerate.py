@@ -18,7 +18,7 @@ from typing import Any
 
 from planner.decisions import flags_of
 from planner.exporters import deepspeed
-from planner.exporters.buckets import MIB, GradientTensors, best_buffer, full_buckets, round_size
+from planner.exporters.buckets import GradientTensors
 from planner.exporters.export import Export, Exporter, Job
 from planner.exporters.kubernetes import documents_of, yaml_text
 from planner.exporters.layouts import (
@@ -41,6 +41,7 @@ from planner.exporters.scripts import (
     script_words,
     torchrun_script,
 )
+from planner.families.all_reduce.buckets import DDP_CAP_BYTES, DDP_FIRST_BYTES, MIB, ddp_buckets
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.launch import not_expressed
 
@@ -49,9 +50,6 @@ __all__ = ["EXPORTERS", "FILE", "VERSION", "Engine", "degrees", "engine_of", "ex
 TARGET, VERSION, FILE = "accelerate", "Accelerate 1.15", "accelerate.yaml"
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "fp32": "no", "tf32": "no"}
 _SHARDS = 2  # from this stage of ZeRO on gradients are sharded
-# Of DDP where nobody says otherwise: the first bucket, and those behind it. A cap that is given holds for all of them
-# (torch/nn/parallel/distributed.py of PyTorch 2.13, pytorch/pytorch#121640).
-_FIRST_MIB, _CAP_MIB = 1, 25
 _FSDP, _PLUGIN = flags_of("fsdp"), flags_of("plugin")
 
 
@@ -151,12 +149,11 @@ def run_with(layout: Layout, engine: Engine) -> Layout:
     # What DDP's own buckets lose against the plan's groups.
     tensors = GradientTensors(layout.job.problem, planned)
     planned_s = layout.job.plan.prediction.iteration_time_s
-    _, best = best_buffer(tensors, lambda limit: full_buckets(tensors.size_bytes, [limit]))
-    usual = full_buckets(tensors.size_bytes, [_FIRST_MIB * MIB, _CAP_MIB * MIB])
-    cap = round_size(best, float(tensors.size_bytes.sum()))
+    best, usual = tensors.best_cap, ddp_buckets(tensors.size_bytes, [DDP_FIRST_BYTES, DDP_CAP_BYTES])
+    cap = tensors.mib_of(best)
     words = []
     for name, fused in (
-        (f"DDP's own buckets of {_CAP_MIB} MiB", usual),
+        (f"DDP's own buckets of {DDP_CAP_BYTES // MIB} MiB", usual),
         (f"with kwargs_handlers=[DistributedDataParallelKwargs(bucket_cap_mb={cap:g})]", best),
     ):
         seconds = tensors.iteration_time_s(fused.ends)

@@ -1,47 +1,29 @@
-"""What frameworks make of fusion groups: tensors, not layers, one constant size of a buffer, and one algorithm.
+"""What frameworks make of a plan's fusion groups: tensors, not layers, one constant size, and one algorithm.
 
-The optimum fuses unequal groups. A framework's buffer has one size; here the best of all sizes is found, by the same
-cost model as the plan's, so that what the constant loses is known. Nor do all groups take one algorithm: ``NCCL_ALGO``
-(NVIDIA's "NCCL User Guide", Environment Variables, 2.27) names those among which the library may choose, for the whole
-program.
+The optimum fuses unequal groups. A framework's bucket has one size (:mod:`planner.families.all_reduce.buckets`); the
+best of all sizes is found by the same cost model as the plan's, so that what the constant loses is known. Nor do all
+groups take one algorithm: ``NCCL_ALGO`` (NVIDIA's "NCCL User Guide", Environment Variables, 2.27) names those among
+which the library may choose, for the whole program.
 """
-
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from math import ceil
 
 import numpy as np
 
-from planner.channel import Ends, schedule
+from planner.channel import Ends
 from planner.cost import Floats
+from planner.families.all_reduce.buckets import Buckets, round_mib
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.cost import AllReduceCost
-from planner.families.all_reduce.fusion import exchange_of
+from planner.families.all_reduce.fusion import best_cap, by_tensor, exchange_of
 from planner.problem import Problem
 
-__all__ = ["MIB", "Fused", "GradientTensors", "algorithms_of", "best_buffer", "best_size", "full_buckets", "loss_words"]
-__all__ += ["nccl_lines", "nccl_notes", "round_size"]
+__all__ = ["GradientTensors", "algorithms_of", "loss_words", "nccl_lines", "nccl_notes"]
 
-MIB = 2**20
 _SAME = 5e-5  # shares of an iteration below this are not told apart
-_LEAST_STEP = 1.001  # sizes closer than this are not told apart, so that thousands of tensors stay a matter of seconds
 _NCCL_NAMES = {"ring": "Ring", "tree": "Tree"}
 _NCCL_UNNAMED = {  # NCCL_ALGO has no one name for them: what it does of itself
     "two_level": "its trees exchange so, too",
     "in_network": "it does so where it finds switches that can, NVLink's or, with the plug-in for SHARP, the network's",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fused:
-    """What a rule makes of a size: the last tensor of each group, and every size above ``low_bytes`` up to ``high``.
-
-    ``high_bytes`` is infinite where larger buffers change nothing.
-    """
-
-    ends: Ends
-    low_bytes: float
-    high_bytes: float
 
 
 class GradientTensors:
@@ -53,9 +35,8 @@ class GradientTensors:
 
     def __init__(self, problem: Problem, configuration: AllReduceConfiguration) -> None:
         self.configuration = configuration
-        self.problem = replace(problem, calibration=replace(problem.calibration, fusion_unit="tensor"))
-        cost = AllReduceCost.of(self.problem, configuration)
-        self._cost, self.gradients = cost, cost.gradients
+        self._cost = cost = by_tensor(AllReduceCost.of(problem, configuration), configuration)
+        self.gradients = cost.gradients
         self.gradient_bytes = cost.precision.gradient_bytes
         self.exchange = exchange_of(cost, configuration)
 
@@ -69,13 +50,23 @@ class GradientTensors:
 
         Parameters
         ----------
+        ends
+            The last tensor of every group.
         ready_s
             Of every tensor, in place of the plan's.
         """
         assert self.exchange is not None  # asked for one device
-        one = self.exchange
-        ready = one.ready_s if ready_s is None else ready_s
-        return schedule(ends, ready, one.size_bytes, one.transfer, wait=one.wait, timeout_s=one.timeout_s).finish_s
+        return self.exchange.finish_s(ends, ready_s)
+
+    @property
+    def best_cap(self) -> Buckets:
+        """The buckets of the best constant cap of DDP."""
+        assert self.exchange is not None  # asked for one device
+        return best_cap(self.exchange)
+
+    def mib_of(self, buckets: Buckets) -> float:
+        """Return a size in MiB that makes such buckets."""
+        return round_mib(buckets, float(self.size_bytes.sum()))
 
     def iteration_time_s(self, ends: Ends) -> float:
         """Return the seconds of an iteration with such groups."""
@@ -94,76 +85,6 @@ class GradientTensors:
         return tuple(int(end) for end in ends)
 
 
-def full_buckets(size_bytes: Floats, limits_bytes: Iterable[float]) -> Fused:
-    """Return the buckets that close as soon as they hold as much as their limit: those of PyTorch's DDP.
-
-    Parameters
-    ----------
-    limits_bytes
-        Of the buckets one after the other; the last one holds for all that follow.
-
-    Notes
-    -----
-    ``compute_bucket_assignment_by_size`` of PyTorch 2.13 (``torch/csrc/distributed/c10d/reducer.cpp``), called with the
-    order in which gradients arrived in the first iteration: a tensor that fills its bucket is the last one in it.
-    ``low_bytes`` and ``high_bytes`` are those of the last limit, with the others as they are.
-
-    >>> full_buckets(np.array([3.0, 3, 3, 9, 1]), [5]).ends
-    (1, 3, 4)
-    >>> full_buckets(np.array([3.0, 3, 3, 9, 1]), [3, 6, 9]).ends
-    (0, 2, 3, 4)
-    """
-    limits = list(limits_bytes)
-    until = np.cumsum(size_bytes)
-    ends: list[int] = []
-    low, high, sent = 0.0, float("inf"), 0.0
-    while not ends or ends[-1] < len(size_bytes) - 1:
-        limit = limits[min(len(ends), len(limits) - 1)]
-        # The index of the first sum that reaches the limit; searched for, since networks have thousands of tensors.
-        end = min(int(np.searchsorted(until, sent + limit)), len(size_bytes) - 1)
-        held = float(until[end]) - sent
-        if len(ends) >= len(limits) - 1:
-            low = max(low, held - float(size_bytes[end]))
-            high = min(high, held) if end < len(size_bytes) - 1 else high
-        ends.append(end)
-        sent = float(until[end])
-    return Fused(ends=tuple(ends), low_bytes=low, high_bytes=high)
-
-
-def best_buffer(exchange: GradientTensors, rule: Callable[[float], Fused]) -> tuple[float, Fused]:
-    """Return the best size of a buffer by the end of the last transfer, and what it fuses by a rule; see best_size."""
-
-    def judge(size_bytes: float) -> tuple[float, Fused]:
-        """Return the end of the last transfer, which orders iterations, and the groups."""
-        fused = rule(size_bytes)
-        return exchange.finish_s(fused.ends), fused
-
-    return best_size(exchange, judge)
-
-
-def best_size(
-    exchange: GradientTensors, judge: Callable[[float], tuple[float, Fused]], *, step: float = _LEAST_STEP
-) -> tuple[float, Fused]:
-    """Return the best size of a buffer: the seconds that it gives, and what it fuses.
-
-    Tries every size at which a rule fuses otherwise, but for those closer to the last one than ``step``, from one
-    tensor each to one buffer; of equally good ones the largest.
-
-    Parameters
-    ----------
-    judge
-        Of a size in bytes: the seconds to be minimised, and what is fused.
-    """
-    size, total = float(exchange.size_bytes.min()), float(exchange.size_bytes.sum())
-    best: tuple[float, Fused] | None = None
-    while best is None or size <= total:  # larger ones hold everything
-        found = judge(size)
-        if best is None or found[0] <= best[0]:
-            best = found
-        size = max(found[1].high_bytes + 1, size * step)
-    return best
-
-
 def loss_words(lost: float) -> str:
     """Return how an iteration compares with the plan's: longer by a share, or as long.
 
@@ -179,21 +100,6 @@ def loss_words(lost: float) -> str:
         if lost > 0
         else f"{-lost:.2%} faster than the plan, which cuts between layers only"
     )
-
-
-def round_size(fused: Fused, total_bytes: float) -> float:
-    """Return a size in MiB that fuses so, with as few digits as possible, and near the upper end.
-
-    >>> round_size(Fused(ends=(0,), low_bytes=25.2 * MIB, high_bytes=27.35 * MIB), 100 * MIB)
-    27.0
-    """
-    high = min(fused.high_bytes, max(fused.low_bytes + 1, total_bytes)) / MIB
-    low = (fused.low_bytes + 1) / MIB
-    for digits in range(7):
-        rounded = int(high * 10**digits) / 10**digits
-        if rounded >= low:
-            return float(rounded)
-    return high if high >= low else float(ceil(low))
 
 
 def algorithms_of(fused: AllReduceConfiguration | None) -> list[str]:

@@ -1,11 +1,9 @@
 """Data parallelism alone, for the programs that copy the whole network: PyTorch's DDP, and Horovod 0.28.1.
 
-**DDP.** The planned groups are unequal. DDP closes a bucket as soon as it holds as much as its limit, in the order in
-which gradients arrived in the first iteration, and with ``bucket_cap_mb_list`` (pytorch/pytorch#169026; read in
-``torch/nn/parallel/distributed.py`` of PyTorch 2.13) every bucket has a limit of its own: with the planned sizes as
-limits it forms the planned groups, with no communication hook. Older versions have one constant limit; its best value
-is searched for, and what it loses is said. An explicit ``bucket_cap_mb`` holds for the first bucket, too
-(pytorch/pytorch#121640); ``torch.distributed._DEFAULT_FIRST_BUCKET_BYTES`` counts without one only.
+**DDP.** The planned groups are unequal. With ``bucket_cap_mb_list`` (pytorch/pytorch#169026) every bucket has a limit
+of its own: with the planned sizes as limits DDP forms the planned groups, with no communication hook. Older versions
+have one constant limit, ``bucket_cap_mb``; its best value is searched for, and what it loses is said. How DDP closes
+buckets: :mod:`planner.families.all_reduce.buckets`.
 
 **Horovod** wakes once a cycle and fuses the gradients that have got ready since, up to a threshold in bytes. The best
 threshold and cycle are searched for together; what they lose against the plan's unequal groups is said. A PyTorch
@@ -21,31 +19,26 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-import numpy as np
-
-from planner.cost import Floats
-from planner.exporters.buckets import (
-    MIB,
-    Fused,
-    GradientTensors,
-    algorithms_of,
-    best_buffer,
-    best_size,
-    full_buckets,
-    loss_words,
-    nccl_lines,
-    nccl_notes,
-    round_size,
-)
+from planner.exporters.buckets import GradientTensors, algorithms_of, loss_words, nccl_lines, nccl_notes
 from planner.exporters.export import Export, Exporter, Job, refused
 from planner.exporters.machines import device_of, num_devices, require_kinds, used_machines
 from planner.exporters.scripts import VERSION as PYTORCH
 from planner.exporters.scripts import Parsed, comment_lines, how_to_run, script_words, torchrun_script
+from planner.families.all_reduce.buckets import (
+    DDP_CAP_BYTES,
+    DDP_FIRST_BYTES,
+    MIB,
+    Buckets,
+    best_size,
+    ddp_buckets,
+    horovod_buckets,
+    ticks_of,
+)
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import HybridConfiguration
 from planner.used_machines import UsedMachines
 
-__all__ = ["EXPORTERS", "DataParallel", "Ranks", "cycle_groups", "data_parallel_of"]
+__all__ = ["EXPORTERS", "DataParallel", "Ranks", "data_parallel_of"]
 
 HOROVOD = "Horovod 0.28.1"
 _OTHERS: Mapping[str, str] = {
@@ -171,22 +164,26 @@ def _export_ddp(job: Job) -> Export:
     kind, planned_s = device_of(job, plan.machines[0]).kind, job.plan.prediction.iteration_time_s
     planned_bytes: tuple[int, ...] = ()
     constant_bytes: tuple[int, ...] = ()
-    cap_mib = constant_s = None
+    cap_mib = constant_s = default_s = None
     if tensors is None or tensors.exchange is None or job.is_probe:
         why = "one device exchanges nothing" if plan.num_devices == 1 else "the plan does not say how to fuse gradients"
         notes = [f"buckets: DDP's own, for {why}"]
     else:
         planned_bytes = tensors.group_bytes(tensors.planned_ends)
-        _, fused = best_buffer(tensors, lambda limit: full_buckets(tensors.size_bytes, [limit]))
-        cap_mib = round_size(fused, float(tensors.size_bytes.sum()))
-        constant_bytes, constant_s = tensors.group_bytes(fused.ends), tensors.iteration_time_s(fused.ends)
-        number, constant = len(planned_bytes), len(constant_bytes)
+        best, usual = tensors.best_cap, ddp_buckets(tensors.size_bytes, [DDP_FIRST_BYTES, DDP_CAP_BYTES])
+        constant_s, default_s = tensors.iteration_time_s(best.ends), tensors.iteration_time_s(usual.ends)
+        cap_mib, constant_bytes = tensors.mib_of(best), tensors.group_bytes(best.ends)
+        number, constant, first = len(planned_bytes), len(constant_bytes), DDP_FIRST_BYTES // MIB
+        rest = "" if constant_s <= default_s else "; its first bucket makes it better than any constant, so it is kept"
         notes = [
             f"buckets: the {number} planned group{'s' * (number > 1)}, as limits of bucket_cap_mb_list, in the order "
             f"of sending; from the second iteration on, since the first one finds the order of gradients",
-            f"where PyTorch has no bucket_cap_mb_list: best constant bucket_cap_mb {cap_mib:g} (MiB), "
-            f"{constant} bucket{'s' * (constant > 1)}, predicted {constant_s:.4g} s, "
+            f"where PyTorch has no bucket_cap_mb_list: best constant bucket_cap_mb {cap_mib:g} (MiB; of the first "
+            f"bucket, too), {constant} bucket{'s' * (constant > 1)}, predicted {constant_s:.4g} s, "
             f"{loss_words(constant_s / planned_s - 1)}",
+            f"DDP's default there ({first} MiB, then {DDP_CAP_BYTES // MIB} MiB): {len(usual.ends)} "
+            f"bucket{'s' * (len(usual.ends) > 1)}, predicted {default_s:.4g} s, "
+            f"{loss_words(default_s / planned_s - 1)}{rest}",
         ]
     notes += [*nccl_notes(kind, plan.fused), *_ddp_notes(plan)]
     # So that a user's program, wherever it lies, can import what stands beside the script.
@@ -223,11 +220,14 @@ def _export_ddp(job: Job) -> Export:
         # Sizes in numbers, whose bytes the module knows best.
         "gradient_bytes": size,
         "bucket_elements": [held // size for held in planned_bytes],
+        "bucket_cap_mb": cap_mib,
         "constant_elements": None if cap_mib is None else cap_mib * MIB / size,
         "constant_bucket_elements": [held // size for held in constant_bytes],
         "tensor_elements": [tensor.num_elements for tensor in trained][::-1],
         "predicted_s": planned_s,
         "predicted_constant_s": constant_s,
+        "predicted_default_s": default_s,
+        "is_default_better": constant_s is not None and default_s is not None and default_s < constant_s,
     }
     files = {
         "launch.sh": script,
@@ -259,7 +259,7 @@ def _ddp_notes(plan: DataParallel) -> list[str]:
     if plan.fused is not None and training.dtype in ("bf16", "fp16"):
         notes.append(
             "short gradients: the plan sends two bytes of each; where weights have four, wrap() of planned_ddp.py "
-            "registers PyTorch's own hook that shortens them, over NCCL only"
+            "registers PyTorch's own hook that shortens them, over NCCL only, and takes caps of twice as many bytes"
         )
     if training.dtype == "fp16":
         notes.append("fp16: scale the loss by a torch.amp.GradScaler; planned_ddp.py does not")
@@ -360,39 +360,6 @@ def _export_horovod(job: Job) -> Export:
     return Export(target="horovod", version=HOROVOD, files=files, notes=tuple(notes), how_to_run=run)
 
 
-def cycle_groups(size_bytes: Floats, tick: Floats, threshold_bytes: float) -> Fused:
-    """Return the groups of tensors that are fused: ready by the same tick, and together no more than a threshold.
-
-    Parameters
-    ----------
-    size_bytes
-        Of every tensor, in the order in which they get ready.
-    tick
-        Of every tensor, the tick after it got ready; nondecreasing.
-    threshold_bytes
-        A tensor above it goes alone.
-
-    Notes
-    -----
-    Leaves out the search further ahead for a smaller tensor that still fits.
-
-    >>> cycle_groups(np.array([4.0, 4, 4, 9, 1]), np.array([1, 1, 1, 2, 2]), 8).ends
-    (1, 2, 3, 4)
-    """
-    ends: list[int] = []
-    low, high, held, count = 0.0, float("inf"), 0.0, 0
-    sizes, ticks = size_bytes.tolist(), tick.tolist()
-    for index, size in enumerate(sizes):
-        is_late = index > 0 and ticks[index] != ticks[index - 1]
-        if count and (is_late or held + size > threshold_bytes):
-            ends.append(index - 1)
-            high = high if is_late else min(high, held + size - 1)
-            held, count = 0.0, 0
-        held, count = held + size, count + 1
-        low = max(low, held - 1) if count > 1 else low
-    return Fused(ends=(*ends, len(sizes) - 1), low_bytes=low, high_bytes=high)
-
-
 def _best_threshold(job: Job, tensors: GradientTensors) -> _Threshold:
     """Return the best threshold and cycle, on the mean over the phases of the cycle."""
     assert tensors.exchange is not None  # asked where there is something to send
@@ -400,17 +367,17 @@ def _best_threshold(job: Job, tensors: GradientTensors) -> _Threshold:
     rows = []
     for cycle_ms in (timeout_s * 1e3,) if 0 < timeout_s < float("inf") else _CYCLES_MS:
 
-        def judge(size_bytes: float, cycle_s: float = cycle_ms / 1e3) -> tuple[float, Fused]:
+        def judge(size_bytes: float, cycle_s: float = cycle_ms / 1e3) -> tuple[float, Buckets]:
             """Return the mean end of the last transfer, and what is fused in the first phase."""
             groups, finish_s = [], 0.0
             for phase in _PHASES:
-                tick = np.ceil(ready_s / cycle_s - phase)  # each waits for the tick after it is ready
-                groups.append(cycle_groups(tensors.size_bytes, tick, size_bytes))
+                tick = ticks_of(ready_s, cycle_s, phase)  # each waits for it
+                groups.append(horovod_buckets(tensors.size_bytes, tick, size_bytes))
                 finish_s += tensors.finish_s(groups[-1].ends, (tick + phase) * cycle_s)
             low, high = max(one.low_bytes for one in groups), min(one.high_bytes for one in groups)
-            return finish_s / len(groups), Fused(ends=groups[0].ends, low_bytes=low, high_bytes=high)
+            return finish_s / len(groups), Buckets(ends=groups[0].ends, low_bytes=low, high_bytes=high)
 
-        rows.append((*best_size(tensors, judge, step=_STEP), cycle_ms))
+        rows.append((*best_size(tensors.size_bytes, judge, step=_STEP), cycle_ms))
     finish_s, fused, cycle_ms = min(rows, key=lambda row: (row[0], abs(row[2] - 1)))
     # The seconds of an iteration whose last transfer ends then instead of when the plan's does.
     plan = job.plan.prediction
@@ -418,7 +385,7 @@ def _best_threshold(job: Job, tensors: GradientTensors) -> _Threshold:
     planned_s = tensors.finish_s(tensors.planned_ends)
     busy_s = plan.iteration_time_s - stall_s + max(finish_s, backward_s) - max(planned_s, backward_s)
     return _Threshold(
-        mib=round_size(fused, float(tensors.size_bytes.sum())),
+        mib=tensors.mib_of(fused),
         cycle_ms=cycle_ms,
         iteration_time_s=max(busy_s, plan.iteration_time_s) if stall_s > 0 else busy_s,
     )

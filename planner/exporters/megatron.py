@@ -13,7 +13,7 @@ from pathlib import Path
 
 from planner.decisions import flags_of
 from planner.errors import Fault, SpecError
-from planner.exporters.buckets import GradientTensors, best_buffer, full_buckets
+from planner.exporters.buckets import GradientTensors
 from planner.exporters.export import Export, Exporter, Job
 from planner.exporters.layouts import (
     Layout,
@@ -116,7 +116,7 @@ def _with_buckets(layout: Layout) -> tuple[Layout, list[str]]:
     if not isinstance(planned, AllReduceConfiguration) or planned.num_devices == 1 or layout.job.is_probe:
         return layout, []
     tensors = GradientTensors(layout.job.problem, planned)
-    _, fused = best_buffer(tensors, lambda limit: full_buckets(tensors.size_bytes, [limit]))
+    fused = tensors.best_cap
     constant_s, planned_s = tensors.iteration_time_s(fused.ends), layout.job.plan.prediction.iteration_time_s
     elements = max(1, int(min(fused.high_bytes, float(tensors.size_bytes.sum())) // tensors.gradient_bytes))
     words = (

@@ -91,7 +91,8 @@ def _row(dnn: Dnn, layer: Layer) -> dict[str, Any]:
     window = layer.window
     if window is not None:
         row["window"] = {"kernel": window.kernel, "stride": window.stride, "padding": window.padding}
-    return {**row, "shape": list(layer.output_shape), **flag}
+    shape = {"shape": list(layer.output_shape)} if layer.num_output_elements else {}  # none was given: LayerSpec.build
+    return {**row, **shape, **flag}
 
 
 # --- Networks of other programs; code of the user's runs only if it is named

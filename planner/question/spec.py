@@ -44,6 +44,7 @@ from planner.question.values import (
     Name,
     Positive,
     PositiveBytes,
+    PositiveSeconds,
     Seconds,
     Share,
     Text,
@@ -81,13 +82,39 @@ class GroupSpec(Model):
 
 
 class BufferSpec(Model):
-    """Fusion by a buffer of constant size, as frameworks have it."""
+    """Fusion by a size: a buffer that closes before it, DDP's cap, or Horovod's threshold.
 
-    buffer: Bytes
+    ``buffer`` closes before a gradient would pass it: the rule of papers. ``bucket_cap`` is ``bucket_cap_mb`` of
+    PyTorch's DistributedDataParallel: a bucket closes with the tensor that fills it; ``first`` is the cap of the first
+    bucket, by default the same, as PyTorch has it where a program gives ``bucket_cap_mb``. ``fusion_threshold`` and
+    ``cycle`` are Horovod's.
+    """
+
+    buffer: Bytes | None = None
+    bucket_cap: PositiveBytes | None = None
+    first: PositiveBytes | None = None
+    fusion_threshold: PositiveBytes | None = None
+    cycle: PositiveSeconds | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        sizes = [self.buffer, self.bucket_cap, self.fusion_threshold]
+        if sum(size is not None for size in sizes) != 1:
+            raise ValueError("give one size: buffer (papers), bucket_cap (DDP) or fusion_threshold (Horovod).")
+        if self.first is not None and self.bucket_cap is None:
+            raise ValueError("first is the cap of DDP's first bucket: give bucket_cap, too, or leave out first.")
+        if self.cycle is not None and self.fusion_threshold is None:
+            raise ValueError("cycle is Horovod's: give fusion_threshold, too, or leave out cycle.")
+        return self
 
 
 FusionOf = Annotated[
-    Annotated[Literal["none", "one", "optimal", "mg_wfbp", "ada_fusion", "ada_fusion_idle"], Tag("<name>")]
+    Annotated[
+        Literal[
+            "none", "one", "optimal", "mg_wfbp", "ada_fusion", "ada_fusion_idle", "ddp", "horovod", "best_bucket_cap"
+        ],
+        Tag("<name>"),
+    ]
     | Annotated[BufferSpec, Tag("<mapping>")]
     | Annotated[list[GroupSpec], Tag("<list>")],
     Discriminator(tag),

@@ -1,5 +1,6 @@
 """Runs with parameter servers, predicted from their inputs; the measured ones are read through PLANNER_DATA."""
 
+import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -93,6 +94,28 @@ def test_measured_runs_are_predicted_within_the_error_that_the_documentation_sta
         errors.append(abs(found.iteration_time_s / run.measured.median_s - 1))
     assert np.mean(errors) < 0.035
     assert np.median(errors) < 0.01
+
+
+@pytest.mark.measured
+def test_measured_workers_wait_for_all_sums_unless_the_forward_pass_overlaps(data_folder: Path) -> None:
+    paths = sorted(data_folder.glob("measurements*/*ps-*pushpull*.json"))
+    seen = set()
+    for path in paths:
+        run, results = read_run(path), json.loads(path.read_text(encoding="utf-8"))["results"]
+        settings, _ = settings_of(run)
+        seen.add(settings.overlap)
+        exchange = exchange_of(run, ServerConstants())
+        forward_s, waited_s = (
+            results[f"{name}_median_per_worker_s"] for name in ("forward_time", "wait_after_backward")
+        )
+        alone_s = [sum(worker.forward_s) for worker in exchange.workers]
+        if settings.overlap is Overlap.PUSH_PULL_FORWARD:  # it waits inside the forward pass, and not before
+            assert max(waited_s) < 1e-4
+            assert min(forward_s) > 3 * max(alone_s)
+        else:  # it waits before, and then runs as if alone
+            assert min(waited_s) > 0.1
+            assert forward_s == pytest.approx(alone_s, rel=0.15)
+    assert seen == {Overlap.PUSH_PULL, Overlap.PUSH_PULL_FORWARD}
 
 
 @pytest.mark.measured

@@ -54,7 +54,7 @@ def test_a_short_question_is_answered_in_forty_lines(capsys: CaptureFixture[str]
     )
     assert "\nSearch space: " in out
     assert len(out.splitlines()) <= 50
-    assert "buffer of 25 MiB (PyTorch DDP's default)" in out
+    assert "buckets of 25 MiB (PyTorch DDP's default)" in out
 
 
 def test_a_plan_as_json_is_the_contract(capsys: CaptureFixture[str]) -> None:
@@ -99,9 +99,11 @@ def test_top_ranks_other_numbers_of_devices(capsys: CaptureFixture[str]) -> None
     plan = document(capsys, *SHORT, "--global-batch", "1024", "--top", "4")
     names = [one["name"] for one in plan["alternatives"]]
     assert sum(" devices on " in name for name in names) == 4
-    losses = [one["relative_loss"] for one in plan["alternatives"]]
-    assert losses == sorted(losses)
-    assert min(losses) >= -1e-12
+    losses = {one["name"]: one["relative_loss"] for one in plan["alternatives"]}
+    assert list(losses.values()) == sorted(losses.values())
+    # Frameworks cut between tensors, the plan between layers, which may cost a little.
+    assert min(loss for name, loss in losses.items() if not name.endswith(("default)", "MiB"))) >= -1e-12
+    assert min(losses.values()) > -1e-3
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from layout_jobs import cnn_job, drawn_jobs, even_job, hybrid_of, planned, uneve
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters import accelerate
 from planner.exporters.accelerate import Engine, engine_of, run_with
-from planner.exporters.buckets import MIB, GradientTensors, full_buckets
+from planner.exporters.buckets import GradientTensors
 from planner.exporters.deepspeed import as_run
 from planner.exporters.export import Job
 from planner.exporters.layouts import layout_of, pins_of
+from planner.families.all_reduce.buckets import MIB, ddp_buckets
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.hybrid.configuration import ORDER_NAMES
 from planner.units import Dimension, format_human
@@ -86,12 +87,12 @@ def test_a_cap_that_is_given_holds_for_the_first_bucket_too() -> None:
     note = next(one for one in accelerate.export(job).notes if "bucket_cap_mb=" in one)
     cap_mib = float(note.partition("bucket_cap_mb=")[2].partition(")")[0])
     exchange = GradientTensors(job.problem, planned_one)
-    seconds = exchange.iteration_time_s(full_buckets(exchange.size_bytes, [cap_mib * MIB]).ends)
+    seconds = exchange.iteration_time_s(ddp_buckets(exchange.size_bytes, [cap_mib * MIB]).ends)
     assert note.partition(")]: ")[2].startswith(format_human(seconds, Dimension.TIME, 4))
     best_s = min(
-        exchange.finish_s(full_buckets(exchange.size_bytes, [size * MIB]).ends) for size in (0.5, 1, 5, 20, 25, 50, 100)
+        exchange.finish_s(ddp_buckets(exchange.size_bytes, [size * MIB]).ends) for size in (0.5, 1, 5, 20, 25, 50, 100)
     )
-    assert exchange.finish_s(full_buckets(exchange.size_bytes, [cap_mib * MIB]).ends) <= best_s
+    assert exchange.finish_s(ddp_buckets(exchange.size_bytes, [cap_mib * MIB]).ends) <= best_s
 
 
 def test_pins_that_are_read_back_give_the_same_plan() -> None:

@@ -2,7 +2,6 @@
 
 import ast
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from exported import TELLS, planned, question, run_shell, written
-from hypothesis import given
-from hypothesis import strategies as st
 
 import planner
 from planner.errors import InfeasibleError, SpecError
 from planner.exporters import degrees_of
-from planner.exporters.buckets import MIB, GradientTensors, best_buffer, full_buckets, round_size
+from planner.exporters.buckets import GradientTensors
 from planner.exporters.data_parallel import EXPORTERS
+from planner.families.all_reduce.buckets import DDP_CAP_BYTES, DDP_FIRST_BYTES, MIB, ddp_buckets
 from planner.families.all_reduce.configuration import AllReduceConfiguration
 from planner.families.all_reduce.fusion import best_ends
 
@@ -35,51 +33,11 @@ def exchange_of(name: str) -> GradientTensors:
     return GradientTensors(planner.load(question(name)), plan.configuration)
 
 
-def buckets_one_by_one(sizes: Sequence[int], limits: Sequence[int]) -> tuple[int, ...]:
-    """compute_bucket_assignment_by_size, a tensor at a time."""
-    ends, held, left = [], 0, list(limits)
-    for index, size in enumerate(sizes):
-        held += size
-        if held >= left[0]:
-            ends.append(index)
-            held = 0
-            left = left[1:] or left
-    return (*ends, len(sizes) - 1) if not ends or ends[-1] != len(sizes) - 1 else tuple(ends)
-
-
-sizes_of_tensors = st.lists(st.integers(1, 50), min_size=1, max_size=12)
-
-
-@given(sizes_of_tensors, st.lists(st.integers(1, 120), min_size=1, max_size=4))
-def test_buckets_close_as_soon_as_they_hold_their_limit(sizes: list[int], limits: list[int]) -> None:
-    assert full_buckets(np.array(sizes, dtype=float), limits).ends == buckets_one_by_one(sizes, limits)
-
-
-@given(sizes_of_tensors, st.integers(1, 700))
-def test_every_size_between_the_two_that_are_named_forms_the_same_buckets(sizes: list[int], limit: int) -> None:
-    array = np.array(sizes, dtype=float)
-    found = full_buckets(array, [limit])
-    assert found.low_bytes < limit <= found.high_bytes
-    for other in range(1, 700):
-        is_within = found.low_bytes < other <= found.high_bytes
-        assert (buckets_one_by_one(sizes, [other]) == found.ends) == is_within or not is_within
-
-
-@given(st.data())
-def test_the_sizes_of_any_groups_as_limits_form_just_these_groups(data: st.DataObject) -> None:
-    sizes = data.draw(sizes_of_tensors)
-    cuts = data.draw(st.sets(st.integers(0, len(sizes) - 1)))
-    ends = tuple(sorted(cuts | {len(sizes) - 1}))
-    starts = (0, *(end + 1 for end in ends[:-1]))
-    limits = [sum(sizes[start : end + 1]) for start, end in zip(starts, ends, strict=True)]
-    assert full_buckets(np.array(sizes, dtype=float), limits).ends == ends
-
-
 @pytest.mark.parametrize("name", ["alike", "mixed", "passes"])
 def test_the_limits_that_are_written_form_the_planned_groups(name: str) -> None:
     exchange, found = exchange_of(name), numbers(name)
     limits = [elements * found["gradient_bytes"] for elements in found["bucket_elements"]]
-    formed = full_buckets(exchange.size_bytes, limits)
+    formed = ddp_buckets(exchange.size_bytes, limits)
     assert formed.ends == exchange.planned_ends
     assert len(formed.ends) == len(exchange.configuration.fusion_groups)
     sizes = [group.size_bytes for group in exchange.configuration.fusion_groups]
@@ -91,7 +49,7 @@ def test_the_limits_that_are_written_form_the_planned_groups(name: str) -> None:
 def test_no_constant_size_is_better_than_the_best_one_and_none_better_than_all_cuts(name: str) -> None:
     exchange, found = exchange_of(name), numbers(name)
     size_bytes = found["constant_elements"] * found["gradient_bytes"]
-    formed = full_buckets(exchange.size_bytes, [size_bytes])
+    formed = ddp_buckets(exchange.size_bytes, [size_bytes])
     assert [one // found["gradient_bytes"] for one in exchange.group_bytes(formed.ends)] == found[
         "constant_bucket_elements"
     ]
@@ -99,7 +57,7 @@ def test_no_constant_size_is_better_than_the_best_one_and_none_better_than_all_c
     assert best_s == pytest.approx(found["predicted_constant_s"])
     total = float(exchange.size_bytes.sum())
     for other in np.geomspace(exchange.size_bytes.min(), total, 60):
-        assert exchange.iteration_time_s(full_buckets(exchange.size_bytes, [other]).ends) >= best_s * (1 - 1e-9)
+        assert exchange.iteration_time_s(ddp_buckets(exchange.size_bytes, [other]).ends) >= best_s * (1 - 1e-9)
     # The plan's groups end at layers; an optimum that may cut between the tensors of a layer bounds both.
     least_s = exchange.iteration_time_s(best_ends(exchange.exchange))
     assert least_s <= min(best_s, found["predicted_s"]) * (1 + 1e-9)
@@ -107,10 +65,29 @@ def test_no_constant_size_is_better_than_the_best_one_and_none_better_than_all_c
 
 def test_a_size_is_written_with_few_digits_and_still_forms_the_same_buckets() -> None:
     exchange = exchange_of("alike")
-    _, fused = best_buffer(exchange, lambda size: full_buckets(exchange.size_bytes, [size]))
-    mib = round_size(fused, float(exchange.size_bytes.sum()))
-    assert full_buckets(exchange.size_bytes, [mib * MIB]).ends == fused.ends
+    fused = exchange.best_cap
+    mib = exchange.mib_of(fused)
+    assert ddp_buckets(exchange.size_bytes, [mib * MIB]).ends == fused.ends
     assert len(f"{mib:g}") <= 5
+
+
+@pytest.mark.parametrize("name", ["alike", "mixed", "passes"])
+def test_what_an_older_pytorch_forms_is_written_with_its_cap_and_its_default(name: str) -> None:
+    exchange, found = exchange_of(name), numbers(name)
+    constant = ddp_buckets(exchange.size_bytes, [found["bucket_cap_mb"] * MIB])
+    sizes = [size // found["gradient_bytes"] for size in exchange.group_bytes(constant.ends)]
+    assert sizes == found["constant_bucket_elements"]
+    usual = ddp_buckets(exchange.size_bytes, [DDP_FIRST_BYTES, DDP_CAP_BYTES])
+    assert found["predicted_default_s"] == pytest.approx(exchange.iteration_time_s(usual.ends))
+    assert found["is_default_better"] is (found["predicted_default_s"] < found["predicted_constant_s"])
+    notes = planner.export(planned(name), "ddp").notes
+    (cap,) = (
+        note for note in notes if f"bucket_cap_mb {found['bucket_cap_mb']:g} (MiB; of the first bucket, too)" in note
+    )
+    (default,) = (note for note in notes if note.startswith("DDP's default there (1 MiB, then 25 MiB): "))
+    assert f"predicted {found['predicted_constant_s']:.4g} s" in cap
+    assert f"predicted {found['predicted_default_s']:.4g} s" in default
+    assert ("so it is kept" in default) is found["is_default_better"]
 
 
 def test_what_a_constant_size_loses_is_said() -> None:

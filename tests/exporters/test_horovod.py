@@ -4,41 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from exported import TELLS, planned, question, run_shell, written
-from hypothesis import given
-from hypothesis import strategies as st
 
 import planner
 from planner.errors import InfeasibleError, SpecError
-from planner.exporters.buckets import MIB
-from planner.exporters.data_parallel import EXPORTERS, cycle_groups
-
-
-def groups_one_by_one(sizes: list[int], ticks: list[int], threshold: int) -> tuple[int, ...]:
-    """What Horovod fuses: a response takes the next one of its tick as long as both fit."""
-    ends: list[int] = []
-    for index in range(len(sizes)):
-        start = ends[-1] + 1 if ends else 0
-        held = sum(sizes[start : index + 1])
-        is_last = index == len(sizes) - 1
-        if is_last or ticks[index + 1] != ticks[index] or held + sizes[index + 1] > threshold:
-            ends.append(index)
-    return tuple(ends)
-
-
-tensors = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 3)), min_size=1, max_size=10)
-
-
-@given(tensors, st.integers(1, 100))
-def test_gradients_of_one_cycle_are_fused_up_to_the_threshold(rows: list[tuple[int, int]], threshold: int) -> None:
-    sizes, ticks = [size for size, _ in rows], sorted(tick for _, tick in rows)
-    found = cycle_groups(np.array(sizes, dtype=float), np.array(ticks, dtype=float), threshold)
-    assert found.ends == groups_one_by_one(sizes, ticks, threshold)
-    for other in range(1, 400):
-        if found.low_bytes < other <= found.high_bytes:
-            assert groups_one_by_one(sizes, ticks, other) == found.ends
+from planner.exporters.data_parallel import EXPORTERS
+from planner.families.all_reduce.buckets import MIB
 
 
 def environment(name: str, folder: Path, **settings: Any) -> tuple[dict[str, str], str]:

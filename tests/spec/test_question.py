@@ -272,3 +272,28 @@ def test_a_pinned_device_is_found_however_its_name_is_written(tmp_path: Path, gi
 def test_staleness_is_a_whole_number_from_0_on_or_unbounded(tmp_path: Path, given: str, number: float) -> None:
     (tmp_path / "spec.yaml").write_text(GOOD + f"constraints: {{max_staleness: {given}}}\n")
     assert planner.load(tmp_path / "spec.yaml").limits.max_staleness == number
+
+
+def test_a_layer_with_tensors_and_no_shape_is_read_back_as_it_was_given() -> None:
+    tensors = [
+        {"name": "fc.weight", "elements": 300, "role": "weight"},
+        {"name": "fc.bias", "elements": 3, "role": "bias"},
+    ]
+    layers: list[dict[str, Any]] = [
+        {"name": "input", "kind": "input", "shape": [3, 8, 8]},
+        {"name": "fc", "kind": "dense", "multiply_adds": 1e8, "tensors": tensors},
+    ]
+    machine = {"count": 2, "device": "a100", "network": "10 Gbit/s", "latency": "20 us"}
+    asked = {
+        "dnn": {"name": "net", "layers": layers, "global_batch": 16},
+        "cluster": {"machines": [machine]},
+        "families": ["all_reduce"],
+        "objective": "iteration_time",
+    }
+    problem = planner.load(asked)
+    document = json.loads(dump(plan_document(planner.plan(problem))))
+    (row,) = [one for one in document["problem"]["dnn"]["layers"] if one["name"] == "fc"]
+    assert "shape" not in row
+    assert planner.load(document["problem"]).dnn.layers == problem.dnn.layers
+    assert planner.check(problem, document).is_ok
+    assert planner.export(document, "ddp").files

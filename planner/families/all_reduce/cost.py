@@ -117,6 +117,24 @@ class DeviceKind:
         return bandwidth, max((link.latency_s for link in links), default=0.0)
 
 
+def cut_by(problem: Problem, unit: str) -> Problem:
+    """Return a question whose fusion groups cut between layers (``layer``), or between tensors (``tensor``)."""
+    if problem.calibration.fusion_unit == unit:
+        return problem
+    return replace(problem, calibration=replace(problem.calibration, fusion_unit=unit))
+
+
+def cut_as(problem: Problem, names: Collection[str]) -> Problem:
+    """Return a question whose fusion groups cut as these names of gradients do: between layers, or between tensors.
+
+    Groups of a framework end at any tensor, whatever the question's own groups end at.
+    """
+    own = problem.calibration.fusion_unit
+    known = {"layer": problem.dnn.trained_layers, "tensor": problem.dnn.trained_tensors}
+    matches = {unit: len({name for name, _, _ in rows}.intersection(names)) for unit, rows in known.items()}
+    return cut_by(problem, max(sorted(known, key=lambda unit: unit != own), key=lambda unit: matches[unit]))
+
+
 class AllReduceCost:
     """What configurations of one question cost on given kinds of devices, so many of each machine of a kind.
 
@@ -170,7 +188,9 @@ class AllReduceCost:
 
     @classmethod
     def of(cls, problem: Problem, configuration: AllReduceConfiguration) -> Self:
-        """Return the cost on the devices of a configuration."""
+        """Return the cost on the devices of a configuration, its gradients cut as its fusion groups name them."""
+        if configuration.fusion_groups:
+            problem = cut_as(problem, [name for group in configuration.fusion_groups for name in group.tensors])
         if not configuration.groups:
             return cls.homogeneous(problem, configuration.machines, configuration.devices_per_machine)
         rows = configuration.groups
@@ -584,7 +604,7 @@ class AllReduceCost:
     def _printed_finish_s(self, configuration: AllReduceConfiguration) -> float:
         """Return when the last transfer ends by eq. 13 as printed, which loses gradients or sends them twice."""
         rule = self.problem.configuration[1]["fusion_groups"] if self.problem.configuration else None
-        if not isinstance(rule, Mapping):
+        if not isinstance(rule, Mapping) or rule.get("buffer") is None:
             mend = "Write fusion_groups: {buffer: 100 MB}, or leave out variant."
             text = "the printed equation 13 is about a buffer of constant size."
             raise SpecError.of([Fault(field="variant", value="printed", problem=text, mend=mend)])

@@ -22,8 +22,8 @@ from planner.families.all_reduce.configuration import (
     fewest_microbatches,
     one_type,
 )
-from planner.families.all_reduce.cost import AllReduceCost
-from planner.families.all_reduce.fusion import ends_of_rule, exchange_of, listed_groups
+from planner.families.all_reduce.cost import AllReduceCost, cut_as
+from planner.families.all_reduce.fusion import by_tensor, ends_of_rule, exchange_of, is_by_tensor, listed_groups
 from planner.families.parsing import compression_of, wrong
 from planner.families.timeline_drawing import Drawing, draw_input, draw_pass, layers_of_gradients, peak_memory
 from planner.plan import Prediction
@@ -112,12 +112,13 @@ def _fused(
     cost: AllReduceCost, bare: AllReduceConfiguration, rule: str | Mapping[str, float] | list[Mapping[str, Any]]
 ) -> AllReduceConfiguration:
     """Return a configuration with the groups that are listed, or that a rule makes."""
-    exchange = exchange_of(cost, bare)
-    if exchange is None:
+    if exchange_of(cost, bare) is None:
         return bare
     if isinstance(rule, list):
+        cost = AllReduceCost.of(cut_as(cost.problem, [name for row in rule for name in row["tensors"]]), bare)
         return replace(bare, fusion_groups=listed_groups(cost.gradients, cost.transfer_costs_of(bare), rule, bare.kept))
-    return cost.fused(bare, ends_of_rule(exchange, rule))
+    cost = by_tensor(cost, bare) if is_by_tensor(rule) else cost
+    return cost.fused(bare, ends_of_rule(exchange_of(cost, bare), rule))
 
 
 def _check_group(groups: Mapping[str, MachineGroup], name: str, row: Mapping[str, Any]) -> None:
@@ -149,8 +150,9 @@ def _check_curves(problem: Problem, key: str, num_devices: int) -> None:
 def configuration_of(problem: Problem, given: Mapping[str, Any]) -> AllReduceConfiguration:
     """Return the configuration that a spec's block means.
 
-    ``fusion_groups`` may list the groups, or name a rule: none, one, optimal, mg_wfbp, ada_fusion, ada_fusion_idle, or
-    ``{buffer: 25 MiB}``.
+    ``fusion_groups`` may list the groups, name a rule (none, one, optimal, mg_wfbp, ada_fusion, ada_fusion_idle; of
+    frameworks ddp, horovod, best_bucket_cap), or give a size: ``{buffer: 25 MiB}``, ``{bucket_cap: 25 MiB}`` or
+    ``{fusion_threshold: 64 MiB, cycle: 1 ms}``.
 
     Raises
     ------

@@ -1,40 +1,76 @@
 """How gradients are fused: the optimum, the rules of frameworks and papers, and groups that a user lists.
 
+Frameworks fuse tensors (:mod:`planner.families.all_reduce.buckets`), whatever the question's own groups end at.
 Solvers are imported where a rule is asked for: a configuration with listed groups is judged without any.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from planner.channel import Ends, schedule
+from planner.channel import Ends, prefix_sums, schedule, transfer_s
 from planner.cost import Affine, Floats, TransferCost, Wait
+from planner.families.all_reduce.buckets import (
+    DDP_CAP_BYTES,
+    DDP_FIRST_BYTES,
+    HOROVOD_CYCLE_S,
+    HOROVOD_THRESHOLD_BYTES,
+    Buckets,
+    best_size,
+    ddp_buckets,
+    horovod_buckets,
+    round_mib,
+    ticks_of,
+)
 from planner.families.all_reduce.configuration import NAME, AllReduceConfiguration, FusionGroup
-from planner.families.all_reduce.cost import AllReduceCost
+from planner.families.all_reduce.cost import AllReduceCost, cut_by
 from planner.families.parsing import wrong
 from planner.models.communication import cheapest_of
 from planner.models.data_parallel import Gradients
+from planner.solution import SAME
 
 _MIB = 2**20
-_FEW = 2048  # gradients that are grouped in a tenth of a second
+_FEW = 2048  # gradients that are grouped in a tenth of a second, and of which all caps of a bucket are tried
+_SEEDS = 24  # caps that tell how good the best is at least
+_STEP = 1.001  # of more gradients caps closer than this are not told apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Exchange:
-    """Gradients in ready order, what a transfer costs, and how a full buffer waits."""
+    """Gradients in ready order, what a transfer costs, and how a full buffer waits.
+
+    Attributes
+    ----------
+    ready_s
+        Of every gradient, from the start of the last backward pass.
+    size_bytes
+        What is sent of every gradient.
+    whole_bytes
+        Of every gradient before it is compressed: what a bucket holds.
+    """
 
     ready_s: Floats
     size_bytes: Floats
+    whole_bytes: Floats
     transfer: TransferCost
     wait: Wait
     timeout_s: float
 
-    def finish_s(self, ends: Ends) -> float:
-        """Return when the last of the groups that end at ``ends`` has been sent."""
-        seconds = schedule(ends, self.ready_s, self.size_bytes, self.transfer, wait=self.wait, timeout_s=self.timeout_s)
-        return seconds.finish_s
+    def finish_s(self, ends: Ends, ready_s: Floats | None = None) -> float:
+        """Return when the last of the groups that end at ``ends`` has been sent.
+
+        Parameters
+        ----------
+        ends
+            The last gradient of every group.
+        ready_s
+            Of every gradient, in the place of its own.
+        """
+        ready = self.ready_s if ready_s is None else ready_s
+        return schedule(ends, ready, self.size_bytes, self.transfer, wait=self.wait, timeout_s=self.timeout_s).finish_s
 
 
 def exchange_of(cost: AllReduceCost, configuration: AllReduceConfiguration) -> Exchange | None:
@@ -44,6 +80,7 @@ def exchange_of(cost: AllReduceCost, configuration: AllReduceConfiguration) -> E
     return Exchange(
         ready_s=cost.ready_s(configuration),
         size_bytes=cost.gradients.size_bytes * configuration.kept,
+        whole_bytes=cost.gradients.size_bytes,
         transfer=cheapest_of(list(cost.transfer_costs_of(configuration).values())),
         wait=cost.problem.calibration.wait,
         timeout_s=cost.problem.calibration.timeout_s,
@@ -92,15 +129,13 @@ def quick_ends(exchange: Exchange | None) -> Ends:
 
 
 def fusion_rules(exchange: Exchange, is_late: Callable[[], bool] = lambda: False) -> dict[str, Ends]:
-    """Return the groups of every rule that a framework or a paper uses, by its name; fewer where it is late."""
+    """Return the groups of every rule of a paper, by its name; fewer where it is late."""
     from planner.solvers import fusion as rules  # noqa: PLC0415  # see the head of the module
 
-    ready_s, sizes, transfer, timeout_s = exchange.ready_s, exchange.size_bytes, exchange.transfer, exchange.timeout_s
+    ready_s, sizes, transfer = exchange.ready_s, exchange.size_bytes, exchange.transfer
     startup_s = transfer.startup_s if isinstance(transfer, Affine) else _one_transfer_s(transfer, 1.0)
     found: dict[str, Callable[[], Ends]] = {
         "no fusion": lambda: rules.unfused(len(sizes)),
-        "buffer of 25 MiB (PyTorch DDP's default)": lambda: rules.constant_buffer(sizes, 25 * _MIB, ready_s, timeout_s),
-        "buffer of 64 MiB (Horovod's default)": lambda: rules.constant_buffer(sizes, 64 * _MIB, ready_s, timeout_s),
         "one buffer": lambda: rules.one_group(len(sizes)),
         "MG-WFBP": lambda: rules.mg_wfbp(ready_s, sizes, transfer, startup_s),
         "adaFusion": lambda: rules.ada_fusion(ready_s, sizes, transfer, rules.AdaFusion.LITERAL),
@@ -110,19 +145,115 @@ def fusion_rules(exchange: Exchange, is_late: Callable[[], bool] = lambda: False
     return {name: rule() for name, rule in found.items() if not (is_large and is_late())}
 
 
-def ends_of_rule(exchange: Exchange | None, rule: str | Mapping[str, float]) -> Ends:
-    """Return the groups of a named rule or a constant buffer; none where there is nothing to exchange."""
+# -- as frameworks do ------------------------------------------------------------------------------------------------
+
+_BY_TENSOR = ("ddp", "horovod", "best_bucket_cap")  # named rules that cut between tensors
+
+
+def by_tensor(cost: AllReduceCost, configuration: AllReduceConfiguration) -> AllReduceCost:
+    """Return the cost of a configuration's devices whose groups may end at any tensor."""
+    return AllReduceCost.of(cut_by(cost.problem, "tensor"), replace(configuration, fusion_groups=()))
+
+
+def best_cap(exchange: Exchange, is_late: Callable[[], bool] = lambda: False) -> Buckets:
+    """Return the buckets of the best constant ``bucket_cap_mb`` of DDP, by the end of the last transfer.
+
+    Every cap that makes other buckets is tried (:func:`~planner.families.all_reduce.buckets.best_size`), until it is
+    late; of more than 2,048 gradients those that are 0.1 % apart.
+    """
+    ready_s, until = exchange.ready_s, prefix_sums(exchange.size_bytes)
+    least, total = max(float(exchange.whole_bytes.min()), 1.0), max(float(exchange.whole_bytes.sum()), 1.0)
+    seeds = np.minimum(np.geomspace(least, total, _SEEDS), total).tolist()
+    seeded = min(
+        (ddp_buckets(exchange.whole_bytes, [one]) for one in seeds), key=lambda one: exchange.finish_s(one.ends)
+    )
+    seeded_s = exchange.finish_s(seeded.ends)
+
+    def judge(cap_bytes: float) -> tuple[float, Buckets]:
+        """Return the end of the last transfer, which orders iterations, and the buckets; inf where a cap is worse."""
+        found = ddp_buckets(exchange.whole_bytes, [cap_bytes])
+        last = np.asarray(found.ends)
+        seconds = transfer_s(exchange.transfer, np.diff(until[np.concatenate(([0], last + 1))]))
+        # The channel carries all from the first bucket on, and the last bucket when all gradients are there.
+        least_s = max(float(ready_s[last[0]] + seconds.sum()), float(ready_s[-1] + seconds[-1]))
+        return (inf if least_s > seeded_s * (1 + SAME) else exchange.finish_s(found.ends)), found
+
+    step = _STEP if len(exchange.whole_bytes) > _FEW else 1.0
+    best_s, best = best_size(exchange.whole_bytes, judge, step=step, is_late=is_late)
+    return best if best_s <= seeded_s else seeded
+
+
+def bucket_rules(exchange: Exchange, is_late: Callable[[], bool] = lambda: False) -> dict[str, Ends]:
+    """Return the buckets of every framework's default and, unless it is late, of DDP's best constant cap, by name.
+
+    Parameters
+    ----------
+    exchange
+        Of single tensors.
+    is_late
+        Asked from cap to cap.
+    """
+    ddp, horovod = DDP_CAP_BYTES // _MIB, HOROVOD_THRESHOLD_BYTES // _MIB
+    found = {
+        f"buckets of {ddp} MiB (PyTorch DDP's default)": _ends_as_named(exchange, "ddp"),
+        f"buffer of {horovod} MiB (Horovod's default)": _ends_as_named(exchange, "horovod"),
+    }
+    best = best_cap(exchange, is_late)
+    cap_mib = round_mib(best, float(exchange.whole_bytes.sum()))
+    return found if is_late() else found | {f"best constant bucket cap (DDP), {cap_mib:g} MiB": best.ends}
+
+
+def _ends_as_named(exchange: Exchange, name: str) -> Ends:
+    """Return the buckets of a named rule of :data:`_BY_TENSOR`."""
+    if name == "best_bucket_cap":
+        return best_cap(exchange).ends
+    if name == "horovod":
+        return ends_by_size(exchange, {"fusion_threshold": HOROVOD_THRESHOLD_BYTES, "cycle": HOROVOD_CYCLE_S})
+    return ends_by_size(exchange, {"bucket_cap": DDP_CAP_BYTES, "first": DDP_FIRST_BYTES})
+
+
+def ends_by_size(exchange: Exchange, rule: Mapping[str, float | None]) -> Ends:
+    """Return the buckets of DDP's caps, or of Horovod's threshold and cycle.
+
+    Parameters
+    ----------
+    exchange
+        Of single tensors.
+    rule
+        ``bucket_cap`` and ``first`` in bytes, or ``fusion_threshold`` in bytes and ``cycle`` in seconds.
+    """
+    if (cap := rule.get("bucket_cap")) is not None:
+        first = rule.get("first")
+        return ddp_buckets(exchange.whole_bytes, [cap] if first is None else [first, cap]).ends
+    ticks = ticks_of(exchange.ready_s, rule["cycle"] or HOROVOD_CYCLE_S)
+    return horovod_buckets(exchange.size_bytes, ticks, rule["fusion_threshold"] or HOROVOD_THRESHOLD_BYTES).ends
+
+
+def is_by_tensor(rule: str | Mapping[str, Any]) -> bool:
+    """Whether a rule cuts between tensors, as frameworks do, rather than where the question's groups end."""
+    return rule in _BY_TENSOR if isinstance(rule, str) else rule.get("buffer") is None
+
+
+def ends_of_rule(exchange: Exchange | None, rule: str | Mapping[str, float | None]) -> Ends:
+    """Return the groups of a named rule, or of a size; none where there is nothing to exchange."""
     if exchange is None:
         return ()
-    if isinstance(rule, Mapping):
+    if not isinstance(rule, str):
+        if (buffer_bytes := rule.get("buffer")) is None:
+            return ends_by_size(exchange, rule)
         from planner.solvers.fusion import constant_buffer  # noqa: PLC0415  # see the head of the module
 
-        return constant_buffer(exchange.size_bytes, rule["buffer"], exchange.ready_s, exchange.timeout_s)
+        return constant_buffer(exchange.size_bytes, buffer_bytes, exchange.ready_s, exchange.timeout_s)
     if rule == "optimal":
         return best_ends(exchange)
+    if rule in _BY_TENSOR:
+        return _ends_as_named(exchange, rule)
     names = {"none": "no fusion", "one": "one buffer", "mg_wfbp": "MG-WFBP", "ada_fusion": "adaFusion"}
     names["ada_fusion_idle"] = "adaFusion, idle waiting only"
     return fusion_rules(exchange)[names[rule]]
+
+
+# -- as a user lists them --------------------------------------------------------------------------------------------
 
 
 def listed_groups(

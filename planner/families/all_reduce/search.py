@@ -42,7 +42,14 @@ from planner.families.all_reduce.configuration import (
 )
 from planner.families.all_reduce.cost import AllReduceCost
 from planner.families.all_reduce.family import NOT_MODELLED
-from planner.families.all_reduce.fusion import ends_in_time, exchange_of, fusion_rules, quick_ends
+from planner.families.all_reduce.fusion import (
+    bucket_rules,
+    by_tensor,
+    ends_in_time,
+    exchange_of,
+    fusion_rules,
+    quick_ends,
+)
 from planner.families.all_reduce.team import Team, batches_from
 from planner.families.answer import TOO_SHORT, alternative_of, plan_of
 from planner.networks import computation_bound
@@ -59,6 +66,9 @@ _MOST_GROUPS = 8  # of machines, of which all sets are tried
 _KEPT_INTERVALS = 6  # of the share of gradients kept on heterogeneous devices, each a team
 _FIRST_TEAMS, _FIRST_BOXES = 8, 4096  # of which one has a plan, or nothing is known at once
 _WITHOUT = "without the "
+_TELLING = (
+    1e-4  # by which a framework's buckets, which cut tensors, are better than the plan's groups, to be worth words
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,10 +139,7 @@ def plan(problem: Problem, search: Search) -> Plan:
     bound = max(found.bound if is_whole else 0.0, computation_bound(problem))
     if not _tries_all_sets(problem):
         bound = min(bound, max(_bound_beyond(problem, best.objective, search), computation_bound(problem)))
-    exchange, fused = exchange_of(best.cost, best.configuration), []  # by other rules on the devices of the plan
-    for name, ends in ({} if exchange is None else fusion_rules(exchange, lambda: search.is_late)).items():
-        other, number = _with_ends(best.cost, best.configuration, ends), len(ends)
-        fused.append(alternative_of(name, other, best, f"{number} all-reduce{'s' * (number > 1)}", family=NAME))
+    fused = _by_other_rules(best, lambda: search.is_late)
     narrow = [alternative_of(one.name, one.answer, best, one.reason, family=NAME) for one in narrower]
     return plan_of(
         problem,
@@ -148,6 +155,21 @@ def plan(problem: Problem, search: Search) -> Plan:
         num_candidates=found.num_boxes,
         num_solved=found.num_solved,
     )
+
+
+def _by_other_rules(best: _Answer, is_late: Callable[[], bool]) -> list[Alternative]:
+    """Return the plan's devices with the groups of papers, and with the buckets of frameworks, which cut tensors."""
+    found: list[Alternative] = []
+    of_tensors = by_tensor(best.cost, best.configuration)
+    for cost, rules in ((best.cost, fusion_rules), (of_tensors, bucket_rules)):
+        exchange = exchange_of(cost, best.configuration)
+        for name, ends in ({} if exchange is None else rules(exchange, is_late)).items():
+            other, number = _with_ends(cost, best.configuration, ends), len(ends)
+            reason = f"{number} all-reduce{'s' * (number > 1)}"
+            if other.objective < best.objective * (1 - _TELLING):
+                reason += ", cut between tensors (calibration.fusion_unit: tensor plans so)"
+            found.append(alternative_of(name, other, best, reason, family=NAME))
+    return found
 
 
 def _first_plan(problem: Problem) -> Plan:

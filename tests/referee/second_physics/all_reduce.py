@@ -1,6 +1,7 @@
 """All-reduce plans: what they use, and the first-come-first-served channel replayed in plain loops (eq. 8)."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -25,7 +26,7 @@ def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> F
     batch = int(block["global_batch_size"])
     held = {name: ceil(part["batch_per_device"] / part["steps"]) for name, part in parts.items()}
     known = [name for name in parts if name in groups]
-    sent = [gradients_of(problem) for name in known]
+    sent = [_gradients_as_cut(problem, block) for name in known]
     return Facts(
         family="all_reduce",
         machines={name: part["machines"] for name, part in parts.items()},
@@ -36,6 +37,16 @@ def facts_of(problem: Problem, block: Mapping[str, Any], found: Prediction) -> F
         iteration_s=_iteration_s(problem, block, parts, found.details) if known == list(parts) and sent else None,
         findings=(*_shares(batch, parts, devices), *_numbers(block, parts, devices), *_tensors(block, sent)),
     )
+
+
+def _gradients_as_cut(problem: Problem, block: Mapping[str, Any]) -> list[Gradient]:
+    """Return the gradients in ready order, of layers or of tensors: those of a framework's buckets are tensors."""
+    carried = {name for group in block["fusion_groups"] for name in group["tensors"]}
+    tensors = {tensor.name for layer in problem.dnn.layers for tensor in layer.tensors}
+    layers = {layer.name for layer in problem.dnn.layers}
+    if carried <= tensors and not carried <= layers:
+        problem = replace(problem, calibration=replace(problem.calibration, fusion_unit="tensor"))
+    return gradients_of(problem)
 
 
 def _parts(problem: Problem, block: Mapping[str, Any]) -> dict[str, dict[str, int]]:
@@ -165,11 +176,12 @@ def _iteration_s(problem: Problem, block: Mapping[str, Any], parts: _Parts, deta
     overlaps = problem.calibration.strategy in ("mxnet", "caffe_mpi")
     update_s, busy_s = 0.0, 0.0
     ready_s: list[float] = []
+    gradients = _gradients_as_cut(problem, block)
     for name, part in parts.items():
         profile = problem.profiles[groups[name].device.name]
         sizes = [(part["batch_per_device"] + one) // part["steps"] for one in range(part["steps"])]  # the largest last
         end_s = compress_s + total(pass_s(profile, way, one) for one in sizes for way in ("forward", "backward"))
-        own_s = [end_s - pass_s(profile, "backward", sizes[-1], range(one.layer)) for one in gradients_of(problem)]
+        own_s = [end_s - pass_s(profile, "backward", sizes[-1], range(one.layer)) for one in gradients]
         own_s = own_s if overlaps else [end_s] * len(own_s)
         ready_s = [max(pair) for pair in zip(ready_s, own_s, strict=True)] if ready_s else own_s
         update_s = max(update_s, profile.update_s)
