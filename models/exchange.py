@@ -265,7 +265,7 @@ class Exchange:
         sent = [*self.pushed_bytes.sum(axis=0)] * len(self.workers) + [*self.pulled_bytes.sum(axis=0)] * len(
             self.workers
         )
-        return self.fabric.busiest_s(sent)
+        return float(self.fabric.busiest_s(sent))
 
 
 class Transfer(NamedTuple):

@@ -481,7 +481,7 @@ def _joined(
         pushed_s = [] if is_compressed else ends[1:]  # compressing may go beside them
         return np.asarray(np.max([ends[0] + rest_s, *pushed_s, pull_s], axis=0))
     far_s = 0.0 if site.co_located else waits_s  # what binds may be a worker that has all it pushes at home
-    return np.maximum(np.max(ends, axis=0) + far_s + rest_s, pull_s)
+    return np.asarray(np.maximum(np.max(ends, axis=0) + far_s + rest_s, pull_s))
 
 
 def _scaled(space: Space, boxes: Boxes) -> tuple[Floats, Floats]:
