@@ -96,22 +96,25 @@ class Fabric:
         busy
             Classes that have something to send; each crosses a link.
         """
-        left = dict.fromkeys((link for one in busy for link, _ in self.crossing[one]), 0.0)
-        left = {link: self.bytes_per_s[link] for link in left}
-        number = dict.fromkeys(left, 0)
+        on: dict[int, list[int]] = {}  # classes that cross each link, those that are filled among them
+        number: dict[int, int] = {}  # connections that are not
         for one in busy:
             for link, count in self.crossing[one]:
-                number[link] += count
+                on.setdefault(link, []).append(one)
+                number[link] = number.get(link, 0) + count
+        left = {link: self.bytes_per_s[link] for link in on}
         rates: dict[int, float] = {}
-        while len(rates) < len(busy):
-            share, link = min((left[link] / number[link], link) for link in left if number[link])
-            for one in busy:
-                if one in rates or all(other != link for other, _ in self.crossing[one]):
+        while on:
+            share, link = min([(left[link] / number[link], link) for link in on])
+            for one in tuple(on[link]):
+                if one in rates:
                     continue
                 rates[one] = share
                 for other, count in self.crossing[one]:
                     left[other] = max(left[other] - share * count, 0.0)
                     number[other] -= count
+                    if not number[other]:
+                        del on[other]
         return [rates[one] for one in busy]
 
     def busiest_s(self, sent_bytes: Sequence[float]) -> float:
@@ -384,7 +387,8 @@ class _Run:
         self._queues: list[deque[tuple[float, int | None, int]]] = [deque() for _ in fabric.crossing]
         self._left: dict[int, float] = {}
         self._since_s = [0.0] * len(fabric.crossing)
-        self._rates: dict[tuple[int, ...], dict[int, float]] = {}
+        self._busy = 0  # the classes in ``_left``, a bit each
+        self._rates: dict[int, dict[int, float]] = {}  # by these bits
         self._arrived: dict[tuple[int, int, int], int] = {}  # gradients by iteration, key and server
         self._asked: dict[tuple[int, int, int], list[int]] = {}
         self._pushes_left: dict[int, int] = {}  # by iteration, for the barrier
@@ -405,13 +409,12 @@ class _Run:
         while min(map(len, self.backward_s)) < num_iterations and not self._is_same():
             next_s = math.inf
             if left:
-                busy = tuple(left)
-                found = rates_of.get(busy)
+                found = rates_of.get(self._busy)
                 if found is None:
-                    found = dict(zip(busy, self._fabric.rates_bytes_per_s(busy), strict=True))
-                    rates_of[busy] = found
+                    found = dict(zip(left, self._fabric.rates_bytes_per_s(tuple(left)), strict=True))
+                    rates_of[self._busy] = found
                 rates = found
-                next_s = self.now_s + min([left[one] / rates[one] for one in busy])
+                next_s = self.now_s + min([size / rates[one] for one, size in left.items()])
             if self._events and self._events[0][0] <= next_s:
                 time_s, _, name, given = heapq.heappop(self._events)
                 passed_s = time_s - self.now_s
@@ -463,6 +466,7 @@ class _Run:
         queue.append((size_bytes, key, iteration))
         if len(queue) == 1:
             self._left[flow], self._since_s[flow] = size_bytes, self.now_s
+            self._busy |= 1 << flow
 
     def _deliver(self, flow: int) -> None:
         """Take the message that has arrived, and go on with the next one."""
@@ -475,6 +479,7 @@ class _Run:
             self._left[flow], self._since_s[flow] = queue[0][0], self.now_s
         else:
             del self._left[flow]
+            self._busy ^= 1 << flow
         self._act(flow, -1 if key is None else key, iteration)
 
     def _act(self, flow: int, key: int, iteration: int) -> None:

@@ -8,10 +8,9 @@ from planner.models.communication import Compression
 from planner.problem import Problem
 
 
-def wrong(family: str, key: str, value: object, problem: str) -> SpecError:
+def wrong(family: str, key: str, value: object, problem: str, mend: str = "Mend this value.") -> SpecError:
     """Return the error of ``configuration.family.key``, with the value that was given."""
-    field = f"configuration.{family}.{key}"
-    return SpecError.of([Fault(field=field, value=str(value), problem=problem, mend="Mend this value.")])
+    return SpecError.of([Fault(field=f"configuration.{family}.{key}", value=str(value), problem=problem, mend=mend)])
 
 
 # --- Compression of gradients, as a given configuration says it

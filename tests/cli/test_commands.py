@@ -101,9 +101,7 @@ def test_top_ranks_other_numbers_of_devices(capsys: CaptureFixture[str]) -> None
     assert sum(" devices on " in name for name in names) == 4
     losses = {one["name"]: one["relative_loss"] for one in plan["alternatives"]}
     assert list(losses.values()) == sorted(losses.values())
-    # Frameworks cut between tensors, the plan between layers, which may cost a little.
-    assert min(loss for name, loss in losses.items() if not name.endswith(("default)", "MiB"))) >= -1e-12
-    assert min(losses.values()) > -1e-3
+    assert min(losses.values()) >= -1e-12
 
 
 @pytest.mark.parametrize(

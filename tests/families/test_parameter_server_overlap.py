@@ -131,6 +131,7 @@ def test_the_best_overlap_and_number_of_servers_change_with_the_network() -> Non
         ({"overlap": "push", "synchronisation": "asp"}, "overlap belongs to bsp"),
         ({"barrier": False, "synchronisation": "ssp", "max_staleness": 1}, "barrier belongs to bsp"),
         ({"overlap": "push_pull", "partition_bytes": "0 B"}, "a piece has a byte or more"),
+        ({"overlap": "push_pull", "partition_bytes": "100 B"}, "400,000 pieces are more than can be followed"),
         ({"overlap": "push_pull", "partition_bytes": "1 GB"}, "largest tensor has 28.6 MiB"),
         ({"partition_bytes": "1 MB"}, "Set barrier: false"),
     ],

@@ -158,16 +158,23 @@ def plan(problem: Problem, search: Search) -> Plan:
 
 
 def _by_other_rules(best: _Answer, is_late: Callable[[], bool]) -> list[Alternative]:
-    """Return the plan's devices with the groups of papers, and with the buckets of frameworks, which cut tensors."""
+    """Return the plan's devices with the groups of papers, and with the buckets of frameworks, which cut tensors.
+
+    Buckets that are better for it are outside of what was searched: their row is that of the same rule between layers,
+    and its reason says what they take.
+    """
     found: list[Alternative] = []
     of_tensors = by_tensor(best.cost, best.configuration)
     for cost, rules in ((best.cost, fusion_rules), (of_tensors, bucket_rules)):
-        exchange = exchange_of(cost, best.configuration)
+        exchange, own = exchange_of(cost, best.configuration), exchange_of(best.cost, best.configuration)
         for name, ends in ({} if exchange is None else rules(exchange, is_late)).items():
-            other, number = _with_ends(cost, best.configuration, ends), len(ends)
-            reason = f"{number} all-reduce{'s' * (number > 1)}"
-            if other.objective < best.objective * (1 - _TELLING):
-                reason += ", cut between tensors (calibration.fusion_unit: tensor plans so)"
+            other, number, more = _with_ends(cost, best.configuration, ends), len(ends), ""
+            if other.objective < best.objective and own is not None and cost is not best.cost:
+                if (saved := 1 - other.objective / best.objective) > _TELLING:
+                    more = f", {saved:.2%} less than the plan if cut between tensors (calibration.fusion_unit: tensor)"
+                ends = rules(own, is_late).get(name, best.ends)  # noqa: PLW2901
+                other, number = _with_ends(best.cost, best.configuration, ends), len(ends)
+            reason = f"{number} all-reduce{'s' * (number > 1)}{more}"
             found.append(alternative_of(name, other, best, reason, family=NAME))
     return found
 

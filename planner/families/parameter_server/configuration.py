@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+import numpy as np
+
 from planner.cluster import MachineGroup
 from planner.errors import Fault, SpecError
 from planner.families.parsing import check_inner_links, compression_of, wrong
@@ -18,6 +20,7 @@ from planner.used_machines import UsedMachines
 from planner.words import size_words
 
 NAME = "parameter_server"
+_MOST_PIECES = 10_000  # that tensors are cut into
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,17 +216,21 @@ def _check_exchange(problem: Problem, group: MachineGroup, given: Mapping[str, A
         text = "behind a barrier bytes flow on whole or in pieces alike. Set barrier: false, or leave it out."
         raise wrong(NAME, "partition_bytes", piece_bytes, text)
     gradient_bytes = Precision.of(problem.training.dtype, problem.training.optimizer).gradient_bytes
-    largest = gradients_of(
+    sizes = gradients_of(
         problem.dnn,
         problem.profiles[group.device.name],
         gradient_bytes=gradient_bytes,
         unit=problem.calibration.fusion_unit,
-    ).size_bytes.max(initial=0.0)
+    ).size_bytes
     if piece_bytes < 1:
-        raise wrong(NAME, "partition_bytes", piece_bytes, "a piece has a byte or more. Give its size, or leave it out.")
-    if piece_bytes > largest:
-        text = f"the largest tensor has {size_words(float(largest))}: none would be cut. Give less, or leave it out."
-        raise wrong(NAME, "partition_bytes", size_words(piece_bytes), text)
+        raise wrong(NAME, "partition_bytes", piece_bytes, "a piece has a byte or more.", "Give its size.")
+    if piece_bytes > (largest := float(sizes.max(initial=0.0))):
+        text = f"the largest tensor has {size_words(largest)}: none would be cut."
+        raise wrong(NAME, "partition_bytes", size_words(piece_bytes), text, "Give less, or leave it out.")
+    if (number := float(np.ceil(sizes / piece_bytes).sum())) > _MOST_PIECES:
+        text = f"{number:,.0f} pieces are more than can be followed one by one."
+        mend = f"Give {size_words(float(sizes.sum()) / _MOST_PIECES)} or more."
+        raise wrong(NAME, "partition_bytes", size_words(piece_bytes), text, mend)
 
 
 def _batch_shares(

@@ -20,7 +20,8 @@ from planner.cluster import Cluster, MachineGroup
 from planner.constraints import memory_limit_bytes
 from planner.cost import Floats, Profile
 from planner.errors import Fault, ModelError, SpecError
-from planner.families.parameter_server.configuration import ParameterServerConfiguration
+from planner.families.parameter_server.configuration import NAME, ParameterServerConfiguration
+from planner.families.parsing import wrong
 from planner.models.activations import data_parallel_memory
 from planner.models.asynchronous import AsynchronousRun, Exchange, Log, Synchronisation, WorkerKind, simulate
 from planner.models.communication import ring_all_reduces
@@ -48,6 +49,7 @@ from planner.units import Dimension, format_human
 
 _UNUSED_BYTES_PER_S = 1.0  # of a link that nothing goes over
 _MOST_NUMBERS = 2**23  # in a table of tensors and servers
+_MOST_MESSAGES, _MOST_CLASSES = 10_000, 1_024  # of an iteration each way, and of connections: some seconds
 _MOST_PARTS = 8  # of workers that fall apart: as many as runs were measured with
 
 # -- what a group of machines offers, whatever the configuration: ready times, links, input --------------------------
@@ -385,6 +387,11 @@ class ParameterServerCost:
     def keyed(self) -> KeyedExchange:
         """The exchange, message by message, of workers and servers by kind."""
         kinds, servers, columns = self.kinds
+        number = int((columns > 0).sum()) * len(kinds)
+        if number > _MOST_MESSAGES or len(kinds) * len(servers) > _MOST_CLASSES:
+            mend = "Slice tensors (placement: sliced), take fewer servers, larger pieces, or a barrier."
+            text = f"{number:,} gradients on their way to servers are more than can be followed one by one."
+            raise wrong(NAME, "overlap", self.overlap.value, text, mend)
         rates = dict(zip((id(group) for group, _, _ in self.entries), self.links.worker_bytes_per_s, strict=True))
         workers = []
         for group, count, home in kinds:

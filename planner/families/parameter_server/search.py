@@ -37,7 +37,7 @@ import numpy as np
 
 from planner.constraints import memory_limit_bytes
 from planner.cost import Floats
-from planner.errors import InfeasibleError, NoAnswerError
+from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.families.answer import TOO_SHORT, alternative_of, iterations_of, plan_of
 from planner.families.parameter_server.bounds import Boxes, Site, Space, lower_bounds, root, split, tightened
 from planner.families.parameter_server.configuration import NAME, ParameterServerConfiguration, may_work
@@ -111,6 +111,7 @@ class ServerBoxes:
         self.solved: list[Solved] = list(solved)
         self.bounds_of: dict[tuple[int, ...], float] = {}
         self.num_boxes = 0
+        self.too_many: SpecError | None = None  # why a row was not solved
         self._is_begun = False
 
     @property
@@ -173,6 +174,21 @@ class ServerBoxes:
         if is_whole and not self.search.fits(_TABLES * 8 * row[0] * len(self.space.size_bytes)):
             self.bounds_of[key] = bound  # whole tensors on so many servers would need tables that do not fit
             return Solution(status=Status.UNKNOWN, objective=inf, bound=bound, value=None)
+        try:
+            return self._solved(leaf, bound, is_whole=is_whole)
+        except SpecError as error:  # too many messages to be followed
+            self.too_many, self.bounds_of[key] = error, bound
+            return Solution(status=Status.UNKNOWN, objective=inf, bound=bound, value=None)
+
+    def _solved(self, leaf: Box, bound: float, *, is_whole: bool) -> Solution[Solved]:
+        """Return the best placement and compression of one row.
+
+        Raises
+        ------
+        SpecError
+            Where sums are sent on their own, and are too many to be followed.
+        """
+        key, row, problem = (leaf.kind, *leaf.low), leaf.low, self.space.problem
         site = self.space.sites[leaf.kind]
         sliced = row_configuration(self.space, site, row)
         if is_whole:
@@ -577,7 +593,7 @@ def plan(problem: Problem, search: Search) -> Plan:
         on_progress=(lambda bound, objective: None) if silent else search.tell,
     )
     if not boxes.solved:
-        raise InfeasibleError(_why_nothing_fits(space))
+        raise boxes.too_many or InfeasibleError(_why_nothing_fits(space))
     best = boxes.solved[0]
     curve = _curve(boxes) if search.good_enough < best.objective < search.cutoff else []
     if curve and (least := min(curve, key=lambda one: one.objective)).objective < best.objective * (1 - SAME):
