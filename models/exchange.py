@@ -21,8 +21,7 @@ Left out: windows, queues and everything else that makes connections unequal, th
 
 import heapq
 import math
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -30,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.cost import Floats
-from planner.errors import ModelError
+from planner.errors import ModelError, NoAnswerError
 
 _ROUNDING = 1e-12  # of a moment, and of what a message has left
 _SAME = 1e-9  # of an iteration: periods that repeat
@@ -39,6 +38,7 @@ _COUNTED = 4  # even: workers may take turns
 _COUNTED_UNSTEADY = 12  # where those differ: one of them says little
 _STEADY = 0.02  # of an iteration, by which those that count may differ
 _MOST_MESSAGES = 5_000_000
+_MOST_RATES = 1_000_000  # that are kept
 
 
 class Overlap(StrEnum):
@@ -185,6 +185,9 @@ class Exchange:
         The layer that waits for each key.
     overlap, has_barrier
         See the head of the module. Behind a barrier no sum is sent before all gradients have arrived.
+    has_priority
+        Of the messages that wait for a connection, the one whose layer is first in the forward pass goes next (P3,
+        ByteScheduler), instead of the one that has waited longest. A message on its way is not interrupted.
     latency_s
         One way.
     pause_s
@@ -202,6 +205,7 @@ class Exchange:
     key_layer: tuple[int, ...]
     overlap: Overlap
     has_barrier: bool = False
+    has_priority: bool = False
     latency_s: float = 0.0
     pause_s: float = 0.0
     message_bytes: float = 0.0
@@ -312,20 +316,24 @@ class Steady:
     backward_begins_s: tuple[tuple[float, ...], ...]
 
 
-def steady(exchange: Exchange) -> Steady:
+def steady(exchange: Exchange, is_over: Callable[[], bool] = lambda: False) -> Steady:
     """Return what iterations come to, run until they repeat, or until so many are enough for a median.
 
     Parameters
     ----------
     exchange
         What is exchanged, and when it may be.
+    is_over
+        Asked now and then.
 
     Raises
     ------
     ModelError
         If it takes more messages than can be followed.
+    NoAnswerError
+        If it was over before iterations repeated.
     """
-    run = _Run(exchange)
+    run = _Run(exchange, is_over)
     for counted in (_COUNTED, _COUNTED_UNSTEADY):
         run.go(_SETTLING + counted + 1)
         begins_s = run.begins_s()
@@ -348,6 +356,9 @@ def steady(exchange: Exchange) -> Steady:
     )
 
 
+_Waiting = tuple[int, int, int, float, int | None, int]  # iteration, layer and number, bytes, key, iteration
+
+
 @dataclass(slots=True)
 class _Progress:
     """Where workers of one kind are."""
@@ -360,8 +371,8 @@ class _Progress:
 class _Run:
     """The state of a whole run; events are plain tuples, whose third entry names the method that acts on them."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self.exchange, self.now_s, self.repeats = exchange, 0.0, False
+    def __init__(self, exchange: Exchange, is_over: Callable[[], bool]) -> None:
+        self.exchange, self.now_s, self.repeats, self._is_over = exchange, 0.0, False, is_over
         self.forward_s: list[list[float]] = [[] for _ in exchange.workers]  # begins, by iteration
         self.backward_s: list[list[float]] = [[] for _ in exchange.workers]
         self.transfers: list[Transfer] = []
@@ -383,12 +394,14 @@ class _Run:
         self._progress = [_Progress(0.0) for _ in exchange.workers]
         self._events: list[tuple[float, int, str, tuple[int | Sequence[int], ...]]] = []
         self._count = 0
-        # Of each class of connections: messages behind the one on its way, whose bytes are in ``_left``.
-        self._queues: list[deque[tuple[float, int | None, int]]] = [deque() for _ in fabric.crossing]
+        # Of each class of connections: the message on its way, whose bytes are in ``_left``, and those behind it.
+        self._on_way: list[tuple[int | None, int]] = [(None, 0)] * len(fabric.crossing)  # key and iteration
+        self._behind: list[list[_Waiting]] = [[] for _ in fabric.crossing]  # heaps
         self._left: dict[int, float] = {}
         self._since_s = [0.0] * len(fabric.crossing)
         self._busy = 0  # the classes in ``_left``, a bit each
         self._rates: dict[int, dict[int, float]] = {}  # by these bits
+        self._num_rates = 0
         self._arrived: dict[tuple[int, int, int], int] = {}  # gradients by iteration, key and server
         self._asked: dict[tuple[int, int, int], list[int]] = {}
         self._pushes_left: dict[int, int] = {}  # by iteration, for the barrier
@@ -411,6 +424,12 @@ class _Run:
             if left:
                 found = rates_of.get(self._busy)
                 if found is None:
+                    self._num_rates += len(left)
+                    if self._num_rates > _MOST_RATES:
+                        rates_of.clear()
+                        self._num_rates = len(left)
+                    if self._is_over():
+                        raise NoAnswerError("The time was over before iterations of an exchange repeated.")
                     found = dict(zip(left, self._fabric.rates_bytes_per_s(tuple(left)), strict=True))
                     rates_of[self._busy] = found
                 rates = found
@@ -461,22 +480,28 @@ class _Run:
         if not self._crossing[flow]:
             self._at(self.now_s, "_act", flow, -1 if key is None else key, iteration)
             return
-        queue = self._queues[flow]
         size_bytes += self.exchange.message_bytes
-        queue.append((size_bytes, key, iteration))
-        if len(queue) == 1:
-            self._left[flow], self._since_s[flow] = size_bytes, self.now_s
+        if flow in self._left:
+            layer = len(self.exchange.workers[0].forward_s) if key is None else self.exchange.key_layer[key]
+            self._count += 1
+            rank = (iteration, layer, self._count) if self.exchange.has_priority else (0, 0, self._count)
+            heapq.heappush(self._behind[flow], (*rank, size_bytes, key, iteration))
+        else:
             self._busy |= 1 << flow
+            self._start(flow, size_bytes, key, iteration)
+
+    def _start(self, flow: int, size_bytes: float, key: int | None, iteration: int) -> None:
+        """Put a message on its way."""
+        self._left[flow], self._since_s[flow], self._on_way[flow] = size_bytes, self.now_s, (key, iteration)
 
     def _deliver(self, flow: int) -> None:
         """Take the message that has arrived, and go on with the next one."""
-        queue = self._queues[flow]
-        _, key, iteration = queue.popleft()
+        key, iteration = self._on_way[flow]
         kinds, server = divmod(flow, len(self.exchange.servers))
         is_pull, worker = divmod(kinds, len(self.exchange.workers))
         self.transfers.append(Transfer(bool(is_pull), worker, server, key, iteration, self._since_s[flow], self.now_s))
-        if queue:
-            self._left[flow], self._since_s[flow] = queue[0][0], self.now_s
+        if self._behind[flow]:
+            self._start(flow, *heapq.heappop(self._behind[flow])[3:])
         else:
             del self._left[flow]
             self._busy ^= 1 << flow

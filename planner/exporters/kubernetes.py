@@ -36,6 +36,7 @@ from planner.exporters.machines import (
 )
 from planner.exporters.scripts import Parsed, comment_lines, script_words
 from planner.families.parameter_server.configuration import ParameterServerConfiguration
+from planner.models.exchange import Overlap
 from planner.used_machines import UsedMachines
 from planner.yaml_text import MOST_LAUNCH_LETTERS, read_yaml_documents
 
@@ -175,7 +176,9 @@ def _export_tfjob(job: Job) -> Export:
         "PLANNER_BATCH_PER_DEVICE": str(max(chosen.batch_shares.values())),
         "PLANNER_SYNCHRONISATION": chosen.synchronisation,
         "PLANNER_STALENESS": str(chosen.staleness),
-        **({"PLANNER_OVERLAP": chosen.overlap} if chosen.overlap is not None else {}),
+        **({} if chosen.overlap is None else {"PLANNER_OVERLAP": chosen.overlap}),
+        **({} if chosen.has_barrier is None else {"PLANNER_BARRIER": str(chosen.has_barrier).lower()}),
+        **({} if chosen.partition_bytes is None else {"PLANNER_PARTITION_BYTES": f"{chosen.partition_bytes:.0f}"}),
     }
     roles = {}
     for role, count in (("PS", chosen.num_parameter_servers), ("Worker", number)):
@@ -234,13 +237,11 @@ def _tfjob_notes(job: Job, chosen: ParameterServerConfiguration, num_workers: in
         f"by which the program trains",
         "tensors: TensorFlow places variables by its own rules; PLANNER_PLACEMENT names the file with the plan's, for "
         "tf.device or a partitioner of the program",
-        synchronisations[chosen.synchronisation],
+        f"sums{chosen.beside}: TensorFlow sends none on its own; the program exchanges by a library that does (BytePS: "
+        f"push_pull of every gradient, BYTEPS_PARTITION_BYTES)"
+        if chosen.has_barrier is False or (chosen.overlap is not None and Overlap(chosen.overlap).pulls_early)
+        else synchronisations[chosen.synchronisation],
     ]
-    if chosen.overlap is not None or chosen.has_barrier is not None or chosen.partition_bytes is not None:
-        notes.append(
-            f"exchange{chosen.beside}: TensorFlow has no such; the program exchanges by a library that has (BytePS: "
-            f"push_pull of every gradient, BYTEPS_PARTITION_BYTES)"
-        )
     if chosen.compression is not None:
         removed = float(chosen.compression.removed)
         notes.append(f"compression: the plan leaves out {removed:.1%} of every gradient; the program has to do so")

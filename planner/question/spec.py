@@ -176,10 +176,10 @@ class ParameterServerSpec(Model):
     Workers and shares are by the name of the machine group; tensors are placed by a rule, or each on a server by its
     index. A share is the largest of its group: some devices have one sample less where shares make more than the batch.
     ``placement`` left out: sliced, where the program cuts tensors (``calibration.split_tensors``), else round robin.
-    ``max_staleness`` belongs to ``ssp``, ``local_steps`` to ``local_sgd``; ``overlap``, ``barrier`` and
-    ``partition_bytes`` to ``bsp``. ``overlap`` left out: ``push`` or ``none``, as ``calibration.strategy`` says.
-    ``barrier`` left out: behind ``none`` and ``push``. ``partition_bytes``: tensors are cut into pieces of at most so
-    much that go on their own.
+    ``max_staleness`` belongs to ``ssp``, ``local_steps`` to ``local_sgd``; ``overlap``, ``barrier``,
+    ``partition_bytes`` and ``priority`` to ``bsp``. ``overlap`` left out: ``push`` or ``none``, as
+    ``calibration.strategy`` says. ``barrier`` left out: behind ``none`` and ``push``. ``partition_bytes``: tensors are
+    cut into pieces of at most so much that go on their own. ``priority``: layers that run forward sooner go first.
     """
 
     num_parameter_servers: Count
@@ -194,6 +194,7 @@ class ParameterServerSpec(Model):
     overlap: ServerOverlap | None = None
     barrier: bool | None = None
     partition_bytes: Bytes | None = None
+    priority: bool | None = None
     max_staleness: Index | None = None
     local_steps: Count | None = None
 

@@ -7,7 +7,9 @@ import pytest
 import planner
 from planner.api import configuration_of, timeline
 from planner.errors import InfeasibleError, SpecError
+from planner.families.parameter_server.bounds import Space, lower_bounds, root, tightened
 from planner.families.parameter_server.cost import ParameterServerCost
+from planner.families.parameter_server.search import row_configuration
 from planner.plan import Prediction
 
 LAYERS: list[dict[str, Any]] = [
@@ -50,6 +52,7 @@ def test_each_further_overlap_saves_time_here_and_the_parts_sum_to_the_iteration
         predicted(overlap="push_pull"),
         predicted(overlap="push_pull_forward"),
         predicted(overlap="push_pull_forward", partition_bytes="1 MB"),
+        predicted(overlap="push_pull_forward", partition_bytes="1 MB", priority=True),
     ]
     iterations = [one.iteration_time_s for one in found]
     assert iterations == sorted(iterations, reverse=True)
@@ -134,12 +137,76 @@ def test_the_best_overlap_and_number_of_servers_change_with_the_network() -> Non
         ({"overlap": "push_pull", "partition_bytes": "100 B"}, "400,000 pieces are more than can be followed"),
         ({"overlap": "push_pull", "partition_bytes": "1 GB"}, "largest tensor has 28.6 MiB"),
         ({"partition_bytes": "1 MB"}, "Set barrier: false"),
+        ({"priority": True, "overlap": "push", "barrier": True}, "in any order alike"),
+        ({"priority": True, "synchronisation": "asp"}, "priority belongs to bsp"),
     ],
 )
 def test_what_does_not_go_together_is_refused(block: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError) as caught:
         seconds(**block)
     assert words in str(caught.value)
+
+
+def test_latency_is_not_charged_to_a_worker_whose_sums_are_back_before_it_ends() -> None:
+    layers = [
+        {"name": "a", "forward": "1 ms", "backward": "200 ms", "parameters": "0 B", "output": "1 MB"},
+        {"name": "b", "inputs": ["a"], "forward": "1 ms", "backward": "10 ms", "parameters": "5 MB", "output": "1 MB"},
+    ]
+    machine = {"device": "rtx-3090", "devices": 1, "network": "10 Gbit/s"}
+    spec = question(
+        dnn={"layers": layers, "profile_batch": 8, "batch_per_device": 8},
+        cluster={
+            "machines": [
+                {"name": "w", "count": 3, **machine, "latency": "0 s"},
+                {"name": "s", "count": 1, **machine, "latency": "60 ms"},
+            ]
+        },
+        fix={"overlap": "push_pull", "co_located": False, "servers": "s", "num_machines": 4},
+    )
+    found = planner.plan(planner.load(spec))
+    assert found.bound <= found.objective < 0.3
+
+
+def test_one_machine_that_serves_itself_is_not_cut_off_by_what_others_would_send() -> None:
+    layers = [{"name": "a", "forward": "10 ms", "backward": "20 ms", "parameters": "100 MB", "output": "1 MB"}]
+    machine = {"name": "w", "count": 4, "device": "rtx-3090", "devices": 1, "network": "1 Gbit/s"}
+    for overlap in ("none", "push", "push_pull", "push_pull_forward"):
+        spec = question(
+            dnn={"layers": layers, "profile_batch": 8, "batch_per_device": 8, "dataset_samples": 1000},
+            cluster={"machines": [machine]},
+            constraints={"devices": {"at_least": 1}},
+            calibration={"split_tensors": True},
+            objective="epoch_time",
+            fix={"overlap": overlap, "barrier": False},
+        )
+        space = Space(planner.load(spec))
+        for site in space.sites:
+            _, boxes = tightened(space, site, root(space, site))
+            if len(boxes) and site.co_located:
+                one = ParameterServerCost(space.problem, row_configuration(space, site, [1, 1, 8])).predict()
+                assert lower_bounds(space, site, boxes).min() <= one.value_of(space.problem.goal) * (1 + 1e-9)
+
+
+def test_a_network_without_weights_and_an_exchange_beyond_what_can_be_followed_are_refused() -> None:
+    layers = [{"name": "a", "forward": "10 ms", "backward": "20 ms", "parameters": "0 B", "output": "1 MB"}]
+    given = {"num_parameter_servers": 2, "workers": {"w": 4}, "servers": "s"}
+    spec = question(
+        dnn={"layers": layers, "profile_batch": 8, "batch_per_device": 8}, configuration={"parameter_server": given}
+    )
+    with pytest.raises(SpecError, match="nothing for a server to hold"):
+        planner.predict(planner.load(spec))
+    many = [{**LAYERS[0], "name": f"l{index}", "inputs": [f"l{index - 1}"] if index else []} for index in range(200)]
+    machine = {"name": "w", "count": 64, "device": "rtx-3090", "devices": 1, "network": "1 Gbit/s"}
+    block = {"num_parameter_servers": 64, "workers": {"w": 64}, "servers": "w", "co_located": True}
+    spec = question(
+        dnn={"layers": many, "profile_batch": 8, "batch_per_device": 8},
+        cluster={"machines": [machine]},
+        configuration={"parameter_server": {**block, "overlap": "push_pull"}},
+    )
+    with pytest.raises(SpecError, match="Slice tensors"):
+        planner.predict(planner.load(spec))
+    spec["configuration"]["parameter_server"]["placement"] = "sliced"
+    assert planner.predict(planner.load(spec)).iteration_time_s > 0
 
 
 @pytest.mark.parametrize(

@@ -257,6 +257,24 @@ def test_faster_links_help_and_a_co_located_server_saves_its_workers_way() -> No
     assert period_s(exchange(has_barrier=True, is_co_located=True)) == pytest.approx(0.3 + 0.2 + 0.2)
 
 
+def test_by_priority_the_layer_that_runs_forward_first_goes_first() -> None:
+    # Three keys of 1 MB: the last two layers' are ready after 0.1 s, the first one's after 0.15 s, while one is on its way.
+    (one,) = exchange(1).workers
+    rows = np.full((3, 1), 1e6)
+    whole = replace(
+        exchange(1),
+        workers=(replace(one, forward_s=(0.3, 0.0, 0.0), ready_s=(0.15, 0.1, 0.1)),),
+        pushed_bytes=rows,
+        pulled_bytes=rows,
+        key_layer=(0, 1, 2),
+        overlap=Overlap.PUSH_PULL_FORWARD,
+    )
+    # In order: pushed by 0.2, 0.3 and 0.4 s, back at 0.5 s. By priority the first layer's is pushed from 0.2 to 0.3 s,
+    # and is back at 0.4 s; the other one, at 0.5 s, beside the forward pass.
+    assert period_s(whole) == pytest.approx(0.5 + 0.3)
+    assert period_s(replace(whole, has_priority=True)) == pytest.approx(0.4 + 0.3)
+
+
 def test_latency_and_pauses_are_paid_once_an_iteration() -> None:
     plain = period_s(exchange(overlap=Overlap.PUSH_PULL))
     assert period_s(exchange(overlap=Overlap.PUSH_PULL, latency_s=0.1)) == pytest.approx(plain + 0.2)
@@ -277,3 +295,138 @@ def test_what_does_not_fit_together_is_refused() -> None:
         Fabric(bytes_per_s=(0.0,), crossing=())
     with pytest.raises(ModelError, match="the links that there are"):
         Fabric(bytes_per_s=(1.0,), crossing=(((1, 1),),))
+
+
+# -- a second physics: the same exchange in small steps of time ---------------------------------------------------------
+
+STEP_S = 2e-4
+
+
+class Stepped:
+    """Single workers of an exchange without a barrier, step by step: states are looked at, and nothing is foreseen."""
+
+    def __init__(self, whole: Exchange) -> None:
+        self.whole, self.now_s = whole, 0.0
+        workers, keys = len(whole.workers), len(whole.key_layer)
+        self.sent = [[0] * keys for _ in range(workers)]  # iterations whose gradient is on its way
+        self.there = np.zeros((workers, keys, len(whole.servers)), int)  # iterations whose gradient has arrived
+        self.back = np.zeros((workers, keys, len(whole.servers)), int)  # iterations whose sum has arrived
+        self.asked = [0] * workers
+        self.queues: dict[tuple[int, int, bool], list[list[float]]] = {}
+        self.answered = np.zeros((workers, keys, len(whole.servers)), int)
+        self.layer = [0] * workers  # whose forward runs; the number of layers: backward
+        self.left_s = [worker.forward_s[0] for worker in whole.workers]
+        self.iteration = [1] * workers
+        self.begins: list[list[float]] = [[] for _ in whole.workers]
+
+    def step(self) -> None:
+        for worker in range(len(self.whole.workers)):
+            self.compute(worker)
+            self.push(worker)
+        self.answer()
+        self.move()
+        self.now_s += STEP_S
+
+    def has(self, worker: int, keys: list[int]) -> bool:
+        """Whether the sums of the iteration before are there."""
+        sizes = self.whole.pulled_bytes
+        wanted = [(key, server) for key in keys for server in range(len(self.whole.servers)) if sizes[key, server]]
+        return all(self.back[worker, key, server] >= self.iteration[worker] - 1 for key, server in wanted)
+
+    def compute(self, worker: int) -> None:
+        one, layers = self.whole.workers[worker], len(self.whole.workers[worker].forward_s)
+        layer, keys = self.layer[worker], list(range(len(self.whole.key_layer)))
+        if layer < layers:
+            if self.whole.overlap is Overlap.PUSH_PULL_FORWARD:
+                keys = [key for key in keys if self.whole.key_layer[key] == layer]
+            if self.left_s[worker] == one.forward_s[layer] and not self.has(worker, keys):
+                return
+        self.left_s[worker] -= STEP_S
+        if self.left_s[worker] > STEP_S / 2:
+            return
+        if layer == layers:
+            self.iteration[worker] += 1
+            self.layer[worker], self.left_s[worker] = 0, one.forward_s[0]
+        else:
+            self.layer[worker] += 1
+            if self.layer[worker] == layers:
+                self.begins[worker].append(self.now_s)
+            self.left_s[worker] = one.backward_s if self.layer[worker] == layers else one.forward_s[layer + 1]
+
+    def push(self, worker: int) -> None:
+        one = self.whole.workers[worker]
+        if not self.begins[worker]:
+            return
+        passed_s, number = self.now_s - self.begins[worker][-1], len(self.begins[worker])
+        for key in sorted(range(len(one.ready_s)), key=lambda key: (one.ready_s[key], key)):
+            ready_s = one.ready_s[key] if self.whole.overlap.pushes_early else max(one.backward_s, *one.ready_s)
+            if self.sent[worker][key] < number and passed_s >= ready_s - STEP_S / 2:
+                self.sent[worker][key] = number
+                self.queue(worker, key, number, is_pull=False)
+
+    def queue(self, worker: int, key: int, number: int, *, is_pull: bool, only: int | None = None) -> None:
+        sizes = self.whole.pulled_bytes if is_pull else self.whole.pushed_bytes
+        for server in range(len(self.whole.servers)):
+            if sizes[key, server] and only in (None, server):
+                self.queues.setdefault((worker, server, is_pull), []).append([sizes[key, server], key, number])
+
+    def answer(self) -> None:
+        """Send the sums that are complete, and asked for: behind the backward pass, or all gradients, or at once."""
+        for worker, key, server in np.ndindex(*self.there.shape):
+            number = int(self.answered[worker, key, server]) + 1
+            if not self.whole.pulled_bytes[key, server] or self.there[:, key, server].min() < number:
+                continue
+            own = self.whole.workers[worker]
+            done_s = max(own.backward_s, *own.ready_s)
+            if len(self.begins[worker]) < number:
+                continue
+            is_done = len(self.begins[worker]) > number or self.now_s - self.begins[worker][-1] >= done_s - STEP_S / 2
+            mine = [one for one in range(self.there.shape[1]) if self.whole.pushed_bytes[one, server]]
+            is_pushed = bool((self.there[worker, mine, server] >= number).all())
+            if {Overlap.NONE: is_pushed, Overlap.PUSH: is_done}.get(self.whole.overlap, True):
+                self.answered[worker, key, server] = number
+                self.queue(worker, key, number, is_pull=True, only=server)
+
+    def move(self) -> None:
+        """Let every connection go as fast as its links allow, in a hundred equal parts of what links carry."""
+        busy = [flow for flow, queue in self.queues.items() if queue]
+        links: dict[tuple[str, int, bool], float] = {}
+        ends = {}
+        for worker, server, is_pull in busy:
+            ends[worker, server, is_pull] = (("w", worker, is_pull), ("s", server, is_pull))
+            links["w", worker, is_pull] = self.whole.workers[worker].bytes_per_s * STEP_S
+            links["s", server, is_pull] = self.whole.servers[server].bytes_per_s * STEP_S
+        part = min(links.values(), default=0.0) / 100
+        rising, moved = set(busy), dict.fromkeys(busy, 0.0)
+        while rising:
+            for flow in sorted(rising):
+                if all(links[end] >= part for end in ends[flow]):
+                    moved[flow] += part
+                    for end in ends[flow]:
+                        links[end] -= part
+                else:
+                    rising.discard(flow)
+        for (worker, server, is_pull), size in moved.items():
+            queue, left = self.queues[worker, server, is_pull], size
+            while queue and left > 0:
+                taken = min(left, queue[0][0])
+                queue[0][0] -= taken
+                left -= taken
+                if queue[0][0] > 1e-6:
+                    break
+                _, key, number = queue.pop(0)
+                (self.back if is_pull else self.there)[worker, int(key), server] = int(number)
+
+
+@settings(max_examples=6)
+@given(unlike())
+def test_iterations_are_those_of_a_second_physics_in_small_steps(whole: Exchange) -> None:
+    whole = replace(whole, latency_s=0.0)
+    found = steady(whole)
+    stepped = Stepped(whole)
+    while min(map(len, stepped.begins)) < len(found.backward_begins_s[0]) and stepped.now_s < 20:
+        stepped.step()
+    for own, seen in zip(found.backward_begins_s, stepped.begins, strict=True):
+        number = min(len(own), len(seen))
+        assert number > 1
+        assert list(own[:number]) == pytest.approx(seen[:number], rel=0.02, abs=20 * STEP_S)

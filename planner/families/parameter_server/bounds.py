@@ -476,12 +476,12 @@ def _joined(
         # Pushes of the worker and pulls from the server leave a machine by one link: S - held + (n - 1) held.
         held_bytes = space.loads_bytes[boxes.high[:, 0] - 1]
         both_bytes = space.size_bytes.sum() + (num_workers - 2) * held_bytes
-        pull_s = np.maximum(pull_s, both_bytes / site.server_bytes_per_s)
+        pull_s = np.maximum(pull_s, np.where(num_workers > 1, both_bytes, 0.0) / site.server_bytes_per_s)
     if space.overlap is Overlap.PUSH_PULL_FORWARD:
         pushed_s = [] if is_compressed else ends[1:]  # compressing may go beside them
         return np.asarray(np.max([ends[0] + rest_s, *pushed_s, pull_s], axis=0))
     far_s = 0.0 if site.co_located else waits_s  # what binds may be a worker that has all it pushes at home
-    return np.asarray(np.maximum(np.max(ends, axis=0) + far_s + rest_s, pull_s))
+    return np.asarray(np.max([ends[0] + rest_s, *(end + far_s + rest_s for end in ends[1:]), pull_s], axis=0))
 
 
 def _scaled(space: Space, boxes: Boxes) -> tuple[Floats, Floats]:

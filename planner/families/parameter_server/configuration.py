@@ -53,6 +53,8 @@ class ParameterServerConfiguration:
         ``calibration.strategy`` says, and behind ``none`` and ``push``.
     partition_bytes
         The largest piece of a tensor that goes on its own; None where tensors go whole.
+    has_priority
+        Whether of what waits for a connection the layer that runs forward sooner goes first; None: as it gets ready.
     """
 
     num_parameter_servers: int
@@ -68,6 +70,7 @@ class ParameterServerConfiguration:
     overlap: str | None = None
     has_barrier: bool | None = None
     partition_bytes: float | None = None
+    has_priority: bool | None = None
 
     @property
     def headline(self) -> str:
@@ -90,6 +93,8 @@ class ParameterServerConfiguration:
             words += ", barrier" if self.has_barrier else ", no barrier"
         if self.partition_bytes is not None:
             words += f", pieces of {size_words(self.partition_bytes)}"
+        if self.has_priority:
+            words += ", by priority"
         return words
 
     def to_document(self) -> dict[str, Any]:
@@ -115,6 +120,8 @@ class ParameterServerConfiguration:
             block["barrier"] = self.has_barrier
         if self.partition_bytes is not None:
             block["partition_bytes"] = format_exact(self.partition_bytes, Dimension.DATA)
+        if self.has_priority is not None:
+            block["priority"] = self.has_priority
         if self.synchronisation == "ssp":
             block["max_staleness"] = self.staleness
         if self.synchronisation == "local_sgd":
@@ -193,13 +200,24 @@ def configuration_of(problem: Problem, given: Mapping[str, Any]) -> ParameterSer
         overlap=given["overlap"],
         has_barrier=given["barrier"],
         partition_bytes=given["partition_bytes"],
+        has_priority=given["priority"],
     )
 
 
 def _check_exchange(problem: Problem, group: MachineGroup, given: Mapping[str, Any]) -> None:
-    """Refuse what does not go together of synchronisation, overlap, barrier and pieces."""
+    """Refuse a network without weights, and what does not go together of how sums are exchanged."""
+    gradient_bytes = Precision.of(problem.training.dtype, problem.training.optimizer).gradient_bytes
+    sizes = gradients_of(
+        problem.dnn,
+        problem.profiles[group.device.name],
+        gradient_bytes=gradient_bytes,
+        unit=problem.calibration.fusion_unit,
+    ).size_bytes
+    if not len(sizes):
+        text = "the network has no weights, so that there is nothing for a server to hold."
+        raise wrong(NAME, "num_parameter_servers", given["num_parameter_servers"], text, "Take another family.")
     synchronisation, overlap = given["synchronisation"], given["overlap"]
-    for key in ("overlap", "barrier", "partition_bytes"):
+    for key in ("overlap", "barrier", "partition_bytes", "priority"):
         if given[key] is not None and synchronisation != "bsp":
             text = f"synchronisation is {synchronisation}, which has an exchange of its own; {key} belongs to bsp."
             raise wrong(NAME, key, given[key], text)
@@ -210,18 +228,13 @@ def _check_exchange(problem: Problem, group: MachineGroup, given: Mapping[str, A
         )
         raise wrong(NAME, "barrier", True, text)
     piece_bytes = given["partition_bytes"]
+    if given["barrier"] or (given["barrier"] is None and not is_early):
+        for key in ("partition_bytes", "priority"):
+            if given[key]:
+                text = "behind a barrier all gradients arrive before any sum leaves, in pieces and in any order alike."
+                raise wrong(NAME, key, given[key], text, "Set barrier: false, or leave it out.")
     if piece_bytes is None:
         return
-    if given["barrier"] or (given["barrier"] is None and not is_early):
-        text = "behind a barrier bytes flow on whole or in pieces alike. Set barrier: false, or leave it out."
-        raise wrong(NAME, "partition_bytes", piece_bytes, text)
-    gradient_bytes = Precision.of(problem.training.dtype, problem.training.optimizer).gradient_bytes
-    sizes = gradients_of(
-        problem.dnn,
-        problem.profiles[group.device.name],
-        gradient_bytes=gradient_bytes,
-        unit=problem.calibration.fusion_unit,
-    ).size_bytes
     if piece_bytes < 1:
         raise wrong(NAME, "partition_bytes", piece_bytes, "a piece has a byte or more.", "Give its size.")
     if piece_bytes > (largest := float(sizes.max(initial=0.0))):
@@ -229,7 +242,7 @@ def _check_exchange(problem: Problem, group: MachineGroup, given: Mapping[str, A
         raise wrong(NAME, "partition_bytes", size_words(piece_bytes), text, "Give less, or leave it out.")
     if (number := float(np.ceil(sizes / piece_bytes).sum())) > _MOST_PIECES:
         text = f"{number:,.0f} pieces are more than can be followed one by one."
-        mend = f"Give {size_words(float(sizes.sum()) / _MOST_PIECES)} or more."
+        mend = f"Give {size_words(1.01 * float(sizes.sum()) / max(_MOST_PIECES - len(sizes), 1))} or more."
         raise wrong(NAME, "partition_bytes", size_words(piece_bytes), text, mend)
 
 

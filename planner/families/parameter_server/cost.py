@@ -8,7 +8,7 @@ every sum is sent on its own, message by message, see :mod:`planner.models.excha
 simulated, see :mod:`planner.models.asynchronous`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -49,7 +49,8 @@ from planner.units import Dimension, format_human
 
 _UNUSED_BYTES_PER_S = 1.0  # of a link that nothing goes over
 _MOST_NUMBERS = 2**23  # in a table of tensors and servers
-_MOST_MESSAGES, _MOST_CLASSES = 10_000, 1_024  # of an iteration each way, and of connections: some seconds
+_MOST_MESSAGES = 20_000  # of an iteration, each way
+_MOST_WORK = 1_000_000  # messages times connections: some seconds
 _MOST_PARTS = 8  # of workers that fall apart: as many as runs were measured with
 
 # -- what a group of machines offers, whatever the configuration: ready times, links, input --------------------------
@@ -159,8 +160,13 @@ def group_inputs(
 class ParameterServerCost:
     """What one configuration of a question costs."""
 
-    def __init__(self, problem: Problem, configuration: ParameterServerConfiguration) -> None:
-        self.problem = problem
+    def __init__(
+        self,
+        problem: Problem,
+        configuration: ParameterServerConfiguration,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.problem, self.is_over = problem, is_over
         self.configuration = configuration
         self.precision = Precision.of(problem.training.dtype, problem.training.optimizer)
         self.strategy = Strategy(problem.calibration.strategy)
@@ -388,8 +394,10 @@ class ParameterServerCost:
         """The exchange, message by message, of workers and servers by kind."""
         kinds, servers, columns = self.kinds
         number = int((columns > 0).sum()) * len(kinds)
-        if number > _MOST_MESSAGES or len(kinds) * len(servers) > _MOST_CLASSES:
-            mend = "Slice tensors (placement: sliced), take fewer servers, larger pieces, or a barrier."
+        if number > _MOST_MESSAGES or number * len(kinds) * len(servers) > _MOST_WORK:
+            slice_them = "" if self.configuration.placement == "sliced" else "Slice tensors (placement: sliced); or "
+            mend = f"{slice_them}take fewer servers, larger pieces, or a barrier."
+            mend = mend[0].upper() + mend[1:]
             text = f"{number:,} gradients on their way to servers are more than can be followed one by one."
             raise wrong(NAME, "overlap", self.overlap.value, text, mend)
         rates = dict(zip((id(group) for group, _, _ in self.entries), self.links.worker_bytes_per_s, strict=True))
@@ -417,6 +425,7 @@ class ParameterServerCost:
             pulled_bytes=columns,
             key_layer=tuple(np.repeat(places, self.pieces).tolist()),
             overlap=self.overlap,
+            has_priority=bool(self.configuration.has_priority),
             latency_s=self.latency_s + self.queueing_s,
             pause_s=sum(self.pauses_s.values()),
         )
@@ -432,7 +441,8 @@ class ParameterServerCost:
         chosen, rate, entries = self.configuration, self.links.server_bytes_per_s[0], self.entries
         number, homes = chosen.num_parameter_servers, [home for _, _, home in self.entries if home is not None]
         is_sliced, falls_apart = chosen.placement == "sliced", not self.overlap.pulls_early
-        if not is_sliced or (falls_apart and number <= _MOST_PARTS):
+        are_few = number <= _MOST_PARTS and int(self.pieces.sum()) * number * _MOST_PARTS <= _MOST_MESSAGES
+        if not is_sliced or (falls_apart and are_few):
             servers, columns = [Servers(bytes_per_s=rate)] * number, self.placed_pieces_bytes
         else:
             size_bytes = self.piece_bytes
@@ -453,7 +463,7 @@ class ParameterServerCost:
     @cached_property
     def run(self) -> Steady:
         """What iterations of that exchange come to."""
-        return steady(self.keyed)
+        return steady(self.keyed, self.is_over)
 
     def _predict_keyed(self) -> Prediction:
         """Return what a configuration costs whose sums are sent on their own."""

@@ -89,11 +89,19 @@ class Solved:
         return Solution(status=Status.FEASIBLE, objective=self.objective, bound=self.bound, value=self)
 
 
-def _evaluated(problem: Problem, configuration: ParameterServerConfiguration) -> Solved:
-    """Return a configuration with what it costs."""
+def _evaluated(
+    problem: Problem, configuration: ParameterServerConfiguration, is_over: Callable[[], bool] = lambda: False
+) -> Solved:
+    """Return a configuration with what it costs.
+
+    Raises
+    ------
+    NoAnswerError
+        If it was over before that was known.
+    """
     if configuration.num_parameter_servers == 1 and configuration.placement == "sliced":
         configuration = replace(configuration, placement="round_robin")  # the same on one server, and never a slice
-    prediction = ParameterServerCost(problem, configuration).predict()
+    prediction = ParameterServerCost(problem, configuration, is_over).predict()
     return Solved(configuration=configuration, prediction=prediction, objective=prediction.value_of(problem.goal))
 
 
@@ -176,8 +184,10 @@ class ServerBoxes:
             return Solution(status=Status.UNKNOWN, objective=inf, bound=bound, value=None)
         try:
             return self._solved(leaf, bound, is_whole=is_whole)
-        except SpecError as error:  # too many messages to be followed
-            self.too_many, self.bounds_of[key] = error, bound
+        except (SpecError, NoAnswerError) as error:  # too many messages to be followed, or the time was over
+            self.bounds_of[key] = bound
+            if isinstance(error, SpecError):
+                self.too_many = error
             return Solution(status=Status.UNKNOWN, objective=inf, bound=bound, value=None)
 
     def _solved(self, leaf: Box, bound: float, *, is_whole: bool) -> Solution[Solved]:
@@ -187,6 +197,8 @@ class ServerBoxes:
         ------
         SpecError
             Where sums are sent on their own, and are too many to be followed.
+        NoAnswerError
+            If the time is over before they were.
         """
         key, row, problem = (leaf.kind, *leaf.low), leaf.low, self.space.problem
         site = self.space.sites[leaf.kind]
@@ -194,7 +206,7 @@ class ServerBoxes:
         if is_whole:
             solved = self._placed(site, sliced, bound)
         else:
-            solved = _evaluated(problem, sliced)
+            solved = _evaluated(problem, sliced, lambda: self.search.is_late)
             solved = replace(solved, bound=bound if self.space.is_keyed else solved.objective)
         if problem.compression is not None:
             solved = self._compressed(solved, bound if is_whole else max(bound, 0.0))
@@ -246,7 +258,10 @@ class ServerBoxes:
             usual = [place_round_robin(space.size_bytes, num_servers=given.num_parameter_servers)]
             usual += [place_largest_first(space.size_bytes, server_bytes_per_s=cost.links.server_bytes_per_s)]
             tried = [solution.value, *(tuple(one.argmax(axis=1).tolist()) for one in usual)]
-            placed = [_evaluated(problem, named(one)) for one in dict.fromkeys(map(tuple, tried))]
+            placed: list[Solved] = []
+            for one in dict.fromkeys(map(tuple, tried)):
+                if not placed or not self.search.is_late:
+                    placed.append(_evaluated(problem, named(one), lambda: self.search.is_late))
             return replace(min(placed, key=lambda one: one.objective), bound=bound)
         solved = _evaluated(problem, named(solution.value))
         if problem.compression is not None:  # the bounds of placements are those of whole gradients
@@ -278,7 +293,9 @@ class ServerBoxes:
             tolerance=_RATIO_TOLERANCE,
             search=self.search,
         )
-        best = placed if solution.value is None else _evaluated(problem, pushing(solution.value))
+        best = placed
+        if solution.value is not None:
+            best = _evaluated(problem, pushing(solution.value), lambda: self.search.is_late)
         return replace(min((placed, best), key=lambda one: one.objective), bound=bound)
 
 
@@ -646,11 +663,14 @@ def _first_plan(space: Space) -> Plan:
         whole, number = Boxes(np.array([box.low]), np.array([box.high])), max(4, _FEW // len(space.sites))
         spread = list(islice(_spread(space, space.sites[box.kind], whole), number))
         rows += _bounded(space, box.kind, spread)
-    for _, index, row in sorted(rows):
+    for _, index, row in sorted(rows, key=lambda one: (space.is_keyed * one[2][0], one)):  # few servers: at once
         given = row_configuration(space, space.sites[index], row)
         if not space.problem.calibration.split_tensors:
             given = replace(given, placement="round_robin")
-        return _plan_of(space.problem, _evaluated(space.problem, given))
+        try:
+            return _plan_of(space.problem, _evaluated(space.problem, given))
+        except SpecError:  # even so too many messages to be followed
+            continue
     raise NoAnswerError(TOO_SHORT)
 
 
