@@ -10,7 +10,7 @@ from answers import plan_text
 import planner
 from planner.answer.documents import plan_document
 from planner.errors import SpecError
-from planner.exporters import accelerate, data_parallel
+from planner.exporters import buckets, data_parallel
 from planner.exporters.export import Job, export
 from planner.plan import Plan
 from planner.planning import little_memory
@@ -120,8 +120,7 @@ def test_a_question_whether_a_plan_can_be_launched_searches_for_no_sizes_of_buff
     def refuse(*arguments: object, **options: object) -> None:
         raise AssertionError("of 50,000 layers that takes minutes")
 
-    for module in (accelerate, data_parallel):
-        monkeypatch.setattr(module, "best_buffer", refuse)
+    monkeypatch.setattr(buckets, "best_cap", refuse)
     monkeypatch.setattr(data_parallel, "best_size", refuse)
     problem = planner.load({**SERVED, "families": ["all_reduce"]})
     found = planner.plan(problem)

@@ -121,9 +121,9 @@ def test_ready_times_of_many_boxes_and_layers_are_never_one_table(monkeypatch: p
     problem = chain(50_000, EQUAL, "parameter_server")
     sizes: list[int] = []
 
-    def sized(problem: Problem, group: Any, gradients: Any, share: Floats) -> Floats:
+    def sized(problem: Problem, group: Any, gradients: Any, share: Floats, overlap: str | None) -> Floats:
         sizes.append(len(share) * len(gradients.names))
-        return whole_ready_times_s(problem, group, gradients, share)
+        return whole_ready_times_s(problem, group, gradients, share, overlap)
 
     monkeypatch.setattr(bounds, "ready_times_s", sized)
     planner.plan(problem, time_limit_s=0.5)
