@@ -231,18 +231,6 @@ class Exchange:
         if len(set(homes)) < len(homes):
             raise ModelError("A server stands on one machine.")
 
-    def flow(self, worker: int, server: int, *, is_pull: bool) -> int:
-        """Return the class of connections from a kind of workers to a kind of servers, or back.
-
-        Parameters
-        ----------
-        worker, server
-            Their indices, from 0.
-        is_pull
-            Whether it goes from the server to the worker.
-        """
-        return (is_pull * len(self.workers) + worker) * len(self.servers) + server
-
     @property
     def fabric(self) -> Fabric:
         """The links of all hosts, on one switch that is never the bottleneck: two for each kind, out and in."""
