@@ -350,10 +350,25 @@ def test_a_replica_configuration_that_breaks_a_constraint_names_it(
     assert words in err
 
 
-def test_a_measured_profile_carries_the_known_error_and_an_estimate_none(capsys: CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("parameters", "is_known"), [("102.4 MB", True), ("12 MB", False), ("1.36 GB", False)])
+def test_a_measured_network_of_the_measured_size_carries_the_known_error(
+    capsys: CaptureFixture[str], tmp_path: Path, parameters: str, is_known: bool
+) -> None:
+    layers = f"[{{name: a, forward: 20 ms, backward: 40 ms, parameters: {parameters}, output: 4 kB}}]"
+    file = tmp_path / "spec.yaml"
+    file.write_text(
+        f"dnn: {{layers: {layers}, profile_batch: 32, batch_per_device: 32}}\n"
+        "cluster: {machines: [{count: 4, devices: 4, device: rtx-2080-ti, inside: pcie-3-x16, network: 100 Gbit/s}]}\n"
+        "objective: iteration_time\nfamilies: [all_reduce]\n"
+    )
+    found = document(capsys, "plan", str(file))["prediction"]["relative_error"]
+    assert (found is not None and found["from"] == "measured-hkbu-resnet50") is is_known
+
+
+def test_an_estimate_carries_no_error_and_neither_does_another_network(capsys: CaptureFixture[str]) -> None:
     file = Path(__file__).parents[2] / "planner" / "data" / "examples" / "alexnet-k80.trace.txt"
     plan = document(capsys, "plan", "--dnn", str(file), "--cluster", "dag-k80", "--batch", "1024")
-    assert plan["prediction"]["relative_error"]["from"] == "measured-hkbu-resnet50"
+    assert plan["prediction"]["relative_error"] is None
     assert document(capsys, *SHORT)["prediction"]["relative_error"] is None
 
 
