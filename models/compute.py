@@ -212,6 +212,10 @@ class DeviceRates:
         return self.peak_flop_per_s * self.product_efficiency
 
 
+# Said of a device whose shares follow so.
+UNCALIBRATED = "is uncalibrated for transformers: its efficiencies follow from those of fitted ones"
+
+
 def _has_chip_of(device: Device, other: Device) -> bool:
     """Return whether two devices compute with the same chip at the same clock: by multiprocessors and peak."""
     numbers = device.num_multiprocessors, device.peak_flop_per_s.get("bf16")

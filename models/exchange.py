@@ -246,21 +246,17 @@ class Exchange:
         for is_pull in (False, True):
             for index, worker in enumerate(self.workers):
                 for server, kind in enumerate(self.servers):
-                    is_home = worker.home == server
-                    at_worker, at_server = kind.count - is_home, worker.count - is_home
-                    ends = {index: at_worker, host_of[server]: at_server} if not is_home else {index: at_worker}
-                    first, last = (index, host_of[server]) if not is_pull else (host_of[server], index)
-                    way = ((2 * first, ends[first]), (2 * last + 1, ends[last]))
-                    crossing.append(way if at_worker and at_server else ())
+                    is_home = worker.home == server  # each sends to all servers but its own
+                    ends = (index, kind.count - is_home), (host_of[server], worker.count - is_home)
+                    (first, sent), (last, received) = reversed(ends) if is_pull else ends
+                    crossing.append(((2 * first, sent), (2 * last + 1, received)) if sent and received else ())
         return Fabric(bytes_per_s=tuple(rate for rate in rates for _ in range(2)), crossing=tuple(crossing))
 
     @property
     def busiest_s(self) -> float:
         """The seconds for which the busiest link carries what one iteration sends."""
-        sent = [*self.pushed_bytes.sum(axis=0)] * len(self.workers) + [*self.pulled_bytes.sum(axis=0)] * len(
-            self.workers
-        )
-        return float(self.fabric.busiest_s(sent))
+        ways = (self.pushed_bytes.sum(axis=0).tolist(), self.pulled_bytes.sum(axis=0).tolist())
+        return self.fabric.busiest_s([size for one in ways for _ in self.workers for size in one])
 
 
 class Transfer(NamedTuple):
@@ -393,7 +389,7 @@ class _Run:
         self._arrived: dict[tuple[int, int, int], int] = {}  # gradients by iteration, key and server
         self._asked: dict[tuple[int, int, int], list[int]] = {}
         self._pushes_left: dict[int, int] = {}  # by iteration, for the barrier
-        self._most = 0
+        self._is_new = False  # whether a backward pass has begun since periods were compared
         for index in range(len(exchange.workers)):
             self._at(index * exchange.stagger_s, "_forward", index)
 
@@ -404,7 +400,6 @@ class _Run:
 
     def go(self, num_iterations: int) -> None:
         """Run until every kind has begun so many backward passes, or two periods in a row were the same."""
-        self._most = num_iterations
         left, rates_of = self._left, self._rates
         rates: dict[int, float] = {}
         while min(map(len, self.backward_s)) < num_iterations and not self._is_same():
@@ -454,8 +449,6 @@ class _Run:
             abs(last - before) <= _SAME * last and abs(last - periods[0][0]) <= _SAME * last for last, before in periods
         )
         return self.repeats
-
-    _is_new = False
 
     def _at(self, time_s: float, name: str, *given: "int | Sequence[int]") -> None:
         self._count += 1

@@ -29,6 +29,7 @@ from pydantic import (
 from planner.errors import Fault, SpecError
 from planner.importers.text import read_text
 from planner.letters import visible
+from planner.models.exchange import Overlap
 from planner.question.source import Source, faults_of
 
 _MOST_FAULTS = 20  # told at once
@@ -67,15 +68,6 @@ class RunFamily(StrEnum):
     def is_real(self) -> bool:
         """Whether layers computed, on one core a worker."""
         return self in (RunFamily.ALL_REDUCE_REAL, RunFamily.SERVER_REAL)
-
-
-class Overlap(StrEnum):
-    """What of the exchange with servers may run beside the backward pass, and the next forward pass."""
-
-    SEQUENTIAL = "seq"
-    PUSH = "push"
-    PUSH_PULL = "push_pull"
-    PUSH_PULL_FORWARD = "push_pull_forward"
 
 
 class _Part(BaseModel):
@@ -225,7 +217,7 @@ class ServerSettings(_Part):
 
     num_servers: Annotated[int, Field(ge=1, le=_MOST_WORKERS)] = Field(alias="servers")
     keys: list[ServerKey] = Field(min_length=1, max_length=_MOST_TENSORS)
-    overlap: Overlap
+    overlap: Annotated[Overlap, BeforeValidator(lambda word: "none" if word == "seq" else word)]
     has_barrier: bool = Field(alias="barrier_between_push_and_pull")
     is_co_located: bool = Field(alias="colocated")
     partition_bytes: Annotated[int, Field(ge=1)] | None = None

@@ -21,7 +21,6 @@ from planner.calibration.run_files import (
     AllReduceCurves,
     AllReduceSettings,
     CurvePoint,
-    Overlap,
     Run,
     RunWorker,
     ServerCurves,
@@ -32,8 +31,7 @@ from planner.calibration.run_files import (
 from planner.errors import Fault, ModelError, SpecError
 from planner.models.communication import MeasuredCurve
 from planner.models.ddp import Collectives, DdpConstants, DdpIteration, DdpWorker, iterate, per_byte_s, steadied
-from planner.models.exchange import Exchange, Servers, Worker, steady
-from planner.models.exchange import Overlap as Beside
+from planner.models.exchange import Exchange, Overlap, Servers, Worker, steady
 
 SCHEMA = "planner.runs/1"
 _MOST_FILES = 10_000
@@ -547,11 +545,9 @@ def exchange_of(run: Run, constants: ServerConstants) -> Exchange:
     )
 
 
-def overlap_of(settings: ServerSettings) -> Beside:
+def overlap_of(settings: ServerSettings) -> Overlap:
     """Return what overlaps; behind a barrier no sum is sent early."""
-    if settings.overlap is Overlap.SEQUENTIAL:
-        return Beside.NONE
-    return Beside.PUSH if settings.has_barrier else Beside(settings.overlap.value)
+    return Overlap.PUSH if settings.has_barrier and settings.overlap.pulls_early else settings.overlap
 
 
 def link_rate_bytes_per_s(run: Run) -> float:

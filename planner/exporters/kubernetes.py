@@ -36,7 +36,6 @@ from planner.exporters.machines import (
 )
 from planner.exporters.scripts import Parsed, comment_lines, script_words
 from planner.families.parameter_server.configuration import ParameterServerConfiguration
-from planner.models.exchange import Overlap
 from planner.used_machines import UsedMachines
 from planner.yaml_text import MOST_LAUNCH_LETTERS, read_yaml_documents
 
@@ -239,7 +238,7 @@ def _tfjob_notes(job: Job, chosen: ParameterServerConfiguration, num_workers: in
         "tf.device or a partitioner of the program",
         f"sums{chosen.beside}: TensorFlow sends none on its own; the program exchanges by a library that does (BytePS: "
         f"push_pull of every gradient, BYTEPS_PARTITION_BYTES)"
-        if chosen.has_barrier is False or (chosen.overlap is not None and Overlap(chosen.overlap).pulls_early)
+        if chosen.sends_alone
         else synchronisations[chosen.synchronisation],
     ]
     if chosen.compression is not None:

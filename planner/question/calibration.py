@@ -30,6 +30,7 @@ from planner.errors import Fault, SpecError
 from planner.importers.text import read_cells
 from planner.models.communication import MeasuredCurve, PiecewiseLogLinear, is_narrowed
 from planner.models.compute import (
+    UNCALIBRATED,
     Constants,
     DeviceRates,
     Software,
@@ -390,11 +391,7 @@ class Profiler:
         if not is_hybrid_asked or tuple(families) != (OF_TRANSFORMERS,):  # which has seconds and links of its own
             if is_by_rooflines:
                 fitted = transformer_rates()["devices"]
-                notes.warnings += [
-                    f"{one.name} is uncalibrated for transformers: its efficiencies follow from those of fitted ones"
-                    for one in devices
-                    if one.name not in fitted
-                ]
+                notes.warnings += [f"{one.name} {UNCALIBRATED}" for one in devices if one.name not in fitted]
             else:
                 names = [one.name for one in devices]
                 if measured is None and not self.has_share_of_peak:

@@ -10,7 +10,7 @@ import pytest
 from run_files import run_document, write_run
 
 import planner
-from planner.calibration.run_files import CurvePoint, Overlap, Run, read_run
+from planner.calibration.run_files import CurvePoint, Run, read_run
 from planner.calibration.runs import (
     RunPrediction,
     ServerConstants,
@@ -25,6 +25,7 @@ from planner.calibration.runs import (
     servers_of as settings_of,
 )
 from planner.errors import ModelError
+from planner.models.exchange import Overlap
 from research.runs.__main__ import FOLDERS
 from research.runs.questions import to_spec
 

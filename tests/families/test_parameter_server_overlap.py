@@ -1,15 +1,17 @@
 """Sums that are sent on their own: what overlap, barrier and pieces do to a plan, and what of them is refused."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import planner
 from planner.api import configuration_of, timeline
+from planner.decisions import ServerOverlap
 from planner.errors import InfeasibleError, SpecError
 from planner.families.parameter_server.bounds import Space, lower_bounds, root, tightened
 from planner.families.parameter_server.cost import ParameterServerCost
 from planner.families.parameter_server.search import row_configuration
+from planner.models.exchange import Overlap
 from planner.plan import Prediction
 
 LAYERS: list[dict[str, Any]] = [
@@ -43,6 +45,10 @@ def predicted(network: str = "2 Gbit/s", **block: Any) -> Prediction:
 def seconds(network: str = "2 Gbit/s", **block: Any) -> float:
     """Its seconds of an iteration."""
     return predicted(network, **block).iteration_time_s
+
+
+def test_overlaps_have_the_same_names_in_spec_and_model() -> None:
+    assert get_args(ServerOverlap) == tuple(Overlap)
 
 
 def test_each_further_overlap_saves_time_here_and_the_parts_sum_to_the_iteration() -> None:

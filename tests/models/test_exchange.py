@@ -191,7 +191,7 @@ def unlike(draw: st.DrawFn) -> Exchange:
 
 @settings(max_examples=60)
 @given(unlike())
-def test_a_looser_overlap_never_carries_more_and_all_keep_to_what_links_and_workers_can(whole: Exchange) -> None:
+def test_no_overlap_takes_less_than_the_busiest_link_and_the_slowest_worker(whole: Exchange) -> None:
     for overlap in EVERY:
         found = steady(replace(whole, overlap=overlap)).iteration_s
         slowest_s = max(sum(worker.forward_s) + worker.backward_s for worker in whole.workers)

@@ -33,6 +33,7 @@ from planner.families.hybrid.configuration import (
 from planner.families.hybrid.cost import GroupCost, HybridCost, cost_of_machines
 from planner.families.hybrid.launch import launch_lines, launch_words, not_expressed, options, other_program
 from planner.families.hybrid.timeline import Pipeline, Tail, draw, view
+from planner.models.compute import UNCALIBRATED
 from planner.models.layouts import Ints, Layouts, Schedule
 from planner.models.memory import TERMS
 from planner.models.operators import flop_per_sample
@@ -686,8 +687,7 @@ def warnings(cost: HybridCost, chosen: HybridConfiguration) -> list[str]:
 def _uncalibrated(cost: HybridCost) -> list[str]:
     """Return a line for each device whose shares were not fitted."""
     names = dict.fromkeys(one.group.device.name for one in cost.groups if not one.is_calibrated)
-    words = "is uncalibrated for transformers: its efficiencies follow from those of fitted ones"
-    return [f"{name} {words}" for name in names]
+    return [f"{name} {UNCALIBRATED}" for name in names]
 
 
 def _outside_lines(cost: HybridCost, chosen: HybridConfiguration) -> list[str]:

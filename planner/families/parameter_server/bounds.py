@@ -35,7 +35,7 @@ from planner.constraints import memory_limit_bytes
 from planner.cost import Floats, Passes
 from planner.errors import SpecError
 from planner.families.answer import iterations_of
-from planner.families.parameter_server.configuration import may_work
+from planner.families.parameter_server.configuration import is_sent_alone, may_work
 from planner.families.parameter_server.cost import (
     group_inputs,
     network_bytes_per_s,
@@ -120,7 +120,7 @@ class Space:
         self.is_batch_scaled = is_open and problem.goal.name != "iteration_time"
         self.is_equal = problem.fixed.get("batch_shares") == "equal"
         self.overlap = overlap_of(problem, problem.fixed.get("overlap"))
-        self.is_keyed = not problem.fixed.get("barrier", not self.overlap.pulls_early)
+        self.is_keyed = is_sent_alone(problem.fixed.get("overlap"), problem.fixed.get("barrier"))
         machine_groups = {group.name: group for group in problem.cluster.machine_groups}
         self.groups = [machine_groups[name] for name in may_work(machine_groups, problem.fixed.get("device"))]
         profiles = [problem.profiles[group.device.name] for group in self.groups]

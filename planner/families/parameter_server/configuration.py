@@ -86,6 +86,11 @@ class ParameterServerConfiguration:
         return f"{workers} as workers, {self.num_parameter_servers} server{many} {place}{steps}{self.beside}"
 
     @property
+    def sends_alone(self) -> bool:
+        """Whether every sum is sent on its own, without a barrier: see :func:`is_sent_alone`."""
+        return self.synchronisation == "bsp" and is_sent_alone(self.overlap, self.has_barrier)
+
+    @property
     def beside(self) -> str:
         """What was decided of the exchange, for the headline."""
         words = f", overlap {self.overlap}" * (self.overlap is not None)
@@ -127,6 +132,16 @@ class ParameterServerConfiguration:
         if self.synchronisation == "local_sgd":
             block["local_steps"] = self.staleness + 1
         return block
+
+
+def is_sent_alone(overlap: str | None, has_barrier: bool | None) -> bool:
+    """Return whether every sum is sent when it is complete, and not behind a barrier; None: as left out.
+
+    A barrier stands where none is named, but for overlaps that send sums early.
+    """
+    if has_barrier is not None:
+        return not has_barrier
+    return overlap is not None and Overlap(overlap).pulls_early
 
 
 def machines(problem: Problem, configuration: ParameterServerConfiguration) -> Iterator[UsedMachines]:
@@ -221,14 +236,13 @@ def _check_exchange(problem: Problem, group: MachineGroup, given: Mapping[str, A
         if given[key] is not None and synchronisation != "bsp":
             text = f"synchronisation is {synchronisation}, which has an exchange of its own; {key} belongs to bsp."
             raise wrong(NAME, key, given[key], text)
-    is_early = overlap is not None and Overlap(overlap).pulls_early
-    if given["barrier"] and is_early:
+    if given["barrier"] and is_sent_alone(overlap, None):
         text = (
             f"behind a barrier no sum is sent early, and overlap is {overlap}. Have overlap none or push, or drop it."
         )
         raise wrong(NAME, "barrier", True, text)
     piece_bytes = given["partition_bytes"]
-    if given["barrier"] or (given["barrier"] is None and not is_early):
+    if not is_sent_alone(overlap, given["barrier"]):
         for key in ("partition_bytes", "priority"):
             if given[key]:
                 text = "behind a barrier all gradients arrive before any sum leaves, in pieces and in any order alike."

@@ -376,9 +376,7 @@ class ParameterServerCost:
     @property
     def is_keyed(self) -> bool:
         """Whether every sum is sent on its own, in lockstep without a barrier, over links that are used."""
-        chosen = self.configuration
-        has_barrier = not self.overlap.pulls_early if chosen.has_barrier is None else chosen.has_barrier
-        return chosen.synchronisation == "bsp" and not has_barrier and self.uses_network
+        return self.configuration.sends_alone and self.uses_network
 
     @property
     def pauses_s(self) -> dict[str, float]:

@@ -40,13 +40,17 @@ from planner.cost import Floats
 from planner.errors import InfeasibleError, NoAnswerError, SpecError
 from planner.families.answer import TOO_SHORT, alternative_of, iterations_of, plan_of
 from planner.families.parameter_server.bounds import Boxes, Site, Space, lower_bounds, root, split, tightened
-from planner.families.parameter_server.configuration import NAME, ParameterServerConfiguration, may_work
+from planner.families.parameter_server.configuration import (
+    NAME,
+    ParameterServerConfiguration,
+    is_sent_alone,
+    may_work,
+)
 from planner.families.parameter_server.cost import ParameterServerCost, explain
 from planner.families.parameter_server.family import NOT_MODELLED
 from planner.families.parsing import check_inner_links
 from planner.models.activations import data_parallel_memory
 from planner.models.communication import Compression
-from planner.models.exchange import Overlap
 from planner.models.memory import Precision
 from planner.models.servers import place_largest_first, place_round_robin
 from planner.plan import Alternative, Plan, Prediction
@@ -206,13 +210,17 @@ class ServerBoxes:
         if is_whole:
             solved = self._placed(site, sliced, bound)
         else:
-            solved = _evaluated(problem, sliced, lambda: self.search.is_late)
+            solved = self._evaluated(sliced)
             solved = replace(solved, bound=bound if self.space.is_keyed else solved.objective)
         if problem.compression is not None:
             solved = self._compressed(solved, bound if is_whole else max(bound, 0.0))
         self.bounds_of[key] = solved.bound
         insort(self.solved, solved, key=lambda one: (one.objective, one.configuration.num_parameter_servers))
         return solved.solution
+
+    def _evaluated(self, configuration: ParameterServerConfiguration) -> Solved:
+        """Return a configuration with what it costs; broken off where the search is over."""
+        return _evaluated(self.space.problem, configuration, lambda: self.search.is_late)
 
     def _placed(self, site: Site, given: ParameterServerConfiguration, bound: float) -> Solved:
         """Return the best whole placement of a configuration."""
@@ -261,9 +269,9 @@ class ServerBoxes:
             placed: list[Solved] = []
             for one in dict.fromkeys(map(tuple, tried)):
                 if not placed or not self.search.is_late:
-                    placed.append(_evaluated(problem, named(one), lambda: self.search.is_late))
+                    placed.append(self._evaluated(named(one)))
             return replace(min(placed, key=lambda one: one.objective), bound=bound)
-        solved = _evaluated(problem, named(solution.value))
+        solved = self._evaluated(named(solution.value))
         if problem.compression is not None:  # the bounds of placements are those of whole gradients
             return solved
         sliced = cost.predict().value_of(problem.goal)  # no placement beats it
@@ -295,7 +303,7 @@ class ServerBoxes:
         )
         best = placed
         if solution.value is not None:
-            best = _evaluated(problem, pushing(solution.value), lambda: self.search.is_late)
+            best = self._evaluated(pushing(solution.value))
         return replace(min((placed, best), key=lambda one: one.objective), bound=bound)
 
 
@@ -492,7 +500,7 @@ def _asynchronous(space: Space, lockstep: Sequence[Solved], search: Search) -> A
 def _check_pins(problem: Problem) -> None:
     """Refuse pins that contradict one another, and numbers beyond what the cluster has, before anything is built."""
     fixed, groups = problem.fixed, {group.name: group for group in problem.cluster.machine_groups}
-    if fixed.get("barrier") and Overlap(fixed.get("overlap", "none")).pulls_early:
+    if fixed.get("barrier") and is_sent_alone(fixed.get("overlap"), None):
         raise InfeasibleError(
             f"No plan fits: fix.overlap: {fixed['overlap']} sends sums early, and behind fix.barrier: true none is. "
             f"Pin overlap none or push, or barrier: false."
